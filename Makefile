@@ -1,0 +1,123 @@
+# Every target brings what it needs: a virtual environment in .venv, the pinned packages, and for `test` the Debian
+# packages some tests use. A newcomer types `make demo` and `make test`; Python 3.11 or newer and make are enough.
+
+.DEFAULT_GOAL := help
+SHELL   := /bin/sh
+PYTHON  ?= python3
+BIN     := .venv/bin
+# What the tests are shared out to, and anything more to say to pytest: make test ARGS='-k lease -x'.
+WORKERS ?= 2
+ARGS    ?=
+# The first seed and the number of seeds of `make simulate`.
+SEED    ?= 0
+SEEDS   ?= 1000
+# The peers that `make bench-NAME` runs beside the project; PEERS=none leaves them out.
+PEERS   ?= all
+export PEERS
+export PYTHONUTF8 := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export UV_LINK_MODE := copy
+# A version manager can put a `uv` on the path that refuses to run, so it is asked for its version.
+UV      := $(shell uv --version >/dev/null 2>&1 && echo uv)
+
+help:                 ## this list
+	@sed -n 's/^\([a-zA-Z-]*\)\(%\{0,1\}\):.*## /\1\2\t/p' Makefile | sed 's/%/NAME/' | expand -t 14
+
+demo: .venv/run.installed                ## one minute: a plan finishes, one is undone, one survives kill -9
+	@$(BIN)/python examples/01_operations/demo.py
+
+# ------------------------------------------------------------------------------------------------ tests
+
+PYTEST := $(BIN)/python -m pytest tests -n $(WORKERS) --dist worksteal
+
+test: .venv/test.installed debian        ## everything the project promises
+	@$(PYTEST) -m 'not long' $(ARGS)
+
+test-fast: .venv/test.installed          ## what can be tested in under a minute
+	@$(PYTEST) -m 'not slow and not long' $(ARGS)
+
+test-long: .venv/test.installed debian   ## the same promises, tried for longer
+	@$(PYTEST) $(ARGS)
+
+check: .venv/test.installed              ## lint, types and the house rules
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy src tests
+	@$(BIN)/python -m pytest -q tests/tidy
+
+# Measured on unit and contract tests and a thin crash run: counting branches slows the mass runs threefold.
+MEASURED := $(wildcard tests/unit tests/contract tests/crash)
+# Of these every branch must be taken; of the rest 95 in 100.
+WHOLE    := src/tenure/core/saga.py,src/tenure/app/advance.py,src/tenure/storage/*,src/tenure/adapters/engine/embedded/*
+
+coverage: .venv/test.installed           ## which branches the tests take
+	@$(BIN)/coverage run -m pytest -q -m 'not slow and not long' -o timeout=30 $(MEASURED) $(ARGS)
+	@$(BIN)/coverage report --fail-under=95
+	@$(BIN)/coverage report --fail-under=100 --include='$(WHOLE)'
+
+simulate: .venv/test.installed           ## many lives of a plane, one for each seed: SEEDS=n [SEED=first]
+	@$(BIN)/python -m tenure.testing.simulation --seeds $(SEEDS) --first $(SEED)
+
+prove: .venv/test.installed              ## the proof of one promise: P=n [ABLATE=safeguard to switch off]
+	@[ -n '$(P)' ] || { echo "say which promise: make prove P=1"; exit 2; }
+	@$(BIN)/python -m tenure.testing.prove $(P) $(if $(ABLATE),--ablate $(ABLATE))
+
+# ------------------------------------------------------------------------------------------- benchmarks
+
+bench:                                   ## the benchmarks there are
+	@for f in $$(grep -l '^if __name__' bench/*.py 2>/dev/null); do n=$$(basename $$f .py); \
+	    printf 'make bench-%-16s %s\n' $$n "$$(sed -n '1s/^"""//; 1s/"""$$//; 1p' $$f)"; done
+
+bench-%: .venv/run.installed FORCE       ## one benchmark, beside its peers unless PEERS=none
+	@[ -f bench/$*.py ] || { echo "there is no bench/$*.py; make bench lists what there is"; exit 2; }
+	@$(BIN)/python bench/$*.py $(ARGS)
+
+# --------------------------------------------------------------------------------------------- set-up
+
+.venv/made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "tenure needs Python 3.11 or newer; say make PYTHON=/path/to/python3.x"; exit 1; }
+	@if [ -n "$(UV)" ]; then \
+	    uv venv -q --clear --no-python-downloads --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .venv; \
+	 else \
+	    rm -rf .venv && $(PYTHON) -m venv .venv || \
+	    { rm -rf .venv; echo "$(PYTHON) -m venv does not work here (Debian: apt-get install python3-venv)"; exit 1; }; \
+	 fi
+	@touch $@
+
+# One stamp for one set, made after it succeeded: first the pins with their hashes, then the project itself, which
+# has no hash; it brings no dependencies and is built by the pinned backend.
+.venv/%.installed: requirements/%.txt pyproject.toml | .venv/made
+	@echo "installing requirements/$*.txt"
+	@if [ -n "$(UV)" ]; then install="uv pip install -q --compile-bytecode --python $(BIN)/python"; \
+	 else install="$(BIN)/python -m pip install -q"; fi; \
+	 $$install --only-binary :all: --require-hashes -r requirements/$*.txt && \
+	 $$install --no-deps --no-build-isolation -e .
+	@touch $@
+
+DEBIAN := strace
+
+debian:
+	@missing=$$(for p in $(DEBIAN); do dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \
+	 [ -n "$$missing" ] || exit 0; \
+	 without="tests that need $$missing are skipped and say so"; \
+	 command -v apt-get >/dev/null || { echo "not Debian: $$without"; exit 0; }; \
+	 [ "$$(id -u)" = 0 ] || { echo "not root: $$without; sudo apt-get install $$missing brings them"; exit 0; }; \
+	 get="env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing"; \
+	 $$get >/dev/null 2>&1 || { apt-get -qq update && $$get; } >/dev/null 2>&1 || echo "$$missing cannot be had here: $$without"
+
+# The pins for every supported Python in one file for each set, without host names. Versions stay as they are unless
+# they must move; UPGRADE=1 moves them all.
+COMPILE = $(or $(UV),.venv-lock/bin/uv) pip compile -q --universal --python-version 3.11 --generate-hashes \
+    --no-header --no-annotate --no-emit-index-url --no-emit-find-links $(if $(UPGRADE),--upgrade)
+
+lock: $(if $(UV),,.venv-lock/bin/uv)     ## the pins in requirements/, worked out anew: [UPGRADE=1]
+	@$(COMPILE) pyproject.toml requirements/build.in -o requirements/run.txt
+	@$(COMPILE) --extra testing pyproject.toml requirements/build.in requirements/test.in -c requirements/run.txt \
+	    -o requirements/test.txt
+	@! grep -n '://' requirements/*.txt
+
+.venv-lock/bin/uv:
+	@$(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install -q uv
+
+FORCE:
+.PHONY: help demo test test-fast test-long check coverage simulate prove bench debian lock FORCE

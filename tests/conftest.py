@@ -1,0 +1,71 @@
+"""What every test may ask for: `tally`, which counts the work behind a claim.
+
+The harness counts, never the reader: each test adds what it did, the sums travel home with the
+test reports (so they hold for one process and for many workers alike), and the run closes with one
+line such as `tenure: crash_runs=21034 kills=200 seeds=3000 ablations=18`. Nothing else that tests
+share belongs here.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+
+# The order of the closing line; names that are not here follow in the order of the alphabet.
+ORDER = ("crash_runs", "kills", "seeds", "ablations")
+_PROPERTY = "tenure.tally"
+
+# The same examples on every run, and no bound on one example: a test as a whole has its timeout.
+hypothesis.settings.register_profile("tenure", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("tenure")
+
+
+class Tally:
+    """What one test has counted so far."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def add(self, name: str, n: int = 1) -> None:
+        """Counts n more of what `name` says."""
+        if not name.isidentifier() or n < 0:
+            raise ValueError(f"a tally counts upwards under one word, not {name!r} by {n}")
+        self.counts[name] += n
+
+
+class Totals:
+    """Sums the tallies of all finished tests, on whichever worker, and prints them at the end."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "teardown":  # the last report of a test carries all its properties
+            for name, value in report.user_properties:
+                if name == _PROPERTY and isinstance(value, dict):
+                    self.counts.update(value)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.counts:
+            terminalreporter.write_line(f"tenure: {line(self.counts)}")
+
+
+def line(counts: Counter[str]) -> str:
+    """Returns the counts as the closing line shows them."""
+    names = [n for n in ORDER if n in counts] + sorted(n for n in counts if n not in ORDER)
+    return " ".join(f"{name}={counts[name]}" for name in names)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # a worker's reports are summed where they arrive
+        config.pluginmanager.register(Totals(), "tenure-totals")
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
+    """Counts what this test does; the sums over all tests close the run."""
+    counted = Tally()
+    yield counted
+    if counted.counts:
+        request.node.user_properties.append((_PROPERTY, dict(counted.counts)))

@@ -1,0 +1,60 @@
+"""The house rule about databases: `schema.sql` is what the migrations add up to.
+
+A fresh store is made from the schema and an old one by the migrations; both must end in the same
+tables. Only SQLite is asked here, because it needs no server.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import apsw
+
+FILE_NAME = re.compile(r"(\d{4})_(pre|post)_[a-z0-9_]+\.sql")
+
+
+def misnamed_migrations(folder: str, names: Sequence[str]) -> list[str]:
+    """Migrations are named like `0007_pre_add_drain_deadline.sql`, from 1 without gap or double."""
+    complaints = [
+        f"{folder}/{name}:1: a migration is called like 0007_pre_add_drain_deadline.sql"
+        for name in names
+        if not FILE_NAME.fullmatch(name)
+    ]
+    numbers = sorted(int(name[:4]) for name in names if FILE_NAME.fullmatch(name))
+    if not complaints and numbers != list(range(1, len(names) + 1)):
+        complaints.append(f"{folder}:1: numbers go from 1 up without a gap, not {numbers}")
+    return complaints
+
+
+def schema_differences(folder: str, schema: str, migrations: Mapping[str, str]) -> list[str]:
+    """The schema and the migrations, in the order of their names, make the same objects."""
+    fresh = _objects([schema])
+    grown = _objects([migrations[name] for name in sorted(migrations)])
+    return [
+        f"{folder}/schema.sql:1: {kind} {name} is {_shown(fresh, kind, name)} here "
+        f"and {_shown(grown, kind, name)} by migrations"
+        for kind, name in sorted(fresh.keys() | grown.keys())
+        if fresh.get((kind, name)) != grown.get((kind, name))
+    ]
+
+
+def _objects(scripts: Sequence[str]) -> dict[tuple[str, str], str]:
+    connection = apsw.Connection(":memory:")
+    try:
+        for script in scripts:
+            connection.execute(script)
+        rows = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    finally:
+        connection.close()
+    return {(str(kind), str(name)): _normal(str(sql or "")) for kind, name, sql in rows}
+
+
+def _normal(sql: str) -> str:
+    """Returns SQL without comments, quotes around names and spaces that mean nothing."""
+    sql = re.sub(r"--[^\n]*|/\*.*?\*/", " ", sql, flags=re.DOTALL)
+    sql = re.sub(r"\s+", " ", re.sub(r'"(\w+)"', r"\1", sql))
+    return re.sub(r" ?([(),=<>]) ?", r"\1", sql).strip()
+
+
+def _shown(objects: Mapping[tuple[str, str], str], kind: str, name: str) -> str:
+    found = objects.get((kind, name))
+    return "absent" if found is None else f"[{found}]"

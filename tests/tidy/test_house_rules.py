@@ -1,0 +1,139 @@
+"""Holds the project to its own rules.
+
+Each test walks the tree as it is now, however much of it exists, and fails with one line for each
+complaint. That each rule can fail at all is shown in `tests/tidy/test_checks.py`.
+"""
+
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from tests.tidy import checks, migrations
+from tests.tidy.checks import Source
+
+ROOT = Path(__file__).resolve().parents[2]
+NEVER_TRACKED = {".git", "__pycache__", "build", "dist", "htmlcov", "node_modules"}
+
+
+def read(path: str) -> str:
+    file = ROOT / path
+    return file.read_text(encoding="utf-8") if file.is_file() else ""
+
+
+@cache
+def project_files() -> tuple[str, ...]:
+    """Returns what is tracked or would be if it were added; without git, what lies there."""
+    if (ROOT / ".git").exists() and (git := shutil.which("git")):
+        asked = subprocess.run(
+            [git, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if asked.returncode == 0:
+            found = (path for path in asked.stdout.split("\0") if path)
+            return tuple(sorted(path for path in found if (ROOT / path).is_file()))
+    found_here = []
+    for folder, inner, names in os.walk(ROOT):
+        inner[:] = [
+            n for n in inner if n not in NEVER_TRACKED and not n.startswith(".venv")
+            and not n.endswith(("_cache", ".egg-info")) and n != ".hypothesis"
+        ]  # fmt: skip
+        found_here += [(Path(folder) / name).relative_to(ROOT).as_posix() for name in names]
+    return tuple(sorted(found_here))
+
+
+def files_of(folder: str, ending: str) -> list[str]:
+    return [p for p in project_files() if p.startswith(folder) and p.endswith(ending)]
+
+
+@cache
+def sources(folder: str = "src/tenure/") -> tuple[Source, ...]:
+    return tuple(Source(path, read(path)) for path in files_of(folder, ".py"))
+
+
+def users() -> list[Source]:
+    """Returns what may keep a module alive; these rules may not, they only name modules."""
+    found = [*sources("tests/"), *sources("bench/"), *sources("examples/")]
+    return [source for source in found if not source.path.startswith("tests/tidy/")]
+
+
+def hold(complaints: list[str]) -> None:
+    assert not complaints, "\n" + "\n".join(complaints)
+
+
+def test_each_room_imports_only_what_it_may():
+    hold([c for source in sources() for c in checks.forbidden_imports(source)])
+
+
+def test_files_and_functions_fit_a_reader():
+    hold([c for source in sources() for c in checks.overlong(source)])
+
+
+def test_no_file_has_a_name_that_says_nothing():
+    hold(checks.banned_names(files_of("src/tenure/", "")))
+
+
+def test_nothing_is_left_for_later_in_a_comment():
+    paths = [*files_of("src/tenure/", ".py"), *files_of("src/tenure/", ".sql")]
+    hold([c for path in paths for c in checks.unfinished(path, read(path))])
+
+
+def test_every_module_is_used():
+    hold(checks.dead_modules(sources(), users(), read("Makefile") + read("pyproject.toml")))
+
+
+def test_every_module_says_what_lives_in_it():
+    hold([c for source in sources() for c in checks.missing_docstring(source)])
+
+
+def test_docstrings_name_only_what_is_there():
+    known = project_files()
+    hold([c for source in sources() for c in checks.gone_names(source, sources(), known)])
+
+
+def test_sql_never_asks_the_time():
+    paths = files_of("src/tenure/", ".sql")
+    hold([c for path in paths for c in checks.sql_asking_time(path, read(path))])
+    hold([c for source in sources() for c in checks.literals_asking_time(source)])
+
+
+def test_what_must_be_repeatable_asks_no_clock_and_draws_no_lots():
+    hold([c for source in sources() for c in checks.banned_calls(source)])
+
+
+def test_what_must_be_repeatable_takes_no_order_from_a_set():
+    hold([c for source in sources() for c in checks.unordered_loops(source)])
+    hold([c for source in sources() for c in checks.unordered_waits(source)])
+
+
+def test_every_error_is_in_the_reference():
+    source = Source("src/tenure/core/errors.py", read("src/tenure/core/errors.py"))
+    page = "docs/reference/errors.md"
+    hold(checks.undocumented(checks.error_names(source), page, read(page)))
+
+
+def test_every_event_is_in_the_reference():
+    source = Source("src/tenure/core/events.py", read("src/tenure/core/events.py"))
+    page = "docs/reference/events.md"
+    hold(checks.undocumented(checks.event_names(source), page, read(page)))
+
+
+def test_no_file_names_a_registry_or_a_place_on_one_machine():
+    complaints = []
+    for path in project_files():
+        text = (ROOT / path).read_bytes().decode("utf-8", errors="replace")
+        complaints += checks.machine_traces(path, text)
+    hold(complaints)
+
+
+def test_a_fresh_schema_is_the_sum_of_its_migrations():
+    complaints = []
+    folders = {Path(path).parent for path in files_of("src/tenure/", ".sql")}
+    for folder in sorted(f for f in folders if f.name == "migrations" and "sqlite" in f.parts):
+        names = [Path(path).name for path in files_of(f"{folder}/", ".sql")]
+        texts = {name: read(f"{folder}/{name}") for name in names}
+        store = str(folder.parent)
+        complaints += migrations.misnamed_migrations(str(folder), names)
+        complaints += migrations.schema_differences(store, read(f"{store}/schema.sql"), texts)
+    hold(complaints)
