@@ -1,0 +1,4 @@
+"""What is true: pure values and rules.
+
+Standard library alone; no I/O, clock, randomness or loop.
+"""

@@ -1,0 +1,50 @@
+"""The six ways in which a provider call ends, and an inspect's seventh.
+
+Three are returned because they are news, three are raised (`tenure.core.errors`) because they are
+trouble; both are values to the saga.  What an ending means is decided in `tenure.core.saga`.
+"""
+
+from typing import NamedTuple
+
+from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
+from tenure.core.limits import DETAIL_CHARACTERS_MAX
+
+
+class Done(NamedTuple):
+    """It is there (do, inspect) or gone (undo).  `result` is plain data for later steps."""
+
+    result: object = None
+
+
+class NotYet(NamedTuple):
+    """Accepted and under way: look again after so many seconds."""
+
+    retry_seconds: float = 1.0
+    why: str = ""
+
+
+class Waiting(NamedTuple):
+    """Nothing to do before a signal of this name comes: one more than the call has seen."""
+
+    signal: str
+    why: str = ""
+
+
+class Absent(NamedTuple):
+    """An inspect's answer: the provider holds nothing under this key."""
+
+
+Unfinished = NotYet | Waiting | Absent | Rejected | Unavailable | OutcomeUnknown
+Ending = Done | Unfinished
+
+
+def words_of(ending: Ending) -> str:
+    """The provider's own words, cut to what is kept of them."""
+    match ending:
+        case NotYet() | Waiting():
+            words = ending.why
+        case Done() | Absent():
+            words = ""
+        case _:
+            words = str(ending)
+    return words[:DETAIL_CHARACTERS_MAX]

@@ -1,0 +1,147 @@
+"""Every error Tenure raises, in one tree.
+
+    TenureError(code)
+    ├── CallerError       the request cannot be met as it stands; never retried by us
+    │   ├── Invalid            it makes no sense (a plan, a name, a size)
+    │   ├── NotFound           there is no such thing
+    │   ├── Conflict           something stands in the way, and is named
+    │   ├── LimitExceeded      a bound was met; nothing was written
+    │   └── IllegalTransition  the state machine has no such row; nothing changed
+    ├── ProviderError     how a call to a provider can end badly
+    │   ├── Unavailable        not applied; retry with the same key
+    │   ├── Rejected           a definite no; compensate
+    │   └── OutcomeUnknown     may or may not have been applied; inspect by key first, always
+    ├── StoreError        the store cannot be used as asked; nothing was touched
+    │   ├── StoreLocked        another process holds it
+    │   ├── StoreForeign       the file belongs to another program
+    │   ├── StoreNewer         written by a newer Tenure
+    │   ├── StoreUnsafe        the settings, version or place would not survive a crash
+    │   └── StoreFull          no room for new work; accepted work is kept
+    └── Defect            our own bug: this operation stops loudly, nothing more is touched
+
+    LeaseLost(BaseException)       someone else works on this now: stop, touch nothing
+    CommitUnknown(BaseException)   a COMMIT failed half-way: stop the process, recover from disk
+
+The last two are control flow that no `except Exception` may eat.
+"""
+
+
+class TenureError(Exception):
+    """Carries a stable `code` (a word for machines) and a sentence for people."""
+
+    code = "error"
+
+
+class CallerError(TenureError):
+    """The request cannot be met as it stands."""
+
+    code = "refused"
+
+
+class Invalid(CallerError):
+    """The request makes no sense; the sentence names the part."""
+
+    code = "invalid"
+
+
+class NotFound(CallerError):
+    """There is no such thing."""
+
+    code = "not_found"
+
+
+class Conflict(CallerError):
+    """Something stands in the way; `code` says what kind of thing, `holder` names it."""
+
+    code = "conflict"
+
+    def __init__(self, sentence: str, *, code: str = "conflict", holder: str = "") -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.holder = holder
+
+
+class LimitExceeded(CallerError):
+    """A bound of `tenure.core.limits` was met; nothing was written."""
+
+    code = "limit_exceeded"
+
+
+class IllegalTransition(CallerError):
+    """The state machine has no such row; nothing changed."""
+
+    code = "illegal_transition"
+
+
+class ProviderError(TenureError):
+    """How a call to a provider can end badly."""
+
+    code = "provider"
+
+
+class Unavailable(ProviderError):
+    """The provider did not apply the call; the same key may be sent again."""
+
+    code = "unavailable"
+
+
+class Rejected(ProviderError):
+    """The provider said a definite no."""
+
+    code = "rejected"
+
+
+class OutcomeUnknown(ProviderError):
+    """The call may or may not have been applied."""
+
+    code = "outcome_unknown"
+
+
+class StoreError(TenureError):
+    """The store cannot be used as asked; nothing was touched."""
+
+    code = "store"
+
+
+class StoreLocked(StoreError):
+    """Another process holds the store."""
+
+    code = "store_locked"
+
+
+class StoreForeign(StoreError):
+    """The file belongs to another program."""
+
+    code = "store_foreign"
+
+
+class StoreNewer(StoreError):
+    """The file was written by a newer Tenure."""
+
+    code = "store_newer"
+
+
+class StoreUnsafe(StoreError):
+    """The settings, the library's version or the place would not survive a crash."""
+
+    code = "store_unsafe"
+
+
+class StoreFull(StoreError):
+    """There is no room for new work; what was accepted is kept."""
+
+    code = "store_full"
+
+
+class Defect(TenureError):
+    """Our own bug."""
+
+    code = "defect"
+
+
+class LeaseLost(BaseException):
+    """Someone else works on this now: stop and touch nothing more."""
+
+
+class CommitUnknown(BaseException):
+    """A COMMIT failed half-way: nobody knows what is on disk until it is read again."""

@@ -1,0 +1,47 @@
+"""Every event: a past fact, committed with the change it tells of."""
+
+from enum import StrEnum
+from typing import Final
+
+from tenure.core.operation import Noted, State
+
+
+class Event(StrEnum):
+    """The types of event, as they stand on the wire."""
+
+    OPERATION_ACCEPTED = "operation.accepted"
+    OPERATION_STEP_DONE = "operation.step_done"
+    OPERATION_COMPENSATING = "operation.compensating"
+    OPERATION_STEP_UNDONE = "operation.step_undone"
+    OPERATION_STUCK = "operation.stuck"
+    OPERATION_SIGNALLED = "operation.signalled"
+    OPERATION_RETRIED = "operation.retried"
+    OPERATION_SUCCEEDED = "operation.succeeded"
+    OPERATION_COMPENSATED = "operation.compensated"
+    OPERATION_ABANDONED = "operation.abandoned"
+
+
+OF_END: Final = {
+    State.SUCCEEDED: Event.OPERATION_SUCCEEDED,
+    State.COMPENSATED: Event.OPERATION_COMPENSATED,
+    State.ABANDONED: Event.OPERATION_ABANDONED,
+}
+
+OF_RECORD: Final = {
+    Noted.ACCEPTED: Event.OPERATION_ACCEPTED,
+    Noted.DONE: Event.OPERATION_STEP_DONE,
+    Noted.ADOPTED: Event.OPERATION_STEP_DONE,
+    Noted.REFUSED: Event.OPERATION_COMPENSATING,
+    Noted.COMPENSATING: Event.OPERATION_COMPENSATING,
+    Noted.UNDONE: Event.OPERATION_STEP_UNDONE,
+    Noted.MARKED_ABSENT: Event.OPERATION_RETRIED,
+    Noted.STUCK: Event.OPERATION_STUCK,
+    Noted.SIGNALLED: Event.OPERATION_SIGNALLED,
+    Noted.RETRIED: Event.OPERATION_RETRIED,
+    Noted.ABANDONED: Event.OPERATION_ABANDONED,
+}
+
+
+def event_of(kind: Noted, state: State) -> Event:
+    """The event that tells of a record which left the operation in `state`; an end comes first."""
+    return OF_END.get(state) or OF_RECORD[kind]

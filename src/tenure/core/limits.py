@@ -1,0 +1,48 @@
+"""Every bound, in one place.
+
+A bound that is met is an error with a sentence, never a silent cut.
+"""
+
+from dataclasses import dataclass
+
+STEPS_MAX = 64
+"""Steps in one plan."""
+NAME_CHARACTERS_MAX = 63
+"""A plan's, step's or slot's name."""
+INPUT_BYTES_MAX = 262_144
+"""What an operation is given, encoded."""
+RESULT_BYTES_MAX = 65_536
+"""What one step may return, encoded."""
+DETAIL_CHARACTERS_MAX = 500
+"""A provider's own words, kept beside an intent or in a cause."""
+SIGNALS_MAX = 100
+"""Signals kept for one operation."""
+IDEMPOTENCY_KEY_CHARACTERS_MAX = 255
+IDEMPOTENCY_SECONDS = 86_400.0
+"""How long a key answers with its operation at least."""
+BATCH_CHANGES_MAX = 256
+"""Changes that share one transaction."""
+PAGE_MAX = 1_000
+"""Rows in one page of a list."""
+POLL_SECONDS_MIN = 0.001
+"""Between two looks at what is under way, whatever a plan asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """The times of one step.  All are seconds, measured from records, never in attempts."""
+
+    call_seconds: float = 30.0
+    """One call; then its outcome is unknown."""
+    deadline_seconds: float = 600.0
+    """From intent: a compensatable step is then undone, any other is then STUCK."""
+    undo_seconds: float = 600.0
+    """From the decision to compensate: an undo that still fails is then STUCK."""
+    retry_first_seconds: float = 0.2
+    retry_cap_seconds: float = 30.0
+    """Backoff doubles from the first to the cap; jitter takes up to half of it away."""
+    visible_seconds: float = 0.0
+    """How long the provider may say "absent" of what it has just been given."""
+
+
+DEFAULT_LIMITS = StepLimits()

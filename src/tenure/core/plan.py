@@ -1,0 +1,296 @@
+"""Plans: what an operation does, as data.
+
+A plan is stages; a stage is one step or several that run at the same time.  Everything that makes
+no sense is refused when the plan is made, with a sentence that names the step.  The order of kinds
+is the saga's: steps that can be undone, at most one pivot, then steps that can only go forward.
+"""
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from hashlib import blake2b
+from math import isfinite
+from typing import Final, NoReturn
+
+from tenure.core.errors import Invalid
+from tenure.core.limits import DEFAULT_LIMITS, NAME_CHARACTERS_MAX, STEPS_MAX, StepLimits
+
+Perform = Callable[..., Awaitable[object]]
+"""A do, undo or inspect: takes a `tenure.ports.provider.Call`, returns or raises an ending."""
+
+NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+_NAMES: Final = (
+    f"a name is a lower-case letter, then such letters, digits and _, {NAME_CHARACTERS_MAX} at most"
+)
+
+
+class Kind(StrEnum):
+    """What may happen to a step once it was intended."""
+
+    COMPENSATABLE = "compensatable"
+    """It can be undone."""
+    PIVOT = "pivot"
+    """Once intended the operation cannot be cancelled; once done it only goes forward."""
+    RETRIABLE = "retriable"
+    """It comes after the pivot and is retried until it is done."""
+
+
+class Inquiry(StrEnum):
+    """How to learn what became of a call whose reply was lost."""
+
+    ASK = "ask"
+    """Inspect by key first."""
+    REPEAT = "repeat"
+    """The do itself only looks, or is idempotent by its key: do it again."""
+    NOBODY_KNOWS = "nobody_knows"
+    """Neither: the step stops as unknown and waits for an operator."""
+
+
+class Undo(StrEnum):
+    """What stands for an undo that is no call."""
+
+    NOTHING = "nothing"
+
+
+nothing: Final = Undo.NOTHING
+"""Said out loud: this step leaves nothing that would have to be undone."""
+repeat: Final = Inquiry.REPEAT
+nobody_knows: Final = Inquiry.NOBODY_KNOWS
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One do/undo pair.
+
+    Args:
+        name: unique in its plan.
+        do: one port call; what it sends follows from the operation's input, earlier results and its
+            key, and from nothing else.
+        undo: the compensation, idempotent and content with "never happened"; or `nothing`, said out
+            loud.
+        inspect: what the world says of the step's key; or `repeat`, or `nobody_knows`.
+        kind: compensatable, pivot or retriable.
+        slot: the kind of resource it makes ("runtime"); empty for a step that makes none.
+        needs: earlier steps whose results it reads.
+        limits: its times.
+    """
+
+    name: str
+    do: Perform
+    undo: Perform | Undo | None = None
+    inspect: Perform | Inquiry | None = None
+    kind: Kind = Kind.COMPENSATABLE
+    slot: str = ""
+    needs: tuple[str, ...] = ()
+    limits: StepLimits = DEFAULT_LIMITS
+    inquiry: Inquiry = field(init=False, repr=False, compare=False)
+    """How to learn what became of its call."""
+    undoes: bool = field(init=False, repr=False, compare=False)
+    """Whether its undo is a call."""
+
+    def __post_init__(self) -> None:
+        """Read once what the saga asks at every move."""
+        inquiry = self.inspect if isinstance(self.inspect, Inquiry) else Inquiry.ASK
+        object.__setattr__(self, "inquiry", inquiry)
+        object.__setattr__(self, "undoes", self.undo not in (None, Undo.NOTHING))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A name, a version and stages; refused (Invalid) if it makes no sense."""
+
+    name: str
+    stages: tuple[tuple[Step, ...], ...]
+    version: int = 1
+    steps: Mapping[str, Step] = field(init=False, repr=False, compare=False)
+    stage_of: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    names: tuple[frozenset[str], ...] = field(init=False, repr=False, compare=False)
+    """The names of the steps of each stage."""
+    undoable: tuple[tuple[int, Step], ...] = field(init=False, repr=False, compare=False)
+    """Every compensatable step with its stage, newest stage first."""
+    pivot_stage: int = field(init=False, repr=False, compare=False)
+    """The first stage from which there is no way back; beyond the last if there is none."""
+    parallel: bool = field(init=False, repr=False, compare=False)
+    """Whether some stage has several steps."""
+    digest: str = field(init=False, repr=False, compare=False)
+
+    def __init__(
+        self, name: str, *, stages: Iterable[Step | Sequence[Step]], version: int = 1
+    ) -> None:
+        """Normalise the stages and refuse nonsense."""
+        tidy = tuple((s,) if isinstance(s, Step) else tuple(s) for s in stages)
+        assign = object.__setattr__
+        assign(self, "name", name)
+        assign(self, "stages", tidy)
+        assign(self, "version", version)
+        _refuse_nonsense(self)
+        assign(self, "steps", {step.name: step for stage in tidy for step in stage})
+        stage_of = {step.name: n for n, stage in enumerate(tidy) for step in stage}
+        assign(self, "stage_of", stage_of)
+        assign(self, "names", tuple(frozenset(step.name for step in stage) for stage in tidy))
+        staged = [(n, step) for n, stage in reversed([*enumerate(tidy)]) for step in stage]
+        undoable = tuple((n, step) for n, step in staged if step.kind is Kind.COMPENSATABLE)
+        assign(self, "undoable", undoable)
+        forward = [n for n, (step, *_) in enumerate(tidy) if step.kind is not Kind.COMPENSATABLE]
+        assign(self, "pivot_stage", min(forward, default=len(tidy)))
+        assign(self, "parallel", any(len(stage) > 1 for stage in tidy))
+        assign(self, "digest", blake2b(self.body().encode(), digest_size=16).hexdigest())
+
+    def body(self) -> str:
+        """The plan as canonical JSON: what an operation keeps of it.  Functions are only named."""
+        stages = [
+            [
+                {
+                    "name": step.name,
+                    "kind": step.kind,
+                    "slot": step.slot,
+                    "undo": "call" if step.undoes else (step.undo or ""),
+                    "inspect": step.inquiry,
+                    "needs": list(step.needs),
+                    "limits": {k: float(v) for k, v in asdict(step.limits).items()},
+                }
+                for step in stage
+            ]
+            for stage in self.stages
+        ]
+        whole = {"name": self.name, "version": self.version, "stages": stages}
+        return json.dumps(whole, sort_keys=True, separators=(",", ":"))
+
+
+def plan_from_body(body: str, find: Callable[[str, int, str], Step | None]) -> Plan:
+    """The plan that an operation kept, with its functions looked up as plan@version/step."""
+    whole = json.loads(body)
+    name, version = whole["name"], whole["version"]
+    stages: list[list[Step]] = []
+    for stage in whole["stages"]:
+        steps: list[Step] = []
+        for kept in stage:
+            known = find(name, version, kept["name"])
+            if known is None or not _can_perform(known, kept):
+                _no(f"nobody here knows how to perform {name}@{version}/{kept['name']}")
+            undo = {"call": known.undo, "nothing": nothing, "": None}[kept["undo"]]
+            asks = kept["inspect"] == Inquiry.ASK
+            steps.append(
+                Step(
+                    kept["name"],
+                    do=known.do,
+                    undo=undo,
+                    inspect=known.inspect if asks else Inquiry(kept["inspect"]),
+                    kind=Kind(kept["kind"]),
+                    slot=kept["slot"],
+                    needs=tuple(kept["needs"]),
+                    limits=StepLimits(**kept["limits"]),
+                )
+            )
+        stages.append(steps)
+    return Plan(name, stages=stages, version=version)
+
+
+def missing_from(body: str, find: Callable[[str, int, str], Step | None]) -> list[str]:
+    """Every plan@version/step that a kept plan names and that cannot be performed here."""
+    whole = json.loads(body)
+    name, version = whole["name"], whole["version"]
+    missing: list[str] = []
+    for kept in (step for stage in whole["stages"] for step in stage):
+        known = find(name, version, kept["name"])
+        if known is None or not _can_perform(known, kept):
+            missing.append(f"{name}@{version}/{kept['name']}")
+    return missing
+
+
+def _can_perform(known: Step, kept: Mapping[str, object]) -> bool:
+    """Whether the step has every function that the kept one names; an undo left out would leak."""
+    undo = known.undoes or kept["undo"] != "call"
+    return undo and (known.inquiry is Inquiry.ASK or kept["inspect"] != Inquiry.ASK)
+
+
+def _refuse_nonsense(plan: Plan) -> None:
+    steps = [step for stage in plan.stages for step in stage]
+    if not NAME.fullmatch(plan.name) or len(plan.name) > NAME_CHARACTERS_MAX:
+        _no(f"plan {plan.name!r}: {_NAMES}")
+    if plan.version < 1:
+        _no(f"plan {plan.name}: versions count from 1, not {plan.version}")
+    if not steps or not all(plan.stages):
+        _no(f"plan {plan.name}: it has no steps, or a stage without any")
+    if len(steps) > STEPS_MAX:
+        _no(f"plan {plan.name}: {len(steps)} steps; at most {STEPS_MAX} are allowed")
+    seen: set[str] = set()
+    for step in steps:
+        if not NAME.fullmatch(step.name) or len(step.name) > NAME_CHARACTERS_MAX:
+            _no(f"plan {plan.name}: step {step.name!r}: {_NAMES}")
+        if step.name in seen:
+            _no(f"plan {plan.name}: two steps are called {step.name}; names are unique in a plan")
+        seen.add(step.name)
+        _refuse_step(plan, step)
+    _refuse_order(plan)
+    _refuse_needs(plan)
+
+
+def _refuse_step(plan: Plan, step: Step) -> None:
+    where = f"plan {plan.name}: step {step.name}"
+    if step.kind is Kind.COMPENSATABLE and step.undo is None:
+        _no(f"{where} declares no undo; give it one, or say undo=nothing out loud")
+    if step.kind is not Kind.COMPENSATABLE and step.undo is not None:
+        _no(f"{where} is {step.kind} and declares an undo that would never run; leave it out")
+    if step.inspect is None or step.inspect is Inquiry.ASK:
+        _no(
+            f"{where} does not say how to learn what became of a lost call; "
+            "give it an inspect, or say inspect=repeat or inspect=nobody_knows"
+        )
+    if step.slot and (not NAME.fullmatch(step.slot) or len(step.slot) > NAME_CHARACTERS_MAX):
+        _no(f"{where}: slot {step.slot!r}: {_NAMES}")
+    for name, seconds in asdict(step.limits).items():
+        zero = seconds == 0 and name == "visible_seconds"
+        if not zero and not (isfinite(seconds) and seconds > 0):
+            _no(f"{where}: {name} must be a time above zero, not {seconds}")
+
+
+def _refuse_order(plan: Plan) -> None:
+    pivot = ""
+    kinds = {step.kind for stage in plan.stages for step in stage}
+    for stage in plan.stages:
+        for step in stage:
+            where = f"plan {plan.name}: step {step.name}"
+            if step.kind is Kind.PIVOT:
+                beside = [other.name for other in stage if other is not step]
+                if beside:
+                    _no(f"{where} is a pivot beside {beside[0]} in one stage; a pivot stands alone")
+                if pivot:
+                    _no(f"{where} is a second pivot after {pivot}; a plan has at most one")
+                pivot = step.name
+            elif step.kind is Kind.COMPENSATABLE and pivot:
+                _no(f"{where} is compensatable after the pivot {pivot}, where nothing is undone")
+            elif step.kind is Kind.RETRIABLE and not pivot and len(kinds) > 1:
+                _no(f"{where} is retriable before any pivot, so nothing could undo or pass it")
+
+
+def _refuse_needs(plan: Plan) -> None:
+    stage_of = {step.name: n for n, stage in enumerate(plan.stages) for step in stage}
+    needs = {step.name: step.needs for stage in plan.stages for step in stage}
+    for name, wanted in needs.items():
+        for other in wanted:
+            where = f"plan {plan.name}: step {name} needs {other}"
+            if other not in stage_of:
+                _no(f"{where}, which is no step of this plan")
+            if name == other or _reaches(needs, other, name):
+                _no(f"{where}, which needs {name}: a cycle")
+            if stage_of[other] >= stage_of[name]:
+                _no(f"{where}, which does not come before it")
+
+
+def _reaches(needs: Mapping[str, tuple[str, ...]], start: str, goal: str) -> bool:
+    seen, todo = {start}, [start]
+    while todo:
+        for other in needs.get(todo.pop(), ()):
+            if other == goal:
+                return True
+            if other not in seen:
+                seen.add(other)
+                todo.append(other)
+    return False
+
+
+def _no(sentence: str) -> NoReturn:
+    raise Invalid(sentence)

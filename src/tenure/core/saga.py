@@ -1,0 +1,492 @@
+"""The orchestrator without I/O: all saga semantics live here and nowhere else.
+
+`after` folds one journal record into a `Progress`; `next_moves` says what to perform now, or when
+to look again; `settle` says what to write when a performed move has ended.  All three are pure.
+
+The rules they hold:
+- A stage is intended by the record that completes the one before it, so an intent is durable before
+  its call leaves.
+- A call whose end we do not know is inspected by key before anything is repeated; a timeout is
+  never a failure.
+- The decision to compensate is a record made before the first undo.  It covers every intended step,
+  newest stage first, also one that was refused or whose outcome is unknown.  A STUCK undo does not
+  hold up the older ones.
+- Once the pivot is intended nothing turns back but the pivot's own refusal.
+- Deadlines are measured from records, never in attempts, and pass only after one look later than
+  they.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple, assert_never
+
+from tenure.core.endings import Absent, Done, Ending, NotYet, Unfinished, Waiting, words_of
+from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
+from tenure.core.limits import POLL_SECONDS_MIN, StepLimits
+from tenure.core.operation import INTENT, Fate, Hold, Intent, Noted, Record, State
+from tenure.core.plan import Inquiry, Kind, Plan, Step
+
+Columns = dict[str, int | float | str | None]
+"""Columns of an intent that change."""
+Signals = Mapping[str, tuple[object, ...]]
+"""Payloads of the signals that have come, by name, oldest first."""
+
+# --- where an operation stands --------------------------------------------------------------------
+
+
+class Progress:
+    """What the journal says, folded.  A value: `after` returns a new one."""
+
+    __slots__ = (
+        "cause", "compensating_at", "done", "end", "refused", "retried_at", "signals", "since",
+        "stage", "stuck", "undone",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        """Nothing was recorded yet."""
+        self.stage = 0
+        """The newest intended stage; beyond the last when all are done."""
+        self.since = 0.0
+        """When it was intended."""
+        self.done: dict[str, object] = {}
+        self.refused: frozenset[str] = frozenset()
+        self.undone: frozenset[str] = frozenset()
+        self.stuck: frozenset[str] = frozenset()
+        self.signals: Signals = {}
+        self.compensating_at: float | None = None
+        self.cause = ""
+        """Why it is stuck or turned back; empty while all is well."""
+        self.retried_at = 0.0
+        self.end: State | None = None
+
+    def copy(self) -> "Progress":
+        """A Progress of its own with the same contents; dictionaries are shared until replaced."""
+        new = Progress.__new__(Progress)
+        new.stage = self.stage
+        new.since = self.since
+        new.done = self.done
+        new.refused = self.refused
+        new.undone = self.undone
+        new.stuck = self.stuck
+        new.signals = self.signals
+        new.compensating_at = self.compensating_at
+        new.cause = self.cause
+        new.retried_at = self.retried_at
+        new.end = self.end
+        return new
+
+
+def fold(plan: Plan, journal: list[Record]) -> Progress:
+    """Where an operation stands after its whole journal."""
+    progress = Progress()
+    for record in journal:
+        progress = after(plan, progress, record)
+    return progress
+
+
+def after(plan: Plan, progress: Progress, record: Record) -> Progress:
+    """Where an operation stands after one more record."""
+    new = progress.copy()
+    kind = record.kind
+    if kind is Noted.DONE or kind is Noted.ADOPTED:
+        new.done = {**new.done, record.step: record.body}
+        if new.stuck:
+            _free(new, new.stuck - {record.step})
+        if new.compensating_at is None and plan.names[new.stage] <= new.done.keys():
+            new.stage += 1
+            new.since = record.at
+            if new.stage == len(plan.stages):
+                new.end = State.SUCCEEDED
+    else:
+        _note(new, kind, record)
+    if new.compensating_at is not None and new.end is None and not owed(plan, new):
+        new.end = State.COMPENSATED
+    return new
+
+
+def _note(new: Progress, kind: Noted, record: Record) -> None:
+    """Any record but those that say a step is done."""
+    step, body = record.step, record.body if isinstance(record.body, dict) else {}
+    match kind:
+        case Noted.ACCEPTED:
+            new.since = record.at
+        case Noted.REFUSED:
+            new.refused |= {step}
+            if new.compensating_at is None:
+                _turn_back(new, record.at, body)
+        case Noted.COMPENSATING:
+            _turn_back(new, record.at, body)
+            if body.get("unclaimed"):
+                new.end = State.COMPENSATED  # nobody has called anything
+        case Noted.UNDONE:
+            new.undone |= {step}
+            new.stuck -= {step}
+        case Noted.STUCK:
+            new.stuck |= {step}
+            if new.compensating_at is None:
+                new.cause = str(body.get("why", ""))
+        case Noted.SIGNALLED:
+            name = str(body.get("signal", ""))
+            new.signals = {**new.signals, name: (*new.signals.get(name, ()), body.get("payload"))}
+        case Noted.RETRIED:
+            new.retried_at = record.at
+            _free(new, frozenset())
+        case Noted.MARKED_ABSENT:
+            new.retried_at = record.at
+            _free(new, new.stuck - {step})
+            if new.compensating_at is not None:
+                new.undone |= {step}
+        case Noted.ABANDONED:
+            new.end = State.ABANDONED
+        case _:
+            assert_never(kind)  # type: ignore[arg-type]  # done and adopted are `after`'s own
+
+
+def _turn_back(new: Progress, at: float, body: Mapping[str, object]) -> None:
+    """From here on only undos: STUCK starts anew, measured from this record."""
+    new.compensating_at = at
+    new.cause = str(body.get("why", ""))
+    new.stuck = frozenset()
+
+
+def _free(new: Progress, still_stuck: frozenset[str]) -> None:
+    """Going forward, what is no longer stuck is no cause any more; going back, the cause stays."""
+    new.stuck = still_stuck
+    if not still_stuck and new.compensating_at is None:
+        new.cause = ""
+
+
+def owed(plan: Plan, progress: Progress) -> list[Step]:
+    """The steps whose undo, or an operator's word on them, is still to come; newest stage first.
+
+    A step whose undo is `nothing` owes one only if nobody can tell whether it happened.
+    """
+    left: list[Step] = []
+    for stage, step in plan.undoable:
+        if stage > progress.stage or step.name in progress.undone:
+            continue
+        if step.undoes or (
+            step.inquiry is Inquiry.NOBODY_KNOWS
+            and step.name not in progress.done
+            and step.name not in progress.refused
+        ):
+            left.append(step)
+    return left
+
+
+def state_of(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> State:
+    """What the caller is told of an operation that has been claimed."""
+    if progress.end is not None:
+        return progress.end
+    if progress.stuck:
+        return State.STUCK
+    if progress.compensating_at is not None:
+        return State.COMPENSATING
+    for step in plan.stages[progress.stage]:
+        if step.name in progress.done:
+            continue
+        intent = intents.get(step.name)
+        if intent is None or intent.waiting_on is None or _signalled(progress, intent.waiting_on):
+            return State.RUNNING
+    return State.WAITING
+
+
+def past_pivot(plan: Plan, progress: Progress) -> bool:
+    """Whether the pivot is intended, so that a cancel comes too late."""
+    return progress.stage >= plan.pivot_stage and progress.compensating_at is None
+
+
+# --- what to do now -------------------------------------------------------------------------------
+
+
+class Act(StrEnum):
+    """The kinds of move.  The last two are decisions: a record with no call."""
+
+    DO = "do"
+    INSPECT = "inspect"
+    UNDO = "undo"
+    GIVE_UP = "give_up"
+    """Nobody can tell what became of the call: STUCK."""
+    FORGET = "forget"
+    """Its undo is `nothing`, and no call is out whose end we do not know."""
+
+
+class Move(NamedTuple):
+    """The next thing to perform."""
+
+    act: Act
+    step: Step
+
+
+class Moves(NamedTuple):
+    """What to perform now, and when to look again if nothing else happens (None: not by time)."""
+
+    now: tuple[Move, ...]
+    wake_at: float | None
+
+
+AT_REST = Moves((), None)
+
+
+def next_moves(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now: float) -> Moves:
+    """What to perform now.  Steps that are being performed are left alone."""
+    if progress.end is not None:
+        return AT_REST
+    if progress.compensating_at is not None:
+        return _backward(plan, progress, intents, now)
+    return _forward(plan, progress, intents, now)
+
+
+def _forward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now: float) -> Moves:
+    moves: list[Move] = []
+    wake_at: float | None = None
+    for step in plan.stages[progress.stage]:
+        name = step.name
+        if name in progress.done:
+            continue
+        intent = intents[name]
+        if intent.busy:
+            continue
+        act = Act.DO
+        if intent.unknown_since is not None and step.inquiry is not Inquiry.REPEAT:
+            act = Act.INSPECT
+            if step.inquiry is Inquiry.NOBODY_KNOWS:
+                if name not in progress.stuck:
+                    moves.append(Move(Act.GIVE_UP, step))
+                continue
+        at = intent.due_at
+        if at is None or at > now:
+            at = _earliest(progress, step, intent)
+        if at is None:
+            continue
+        if at > now:
+            wake_at = at if wake_at is None or at < wake_at else wake_at
+            continue
+        moves.append(Move(act, step))
+    return Moves(tuple(moves), wake_at)
+
+
+def _earliest(progress: Progress, step: Step, intent: Intent) -> float | None:
+    """When to look at a step that is not due: at once if its signal has come, or at its deadline.
+
+    None: not by time.  A step that is stuck has no deadline left.
+    """
+    if intent.waiting_on is not None and _signalled(progress, intent.waiting_on):
+        return 0.0
+    if step.name in progress.stuck:
+        return intent.due_at
+    deadline = deadline_of(progress, step)
+    return deadline if intent.due_at is None else min(intent.due_at, deadline)
+
+
+def _backward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now: float) -> Moves:
+    moves: list[Move] = []
+    wake_at: float | None = None
+    newest = 0  # the newest stage with an undo that is neither done nor stuck: older ones wait
+    for step in owed(plan, progress):
+        name, stage = step.name, plan.stage_of[step.name]
+        if stage < newest:
+            break
+        intent = intents[name]
+        stuck = name in progress.stuck
+        if not stuck:
+            newest = stage
+        if intent.busy:
+            continue
+        if not step.undoes:
+            if intent.unknown_since is None:
+                moves.append(Move(Act.FORGET, step))
+            elif not stuck:
+                moves.append(Move(Act.GIVE_UP, step))
+            continue
+        at = intent.due_at or 0.0
+        if at > now:
+            wake_at = at if wake_at is None or at < wake_at else wake_at
+            continue
+        moves.append(Move(Act.UNDO, step))
+    return Moves(tuple(moves), wake_at)
+
+
+def deadline_of(progress: Progress, step: Step) -> float:
+    """When a step that is not done is turned back or stuck, if a later look finds it still not."""
+    return max(progress.since, progress.retried_at) + step.limits.deadline_seconds
+
+
+def _signalled(progress: Progress, waiting_on: str) -> bool:
+    count, _, name = waiting_on.partition(":")
+    return len(progress.signals.get(name, ())) >= int(count)
+
+
+# --- what to write when a move has ended ----------------------------------------------------------
+
+
+class Settled(NamedTuple):
+    """What an ended move changes: at most one record, and columns of its intent.
+
+    A poll makes no record: the journal does not grow while a step is not there yet.
+    """
+
+    record: tuple[Noted, object] | None
+    intent: Columns
+
+
+def wanted(progress: Progress, move: Move, ending: Ending) -> bool:
+    """Whether this end of the move still says anything, after others have recorded theirs.
+
+    A do that ends while its operation is being undone says something only where nobody else could.
+    """
+    if progress.end is not None:
+        return False
+    act, step = move.act, move.step
+    back = progress.compensating_at is not None
+    if act is Act.DO or act is Act.INSPECT:
+        if step.name in progress.done:
+            return False
+        return not back or (
+            step.inquiry is Inquiry.NOBODY_KNOWS
+            and isinstance(ending, Done | Rejected | Unavailable)
+        )
+    if act is Act.GIVE_UP:
+        return step.name not in progress.stuck and not (back and step.undoes)
+    return back and step.name not in progress.undone
+
+
+def settle(
+    progress: Progress,
+    intent: Intent,
+    move: Move,
+    ending: Ending,
+    *,
+    started_at: float,
+    now: float,
+    jitter: float,
+    signals: Signals,
+) -> Settled:
+    """What to write now that `move`, begun at `started_at`, ended like this.
+
+    `jitter` is in [0, 1).  `signals` are those that the call was given: one that came later was not
+    seen by it, and wakes a step that waits for it.
+    """
+    act, step = move.act, move.step
+    if act is Act.DO or act is Act.INSPECT:
+        if progress.compensating_at is not None:
+            return _settle_late(intent, ending)
+        if isinstance(ending, Done):
+            state = INTENT.after(intent.state, Fate.DONE)
+            return Settled((Noted.DONE, ending.result), {"state": state})
+        retry_at = now + backoff(step.limits, intent.attempts, jitter)
+        return _settle_do(
+            progress, intent, move, ending,
+            started_at=started_at, now=now, retry_at=retry_at, signals=signals,
+        )  # fmt: skip
+    if act is Act.GIVE_UP:
+        why = f"nobody can tell whether {step.name} happened: adopt it, mark it absent, or abandon"
+        said: Columns = {"due_at": None, "unknown_since": intent.unknown_since}
+        return Settled((Noted.STUCK, {"why": why}), said)
+    if act is Act.FORGET or isinstance(ending, Done | Absent):
+        state = INTENT.after(intent.state, Fate.UNDONE)
+        return Settled((Noted.UNDONE, {}), {"state": state})
+    retry_at = now + backoff(step.limits, intent.attempts, jitter)
+    return _settle_undo(
+        progress, intent, step, ending, started_at=started_at, now=now, retry_at=retry_at
+    )
+
+
+def _settle_late(intent: Intent, ending: Ending) -> Settled:
+    """A do that nobody else could tell of has ended after all, while its operation is undone."""
+    said: Columns = {"unknown_since": None}
+    if intent.state is Hold.INTENDED:  # its undo is `nothing`; else it is being removed already
+        fate = Fate.DONE if isinstance(ending, Done) else Fate.REFUSED
+        said["state"] = INTENT.after(intent.state, fate)
+    if isinstance(ending, Done):
+        return Settled((Noted.DONE, ending.result), said)
+    return Settled((Noted.REFUSED, {"why": words_of(ending)}), said)
+
+
+def _settle_do(
+    progress: Progress,
+    intent: Intent,
+    move: Move,
+    ending: Unfinished,
+    *,
+    started_at: float,
+    now: float,
+    retry_at: float,
+    signals: Signals,
+) -> Settled:
+    """It is not done: refused, to be looked at again, or overdue."""
+    step, looked = move.step, move.act is Act.INSPECT
+    again: Columns = {
+        "attempts": intent.attempts + 1,
+        "due_at": retry_at,
+        "unknown_since": intent.unknown_since if looked else None,
+        "waiting_on": None,
+        "detail": words_of(ending),
+    }
+    match ending:
+        case NotYet():
+            due_at = now + max(ending.retry_seconds, POLL_SECONDS_MIN)
+            again |= {"attempts": 0, "due_at": due_at, "unknown_since": None}
+        case Waiting():
+            turn = f"{len(signals.get(ending.signal, ())) + 1}:{ending.signal}"
+            again |= {"attempts": 0, "due_at": None, "unknown_since": None, "waiting_on": turn}
+        case Absent():
+            visible_at = (intent.unknown_since or 0.0) + step.limits.visible_seconds
+            if looked and started_at < visible_at:
+                again["due_at"] = visible_at
+            elif looked:
+                again |= {"attempts": intent.attempts, "due_at": 0.0, "unknown_since": None}
+        case Rejected():
+            # A look that is refused says nothing of the call it asks about.
+            if step.kind is not Kind.RETRIABLE and not looked:
+                why = f"{step.name} was refused: {words_of(ending)}"
+                state = INTENT.after(intent.state, Fate.REFUSED)
+                return Settled((Noted.REFUSED, {"why": why}), {"state": state})
+        case OutcomeUnknown():
+            if not looked:
+                again["unknown_since"] = now  # it may have been applied up to this very moment
+        case Unavailable():
+            pass
+        case _:
+            assert_never(ending)
+    if started_at < deadline_of(progress, step) or step.name in progress.stuck:
+        return Settled(None, again)
+    return Settled(_overdue(step, ending, unknown=again["unknown_since"] is not None), again)
+
+
+def _overdue(step: Step, ending: Unfinished, *, unknown: bool) -> tuple[Noted, object]:
+    """A look later than the deadline did not find the step done."""
+    words = words_of(ending) or "it was not there"
+    why = f"{step.name} was not done within {step.limits.deadline_seconds:g} s: {words}"
+    if step.kind is Kind.COMPENSATABLE and not (unknown and step.inquiry is Inquiry.NOBODY_KNOWS):
+        return Noted.COMPENSATING, {"why": why, "step": step.name}
+    return Noted.STUCK, {"why": why}
+
+
+def _settle_undo(
+    progress: Progress,
+    intent: Intent,
+    step: Step,
+    ending: Unfinished,
+    *,
+    started_at: float,
+    now: float,
+    retry_at: float,
+) -> Settled:
+    """It is not undone: tried again, with or without a word to the operator."""
+    again: Columns = {
+        "attempts": intent.attempts + 1, "due_at": retry_at, "detail": words_of(ending)
+    }  # fmt: skip
+    if isinstance(ending, NotYet):
+        again |= {"attempts": 0, "due_at": now + max(ending.retry_seconds, POLL_SECONDS_MIN)}
+    began = max(progress.compensating_at or 0.0, progress.retried_at)
+    if started_at < began + step.limits.undo_seconds or step.name in progress.stuck:
+        return Settled(None, again)
+    why = f"the undo of {step.name} still fails after {step.limits.undo_seconds:g} s: "
+    return Settled((Noted.STUCK, {"why": why + (words_of(ending) or "it is not gone yet")}), again)
+
+
+def backoff(limits: StepLimits, attempts: int, jitter: float) -> float:
+    """Seconds to the next attempt: doubling up to the cap, less up to half of it by jitter."""
+    full = min(limits.retry_cap_seconds, limits.retry_first_seconds * 2.0 ** min(attempts, 30))
+    return full * (1.0 - jitter / 2.0)

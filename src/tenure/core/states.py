@@ -1,0 +1,79 @@
+"""`Table`: the one way a state machine is written here.
+
+A table is rows of (from, trigger, to).  Whatever changes a state asks its table; an illegal change
+raises `IllegalTransition` and changes nothing.  Diagrams in the docs are made from the rows, and
+CHECK lists in SQL hold the same words.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tenure.core.errors import IllegalTransition
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One state machine: its name, where it starts, where it ends, and every step between."""
+
+    name: str
+    start: StrEnum
+    final: frozenset[StrEnum]
+    rows: tuple[tuple[StrEnum, StrEnum, StrEnum], ...]
+    _after: dict[tuple[StrEnum, StrEnum], StrEnum] = field(init=False, repr=False, compare=False)
+    _pairs: frozenset[tuple[StrEnum, StrEnum]] = field(init=False, repr=False, compare=False)
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        start: StrEnum,
+        final: Iterable[StrEnum],
+        rows: Iterable[tuple[StrEnum, StrEnum, StrEnum]],
+    ) -> None:
+        """Refuse a table that says two things of one (state, trigger) or leaves a final state."""
+        rows, final = tuple(rows), frozenset(final)
+        after: dict[tuple[StrEnum, StrEnum], StrEnum] = {}
+        for before, trigger, then in rows:
+            if (before, trigger) in after:
+                message = f"{name}: two rows for ({before}, {trigger})"
+                raise ValueError(message)
+            after[before, trigger] = then
+        leaving = [before for before, _, _ in rows if before in final]
+        if leaving:
+            message = f"{name}: {leaving[0]} is final and has an exit"
+            raise ValueError(message)
+        assign = object.__setattr__
+        assign(self, "name", name)
+        assign(self, "start", start)
+        assign(self, "final", final)
+        assign(self, "rows", rows)
+        assign(self, "_after", after)
+        assign(self, "_pairs", frozenset((before, then) for before, _, then in rows))
+
+    def after(self, state: StrEnum, trigger: StrEnum) -> StrEnum:
+        """The state that `trigger` leads to, or IllegalTransition."""
+        try:
+            return self._after[state, trigger]
+        except KeyError:
+            message = f"{self.name}: {state} has no way out by {trigger}"
+            raise IllegalTransition(message) from None
+
+    def permits(self, state: StrEnum, then: StrEnum) -> bool:
+        """Whether some row leads from `state` to `then`; staying is always permitted."""
+        return state is then or (state, then) in self._pairs
+
+    def states(self) -> tuple[StrEnum, ...]:
+        """Every state, in the order in which the rows first name it."""
+        seen: dict[StrEnum, None] = {self.start: None}
+        for before, _, then in self.rows:
+            seen.setdefault(before)
+            seen.setdefault(then)
+        return tuple(seen)
+
+    def diagram(self) -> str:
+        """The table as a Mermaid state diagram."""
+        lines = ["stateDiagram-v2", f"    [*] --> {self.start}"]
+        lines += [f"    {before} --> {then}: {trigger}" for before, trigger, then in self.rows]
+        lines += [f"    {state} --> [*]" for state in self.states() if state in self.final]
+        return "\n".join(lines)

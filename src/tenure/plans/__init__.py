@@ -1,0 +1,1 @@
+"""Saga definitions, one file each: ordered steps with do and undo."""

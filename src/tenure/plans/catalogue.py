@@ -1,0 +1,67 @@
+"""The catalogue: every plan this process can perform, by name and version.
+
+An operation keeps its plan as data; do and undo are looked up here as plan@version/step.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from tenure.core.errors import Conflict, NotFound
+from tenure.core.plan import Plan, Step, missing_from, plan_from_body
+
+
+class Catalogue:
+    """Plans by name and version, and plans as operations have kept them."""
+
+    def __init__(self, plans: Iterable[Plan] = ()) -> None:
+        """Register these plans."""
+        self._plans: dict[tuple[str, int], Plan] = {}
+        self._kept: dict[str, Plan] = {}
+        for plan in plans:
+            self.register(plan)
+
+    def __iter__(self) -> Iterator[Plan]:
+        """Every registered plan."""
+        return iter(self._plans.values())
+
+    def register(self, plan: Plan) -> None:
+        """Add a plan; another one under the same name and version is a Conflict."""
+        known = self._plans.get((plan.name, plan.version))
+        if known is not None and known.digest != plan.digest:
+            message = (
+                f"plan {plan.name}@{plan.version} is registered already with other steps; "
+                f"a changed plan needs a new version"
+            )
+            raise Conflict(message, code="plan_exists", holder=known.digest)
+        self._plans[plan.name, plan.version] = plan
+        self._kept[plan.digest] = plan
+
+    def newest(self, name: str) -> Plan:
+        """The newest version of a plan."""
+        versions = [version for known, version in self._plans if known == name]
+        if not versions:
+            message = f"there is no plan {name!r}; known are: {', '.join(self.names()) or 'none'}"
+            raise NotFound(message)
+        return self._plans[name, max(versions)]
+
+    def names(self) -> list[str]:
+        """The names of all plans, sorted."""
+        return sorted({name for name, _ in self._plans})
+
+    def kept(self, digest: str) -> Plan | None:
+        """A plan that was registered or restored under this digest."""
+        return self._kept.get(digest)
+
+    def restore(self, body: str, digest: str) -> Plan:
+        """The plan that an operation has kept; Invalid if a step of it is unknown here."""
+        plan = self._kept.get(digest)
+        if plan is None:
+            plan = self._kept[digest] = plan_from_body(body, self._step)
+        return plan
+
+    def missing(self, body: str) -> list[str]:
+        """Every plan@version/step of a kept plan that this process cannot perform."""
+        return missing_from(body, self._step)
+
+    def _step(self, name: str, version: int, step: str) -> Step | None:
+        plan = self._plans.get((name, version))
+        return plan.steps.get(step) if plan else None

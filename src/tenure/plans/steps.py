@@ -1,0 +1,42 @@
+"""Steps that most plans are made of: a resource at a provider."""
+
+from collections.abc import Callable
+
+from tenure.core.endings import Absent, Done, Ending
+from tenure.core.limits import StepLimits
+from tenure.core.plan import Kind, Step
+from tenure.ports.provider import Call, Presence, Spec
+
+
+def provided(
+    name: str,
+    provider: str,
+    *,
+    spec: Callable[[Call], Spec] | None = None,
+    kind: Kind = Kind.COMPENSATABLE,
+    needs: tuple[str, ...] = (),
+    limits: StepLimits | None = None,
+) -> Step:
+    """A resource of a provider: do ensures it, inspect looks by key, undo removes and burns it."""
+
+    async def ensure(call: Call) -> Ending:
+        wanted = spec(call) if spec else call.input
+        return Done(dict(await call.providers[provider].ensure(call.key, wanted)))
+
+    async def inspect(call: Call) -> Ending:
+        observed = await call.providers[provider].inspect(call.key)
+        match observed.presence:
+            case Presence.READY | Presence.STARTING:
+                return Done(dict(observed.reference))
+            case _:
+                return Absent()  # broken is made anew, foreign is not ours: ensure refuses it
+
+    async def remove(call: Call) -> Ending:
+        await call.providers[provider].remove(call.key)
+        return Done()
+
+    undo = remove if kind is Kind.COMPENSATABLE else None
+    limits = limits or StepLimits()
+    return Step(
+        name, ensure, undo, inspect, kind=kind, slot=provider, needs=needs, limits=limits
+    )

@@ -1,0 +1,1 @@
+"""What we ask of the world: protocols and their value types, nothing else."""

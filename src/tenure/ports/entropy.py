@@ -1,0 +1,15 @@
+"""Randomness: for ids and for jitter, never for a decision."""
+
+from typing import Protocol
+
+
+class Entropy(Protocol):
+    """Every promise here is a test in `tenure.testing.contracts.clock`."""
+
+    def bits(self) -> int:
+        """62 random bits, for a time-ordered id."""
+        ...
+
+    def fraction(self) -> float:
+        """A number in [0, 1), for jitter."""
+        ...

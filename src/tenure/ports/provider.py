@@ -1,0 +1,85 @@
+"""Providers: services that hold agents' resources, each resource addressed by its key.
+
+Every provider has the same four verbs, all idempotent.  A call ends by returning, or by raising
+`Unavailable` (not applied), `Rejected` (a definite no) or `OutcomeUnknown` (may have been applied);
+nothing else may pass this port.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from tenure.core.ids import ResourceKey
+
+Spec = Mapping[str, object]
+"""What a resource should be: plain data."""
+
+
+class Presence(StrEnum):
+    """What a provider says of a key."""
+
+    ABSENT = "ABSENT"
+    STARTING = "STARTING"
+    READY = "READY"
+    BROKEN = "BROKEN"
+    FOREIGN = "FOREIGN"
+    """Something stands under this key that is not ours; never adopted, never removed."""
+
+
+class Observed(NamedTuple):
+    """An inspect's answer: presence, and for what is there its reference, owner and generation."""
+
+    presence: Presence
+    reference: Mapping[str, object] = {}
+    owner: str = ""
+    generation: int = 0
+
+
+class Owned(NamedTuple):
+    """One resource that carries our owner tag."""
+
+    key: str
+    agent: str
+    generation: int
+    since: float
+
+
+class Provider(Protocol):
+    """Every promise here is a test in `tenure.testing.contracts.provider`."""
+
+    async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
+        """Make the resource, or converge it to `spec`; the same key twice is one resource.
+
+        A smaller generation than the last seen, a burned key and a foreign holder are Rejected.
+        """
+        ...
+
+    async def inspect(self, key: ResourceKey) -> Observed:
+        """What stands under this key, read consistently."""
+        ...
+
+    async def remove(self, key: ResourceKey) -> None:
+        """Remove the resource and burn its key; twice, or of the unknown, succeeds.
+
+        What is foreign is Rejected and left alone.
+        """
+        ...
+
+    def list_owned(self, plane: str) -> AsyncIterator[Owned]:
+        """Everything that carries this plane's owner tag; may lag behind ensure and remove."""
+        ...
+
+
+class Call(NamedTuple):
+    """What a step's do, undo or inspect is given: all it may depend on."""
+
+    key: ResourceKey
+    input: Mapping[str, object]
+    results: Mapping[str, object]
+    """Results of earlier steps by name."""
+    signals: Mapping[str, tuple[object, ...]]
+    """Payloads of the signals that have come, by name, oldest first."""
+    providers: Mapping[str, Provider]
+    token: int = 0
+    """The fence token under which this call is made."""
+    attempt: int = 0

@@ -1,0 +1,212 @@
+"""The store: where operations, journals, intents and events are kept.
+
+A write is a value.  The app builds a `Change` from a closed vocabulary, and `commit` applies it
+whole or returns the `Refused` that says which guard failed and what stands in the way.  Columns
+hold None, int, float, str or bytes.
+"""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+Value = None | int | float | str | bytes
+Key = tuple[str | int, ...]
+Row = dict[str, Value]
+
+
+class Below(NamedTuple):
+    """In a guard: the column is smaller than this."""
+
+    value: int | float | str
+
+
+class AtLeast(NamedTuple):
+    """In a guard: the column is this or greater."""
+
+    value: int | float | str
+
+
+class Next(NamedTuple):
+    """In a `Put`: the next number of this counter, given by the store when it commits."""
+
+    counter: str
+
+
+Said = Value | Below | AtLeast
+
+
+class Is(NamedTuple):
+    """Guard: the row is there and says this."""
+
+    table: str
+    key: Key
+    said: Mapping[str, Said]
+
+
+class Put(NamedTuple):
+    """Write a new row; refused if the key exists.  Absence is guarded only by putting the row.
+
+    A key column may be `Next`, and then cannot clash.
+    """
+
+    table: str
+    key: tuple[str | int | Next, ...]
+    row: Mapping[str, Value | Next]
+
+
+class Set(NamedTuple):
+    """Change columns of a row that is there; refused if it is not."""
+
+    table: str
+    key: Key
+    row: Mapping[str, Value]
+
+
+class Drop(NamedTuple):
+    """Remove a row; dropping what is not there succeeds."""
+
+    table: str
+    key: Key
+
+
+class Change(NamedTuple):
+    """Guards and writes that become true together or not at all.
+
+    `id` is stored with the batch that applied the change, so that one whose reply was lost can be
+    looked up.  A change that `admits` new work is refused (StoreFull) when the store runs out of
+    room; others may use the reserve.
+    """
+
+    id: str
+    guards: tuple[Is, ...]
+    writes: tuple[Put | Set | Drop, ...]
+    admits: bool = False
+
+
+class Refused(NamedTuple):
+    """The guard or write that failed, and the row that stands in the way (None: there is none)."""
+
+    what: Is | Put | Set
+    row: Row | None
+
+
+class Queue(StrEnum):
+    """What can be claimed."""
+
+    OPERATIONS = "operations"
+
+
+class Claimed(NamedTuple):
+    """One operation that is now this worker's, under this token; `due_at` None: not by time."""
+
+    id: str
+    token: int
+    due_at: float | None
+
+
+class Loaded(NamedTuple):
+    """Everything the saga needs of one operation, read at one instant."""
+
+    operation: Row
+    journal: Sequence[Row]
+    intents: Sequence[Row]
+
+
+class Shape(NamedTuple):
+    """A table: its key columns and its other columns."""
+
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+
+
+TABLES: dict[str, Shape] = {
+    "plan": Shape(("digest",), ("name", "version", "body")),
+    "agent": Shape(("uid",), ("tenant", "generation")),
+    "active": Shape(("agent",), ("tenant", "operation")),
+    "idempotency": Shape(
+        ("tenant", "principal", "route", "key"), ("operation", "fingerprint", "at")
+    ),
+    "operation": Shape(
+        ("id",),
+        ("tenant", "principal", "kind", "plan", "agent", "generation", "state", "revision", "token",
+         "worker", "due_at", "input", "error", "created_at", "updated_at", "ended_at"),
+    ),
+    "journal": Shape(("operation", "seq"), ("tenant", "kind", "step", "at", "body")),
+    "intent": Shape(
+        ("operation", "step"),
+        ("tenant", "slot", "key", "state", "token", "attempts", "due_at", "unknown_since",
+         "waiting_on", "detail"),
+    ),
+    "outbox": Shape(("position",), ("tenant", "agent", "operation", "type", "at", "body")),
+    "lease": Shape(("name",), ("holder", "token", "until")),
+}  # fmt: skip
+"""Every table the app may name.  Beside them a store keeps its own: batches and counters."""
+
+
+class Store(Protocol):
+    """Every promise here is a test in `tenure.testing.contracts.store`."""
+
+    def now(self) -> float:
+        """The store's clock: the one by which leases and deadlines are judged."""
+        ...
+
+    def commit(self, change: Change) -> Awaitable[Refused | None]:
+        """Apply the change durably (None) or not at all (Refused).
+
+        Raises StoreFull for a change that admits work when there is no room, and CommitUnknown
+        (BaseException) when COMMIT itself failed: from then on this store refuses everything.
+        """
+        ...
+
+    def claim(
+        self, queue: Queue, worker: str, *, limit: int
+    ) -> Awaitable[Sequence[Claimed]]:
+        """Take up to `limit` open operations whose worker has no live lease, oldest first.
+
+        Each gets this worker, the next token on itself and on its intents that are not burned, a
+        raised revision, and leaves PENDING.  The outcome of its INTENDED and REMOVING intents is
+        unknown from now on, if it was not already; but not of what was PENDING: nobody called it.
+        """
+        ...
+
+    async def list_due(self, worker: str) -> Sequence[str]:
+        """Open operations of this worker whose `due_at` has come."""
+        ...
+
+    async def was_committed(self, change_id: str) -> bool:
+        """Whether a recent change with this id was applied."""
+        ...
+
+    async def find(self, table: str, key: Key) -> Row | None:
+        """One row by its key, as committed."""
+        ...
+
+    async def load(self, operation: str) -> Loaded | None:
+        """One operation with its journal in order and its intents, from one snapshot."""
+        ...
+
+    async def list_operations(
+        self, tenant: str, *, states: Sequence[str] = (), after: str = "", limit: int = 100
+    ) -> Sequence[Row]:
+        """Operations of a tenant in id order (oldest first), of these states if any are named."""
+        ...
+
+    async def list_resources(self, tenant: str, agent: str) -> Sequence[Row]:
+        """Intents of an agent that hold or may hold a resource, by operation and step."""
+        ...
+
+    async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
+        """Outbox rows in commit order, after this position."""
+        ...
+
+    async def plans_of_open_operations(self) -> Sequence[str]:
+        """Digests of the plans that open operations follow."""
+        ...
+
+    async def backup(self, path: str) -> None:
+        """Write a consistent copy while work goes on; the copy opens as a store of its own."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was handed in, then let go.  A second close does nothing."""
+        ...

@@ -1,0 +1,65 @@
+"""The catalogue: plans by name and version, and plans as operations have kept them."""
+
+import pytest
+
+from tenure.core.errors import Conflict, Invalid, NotFound
+from tenure.core.plan import Plan
+from tenure.plans.catalogue import Catalogue
+from tests.unit.core.world import step
+
+ONE = Plan("move", stages=[step("a")])
+TWO = Plan("move", stages=[step("a"), step("b")], version=2)
+TEN = Plan("move", stages=[step("a"), step("c")], version=10)
+
+
+def test_the_newest_version_is_the_greatest_number_whatever_the_order():
+    assert Catalogue([TEN, TWO, ONE]).newest("move") is TEN
+
+
+def test_an_unknown_plan_is_refused_with_the_names_there_are():
+    with pytest.raises(NotFound, match="there is no plan 'mvoe'; known are: move"):
+        Catalogue([ONE]).newest("mvoe")
+    with pytest.raises(NotFound, match="known are: none"):
+        Catalogue().newest("move")
+
+
+def test_another_plan_under_the_same_name_and_version_is_a_conflict():
+    catalogue = Catalogue([ONE])
+    with pytest.raises(Conflict, match="move@1 is registered already") as refused:
+        catalogue.register(Plan("move", stages=[step("z")]))
+    assert (refused.value.code, refused.value.holder) == ("plan_exists", ONE.digest)
+    assert catalogue.newest("move") is ONE
+
+
+def test_the_same_plan_may_be_registered_twice():
+    again = Plan("move", stages=[step("a")])
+    catalogue = Catalogue([ONE, again])
+    assert list(catalogue) == [again]
+
+
+def test_plans_are_listed_by_name():
+    other = Plan("alter", stages=[step("a")])
+    catalogue = Catalogue([ONE, TWO, other])
+    assert catalogue.names() == ["alter", "move"]
+    assert set(catalogue) == {ONE, TWO, other}
+
+
+def test_a_plan_is_found_by_its_digest_and_restored_once():
+    catalogue = Catalogue([TWO])
+    assert catalogue.kept(TWO.digest) is TWO
+    assert catalogue.restore(TWO.body(), TWO.digest) is TWO
+    older = Plan("move", stages=[step("a")], version=2)
+    assert catalogue.kept(older.digest) is None
+    restored = catalogue.restore(older.body(), older.digest)
+    assert restored == older
+    assert catalogue.kept(older.digest) is restored
+
+
+def test_what_a_kept_plan_lacks_here_is_listed_by_name():
+    catalogue = Catalogue([ONE])
+    gone = Plan("move", stages=[step("a"), [step("x"), step("y")]])
+    assert catalogue.missing(ONE.body()) == []
+    assert catalogue.missing(gone.body()) == ["move@1/x", "move@1/y"]
+    assert catalogue.missing(TWO.body()) == ["move@2/a", "move@2/b"]
+    with pytest.raises(Invalid, match="move@1/x"):
+        catalogue.restore(gone.body(), gone.digest)

@@ -1,0 +1,85 @@
+"""The step that most plans are made of: a resource at a provider."""
+
+import pytest
+
+from tenure.core.endings import Absent, Done
+from tenure.core.ids import resource_key
+from tenure.core.limits import StepLimits
+from tenure.core.plan import Kind, Plan
+from tenure.plans.steps import provided
+from tenure.ports.provider import Call, Observed, Presence
+
+KEY = resource_key("plane", tenant="t", agent="a", generation=1, slot="runtime", name="main")
+
+
+class Shelf:
+    """A provider that answers at once and remembers what it was asked."""
+
+    def __init__(self, observed=None):
+        self.asked = []
+        self.observed = observed
+
+    async def ensure(self, key, spec):
+        self.asked.append(("ensure", key, spec))
+        return {"port": 1}
+
+    async def inspect(self, key):
+        self.asked.append(("inspect", key))
+        return self.observed
+
+    async def remove(self, key):
+        self.asked.append(("remove", key))
+
+
+def ended(function, call):
+    """How a call ends that waits for nothing: no event loop is needed."""
+    with pytest.raises(StopIteration) as end:
+        function(call).send(None)
+    return end.value.value
+
+
+def asked(shelf):
+    said = {"size": 3}
+    return Call(KEY, input=said, results={}, signals={}, providers={"runtime": shelf})
+
+
+def test_do_ensures_what_the_input_says_unless_the_plan_says_otherwise():
+    shelf = Shelf()
+    assert ended(provided("main", "runtime").do, asked(shelf)) == Done({"port": 1})
+    keyed = provided("main", "runtime", spec=lambda call: {"name": call.key.name})
+    ended(keyed.do, asked(shelf))
+    assert shelf.asked == [("ensure", KEY, {"size": 3}), ("ensure", KEY, {"name": "main"})]
+
+
+def test_undo_removes_by_key():
+    shelf = Shelf()
+    assert ended(provided("main", "runtime").undo, asked(shelf)) == Done()
+    assert shelf.asked == [("remove", KEY)]
+
+
+@pytest.mark.parametrize("presence", [Presence.READY, Presence.STARTING])
+def test_what_is_there_is_done_with_its_reference(presence):
+    shelf = Shelf(Observed(presence, {"port": 2}))
+    assert ended(provided("main", "runtime").inspect, asked(shelf)) == Done({"port": 2})
+
+
+@pytest.mark.parametrize("presence", [Presence.ABSENT, Presence.BROKEN, Presence.FOREIGN])
+def test_what_is_absent_broken_or_another_ones_is_not_adopted(presence):
+    shelf = Shelf(Observed(presence, {"port": 2}, owner="them"))
+    assert ended(provided("main", "runtime").inspect, asked(shelf)) == Absent()
+
+
+def test_a_provided_step_fits_into_a_plan_as_any_kind():
+    limits = StepLimits(call_seconds=2.0)
+    plan = Plan(
+        "p",
+        stages=[
+            provided("a", "identity"),
+            provided("b", "runtime", needs=("a",), limits=limits),
+            provided("c", "endpoint", kind=Kind.PIVOT),
+        ],
+    )
+    assert [one.slot for one in plan.steps.values()] == ["identity", "runtime", "endpoint"]
+    assert plan.steps["b"].limits == limits
+    assert plan.steps["b"].needs == ("a",)
+    assert not plan.steps["c"].undoes
