@@ -1,0 +1,228 @@
+"""Tenure itself: a plan of four steps on the embedded engine and one SQLite file."""
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import apsw
+import meter
+
+import tenure
+from tenure.app import operations
+from tenure.app.operations import Accept
+from tenure.app.plane import Plane
+from tenure.core.endings import Done, Ending, NotYet
+from tenure.core.errors import Rejected
+from tenure.core.operation import State
+from tenure.core.plan import Kind, Plan, Step, nothing, repeat
+from tenure.ports.provider import Call
+from tenure.settings import Settings
+from tenure.wiring import running
+
+MEASURED_UNDER_LOAD = 10_000
+"""Operations over which the cost at one size of the store is measured."""
+
+
+def plan(sink: meter.Sink | None, *, fail: bool = False, hold: asyncio.Event | None = None) -> Plan:
+    """Four steps that append to the sink; the third leaves nothing, the last is the pivot."""
+
+    def performing(line: str, *, refused: bool = False) -> object:
+        async def perform(call: Call) -> Ending:
+            name = str(call.input["operation"])
+            if sink is not None:
+                sink.append(name, line)
+            if hold is not None:
+                await hold.wait()
+            if refused:
+                raise Rejected("refused on purpose")
+            return Done({"step": line, "operation": name, "ok": True})
+
+        return perform
+
+    async def absent(_: Call) -> Ending:
+        return NotYet(3600.0)
+
+    def step(number: int, **more: object) -> Step:
+        refused = fail and number == meter.REFUSED_STEP
+        return Step(str("step_" + str(number)), performing(str(number), refused=refused), **more)
+
+    return Plan(
+        "bench",
+        stages=(
+            step(1, undo=performing("undo-1"), inspect=absent, slot="one"),
+            step(2, undo=performing("undo-2"), inspect=absent, slot="two"),
+            step(3, undo=nothing, inspect=repeat),
+            step(4, kind=Kind.PIVOT, inspect=absent, slot="four"),
+        ),
+    )
+
+
+@contextlib.asynccontextmanager
+async def plane_in(directory: Path, the_plan: Plan) -> AsyncIterator[Plane]:
+    settings = Settings(store=str(directory / "tenure.db"), concurrency_max=1_000_000)
+    async with running(settings, plans=[the_plan], providers={}) as plane:
+        yield plane
+
+
+async def perform(plane: Plane, name: str, wanted: State) -> None:
+    operation = await operations.accept(plane, Accept("bench", input={"operation": name}))
+    state = await plane.engine.wait(operation.id)
+    if state is not wanted:
+        raise RuntimeError(f"operation {name} ended as {state}, not {wanted}")
+
+
+async def measure(options: meter.Options) -> None:
+    """What bench/operations.py asks of every engine."""
+    wanted = State.COMPENSATED if options.fail else State.SUCCEEDED
+    the_plan = plan(meter.Sink(options.sink), fail=options.fail)
+    async with plane_in(options.directory, the_plan) as plane:
+        measured = await meter.drive(lambda name: perform(plane, name, wanted), options)
+    count = options.operations + options.alone + options.warm
+    database = apsw.Connection(str(options.directory / "tenure.db"))
+    for table, rows in (("operation", count), ("journal", count * (6 if options.fail else 5))):
+        stands = database.execute(f"SELECT count(*) FROM {table}").get
+        if stands != rows:
+            raise RuntimeError(f"{table} holds {stands} rows, not {rows}")
+    versions = {
+        "tenure": tenure.__version__,
+        "apsw": apsw.apsw_version(),
+        "sqlite": apsw.sqlite_lib_version(),
+    }
+    records = "journal + state + intents + outbox"
+    meter.emit(meter.summary("tenure", options, measured, versions=versions, records=records))
+
+
+# ----------------------------------------------------------------------------- what it is alone in
+
+
+async def leave_open(directory: Path, count: int) -> None:
+    """Accept so many operations, let each reach its second step, say so, and wait to be killed."""
+    hold = asyncio.Event()
+    async with plane_in(directory, plan(None, hold=hold)) as plane:
+        for first in range(0, count, 1000):
+            await asyncio.gather(
+                *(
+                    operations.accept(plane, Accept("bench", input={"operation": str(number)}))
+                    for number in range(first, min(first + 1000, count))
+                )
+            )
+        print("open", flush=True)
+        await asyncio.sleep(3600)
+
+
+async def recover(directory: Path, count: int) -> None:
+    """Kill a process with so many operations open; time until all are claimed again."""
+    command = [sys.executable, "-m", "engines.tenure", "leave-open"]
+    command += ["--dir", str(directory), "--open", str(count)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    began = time.perf_counter()
+    async with plane_in(directory, plan(None, hold=asyncio.Event())) as plane:
+        seconds = time.perf_counter() - began
+        reader = apsw.Connection(str(directory / "tenure.db"), flags=apsw.SQLITE_OPEN_READONLY)
+        query = "SELECT count(*) FROM operation WHERE worker = ? AND ended_at IS NULL"
+        mine = reader.execute(query, (plane.engine.worker,)).get
+        if mine != count:
+            raise RuntimeError(f"{mine} operations were claimed, not {count}")
+        meter.emit({"recovery_seconds": round(seconds, 4), "open_operations": mine})
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def memory(directory: Path, live: int) -> None:
+    """Growth of the resident memory by so many operations in the midst of a step."""
+    async with plane_in(directory, plan(None, hold=asyncio.Event())) as plane:
+
+        async def accept(first: int, count: int) -> None:
+            for number in range(first, first + count, 250):
+                await asyncio.gather(
+                    *(
+                        operations.accept(plane, Accept("bench", input={"operation": str(n)}))
+                        for n in range(number, number + 250)
+                    )
+                )
+
+        await accept(0, 2_000)
+        gc.collect()
+        before = resident_bytes()
+        await accept(2_000, live)
+        gc.collect()
+        each = (resident_bytes() - before) / live
+        meter.emit({"bytes_per_operation": round(each), "live_operations": live})
+        sys.stdout.flush()
+        os._exit(0)
+
+
+async def scaling(directory: Path, sizes: list[int]) -> None:
+    """What an operation costs while the store holds so many finished ones."""
+    rows: list[dict[str, float]] = []
+    numbers = iter(range(10**9))
+    async with plane_in(directory, plan(None)) as plane:
+
+        async def many(count: int) -> None:
+            left = iter(range(count))
+
+            async def caller() -> None:
+                for _ in left:
+                    await perform(plane, str(next(numbers)), State.SUCCEEDED)
+
+            await asyncio.gather(*(caller() for _ in range(1000)))
+
+        done = 0
+        for size in sizes:
+            await many(max(0, size - done))
+            with meter.reading(directory) as cost:
+                await many(MEASURED_UNDER_LOAD)
+            rows.append(
+                {
+                    "finished": max(size, done),
+                    "ms_per_operation": round(1000 * cost.wall_seconds / MEASURED_UNDER_LOAD, 4),
+                    "cpu_ms_per_operation": round(1000 * cost.cpu_seconds / MEASURED_UNDER_LOAD, 4),
+                    "operations": MEASURED_UNDER_LOAD,
+                }
+            )
+            done = max(size, done) + MEASURED_UNDER_LOAD
+    meter.emit({"scaling": rows})
+
+
+def main() -> None:
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        asyncio.run(measure(meter.options(meter.parser("Tenure").parse_args())))
+        return
+    parser = argparse.ArgumentParser(description="what Tenure is measured in alone")
+    parser.add_argument("what", choices=("recovery", "memory", "scaling", "leave-open"))
+    parser.add_argument("--dir", type=Path, required=True)
+    parser.add_argument("--open", type=int, default=10_000)
+    parser.add_argument("--live", type=int, default=10_000)
+    parser.add_argument("--sizes", default="1000,10000,100000,1000000")
+    asked = parser.parse_args()
+    match asked.what:
+        case "recovery":
+            asyncio.run(recover(asked.dir, asked.open))
+        case "leave-open":
+            asyncio.run(leave_open(asked.dir, asked.open))
+        case "memory":
+            asyncio.run(memory(asked.dir, asked.live))
+        case _:
+            asyncio.run(scaling(asked.dir, [int(size) for size in asked.sizes.split(",")]))
+
+
+if __name__ == "__main__":
+    main()

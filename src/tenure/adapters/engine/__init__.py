@@ -1,0 +1,1 @@
+"""Engines: loops around the app's way to move one operation."""

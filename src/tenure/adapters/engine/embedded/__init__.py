@@ -1,0 +1,5 @@
+"""The embedded engine: one process moves every operation it has claimed."""
+
+from tenure.adapters.engine.embedded.engine import EmbeddedEngine, EngineSettings
+
+__all__ = ["EmbeddedEngine", "EngineSettings"]

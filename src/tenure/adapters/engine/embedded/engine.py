@@ -1,0 +1,371 @@
+"""Decides WHEN: claims, leases, timers, bounded concurrency, recovery, shutdown.
+
+A claimed operation is in exactly one of three places: *driven* (a task performs its moves),
+*queued* (it is due, and all places are taken) or *parked* (a row, and at most a heap entry).  What
+its moves are is not known here.
+
+The lease is the worker's, one row for all its operations.  It is for liveness alone: what keeps a
+worker that lost its lease from writing is the fence token that every record guards.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import Generic
+
+from tenure.adapters.engine.embedded.timers import Timers
+from tenure.core.errors import LeaseLost
+from tenure.core.ids import uuid7
+from tenure.core.operation import OPERATION, State
+from tenure.core.saga import Move, Moves
+from tenure.ports.clock import Clock
+from tenure.ports.engine import L, Work
+from tenure.ports.entropy import Entropy
+from tenure.ports.store import Change, Drop, Is, Put, Queue, Row, Set, Store
+
+log = logging.getLogger("tenure.engine")
+SETTLED = OPERATION.final | {State.STUCK}
+"""The states in which whoever waits is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How an embedded engine behaves."""
+
+    concurrency_max: int = 2_000
+    """Operations driven at the same time; more are queued."""
+    claim_max: int = 10_000
+    """Operations claimed with one commit."""
+    lease_ttl_seconds: float = 15.0
+    """A worker that has not renewed for so long is taken for dead."""
+
+
+class Driven(Generic[L]):
+    """An operation that a task is moving."""
+
+    __slots__ = ("live", "pulse", "task", "token", "woken")
+
+    def __init__(self, token: int, live: L | None) -> None:
+        """Held under this token; `live` is None until it is read."""
+        self.token = token
+        self.live = live
+        self.task: asyncio.Task[None]
+        self.woken = False
+        """Something was recorded for it by others since it was read."""
+        self.pulse: asyncio.Event | None = None
+        """Set when one of several moves has ended; there only while several run."""
+
+
+class EmbeddedEngine(Generic[L]):
+    """Moves every operation it has claimed, as `tenure.ports.engine.Engine` promises."""
+
+    def __init__(
+        self,
+        work: Work[L],
+        *,
+        store: Store,
+        clock: Clock,
+        entropy: Entropy,
+        settings: EngineSettings | None = None,
+    ) -> None:
+        """Use `work` to move operations; nothing runs before `start`."""
+        self._work = work
+        self._store = store
+        self._clock = clock
+        self._entropy = entropy
+        self._settings = settings or EngineSettings()
+        self._worker = ""
+        self._driven: dict[str, Driven[L]] = {}
+        self._queued: deque[tuple[str, int, L | None]] = deque()
+        self._parked: dict[str, int] = {}
+        self._timers = Timers(store.now, self._due)
+        self._waiters: dict[str, list[asyncio.Future[State | None]]] = {}
+        self._keeper: asyncio.Task[None] | None = None
+        self._stopped: asyncio.Future[None] | None = None
+        self._open = False
+
+    @property
+    def worker(self) -> str:
+        """The worker for whom operations are accepted here; empty while it takes none."""
+        return self._worker if self._open else ""
+
+    # --- life ------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Take the worker's lease and resume every open operation that nobody alive holds."""
+        self._stopped = asyncio.get_running_loop().create_future()
+        await self._enlist()
+        self._open = True
+        await self._claim()
+        self._keeper = asyncio.create_task(self._keep(), name="tenure keeper")
+
+    async def _enlist(self) -> None:
+        """A new worker with a lease of its own: what an earlier one held is claimed anew."""
+        writes: list[Put | Drop] = [Drop("lease", (self._lease,))] if self._worker else []
+        self._worker = uuid7(self._store.now(), self._entropy.bits())
+        self._renewed_at = self._clock.monotonic()
+        until = self._store.now() + self._settings.lease_ttl_seconds
+        row: Row = {"holder": self._worker, "token": 1, "until": until}
+        writes.append(Put("lease", (self._lease,), row))
+        await self._store.commit(Change("", (), tuple(writes)))
+
+    @property
+    def _lease(self) -> str:
+        return f"worker/{self._worker}"
+
+    async def _claim(self) -> None:
+        """Claim until nothing is left that nobody alive holds."""
+        limit = self._settings.claim_max
+        while True:
+            claimed = await self._store.claim(Queue.OPERATIONS, self._worker, limit=limit)
+            now = self._store.now()
+            for operation, token, due_at in claimed:
+                if due_at is not None and due_at <= now:
+                    self._drive(operation, token, None)
+                else:
+                    self._park(operation, token, due_at)
+            if len(claimed) < limit:
+                return
+
+    async def _keep(self) -> None:
+        """Renew the lease at a third of its time, take over from the dead, end with the store."""
+        ttl = self._settings.lease_ttl_seconds
+        try:
+            while self._open:
+                await self._clock.sleep(ttl / 3)
+                if not await self._renew():
+                    await self._start_over()
+                await self._claim()
+                for operation in await self._store.list_due(self._worker):
+                    if operation in self._parked:  # something was recorded for it elsewhere
+                        self._due(operation)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 (whatever it is, the engine must not seem alive)
+            self._fail(error)
+
+    async def _renew(self) -> bool:
+        """Whether the lease is ours for another term; measured from before the renewal was sent."""
+        sent_at = self._clock.monotonic()
+        ttl = self._settings.lease_ttl_seconds
+        if sent_at - self._renewed_at > ttl * 0.9:
+            return False  # paused for too long: someone may hold what we held
+        until = self._store.now() + ttl
+        guard = Is("lease", (self._lease,), {"token": 1})
+        change = Change("", (guard,), (Set("lease", (self._lease,), {"until": until}),))
+        if await self._store.commit(change) is not None:
+            return False
+        self._renewed_at = sent_at
+        return True
+
+    async def _start_over(self) -> None:
+        """The lease may be lost: let go of everything and come back as a new worker."""
+        log.warning("the lease of worker %s lapsed; starting over as a new worker", self._worker)
+        for driven in self._driven.values():
+            driven.task.cancel()
+        self._queued.clear()
+        self._parked.clear()
+        self._timers.close()
+        await self._enlist()
+
+    def _fail(self, error: BaseException) -> None:
+        """The store failed: nothing may be acknowledged any more."""
+        self._open = False
+        self._timers.close()
+        for driven in self._driven.values():
+            driven.task.cancel()
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(error)
+        if self._stopped is not None and not self._stopped.done():
+            self._stopped.set_exception(error)
+            self._stopped.exception()  # `join` may never be called
+
+    async def join(self) -> None:
+        """Return when the engine has stopped; raise what stopped it, if nobody asked it to."""
+        if self._stopped is not None:
+            await asyncio.shield(self._stopped)
+
+    async def stop(self, *, grace_seconds: float = 10.0) -> None:
+        """Start nothing new, let calls under way end within the grace, give the lease back."""
+        if not self._open:
+            return
+        self._open = False
+        self._queued.clear()
+        self._timers.close()
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        tasks = [driven.task for driven in self._driven.values()]
+        try:
+            async with asyncio.timeout(grace_seconds):
+                shielded = (asyncio.shield(task) for task in tasks)
+                await asyncio.gather(*shielded, return_exceptions=True)
+        except TimeoutError:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await self._store.commit(Change("", (), (Drop("lease", (self._lease,)),)))
+        if self._stopped is not None and not self._stopped.done():
+            self._stopped.set_result(None)
+
+    # --- what others ask -------------------------------------------------------------------------
+
+    def take(self, live: L) -> None:
+        """Move an operation that was just accepted for this worker."""
+        self._drive(live.id, live.token, live)
+
+    def wake(self, operation: str, *, interrupt: bool = False) -> None:
+        """Something was recorded for this operation: look at it now."""
+        driven = self._driven.get(operation)
+        if driven is not None:
+            driven.woken = True
+            if driven.pulse is not None:
+                driven.pulse.set()
+            if interrupt and driven.live is not None:
+                self._work.interrupt(driven.live)
+        elif operation in self._parked:
+            self._due(operation)
+        else:
+            for place, (name, token, _) in enumerate(self._queued):
+                if name == operation:  # it is read anew when its turn comes
+                    self._queued[place] = (name, token, None)
+
+    async def wait(self, operation: str, seconds: float | None = None) -> State | None:
+        """The state in which this operation ended or got stuck here; None if that took longer."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[State | None] = loop.create_future()
+        self._waiters.setdefault(operation, []).append(waiter)
+        timer = None if seconds is None else loop.call_later(seconds, _tell, waiter, None)
+        try:
+            return await waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+            left = self._waiters.get(operation)
+            if left is not None and waiter in left:
+                left.remove(waiter)
+                if not left:
+                    del self._waiters[operation]
+
+    # --- moving operations -----------------------------------------------------------------------
+
+    def _due(self, operation: str) -> None:
+        token = self._parked.pop(operation, None)
+        self._timers.forget(operation)
+        if token is not None:
+            self._drive(operation, token, None)
+
+    def _drive(self, operation: str, token: int, live: L | None) -> None:
+        if not self._open:
+            return
+        if len(self._driven) >= self._settings.concurrency_max:
+            self._queued.append((operation, token, live))
+            return
+        driven = Driven(token, live)
+        self._driven[operation] = driven
+        driven.task = asyncio.get_running_loop().create_task(self._run(operation, driven))
+
+    def _park(self, operation: str, token: int, wake_at: float | None) -> None:
+        if self._open:
+            self._parked[operation] = token
+            if wake_at is not None:
+                self._timers.set(operation, wake_at)
+
+    async def _run(self, operation: str, driven: Driven[L]) -> None:
+        """Drive one operation until it ends, parks or is lost; then make room for a queued one."""
+        rest: Moves | None = None
+        try:
+            if driven.live is None:
+                driven.live = await self._work.load(operation, driven.token)
+            if driven.live is not None:
+                rest = await self._move(driven, driven.live)
+        except LeaseLost:
+            log.info("operation %s is held by another worker now", operation)
+        except Exception:
+            log.exception("operation %s stopped by a defect; it is left as it stands", operation)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 (the store failed)
+            self._fail(error)
+        finally:
+            if self._driven.get(operation) is driven:
+                del self._driven[operation]
+            if self._queued and self._open:
+                self._drive(*self._queued.popleft())
+        if rest is not None and driven.live is not None:
+            self._settle(operation, driven.live, rest)
+
+    def _settle(self, operation: str, live: L, rest: Moves) -> None:
+        """It ended, or there is nothing to do now."""
+        state = live.state
+        if state not in OPERATION.final:
+            self._park(operation, live.token, rest.wake_at)
+        if state in SETTLED:
+            for waiter in self._waiters.pop(operation, ()):
+                _tell(waiter, state)
+
+    async def _move(self, driven: Driven[L], live: L) -> Moves:
+        """Perform move after move; the answer is the rest: nothing to do now."""
+        work = self._work
+        while True:
+            if driven.woken:
+                driven.woken = False
+                await work.refresh(live)
+            moves = work.moves(live)
+            if not moves.now or not self._open:
+                if not driven.woken:
+                    return moves
+            elif len(moves.now) == 1 and moves.wake_at is None:
+                await work.perform(live, moves.now[0], driven.task)
+            else:
+                await self._together(driven, live, moves.now)
+
+    async def _together(self, driven: Driven[L], live: L, first: tuple[Move, ...]) -> None:
+        """Perform several moves at the same time, each at its own pace, until none is under way."""
+        pulse = driven.pulse = asyncio.Event()
+        running: list[asyncio.Task[None]] = []
+        timer: asyncio.TimerHandle | None = None
+        starting = first
+        try:
+            while True:
+                for move in starting:
+                    task = asyncio.create_task(self._work.perform(live, move))
+                    task.add_done_callback(lambda _: pulse.set())
+                    running.append(task)
+                if not running:
+                    return
+                await pulse.wait()
+                pulse.clear()
+                if timer is not None:
+                    timer.cancel()
+                for task in [task for task in running if task.done()]:
+                    running.remove(task)
+                    task.result()
+                if driven.woken:
+                    driven.woken = False
+                    await self._work.refresh(live)
+                moves = self._work.moves(live)
+                starting = moves.now if self._open else ()
+                timer = self._later(moves.wake_at, pulse)
+        finally:
+            driven.pulse = None
+            if timer is not None:
+                timer.cancel()
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    def _later(self, at: float | None, pulse: asyncio.Event) -> asyncio.TimerHandle | None:
+        """Set the pulse at this time."""
+        if at is None:
+            return None
+        delay = max(0.0, at - self._store.now())
+        return asyncio.get_running_loop().call_later(delay, pulse.set)
+
+
+def _tell(waiter: asyncio.Future[State | None], state: State | None) -> None:
+    if not waiter.done():
+        waiter.set_result(state)

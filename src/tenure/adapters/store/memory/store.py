@@ -1,0 +1,191 @@
+"""`MemoryStore`: one process's handle on tables in memory.
+
+A change is applied when it is handed in; its caller hears of it on a later turn of the loop, as
+from a disk. After `kill` this handle answers nobody, not even those who wait, while others on the
+same tables go on.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tenure.adapters.store.memory.tables import Tables
+from tenure.core.errors import CommitUnknown, Defect, StoreError, TenureError
+from tenure.ports.clock import Clock
+from tenure.ports.store import Change, Claimed, Key, Loaded, Queue, Refused, Row
+
+
+class MemoryStore:
+    """Keeps the promises of `tenure.ports.store.Store` as long as the process lives."""
+
+    def __init__(self, tables: Tables, *, clock: Clock) -> None:
+        self.tables = tables
+        self._clock = clock
+        self._waiting: list[tuple[asyncio.Future[Any], Any]] = []
+        self._ended: Callable[[], BaseException] | None = None
+        self._failing: bool | None = None
+
+    def fail_commit(self, *, applied: bool) -> None:
+        """Let the next COMMIT end in an error, its change on disk or not; then nothing works."""
+        self._failing = applied
+
+    def kill(self) -> None:
+        """Die as a process does: who waits is not answered, who asks later gets CommitUnknown."""
+        self._waiting = []
+        self._ended = _killed
+
+    def now(self) -> float:
+        """The clock's time."""
+        self._use()
+        return self._clock.now()
+
+    def commit(self, change: Change) -> asyncio.Future[Refused | None]:
+        """Apply it now, answer on a later turn."""
+        future: asyncio.Future[Refused | None] = self._later()
+        answer: Refused | BaseException | None
+        try:
+            answer = None if self._failing is False else self.tables.apply(change)
+        except TenureError as error:
+            answer = error
+        if self._failing is not None:
+            self._ended = _unknown
+            answer = _unknown()
+        self._waiting.append((future, answer))
+        return future
+
+    def claim(self, queue: Queue, worker: str, *, limit: int) -> asyncio.Future[Sequence[Claimed]]:
+        """Claim now, answer on a later turn."""
+        future: asyncio.Future[Sequence[Claimed]] = self._later()
+        self._waiting.append((future, self.tables.claim(worker, limit=limit, now=self.now())))
+        return future
+
+    def _later(self) -> asyncio.Future[Any]:
+        """A future for the answer; all answers of one turn are given together, in order."""
+        self._use()
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._answer)
+        return loop.create_future()
+
+    def _answer(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future, answer in waiting:
+            if future.done():
+                continue
+            if isinstance(answer, BaseException):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+    def _use(self) -> None:
+        if self._ended is not None:
+            raise self._ended()
+
+    async def list_due(self, worker: str) -> Sequence[str]:
+        """Look at every open operation."""
+        now = self.now()
+        return sorted(
+            str(name)
+            for (name,), row in self.tables.rows["operation"].items()
+            if row["worker"] == worker
+            and row["ended_at"] is None
+            and row["due_at"] is not None
+            and row["due_at"] <= now  # type: ignore[operator]
+        )
+
+    async def was_committed(self, change_id: str) -> bool:
+        """Look among the ids that are still kept."""
+        self._use()
+        return change_id != "" and change_id in self.tables.changes
+
+    async def find(self, table: str, key: Key) -> Row | None:
+        """Copy one row."""
+        self._use()
+        rows = self.tables.rows.get(table)
+        if rows is None:
+            raise Defect(f"There is no table {table!r}.")
+        row = rows.get(key)
+        return None if row is None else dict(row)
+
+    async def load(self, operation: str) -> Loaded | None:
+        """Copy three tables' rows at once."""
+        self._use()
+        row = self.tables.rows["operation"].get((operation,))
+        if row is None:
+            return None
+        journal = self.tables.parts("journal", operation)
+        return Loaded(dict(row), _copies(journal), _copies(self.tables.parts("intent", operation)))
+
+    async def list_operations(
+        self, tenant: str, *, states: Sequence[str] = (), after: str = "", limit: int = 100
+    ) -> Sequence[Row]:
+        """Copy one page."""
+        self._use()
+        rows = sorted(self.tables.rows["operation"].items())
+        return _copies(
+            row
+            for (name,), row in rows
+            if row["tenant"] == tenant
+            and str(name) > after
+            and (not states or row["state"] in states)
+        )[:limit]
+
+    async def list_resources(self, tenant: str, agent: str) -> Sequence[Row]:
+        """Copy them through the agent's operations."""
+        self._use()
+        operations = self.tables.rows["operation"]
+        return _copies(
+            intent
+            for (operation, _), intent in sorted(self.tables.rows["intent"].items())
+            if intent["state"] != "BURNED"
+            and (row := operations.get((operation,))) is not None
+            and row["agent"] == agent
+            and row["tenant"] == tenant
+        )
+
+    async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
+        """Copy one page."""
+        self._use()
+        rows = sorted(self.tables.rows["outbox"].items())
+        return _copies(row for (position,), row in rows if int(position) > after)[:limit]
+
+    async def plans_of_open_operations(self) -> Sequence[str]:
+        """Look at every open operation."""
+        self._use()
+        operations = self.tables.rows["operation"].values()
+        return sorted({str(row["plan"]) for row in operations if row["ended_at"] is None})
+
+    async def backup(self, path: str) -> None:
+        """Write the tables as JSON; `Tables.read` opens them again."""
+        self._use()
+        try:
+            with Path(path).open("x", encoding="utf-8") as file:
+                file.write(self.tables.dump())
+        except OSError as error:
+            raise StoreError(f"No copy was made at {path} ({error.strerror}).") from None
+
+    async def close(self) -> None:
+        """Answer what was handed in, then let go."""
+        if self._waiting:
+            self._answer()
+        if self._ended is None:
+            self._ended = _closed
+
+
+def _copies(rows: Iterable[Row]) -> list[Row]:
+    return [dict(row) for row in rows]
+
+
+def _killed() -> CommitUnknown:
+    return CommitUnknown("This process was killed.")
+
+
+def _unknown() -> CommitUnknown:
+    return CommitUnknown(
+        "The store failed while it committed: stop this process and start it again."
+    )
+
+
+def _closed() -> StoreError:
+    return StoreError("This store is closed: nothing was written.")

@@ -1,0 +1,47 @@
+"""The store on one SQLite file: full durability, group commit, one process at a time."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+
+from tenure.adapters.store.sqlite.store import SqliteStore
+from tenure.core.errors import StoreError
+from tenure.ports.clock import Clock
+from tenure.ports.store import TABLES
+from tenure.storage.committer import Committer
+from tenure.storage.flush import Flush, InThread
+from tenure.storage.gate import open_file
+from tenure.storage.migrations import read_migrations
+from tenure.storage.queries import read_queries
+
+__all__ = ["SqliteStore", "build"]
+
+_HERE = Path(__file__).parent
+
+
+def build(
+    path: Path | str,
+    *,
+    clock: Clock,
+    flush: Flush | None = None,
+    room: Callable[[], int] | None = None,
+) -> SqliteStore:
+    """Open the file (made if it is not there) and hold it until `close`.
+
+    `flush` runs COMMIT, by default in a thread of this file's own; `room` tells the free bytes of
+    its disk. Raises a StoreError that says what is the matter, with nothing touched.
+    """
+    file = open_file(path, read_migrations(_HERE / "migrations"))
+    try:
+        queries = read_queries(_HERE / "queries")
+        file.writer.execute(queries["drop_worker_leases"])
+        flush = InThread(f"commit {file.path.name}") if flush is None else flush
+        committer = Committer(file.writer, TABLES, flush=flush, room=room or file.room)
+        return SqliteStore(file, committer, queries, clock=clock, flush=flush)
+    except apsw.Error as error:
+        file.close()
+        raise StoreError(f"{file.path} cannot be used ({error}): no record was changed.") from None
+    except BaseException:
+        file.close()
+        raise

@@ -1,0 +1,125 @@
+-- The kernel: operations, their journals and intents, the outbox, leases.
+-- A CHECK compares word by word: `IN` would build a table of the words for every row written, at half of its cost.
+
+CREATE TABLE plan (
+    digest      TEXT PRIMARY KEY,
+    name        TEXT NOT NULL,
+    version     INTEGER NOT NULL,
+    body        TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE agent (
+    uid         TEXT PRIMARY KEY,
+    tenant      TEXT NOT NULL,
+    generation  INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- One mutating operation for each agent.
+CREATE TABLE active (
+    agent       TEXT PRIMARY KEY,
+    tenant      TEXT NOT NULL,
+    operation   TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE idempotency (
+    tenant      TEXT NOT NULL,
+    principal   TEXT NOT NULL,
+    route       TEXT NOT NULL,
+    key         TEXT NOT NULL,
+    operation   TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    at          REAL NOT NULL,
+    PRIMARY KEY (tenant, principal, route, key)
+) WITHOUT ROWID;
+
+CREATE TABLE operation (
+    id          TEXT PRIMARY KEY,
+    tenant      TEXT NOT NULL,
+    principal   TEXT NOT NULL,
+    kind        TEXT NOT NULL,
+    plan        TEXT NOT NULL,
+    agent       TEXT NOT NULL,
+    generation  INTEGER NOT NULL,
+    state       TEXT NOT NULL CONSTRAINT operation_state CHECK (
+        state = 'PENDING' OR state = 'RUNNING' OR state = 'WAITING' OR state = 'COMPENSATING' OR
+        state = 'STUCK' OR state = 'SUCCEEDED' OR state = 'COMPENSATED' OR state = 'ABANDONED'
+    ),
+    revision    INTEGER NOT NULL,
+    token       INTEGER NOT NULL,
+    worker      TEXT NOT NULL,
+    due_at      REAL,
+    input       TEXT NOT NULL,
+    error       TEXT,
+    created_at  REAL NOT NULL,
+    updated_at  REAL NOT NULL,
+    ended_at    REAL
+) WITHOUT ROWID;
+
+CREATE INDEX operation_open ON operation (worker, id) WHERE ended_at IS NULL;
+
+CREATE INDEX operation_tenant ON operation (tenant, id);
+
+-- What an agent holds is found through its operations.
+CREATE INDEX operation_agent ON operation (agent, generation);
+
+CREATE TABLE journal (
+    operation   TEXT NOT NULL,
+    seq         INTEGER NOT NULL,
+    tenant      TEXT NOT NULL,
+    kind        TEXT NOT NULL CONSTRAINT journal_kind CHECK (
+        kind = 'accepted' OR kind = 'done' OR kind = 'refused' OR kind = 'compensating' OR
+        kind = 'undone' OR kind = 'stuck' OR kind = 'signalled' OR kind = 'retried' OR
+        kind = 'adopted' OR kind = 'marked_absent' OR kind = 'abandoned'
+    ),
+    step        TEXT NOT NULL,
+    at          REAL NOT NULL,
+    body        TEXT NOT NULL,
+    PRIMARY KEY (operation, seq)
+) WITHOUT ROWID;
+
+CREATE TABLE intent (
+    operation     TEXT NOT NULL,
+    step          TEXT NOT NULL,
+    tenant        TEXT NOT NULL,
+    slot          TEXT NOT NULL,
+    key           TEXT NOT NULL,
+    state         TEXT NOT NULL CONSTRAINT intent_state CHECK (
+        state = 'INTENDED' OR state = 'PRESENT' OR state = 'REFUSED' OR state = 'REMOVING' OR
+        state = 'BURNED'
+    ),
+    token         INTEGER NOT NULL,
+    attempts      INTEGER NOT NULL,
+    due_at        REAL,
+    unknown_since REAL,
+    waiting_on    TEXT,
+    detail        TEXT,
+    PRIMARY KEY (operation, step)
+) WITHOUT ROWID;
+
+CREATE TABLE outbox (
+    position    INTEGER PRIMARY KEY,
+    tenant      TEXT NOT NULL,
+    agent       TEXT NOT NULL,
+    operation   TEXT NOT NULL,
+    type        TEXT NOT NULL,
+    at          REAL NOT NULL,
+    body        TEXT NOT NULL
+);
+
+CREATE TABLE lease (
+    name        TEXT PRIMARY KEY,
+    holder      TEXT NOT NULL,
+    token       INTEGER NOT NULL,
+    until       REAL NOT NULL
+) WITHOUT ROWID;
+
+-- The store's own: which changes a transaction applied, and the numbers it gives.
+CREATE TABLE batch (
+    number      INTEGER PRIMARY KEY,
+    changes     TEXT NOT NULL
+);
+
+CREATE TABLE counter (
+    name        TEXT PRIMARY KEY,
+    value       INTEGER NOT NULL
+) WITHOUT ROWID;

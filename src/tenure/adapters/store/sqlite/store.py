@@ -1,0 +1,163 @@
+"""`SqliteStore`: writes through the committer, reads on a connection that can only read.
+
+Reads run on the loop: they are short, and a thread for each would cost more than they do.
+"""
+
+import json
+from asyncio import Future
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, assert_never
+
+import apsw
+
+from tenure.core.errors import StoreError
+from tenure.ports.clock import Clock
+from tenure.ports.store import (
+    TABLES,
+    Claimed,
+    Key,
+    Loaded,
+    Queue,
+    Row,
+    Value,
+)
+from tenure.storage.committer import Committer
+from tenure.storage.copy import copy_file
+from tenure.storage.flush import Flush
+from tenure.storage.gate import OpenFile
+from tenure.storage.statements import Statements
+
+_Asked = Mapping[str, Value] | tuple[Value, ...]
+
+
+class SqliteStore:
+    """Keeps the promises of `tenure.ports.store.Store` on one file."""
+
+    def __init__(
+        self,
+        file: OpenFile,
+        committer: Committer,
+        queries: dict[str, str],
+        *,
+        clock: Clock,
+        flush: Flush,
+    ) -> None:
+        self.now = clock.now
+        self.commit = committer.commit
+        self._file = file
+        self._committer = committer
+        self._queries = queries
+        self._flush = flush
+        self._reader = file.reader().cursor()
+        self._statements = Statements(TABLES)
+        self._closed = False
+
+    def claim(self, queue: Queue, worker: str, *, limit: int) -> Future[Sequence[Claimed]]:
+        """One more item of a batch: the rows are not known before it is their turn."""
+        match queue:
+            case Queue.OPERATIONS:
+                return self._committer.run(lambda cursor: self._claim(cursor, worker, limit))
+            case _ as never:
+                assert_never(never)
+
+    def _claim(self, cursor: apsw.Cursor, worker: str, limit: int) -> list[Claimed]:
+        now = self.now()
+        gone = cursor.execute(self._queries["workers_gone"], {"now": now}).fetchall()
+        ids: list[str] = []
+        for (dead,) in gone:
+            found = cursor.execute(
+                self._queries["open_of_worker"], {"worker": dead, "limit": limit}
+            )
+            ids.extend(name for (name,) in found)
+        if not ids:
+            return []
+        chosen = json.dumps(sorted(ids)[:limit])
+        cursor.execute(self._queries["claim_intents"], {"ids": chosen, "now": now})
+        claimed: list[tuple[Any, ...]] = cursor.execute(
+            self._queries["claim_operations"], {"worker": worker, "ids": chosen}
+        ).fetchall()
+        return [Claimed(*row) for row in sorted(claimed)]
+
+    async def list_due(self, worker: str) -> Sequence[str]:
+        """Read them by the index of open operations."""
+        return [name for (name,) in self._rows("list_due", {"worker": worker, "now": self.now()})]
+
+    async def was_committed(self, change_id: str) -> bool:
+        """Look in the batches that are still kept; an id is one word."""
+        return change_id.split() == [change_id] and bool(
+            self._rows("was_committed", {"id": change_id})
+        )
+
+    async def find(self, table: str, key: Key) -> Row | None:
+        """Read one row by its key."""
+        return self._find(table, key)
+
+    async def load(self, operation: str) -> Loaded | None:
+        """Read three tables inside one read transaction."""
+        try:
+            self._reader.execute("BEGIN")
+            row = self._find("operation", (operation,))
+            if row is None:
+                return None
+            journal = self._table("journal", "load_journal", (operation,))
+            return Loaded(row, journal, self._table("intent", "load_intents", (operation,)))
+        except apsw.Error as error:
+            raise _unreadable(error) from None
+        finally:
+            if self._reader.connection.in_transaction:
+                self._reader.execute("COMMIT")
+
+    async def list_operations(
+        self, tenant: str, *, states: Sequence[str] = (), after: str = "", limit: int = 100
+    ) -> Sequence[Row]:
+        """Read one page."""
+        wanted = json.dumps(list(states)) if states else None
+        asked = {"tenant": tenant, "states": wanted, "after": after, "limit": limit}
+        return self._table("operation", "list_operations", asked)
+
+    async def list_resources(self, tenant: str, agent: str) -> Sequence[Row]:
+        """Read them through the agent's operations."""
+        return self._table("intent", "list_resources", {"tenant": tenant, "agent": agent})
+
+    async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
+        """Read one page."""
+        return self._table("outbox", "list_events", {"after": after, "limit": limit})
+
+    async def plans_of_open_operations(self) -> Sequence[str]:
+        """Read the open operations."""
+        return [digest for (digest,) in self._rows("plans_of_open_operations", ())]
+
+    async def backup(self, path: str) -> None:
+        """Copy what is committed now."""
+        await copy_file(self._file.path, Path(path))
+
+    async def close(self) -> None:
+        """Wait for the last batch, then let go: the thread, the connections, the lock."""
+        await self._committer.close()
+        if not self._closed:
+            self._closed = True
+            self._flush.close()
+            self._file.close()
+
+    def _find(self, table: str, key: Key) -> Row | None:
+        columns = self._statements.columns(table)
+        try:
+            row = self._reader.execute(self._statements.reads[table, *columns], key).fetchone()
+        except apsw.Error as error:
+            raise _unreadable(error) from None
+        return None if row is None else dict(zip(columns, row, strict=True))
+
+    def _table(self, table: str, query: str, asked: _Asked) -> list[Row]:
+        columns = self._statements.columns(table)
+        return [dict(zip(columns, row, strict=True)) for row in self._rows(query, asked)]
+
+    def _rows(self, query: str, asked: _Asked) -> list[tuple[Any, ...]]:
+        try:
+            return self._reader.execute(self._queries[query], asked).fetchall()
+        except apsw.Error as error:
+            raise _unreadable(error) from None
+
+
+def _unreadable(error: apsw.Error) -> StoreError:
+    return StoreError(f"The store cannot be read ({error}): nothing was changed.")

@@ -1,0 +1,1 @@
+"""What a caller may ask: one function for each use case."""

@@ -1,0 +1,221 @@
+"""Turns what the saga decided into a `Change`: journal, state, intents and event in one value.
+
+Nothing is decided here, and nothing in memory changes before the store has said yes
+(`take_effect`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tenure.app.live import Live, encode
+from tenure.core import saga
+from tenure.core.errors import Defect
+from tenure.core.events import event_of
+from tenure.core.limits import RESULT_BYTES_MAX
+from tenure.core.operation import OPERATION, Hold, Intent, Noted, Record, State
+from tenure.core.plan import Step
+from tenure.core.saga import Progress, Settled
+from tenure.ports.store import Change, Drop, Is, Next, Put, Row, Set, Value
+
+Columns = Mapping[str, Value]
+OUTBOX = (Next("outbox"),)
+
+
+class Unkeepable(Exception):
+    """What a step returned cannot stand in the journal."""
+
+
+def kept(body: object) -> str:
+    """The text under which the journal keeps a body."""
+    try:
+        text = encode(body)
+    except (TypeError, ValueError) as error:
+        message = f"its result cannot be kept as JSON: {error}"
+        raise Unkeepable(message) from None
+    if len(text) > RESULT_BYTES_MAX:
+        message = f"its result is {len(text)} bytes; at most {RESULT_BYTES_MAX} are kept"
+        raise Unkeepable(message)
+    return text
+
+
+class Writing:
+    """A change on its way to the store, and what it means in memory once it is there."""
+
+    __slots__ = ("change", "columns", "due_at", "fresh", "progress", "seq", "state")
+
+    def __init__(self, live: Live, progress: Progress, state: State, due_at: float | None) -> None:
+        """The operation will stand so."""
+        self.change: Change
+        self.progress = progress
+        self.state = state
+        self.due_at = due_at
+        self.seq = live.seq
+        self.columns: list[tuple[str, Columns]] = []
+        """Columns of intents that change, by step."""
+        self.fresh: list[Intent] = []
+        """Intents that are new."""
+
+    def take_effect(self, live: Live) -> None:
+        """The store has said yes."""
+        if self.seq != live.seq:
+            live.seq = self.seq
+            live.revision += 1
+        live.progress = self.progress
+        live.state = self.state
+        live.due_at = self.due_at
+        for step, columns in self.columns:
+            intent = live.intents[step]
+            for name, value in columns.items():
+                setattr(intent, name, value)
+        for fresh in self.fresh:
+            live.intents[fresh.step] = fresh
+
+
+def recorded(live: Live, step: Step, settled: Settled, now: float) -> Writing:
+    """What an ended move writes: a record and all that follows, or a poll's next due time."""
+    if settled.record is None:
+        return _polled(live, step, settled, now)
+    kind, body = settled.record
+    guard = Is("intent", (live.id, step.name), {"token": live.token})
+    return noted(live, kind, step.name, body, now, columns=settled.intent, guards=(guard,))
+
+
+def noted(
+    live: Live,
+    kind: Noted,
+    step: str,
+    body: object,
+    now: float,
+    *,
+    columns: Columns | None = None,
+    guards: tuple[Is, ...] = (),
+) -> Writing:
+    """One more record, and all that follows from it: state, intents of the next stage, event."""
+    seq = live.seq + 1
+    before = live.progress
+    progress = saga.after(live.plan, before, Record(seq, kind, step, now, body))
+    state = saga.state_of(live.plan, progress, live.intents)
+    if live.state is State.PENDING and state is State.RUNNING:
+        state = State.PENDING  # only a claim makes it run: a signal before it has called nobody
+    if not OPERATION.permits(live.state, state):
+        message = f"operation {live.id}: {kind} leads from {live.state} to {state}: no such row"
+        raise Defect(message)
+    writing = Writing(live, progress, state, 0.0)
+    writing.seq = seq
+    record: Row = {
+        "tenant": live.tenant,
+        "kind": kind,
+        "step": step,
+        "at": now,
+        "body": kept(body),
+    }
+    writes: list[Put | Set | Drop] = [
+        Put("journal", (live.id, seq), record),
+        event(live, kind, step, state, now=now, why=progress.cause),
+    ]
+    row: Row = {"revision": live.revision + 1, "updated_at": now}
+    if state is not live.state:
+        row["state"] = state
+    if live.due_at != 0.0:
+        row["due_at"] = 0.0
+    if progress.cause != before.cause:
+        row["error"] = progress.cause
+    if progress.end is not None:
+        row["ended_at"] = now
+        writes.append(Drop("active", (live.agent,)))
+    elif progress.stage > before.stage:
+        writes += intended(live, writing, progress.stage)
+    writes.append(Set("operation", (live.id,), row))
+    if columns:
+        writing.columns.append((step, columns))
+    if progress.compensating_at is not None and before.compensating_at is None:
+        _turn_back(live, writing)
+    for name, said in writing.columns:
+        writes.append(Set("intent", (live.id, name), said))
+    guard = Is("operation", (live.id,), {"revision": live.revision})
+    writing.change = Change(f"{live.id}/{seq}/{live.token}", (*guards, guard), tuple(writes))
+    return writing
+
+
+def intended(live: Live, writing: Writing, stage: int) -> list[Put]:
+    """Rows that intend every step of a stage: durable before the call leaves."""
+    puts: list[Put] = []
+    for step in live.plan.stages[stage]:
+        key = live.new_key(step)
+        writing.fresh.append(Intent(step.name, step.slot, key, token=live.token))
+        puts.append(
+            Put(
+                "intent",
+                (live.id, step.name),
+                {
+                    "tenant": live.tenant,
+                    "slot": step.slot,
+                    "key": key,
+                    "state": "INTENDED",
+                    "token": live.token,
+                    "attempts": 0,
+                    "due_at": 0.0,
+                },
+            )
+        )
+    return puts
+
+
+def event(
+    live: Live, kind: Noted, step: str, state: State, *, now: float, why: str = ""
+) -> Put:
+    """The event that tells of a record, to be committed with it."""
+    told = live.kind, kind, step, state, why
+    body = _told.get(told)
+    if body is None:
+        data = {"kind": live.kind, "record": kind, "step": step, "state": state}
+        body = encode(data | {"why": why} if why else data)
+        if not why:
+            _told[told] = body
+    row: Row = {
+        "tenant": live.tenant,
+        "agent": live.agent,
+        "operation": live.id,
+        "type": event_of(kind, state),
+        "at": now,
+        "body": body,
+    }
+    return Put("outbox", OUTBOX, row)
+
+
+_told: dict[tuple[str, Noted, str, State, str], str] = {}
+"""Bodies of events that tell of no cause: as many as plans have steps and states."""
+
+
+def _turn_back(live: Live, writing: Writing) -> None:
+    """Compensation covers every intended step whose undo is a call, also a refused one.
+
+    An operation that was never claimed has called nobody: its keys are burned without an undo.
+    """
+    hold = Hold.REMOVING if writing.progress.end is None else Hold.BURNED
+    covered = [name for name in live.intents if live.plan.steps[name].undoes]
+    writing.columns = [(name, said) for name, said in writing.columns if name not in covered]
+    columns: Columns = {"state": hold, "due_at": 0.0, "attempts": 0, "waiting_on": None}
+    writing.columns += [(name, columns) for name in covered]
+
+
+def _polled(live: Live, step: Step, settled: Settled, now: float) -> Writing:
+    """Not there yet: only the due time moves; journal and revision do not grow with polls."""
+    ahead = replace(live.intents[step.name], **settled.intent, busy=False)  # type: ignore[arg-type]
+    intents = {**live.intents, step.name: ahead}
+    moves = saga.next_moves(live.plan, live.progress, intents, now)
+    state = saga.state_of(live.plan, live.progress, intents)
+    due_at = 0.0 if moves.now else moves.wake_at
+    writing = Writing(live, live.progress, state, due_at)
+    writing.columns.append((step.name, settled.intent))
+    row: Row = {"due_at": due_at, "state": state, "updated_at": now}
+    guards = (
+        Is("intent", (live.id, step.name), {"token": live.token}),
+        Is("operation", (live.id,), {"revision": live.revision}),
+    )
+    writes = (
+        Set("operation", (live.id,), row),
+        Set("intent", (live.id, step.name), settled.intent),
+    )
+    writing.change = Change("", guards, writes)
+    return writing

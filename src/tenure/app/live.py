@@ -1,0 +1,172 @@
+"""One operation as its worker sees it: rows turned into values, and back.
+
+Nothing is decided here.  What is stored is plain columns; what the saga sees is `Record`, `Intent`
+and `Progress`.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from tenure.core import saga
+from tenure.core.ids import ResourceKey, resource_key
+from tenure.core.operation import Hold, Intent, Noted, Record, State
+from tenure.core.plan import Plan, Step
+from tenure.plans.catalogue import Catalogue
+from tenure.ports.store import Row, Store
+
+decode = msgspec.json.decode
+
+
+def encode(value: object) -> str:
+    """Plain data as JSON text, the form of every body column."""
+    return msgspec.json.encode(value).decode()
+
+
+class Live:
+    """An open operation in memory; dropped when it parks, since waiting ones are rows."""
+
+    __slots__ = (
+        "agent", "calls", "due_at", "generation", "id", "input", "intents", "kind", "lock", "plan",
+        "plane", "progress", "revision", "seq", "state", "tenant", "token",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002 (the word of the port)
+        *,
+        tenant: str,
+        kind: str,
+        agent: str,
+        generation: int,
+        input: Mapping[str, object],  # noqa: A002
+        plan: Plan,
+        plane: str,
+    ) -> None:
+        """An operation with nothing folded yet."""
+        self.id = id
+        self.tenant = tenant
+        self.kind = kind
+        self.agent = agent
+        self.generation = generation
+        self.input = input
+        self.plan = plan
+        self.plane = plane
+        self.progress = saga.Progress()
+        self.intents: dict[str, Intent] = {}
+        self.seq = 0
+        self.revision = 1
+        self.token = 0
+        self.state = State.PENDING
+        self.due_at: float | None = 0.0
+        self.calls: dict[str, asyncio.Task[Any]] = {}
+        """The tasks in which a do or an inspect is out at a provider, by step."""
+        self.lock = asyncio.Lock() if plan.parallel else None
+        """Held while one of several parallel steps records its end."""
+
+    def take(self, row: Row) -> None:
+        """What the operation's row says now."""
+        self.revision = cast(int, row["revision"])
+        self.token = cast(int, row["token"])
+        self.state = State(cast(str, row["state"]))
+        self.due_at = cast("float | None", row["due_at"])
+
+    def fold(self, journal: Sequence[Row]) -> set[str]:
+        """Fold the records not seen yet; the answer is the steps marked absent in them."""
+        absent: set[str] = set()
+        for row in journal[self.seq :]:
+            record = record_of(row)
+            self.progress = saga.after(self.plan, self.progress, record)
+            if record.kind is Noted.MARKED_ABSENT:
+                absent.add(record.step)
+        self.seq = len(journal)
+        return absent
+
+    def merge(self, rows: Sequence[Row], absent: set[str]) -> None:
+        """What the intents' rows say now; what only this process knows of its calls is kept."""
+        for row in rows:
+            new = intent_of(row)
+            old = self.intents.get(new.step)
+            if old is not None:
+                new.busy = old.busy
+                if new.unknown_since is None and new.step not in absent:
+                    new.unknown_since = old.unknown_since
+            self.intents[new.step] = new
+
+    def new_key(self, step: Step) -> str:
+        """The address of what this step will make."""
+        return resource_key(
+            self.plane,
+            tenant=self.tenant,
+            agent=self.agent,
+            generation=self.generation,
+            slot=step.slot,
+            name=step.name,
+        ).text
+
+    def key_of(self, step: Step) -> ResourceKey:
+        """The address of what this step makes, as its intent has kept it."""
+        return ResourceKey(
+            self.intents[step.name].key,
+            self.plane,
+            self.tenant,
+            self.agent,
+            self.generation,
+            step.slot,
+            step.name,
+        )
+
+
+async def read(store: Store, catalogue: Catalogue, plane: str, operation: str) -> Live | None:
+    """One operation as it stands in the store; None if there is no such operation."""
+    loaded = await store.load(operation)
+    if loaded is None:
+        return None
+    digest = cast(str, loaded.operation["plan"])
+    plan = catalogue.kept(digest)
+    if plan is None:
+        kept = await store.find("plan", (digest,))
+        plan = catalogue.restore(cast(str, kept["body"]) if kept else "", digest)
+    row = loaded.operation
+    live = Live(
+        operation,
+        tenant=cast(str, row["tenant"]),
+        kind=cast(str, row["kind"]),
+        agent=cast(str, row["agent"]),
+        generation=cast(int, row["generation"]),
+        input=decode(cast(str, row["input"])),
+        plan=plan,
+        plane=plane,
+    )
+    live.take(row)
+    live.merge(loaded.intents, live.fold(loaded.journal))
+    return live
+
+
+def record_of(row: Row) -> Record:
+    """A journal row as the saga reads it."""
+    return Record(
+        cast(int, row["seq"]),
+        Noted(cast(str, row["kind"])),
+        cast(str, row["step"]),
+        cast(float, row["at"]),
+        decode(cast(str, row["body"])),
+    )
+
+
+def intent_of(row: Row) -> Intent:
+    """An intent row as the saga reads it."""
+    return Intent(
+        cast(str, row["step"]),
+        cast(str, row["slot"]),
+        cast(str, row["key"]),
+        state=Hold(cast(str, row["state"])),
+        token=cast(int, row["token"]),
+        attempts=cast(int, row["attempts"]),
+        due_at=cast("float | None", row["due_at"]),
+        unknown_since=cast("float | None", row["unknown_since"]),
+        waiting_on=cast("str | None", row["waiting_on"]),
+        detail=cast("str | None", row["detail"]),
+    )

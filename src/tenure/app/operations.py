@@ -1,0 +1,358 @@
+"""Operations as callers ask for them: accept, watch, cancel, signal, and an operator's exits.
+
+Each verb reads, asks the saga whether it may, and commits one change guarded by the revision it has
+read; if someone was faster it reads again and decides again.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import cast
+
+from tenure.app import views
+from tenure.app.changes import Columns, Unkeepable, Writing, event, intended, noted
+from tenure.app.live import Live, encode, read
+from tenure.app.plane import Plane
+from tenure.app.views import Operation
+from tenure.core import saga
+from tenure.core.errors import Conflict, Invalid, LimitExceeded, NotFound
+from tenure.core.ids import uuid7
+from tenure.core.limits import (
+    IDEMPOTENCY_KEY_CHARACTERS_MAX,
+    IDEMPOTENCY_SECONDS,
+    INPUT_BYTES_MAX,
+    PAGE_MAX,
+    SIGNALS_MAX,
+)
+from tenure.core.operation import Hold, Noted, State
+from tenure.ports.store import Change, Drop, Is, Put, Refused, Row, Set
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Ask for an operation.
+
+    Args:
+        plan: the plan's name; the newest version is used.
+        agent: the agent's uid; empty makes a new one.
+        input: plain data for the plan's steps.
+        idempotency_key: the same key and request answer with the same operation for a day.
+    """
+
+    plan: str
+    agent: str = ""
+    input: Mapping[str, object] = field(default_factory=dict)
+    tenant: str = "default"
+    principal: str = "local"
+    idempotency_key: str = ""
+
+
+async def accept(plane: Plane, command: Accept) -> Operation:
+    """Accept an operation: when this returns, it is on disk and will end."""
+    plan = plane.catalogue.newest(command.plan)
+    text = encode(command.input)
+    if len(text) > INPUT_BYTES_MAX:
+        message = f"the input is {len(text)} bytes; at most {INPUT_BYTES_MAX} are kept"
+        raise LimitExceeded(message)
+    if len(command.idempotency_key) > IDEMPOTENCY_KEY_CHARACTERS_MAX:
+        message = f"an idempotency key has at most {IDEMPOTENCY_KEY_CHARACTERS_MAX} characters"
+        raise Invalid(message)
+    while True:
+        now = plane.store.now()
+        identifier = uuid7(now, plane.entropy.bits())
+        agent, generation, guards, writes = await _agent(plane, command, now)
+        worker = plane.engine.worker
+        live = Live(
+            identifier,
+            tenant=command.tenant,
+            kind=plan.name,
+            agent=agent,
+            generation=generation,
+            input=command.input,
+            plan=plan,
+            plane=plane.id,
+        )
+        live.seq, live.progress.since = 1, now
+        if worker:
+            live.token, live.state = 1, State.RUNNING
+        row: Row = {
+            "tenant": command.tenant,
+            "principal": command.principal,
+            "kind": plan.name,
+            "plan": plan.digest,
+            "agent": agent,
+            "generation": generation,
+            "state": live.state,
+            "revision": 1,
+            "token": live.token,
+            "worker": worker,
+            "due_at": 0.0,
+            "input": text,
+            "created_at": now,
+            "updated_at": now,
+        }
+        writing = Writing(live, live.progress, live.state, 0.0)
+        record: Row = {
+            "tenant": command.tenant,
+            "kind": Noted.ACCEPTED,
+            "step": "",
+            "at": now,
+            "body": "{}",
+        }
+        writes += [
+            Put("active", (agent,), {"tenant": command.tenant, "operation": identifier}),
+            Put("operation", (identifier,), row),
+            Put("journal", (identifier, 1), record),
+            event(live, Noted.ACCEPTED, "", live.state, now=now),
+            *intended(live, writing, 0),
+        ]
+        if command.idempotency_key:
+            writes += _remembered(command, identifier, now)
+        change = Change(identifier, tuple(guards), tuple(writes), admits=True)
+        refused = await plane.store.commit(change)
+        if refused is None:
+            for intent in writing.fresh:
+                live.intents[intent.step] = intent
+            if worker:
+                plane.engine.take(live)
+            return views.accepted(live, now)
+        earlier = await _earlier(plane, command, refused, now)
+        if earlier is not None:
+            return earlier
+
+
+async def _agent(
+    plane: Plane, command: Accept, now: float
+) -> tuple[str, int, list[Is], list[Put | Set | Drop]]:
+    """The agent and the generation that this operation will be; a new agent begins at 1."""
+    if not command.agent:
+        uid = uuid7(now, plane.entropy.bits())
+        return uid, 1, [], [Put("agent", (uid,), {"tenant": command.tenant, "generation": 1})]
+    row = await plane.store.find("agent", (command.agent,))
+    if row is None:
+        new = Put("agent", (command.agent,), {"tenant": command.tenant, "generation": 1})
+        return command.agent, 1, [], [new]
+    if row["tenant"] != command.tenant:
+        message = f"there is no agent {command.agent}"
+        raise NotFound(message)
+    generation = cast(int, row["generation"])
+    guard = Is("agent", (command.agent,), {"generation": generation})
+    step = Set("agent", (command.agent,), {"generation": generation + 1})
+    return command.agent, generation + 1, [guard], [step]
+
+
+def _scope(command: Accept) -> tuple[str, str, str, str]:
+    return command.tenant, command.principal, "operations", command.idempotency_key
+
+
+def _fingerprint(command: Accept) -> str:
+    request = encode([command.plan, command.agent, command.input])
+    return blake2b(request.encode(), digest_size=16).hexdigest()
+
+
+def _remembered(command: Accept, operation: str, now: float) -> list[Put | Set | Drop]:
+    row: Row = {"operation": operation, "fingerprint": _fingerprint(command), "at": now}
+    return [Put("idempotency", _scope(command), row)]
+
+
+async def _earlier(
+    plane: Plane, command: Accept, refused: Refused, now: float
+) -> Operation | None:
+    """What a refusal means: the operation this key has, a Conflict, or None to try again."""
+    row = refused.row
+    if row is None or isinstance(refused.what, Is):
+        return None  # someone was faster with the same agent: read again
+    match refused.what.table:
+        case "idempotency":
+            if cast(float, row["at"]) < now - IDEMPOTENCY_SECONDS:
+                guard = Is("idempotency", _scope(command), {"at": row["at"]})
+                forget = Change("", (guard,), (Drop("idempotency", _scope(command)),))
+                await plane.store.commit(forget)
+                return None
+            if row["fingerprint"] != _fingerprint(command):
+                message = "this idempotency key was used for another request; use a new key"
+                raise Conflict(message, code="idempotency_mismatch", holder=str(row["operation"]))
+            return await get(plane, command.tenant, str(row["operation"]))
+        case "active":
+            known = command.idempotency_key and await plane.store.find(
+                "idempotency", _scope(command)
+            )
+            if known and known["fingerprint"] == _fingerprint(command):
+                return await get(plane, command.tenant, str(known["operation"]))
+            holder = str(row["operation"])
+            message = f"operation {holder} works on this agent; wait for it or cancel it"
+            raise Conflict(message, code="operation_in_progress", holder=holder)
+        case _:
+            return None
+
+
+async def get(plane: Plane, tenant: str, operation: str) -> Operation:
+    """One operation with its steps; NotFound if this tenant has none of that id."""
+    live, row = await _live(plane, tenant, operation)
+    return views.operation(live, row)
+
+
+async def list_operations(
+    plane: Plane, tenant: str, *, states: tuple[State, ...] = (), after: str = "", limit: int = 100
+) -> list[Row]:
+    """Operations of a tenant, oldest first, as rows; `after` is the last id of the page before."""
+    limit = min(limit, PAGE_MAX)
+    return list(await plane.store.list_operations(tenant, states=states, after=after, limit=limit))
+
+
+async def wait(plane: Plane, tenant: str, operation: str, *, seconds: float = 60.0) -> Operation:
+    """The operation when it has ended or is STUCK, or as it stands after so many seconds."""
+    until = plane.store.now() + seconds
+    while True:
+        seen = await get(plane, tenant, operation)
+        left = until - plane.store.now()
+        if seen.done or seen.state is State.STUCK or left <= 0:
+            return seen
+        await plane.engine.wait(operation, min(left, 1.0))
+
+
+async def cancel(plane: Plane, tenant: str, operation: str, *, by: str) -> Operation:
+    """Undo all of it; Conflict `past_pivot` once the pivot is intended, `ended` at the end."""
+
+    def decide(live: Live, now: float) -> Writing | None:
+        if live.progress.compensating_at is not None:
+            return None  # being undone already
+        if live.state is not State.PENDING and saga.past_pivot(live.plan, live.progress):
+            pivot = live.plan.stages[live.plan.pivot_stage][0].name
+            message = f"{pivot} is under way or done, after which there is only forward"
+            raise Conflict(message, code="past_pivot", holder=live.id)
+        body: dict[str, object] = {"why": f"cancelled by {by}"}
+        if live.state is State.PENDING:
+            body["unclaimed"] = True
+        return noted(live, Noted.COMPENSATING, "", body, now)
+
+    return await _decide(plane, tenant, operation, decide, interrupt=True)
+
+
+async def signal(
+    plane: Plane, tenant: str, operation: str, *, name: str, payload: object = None, by: str
+) -> Operation:
+    """Tell an operation something it waits for, or will wait for."""
+
+    def decide(live: Live, now: float) -> Writing:
+        count = sum(len(payloads) for payloads in live.progress.signals.values())
+        if count >= SIGNALS_MAX:
+            message = f"operation {live.id} has {count} signals already, which is the most it keeps"
+            raise LimitExceeded(message)
+        body = {"signal": name, "payload": payload, "by": by}
+        return noted(live, Noted.SIGNALLED, "", body, now)
+
+    return await _decide(plane, tenant, operation, decide)
+
+
+async def retry(plane: Plane, tenant: str, operation: str, *, by: str) -> Operation:
+    """Try what is stuck again, now; its clock starts anew."""
+
+    def decide(live: Live, now: float) -> Writing:
+        stuck = live.progress.stuck
+        _must_be_stuck(live)
+        writing = noted(live, Noted.RETRIED, "", {"by": by}, now)
+        again: Columns = {"due_at": 0.0, "attempts": 0}
+        return _also(live, writing, dict.fromkeys(sorted(stuck), again))
+
+    return await _decide(plane, tenant, operation, decide)
+
+
+async def adopt(
+    plane: Plane, tenant: str, operation: str, *, step: str, result: object = None, by: str
+) -> Operation:
+    """An operator's word that a stuck step did happen: it counts as done, with this result."""
+
+    def decide(live: Live, now: float) -> Writing:
+        _must_be_stuck(live, step)
+        if live.progress.compensating_at is not None and live.plan.steps[step].undoes:
+            message = f"operation {live.id} is being undone; say mark-absent or abandon"
+            raise Conflict(message, code="compensating", holder=live.id)
+        detail = f"adopted by {by}"
+        columns = {"state": Hold.PRESENT, "unknown_since": None, "detail": detail}
+        return noted(live, Noted.ADOPTED, step, result, now, columns=columns)
+
+    return await _decide(plane, tenant, operation, decide)
+
+
+async def mark_absent(
+    plane: Plane, tenant: str, operation: str, *, step: str, by: str
+) -> Operation:
+    """An operator's word that a stuck step holds nothing: do it again, or count it undone."""
+
+    def decide(live: Live, now: float) -> Writing:
+        _must_be_stuck(live, step)
+        columns: Row = {"unknown_since": None, "due_at": 0.0, "attempts": 0}
+        if live.progress.compensating_at is not None:
+            columns = {"state": Hold.BURNED}
+        columns["detail"] = f"marked absent by {by}"
+        return noted(live, Noted.MARKED_ABSENT, step, {"by": by}, now, columns=columns)
+
+    return await _decide(plane, tenant, operation, decide)
+
+
+async def abandon(plane: Plane, tenant: str, operation: str, *, by: str) -> Operation:
+    """End a stuck operation as it is; the answer lists what was left behind."""
+
+    def decide(live: Live, now: float) -> Writing:
+        _must_be_stuck(live)
+        left = [
+            {"step": intent.step, "key": intent.key, "state": intent.state}
+            for intent in live.intents.values()
+            if intent.state is not Hold.BURNED
+        ]
+        return noted(live, Noted.ABANDONED, "", {"by": by, "left": left}, now)
+
+    return await _decide(plane, tenant, operation, decide)
+
+
+def _must_be_stuck(live: Live, step: str = "") -> None:
+    if step and step not in live.plan.steps:
+        message = f"operation {live.id} has no step {step!r}; it has {', '.join(live.plan.steps)}"
+        raise NotFound(message)
+    if not live.progress.stuck or (step and step not in live.progress.stuck):
+        what = f"step {step} of operation {live.id}" if step else f"operation {live.id}"
+        message = f"{what} is not stuck: it is {live.state}; cancel it, or wait"
+        raise Conflict(message, code="not_stuck", holder=live.id)
+
+
+def _also(live: Live, writing: Writing, columns: dict[str, Columns]) -> Writing:
+    """The same change with further columns of intents."""
+    sets = tuple(Set("intent", (live.id, name), said) for name, said in columns.items())
+    writing.change = writing.change._replace(writes=writing.change.writes + sets)
+    return writing
+
+
+async def _live(plane: Plane, tenant: str, operation: str) -> tuple[Live, Row]:
+    live = await read(plane.store, plane.catalogue, plane.id, operation)
+    if live is None or live.tenant != tenant:
+        message = f"there is no operation {operation}"
+        raise NotFound(message)
+    row = await plane.store.find("operation", (operation,))
+    return live, row or {}
+
+
+async def _decide(
+    plane: Plane,
+    tenant: str,
+    operation: str,
+    decide: Callable[[Live, float], Writing | None],
+    *,
+    interrupt: bool = False,
+) -> Operation:
+    """Commit what `decide` says of the operation; read again while others are faster."""
+    while True:
+        live, row = await _live(plane, tenant, operation)
+        if live.progress.end is not None:
+            message = f"operation {operation} has ended as {live.progress.end}"
+            raise Conflict(message, code="ended", holder=operation)
+        try:
+            writing = decide(live, plane.store.now())
+        except Unkeepable as error:
+            raise LimitExceeded(str(error)) from None
+        if writing is None:
+            return views.operation(live, row)
+        if await plane.store.commit(writing.change) is None:
+            writing.take_effect(live)
+            plane.engine.wake(operation, interrupt=interrupt)
+            return await get(plane, tenant, operation)

@@ -1,0 +1,51 @@
+"""Ends calls from outside: at their limit, or when their operation is cancelled.
+
+One timer serves all calls of the same limit: they end in the order in which they began, so only the
+oldest is watched.  A call costs two dictionary operations, not a timer of its own.
+"""
+
+import asyncio
+from typing import Any
+
+Calling = asyncio.Task[Any]
+
+
+class Watch:
+    """Cancels tasks that are in a call, and remembers why: a stop is no shutdown."""
+
+    def __init__(self) -> None:
+        """Nothing is watched yet."""
+        self._ends: dict[float, dict[Calling, float]] = {}
+        self._armed: set[float] = set()
+        self._why: dict[Calling, str] = {}
+
+    def begin(self, task: Calling, seconds: float) -> None:
+        """This task is in a call that may take so many seconds."""
+        loop = task.get_loop()
+        ends = self._ends.get(seconds)
+        if ends is None:
+            ends = self._ends[seconds] = {}
+        ends[task] = loop.time() + seconds
+        if seconds not in self._armed:
+            self._armed.add(seconds)
+            loop.call_later(seconds, self._look, loop, seconds)
+
+    def end(self, task: Calling, seconds: float) -> str:
+        """The call is over; why it was stopped, if it was."""
+        del self._ends[seconds][task]
+        return self._why.pop(task, "") if self._why else ""
+
+    def stop(self, task: Calling, why: str) -> None:
+        """Stop the call this task is in."""
+        self._why[task] = why
+        task.cancel()
+
+    def _look(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        now = loop.time()
+        for task, at in self._ends[seconds].items():
+            if at > now:
+                loop.call_later(at - now, self._look, loop, seconds)
+                return
+            if task not in self._why:
+                self.stop(task, f"no answer within {seconds:g} s")
+        self._armed.discard(seconds)

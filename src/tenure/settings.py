@@ -1,0 +1,19 @@
+"""Every setting, one frozen dataclass, each field documented."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How one control plane runs."""
+
+    store: str = "tenure.db"
+    """The embedded store's file.  It is made if it is not there; `FILE.lock` beside it admits one
+    process.
+    """
+    plane: str = "local"
+    """The name of this control plane; part of every resource's key, so it must never change."""
+    concurrency_max: int = 2_000
+    """Operations that are moved at the same time; more wait their turn as rows."""
+    lease_ttl_seconds: float = 15.0
+    """A worker that has not renewed its lease for so long is taken for dead."""

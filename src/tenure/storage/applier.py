@@ -1,0 +1,236 @@
+"""Applies changes, one after the other, inside a transaction that somebody else opens and commits.
+
+Guards are looked at first and new rows are written next, so that a refusal can be taken back by
+hand: no savepoint is paid for.  What cannot be taken back so raises, and is tried again with one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import apsw
+
+from tenure.core.errors import Defect, StoreFull, TenureError
+from tenure.ports.store import Change, Drop, Is, Next, Put, Refused, Row, Set, Shape
+from tenure.storage.guards import meets
+from tenure.storage.statements import Statements
+
+RESERVE_BYTES = 32 * 1024 * 1024
+"""Room on the disk that is kept for work already accepted."""
+BATCHES_KEPT = 1_000
+"""Batches whose changes can still be looked up by id."""
+NUMBERS_KEPT = 10_000
+"""Counters held in memory between batches."""
+TROUBLE = (
+    apsw.BusyError, apsw.CantOpenError, apsw.CorruptError, apsw.FullError, apsw.IOError,
+    apsw.LockedError, apsw.NoMemError, apsw.NotADBError, apsw.ProtocolError, apsw.ReadOnlyError,
+)  # fmt: skip
+"""Errors of the disk or of another program: no change is to blame, and none is tried alone."""
+
+Work = Callable[[apsw.Cursor], Any]
+
+
+class Failed(NamedTuple):
+    """In place of an answer: this change was not applied, and its caller is told why."""
+
+    error: Exception
+
+
+class _Again(Exception):
+    """This `Set` found no row, and what its change has written cannot be taken back by hand."""
+
+    def __init__(self, write: Set) -> None:
+        super().__init__(write)
+        self.write = write
+
+
+class Applier:
+    """Knows what one batch has done so far: which changes it applied, which numbers it gave."""
+
+    def __init__(
+        self, connection: apsw.Connection, tables: Mapping[str, Shape], *, room: Callable[[], int]
+    ) -> None:
+        self._cursor = connection.cursor()
+        self._changes = connection.changes
+        self._statements = Statements(tables)
+        self._counting: set[str] = set()
+        self._room = room
+        self._full: bool | None = None
+        self._applied: list[str] = []
+        self._worked = False
+        self._numbers: dict[str, int] = {}
+        self._raised: set[str] = set()
+        self._batch = int(self._cursor.execute("SELECT coalesce(max(number), 0) FROM batch").get)
+
+    # --------------------------------------------------------------------------------- one batch
+
+    def begin(self) -> None:
+        """A batch begins; the numbers of the last one, if they are held, are on disk."""
+        if len(self._numbers) > NUMBERS_KEPT:
+            self._numbers.clear()
+        self._applied.clear()
+        self._raised.clear()
+        self._worked, self._full = False, None
+
+    def finish(self) -> bool:
+        """Write down what the batch counted and which changes it applied; whether it did anything."""
+        execute = self._cursor.execute
+        for name in self._raised:
+            execute(
+                "INSERT INTO counter (name, value) VALUES (?, ?)"
+                " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                (name, self._numbers[name]),
+            )
+        if self._applied:
+            self._batch += 1
+            ids = " ".join(filter(None, self._applied))
+            execute("INSERT INTO batch (number, changes) VALUES (?, ?)", (self._batch, ids))
+            execute("DELETE FROM batch WHERE number <= ?", (self._batch - BATCHES_KEPT,))
+        return self._worked or bool(self._applied)
+
+    def forget(self) -> None:
+        """The batch was rolled back: what was counted is read again when it is needed."""
+        self._numbers.clear()
+
+    # -------------------------------------------------------------------------------- one change
+
+    def apply(self, work: Change | Work) -> Any:
+        """Apply one change, or run one function; the answer to give once it is durable."""
+        if type(work) is not Change:
+            result = work(self._cursor)  # type: ignore[operator]
+            self._worked = True
+            return result
+        name, guards, writes, admits = work
+        if admits and self._is_full():
+            return Failed(StoreFull(_FULL))
+        refused = self._look(guards) or self._put(writes)
+        if refused is None:
+            self._applied.append(name)
+        return refused
+
+    def apply_alone(self, work: Change | Work) -> Any:
+        """The same inside a savepoint, so that an error is this change's own."""
+        numbers, raised = dict(self._numbers), set(self._raised)
+        self._cursor.execute("SAVEPOINT one")
+        try:
+            answer = self.apply(work)
+        except TROUBLE:
+            raise
+        except Exception as error:
+            self._cursor.execute("ROLLBACK TO one")
+            self._numbers, self._raised = numbers, raised
+            answer = _answer(error)
+        self._cursor.execute("RELEASE one")
+        return answer
+
+    def _look(self, guards: tuple[Is, ...]) -> Refused | None:
+        """The first guard that does not hold."""
+        execute, reads = self._cursor.execute, self._statements.reads
+        for guard in guards:
+            table, key, said = guard
+            found = execute(reads[table, *said], key).fetchone()
+            if found != tuple(said.values()) and not _holds(guard, found):
+                return Refused(guard, self._find(table, key))
+        return None
+
+    def _put(self, writes: tuple[Put | Set | Drop, ...]) -> Refused | None:
+        """Write new rows: if one is refused, those before it are new too and are taken back."""
+        execute, changes, puts = self._cursor.execute, self._changes, self._statements.puts
+        made: list[list[Any]] = []
+        others: list[Set | Drop] = []
+        for write in writes:
+            if type(write) is not Put:
+                others.append(write)  # type: ignore[arg-type]
+                continue
+            table, key, row = write
+            sql = puts[table, *row]
+            values = [*key, *row.values()]
+            if sql in self._counting:
+                self._number(values)
+            try:
+                execute(sql, values)
+            except TypeError:
+                # SQLite cannot hold a `Next`: to learn so is cheaper than to look at every value.
+                if Next not in map(type, values):
+                    raise
+                self._counting.add(sql)
+                self._number(values)
+                execute(sql, values)
+            made.append(values)
+            if changes() != 1:
+                return self._clash(writes, made)
+        return self._set(others, untouched=not made) if others else None
+
+    def _set(self, writes: list[Set | Drop], *, untouched: bool) -> Refused | None:
+        """Change rows, then drop rows; `untouched` while this change has written nothing."""
+        execute, changes, sets = self._cursor.execute, self._changes, self._statements.sets
+        drops: list[Drop] = []
+        for write in writes:
+            if type(write) is not Set:
+                drops.append(write)  # type: ignore[arg-type]
+                continue
+            table, key, row = write
+            execute(sets[table, *row], (*row.values(), *key))
+            if changes() != 1:
+                if untouched:
+                    return Refused(write, None)
+                raise _Again(write)
+            untouched = False
+        for table, key in drops:
+            execute(self._statements.drops[(table,)], key)
+        return None
+
+    def _clash(self, writes: tuple[Put | Set | Drop, ...], made: list[list[Any]]) -> Refused:
+        """Take back what this change has put; the last of it met a row in its way."""
+        puts = [write for write in writes if type(write) is Put][: len(made)]
+        last = puts[-1]
+        refused = Refused(last, self._find(last.table, made[-1][: len(last.key)]))
+        for put, values in zip(puts[:-1], made[:-1], strict=True):
+            self._cursor.execute(self._statements.drops[(put.table,)], values[: len(put.key)])
+        for put in puts:
+            for value in (*put.key, *put.row.values()):
+                if type(value) is Next:
+                    self._numbers[value.counter] -= 1
+        return refused
+
+    def _number(self, values: list[Any]) -> None:
+        """Replace every `Next` by its number."""
+        for place, value in enumerate(values):
+            if type(value) is not Next:
+                continue
+            (name,) = value
+            number = self._numbers.get(name)
+            if number is None:
+                found = self._cursor.execute("SELECT value FROM counter WHERE name = ?", (name,))
+                number = found.get or 0
+            values[place] = self._numbers[name] = number + 1
+            self._raised.add(name)
+
+    def _find(self, table: str, key: Sequence[Any]) -> Row | None:
+        columns = self._statements.columns(table)
+        found = self._cursor.execute(self._statements.reads[table, *columns], key).fetchone()
+        return None if found is None else dict(zip(columns, found, strict=True))
+
+    def _is_full(self) -> bool:
+        """Asked of the disk at most once a batch."""
+        if self._full is None:
+            self._full = self._room() < RESERVE_BYTES
+        return self._full
+
+
+_FULL = (
+    "The disk is nearly full: this was not accepted, and what was accepted before is kept."
+    " Make room and ask again."
+)
+
+
+def _holds(guard: Is, found: tuple[Any, ...] | None) -> bool:
+    return found is not None and all(map(meets, guard.said.values(), found))
+
+
+def _answer(error: Exception) -> Refused | Failed:
+    """What the caller of a change that failed alone is told; nothing of SQLite passes."""
+    if isinstance(error, _Again):
+        return Refused(error.write, None)
+    if isinstance(error, TenureError):
+        return Failed(error)
+    return Failed(Defect(f"This change cannot be written and was left out: {error}."))

@@ -1,0 +1,81 @@
+"""SQL for the closed vocabulary of changes, made once from (table, columns) and kept.
+
+Names come from the tables' shapes alone, so nothing that a caller says becomes SQL; values are
+always bound, the key's columns first in a `Put` and last everywhere else.  The text is short
+because the library hashes it at every use.
+"""
+
+from collections.abc import Callable, Mapping
+
+from tenure.core.errors import Defect
+from tenure.ports.store import Shape
+
+_Key = tuple[str, ...]
+
+
+class Kept(dict[_Key, str]):
+    """(table, column, …) → SQL; made when it is first asked for."""
+
+    def __init__(self, make: Callable[[str, tuple[str, ...]], str]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: _Key) -> str:
+        sql = self[key] = self._make(key[0], key[1:])
+        return sql
+
+
+class Statements:
+    """The statements of these tables, asked like `puts[table, *columns]`."""
+
+    def __init__(self, tables: Mapping[str, Shape]) -> None:
+        self._tables = tables
+        self._columns = {table: shape.key + shape.columns for table, shape in tables.items()}
+        self.reads = Kept(self._read)
+        self.puts = Kept(self._put)
+        self.sets = Kept(self._set)
+        self.drops = Kept(self._drop)
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Every column of a table, the key's first."""
+        columns = self._columns.get(table)
+        if columns is None:
+            raise Defect(f"There is no table {table!r}; nothing was written.")
+        return columns
+
+    def _shape(self, table: str, columns: tuple[str, ...]) -> Shape:
+        self.columns(table)
+        shape = self._tables[table]
+        unknown = [column for column in columns if column not in shape.columns]
+        if unknown:
+            raise Defect(
+                f"Table {table!r} has no column {unknown[0]!r} to write; nothing was written."
+            )
+        return shape
+
+    def _read(self, table: str, columns: tuple[str, ...]) -> str:
+        names = self.columns(table)
+        unknown = [column for column in columns if column not in names]
+        if unknown:
+            raise Defect(f"Table {table!r} has no column {unknown[0]!r}; nothing was written.")
+        return f"SELECT {','.join(columns) or 1} FROM {table}{self._where(table)}"
+
+    def _put(self, table: str, columns: tuple[str, ...]) -> str:
+        names = self._shape(table, columns).key + columns
+        marks = ",".join("?" * len(names))
+        return f"INSERT INTO {table}({','.join(names)}) VALUES({marks}) ON CONFLICT DO NOTHING"
+
+    def _set(self, table: str, columns: tuple[str, ...]) -> str:
+        self._shape(table, columns)
+        if not columns:
+            raise Defect(f"A Set on table {table!r} names no column; nothing was written.")
+        values = ",".join(f"{column}=?" for column in columns)
+        return f"UPDATE {table} SET {values}{self._where(table)}"
+
+    def _drop(self, table: str, columns: tuple[str, ...]) -> str:
+        self._shape(table, columns)
+        return f"DELETE FROM {table}{self._where(table)}"
+
+    def _where(self, table: str) -> str:
+        key = self._tables[table].key
+        return " WHERE " + " AND ".join(f"{column}=?" for column in key)

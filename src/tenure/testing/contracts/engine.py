@@ -1,0 +1,230 @@
+"""What every engine must keep: each promise of `tenure.ports.engine.Engine` as a test.
+
+Derive a class and give it one fixture `hold`, which runs a scenario on a `Bench`: planes that share
+one store and one world of fake providers, each moved by an engine of its own.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+import pytest
+
+from tenure.app import operations
+from tenure.app.operations import Accept
+from tenure.app.plane import Plane
+from tenure.core.operation import State
+from tenure.testing.faults import Call, Fault
+from tenure.testing.plans import SIGNAL
+
+TENANT = "default"
+LONG = 60.0
+
+
+class Bench(Protocol):
+    """Planes on one store."""
+
+    async def start(self) -> Plane:
+        """One more plane whose engine runs."""
+        ...
+
+    async def stop(self, plane: Plane) -> None:
+        """Shut a plane down in peace."""
+        ...
+
+    async def crash(self, plane: Plane) -> None:
+        """Kill a plane."""
+        ...
+
+    async def fail(self, plane: Plane) -> None:
+        """Let the next commit of a plane end without anybody knowing how."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        ...
+
+    def strike(self, call: Call, fault: Fault) -> None:
+        """Let this call go wrong."""
+        ...
+
+    def applied(self) -> Sequence[str]:
+        """The calls that had an effect in the world, in order: `identity.ensure`."""
+        ...
+
+
+Scenario = Callable[[Bench], Coroutine[Any, Any, None]]
+Hold = Callable[[Scenario], None]
+LINEAR = ["identity.ensure", "access.ensure", "runtime.ensure", "credentials.ensure"]
+
+
+async def accept(plane: Plane, plan: str) -> str:
+    """A new operation of this plan; its id."""
+    return (await operations.accept(plane, Accept(plan))).id
+
+
+async def ended(plane: Plane, operation: str, seconds: float = LONG) -> State:
+    """The state of an operation when it has ended or is stuck, or after so many seconds."""
+    return (await operations.wait(plane, TENANT, operation, seconds=seconds)).state
+
+
+class EngineContract:
+    """Derive and give the fixture `hold`."""
+
+    @pytest.fixture
+    def hold(self) -> Hold:
+        """How to run a scenario on a fresh bench."""
+        raise NotImplementedError
+
+    def test_what_is_accepted_is_moved_to_its_end(self, hold: Hold) -> None:
+        async def scenario(bench: Bench) -> None:
+            plane = await bench.start()
+            assert plane.engine.worker
+            name = await accept(plane, "linear")
+            assert await ended(plane, name) is State.SUCCEEDED
+            assert bench.applied() == LINEAR
+
+        hold(scenario)
+
+    def test_many_operations_move_at_the_same_time(self, hold: Hold) -> None:
+        async def scenario(bench: Bench) -> None:
+            plane = await bench.start()
+            names = [await accept(plane, "parallel") for _ in range(20)]
+            states = await asyncio.gather(*(ended(plane, name) for name in names))
+            assert set(states) == {State.SUCCEEDED}
+
+        hold(scenario)
+
+    def test_whoever_waits_is_told_the_end(self, hold: Hold) -> None:
+        async def scenario(bench: Bench) -> None:
+            plane = await bench.start()
+            name = await accept(plane, "linear")
+            assert await plane.engine.wait(name, LONG) is State.SUCCEEDED
+
+        hold(scenario)
+
+    def test_whoever_waits_is_told_that_it_is_stuck(self, hold: Hold) -> None:
+        async def scenario(bench: Bench) -> None:
+            bench.strike(Call("meter", "ensure", 1), Fault.BROKE)
+            plane = await bench.start()
+            name = await accept(plane, "unaskable")
+            assert await plane.engine.wait(name, LONG) is State.STUCK
+
+        hold(scenario)
+
+    def test_waiting_ends_when_its_time_is_over(self, hold: Hold) -> None:
+        async def scenario(bench: Bench) -> None:
+            plane = await bench.start()
+            name = await accept(plane, "waits")
+            assert await plane.engine.wait(name, 0.2) is None
+
+        hold(scenario)
+
+    def test_a_retry_comes_by_itself(self, hold: Hold) -> None:
+        async def scenario(bench: Bench) -> None:
+            bench.strike(Call("access", "ensure", 1), Fault.BUSY)
+            plane = await bench.start()
+            assert await ended(plane, await accept(plane, "linear")) is State.SUCCEEDED
+            assert bench.applied() == LINEAR
+
+        hold(scenario)
+
+    def test_a_signal_wakes_what_waits_for_it(self, hold: Hold) -> None:
+        async def scenario(bench: Bench) -> None:
+            plane = await bench.start()
+            name = await accept(plane, "waits")
+            await bench.sleep(0.2)
+            assert (await operations.get(plane, TENANT, name)).state is State.WAITING
+            await operations.signal(plane, TENANT, name, name=SIGNAL, by="a friend")
+            assert await ended(plane, name, 5.0) is State.SUCCEEDED
+
+        hold(scenario)
+
+    def test_a_cancel_interrupts_a_call_under_way(self, hold: Hold) -> None:
+        async def scenario(bench: Bench) -> None:
+            bench.strike(Call("access", "ensure", 1), Fault.LOST)
+            plane = await bench.start()
+            name = await accept(plane, "linear")
+            await bench.sleep(0.1)
+            await operations.cancel(plane, TENANT, name, by="the caller")
+            assert await ended(plane, name, 0.6) is State.COMPENSATED
+            assert bench.applied() == ["identity.ensure", "identity.remove"]
+
+        hold(scenario)
+
+    def test_what_was_recorded_elsewhere_is_seen_in_time(self, hold: Hold) -> None:
+        async def scenario(bench: Bench) -> None:
+            one, other = await bench.start(), await bench.start()
+            name = await accept(one, "waits")
+            await bench.sleep(0.2)
+            await operations.signal(other, TENANT, name, name=SIGNAL, by="a friend")
+            assert await ended(one, name) is State.SUCCEEDED
+
+        hold(scenario)
+
+    def test_two_engines_never_move_the_same_operation(self, hold: Hold) -> None:
+        async def scenario(bench: Bench) -> None:
+            one, other = await bench.start(), await bench.start()
+            names = [await accept(plane, "linear") for plane in (one, other)]
+            for name in names:
+                assert await ended(one, name) is State.SUCCEEDED
+            assert sorted(bench.applied()) == sorted(LINEAR * 2)
+
+        hold(scenario)
+
+    def test_a_start_resumes_what_a_dead_engine_held(self, hold: Hold) -> None:
+        async def scenario(bench: Bench) -> None:
+            bench.strike(Call("access", "ensure", 1), Fault.REPLY_LOST)
+            plane = await bench.start()
+            name = await accept(plane, "linear")
+            await bench.sleep(0.1)
+            await bench.crash(plane)
+            plane = await bench.start()
+            assert await ended(plane, name) is State.SUCCEEDED
+            assert bench.applied() == LINEAR
+
+        hold(scenario)
+
+    def test_what_nobody_held_is_claimed_at_the_start(self, hold: Hold) -> None:
+        async def scenario(bench: Bench) -> None:
+            plane = await bench.start()
+            await bench.stop(plane)
+            assert plane.engine.worker == ""
+            again = await bench.start()
+            name = await accept(again, "waits")
+            await bench.sleep(0.2)
+            await bench.stop(again)
+            last = await bench.start()
+            await operations.signal(last, TENANT, name, name=SIGNAL, by="a friend")
+            assert await ended(last, name, 5.0) is State.SUCCEEDED
+
+        hold(scenario)
+
+    def test_a_stop_lets_calls_under_way_end(self, hold: Hold) -> None:
+        async def scenario(bench: Bench) -> None:
+            plane = await bench.start()
+            name = await accept(plane, "linear")
+            await bench.sleep(0.015)
+            await bench.stop(plane)
+            before = list(bench.applied())
+            again = await bench.start()
+            seen = await operations.get(again, TENANT, name)
+            done = [step.name for step in seen.steps if step.state == "PRESENT"]
+            assert [f"{name}.ensure" for name in done] == before
+            assert await ended(again, name) is State.SUCCEEDED
+            assert bench.applied() == LINEAR
+
+        hold(scenario)
+
+    def test_join_returns_after_a_stop_and_raises_what_broke_it(self, hold: Hold) -> None:
+        async def scenario(bench: Bench) -> None:
+            plane = await bench.start()
+            await bench.stop(plane)
+            await asyncio.wait_for(plane.engine.join(), LONG)
+            broken = await bench.start()
+            await bench.fail(broken)
+            with pytest.raises(BaseException, match="COMMIT"):
+                await asyncio.wait_for(broken.engine.join(), LONG)
+            assert broken.engine.worker == ""
+
+        hold(scenario)

@@ -1,0 +1,199 @@
+"""What every provider must keep: each promise of `tenure.ports.provider.Provider` as a test.
+
+Derive a class and give it one fixture `hold`, which runs a scenario on a fresh provider:
+
+    class TestMyProvider(ProviderContract):
+        @pytest.fixture
+        def hold(self):
+            def hold(scenario):
+                asyncio.run(scenario(Held(MyProvider(...))))
+            return hold
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NamedTuple
+
+import pytest
+
+from tenure.core.errors import Rejected
+from tenure.core.ids import ResourceKey, resource_key
+from tenure.ports.provider import Owned, Presence, Provider
+
+PLANE = "contract"
+
+
+class Held(NamedTuple):
+    """A provider under test, and ways to put it in a spot; without one its tests are skipped."""
+
+    provider: Provider
+    plant: Callable[[ResourceKey], Awaitable[None]] | None = None
+    """Puts something under the key that is not ours."""
+    settle: Callable[[], Awaitable[None]] | None = None
+    """Waits as long as a listing may lag."""
+
+
+Scenario = Callable[[Held], Coroutine[Any, Any, None]]
+Hold = Callable[[Scenario], None]
+
+
+def key(name: str = "one", *, generation: int = 1, plane: str = PLANE) -> ResourceKey:
+    """The key of a resource called `name`."""
+    return resource_key(
+        plane, tenant="t", agent="a", generation=generation, slot="thing", name=name
+    )
+
+
+async def owned(held: Held, plane: str = PLANE) -> list[Owned]:
+    """What the provider lists, after it had time to catch up."""
+    if held.settle is not None:
+        await held.settle()
+    return [item async for item in held.provider.list_owned(plane)]
+
+
+class ProviderContract:
+    """Derive and give the fixture `hold`."""
+
+    @pytest.fixture
+    def hold(self) -> Hold:
+        """How to run a scenario on a fresh provider."""
+        raise NotImplementedError
+
+    def test_of_an_unknown_key_it_says_absent(self, hold: Hold) -> None:
+        async def scenario(held: Held) -> None:
+            assert (await held.provider.inspect(key())).presence is Presence.ABSENT
+
+        hold(scenario)
+
+    def test_what_was_ensured_is_there_with_its_owner_and_generation(self, hold: Hold) -> None:
+        async def scenario(held: Held) -> None:
+            reference = await held.provider.ensure(key(generation=3), {"size": 1})
+            observed = await held.provider.inspect(key(generation=3))
+            assert observed.presence in {Presence.STARTING, Presence.READY}
+            assert observed.owner == PLANE
+            assert observed.generation == 3
+            assert dict(observed.reference) == dict(reference)
+
+        hold(scenario)
+
+    def test_the_same_key_twice_is_one_resource_and_one_reference(self, hold: Hold) -> None:
+        async def scenario(held: Held) -> None:
+            first = await held.provider.ensure(key(), {"size": 1})
+            second = await held.provider.ensure(key(), {"size": 1})
+            assert dict(first) == dict(second)
+            assert [item.key for item in await owned(held)] == [key().text]
+
+        hold(scenario)
+
+    def test_many_at_once_under_one_key_are_one_resource(self, hold: Hold) -> None:
+        async def scenario(held: Held) -> None:
+            many = await asyncio.gather(*(held.provider.ensure(key(), {}) for _ in range(5)))
+            assert all(dict(one) == dict(many[0]) for one in many)
+            assert len(await owned(held)) == 1
+
+        hold(scenario)
+
+    def test_another_spec_converges_under_the_same_reference(self, hold: Hold) -> None:
+        async def scenario(held: Held) -> None:
+            first = await held.provider.ensure(key(), {"size": 1})
+            newer = key()._replace(generation=2)
+            assert dict(await held.provider.ensure(newer, {"size": 2})) == dict(first)
+            assert (await held.provider.inspect(newer)).generation == 2
+            assert len(await owned(held)) == 1
+
+        hold(scenario)
+
+    def test_a_smaller_generation_than_the_last_seen_is_rejected(self, hold: Hold) -> None:
+        async def scenario(held: Held) -> None:
+            await held.provider.ensure(key()._replace(generation=2), {"size": 2})
+            with pytest.raises(Rejected):
+                await held.provider.ensure(key(), {"size": 1})
+            assert (await held.provider.inspect(key())).generation == 2
+
+        hold(scenario)
+
+    def test_what_was_removed_is_gone(self, hold: Hold) -> None:
+        async def scenario(held: Held) -> None:
+            await held.provider.ensure(key(), {})
+            await held.provider.remove(key())
+            assert (await held.provider.inspect(key())).presence is Presence.ABSENT
+            assert await owned(held) == []
+
+        hold(scenario)
+
+    def test_removing_twice_or_the_unknown_succeeds(self, hold: Hold) -> None:
+        async def scenario(held: Held) -> None:
+            await held.provider.remove(key())
+            await held.provider.remove(key())
+            await held.provider.ensure(key("two"), {})
+            await held.provider.remove(key("two"))
+            await held.provider.remove(key("two"))
+
+        hold(scenario)
+
+    def test_a_removed_key_is_burned(self, hold: Hold) -> None:
+        async def scenario(held: Held) -> None:
+            await held.provider.ensure(key(), {})
+            await held.provider.remove(key())
+            with pytest.raises(Rejected):
+                await held.provider.ensure(key(), {})
+            assert (await held.provider.inspect(key())).presence is Presence.ABSENT
+
+        hold(scenario)
+
+    def test_a_key_that_was_removed_before_it_was_made_is_burned(self, hold: Hold) -> None:
+        async def scenario(held: Held) -> None:
+            await held.provider.remove(key())
+            with pytest.raises(Rejected):
+                await held.provider.ensure(key(), {})
+            assert (await held.provider.inspect(key())).presence is Presence.ABSENT
+
+        hold(scenario)
+
+    def test_a_remove_beats_an_ensure_that_comes_at_the_same_time(self, hold: Hold) -> None:
+        async def scenario(held: Held) -> None:
+            await asyncio.gather(
+                held.provider.ensure(key(), {}), held.provider.remove(key()), return_exceptions=True
+            )
+            assert (await held.provider.inspect(key())).presence is Presence.ABSENT
+
+        hold(scenario)
+
+    def test_keys_do_not_touch_each_other(self, hold: Hold) -> None:
+        async def scenario(held: Held) -> None:
+            await held.provider.ensure(key("one"), {})
+            await held.provider.ensure(key("two"), {})
+            await held.provider.ensure(key("one", generation=2), {})
+            await held.provider.remove(key("one"))
+            assert (await held.provider.inspect(key("two"))).presence is not Presence.ABSENT
+            newer = await held.provider.inspect(key("one", generation=2))
+            assert newer.presence is not Presence.ABSENT
+
+        hold(scenario)
+
+    def test_it_lists_what_carries_our_tag_with_agent_and_generation(self, hold: Hold) -> None:
+        async def scenario(held: Held) -> None:
+            await held.provider.ensure(key("mine", generation=4), {})
+            await held.provider.ensure(key("theirs", plane="another"), {})
+            (item,) = await owned(held)
+            assert item.key == key("mine", generation=4).text
+            assert (item.agent, item.generation) == ("a", 4)
+            assert len(await owned(held, "another")) == 1
+            assert await owned(held, "nobody") == []
+
+        hold(scenario)
+
+    def test_what_is_foreign_is_neither_adopted_nor_removed(self, hold: Hold) -> None:
+        async def scenario(held: Held) -> None:
+            if held.plant is None:
+                pytest.skip("nothing foreign can be put under a key here")
+            await held.plant(key())
+            assert (await held.provider.inspect(key())).presence is Presence.FOREIGN
+            with pytest.raises(Rejected):
+                await held.provider.ensure(key(), {})
+            with pytest.raises(Rejected):
+                await held.provider.remove(key())
+            assert (await held.provider.inspect(key())).presence is Presence.FOREIGN
+            assert await owned(held) == []
+
+        hold(scenario)

@@ -1,0 +1,422 @@
+"""What every store must keep: each promise of `tenure.ports.store.Store` as a test.
+
+Derive a class, give it one fixture `stores`, and pytest holds your store to the port:
+
+    class TestMyStore(StoreContract):
+        @pytest.fixture
+        def stores(self, tmp_path):
+            return MyStores(tmp_path)
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tenure.core.errors import CommitUnknown, Defect, StoreError, StoreFull
+from tenure.ports.store import (
+    AtLeast,
+    Below,
+    Change,
+    Drop,
+    Is,
+    Next,
+    Put,
+    Queue,
+    Refused,
+    Set,
+    Store,
+)
+from tenure.testing.contracts.store_claims import ClaimPromises
+from tenure.testing.contracts.store_reads import ReadPromises
+from tenure.testing.contracts.store_rows import (
+    Names,
+    StoppedClock,
+    Stores,
+    event,
+    intent,
+    operation,
+    record,
+    scenario,
+    whole,
+)
+
+
+class StoreContract(ClaimPromises, ReadPromises):
+    """Derive and give the fixture `stores`."""
+
+    @pytest.fixture
+    def stores(self) -> Stores:
+        """How to open the store under test."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def clock(self) -> StoppedClock:
+        """The clock given to it."""
+        return StoppedClock()
+
+    @pytest.fixture
+    def change(self) -> Names:
+        """Makes changes."""
+        return Names()
+
+    @pytest.fixture
+    def store(self, stores: Stores, clock: StoppedClock) -> Iterator[Store]:
+        """The store, open; closed at the end."""
+        store = stores.open(clock)
+        yield store
+        asyncio.run(store.close())
+
+    # ------------------------------------------------------------------------------------- commit
+
+    def test_now_is_the_clock_it_was_given(self, store: Store, clock: StoppedClock) -> None:
+        clock.at = 1234.5
+        assert store.now() == 1234.5
+
+    @scenario
+    async def test_an_applied_change_is_there_for_every_reader(
+        self, store: Store, change: Names
+    ) -> None:
+        assert await store.commit(change(operation("a"), intent("a", "one"))) is None
+        assert await store.find("operation", ("a",)) == whole(operation("a"))
+        assert await store.find("intent", ("a", "one")) == whole(intent("a", "one"))
+        assert await store.find("intent", ("a", "two")) is None
+
+    @scenario
+    async def test_a_row_handed_out_is_not_the_record(self, store: Store, change: Names) -> None:
+        mine = operation("a")
+        await store.commit(change(mine))
+        mine.row["state"] = "STUCK"
+        found = await store.find("operation", ("a",))
+        assert found is not None
+        found["state"] = "STUCK"
+        assert await store.find("operation", ("a",)) == whole(operation("a"))
+
+    @pytest.mark.parametrize(
+        "text", ["", "a\0b", "snow ☃ 🗝", "line\nline", "'; DROP TABLE plan; --", "x" * 300_000]
+    )
+    @scenario
+    async def test_text_comes_back_as_it_went_in(
+        self, store: Store, change: Names, text: str
+    ) -> None:
+        await store.commit(change(operation("a", input=text, agent=text)))
+        found = await store.find("operation", ("a",))
+        assert found is not None
+        assert (found["input"], found["agent"]) == (text, text)
+
+    @scenario
+    async def test_numbers_come_back_as_they_went_in(self, store: Store, change: Names) -> None:
+        await store.commit(change(operation("a", generation=2**63 - 1, due_at=1234567890.123456)))
+        found = await store.find("operation", ("a",))
+        assert found is not None
+        assert (found["generation"], found["due_at"]) == (2**63 - 1, 1234567890.123456)
+
+    @scenario
+    async def test_columns_that_may_be_empty_need_not_be_said(
+        self, store: Store, change: Names
+    ) -> None:
+        put = intent("a", "one")
+        for column in ("due_at", "unknown_since", "waiting_on", "detail"):
+            del put.row[column]
+        assert await store.commit(change(put)) is None
+        assert await store.find("intent", ("a", "one")) == whole(intent("a", "one"))
+
+    @pytest.mark.parametrize(
+        ("said", "holds"),
+        [
+            ({}, True), ({"token": 3}, True), ({"token": 3, "state": "RUNNING", "error": None}, True),
+            ({"token": 4}, False), ({"error": ""}, False), ({"due_at": None}, False), ({"token": 3, "state": "STUCK"}, False),
+            ({"due_at": Below(20.5)}, True), ({"due_at": Below(20)}, False), ({"due_at": AtLeast(20)}, True),
+            ({"due_at": AtLeast(20.5)}, False), ({"state": Below("S")}, True), ({"state": AtLeast("S")}, False),
+            ({"error": Below("z")}, False), ({"error": AtLeast("")}, False), ({"token": AtLeast(3), "revision": Below(1)}, True),
+            ({"id": "a"}, True),
+        ],
+    )  # fmt: skip
+    @scenario
+    async def test_a_guard_holds_when_the_row_says_so(
+        self, store: Store, change: Names, said: dict[str, Any], holds: bool
+    ) -> None:
+        put = operation("a", token=3, state="RUNNING", due_at=20.0)
+        await store.commit(change(put))
+        guard = Is("operation", ("a",), said)
+        answer = await store.commit(change(record("a", 1), guards=(guard,)))
+        assert answer == (None if holds else Refused(guard, whole(put)))
+        assert (await store.find("journal", ("a", 1)) is not None) == holds
+
+    @scenario
+    async def test_a_guard_on_a_missing_row_is_refused_with_no_row(
+        self, store: Store, change: Names
+    ) -> None:
+        first, second = Is("operation", ("a",), {}), Is("operation", ("b",), {"token": 1})
+        await store.commit(change(operation("a")))
+        assert await store.commit(change(guards=(first, second))) == Refused(second, None)
+
+    @scenario
+    async def test_of_two_changes_that_guard_one_revision_one_wins(
+        self, store: Store, change: Names
+    ) -> None:
+        await store.commit(change(operation("a")))
+        guard = Is("operation", ("a",), {"revision": 0})
+        raise_it = Set("operation", ("a",), {"revision": 1})
+        answers = await asyncio.gather(
+            *(store.commit(change(record("a", n), raise_it, guards=(guard,))) for n in range(5))
+        )
+        row = whole(operation("a", revision=1))
+        assert answers == [None] + [Refused(guard, row)] * 4
+        assert [await store.find("journal", ("a", n)) is not None for n in range(5)] == [True] + [
+            False
+        ] * 4
+
+    @scenario
+    async def test_a_put_on_a_key_that_exists_is_refused_and_takes_the_others_back(
+        self, store: Store, change: Names
+    ) -> None:
+        await store.commit(change(operation("a"), event("first")))
+        clash = operation("a", tenant="south")
+        writes = (
+            event("lost"),
+            operation("b"),
+            clash,
+            operation("c"),
+            Set("operation", ("a",), {"token": 9}),
+        )
+        assert await store.commit(change(*writes)) == Refused(clash, whole(operation("a")))
+        assert await store.find("operation", ("b",)) is None
+        assert await store.find("operation", ("a",)) == whole(operation("a"))
+        await store.commit(change(event("second")))
+        assert [(row["position"], row["type"]) for row in await store.list_events()] == [
+            (1, "first"),
+            (2, "second"),
+        ]
+
+    @scenario
+    async def test_of_two_puts_of_one_key_the_first_wins(self, store: Store, change: Names) -> None:
+        first, second = operation("a", tenant="north"), operation("a", tenant="south")
+        waiting = [store.commit(change(first)), store.commit(change(second))]
+        assert [await answer for answer in waiting] == [None, Refused(second, whole(first))]
+
+    @scenario
+    async def test_a_set_changes_what_it_names(self, store: Store, change: Names) -> None:
+        await store.commit(change(operation("a")))
+        assert (
+            await store.commit(change(Set("operation", ("a",), {"state": "STUCK", "error": "x"})))
+            is None
+        )
+        assert await store.find("operation", ("a",)) == whole(
+            operation("a", state="STUCK", error="x")
+        )
+
+    @scenario
+    async def test_a_set_without_its_row_is_refused_and_nothing_of_its_change_stays(
+        self, store: Store, change: Names
+    ) -> None:
+        await store.commit(change(operation("a"), operation("b")))
+        missing = Set("operation", ("z",), {"token": 1})
+        waiting = [
+            store.commit(change(record("a", 1))),
+            store.commit(change(missing, Set("operation", ("a",), {"token": 5}))),
+            store.commit(change(record("b", 1), event(), missing)),
+            store.commit(
+                change(Set("operation", ("b",), {"token": 5}), missing, Drop("operation", ("a",)))
+            ),
+            store.commit(change(record("a", 2), event("kept"))),
+        ]
+        answers = [await answer for answer in waiting]
+        assert answers == [
+            None,
+            Refused(missing, None),
+            Refused(missing, None),
+            Refused(missing, None),
+            None,
+        ]
+        assert await store.find("operation", ("a",)) == whole(operation("a"))
+        assert await store.find("operation", ("b",)) == whole(operation("b"))
+        assert await store.find("journal", ("b", 1)) is None
+        assert [(row["position"], row["type"]) for row in await store.list_events()] == [
+            (1, "kept")
+        ]
+
+    @scenario
+    async def test_a_drop_removes_and_dropping_nothing_succeeds(
+        self, store: Store, change: Names
+    ) -> None:
+        await store.commit(change(operation("a"), intent("a", "one")))
+        drop = Drop("intent", ("a", "one"))
+        assert await store.commit(change(drop)) is None
+        assert await store.commit(change(drop)) is None
+        assert await store.find("intent", ("a", "one")) is None
+
+    @scenario
+    async def test_writes_are_puts_then_sets_then_drops_in_any_order(
+        self, store: Store, change: Names
+    ) -> None:
+        await store.commit(change(operation("a")))
+        writes = (
+            Drop("operation", ("b",)), Set("operation", ("c",), {"token": 7}), operation("b"), operation("c"),
+            Drop("operation", ("a",)), Set("operation", ("a",), {"token": 1}),
+        )  # fmt: skip
+        assert await store.commit(change(*writes)) is None
+        assert await store.find("operation", ("a",)) is None
+        assert await store.find("operation", ("b",)) is None
+        assert await store.find("operation", ("c",)) == whole(operation("c", token=7))
+
+    @scenario
+    async def test_next_numbers_grow_by_one_in_commit_order(
+        self, store: Store, change: Names
+    ) -> None:
+        waiting = [store.commit(change(event(f"e{n}"), event(f"f{n}"))) for n in range(3)]
+        assert [await answer for answer in waiting] == [None] * 3
+        await store.commit(change(operation("a", generation=Next("other"))))  # type: ignore[arg-type]
+        found = [(row["position"], row["type"]) for row in await store.list_events()]
+        assert found == [(1, "e0"), (2, "f0"), (3, "e1"), (4, "f1"), (5, "e2"), (6, "f2")]
+        assert await store.find("operation", ("a",)) == whole(operation("a", generation=1))
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            Put("nowhere", ("a",), {}), Put("agent", ("a", "b"), {"tenant": "t", "generation": 1}),
+            Put("agent", ("a",), {"tenant": "t", "generation": 1, "colour": 1}), Put("agent", ("a",), {"tenant": "t"}),
+            Put("agent", ("a",), {"tenant": None, "generation": 1}), Set("operation", ("a",), {"colour": 1}),
+            Set("operation", ("a",), {"tenant": None}), Set("nowhere", ("a",), {"x": 1}), Drop("nowhere", ("a",)),
+            Set("operation", ("a",), {"id": "b"}),
+        ],
+    )  # fmt: skip
+    @scenario
+    async def test_a_change_that_makes_no_sense_fails_alone(
+        self, store: Store, change: Names, wrong: Put | Set | Drop
+    ) -> None:
+        answers = await asyncio.gather(
+            store.commit(change(operation("a"), event())),
+            store.commit(change(operation("b"), event(), wrong)),
+            store.commit(change(guards=(Is("operation", ("a",), {"colour": 1}),))),
+            store.commit(change(operation("c"), event())),
+            return_exceptions=True,
+        )
+        assert [answers[0], answers[3]] == [None, None]
+        assert isinstance(answers[1], Defect)
+        assert isinstance(answers[2], Defect)
+        assert await store.find("operation", ("b",)) is None
+        assert [row["position"] for row in await store.list_events()] == [1, 2]
+
+    @scenario
+    async def test_the_answer_comes_on_a_later_turn(self, store: Store, change: Names) -> None:
+        answer = asyncio.ensure_future(store.commit(change(operation("a"))))
+        assert not answer.done()
+        assert await answer is None
+
+    @scenario
+    async def test_a_caller_who_stops_waiting_changes_nothing(
+        self, store: Store, change: Names
+    ) -> None:
+        waiting = [asyncio.ensure_future(store.commit(change(operation(name)))) for name in "abc"]
+        waiting[1].cancel()
+        assert [await waiting[0], await waiting[2]] == [None, None]
+        await store.commit(change())
+        assert await store.find("operation", ("b",)) is not None
+
+    @scenario
+    async def test_without_room_new_work_is_refused_and_the_rest_goes_on(
+        self, store: Store, stores: Stores, change: Names
+    ) -> None:
+        await store.commit(change(operation("a"), admits=True))
+        stores.fill(full=True)
+        new, old = (
+            store.commit(change(operation("b"), admits=True)),
+            store.commit(change(record("a", 1))),
+        )
+        with pytest.raises(StoreFull):
+            await new
+        assert await old is None
+        assert await store.find("operation", ("b",)) is None
+        stores.fill(full=False)
+        assert await store.commit(change(operation("b"), admits=True)) is None
+
+    @scenario
+    async def test_what_was_acknowledged_is_there_after_a_restart(
+        self, stores: Stores, clock: StoppedClock, change: Names
+    ) -> None:
+        store = stores.open(clock)
+        await asyncio.gather(
+            *(store.commit(change(operation(name), event(name))) for name in "abc")
+        )
+        await store.commit(refused := change(operation("a")))
+        await store.close()
+        store = stores.open(clock)
+        assert [row["type"] for row in await store.list_events()] == ["a", "b", "c"]
+        assert [await store.was_committed(f"change-{n}") for n in (1, 2, 3)] == [True] * 3
+        assert not await store.was_committed(refused.id)
+        await store.commit(change(event("d")))
+        assert [row["position"] for row in await store.list_events()] == [1, 2, 3, 4]
+        await store.close()
+
+    @scenario
+    async def test_a_change_is_looked_up_by_its_whole_id(self, store: Store) -> None:
+        await asyncio.gather(*(store.commit(Change(name, (), ())) for name in ("one", "two-2", "")))
+        asked = ("one", "two-2", "two", "one two-2", "", " ", "-")
+        assert [await store.was_committed(name) for name in asked] == [True, True] + [False] * 5
+
+    @scenario
+    async def test_after_a_failed_commit_nothing_is_answered_but_that(
+        self, stores: Stores, clock: StoppedClock, change: Names
+    ) -> None:
+        store = stores.open(clock)
+        await store.commit(change(operation("a")))
+        stores.fail_commit(store)
+        lost = change(operation("b"))
+        for attempt in (lost, change(operation("c")), change()):
+            with pytest.raises(CommitUnknown):
+                await store.commit(attempt)
+        with pytest.raises(CommitUnknown):
+            await store.claim(Queue.OPERATIONS, "w", limit=1)
+        await store.close()
+        store = stores.open(clock)
+        found = [await store.find("operation", (name,)) is not None for name in "abc"]
+        assert found == [True, await store.was_committed(lost.id), False]
+        await store.close()
+
+    # --------------------------------------------------------------------------- copying, closing
+
+    @scenario
+    async def test_a_backup_opens_as_a_store_of_its_own(
+        self, store: Store, stores: Stores, clock: StoppedClock, change: Names
+    ) -> None:
+        await store.commit(change(operation("a"), intent("a", "one"), event()))
+        path = stores.backup_path()
+        copying = asyncio.ensure_future(store.backup(path))
+        await asyncio.gather(*(store.commit(change(operation(f"later{n}"))) for n in range(50)))
+        await copying
+        copy = stores.open_copy(path, clock)
+        assert await copy.load("a") == await store.load("a")
+        assert await copy.was_committed("change-1")
+        assert await copy.commit(change(event())) is None
+        assert [row["position"] for row in await copy.list_events()] == [1, 2]
+        assert len(await store.list_events()) == 1
+        await copy.close()
+
+    @scenario
+    async def test_a_backup_never_replaces_a_file(self, store: Store, stores: Stores) -> None:
+        path = stores.backup_path()
+        with open(path, "x", encoding="utf-8") as file:
+            file.write("mine")
+        with pytest.raises(StoreError):
+            await store.backup(path)
+        with open(path, encoding="utf-8") as file:
+            assert file.read() == "mine"
+
+    @scenario
+    async def test_close_finishes_what_was_handed_in(
+        self, stores: Stores, clock: StoppedClock, change: Names
+    ) -> None:
+        store = stores.open(clock)
+        waiting = [store.commit(change(operation(f"{n:04}"))) for n in range(600)]
+        await asyncio.gather(store.close(), store.close())
+        await store.close()
+        assert [await answer for answer in waiting] == [None] * 600
+        with pytest.raises(StoreError):
+            await store.commit(change())
+        with pytest.raises(StoreError):
+            await store.find("operation", ("0000",))
+        store = stores.open(clock)
+        assert len(await store.list_operations("north", limit=1000)) == 600
+        await store.close()

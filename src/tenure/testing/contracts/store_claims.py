@@ -1,0 +1,117 @@
+"""What `claim` promises: the part of the store's contract that decides who works on what."""
+
+import asyncio
+
+import pytest
+
+from tenure.ports.store import Claimed, Is, Queue, Refused, Store
+from tenure.testing.contracts.store_rows import (
+    Names,
+    StoppedClock,
+    intent,
+    lease,
+    operation,
+    scenario,
+    whole,
+)
+
+
+class ClaimPromises:
+    """A part of `StoreContract`, which has its fixtures."""
+
+    @scenario
+    async def test_claims_the_oldest_open_operations_that_nobody_alive_holds(
+        self, store: Store, clock: StoppedClock, change: Names
+    ) -> None:
+        await store.commit(
+            change(
+                operation("e", worker="dead", due_at=5.0), operation("d", worker="live"), operation("c", worker=""),
+                operation("b", worker="late"), operation("a", worker="dead", ended_at=9.0), operation("f", worker="gone"),
+                lease("live", clock.at), lease("late", clock.at - 0.001),
+            )
+        )  # fmt: skip
+        assert list(await store.claim(Queue.OPERATIONS, "me", limit=3)) == [
+            Claimed("b", 1, None), Claimed("c", 1, None), Claimed("e", 1, 5.0),
+        ]  # fmt: skip
+        await store.commit(change(lease("me", clock.at)))
+        assert list(await store.claim(Queue.OPERATIONS, "me", limit=3)) == [Claimed("f", 1, None)]
+        assert list(await store.claim(Queue.OPERATIONS, "me", limit=3)) == []
+        clock.at += 1
+        assert [name for name, _, _ in await store.claim(Queue.OPERATIONS, "new", limit=9)] == [
+            "b",
+            "c",
+            "d",
+            "e",
+            "f",
+        ]
+
+    @pytest.mark.parametrize("state", ["PENDING", "RUNNING", "WAITING", "COMPENSATING", "STUCK"])
+    @scenario
+    async def test_a_claimed_operation_has_a_new_worker_token_and_revision_and_is_not_pending(
+        self, store: Store, change: Names, state: str
+    ) -> None:
+        put = operation("a", state=state, token=4, revision=7, worker="dead")
+        await store.commit(change(put))
+        assert list(await store.claim(Queue.OPERATIONS, "me", limit=1)) == [Claimed("a", 5, None)]
+        after = "RUNNING" if state == "PENDING" else state
+        claimed = operation("a", state=after, token=5, revision=8, worker="me")
+        assert await store.find("operation", ("a",)) == whole(claimed)
+
+    @scenario
+    async def test_a_claim_fences_every_intent_that_is_not_burned(
+        self, store: Store, clock: StoppedClock, change: Names
+    ) -> None:
+        steps = {"i": "INTENDED", "p": "PRESENT", "f": "REFUSED", "r": "REMOVING", "b": "BURNED"}
+        await store.commit(
+            change(
+                operation("a", state="RUNNING", token=4), operation("other", worker="live"), lease("live", clock.at),
+                *(intent("a", step, state=state, token=2) for step, state in steps.items()),
+                intent("a", "known", token=2, unknown_since=3.0), intent("other", "i", token=2),
+            )
+        )  # fmt: skip
+        await store.claim(Queue.OPERATIONS, "me", limit=9)
+        loaded = await store.load("a")
+        assert loaded is not None
+        assert {row["step"]: (row["token"], row["unknown_since"]) for row in loaded.intents} == {
+            "i": (5, clock.at), "p": (5, None), "f": (5, None), "r": (5, clock.at), "b": (2, None), "known": (5, 3.0),
+        }  # fmt: skip
+        assert await store.find("intent", ("other", "i")) == whole(intent("other", "i", token=2))
+
+    @scenario
+    async def test_what_was_pending_has_been_called_by_nobody(
+        self, store: Store, change: Names
+    ) -> None:
+        await store.commit(change(operation("a"), intent("a", "one")))
+        await store.claim(Queue.OPERATIONS, "me", limit=1)
+        assert await store.find("intent", ("a", "one")) == whole(intent("a", "one", token=1))
+
+    @scenario
+    async def test_a_stale_token_is_refused_after_a_takeover(
+        self, store: Store, change: Names
+    ) -> None:
+        await store.commit(
+            change(operation("a", state="RUNNING", token=1), intent("a", "one", token=1))
+        )
+        guard = Is("intent", ("a", "one"), {"token": 1})
+        claim, late = (
+            store.claim(Queue.OPERATIONS, "me", limit=1),
+            store.commit(change(guards=(guard,))),
+        )
+        await claim
+        refused = await late
+        assert isinstance(refused, Refused)
+        assert refused.row is not None
+        assert (refused.what, refused.row["token"]) == (guard, 2)
+
+    @scenario
+    async def test_two_claims_never_share_an_operation(
+        self, store: Store, clock: StoppedClock, change: Names
+    ) -> None:
+        await store.commit(change(*(lease(name, clock.at + 9) for name in "xyz")))
+        await asyncio.gather(*(store.commit(change(operation(f"{n:02}"))) for n in range(20)))
+        taken = await asyncio.gather(
+            *(store.claim(Queue.OPERATIONS, name, limit=8) for name in "xyz")
+        )
+        assert [claimed.id for claims in taken for claimed in claims] == [
+            f"{n:02}" for n in range(20)
+        ]

@@ -1,0 +1,132 @@
+"""What a store promises to readers: a part of its contract."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from tenure.ports.store import Row, Set, Store
+from tenure.testing.contracts.store_rows import (
+    Names,
+    StoppedClock,
+    event,
+    intent,
+    operation,
+    record,
+    scenario,
+    whole,
+)
+
+
+class ReadPromises:
+    """A part of `StoreContract`, which has its fixtures."""
+
+    @scenario
+    async def test_load_gives_journal_and_intents_in_order(
+        self, store: Store, change: Names
+    ) -> None:
+        puts = [
+            record("a", 10),
+            record("a", 2),
+            record("b", 1),
+            intent("a", "z"),
+            intent("a", "m"),
+            intent("b", "m"),
+        ]
+        await store.commit(change(operation("a"), operation("b"), *puts))
+        loaded = await store.load("a")
+        assert loaded is not None
+        assert loaded.operation == whole(operation("a"))
+        assert list(loaded.journal) == [whole(record("a", 2)), whole(record("a", 10))]
+        assert list(loaded.intents) == [whole(intent("a", "m")), whole(intent("a", "z"))]
+        assert await store.load("missing") is None
+
+    @scenario
+    async def test_load_reads_one_instant(self, store: Store, change: Names) -> None:
+        await store.commit(change(operation("a", revision=0)))
+
+        async def write() -> None:
+            for n in range(1, 60):
+                await store.commit(
+                    change(record("a", n), Set("operation", ("a",), {"revision": n}))
+                )
+
+        writing = asyncio.ensure_future(write())
+        while not writing.done():
+            loaded = await store.load("a")
+            assert loaded is not None
+            assert loaded.operation["revision"] == len(loaded.journal)
+            await asyncio.sleep(0)
+        await writing
+
+    @scenario
+    async def test_lists_a_tenants_operations_by_age_page_by_page(
+        self, store: Store, change: Names
+    ) -> None:
+        states = {"a": "STUCK", "b": "RUNNING", "c": "STUCK", "d": "SUCCEEDED"}
+        puts = [operation(name, state=state) for name, state in reversed(states.items())]
+        await store.commit(change(*puts, operation("bb", tenant="south")))
+
+        def names(rows: Sequence[Row]) -> list[Any]:
+            return [row["id"] for row in rows]
+
+        assert names(await store.list_operations("north")) == ["a", "b", "c", "d"]
+        assert names(await store.list_operations("north", limit=2)) == ["a", "b"]
+        assert names(await store.list_operations("north", after="b", limit=1)) == ["c"]
+        assert names(await store.list_operations("north", states=("STUCK", "SUCCEEDED"))) == [
+            "a",
+            "c",
+            "d",
+        ]
+        assert names(await store.list_operations("north", states=["STUCK"], after="a")) == ["c"]
+        assert list(await store.list_operations("south")) == [
+            whole(operation("bb", tenant="south"))
+        ]
+        assert names(await store.list_operations("west")) == []
+
+    @scenario
+    async def test_lists_what_an_agent_holds_or_may_hold(self, store: Store, change: Names) -> None:
+        states = ("INTENDED", "PRESENT", "REFUSED", "REMOVING", "BURNED")
+        await store.commit(
+            change(
+                operation("b", agent="x"), operation("a", agent="x"), operation("c", agent="y"),
+                *(intent("b", state, state=state) for state in states), intent("a", "z"), intent("c", "q"),
+            )
+        )  # fmt: skip
+        found = [
+            (row["operation"], row["step"]) for row in await store.list_resources("north", "x")
+        ]
+        assert found == [
+            ("a", "z"),
+            ("b", "INTENDED"),
+            ("b", "PRESENT"),
+            ("b", "REFUSED"),
+            ("b", "REMOVING"),
+        ]
+        assert list(await store.list_resources("south", "x")) == []
+        assert list(await store.list_resources("north", "nobody")) == []
+
+    @scenario
+    async def test_lists_events_after_a_position(self, store: Store, change: Names) -> None:
+        await store.commit(change(*(event(f"e{n}") for n in range(5))))
+        assert [row["position"] for row in await store.list_events(after=2, limit=2)] == [3, 4]
+        assert (await store.list_events(after=4))[0] == {
+            "position": 5, "tenant": "north", "agent": "agent", "operation": "operation", "type": "e4", "at": 3.0,
+            "body": "{}",
+        }  # fmt: skip
+        assert list(await store.list_events(after=5)) == []
+
+    @scenario
+    async def test_names_what_is_due_and_the_plans_still_followed(
+        self, store: Store, clock: StoppedClock, change: Names
+    ) -> None:
+        mine: Row = {"worker": "me", "due_at": clock.at}
+        await store.commit(
+            change(
+                operation("b", plan="q", **mine), operation("a", plan="p", **mine), operation("c", plan="p", worker="me"),
+                operation("d", plan="p", worker="you", due_at=1.0), operation("e", plan="r", ended_at=1.0, **mine),
+                operation("f", plan="q", worker="me", due_at=clock.at + 1),
+            )
+        )  # fmt: skip
+        assert list(await store.list_due("me")) == ["a", "b"]
+        assert list(await store.list_due("nobody")) == []
+        assert sorted(await store.plans_of_open_operations()) == ["p", "q"]

@@ -1,0 +1,118 @@
+"""What the store's contract is written with: rows to put, a stopped clock, a way to open it."""
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from tenure.ports.clock import Clock
+from tenure.ports.store import TABLES, Change, Drop, Is, Next, Put, Row, Set, Store, Value
+
+
+class Stores(Protocol):
+    """Opens the store under test, and plays the disk below it."""
+
+    def open(self, clock: Clock) -> Store:
+        """The one store of this test; opened again, it holds what it held."""
+        ...
+
+    def open_copy(self, path: str, clock: Clock) -> Store:
+        """The store that a backup left at this path."""
+        ...
+
+    def backup_path(self) -> str:
+        """Where a backup may be written; nothing is there yet."""
+        ...
+
+    def fill(self, *, full: bool) -> None:
+        """From now on there is no room for new work, or there is again."""
+        ...
+
+    def fail_commit(self, store: Store) -> None:
+        """Let the next COMMIT of this store end in an error."""
+        ...
+
+
+class StoppedClock:
+    """A clock that moves only when it is told to."""
+
+    def __init__(self, at: float = 1_000.0) -> None:
+        self.at = at
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+    async def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+def scenario(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that is a coroutine: run on a loop of its own, so that no plugin is needed."""
+
+    @functools.wraps(test)
+    def plain(*given: object, **named: object) -> None:
+        asyncio.run(test(*given, **named))
+
+    return plain
+
+
+def operation(name: str, **said: Value) -> Put:
+    """A new operation; every column that is not said has some plain value."""
+    row: Row = {
+        "tenant": "north", "principal": "ann", "kind": "create", "plan": "digest", "agent": f"agent-{name}",
+        "generation": 1, "state": "PENDING", "revision": 0, "token": 0, "worker": "", "due_at": None,
+        "input": "{}", "error": None, "created_at": 1.0, "updated_at": 1.0, "ended_at": None,
+    }  # fmt: skip
+    return Put("operation", (name,), row | said)  # type: ignore[arg-type]
+
+
+def intent(name: str, step: str, **said: Value) -> Put:
+    """A new intent of one step."""
+    row: Row = {
+        "tenant": "north", "slot": "runtime", "key": f"key-{name}-{step}", "state": "INTENDED", "token": 0,
+        "attempts": 0, "due_at": None, "unknown_since": None, "waiting_on": None, "detail": None,
+    }  # fmt: skip
+    return Put("intent", (name, step), row | said)  # type: ignore[arg-type]
+
+
+def record(name: str, seq: int, kind: str = "done") -> Put:
+    """A new line of a journal."""
+    row: dict[str, Value | Next] = {
+        "tenant": "north", "kind": kind, "step": "runtime", "at": 2.0, "body": "{}",
+    }  # fmt: skip
+    return Put("journal", (name, seq), row)
+
+
+def event(kind: str = "step.done", *, counter: str = "outbox") -> Put:
+    """A new event, numbered by the store."""
+    row: dict[str, Value | Next] = {
+        "tenant": "north", "agent": "agent", "operation": "operation", "type": kind, "at": 3.0, "body": "{}",
+    }  # fmt: skip
+    return Put("outbox", (Next(counter),), row)
+
+
+def lease(worker: str, until: float) -> Put:
+    """A worker's lease."""
+    return Put("lease", (f"worker/{worker}",), {"holder": worker, "token": 1, "until": until})
+
+
+def whole(put: Put) -> Row:
+    """The row that a `Put` without `Next` leaves."""
+    key = dict(zip(TABLES[put.table].key, put.key, strict=True))
+    return {**key, **put.row}  # type: ignore[dict-item]
+
+
+class Names:
+    """Gives each change an id of its own."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def __call__(
+        self, *writes: Put | Set | Drop, guards: tuple[Is, ...] = (), admits: bool = False
+    ) -> Change:
+        self.given += 1
+        return Change(f"change-{self.given}", guards, writes, admits)

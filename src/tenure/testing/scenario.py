@@ -1,0 +1,440 @@
+"""What happens in one life of a plane, drawn from a seed: who asks for what, and what goes wrong when.
+
+A `Life` is a value: nothing in it is decided while it is lived, so a seed can be read before it is run.  A `Mix` says how
+likely each thing is.  The mixes named here aim at the places where one safeguard is all that keeps a promise; under
+every one of them the untouched code must keep all promises.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from tenure.testing.faults import ALPHABET, Delays, Fault, Faults, Struck
+from tenure.testing.faults import Call as Nth
+from tenure.testing.loop import SeededLoop
+from tenure.testing.plans import EFFECTS, PLANS
+from tenure.testing.tripwire import Side
+
+LATE_SECONDS = 20.0
+"""The longest that a request is on its way: past every deadline but a patient one."""
+PAUSE_SECONDS = (7.0, 16.0)
+"""Past the lease.  A pause and a late request together stay below what `charge` waits for."""
+DELAYS = Delays(slowest=LATE_SECONDS)
+FRONT = "front"
+"""The process that serves callers and moves nothing."""
+NOT_REFUSED_FOR_A_WHILE = frozenset({"exposure", "notice"}) | EFFECTS
+"""A pivot's first call may still arrive after its second was refused: a refusal must last there."""
+
+
+class Mishap(StrEnum):
+    """What can befall one process."""
+
+    DIES_AT_CROSSING = "dies at a port crossing"
+    DIES_AT_TIME = "dies at a time"
+    COMMIT_FAILS_KEPT = "its COMMIT fails and was applied"
+    COMMIT_FAILS_LOST = "its COMMIT fails and was not applied"
+    PAUSES = "is stopped for longer than its lease"
+    STOPS = "is shut down in peace"
+
+
+class Trouble(NamedTuple):
+    """One mishap of one process."""
+
+    slot: int
+    what: Mishap
+    at: float = 0.0
+    seconds: float = 0.0
+    crossing: int = 0
+    side: Side = Side.BEFORE
+
+
+class Wish(NamedTuple):
+    """One operation that a caller asks for, and what he does with it afterwards."""
+
+    number: int
+    plan: str
+    at: float
+    agent: str = ""
+    """Named: it is shared with other wishes."""
+    twice_after: float | None = None
+    """The same request again, so much later, whatever became of the first."""
+    keyed: bool = True
+    """Without an idempotency key it is asked for once."""
+    cancel_after: float | None = None
+    cancel_twice: bool = False
+    signals: tuple[float, ...] = ()
+    """Seconds after the acknowledgement."""
+    operator: str = ""
+    """What an operator does when it is stuck: retry, abandon, resolve."""
+    operator_after: float = 0.0
+    """How long he lets it be stuck; nothing is resolved before all is calm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """Everything that will happen."""
+
+    seed: int
+    processes: int
+    clocks: tuple[tuple[float, float], ...]
+    """(skew, rate) of each process's clock."""
+    front: bool
+    wishes: tuple[Wish, ...]
+    troubles: tuple[Trouble, ...]
+    full: tuple[float, float] | None
+    """From when to when there is no room."""
+    poison_at: tuple[float, ...]
+    """When a change that no store can write is handed in beside the others."""
+    flush_seconds: float
+    """The most that half a commit takes."""
+    refuse_rate: float
+    """Of batches that the disk refuses before COMMIT."""
+    fault_rate: float
+    faults: frozenset[Fault]
+    heals: bool
+    """Whether what was refused for ever is granted in the end, all but makings."""
+    calm_at: float
+    """From here on nothing more goes wrong."""
+    lone_end: bool
+    """Whether all processes but one are killed when all is calm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """How likely things are.  Pairs are (least, most), numbers are probabilities."""
+
+    plans: tuple[str, ...] = tuple(PLANS)
+    wishes: tuple[int, int] = (2, 4)
+    within_seconds: float = 3.0
+    """In which the wishes come."""
+    processes: tuple[int, int] = (1, 3)
+    fault_rate: tuple[float, float] = (0.0, 0.3)
+    faults: frozenset[Fault] = frozenset(Fault)
+    deaths: tuple[int, int] = (0, 2)
+    crossing_max: int = 70
+    commit_errors: float = 0.15
+    pauses: float = 0.3
+    stops: float = 0.1
+    wrong_clocks: float = 0.3
+    slow_disk: float = 0.25
+    refusing_disk: float = 0.1
+    full: float = 0.1
+    front: float = 0.15
+    poison: float = 0.1
+    shared_agent: float = 0.3
+    twice: float = 0.25
+    keyless: float = 0.1
+    cancel: float = 0.25
+    cancel_within: float = 0.3
+    signal: float = 0.8
+    signal_within: float = 4.0
+    operator: float = 0.5
+    operators: tuple[str, ...] = ("retry", "abandon", "resolve")
+    operator_within: float = 4.0
+    heals: float = 0.7
+    every_seconds: float = 0.0
+    """Not 0: the process dies every so many seconds, until long after every deadline."""
+    alone: bool = False
+    """One process, for a disk that two cannot share."""
+
+
+def draw(seed: int, mix: Mix) -> Life:
+    """The life of this seed."""
+    rng = random.Random(f"life/{seed}")
+    processes = 1 if mix.alone else rng.randint(*mix.processes)
+    wrong = rng.random() < mix.wrong_clocks
+    clocks = tuple(
+        (rng.choice((-3600.0, 0.0, 3600.0)), rng.choice((0.8, 1.0, 1.25))) if wrong else (0.0, 1.0)
+        for _ in range(processes)
+    )
+    wishes = _wishes(rng, mix)
+    troubles = _troubles(rng, mix, processes)
+    starts = rng.uniform(0.0, 2.0)
+    full = (starts, starts + rng.uniform(0.5, 3.0)) if rng.random() < mix.full else None
+    quick = rng.choice((0.0, 0.002, 0.02))
+    over = [trouble.at + trouble.seconds for trouble in troubles] + [wish.at for wish in wishes]
+    return Life(
+        seed=seed,
+        processes=processes,
+        clocks=clocks,
+        front=not mix.alone and rng.random() < mix.front,
+        wishes=wishes,
+        troubles=troubles,
+        full=full,
+        poison_at=(rng.uniform(0.0, 1.0),) * 2 if rng.random() < mix.poison else (),
+        flush_seconds=rng.choice((0.2, 0.6)) if rng.random() < mix.slow_disk else quick,
+        refuse_rate=0.05 if rng.random() < mix.refusing_disk else 0.0,
+        fault_rate=rng.uniform(*mix.fault_rate),
+        faults=mix.faults,
+        heals=rng.random() < mix.heals,
+        calm_at=max(over) + rng.uniform(1.0, 6.0),
+        lone_end=rng.random() < 0.5,
+    )
+
+
+def _wishes(rng: random.Random, mix: Mix) -> tuple[Wish, ...]:
+    made: list[Wish] = []
+    for number in range(rng.randint(*mix.wishes)):
+        plan = rng.choice(mix.plans)
+        shared = rng.random() < mix.shared_agent
+        signals = [rng.uniform(0.0, mix.signal_within) for _ in range(rng.choice((1, 1, 2)))]
+        asks = plan == "waits" and rng.random() < mix.signal
+        wish = Wish(
+            number,
+            plan,
+            rng.uniform(0.0, mix.within_seconds),
+            agent="shared" if shared else "",
+            keyed=rng.random() >= mix.keyless,
+            twice_after=rng.choice((0.0, 0.05, 2.0)) if rng.random() < mix.twice else None,
+            cancel_after=rng.uniform(0.0, mix.cancel_within) if rng.random() < mix.cancel else None,
+            cancel_twice=rng.random() < 0.3,
+            signals=tuple(sorted(signals)) if asks else (),
+            operator=rng.choice(mix.operators) if rng.random() < mix.operator else "",
+            operator_after=rng.uniform(0.0, mix.operator_within),
+        )
+        if shared and wish.operator == "abandon":  # what is left behind may still arrive
+            wish = wish._replace(operator="retry")
+        made.append(wish if wish.keyed else wish._replace(twice_after=None))
+    return tuple(made)
+
+
+def _troubles(rng: random.Random, mix: Mix, processes: int) -> tuple[Trouble, ...]:
+    if mix.every_seconds:
+        times = [mix.every_seconds * (1 + n) + rng.uniform(0.0, 0.3) for n in range(4)]
+        return tuple(Trouble(0, Mishap.DIES_AT_TIME, at) for at in times)
+    made: list[Trouble] = []
+    for _ in range(rng.randint(*mix.deaths)):
+        slot = rng.randrange(processes)
+        if rng.random() < mix.commit_errors:
+            what = rng.choice((Mishap.COMMIT_FAILS_KEPT, Mishap.COMMIT_FAILS_LOST))
+            made.append(Trouble(slot, what, rng.uniform(0.0, 4.0)))
+        elif rng.random() < 0.2:
+            made.append(Trouble(slot, Mishap.DIES_AT_TIME, rng.uniform(0.0, 6.0)))
+        else:
+            side = rng.choice((Side.BEFORE, Side.DURING, Side.AFTER))
+            crossing = rng.randint(1, mix.crossing_max)
+            made.append(Trouble(slot, Mishap.DIES_AT_CROSSING, crossing=crossing, side=side))
+    if not mix.alone and rng.random() < mix.pauses:
+        slot, at = rng.randrange(processes), rng.uniform(0.0, 2.0) ** 2
+        made.append(Trouble(slot, Mishap.PAUSES, at, rng.uniform(*PAUSE_SECONDS)))
+    if rng.random() < mix.stops:
+        made.append(Trouble(rng.randrange(processes), Mishap.STOPS, rng.uniform(0.0, 4.0)))
+    return tuple(made)
+
+
+class Drawn(Faults):
+    """Faults drawn from the life's seed until all is calm, none that nobody could survive."""
+
+    def __init__(self, life: Life, loop: SeededLoop) -> None:
+        """Strike as the life says."""
+        super().__init__(delays=DELAYS)
+        self._life = life
+        self._loop = loop
+        self._rng = random.Random(f"faults/{life.seed}")
+        self._alphabets: dict[tuple[str, str], list[Fault]] = {}
+
+    def strike(self, provider: str, verb: str) -> Fault | None:
+        """The fault of this call, if any."""
+        self.calls[provider, verb] += 1
+        life = self._life
+        if self._loop.time() >= life.calm_at or self._rng.random() >= life.fault_rate:
+            return None
+        letters = self._alphabets.get((provider, verb))
+        if letters is None:
+            letters = alphabet(provider, verb, life.faults)
+            self._alphabets[provider, verb] = letters
+        if not letters:
+            return None
+        fault = self._rng.choice(letters)
+        self.struck.append(Struck(Nth(provider, verb, self.calls[provider, verb]), fault))
+        return fault
+
+
+def alphabet(provider: str, verb: str, chosen: frozenset[Fault]) -> list[Fault]:
+    """What can befall a call, of what was chosen: an effect that is counted is not sent twice by the wire."""
+    letters = list(ALPHABET[verb])
+    if verb == "ensure" and provider not in NOT_REFUSED_FOR_A_WHILE:
+        letters.append(Fault.REFUSED_FOR_A_WHILE)
+    if provider in EFFECTS:
+        letters = [f for f in letters if f not in {Fault.DUPLICATED, Fault.FOREIGN}]
+    return [fault for fault in letters if fault in chosen]
+
+
+# --- mixes -------------------------------------------------------------------------------------------------
+
+USUAL = Mix()
+"""A little of everything."""
+
+_LOST = frozenset({Fault.REPLY_LOST, Fault.LOST, Fault.CUT, Fault.BROKE, Fault.SLOW, Fault.SLOWER})
+_LATE = frozenset({Fault.SLOW, Fault.SLOWER, Fault.SLOWEST, Fault.DUPLICATED, Fault.REORDERED})
+_CALM = replace(
+    USUAL,
+    deaths=(0, 0),
+    pauses=0.0,
+    stops=0.0,
+    wrong_clocks=0.0,
+    slow_disk=0.0,
+    refusing_disk=0.0,
+    full=0.0,
+    front=0.0,
+    poison=0.0,
+    shared_agent=0.0,
+    twice=0.0,
+    keyless=0.0,
+    cancel=0.0,
+    fault_rate=(0.0, 0.0),
+    processes=(1, 1),
+    wishes=(1, 3),
+)
+"""Nothing goes wrong: the ground on which a mix puts what it aims at."""
+_LINES = ("linear", "parallel", "ready")
+
+MIXES: Mapping[str, Mix] = {
+    "usual": USUAL,
+    "alone": replace(USUAL, alone=True, pauses=0.0),
+    "undo": replace(
+        _CALM,
+        plans=_LINES,
+        cancel=0.6,
+        fault_rate=(0.1, 0.35),
+        faults=_LOST | {Fault.REFUSED, Fault.REFUSED_FOR_A_WHILE, Fault.UNREADY},
+        deaths=(0, 1),
+        crossing_max=40,
+    ),
+    "stuck": replace(
+        _CALM,
+        plans=_LINES,
+        cancel=1.0,
+        cancel_within=0.1,
+        fault_rate=(0.3, 0.5),
+        faults=frozenset({Fault.REFUSED, Fault.LOST}),
+        heals=0.0,
+        operator=0.0,
+    ),
+    "abandoned": replace(
+        _CALM,
+        plans=("linear", "pivot"),
+        cancel=0.9,
+        cancel_within=0.1,
+        fault_rate=(0.3, 0.5),
+        faults=frozenset({Fault.REFUSED}),
+        heals=0.0,
+        slow_disk=1.0,
+        processes=(2, 2),
+        wishes=(3, 4),
+        operator=1.0,
+        operators=("abandon",),
+        operator_within=2.0,
+    ),
+    "late": replace(
+        _CALM,
+        plans=_LINES,
+        cancel=0.7,
+        fault_rate=(0.2, 0.4),
+        faults=_LATE | {Fault.REFUSED_FOR_A_WHILE},
+    ),
+    "pivot": replace(
+        _CALM,
+        plans=("pivot",),
+        cancel=0.5,
+        cancel_within=0.1,
+        fault_rate=(0.1, 0.35),
+        faults=_LOST | {Fault.REFUSED_FOR_A_WHILE, Fault.EXISTS},
+        deaths=(0, 1),
+        crossing_max=30,
+    ),
+    "effects": replace(
+        _CALM,
+        plans=("charge", "unaskable"),
+        cancel=0.2,
+        cancel_within=0.05,
+        fault_rate=(0.05, 0.3),
+        faults=_LOST,
+        deaths=(0, 2),
+        crossing_max=30,
+        operator=0.3,
+    ),
+    "zombies": replace(
+        _CALM,
+        plans=("charge", "unaskable", "linear", "ready"),
+        processes=(2, 3),
+        pauses=1.0,
+        wishes=(3, 5),
+        within_seconds=4.0,
+        slow_disk=0.5,
+        fault_rate=(0.0, 0.1),
+        faults=_LOST,
+    ),
+    "crashes": replace(
+        _CALM,
+        processes=(1, 3),
+        deaths=(2, 4),
+        crossing_max=60,
+        slow_disk=0.5,
+        twice=0.3,
+        cancel=0.3,
+        fault_rate=(0.0, 0.15),
+    ),
+    "acceptance": replace(
+        _CALM,
+        plans=("linear",),
+        processes=(1, 3),
+        deaths=(2, 4),
+        crossing_max=12,
+        within_seconds=1.0,
+        slow_disk=0.6,
+        twice=0.6,
+        keyless=0.3,
+        commit_errors=0.4,
+        shared_agent=0.4,
+        wishes=(3, 5),
+    ),
+    "signals": replace(
+        _CALM,
+        plans=("waits",),
+        processes=(1, 3),
+        signal=1.0,
+        slow_disk=0.4,
+        signal_within=3.0,
+        deaths=(0, 1),
+        wishes=(2, 4),
+    ),
+    "front": replace(
+        _CALM,
+        plans=("linear",),
+        processes=(1, 2),
+        front=1.0,
+        cancel=1.0,
+        cancel_within=3.0,
+        within_seconds=4.0,
+        slow_disk=0.7,
+        wishes=(4, 5),
+    ),
+    "readiness": replace(
+        _CALM,
+        plans=("ready",),
+        faults=frozenset({Fault.UNREADY, Fault.NEVER_READY}),
+        fault_rate=(0.5, 0.9),
+        deaths=(0, 2),
+        crossing_max=60,
+        processes=(1, 2),
+        pauses=0.5,
+    ),
+    "crash_loop": replace(
+        _CALM,
+        plans=("ready",),
+        faults=frozenset({Fault.NEVER_READY}),
+        fault_rate=(0.9, 0.9),
+        wishes=(1, 2),
+        every_seconds=9.0,
+    ),
+    "clocks": replace(_CALM, processes=(2, 3), wrong_clocks=1.0, cancel=0.2),
+}
+"""Every mix by name; the ablations say which of them aims at what."""
+
+__all__ = [
+    "DELAYS", "FRONT", "LATE_SECONDS", "MIXES", "USUAL", "Drawn", "Life", "Mishap", "Mix", "Trouble", "Wish",
+    "alphabet", "draw", "field",
+]  # fmt: skip

@@ -1,0 +1,105 @@
+"""A provider whose resources are files: they outlive a kill -9, and `ls` shows them.
+
+Each resource is one file named by its key; `KEY.burned` says that a key was removed and is never
+used again.  A file is written beside its place and renamed, so that a crash leaves it whole or not
+at all.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+
+from tenure.core.errors import Rejected
+from tenure.core.ids import ResourceKey
+from tenure.ports.provider import Observed, Owned, Presence, Spec
+
+
+class Shelf:
+    """One provider's shelf in a directory; see `tenure.ports.provider.Provider`.
+
+    `slow` is how long an answer takes after the file is there: time for a crash between doing and
+    knowing. A spec that says `refuse: <name of the shelf>` is refused.
+    """
+
+    def __init__(
+        self, directory: Path, name: str, *, now: Callable[[], float], slow: float = 0.0
+    ) -> None:
+        """The shelf `name` below this directory, made if it is not there."""
+        self._place = directory / name
+        self._place.mkdir(parents=True, exist_ok=True)
+        self._name = name
+        self._now = now
+        self._slow = slow
+
+    async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
+        """Write the file; a burned key, a foreign file and an older generation are refused."""
+        if spec.get("refuse") == self._name:
+            message = f"{self._name} refuses this spec"
+            raise Rejected(message)
+        if self._burned(key).exists():
+            message = f"{key.text} was removed before and is never used again"
+            raise Rejected(message)
+        there = self._read(key.text)
+        if there is not None:
+            self._refuse_foreign(key, there)
+            if int(str(there["generation"])) > key.generation:
+                message = f"{key.text} is held by a newer generation"
+                raise Rejected(message)
+        since = there["since"] if there is not None else self._now()
+        row = {"plane": key.plane, "agent": key.agent, "generation": key.generation, "since": since}
+        self._write(key.text, {**row, "spec": dict(spec)})
+        if self._slow:
+            await asyncio.sleep(self._slow)
+        return {"file": key.text}
+
+    async def inspect(self, key: ResourceKey) -> Observed:
+        """Whether the file is there, and whose it is."""
+        there = self._read(key.text)
+        if there is None:
+            return Observed(Presence.ABSENT)
+        owner, generation = str(there["plane"]), int(str(there["generation"]))
+        ours = owner == key.plane and there["agent"] == key.agent
+        presence = Presence.READY if ours else Presence.FOREIGN
+        return Observed(presence, {"file": key.text}, owner, generation)
+
+    async def remove(self, key: ResourceKey) -> None:
+        """Burn the key, then delete the file, so that a late ensure finds no room."""
+        there = self._read(key.text)
+        if there is not None:
+            self._refuse_foreign(key, there)
+        self._burned(key).touch()
+        (self._place / key.text).unlink(missing_ok=True)
+
+    async def list_owned(self, plane: str) -> AsyncIterator[Owned]:
+        """Every file with this owner."""
+        for name in self.held():
+            there = self._read(name)
+            if there is not None and there["plane"] == plane:
+                agent, generation = str(there["agent"]), int(str(there["generation"]))
+                yield Owned(name, agent, generation, float(str(there["since"])))
+
+    def held(self) -> list[str]:
+        """The truth: the keys of all files on this shelf."""
+        names = (path.name for path in self._place.iterdir())
+        return sorted(name for name in names if not name.endswith((".burned", ".new")))
+
+    def _burned(self, key: ResourceKey) -> Path:
+        return self._place / f"{key.text}.burned"
+
+    def _refuse_foreign(self, key: ResourceKey, there: Mapping[str, object]) -> None:
+        if there["plane"] != key.plane or there["agent"] != key.agent:
+            message = f"{key.text} belongs to {there['plane']}/{there['agent']}"
+            raise Rejected(message)
+
+    def _read(self, name: str) -> dict[str, object] | None:
+        try:
+            row: dict[str, object] = json.loads((self._place / name).read_text())
+        except FileNotFoundError:
+            return None
+        return row
+
+    def _write(self, name: str, row: Mapping[str, object]) -> None:
+        new = self._place / f"{name}.new"
+        new.write_text(json.dumps(row))
+        new.replace(self._place / name)

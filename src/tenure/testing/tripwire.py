@@ -1,0 +1,280 @@
+"""Ports wrapped so that every crossing is numbered and the process can die at each of them.
+
+Core is pure, so a crash matters only at a port.  A `Tripwire` counts the crossings of one process;
+at the crossing it was told it kills the process: before anything left, while the request is on its
+way, or after the answer came and before the caller has it.  A store can fail in ways of its own: a
+COMMIT whose end nobody knows, or no room.  Once the process is dead every port raises `Dead`, so
+that a `finally` cannot fake durability.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from tenure.core.errors import CommitUnknown, StoreFull
+from tenure.core.ids import ResourceKey
+from tenure.ports.provider import Observed, Owned, Provider, Spec
+from tenure.ports.store import Change, Claimed, Key, Loaded, Queue, Refused, Row, Store
+from tenure.testing.loop import Node, forever
+
+T = TypeVar("T")
+
+
+class Side(StrEnum):
+    """Where at a crossing the wire is stretched."""
+
+    BEFORE = "before"
+    """Die, and nothing has left."""
+    DURING = "during"
+    """Die when the request has left; it arrives all the same.  Providers only."""
+    AFTER = "after"
+    """Die when the answer is there and nobody was told: a commit is applied, its reply lost."""
+    ERROR_KEPT = "error, kept"
+    """COMMIT fails and was applied all the same.  Store only."""
+    ERROR_LOST = "error, lost"
+    """COMMIT fails and was not applied.  Store only."""
+    FULL = "full"
+    """No room for new work; there is again for whoever asks next.  Changes that admit only."""
+
+
+class Tripwire:
+    """The numbered crossings of one process, and the one at which it dies (0: none)."""
+
+    def __init__(self, node: Node, *, crash_at: int = 0, side: Side = Side.BEFORE) -> None:
+        """Nothing was crossed yet."""
+        self.node = node
+        self.crash_at = crash_at
+        self.side = side
+        self.crossings: list[str] = []
+        """What was crossed, in order: `store.commit`, `runtime.ensure`."""
+        self.tripped = False
+        self.broken = False
+        """Whether a COMMIT has failed, so that the store refuses everything."""
+        self._sent: list[Coroutine[Any, Any, Any]] = []
+
+    def store(self, inner: Store) -> "WiredStore":
+        """This store, with every crossing counted."""
+        return WiredStore(self, inner)
+
+    def provider(self, name: str, inner: Provider) -> "WiredProvider":
+        """This provider, with every crossing counted."""
+        return WiredProvider(self, name, inner)
+
+    def arrives(self, name: str) -> Side | None:
+        """Count one crossing; the side on which to die there, if it is the one."""
+        self.node.check()
+        self.crossings.append(name)
+        if len(self.crossings) != self.crash_at:
+            return None
+        self.tripped = True
+        return self.side
+
+    async def die(self) -> None:
+        """End the process here: this never returns."""
+        self.node.crash()
+        await forever()
+
+    async def cross(self, name: str, send: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Cross once, or die on the way."""
+        side = self.arrives(name)
+        if side is None:
+            return await send()
+        if side is Side.BEFORE:
+            await self.die()
+        if side is Side.DURING:
+            request = send()
+            request.send(None)  # as far as the first wait: it has left
+            self._sent.append(request)
+            await self.die()
+        try:
+            answer = await send()
+        except BaseException:
+            if side is Side.AFTER:
+                await self.die()
+            raise
+        if side is Side.AFTER:
+            await self.die()
+        return answer
+
+
+class WiredProvider:
+    """See `tenure.ports.provider.Provider`."""
+
+    def __init__(self, wire: Tripwire, name: str, inner: Provider) -> None:
+        """Cross to `inner`."""
+        self._wire = wire
+        self._inner = inner
+        self._names = {
+            verb: f"{name}.{verb}" for verb in ("ensure", "inspect", "remove", "list_owned")
+        }
+
+    async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
+        """Cross."""
+        inner: Any = self._inner
+        answer: Mapping[str, object]
+        answer = await self._wire.cross(self._names["ensure"], lambda: inner.ensure(key, spec))
+        return answer
+
+    async def inspect(self, key: ResourceKey) -> Observed:
+        """Cross."""
+        inner: Any = self._inner
+        answer: Observed = await self._wire.cross(
+            self._names["inspect"], lambda: inner.inspect(key)
+        )
+        return answer
+
+    async def remove(self, key: ResourceKey) -> None:
+        """Cross."""
+        inner: Any = self._inner
+        await self._wire.cross(self._names["remove"], lambda: inner.remove(key))
+
+    async def list_owned(self, plane: str) -> AsyncIterator[Owned]:
+        """Cross; nothing leaves before the first is asked for."""
+        side = self._wire.arrives(self._names["list_owned"])
+        if side is not None and side is not Side.AFTER:
+            await self._wire.die()
+        found = [owned async for owned in self._inner.list_owned(plane)]
+        if side is Side.AFTER:
+            await self._wire.die()
+        for owned in found:
+            yield owned
+
+
+class WiredStore:
+    """See `tenure.ports.store.Store`."""
+
+    def __init__(self, wire: Tripwire, inner: Store) -> None:
+        """Cross to `inner`."""
+        self._wire = wire
+        self._inner = inner
+
+    def now(self) -> float:
+        """No crossing: a clock is only read."""
+        self._wire.node.check()
+        return self._inner.now()
+
+    async def commit(self, change: Change) -> Refused | None:
+        """Cross, or fail as a disk does."""
+        wire = self._wire
+        side = wire.arrives("store.admit" if change.admits else "store.commit")
+        self._check()
+        match side:
+            case None:
+                return await self._inner.commit(change)
+            case Side.FULL:
+                if change.admits:
+                    raise StoreFull("there is no room for new work")
+                return await self._inner.commit(change)
+            case Side.BEFORE | Side.DURING:
+                await wire.die()
+            case Side.ERROR_LOST:
+                wire.broken = True
+            case Side.ERROR_KEPT:
+                await self._inner.commit(change)
+                wire.broken = True
+            case Side.AFTER:
+                await self._inner.commit(change)
+                await wire.die()
+        self._check()
+        return None
+
+    async def claim(self, queue: Queue, worker: str, *, limit: int) -> Sequence[Claimed]:
+        """Cross, or fail as a disk does."""
+        wire = self._wire
+        side = wire.arrives("store.claim")
+        self._check()
+        if side in (Side.BEFORE, Side.DURING):
+            await wire.die()
+        if side is Side.ERROR_LOST:
+            wire.broken = True
+            self._check()
+        claimed = await self._inner.claim(queue, worker, limit=limit)
+        if side is Side.AFTER:
+            await wire.die()
+        wire.broken = wire.broken or side is Side.ERROR_KEPT
+        self._check()
+        return claimed
+
+    async def list_due(self, worker: str) -> Sequence[str]:
+        """Cross."""
+        return await self._read("store.list_due", lambda: self._inner.list_due(worker))
+
+    async def was_committed(self, change_id: str) -> bool:
+        """Cross."""
+        return await self._read("store.was_committed", lambda: self._inner.was_committed(change_id))
+
+    async def find(self, table: str, key: Key) -> Row | None:
+        """Cross."""
+        return await self._read("store.find", lambda: self._inner.find(table, key))
+
+    async def load(self, operation: str) -> Loaded | None:
+        """Cross."""
+        return await self._read("store.load", lambda: self._inner.load(operation))
+
+    async def list_operations(
+        self, tenant: str, *, states: Sequence[str] = (), after: str = "", limit: int = 100
+    ) -> Sequence[Row]:
+        """Cross."""
+        return await self._read(
+            "store.list_operations",
+            lambda: self._inner.list_operations(tenant, states=states, after=after, limit=limit),
+        )
+
+    async def list_resources(self, tenant: str, agent: str) -> Sequence[Row]:
+        """Cross."""
+        return await self._read(
+            "store.list_resources", lambda: self._inner.list_resources(tenant, agent)
+        )
+
+    async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
+        """Cross."""
+        return await self._read(
+            "store.list_events", lambda: self._inner.list_events(after=after, limit=limit)
+        )
+
+    async def plans_of_open_operations(self) -> Sequence[str]:
+        """Cross."""
+        return await self._read("store.plans", self._inner.plans_of_open_operations)
+
+    async def backup(self, path: str) -> None:
+        """Cross."""
+        await self._read("store.backup", lambda: self._inner.backup(path))
+
+    async def close(self) -> None:
+        """Let go; a dead process does not."""
+        self._wire.node.check()
+        await self._inner.close()
+
+    async def _read(self, name: str, read: Callable[[], Awaitable[T]]) -> T:
+        side = self._wire.arrives(name)
+        self._check()
+        if side is None:
+            return await read()
+        if side in (Side.BEFORE, Side.DURING):
+            await self._wire.die()
+        answer = await read()
+        if side is Side.AFTER:
+            await self._wire.die()
+        return answer
+
+    def _check(self) -> None:
+        if self._wire.broken:
+            raise CommitUnknown("a COMMIT failed: nobody knows what is on disk")
+
+
+SIDES: Mapping[str, tuple[Side, ...]] = {
+    "store.admit": (Side.BEFORE, Side.AFTER, Side.ERROR_KEPT, Side.ERROR_LOST, Side.FULL),
+    "store.commit": (Side.BEFORE, Side.AFTER, Side.ERROR_KEPT, Side.ERROR_LOST),
+    "store.claim": (Side.BEFORE, Side.AFTER, Side.ERROR_KEPT, Side.ERROR_LOST),
+}
+"""The sides of the store's writing crossings."""
+
+
+def sides_of(crossing: str) -> tuple[Side, ...]:
+    """Every side on which a process can die at this crossing.
+
+    A read of the store has one: it changes nothing, so dying after it is dying before the next.
+    """
+    if crossing.startswith("store."):
+        return SIDES.get(crossing, (Side.BEFORE,))
+    return (Side.BEFORE, Side.DURING, Side.AFTER)

@@ -1,0 +1,99 @@
+"""Who is held to the engine's contract: the embedded engine, in virtual time."""
+
+import asyncio
+
+import pytest
+
+from tenure.adapters.engine.embedded import EngineSettings
+from tenure.app import operations
+from tenure.app.plane import prepare
+from tenure.core.operation import State
+from tenure.testing.contracts.engine import TENANT, EngineContract, Scenario, accept, ended
+from tenure.testing.fakes import World
+from tenure.testing.faults import Faults
+from tenure.testing.loop import SeededLoop, run
+from tenure.testing.plans import PLANS, SIGNAL, providers_of
+from tenure.testing.rig import SETTINGS, Rig
+from tenure.testing.tripwire import Side
+
+EFFECTIVE = {"made", "removed"}
+
+
+class RigBench:
+    """Planes of one rig; the scenario itself stands outside all of them."""
+
+    def __init__(self, loop: SeededLoop, settings: EngineSettings = SETTINGS) -> None:
+        self.world = World(loop)
+        self.faults = Faults()
+        providers = providers_of(self.world, self.faults)
+        plans = PLANS.values()
+        self.rig = Rig(loop, plans=plans, world=self.world, providers=providers, settings=settings)
+
+    async def start(self):
+        process = self.rig.boot(f"plane/{len(self.rig.processes)}")
+        await process.start()
+        return process.plane
+
+    async def stop(self, plane):
+        await self._process(plane).stop()
+
+    async def crash(self, plane):
+        self._process(plane).crash()
+
+    async def fail(self, plane):
+        wire = self._process(plane).wire
+        wire.crash_at, wire.side = len(wire.crossings) + 1, Side.ERROR_LOST
+
+    async def sleep(self, seconds):
+        await asyncio.sleep(seconds)
+
+    def strike(self, call, fault):
+        self.faults.script[call] = fault
+
+    def applied(self):
+        return [f"{a.provider}.{a.verb}" for a in self.world.log if a.effect in EFFECTIVE]
+
+    def _process(self, plane):
+        (found,) = [process for process in self.rig.processes if process.plane is plane]
+        return found
+
+
+class TestEmbeddedEngine(EngineContract):
+    @pytest.fixture(params=range(3))
+    def hold(self, request):
+        def hold(scenario: Scenario) -> None:
+            run(request.param, lambda loop: scenario(RigBench(loop)))
+
+        return hold
+
+
+def test_what_is_cancelled_while_it_is_queued_is_never_called():
+    async def main(loop):
+        bench = RigBench(loop, EngineSettings(concurrency_max=1, lease_ttl_seconds=6.0))
+        plane = await bench.start()
+        first, second = await accept(plane, "linear"), await accept(plane, "linear")
+        await operations.cancel(plane, TENANT, second, by="the caller")
+        assert await ended(plane, first) is State.SUCCEEDED
+        assert await ended(plane, second) is State.COMPENSATED
+        assert bench.applied() == [f"{step}.ensure" for step in PLANS["linear"].steps]
+
+    run(0, main)
+
+
+def test_a_signal_does_not_make_run_what_nobody_has_claimed():
+    async def main(loop):
+        bench = RigBench(loop)
+        idle = bench.rig.boot("idle").plane
+        await prepare(idle)
+        name = await accept(idle, "waits")
+        signalled = await operations.signal(idle, TENANT, name, name=SIGNAL, by="a friend")
+        assert signalled.state is State.PENDING
+        other = await accept(idle, "waits")
+        await operations.signal(idle, TENANT, other, name=SIGNAL, by="a friend")
+        cancelled = await operations.cancel(idle, TENANT, other, by="the caller")
+        assert cancelled.state is State.COMPENSATED
+        plane = await bench.start()
+        assert await ended(plane, name) is State.SUCCEEDED
+        assert not bench.faults.calls["identity", "remove"]
+
+    run(0, main)

@@ -1,0 +1,112 @@
+"""Who is held to the store's contract: SQLite with COMMIT in a thread and on the loop, and the
+store in memory.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tenure.adapters.store import memory, sqlite
+from tenure.ports.clock import Clock
+from tenure.ports.store import Store
+from tenure.storage.applier import RESERVE_BYTES
+from tenure.storage.flush import Done, Flush, Inline, InThread, Work
+from tenure.testing.contracts.store import StoreContract
+from tenure.testing.contracts.store_rows import Stores
+
+
+class Failing:
+    """Runs COMMIT as it is told to, until it is told to fail it: then the disk has it or has it
+    not.
+    """
+
+    def __init__(self, flush: Flush) -> None:
+        self.fails = False
+        self._flush = flush
+        self.close = flush.close
+
+    def __call__(self, work: Work, done: Done) -> None:
+        self._flush(self._fail if self.fails else work, done)
+
+    def _fail(self) -> None:
+        raise OSError("the disk is gone")
+
+
+class SqliteStores:
+    def __init__(self, folder: Path, flush: Callable[[], Flush]) -> None:
+        self.folder = folder
+        self.flush = flush
+        self.full = False
+        self.flushes: dict[int, Failing] = {}
+
+    def open(self, clock: Clock) -> Store:
+        return self._open(self.folder / "store.db", clock)
+
+    def open_copy(self, path: str, clock: Clock) -> Store:
+        return self._open(Path(path), clock)
+
+    def _open(self, path: Path, clock: Clock) -> Store:
+        flush = Failing(self.flush())
+        store = sqlite.build(path, clock=clock, flush=flush, room=self.room)
+        self.flushes[id(store)] = flush
+        return store
+
+    def room(self) -> int:
+        return RESERVE_BYTES - 1 if self.full else RESERVE_BYTES
+
+    def backup_path(self) -> str:
+        return str(self.folder / "copy.db")
+
+    def fill(self, *, full: bool) -> None:
+        self.full = full
+
+    def fail_commit(self, store: Store) -> None:
+        self.flushes[id(store)].fails = True
+
+
+class MemoryStores:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tables = memory.Tables()
+
+    def open(self, clock: Clock) -> Store:
+        return memory.build(clock=clock, tables=self.tables)
+
+    def open_copy(self, path: str, clock: Clock) -> Store:
+        return memory.build(clock=clock, tables=memory.Tables.read(Path(path).read_text("utf-8")))
+
+    def backup_path(self) -> str:
+        return str(self.folder / "copy.json")
+
+    def fill(self, *, full: bool) -> None:
+        self.tables.full = full
+
+    def fail_commit(self, store: Store) -> None:
+        assert isinstance(store, memory.MemoryStore)
+        store.fail_commit(applied=self.applied)
+
+    applied = True
+
+
+class MemoryStoresThatLose(MemoryStores):
+    applied = False
+
+
+class TestSqliteStore(StoreContract):
+    @pytest.fixture
+    def stores(self, tmp_path: Path) -> Stores:
+        return SqliteStores(tmp_path, lambda: InThread("commit"))
+
+
+class TestSqliteStoreOnTheLoop(StoreContract):
+    @pytest.fixture
+    def stores(self, tmp_path: Path) -> Stores:
+        return SqliteStores(tmp_path, Inline)
+
+
+class TestMemoryStore(StoreContract):
+    @pytest.fixture(params=[MemoryStores, MemoryStoresThatLose])
+    def stores(self, tmp_path: Path, request: pytest.FixtureRequest) -> Stores:
+        made: Stores = request.param(tmp_path)
+        return made

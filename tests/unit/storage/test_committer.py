@@ -1,0 +1,609 @@
+"""Group commit, watched from inside: what shares a transaction, what is answered when, and what
+each error ends.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from tenure.core.errors import CommitUnknown, Defect, StoreError, StoreFull
+from tenure.core.limits import BATCH_CHANGES_MAX
+from tenure.ports.store import Change, Drop, Is, Next, Put, Refused, Set, Shape
+from tenure.storage import applier
+from tenure.storage import committer as module
+from tenure.storage.applier import RESERVE_BYTES
+from tenure.storage.committer import Committer
+from tenure.storage.flush import Done, Inline, InThread, Work, outcome
+from tenure.testing.contracts.store_rows import scenario
+
+TABLES = {"thing": Shape(("name",), ("size", "note")), "list": Shape(("number",), ("text",))}
+SCHEMA = """
+CREATE TABLE thing (
+    name TEXT PRIMARY KEY, size INTEGER NOT NULL CHECK (size < 1000), note TEXT
+) WITHOUT ROWID;
+CREATE TABLE list (number INTEGER PRIMARY KEY, text TEXT NOT NULL);
+CREATE TABLE batch (number INTEGER PRIMARY KEY, changes TEXT NOT NULL);
+CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+class Held:
+    """Holds every COMMIT until it is let go."""
+
+    def __init__(self) -> None:
+        self.held: list[tuple[Work, Done]] = []
+
+    def __call__(self, work: Work, done: Done) -> None:
+        self.held.append((work, done))
+
+    def let_go(self) -> None:
+        work, done = self.held.pop(0)
+        done(outcome(work))
+
+    def fail(self, error: BaseException) -> None:
+        _, done = self.held.pop(0)
+        done(error)
+
+    def close(self) -> None: ...
+
+
+class Counted(Inline):
+    def __init__(self) -> None:
+        self.flushes = 0
+
+    def __call__(self, work: Work, done: Done) -> None:
+        self.flushes += 1
+        super().__call__(work, done)
+
+
+class Watched:
+    """A connection that can be told to fail."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self.failing: dict[str, Exception] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def execute(self, sql: str) -> Any:
+        if sql in self.failing:
+            raise self.failing[sql]
+        return self._connection.execute(sql)
+
+    def wal_checkpoint(self) -> tuple[int, int]:
+        if "checkpoint" in self.failing:
+            raise self.failing["checkpoint"]
+        return self._connection.wal_checkpoint()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "file.db"
+
+
+@pytest.fixture
+def connection(path: Path) -> Iterator[Watched]:
+    connection = apsw.Connection(str(path))
+    connection.pragma("journal_mode", "wal")
+    connection.execute(SCHEMA)
+    yield Watched(connection)
+    connection.close()
+
+
+@pytest.fixture
+def held() -> Held:
+    return Held()
+
+
+def make(connection: Watched, flush: Any, **more: Any) -> Committer:
+    return Committer(connection, TABLES, flush=flush, **more)  # type: ignore[arg-type]
+
+
+def thing(name: str, size: Any = 1) -> Put:
+    return Put("thing", (name,), {"size": size})
+
+
+def line(text: Any) -> Put:
+    return Put("list", (Next("lines"),), {"text": text})
+
+
+def change(
+    *writes: Put | Set | Drop, guards: tuple[Is, ...] = (), id: str = "id", admits: bool = False
+) -> Change:
+    return Change(id, guards, writes, admits)
+
+
+def names(connection: Watched) -> list[str]:
+    return [name for (name,) in connection.execute("SELECT name FROM thing ORDER BY name")]
+
+
+def lines(connection: Watched) -> list[tuple[int, str]]:
+    return connection.execute("SELECT number, text FROM list ORDER BY number").fetchall()  # type: ignore[no-any-return]
+
+
+async def turn() -> None:
+    """Let everything that is ready run."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+# ---------------------------------------------------------------------------------------- batches
+
+
+@scenario
+async def test_changes_of_one_turn_share_a_commit_up_to_the_bound(connection: Watched) -> None:
+    flush = Counted()
+    committer = make(connection, flush)
+    count = 3 * BATCH_CHANGES_MAX + 1
+    answers = await asyncio.gather(
+        *(committer.commit(change(thing(f"{n:05}"))) for n in range(count))
+    )
+    assert answers == [None] * count
+    assert flush.flushes == 4
+    assert len(names(connection)) == count
+
+
+@scenario
+async def test_nobody_is_answered_before_commit_and_the_next_batch_collects(
+    connection: Watched, held: Held
+) -> None:
+    committer = make(connection, held)
+    first = committer.commit(change(thing("a")))
+    await turn()
+    clash = thing("a", 2)
+    second, third, refused = (
+        committer.commit(change(put)) for put in (thing("b"), thing("c"), clash)
+    )
+    await turn()
+    assert len(held.held) == 1
+    held.let_go()
+    assert first.done()
+    assert not second.done()
+    assert len(held.held) == 1
+    held.let_go()
+    assert [second.result(), third.result()] == [None, None]
+    assert refused.result() == Refused(clash, {"name": "a", "size": 1, "note": None})
+    await committer.close()
+
+
+@scenario
+async def test_the_next_batch_is_on_its_way_before_callers_of_the_last_go_on(
+    connection: Watched, held: Held
+) -> None:
+    committer = make(connection, held)
+    seen: list[int] = []
+    first = committer.commit(change(thing("a")))
+    first.add_done_callback(lambda _: seen.append(len(held.held)))
+    await turn()
+    committer.commit(change(thing("b")))
+    held.let_go()
+    await turn()
+    assert seen == [1]
+    held.let_go()
+    await committer.close()
+
+
+@scenario
+async def test_refusals_alone_cost_no_commit(connection: Watched) -> None:
+    flush = Counted()
+    committer = make(connection, flush)
+    await committer.commit(change(thing("a")))
+    guard = Is("thing", ("a",), {"size": 9})
+    refused = Refused(guard, {"name": "a", "size": 1, "note": None})
+    count = BATCH_CHANGES_MAX + 1
+    answers = await asyncio.gather(
+        *(committer.commit(change(guards=(guard,))) for _ in range(count))
+    )
+    assert answers == [refused] * count
+    assert flush.flushes == 1
+
+
+@scenario
+async def test_very_many_refusals_do_not_nest(connection: Watched) -> None:
+    committer = make(connection, Inline())
+    missing = Set("thing", ("z",), {"size": 1})
+    waiting = [committer.commit(change(missing)) for _ in range(300 * 100)]
+    assert set(map(type, await asyncio.gather(*waiting))) == {Refused}
+
+
+@scenario
+async def test_a_thread_commits_while_the_loop_goes_on(connection: Watched) -> None:
+    flush = InThread("commit")
+    committer = make(connection, flush)
+    answers = await asyncio.gather(
+        *(committer.commit(change(thing(f"{n:05}"))) for n in range(2000))
+    )
+    assert answers == [None] * 2000
+    await committer.close()
+    flush.close()
+
+
+def test_a_thread_whose_loop_has_ended_commits_all_the_same(connection: Watched) -> None:
+    flush = InThread("commit")
+    committer = make(connection, flush)
+
+    async def leave() -> None:
+        committer.commit(change(thing("a")))
+        await asyncio.sleep(0)
+
+    asyncio.run(leave())
+    flush.close()
+    assert names(connection) == ["a"]
+
+
+@scenario
+async def test_ids_of_recent_changes_are_kept_with_their_batch(
+    connection: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applier, "BATCHES_KEPT", 3)
+    committer = make(connection, Inline())
+    for n in range(5):
+        put = thing(f"{n}")
+        waiting = [
+            committer.commit(change(put, id=f"{n}a")),
+            committer.commit(change(put, id=f"{n}b")),
+        ]
+        await asyncio.gather(*waiting, committer.commit(change(id=f"{n}c")))
+    kept = connection.execute("SELECT number, changes FROM batch").fetchall()
+    assert kept == [(3, "2a 2c"), (4, "3a 3c"), (5, "4a 4c")]
+    again = make(connection, Inline())
+    await again.commit(change(id="x"))
+    assert connection.execute("SELECT max(number) FROM batch").fetchone() == (6,)
+
+
+# ---------------------------------------------------------------------------------------- changes
+
+
+@scenario
+async def test_one_poisoned_change_fails_alone(connection: Watched) -> None:
+    committer = make(connection, Inline())
+    poison: list[Any] = [
+        thing("x", 5000), thing("x", None), thing("x", object()), thing("x", 2**70), thing("x", "\ud800"), line("\ud800"),
+        Put("thing", (), {"size": 1}), Set("thing", ("a",), {"size": 5000}), Set("thing", ("a",), {}), Set("thing", ("a",), {"size": Next("n")}),
+        Put("moon", ("x",), {}), Drop("moon", ("x",)), Drop("thing", ("a", "b")),
+    ]  # fmt: skip
+    await committer.commit(change(thing("a")))
+    for number, bad in enumerate(poison):
+        before, after = f"b{number:02}", f"c{number:02}"
+        waiting = [
+            committer.commit(change(thing(before), line(before))),
+            committer.commit(change(thing("poisoned"), line("lost"), bad)),
+            committer.commit(change(thing(after), line(after))),
+        ]
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        assert (answers[0], answers[2]) == (None, None)
+        assert type(answers[1]) is Defect, bad
+        assert "apsw" not in repr(answers[1])
+        assert answers[1].__cause__ is None
+    assert "poisoned" not in names(connection)
+    assert [number for number, _ in lines(connection)] == list(range(1, 2 * len(poison) + 1))
+    assert connection.execute("SELECT name, value FROM counter").fetchall() == [
+        ("lines", 2 * len(poison))
+    ]
+
+
+@scenario
+async def test_a_clash_takes_back_its_rows_and_its_numbers(connection: Watched) -> None:
+    committer = make(connection, Inline())
+    await committer.commit(change(thing("a"), line("one")))
+    clash = thing("a", 7)
+    answer = await committer.commit(
+        change(line("lost"), thing("b"), line("lost"), clash, line("never"))
+    )
+    assert answer == Refused(clash, {"name": "a", "size": 1, "note": None})
+    twice = thing("c", 2)
+    answer = await committer.commit(change(thing("c", 1), twice))
+    assert answer == Refused(twice, {"name": "c", "size": 1, "note": None})
+    answer = await committer.commit(change(twice, twice))
+    assert answer == Refused(twice, {"name": "c", "size": 2, "note": None})
+    await committer.commit(change(line("two")))
+    assert (names(connection), lines(connection)) == (["a"], [(1, "one"), (2, "two")])
+
+
+@scenario
+async def test_numbers_are_those_on_disk_and_only_some_are_held(
+    connection: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applier, "NUMBERS_KEPT", 2)
+    connection.execute("INSERT INTO counter VALUES ('lines', 41)")
+    committer = make(connection, Inline())
+    await committer.commit(
+        change(line("a"), *(thing(f"{n}", Next(f"counter{n}")) for n in range(5)))
+    )
+    await committer.commit(change(line("b")))
+    assert committer._applier._numbers == {"lines": 43}
+    assert lines(connection) == [(42, "a"), (43, "b")]
+
+
+@scenario
+async def test_a_function_runs_inside_a_batch(connection: Watched) -> None:
+    flush = Counted()
+    committer = make(connection, flush)
+    await committer.commit(change(thing("a"), thing("b")))
+
+    def grow(cursor: apsw.Cursor) -> int:
+        cursor.execute("UPDATE thing SET size = size + 1")
+        return connection.changes()  # type: ignore[no-any-return]
+
+    assert await asyncio.gather(committer.run(grow), committer.commit(change(thing("c")))) == [
+        2,
+        None,
+    ]
+    assert connection.execute("SELECT sum(size) FROM thing").fetchone() == (5,)
+    assert flush.flushes == 2
+
+
+@scenario
+async def test_a_function_that_raises_fails_alone(connection: Watched) -> None:
+    committer = make(connection, Inline())
+
+    def bad(cursor: apsw.Cursor) -> None:
+        cursor.execute("INSERT INTO thing VALUES ('bad', 1, NULL)")
+        raise ValueError("no")
+
+    def refuse(cursor: apsw.Cursor) -> None:
+        raise StoreError("our own word")
+
+    waiting = [committer.commit(change(thing("a"))), committer.run(bad), committer.run(refuse), committer.commit(change(thing("b")))]  # fmt: skip
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert (answers[0], answers[3]) == (None, None)
+    assert type(answers[1]) is Defect
+    assert str(answers[2]) == "our own word"
+    assert names(connection) == ["a", "b"]
+
+
+@scenario
+async def test_room_is_asked_once_a_batch_and_only_for_new_work(connection: Watched) -> None:
+    asked = []
+    free = [RESERVE_BYTES - 1]
+
+    def room() -> int:
+        asked.append(1)
+        return free[0]
+
+    committer = make(connection, Inline(), room=room)
+    waiting = [committer.commit(change(thing(name), admits=name < "c")) for name in "abcd"]
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StoreFull, StoreFull, type(None), type(None)]
+    assert len(asked) == 1
+    await committer.commit(change(thing("e")))
+    assert len(asked) == 1
+    free[0] += 1
+    await committer.commit(change(thing("a"), admits=True))
+    assert names(connection) == ["a", "c", "d", "e"]
+
+
+# ----------------------------------------------------------------------------------------- errors
+
+
+@scenario
+async def test_an_error_at_commit_is_unknown_to_all_and_for_ever(
+    connection: Watched, held: Held, path: Path
+) -> None:
+    committer = make(connection, held)
+    a, left = committer.commit(change(thing("a"))), committer.commit(change(thing("b")))
+    await turn()
+    waiting, work = committer.commit(change(thing("c"))), committer.run(lambda _: 1)
+    left.cancel()
+    held.fail(apsw.IOError("disk I/O error"))
+    later = committer.commit(change(thing("d")))
+    for future in (a, waiting, work, later):
+        with pytest.raises(CommitUnknown, match="disk I/O error"):
+            await future
+    assert a.exception() is not later.exception()
+    await committer.close()
+    with pytest.raises(CommitUnknown):
+        await committer.commit(change())
+
+
+@scenario
+async def test_a_task_that_meets_an_unknown_commit_ends_with_it_and_the_loop_goes_on(
+    connection: Watched, held: Held
+) -> None:
+    committer = make(connection, held)
+
+    async def careless() -> None:
+        try:
+            await committer.commit(change(thing("a")))
+        except Exception:
+            pytest.fail("caught by `except Exception`")
+
+    task = asyncio.ensure_future(careless())
+    await turn()
+    held.fail(OSError("gone"))
+    await asyncio.wait([task])
+    assert isinstance(task.exception(), CommitUnknown)
+
+
+@scenario
+async def test_after_an_unknown_commit_the_log_is_left_for_recovery(
+    path: Path, connection: Watched, held: Held
+) -> None:
+    committer = make(connection, held)
+    await turn()
+    ok = committer.commit(change(thing("a")))
+    await turn()
+    held.let_go()
+    await ok
+    lost = committer.commit(change(thing("b")))
+    await turn()
+    held.fail(OSError("gone"))
+    assert isinstance(lost.exception(), CommitUnknown)
+    log = Path(f"{path}-wal").read_bytes()
+    connection.close()
+    assert Path(f"{path}-wal").read_bytes() == log
+    again = apsw.Connection(str(path))
+    assert again.execute("SELECT name FROM thing").fetchall() == [("a",)]
+    again.close()
+
+
+@scenario
+async def test_a_full_disk_before_commit_keeps_nothing_and_the_committer_lives(
+    connection: Watched,
+) -> None:
+    committer = make(connection, Inline())
+    await committer.commit(change(thing("a"), line("one")))
+    connection.pragma("max_page_count", connection.pragma("page_count") + 2)
+    big = Put("thing", ("big",), {"size": 1, "note": "x" * 100_000})
+    waiting = [committer.commit(change(put, line("lost"))) for put in (thing("b"), big, thing("c"))]
+    waiting.append(committer.commit(change(thing("d"))))
+    waiting[3].cancel()
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StoreFull] * 3 + [asyncio.CancelledError]
+    assert names(connection) == ["a"]
+    connection.pragma("max_page_count", 10_000)
+    assert await committer.commit(change(thing("b"), line("two"))) is None
+    assert lines(connection) == [(1, "one"), (2, "two")]
+
+
+@scenario
+async def test_a_busy_file_is_an_error_that_passes(connection: Watched, path: Path) -> None:
+    committer = make(connection, Inline())
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="was not kept"):
+        await committer.commit(change(thing("a")))
+    other.execute("ROLLBACK")
+    other.close()
+    assert await committer.commit(change(thing("a"))) is None
+
+
+@scenario
+async def test_trouble_in_the_careful_way_is_nobodys_fault(connection: Watched) -> None:
+    committer = make(connection, Inline())
+
+    def failing_disk(cursor: apsw.Cursor) -> None:
+        raise apsw.IOError("disk I/O error")
+
+    waiting = [committer.commit(change(thing("x", 5000))), committer.run(failing_disk)]
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StoreError, StoreError]
+    assert await committer.commit(change(thing("a"))) is None
+
+
+@scenario
+async def test_a_rollback_that_fails_ends_it(connection: Watched) -> None:
+    committer = make(connection, Inline())
+    connection.failing["ROLLBACK"] = apsw.IOError("disk I/O error")
+
+    def failing_disk(cursor: apsw.Cursor) -> None:
+        raise apsw.IOError("disk I/O error")
+
+    with pytest.raises(CommitUnknown):
+        await committer.run(failing_disk)
+    with pytest.raises(CommitUnknown):
+        await committer.commit(change(thing("a")))
+
+
+@scenario
+async def test_a_file_without_the_committers_own_tables_ends_it(connection: Watched) -> None:
+    committer = make(connection, Inline())
+    connection.execute("DROP TABLE batch")
+    with pytest.raises(CommitUnknown):
+        await committer.commit(change(thing("a")))
+
+
+@scenario
+async def test_an_interrupt_between_statements_ends_it_and_those_answered_before_stay_answered(
+    connection: Watched, held: Held
+) -> None:
+    committer = make(connection, held)
+    durable = committer.commit(change(thing("a")))
+    await turn()
+
+    def interrupt(cursor: apsw.Cursor) -> None:
+        raise KeyboardInterrupt
+
+    interrupted = committer.run(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        held.let_go()
+    assert durable.result() is None
+    with pytest.raises(CommitUnknown):
+        await interrupted
+    await committer.close()
+
+
+# ------------------------------------------------------------------------------------ checkpoints
+
+
+@scenario
+async def test_the_log_is_moved_to_the_main_file_and_begins_anew(
+    connection: Watched, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHECKPOINT_PAGES", 50)
+    committer = make(connection, Inline())
+    for n in range(100):
+        assert (
+            await committer.commit(
+                change(Put("thing", (f"{n:03}",), {"size": 1, "note": "x" * 5000}))
+            )
+            is None
+        )
+    assert Path(f"{path}-wal").stat().st_size < 100 * 5000 / 2
+    assert path.stat().st_size > 100 * 5000 / 2
+
+
+@scenario
+async def test_a_reader_postpones_the_move_without_a_try_at_every_batch(
+    connection: Watched, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHECKPOINT_PAGES", 20)
+    flush = Counted()
+    committer = make(connection, flush)
+    reader = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    reader.execute("BEGIN; SELECT count(*) FROM thing").fetchall()
+    for n in range(30):
+        await committer.commit(change(Put("thing", (f"{n:03}",), {"size": 1, "note": "x" * 5000})))
+    assert 30 < flush.flushes < 45
+    assert reader.execute("SELECT count(*) FROM thing").fetchone() == (0,)
+    reader.close()
+
+
+@scenario
+async def test_a_disk_that_fails_at_the_move_has_kept_the_commit_and_takes_no_other(
+    connection: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHECKPOINT_PAGES", 1)
+    committer = make(connection, Inline())
+    connection.failing["checkpoint"] = apsw.IOError("disk I/O error")
+    assert await committer.commit(change(thing("a"))) is None
+    with pytest.raises(CommitUnknown):
+        await committer.commit(change(thing("b")))
+    assert names(connection) == ["a"]
+
+
+# ---------------------------------------------------------------------------------------- closing
+
+
+@scenario
+async def test_close_waits_for_every_batch_and_a_cancelled_close_for_nobody(
+    connection: Watched, held: Held
+) -> None:
+    committer = make(connection, held)
+    waiting = [committer.commit(change(thing(f"{n:05}"))) for n in range(BATCH_CHANGES_MAX + 1)]
+    impatient = asyncio.ensure_future(committer.close())
+    closing = [asyncio.ensure_future(committer.close()) for _ in range(2)]
+    await turn()
+    impatient.cancel()
+    await turn()
+    held.let_go()
+    await turn()
+    assert not any(task.done() for task in closing)
+    held.let_go()
+    await asyncio.gather(*closing)
+    await committer.close()
+    assert all(future.result() is None for future in waiting)
+    with pytest.raises(StoreError, match="closed"):
+        await committer.commit(change(thing("x")))
+
+
+def test_the_room_is_plenty_unless_told_otherwise(connection: Watched) -> None:
+    async def admit() -> None:
+        assert await make(connection, Inline()).commit(change(thing("a"), admits=True)) is None
+
+    asyncio.run(admit())

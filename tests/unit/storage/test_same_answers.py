@@ -1,0 +1,161 @@
+"""The store in memory and the store on disk are one store.
+
+Goal: whatever is done, in whatever groups, both give the same answers and end with the same rows
+and numbers. Method: hypothesis draws batches of changes and claims over few keys, so that they
+meet; both stores run them.
+"""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tenure.adapters.store import memory, sqlite
+from tenure.core.errors import TenureError
+from tenure.ports.store import (
+    TABLES,
+    AtLeast,
+    Below,
+    Change,
+    Drop,
+    Is,
+    Next,
+    Put,
+    Queue,
+    Set,
+    Store,
+)
+from tenure.storage.applier import RESERVE_BYTES
+from tenure.storage.flush import Inline
+from tenure.testing.contracts.store_rows import (
+    StoppedClock,
+    event,
+    intent,
+    lease,
+    operation,
+    record,
+)
+
+names = st.sampled_from(["a", "b", "c"])
+small = st.integers(0, 3)
+states = st.sampled_from(["PENDING", "RUNNING", "STUCK"])
+workers = st.sampled_from(["", "v", "w"])
+ended = st.sampled_from([None, None, 5.0])
+columns = st.fixed_dictionaries(
+    {},
+    optional={
+        "token": small, "revision": small, "state": states, "due_at": st.none() | st.floats(0, 9), "ended_at": ended,
+        "worker": workers, "error": st.none() | st.text(max_size=3),
+    },
+).filter(bool)  # fmt: skip
+bounds = st.builds(Below, small) | st.builds(AtLeast, small)
+guards = st.builds(
+    Is, st.just("operation"), st.tuples(names),
+    st.fixed_dictionaries({}, optional={"token": small | bounds, "revision": small | bounds, "due_at": bounds | st.none(), "state": states}),
+) | st.builds(Is, st.just("intent"), st.tuples(names, names), st.fixed_dictionaries({}, optional={"token": small | bounds}))  # fmt: skip
+writes = st.one_of(
+    st.builds(lambda name, state, worker, token, end: operation(name, state=state, worker=worker, token=token, ended_at=end), names, states, workers, small, ended),
+    st.builds(lambda name, step, state, token: intent(name, step, state=state, token=token), names, names, st.sampled_from(["INTENDED", "PRESENT", "REFUSED", "REMOVING", "BURNED"]), small),
+    st.builds(record, names, small), st.builds(event, names), st.builds(lease, workers, st.floats(990, 1010)),
+    st.builds(lambda name: Put("agent", (name,), {"tenant": "t", "generation": Next("generation")}), names),
+    st.builds(Set, st.just("operation"), st.tuples(names), columns),
+    st.builds(Set, st.just("intent"), st.tuples(names, names), st.fixed_dictionaries({"token": small})),
+    st.builds(Drop, st.just("operation"), st.tuples(names)), st.builds(Drop, st.just("intent"), st.tuples(names, names)),
+    st.builds(Drop, st.just("agent"), st.tuples(names)), st.builds(Drop, st.just("lease"), st.builds(lambda worker: (f"worker/{worker}",), workers)),
+)  # fmt: skip
+changes = st.builds(
+    lambda guards, writes, admits: Change("", tuple(guards), tuple(writes), admits),
+    st.lists(guards, max_size=2), st.lists(writes, max_size=4), st.booleans(),
+)  # fmt: skip
+# What makes no sense stands alone: beside a refusal, either answer would do.
+senseless = st.sampled_from([
+    Put("agent", ("a",), {"tenant": "t"}), Put("agent", ("a",), {"tenant": None, "generation": 1}), Put("moon", ("a",), {}),
+    Put("agent", ("a", "b"), {"tenant": "t", "generation": 1}), Set("operation", ("a",), {}), Drop("moon", ("a",)),
+    Set("operation", ("a",), {"colour": 1}), Set("operation", ("a",), {"id": "b"}),
+])  # fmt: skip
+changes |= st.builds(lambda write: Change("", (), (write,)), senseless)
+claims = st.tuples(workers, small)
+batches = st.lists(
+    st.tuples(st.lists(changes | claims, max_size=6), st.sampled_from([False, False, True])),
+    max_size=8,
+)
+
+
+async def play(store: Store, fill: Any, clock: StoppedClock, story: Any) -> list[Any]:
+    """Hand in each batch in one turn; every answer, an error by its kind."""
+    answers: list[Any] = []
+    number = 0
+    for batch, full in story:
+        fill(full)
+        clock.at += 1
+        waiting: list[Any] = []
+        for item in batch:
+            number += 1
+            if isinstance(item, Change):
+                waiting.append(store.commit(item._replace(id=f"id{number}")))
+            else:
+                waiting.append(store.claim(Queue.OPERATIONS, item[0], limit=item[1]))
+        given_back = await asyncio.gather(*waiting, return_exceptions=True)
+        answers.extend(
+            type(answer) if isinstance(answer, TenureError) else answer for answer in given_back
+        )
+    answers.extend([await store.was_committed(f"id{n}") for n in range(1, number + 1)])
+    for name in "abc":
+        answers.append(await store.load(name))
+        answers.append(await store.list_resources("north", f"agent-{name}"))
+    answers += [
+        await store.list_operations("north", states=("RUNNING",)),
+        await store.list_events(),
+        await store.list_due("w"),
+    ]
+    return answers
+
+
+def rows_on_disk(path: Path) -> tuple[dict[str, list[Any]], dict[str, int]]:
+    file = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    rows = {table: file.execute(f"SELECT * FROM {table} ORDER BY {', '.join(shape.key)}").fetchall() for table, shape in TABLES.items()}  # fmt: skip
+    counters = dict(file.execute("SELECT name, value FROM counter WHERE value > 0").fetchall())
+    file.close()
+    return rows, counters  # type: ignore[return-value]
+
+
+async def compare(story: Any, folder: Path) -> None:
+    clock, room = StoppedClock(), [0]
+    on_disk = sqlite.build(folder / "a.db", clock=clock, flush=Inline(), room=lambda: room[0])
+
+    def fill_disk(full: bool) -> None:
+        room[0] = RESERVE_BYTES - full
+
+    from_disk = await play(on_disk, fill_disk, clock, story)
+    rows, counters = rows_on_disk(folder / "a.db")
+    await on_disk.close()
+    clock = StoppedClock()
+    in_memory = memory.build(clock=clock)
+
+    def fill_memory(full: bool) -> None:
+        in_memory.tables.full = full
+
+    assert await play(in_memory, fill_memory, clock, story) == from_disk
+    kept = {
+        table: [tuple(row.values()) for _, row in sorted(rows.items())]
+        for table, rows in in_memory.tables.rows.items()
+    }
+    assert kept == rows
+    assert {name: value for name, value in in_memory.tables.counters.items() if value} == counters
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.slow
+@settings(max_examples=400)
+@given(story=batches)
+def test_both_stores_tell_the_same_story(story: Any) -> None:
+    # In memory where there is such a place: what a flush is worth is not asked here.
+    with tempfile.TemporaryDirectory(
+        dir="/dev/shm" if Path("/dev/shm").is_dir() else None
+    ) as folder:
+        asyncio.run(compare(story, Path(folder)))
