@@ -147,7 +147,10 @@ def resident_bytes() -> int:
 
 
 async def memory(directory: Path, live: int) -> None:
-    """Growth of the resident memory by so many operations in the midst of a step."""
+    """Growth of the resident memory by so many operations in the midst of a step.
+
+    SQLite's page cache grows meanwhile too; bounded by a setting, it is told apart.
+    """
     async with plane_in(directory, plan(None, hold=asyncio.Event())) as plane:
 
         async def accept(first: int, count: int) -> None:
@@ -161,11 +164,17 @@ async def memory(directory: Path, live: int) -> None:
 
         await accept(0, 2_000)
         gc.collect()
-        before = resident_bytes()
+        before, cache_before = resident_bytes(), apsw.memory_used()
         await accept(2_000, live)
         gc.collect()
-        each = (resident_bytes() - before) / live
-        meter.emit({"bytes_per_operation": round(each), "live_operations": live})
+        grown, cache = resident_bytes() - before, apsw.memory_used() - cache_before
+        meter.emit(
+            {
+                "bytes_per_operation": round((grown - cache) / live),
+                "page_cache_bytes_per_operation": round(cache / live),
+                "live_operations": live,
+            }
+        )
         sys.stdout.flush()
         os._exit(0)
 

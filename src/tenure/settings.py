@@ -17,3 +17,5 @@ class Settings:
     """Operations that are moved at the same time; more wait their turn as rows."""
     lease_ttl_seconds: float = 15.0
     """A worker that has not renewed its lease for so long is taken for dead."""
+    collect_after: int = 200_000
+    """New objects after which Python's cycle collector looks for garbage; 0 leaves Python's own."""

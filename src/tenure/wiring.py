@@ -1,6 +1,7 @@
 """Settings → Plane.  The only file that imports adapters."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 
@@ -26,6 +27,8 @@ async def running(
     If the store fails the block is left at once, whatever it waits for, by CommitUnknown: stop the
     process then.
     """
+    if settings.collect_after:
+        gc.set_threshold(settings.collect_after, 20, 20)
     clock, entropy, catalogue = SystemClock(), SystemEntropy(), Catalogue(plans)
     store = sqlite.build(settings.store, clock=clock)
     try:

@@ -1,6 +1,4 @@
-"""Who is held to the store's contract: SQLite with COMMIT in a thread and on the loop, and the
-store in memory.
-"""
+"""Who keeps the store's contract: SQLite, with COMMIT in a thread and on the loop, and memory."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +15,7 @@ from tenure.testing.contracts.store_rows import Stores
 
 
 class Failing:
-    """Runs COMMIT as it is told to, until it is told to fail it: then the disk has it or has it
-    not.
-    """
+    """Runs COMMIT as it was told to, until it is told to fail it."""
 
     def __init__(self, flush: Flush) -> None:
         self.fails = False

@@ -126,6 +126,8 @@ ENDS = {
     "pivot_cancelled": State.SUCCEEDED,  # the cancel comes too late
     "undo_refused_for_a_while": State.COMPENSATED,
     "undo_refused_for_ever": State.ABANDONED,
+    "undo_retried": State.COMPENSATED,
+    "undo_marked_absent": State.COMPENSATED,
     "ready": State.SUCCEEDED,
     "ready_late": State.COMPENSATED,
     "waits": State.SUCCEEDED,

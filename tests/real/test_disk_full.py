@@ -16,7 +16,7 @@ import pytest
 
 from tenure.adapters.store import sqlite
 from tenure.core.errors import CommitUnknown, StoreFull
-from tenure.ports.store import Change, Set
+from tenure.ports.store import Set
 from tenure.storage.applier import RESERVE_BYTES
 from tenure.testing.contracts.store_rows import Names, StoppedClock, event, operation, record
 
@@ -115,20 +115,22 @@ def test_a_disk_that_fills_between_statements_keeps_nothing_of_the_batch_and_the
 
 
 def test_a_disk_without_a_byte_left_loses_nothing_that_was_acknowledged(disk: Path) -> None:
-    """The reserve is gone too: COMMIT fails and the store stops; opened again it has what it
-    acknowledged.
-    """
+    """The reserve is gone too: COMMIT fails and the store stops, but keeps what it said it has."""
     change = Names()
 
     async def scenario() -> None:
         store = build(disk)
-        acknowledged = []
+        acknowledged: list[int] = []
         leave(disk, 0)
-        with pytest.raises(CommitUnknown):
-            for n in range(10_000):
-                attempt: Change = change(operation(f"{n:05}", input="x" * 20_000), event())
+        attempts = [change(operation(f"{n:05}", input="x" * 20_000)) for n in range(10_000)]
+
+        async def write_until_it_fails() -> None:
+            for n, attempt in enumerate(attempts):
                 assert await store.commit(attempt) is None
                 acknowledged.append(n)
+
+        with pytest.raises(CommitUnknown):
+            await write_until_it_fails()
         with pytest.raises(CommitUnknown):
             await store.commit(change())
         await store.close()
@@ -139,7 +141,8 @@ def test_a_disk_without_a_byte_left_loses_nothing_that_was_acknowledged(disk: Pa
         found = [int(str(row["id"])) for row in await store.list_operations("north", limit=10_000)]
         assert found[: len(acknowledged)] == acknowledged
         assert len(found) - len(acknowledged) in {0, 1}
-        assert await store.was_committed(attempt.id) == (len(found) > len(acknowledged))
+        lost = attempts[len(acknowledged)]
+        assert await store.was_committed(lost.id) == (len(found) > len(acknowledged))
         assert await store.commit(change(operation("new"), admits=True)) is None
         await store.close()
 

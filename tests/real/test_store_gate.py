@@ -28,7 +28,7 @@ from tenure.core.errors import (
     StoreNewer,
     StoreUnsafe,
 )
-from tenure.ports.store import Change, Put
+from tenure.ports.store import Change, Put, Row
 from tenure.storage import gate, place
 from tenure.storage.migrations import Migration
 from tenure.testing.contracts.store_rows import StoppedClock
@@ -40,7 +40,7 @@ SECOND = Migration(2, "0002_pre_second", "CREATE TABLE more (name TEXT PRIMARY K
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
-    """Every file there but locks, an empty log, and SQLite's shared memory, which holds no record."""
+    """Every file there but what holds no record: locks, an empty log, shared memory."""
     found = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     return {
         name: content
@@ -286,7 +286,39 @@ def test_a_new_file_is_ours_and_for_our_eyes(tmp_path: Path) -> None:
     assert file.writer.pragma("synchronous") == 2
     assert file.room() > 0
     file.close()
+    file.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.db", "a.db.lock"]
+
+
+def test_an_empty_file_is_made_ours(tmp_path: Path) -> None:
+    (tmp_path / "a.db").touch()
+    make(tmp_path / "a.db", FIRST)
+    assert place.read_header(tmp_path / "a.db") == (gate.APPLICATION_ID, 1)
+
+
+def test_a_full_disk_is_refused_until_there_is_room(disk: Path) -> None:
+    ballast = disk / "ballast"
+    with ballast.open("wb") as file:
+        room = os.statvfs(disk)
+        os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_frsize)
+    with pytest.raises(StoreError, match="Make room"):
+        gate.open_file(disk / "a.db", [FIRST])
+    os.truncate(ballast, ballast.stat().st_size - 4096)
+    with pytest.raises(StoreError, match=r"cannot be opened .*full"):
+        gate.open_file(disk / "a.db", [FIRST])
+    ballast.unlink()
+    make(disk / "a.db", FIRST)
+
+
+def test_a_file_that_the_system_does_not_open_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_more(*_given: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    make(tmp_path / "a.db", FIRST)
+    monkeypatch.setattr(gate, "connect", no_more)
+    refuse(tmp_path / "a.db", StoreError, "cannot be opened (Too many open files)")
 
 
 def test_an_older_file_is_brought_forward(tmp_path: Path) -> None:
@@ -298,7 +330,8 @@ def test_an_older_file_is_brought_forward(tmp_path: Path) -> None:
 def test_a_migration_that_fails_refuses_the_file_and_keeps_its_records(tmp_path: Path) -> None:
     make(tmp_path / "a.db", FIRST)
     refuse(
-        tmp_path / "a.db", StoreError, "cannot be opened", migrations=(FIRST, Migration(2, "bad", "CREATE TABLE thing (x)"))
+        tmp_path / "a.db", StoreError, "cannot be opened",
+        migrations=(FIRST, Migration(2, "bad", "CREATE TABLE thing (x)"))
     )  # fmt: skip
     make(tmp_path / "a.db", FIRST)
 
@@ -337,10 +370,8 @@ def test_opening_the_store_drops_the_leases_of_dead_workers_and_no_others(tmp_pa
     async def life() -> list[str]:
         store = sqlite.build(tmp_path / "a.db", clock=StoppedClock())
         left = [name for name in names if await store.find("lease", (name,)) is not None]
-        row = {"holder": "h", "token": 1, "until": 9e9}
-        await store.commit(
-            Change("id", (), tuple(Put("lease", (name,), dict(row)) for name in names))
-        )
+        row: Row = {"holder": "h", "token": 1, "until": 9e9}
+        await store.commit(Change("id", (), tuple(Put("lease", (name,), row) for name in names)))
         await store.close()
         return left
 
@@ -359,3 +390,9 @@ def test_a_store_whose_tables_are_gone_is_refused_and_let_go(tmp_path: Path) -> 
     for _ in range(2):
         with pytest.raises(StoreError, match="cannot be used"):
             sqlite.build(tmp_path / "a.db", clock=StoppedClock())
+
+
+def test_a_store_that_cannot_be_built_lets_go_of_its_file(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(AttributeError):
+            sqlite.build(tmp_path / "a.db", clock=None)  # type: ignore[arg-type]

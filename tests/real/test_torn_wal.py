@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from tenure.adapters.store import sqlite
-from tenure.ports.store import Change, Set
+from tenure.ports.store import Change, Drop, Put, Set
 from tenure.storage import gate
 from tenure.storage.flush import Inline
 from tenure.storage.migrations import read_migrations
@@ -32,7 +32,7 @@ MIGRATIONS = read_migrations(Path(sqlite.__file__).parent / "migrations")
 
 
 class Written(NamedTuple):
-    """A store as a crash would find it, and how long its log was when each commit was acknowledged."""
+    """A store as a crash finds it, and how long its log was at each acknowledgement."""
 
     folder: Path
     log: bytes
@@ -53,9 +53,9 @@ async def write(folder: Path) -> list[int]:
     log = folder / "live-wal"
     sizes = []
     for n in range(1, COMMITS + 1):
-        writes = [operation(f"{n:05}"), event(f"{n}"), record(f"{n:05}", 1)]
+        writes: list[Put | Set | Drop] = [operation(f"{n:05}"), event(f"{n}"), record(f"{n:05}", 1)]
         if n > 1:
-            writes.append(Set("operation", (f"{n - 1:05}",), {"token": n}))  # type: ignore[arg-type]
+            writes.append(Set("operation", (f"{n - 1:05}",), {"token": n}))
         assert await store.commit(Change(f"id{n}", (), tuple(writes))) is None
         sizes.append(log.stat().st_size)
     shutil.copy(folder / "live", folder / "crashed")
@@ -65,9 +65,7 @@ async def write(folder: Path) -> list[int]:
 
 
 def commits_after(written: Written, log: bytes) -> int:
-    """Open a copy with this log through the gate; how many commits it holds, which must be the
-    first ones.
-    """
+    """Open a copy with this log; how many commits it holds, which must be the first ones."""
     path = written.folder / "cut"
     for end in ("-wal", "-shm"):
         Path(f"{path}{end}").unlink(missing_ok=True)
@@ -79,10 +77,9 @@ def commits_after(written: Written, log: bytes) -> int:
         assert read.pragma("integrity_check") == "ok"
         count = int(read.execute("SELECT count(*) FROM operation").get)
         names = [f"{n:05}" for n in range(1, count + 1)]
-        assert [id for (id,) in read.execute("SELECT id FROM operation ORDER BY id")] == names
-        assert [
-            id for (id,) in read.execute("SELECT operation FROM journal ORDER BY operation")
-        ] == names
+        assert [name for (name,) in read.execute("SELECT id FROM operation ORDER BY id")] == names
+        journal = read.execute("SELECT operation FROM journal ORDER BY operation")
+        assert [name for (name,) in journal] == names
         found = read.execute("SELECT position, type FROM outbox ORDER BY position").fetchall()
         assert found == [(n, f"{n}") for n in range(1, count + 1)]
         assert (read.execute("SELECT value FROM counter").get or 0) == count
@@ -98,9 +95,7 @@ def commits_after(written: Written, log: bytes) -> int:
 
 
 def places(written: Written) -> list[int]:
-    """Every edge of a frame, the middle of every header and of every page, and some of the log's
-    own header.
-    """
+    """Every frame's edge, the middle of its header and of its page; some of the log's header."""
     found = [0, 1, HEADER // 2, HEADER - 1]
     for start in range(HEADER, len(written.log), FRAME):
         found += [start, start + FRAME_HEADER // 2, start + FRAME_HEADER + PAGE // 2]

@@ -7,15 +7,16 @@ record means is the saga's word, not ours.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import TypeVar, cast
 
 from tenure.app.changes import Unkeepable, recorded
-from tenure.app.live import Live, read
+from tenure.app.live import Calls, Live, read
 from tenure.app.watch import Watch
 from tenure.core import saga
 from tenure.core.endings import Absent, Done, Ending, NotYet, Waiting
 from tenure.core.errors import LeaseLost, OutcomeUnknown, ProviderError, StoreError
+from tenure.core.plan import Perform
 from tenure.core.saga import Act, Move, Moves, Signals
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.entropy import Entropy
@@ -25,6 +26,7 @@ from tenure.ports.store import Store
 STORE_RETRY_SECONDS = 1.0
 """Between attempts to record while the disk refuses."""
 ENDINGS = (Done, NotYet, Waiting, Absent, ProviderError)
+T = TypeVar("T")
 
 
 class Advance:
@@ -49,14 +51,16 @@ class Advance:
 
     async def load(self, operation: str, token: int) -> Live | None:
         """Read an operation; None if it has ended.  LeaseLost if this token no longer holds it."""
-        live = await read(self._store, self._catalogue, self._plane, operation)
+        live = await _surely(
+            lambda: read(self._store, self._catalogue, self._plane, operation)
+        )
         if live is None or live.token != token:
             raise LeaseLost(operation)
         return None if live.progress.end is not None else live
 
     async def refresh(self, live: Live) -> None:
         """Read it again in place, since something else was recorded for it."""
-        loaded = await self._store.load(live.id)
+        loaded = await _surely(lambda: self._store.load(live.id))
         if loaded is None or loaded.operation["token"] != live.token:
             raise LeaseLost(live.id)
         live.take(loaded.operation)
@@ -71,71 +75,71 @@ class Advance:
     ) -> Coroutine[None, None, None]:
         """Perform one move and record how it ended; the step is busy from this very call on."""
         live.intents[move.step.name].busy = True
+        if live.progress.stuck and live.lock is None:  # older undos go on beside a stuck one
+            live.lock = asyncio.Lock()
         return self._perform(live, move, task)
 
     async def _perform(self, live: Live, move: Move, task: asyncio.Task[None] | None) -> None:
+        """One call and its record.  Every way to end is a value, a surprise is OutcomeUnknown."""
+        act, step = move.act, move.step
         started_at = self._store.now()
-        act, name = move.act, move.step.name
         signals = live.progress.signals  # what the call is given; a later one it has not seen
+        ending: object = None
         try:
-            if act is Act.GIVE_UP or act is Act.FORGET:
-                ending: Ending = Done()  # a decision: nothing is called
-            else:
-                intent = live.intents[name]
-                if act is Act.DO and intent.unknown_since is None:
-                    intent.unknown_since = started_at  # until it has ended, nobody knows
-                ending = await self._call(live, move, task or asyncio.current_task())
+            if act is not Act.GIVE_UP and act is not Act.FORGET:  # those are decisions: no call
+                task = task or cast("asyncio.Task[None]", asyncio.current_task())
+                cancelled = False
+                call = self._begin(live, move, task, started_at)
+                try:
+                    ending = await _function(move)(call)
+                except ProviderError as error:
+                    ending = error
+                except asyncio.CancelledError:
+                    cancelled = True
+                except Exception as error:  # noqa: BLE001 (a bug may strike after the call was applied)
+                    ending = OutcomeUnknown(f"{type(error).__name__}: {error}")
+                finally:
+                    why = self._watch.end(task, step.limits.call_seconds)
+                    live.calls = _without(live.calls, task)
+                if why:
+                    cancelled = task.uncancel() > 0  # something else stops this task as well
+                    ending = OutcomeUnknown(why)
+                if cancelled:
+                    raise asyncio.CancelledError
+            end = ending if type(ending) is Done else _checked(ending)
             if live.lock is None:
-                await self._record(live, move, ending, started_at, signals)
+                await self._record(live, move, end, started_at, signals)
             else:
                 async with live.lock:
-                    await self._record(live, move, ending, started_at, signals)
+                    await self._record(live, move, end, started_at, signals)
         finally:
-            live.intents[name].busy = False
+            live.intents[step.name].busy = False
 
-    def interrupt(self, live: Live) -> None:
-        """Stop the calls of its do's that are under way; their outcome is then unknown."""
-        for task in tuple(live.calls.values()):
-            self._watch.stop(task, "the call was interrupted by a cancel")
-
-    async def _call(self, live: Live, move: Move, task: "asyncio.Task[Any] | None") -> Ending:
-        """One call, and how it ended: every way to end is a value, a surprise is OutcomeUnknown."""
-        assert task is not None  # noqa: S101 (a coroutine runs in a task)
-        act, step = move.act, move.step
-        function = step.do if act is Act.DO else step.undo if act is Act.UNDO else step.inspect
-        progress = live.progress
-        call = Call(
+    def _begin(
+        self, live: Live, move: Move, task: "asyncio.Task[None]", started_at: float
+    ) -> Call:
+        """From here on the outcome of a do is unknown, until it has ended."""
+        act, step, progress = move.act, move.step, live.progress
+        intent = live.intents[step.name]
+        if act is Act.DO and intent.unknown_since is None:
+            intent.unknown_since = started_at
+        if act is not Act.UNDO:
+            live.calls += (task,)
+        self._watch.begin(task, step.limits.call_seconds)
+        return Call(
             live.key_of(step),
             live.input,
             progress.done,
             progress.signals,
             self._providers,
             live.token,
-            live.intents[step.name].attempts,
+            intent.attempts,
         )
-        seconds = step.limits.call_seconds
-        self._watch.begin(task, seconds)
-        if act is not Act.UNDO:
-            live.calls[step.name] = task
-        ending: object
-        cancelled = False
-        try:
-            ending = await function(call)  # type: ignore[misc,operator]  # plans are checked
-        except ProviderError as error:
-            ending = error
-        except asyncio.CancelledError:
-            ending, cancelled = None, True
-        except Exception as error:  # noqa: BLE001 (a plan's bug may strike after the call was applied)
-            ending = OutcomeUnknown(f"{type(error).__name__}: {error}")
-        finally:
-            why = self._watch.end(task, seconds)
-            live.calls.pop(step.name, None)
-        if why:
-            cancelled = task.uncancel() > 0  # something else stops this task as well
-            ending = OutcomeUnknown(why)
-        if cancelled:
-            raise asyncio.CancelledError
-        return _checked(ending)
+
+    def interrupt(self, live: Live) -> None:
+        """Stop the calls of its do's that are under way; their outcome is then unknown."""
+        for task in live.calls:
+            self._watch.stop(task, "the call was interrupted by a cancel")
 
     async def _record(
         self, live: Live, move: Move, ending: Ending, started_at: float, signals: Signals
@@ -165,6 +169,26 @@ class Advance:
                     writing.take_effect(live)
                     return
                 await self.refresh(live)
+
+
+async def _surely(read_it: Callable[[], Awaitable[T]]) -> T:
+    """Read until the disk lets us: only this process knows what its calls have come to."""
+    while True:
+        try:
+            return await read_it()
+        except StoreError:
+            await asyncio.sleep(STORE_RETRY_SECONDS)
+
+
+def _function(move: Move) -> Perform:
+    """What a move calls; a plan that lacks it was refused."""
+    act, step = move.act, move.step
+    function = step.do if act is Act.DO else step.undo if act is Act.UNDO else step.inspect
+    return cast(Perform, function)
+
+
+def _without(calls: Calls, task: "asyncio.Task[None]") -> Calls:
+    return () if calls == (task,) else tuple(other for other in calls if other is not task)
 
 
 def _checked(ending: object) -> Ending:

@@ -6,7 +6,7 @@ and `Progress`.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
@@ -17,6 +17,7 @@ from tenure.core.plan import Plan, Step
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Row, Store
 
+Calls = tuple["asyncio.Task[None]", ...]
 decode = msgspec.json.decode
 
 
@@ -61,8 +62,8 @@ class Live:
         self.token = 0
         self.state = State.PENDING
         self.due_at: float | None = 0.0
-        self.calls: dict[str, asyncio.Task[Any]] = {}
-        """The tasks in which a do or an inspect is out at a provider, by step."""
+        self.calls: Calls = ()
+        """The tasks in which a do or an inspect is out at a provider."""
         self.lock = asyncio.Lock() if plan.parallel else None
         """Held while one of several parallel steps records its end."""
 

@@ -32,7 +32,12 @@ def provided(
                 return Absent()  # broken is made anew, foreign is not ours: ensure refuses it
 
     async def remove(call: Call) -> Ending:
-        await call.providers[provider].remove(call.key)
+        try:
+            await call.providers[provider].remove(call.key)
+        except Rejected:
+            observed = await call.providers[provider].inspect(call.key)
+            if observed.presence is not Presence.FOREIGN:
+                raise  # it is ours and stays; what is foreign was never ours to remove
         return Done()
 
     undo = remove if kind is Kind.COMPENSATABLE else None

@@ -51,6 +51,7 @@ class Provider(Protocol):
         """Make the resource, or converge it to `spec`; the same key twice is one resource.
 
         A smaller generation than the last seen, a burned key and a foreign holder are Rejected.
+        A refusal is final: no call of that key is applied later, not even one sent before.
         """
         ...
 

@@ -1,9 +1,14 @@
-"""Applies changes, one after the other, inside a transaction that somebody else opens and commits.
+"""Applies the changes of a batch inside a transaction that somebody else opens and commits.
 
-Guards are looked at first and new rows are written next, so that a refusal can be taken back by
-hand: no savepoint is paid for.  What cannot be taken back so raises, and is tried again with one.
+There are three ways, each a little slower and more careful than the one before; all give the same
+answers, and whatever the first cannot tell raises, so that the batch is tried the next way:
+- `collect` looks at guards one by one and writes the rows of many changes grouped by statement;
+- `apply` writes one change after the other.  New rows go first, so that a refusal can be taken
+  back by hand: no savepoint is paid for;
+- `apply_alone` gives each change a savepoint, so that a poisoned one fails alone.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,12 +32,17 @@ TROUBLE = (
 """Errors of the disk or of another program: no change is to blame, and none is tried alone."""
 
 Work = Callable[[apsw.Cursor], Any]
+Rows = defaultdict[str, list[Any]]
 
 
 class Failed(NamedTuple):
     """In place of an answer: this change was not applied, and its caller is told why."""
 
     error: Exception
+
+
+class _Uncounted(Exception):
+    """Some collected row was in the way of another, or was not there; nobody knows whose."""
 
 
 class _Again(Exception):
@@ -51,8 +61,15 @@ class Applier:
     ) -> None:
         self._cursor = connection.cursor()
         self._changes = connection.changes
+        self._total = connection.total_changes
         self._statements = Statements(tables)
-        self._counting: set[str] = set()
+        self._counting: dict[str, tuple[int, ...]] = {}
+        """Where a statement's values have a `Next`."""
+        self._puts: Rows = defaultdict(list)
+        self._sets: Rows = defaultdict(list)
+        self._drops: Rows = defaultdict(list)
+        self._touched: set[Any] = set()
+        """First parts of the keys of rows that were collected and are not written yet."""
         self._room = room
         self._full: bool | None = None
         self._applied: list[str] = []
@@ -72,7 +89,8 @@ class Applier:
         self._worked, self._full = False, None
 
     def finish(self) -> bool:
-        """Write down what the batch counted and which changes it applied; whether it did anything."""
+        """Write down what the batch counted and applied; whether it did anything at all."""
+        self._pour()
         execute = self._cursor.execute
         for name in self._raised:
             execute(
@@ -90,6 +108,75 @@ class Applier:
     def forget(self) -> None:
         """The batch was rolled back: what was counted is read again when it is needed."""
         self._numbers.clear()
+        self._leave()
+
+    # -------------------------------------------------------------------------- many changes at once
+
+    def collect(self, work: Change | Work) -> Any:
+        """Look at one change's guards, and leave its rows to be written with those of others.
+
+        Whoever touches a row that was collected has it written first.
+        """
+        if type(work) is not Change:
+            self._pour()
+            return self.apply(work)
+        name, guards, writes, admits = work
+        if admits and self._is_full():
+            return Failed(StoreFull(_FULL))
+        touched = self._touched
+        for part in guards:
+            if part[1][0] in touched:
+                self._pour()
+        refused = self._look(guards)
+        if refused is not None:
+            return refused
+        statements = self._statements
+        mine: list[Any] = []
+        for write in writes:
+            kind, key = type(write), write[1]
+            mine.append(key[0])
+            if key[0] in touched:
+                self._pour()
+            if kind is Put:
+                table, _, row = write  # type: ignore[misc]
+                sql = statements.puts[table, *row]
+                values = [*key, *row.values()]
+                places = self._counting.get(sql)
+                if places is None:
+                    places = self._learn(sql, values)
+                if places:
+                    self._number(values, places)
+                    mine[-1] = values[0]
+                self._puts[sql].append(values)
+            elif kind is Set:
+                table, _, row = write  # type: ignore[misc]
+                self._sets[statements.sets[table, *row]].append((*row.values(), *key))
+            else:
+                self._drops[statements.drops[(write[0],)]].append(key)
+        touched.update(mine)
+        self._applied.append(name)
+        return None
+
+    def _pour(self) -> None:
+        """Write what was collected: new rows, changed rows, and last those that go."""
+        if not self._touched:
+            return
+        write_all = self._cursor.executemany
+        before, due = self._total(), 0
+        for group in (self._puts, self._sets):
+            for sql, rows in group.items():
+                write_all(sql, rows)
+                due += len(rows)
+        if self._total() - before != due:
+            raise _Uncounted
+        for sql, rows in self._drops.items():
+            write_all(sql, rows)
+        self._leave()
+
+    def _leave(self) -> None:
+        for group in (self._puts, self._sets, self._drops):
+            group.clear()
+        self._touched.clear()
 
     # -------------------------------------------------------------------------------- one change
 
@@ -115,7 +202,7 @@ class Applier:
             answer = self.apply(work)
         except TROUBLE:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (it becomes this caller's answer)
             self._cursor.execute("ROLLBACK TO one")
             self._numbers, self._raised = numbers, raised
             answer = _answer(error)
@@ -144,17 +231,8 @@ class Applier:
             table, key, row = write
             sql = puts[table, *row]
             values = [*key, *row.values()]
-            if sql in self._counting:
-                self._number(values)
-            try:
-                execute(sql, values)
-            except TypeError:
-                # SQLite cannot hold a `Next`: to learn so is cheaper than to look at every value.
-                if Next not in map(type, values):
-                    raise
-                self._counting.add(sql)
-                self._number(values)
-                execute(sql, values)
+            self._number(values, self._learn(sql, values))
+            execute(sql, values)
             made.append(values)
             if changes() != 1:
                 return self._clash(writes, made)
@@ -192,12 +270,19 @@ class Applier:
                     self._numbers[value.counter] -= 1
         return refused
 
-    def _number(self, values: list[Any]) -> None:
+    def _learn(self, sql: str, values: list[Any]) -> tuple[int, ...]:
+        """Where these values have a `Next`: the same places for every row of a statement.
+
+        A statement that has none is remembered; one that has some may have them elsewhere next time.
+        """
+        places = tuple(place for place, value in enumerate(values) if type(value) is Next)
+        self._counting[sql] = places
+        return places
+
+    def _number(self, values: list[Any], places: tuple[int, ...]) -> None:
         """Replace every `Next` by its number."""
-        for place, value in enumerate(values):
-            if type(value) is not Next:
-                continue
-            (name,) = value
+        for place in places:
+            (name,) = values[place]
             number = self._numbers.get(name)
             if number is None:
                 found = self._cursor.execute("SELECT value FROM counter WHERE name = ?", (name,))

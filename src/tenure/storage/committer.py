@@ -102,7 +102,7 @@ class Committer:
             answers = self._write(batch)
         except TROUBLE as error:
             self._give_up(batch, error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (even the careful way failed: no change's fault)
             self._die(batch, error)
         except BaseException as error:
             self._die(batch, error)
@@ -115,14 +115,15 @@ class Committer:
                 asyncio.get_running_loop().call_soon(done, None)
 
     def _write(self, batch: list[_Item]) -> list[Any]:
-        """Write the batch the quick way; if one of its changes makes that fail, the careful way."""
-        try:
-            return self._write_with(self._applier.apply, batch)
-        except TROUBLE:
-            raise
-        except Exception:
-            self._roll_back()
-            return self._write_with(self._applier.apply_alone, batch)
+        """Write the batch the quick way; if one of its changes makes that fail, a careful way."""
+        for apply in (self._applier.collect, self._applier.apply):
+            try:
+                return self._write_with(apply, batch)
+            except TROUBLE:
+                raise
+            except Exception:  # noqa: BLE001 (a more careful way finds out whose it is)
+                self._roll_back()
+        return self._write_with(self._applier.apply_alone, batch)
 
     def _write_with(self, apply: Callable[[Any], Any], batch: list[_Item]) -> list[Any]:
         """Every statement of a transaction but COMMIT; none is left open if nothing was written."""

@@ -17,14 +17,14 @@ STEP_PAGES = 1_000
 
 async def copy_file(source: Path, target: Path) -> None:
     """Write what `source` holds now to `target`, which must not exist; the loop goes on."""
-    if target.exists():
-        raise StoreError(
-            f"{target} exists: it was left as it is and no copy was made. Name a new file."
-        )
     await asyncio.to_thread(_copy, source, target)
 
 
 def _copy(source: Path, target: Path) -> None:
+    if target.exists():
+        raise StoreError(
+            f"{target} exists: it was left as it is and no copy was made. Name a new file."
+        )
     partial = target.with_name(target.name + ".partial")
     try:
         partial.unlink(missing_ok=True)
@@ -47,7 +47,7 @@ def _copy_pages(source: Path, partial: Path) -> None:
     writer = apsw.Connection(str(partial))
     try:
         reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM sqlite_schema").get
+        reader.pragma("schema_version")  # a BEGIN takes its snapshot with the first read
         with writer.backup("main", reader, "main") as backup:
             while not backup.done:
                 backup.step(STEP_PAGES)

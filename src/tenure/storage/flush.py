@@ -22,22 +22,26 @@ class Flush(Protocol):
 
 
 class InThread:
-    """One thread for one file, so that the loop lives while the disk is slow."""
+    """One thread for one file, started when first used: the loop lives while the disk is slow."""
 
     def __init__(self, name: str) -> None:
         self._queue: SimpleQueue[tuple[asyncio.AbstractEventLoop, Work, Done] | None] = (
             SimpleQueue()
         )
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._name = name
+        self._thread: threading.Thread | None = None
 
     def __call__(self, work: Work, done: Done) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
         self._queue.put((asyncio.get_running_loop(), work, done))
 
     def close(self) -> None:
-        """End the thread and wait for it."""
-        self._queue.put(None)
-        self._thread.join()
+        """End the thread, if one was ever needed, and wait for it."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
@@ -61,6 +65,6 @@ def outcome(work: Work) -> BaseException | None:
     """Run it; the error it ended in, of whatever kind: no failure of COMMIT is sure to be one."""
     try:
         work()
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 (it is handed on, and ends the committer)
         return error
     return None

@@ -15,6 +15,7 @@ from tenure.storage.migrations import Migration, migrate
 
 APPLICATION_ID = int.from_bytes(b"Tnur", "big")
 """Stands in the header of every store file, so that `file` and we know it for ours."""
+SYNCHRONOUS_FULL = 2
 CACHE_KIBIBYTES = 65_536
 STATEMENTS_KEPT = 500
 
@@ -84,8 +85,11 @@ def check_library(version: str) -> None:
 
 
 def _open(path: Path, migrations: list[Migration], application_id: int) -> apsw.Connection:
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    writer = connect(path, apsw.SQLITE_OPEN_READWRITE)
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        writer = connect(path, apsw.SQLITE_OPEN_READWRITE)
+    except (OSError, apsw.Error) as error:
+        raise _cannot_open(path, error) from None
     try:
         # Until it is known to be ours, closing it again must not move its log into the main file.
         writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -100,16 +104,21 @@ def _open(path: Path, migrations: list[Migration], application_id: int) -> apsw.
         writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
         if migrate(writer, migrations):
             writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    except apsw.Error as error:
+    except (OSError, apsw.Error) as error:
         writer.close()
-        raise StoreError(
-            f"{path} cannot be opened ({error}): no record was changed."
-            " Restore a copy, or name another file."
-        ) from None
+        raise _cannot_open(path, error) from None
     except BaseException:
         writer.close()
         raise
     return writer
+
+
+def _cannot_open(path: Path, error: OSError | apsw.Error) -> StoreError:
+    why = error.strerror if isinstance(error, OSError) else error
+    return StoreError(
+        f"{path} cannot be opened ({why}): no record was changed."
+        " Restore a copy, or name another file."
+    )
 
 
 def connect(path: Path, flags: int) -> apsw.Connection:
@@ -133,7 +142,7 @@ def configure(writer: apsw.Connection) -> None:
         )
     writer.pragma("synchronous", "full")
     level = writer.pragma("synchronous")
-    if level != 2:
+    if level != SYNCHRONOUS_FULL:
         raise StoreUnsafe(
             f"SQLite keeps synchronous={level} instead of FULL: no record was changed."
         )

@@ -91,7 +91,8 @@ def check_place(path: Path, *, mounts: Path = MOUNTS) -> None:
     if read_only or not _may_write(folder) or (path.exists() and not _may_write(path)):
         why = "the disk is read-only" if read_only else "permission denied"
         raise StoreUnsafe(
-            f"{path} cannot be written ({why}): nothing was touched. Make it writable, or name another file."
+            f"{path} cannot be written ({why}): nothing was touched."
+            " Make it writable, or name another file."
         )
 
 
@@ -148,8 +149,15 @@ class Lock:
                 f"{path} is in use by process {holder}: nothing was touched."
                 " Stop that process, or name another file."
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(descriptor)
+            raise StoreError(
+                f"{name} cannot be written ({error.strerror}): {path} was not touched."
+                " Make room on its disk, or name another file."
+            ) from None
         return cls(descriptor)
 
     def release(self) -> None:

@@ -50,6 +50,8 @@ class SeededLoop(asyncio.BaseEventLoop):
         self.random = random.Random(seed)
         self.turns = 0
         self._now = 0.0
+        self.tasks: list[asyncio.Task[Any]] = []
+        """Every task, kept to the end: none is collected, and closed, at a time of its own."""
         self._crashed: set[Node] = set()
         self._paused: dict[Node, list[asyncio.Handle]] = {}
         self._cancelled = 0
@@ -57,6 +59,18 @@ class SeededLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         """Virtual seconds since the run began."""
         return self._now
+
+    def create_task(
+        self,
+        coro: Any,
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+    ) -> "asyncio.Task[Any]":
+        """One more task, kept to the end."""
+        task = super().create_task(coro, name=name, context=context)
+        self.tasks.append(task)
+        return task
 
     def outside(self, when: float, callback: Callable[..., object], *arguments: object) -> None:
         """Call back at this time on nobody's behalf: no crash of a node prevents it."""
@@ -149,8 +163,9 @@ def run(seed: int, main: Callable[[SeededLoop], Coroutine[Any, Any, T]]) -> T:
     try:
         return loop.run_until_complete(main(loop))
     finally:
-        for task in asyncio.all_tasks(loop):
-            _bury(task)
+        for task in loop.tasks:
+            if not task.done():
+                _bury(task)
         loop._ready.clear()  # noqa: SLF001
         loop._scheduled.clear()  # noqa: SLF001
         loop.close()
@@ -195,7 +210,9 @@ class Node:
         self._context = copy_context()
         self._context.run(_NODE.set, self)
         self._watchers: list[asyncio.Future[None]] = []
-        self._left: list[asyncio.Task[Any]] = []  # kept, so that they are closed in order at the end
+        self._left: list[
+            asyncio.Task[Any]
+        ] = []  # kept, so that they are closed in order at the end
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Start a task in this process; whoever waits for it outside uses `run` instead."""

@@ -94,8 +94,8 @@ class Process:
         self.node = Node(rig.loop, name)
         self.wire = Tripwire(self.node, crash_at=crash_at, side=side)
         self._rig = rig
-        self._raw: Store = rig.disk.open(rig.clock)
-        store: Store = self.wire.store(self._raw)
+        self.raw: Store = rig.disk.open(rig.clock)
+        store: Store = self.wire.store(self.raw)
         providers = {name: self.wire.provider(name, fake) for name, fake in rig.providers.items()}
         store, work = rig.wrap(store, rig.work_of(store, providers))
         self.engine: EmbeddedEngine[Live] = EmbeddedEngine(
@@ -140,8 +140,8 @@ class Process:
     def crash(self) -> None:
         """Kill -9."""
         self.node.crash()
-        if self._raw is not None:
-            self._rig.disk.kill(self._raw)
+        if self.raw is not None:
+            self._rig.disk.kill(self.raw)
 
     async def stop(self) -> None:
         """Shut down in peace."""

@@ -21,7 +21,7 @@ LATE_SECONDS = 20.0
 """The longest that a request is on its way: past every deadline but a patient one."""
 PAUSE_SECONDS = (7.0, 16.0)
 """Past the lease.  A pause and a late request together stay below what `charge` waits for."""
-DELAYS = Delays(slowest=LATE_SECONDS)
+DELAYS = Delays(slowest=LATE_SECONDS, ready=9.0)
 FRONT = "front"
 """The process that serves callers and moves nothing."""
 NOT_REFUSED_FOR_A_WHILE = frozenset({"exposure", "notice"}) | EFFECTS
@@ -134,6 +134,10 @@ class Mix:
     operators: tuple[str, ...] = ("retry", "abandon", "resolve")
     operator_within: float = 4.0
     heals: float = 0.7
+    chaos_seconds: tuple[float, float] = (1.0, 6.0)
+    """From the last mishap to the calm."""
+    long_chaos: float = 0.15
+    """How often the chaos outlasts every deadline."""
     every_seconds: float = 0.0
     """Not 0: the process dies every so many seconds, until long after every deadline."""
     alone: bool = False
@@ -154,6 +158,7 @@ def draw(seed: int, mix: Mix) -> Life:
     starts = rng.uniform(0.0, 2.0)
     full = (starts, starts + rng.uniform(0.5, 3.0)) if rng.random() < mix.full else None
     quick = rng.choice((0.0, 0.002, 0.02))
+    chaos = (14.0, 20.0) if rng.random() < mix.long_chaos else mix.chaos_seconds
     over = [trouble.at + trouble.seconds for trouble in troubles] + [wish.at for wish in wishes]
     return Life(
         seed=seed,
@@ -169,7 +174,7 @@ def draw(seed: int, mix: Mix) -> Life:
         fault_rate=rng.uniform(*mix.fault_rate),
         faults=mix.faults,
         heals=rng.random() < mix.heals,
-        calm_at=max(over) + rng.uniform(1.0, 6.0),
+        calm_at=max(over) + rng.uniform(*chaos),
         lone_end=rng.random() < 0.5,
     )
 
@@ -284,6 +289,7 @@ _CALM = replace(
     twice=0.0,
     keyless=0.0,
     cancel=0.0,
+    long_chaos=0.0,
     fault_rate=(0.0, 0.0),
     processes=(1, 1),
     wishes=(1, 3),
@@ -417,11 +423,43 @@ MIXES: Mapping[str, Mix] = {
         plans=("ready",),
         faults=frozenset({Fault.UNREADY, Fault.NEVER_READY}),
         fault_rate=(0.5, 0.9),
-        deaths=(0, 2),
+        deaths=(0, 1),
         crossing_max=60,
-        processes=(1, 2),
-        pauses=0.5,
+        pauses=0.7,
     ),
+    "unknown_pivot": replace(
+        _CALM,
+        plans=("pivot",),
+        fault_rate=(0.4, 0.8),
+        faults=frozenset({Fault.REPLY_LOST, Fault.LOST, Fault.REFUSED_FOR_A_WHILE}),
+        chaos_seconds=(14.0, 20.0),
+    ),
+    "decision": replace(
+        _CALM,
+        plans=("linear",),
+        fault_rate=(0.1, 0.4),
+        faults=frozenset({Fault.REFUSED_FOR_A_WHILE}),
+        deaths=(1, 2),
+        crossing_max=50,
+        processes=(1, 2),
+    ),
+    "foreign": replace(
+        _CALM,
+        plans=_LINES,
+        fault_rate=(0.1, 0.4),
+        faults=frozenset({Fault.FOREIGN, Fault.EXISTS, Fault.REPLY_LOST, Fault.LOST}),
+        deaths=(0, 2),
+        crossing_max=40,
+    ),
+    "generations": replace(
+        _CALM,
+        plans=("linear",),
+        shared_agent=1.0,
+        cancel=0.6,
+        cancel_within=0.1,
+        wishes=(3, 4),
+    ),
+    "busy_disk": replace(_CALM, refusing_disk=1.0, cancel=0.3, processes=(1, 2)),
     "crash_loop": replace(
         _CALM,
         plans=("ready",),

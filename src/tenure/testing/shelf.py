@@ -35,6 +35,7 @@ class Shelf:
     async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
         """Write the file; a burned key, a foreign file and an older generation are refused."""
         if spec.get("refuse") == self._name:
+            self._burned(key).touch()  # a refusal is final, also for a call still on its way
             message = f"{self._name} refuses this spec"
             raise Rejected(message)
         if self._burned(key).exists():

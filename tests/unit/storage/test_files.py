@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -20,7 +21,8 @@ def test_queries_are_read_by_name(tmp_path: Path) -> None:
         "-- name: two\n-- It says\n-- two things.\nSELECT 2\n", encoding="utf-8"
     )
     (tmp_path / "a.sql").write_text(
-        "-- The file.\n\n-- name: one\n-- It says one.\nSELECT 1 -- one\n\n-- name: zero\n-- It says zero.\nSELECT 0\n",
+        "-- The file.\n\n-- name: one\n-- It says one.\nSELECT 1 -- one\n\n"
+        "-- name: zero\n-- It says zero.\nSELECT 0\n",
         encoding="utf-8",
     )
     assert read_queries(tmp_path) == {
@@ -113,7 +115,7 @@ def test_no_query_looks_at_every_row_of_a_table_that_grows() -> None:
     migrate(file, read_migrations(STORE / "migrations"))
     for name, sql in read_queries(STORE / "queries").items():
         # What is bound does not matter to the plan, only that it is.
-        plan = file.execute(
+        plan: list[Any] = file.execute(
             f"EXPLAIN QUERY PLAN {sql}", (None,) * sql.count("?") or Anything()
         ).fetchall()
         scans = [

@@ -1,6 +1,4 @@
-"""What the store in memory has beside its contract: handles that die alone, and the means to play a
-disk.
-"""
+"""What the store in memory has beside its contract: handles that die alone, ways to play a disk."""
 
 import asyncio
 
@@ -34,13 +32,16 @@ async def test_a_killed_handle_answers_nobody_while_others_go_on() -> None:
     assert not waiting.done()
     assert await other.find("operation", ("a",)) == whole(operation("a"))
     for use in (
-        lambda: mine.now(), lambda: mine.commit(change()), lambda: mine.claim(Queue.OPERATIONS, "w", limit=1)
+        mine.now, lambda: mine.commit(change()),
+        lambda: mine.claim(Queue.OPERATIONS, "w", limit=1)
     ):  # fmt: skip
         with pytest.raises(CommitUnknown):
             use()
     for read in (
-        mine.find("operation", ("a",)), mine.load("a"), mine.was_committed("change-1"), mine.list_operations("north"),
-        mine.list_resources("north", "x"), mine.list_events(), mine.list_due("w"), mine.plans_of_open_operations(),
+        mine.find("operation", ("a",)), mine.load("a"), mine.was_committed("change-1"),
+        mine.list_operations("north"),
+        mine.list_resources("north", "x"), mine.list_events(), mine.list_due("w"),
+        mine.plans_of_open_operations(),
         mine.backup("/nowhere"),
     ):  # fmt: skip
         with pytest.raises(CommitUnknown):
@@ -65,6 +66,14 @@ async def test_claims_of_two_handles_see_each_other() -> None:
         await two.claim(Queue.OPERATIONS, "two", limit=9),
     ]
     assert [[claimed.id for claimed in claims] for claims in taken] == [["a"], ["b"]]
+
+
+@scenario
+async def test_close_answers_those_who_wait() -> None:
+    store = memory.build(clock=StoppedClock())
+    waiting = store.commit(Names()(operation("a")))
+    await store.close()
+    assert waiting.done()
 
 
 @scenario

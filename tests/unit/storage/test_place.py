@@ -29,8 +29,10 @@ def mounts(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("folder", "kind"),
     [
-        ("/", "ext4"), ("/home/me", "ext4"), ("/database", "ext4"), ("/data", "nfs4"), ("/data/x/y", "nfs4"),
-        ("/data/local/x", "xfs"), ("/with space\\/x", "9p"), ("/twice", "fuse.sshfs"), ("/win/x", "fuseblk"),
+        ("/", "ext4"), ("/home/me", "ext4"), ("/database", "ext4"), ("/data", "nfs4"),
+        ("/data/x/y", "nfs4"),
+        ("/data/local/x", "xfs"), ("/with space\\/x", "9p"), ("/twice", "fuse.sshfs"),
+        ("/win/x", "fuseblk"),
     ],
 )  # fmt: skip
 def test_the_innermost_and_latest_mount_tells(mounts: Path, folder: str, kind: str) -> None:

@@ -44,38 +44,58 @@ from tenure.testing.contracts.store_rows import (
 names = st.sampled_from(["a", "b", "c"])
 small = st.integers(0, 3)
 states = st.sampled_from(["PENDING", "RUNNING", "STUCK"])
+intent_states = st.sampled_from(["INTENDED", "PRESENT", "REFUSED", "REMOVING", "BURNED"])
 workers = st.sampled_from(["", "v", "w"])
 ended = st.sampled_from([None, None, 5.0])
-columns = st.fixed_dictionaries(
-    {},
-    optional={
-        "token": small, "revision": small, "state": states, "due_at": st.none() | st.floats(0, 9), "ended_at": ended,
-        "worker": workers, "error": st.none() | st.text(max_size=3),
-    },
-).filter(bool)  # fmt: skip
 bounds = st.builds(Below, small) | st.builds(AtLeast, small)
-guards = st.builds(
-    Is, st.just("operation"), st.tuples(names),
-    st.fixed_dictionaries({}, optional={"token": small | bounds, "revision": small | bounds, "due_at": bounds | st.none(), "state": states}),
-) | st.builds(Is, st.just("intent"), st.tuples(names, names), st.fixed_dictionaries({}, optional={"token": small | bounds}))  # fmt: skip
-writes = st.one_of(
-    st.builds(lambda name, state, worker, token, end: operation(name, state=state, worker=worker, token=token, ended_at=end), names, states, workers, small, ended),
-    st.builds(lambda name, step, state, token: intent(name, step, state=state, token=token), names, names, st.sampled_from(["INTENDED", "PRESENT", "REFUSED", "REMOVING", "BURNED"]), small),
-    st.builds(record, names, small), st.builds(event, names), st.builds(lease, workers, st.floats(990, 1010)),
-    st.builds(lambda name: Put("agent", (name,), {"tenant": "t", "generation": Next("generation")}), names),
-    st.builds(Set, st.just("operation"), st.tuples(names), columns),
-    st.builds(Set, st.just("intent"), st.tuples(names, names), st.fixed_dictionaries({"token": small})),
-    st.builds(Drop, st.just("operation"), st.tuples(names)), st.builds(Drop, st.just("intent"), st.tuples(names, names)),
-    st.builds(Drop, st.just("agent"), st.tuples(names)), st.builds(Drop, st.just("lease"), st.builds(lambda worker: (f"worker/{worker}",), workers)),
+
+
+def some(**columns: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=columns)
+
+
+operation_keys, intent_keys = st.tuples(names), st.tuples(names, names)
+operation_guards = some(
+    token=small | bounds, revision=small | bounds, due_at=bounds | st.none(), state=states
+)
+operation_columns = some(
+    token=small, revision=small, state=states, due_at=st.none() | st.floats(0, 9), ended_at=ended,
+    worker=workers, error=st.none() | st.text(max_size=3),
 )  # fmt: skip
+guards = st.builds(Is, st.just("operation"), operation_keys, operation_guards) | st.builds(
+    Is, st.just("intent"), intent_keys, some(token=small | bounds)
+)
+lease_keys = st.builds(lambda worker: (f"worker/{worker}",), workers)
+# One statement, with and without a number to be given.
+agents = st.builds(
+    lambda name, generation: Put("agent", (name,), {"tenant": "t", "generation": generation}),
+    names,
+    st.sampled_from([7, Next("generation"), Next("other")]),
+)
+writes = st.one_of(
+    st.builds(operation, names, state=states, worker=workers, token=small, ended_at=ended),
+    st.builds(intent, names, names, state=intent_states, token=small),
+    st.builds(record, names, small),
+    st.builds(event, names),
+    st.builds(lease, workers, st.floats(990, 1010)),
+    agents,
+    st.builds(Set, st.just("operation"), operation_keys, operation_columns.filter(bool)),
+    st.builds(Set, st.just("intent"), intent_keys, st.fixed_dictionaries({"token": small})),
+    st.builds(Drop, st.just("operation"), operation_keys),
+    st.builds(Drop, st.just("intent"), intent_keys),
+    st.builds(Drop, st.just("agent"), st.tuples(names)),
+    st.builds(Drop, st.just("lease"), lease_keys),
+)
 changes = st.builds(
     lambda guards, writes, admits: Change("", tuple(guards), tuple(writes), admits),
     st.lists(guards, max_size=2), st.lists(writes, max_size=4), st.booleans(),
 )  # fmt: skip
 # What makes no sense stands alone: beside a refusal, either answer would do.
 senseless = st.sampled_from([
-    Put("agent", ("a",), {"tenant": "t"}), Put("agent", ("a",), {"tenant": None, "generation": 1}), Put("moon", ("a",), {}),
-    Put("agent", ("a", "b"), {"tenant": "t", "generation": 1}), Set("operation", ("a",), {}), Drop("moon", ("a",)),
+    Put("agent", ("a",), {"tenant": "t"}), Put("agent", ("a",), {"tenant": None, "generation": 1}),
+    Put("moon", ("a",), {}),
+    Put("agent", ("a", "b"), {"tenant": "t", "generation": 1}), Set("operation", ("a",), {}),
+    Drop("moon", ("a",)),
     Set("operation", ("a",), {"colour": 1}), Set("operation", ("a",), {"id": "b"}),
 ])  # fmt: skip
 changes |= st.builds(lambda write: Change("", (), (write,)), senseless)
@@ -118,10 +138,13 @@ async def play(store: Store, fill: Any, clock: StoppedClock, story: Any) -> list
 
 def rows_on_disk(path: Path) -> tuple[dict[str, list[Any]], dict[str, int]]:
     file = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    rows = {table: file.execute(f"SELECT * FROM {table} ORDER BY {', '.join(shape.key)}").fetchall() for table, shape in TABLES.items()}  # fmt: skip
-    counters = dict(file.execute("SELECT name, value FROM counter WHERE value > 0").fetchall())
+    rows: dict[str, list[Any]] = {
+        table: file.execute(f"SELECT * FROM {table} ORDER BY {', '.join(shape.key)}").fetchall()
+        for table, shape in TABLES.items()
+    }
+    found: list[Any] = file.execute("SELECT name, value FROM counter WHERE value > 0").fetchall()
     file.close()
-    return rows, counters  # type: ignore[return-value]
+    return rows, dict(found)
 
 
 async def compare(story: Any, folder: Path) -> None:

@@ -35,7 +35,8 @@ def test_a_text_is_made_once() -> None:
     ("kind", "asked"),
     [
         ("reads", ("moon",)), ("puts", ("moon",)), ("sets", ("moon", "x")), ("drops", ("moon",)),
-        ("reads", ("pair", "colour")), ("puts", ("pair", "left")), ("sets", ("pair", "right")), ("sets", ("pair",)),
+        ("reads", ("pair", "colour")), ("puts", ("pair", "left")), ("sets", ("pair", "right")),
+        ("sets", ("pair",)),
         ("puts", ("pair", "size) VALUES (1); DROP TABLE pair; --")), ("drops", ("pair; x",)),
     ],
 )  # fmt: skip

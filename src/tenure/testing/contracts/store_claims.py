@@ -25,8 +25,10 @@ class ClaimPromises:
     ) -> None:
         await store.commit(
             change(
-                operation("e", worker="dead", due_at=5.0), operation("d", worker="live"), operation("c", worker=""),
-                operation("b", worker="late"), operation("a", worker="dead", ended_at=9.0), operation("f", worker="gone"),
+                operation("e", worker="dead", due_at=5.0), operation("d", worker="live"),
+                operation("c", worker=""),
+                operation("b", worker="late"), operation("a", worker="dead", ended_at=9.0),
+                operation("f", worker="gone"),
                 lease("live", clock.at), lease("late", clock.at - 0.001),
             )
         )  # fmt: skip
@@ -64,7 +66,8 @@ class ClaimPromises:
         steps = {"i": "INTENDED", "p": "PRESENT", "f": "REFUSED", "r": "REMOVING", "b": "BURNED"}
         await store.commit(
             change(
-                operation("a", state="RUNNING", token=4), operation("other", worker="live"), lease("live", clock.at),
+                operation("a", state="RUNNING", token=4), operation("other", worker="live"),
+                lease("live", clock.at),
                 *(intent("a", step, state=state, token=2) for step, state in steps.items()),
                 intent("a", "known", token=2, unknown_since=3.0), intent("other", "i", token=2),
             )
@@ -73,7 +76,8 @@ class ClaimPromises:
         loaded = await store.load("a")
         assert loaded is not None
         assert {row["step"]: (row["token"], row["unknown_since"]) for row in loaded.intents} == {
-            "i": (5, clock.at), "p": (5, None), "f": (5, None), "r": (5, clock.at), "b": (2, None), "known": (5, 3.0),
+            "i": (5, clock.at), "p": (5, None), "f": (5, None), "r": (5, clock.at), "b": (2, None),
+            "known": (5, 3.0),
         }  # fmt: skip
         assert await store.find("intent", ("other", "i")) == whole(intent("other", "i", token=2))
 

@@ -89,7 +89,8 @@ class ReadPromises:
         await store.commit(
             change(
                 operation("b", agent="x"), operation("a", agent="x"), operation("c", agent="y"),
-                *(intent("b", state, state=state) for state in states), intent("a", "z"), intent("c", "q"),
+                *(intent("b", state, state=state) for state in states), intent("a", "z"),
+                intent("c", "q"),
             )
         )  # fmt: skip
         found = [
@@ -110,7 +111,8 @@ class ReadPromises:
         await store.commit(change(*(event(f"e{n}") for n in range(5))))
         assert [row["position"] for row in await store.list_events(after=2, limit=2)] == [3, 4]
         assert (await store.list_events(after=4))[0] == {
-            "position": 5, "tenant": "north", "agent": "agent", "operation": "operation", "type": "e4", "at": 3.0,
+            "position": 5, "tenant": "north", "agent": "agent", "operation": "operation",
+            "type": "e4", "at": 3.0,
             "body": "{}",
         }  # fmt: skip
         assert list(await store.list_events(after=5)) == []
@@ -122,8 +124,10 @@ class ReadPromises:
         mine: Row = {"worker": "me", "due_at": clock.at}
         await store.commit(
             change(
-                operation("b", plan="q", **mine), operation("a", plan="p", **mine), operation("c", plan="p", worker="me"),
-                operation("d", plan="p", worker="you", due_at=1.0), operation("e", plan="r", ended_at=1.0, **mine),
+                operation("b", plan="q", **mine), operation("a", plan="p", **mine),
+                operation("c", plan="p", worker="me"),
+                operation("d", plan="p", worker="you", due_at=1.0),
+                operation("e", plan="r", ended_at=1.0, **mine),
                 operation("f", plan="q", worker="me", due_at=clock.at + 1),
             )
         )  # fmt: skip

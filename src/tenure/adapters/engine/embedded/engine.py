@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import Generic
 
 from tenure.adapters.engine.embedded.timers import Timers
-from tenure.core.errors import LeaseLost
+from tenure.core.errors import LeaseLost, StoreError
 from tenure.core.ids import uuid7
 from tenure.core.operation import OPERATION, State
 from tenure.core.saga import Move, Moves
 from tenure.ports.clock import Clock
 from tenure.ports.engine import L, Work
 from tenure.ports.entropy import Entropy
-from tenure.ports.store import Change, Drop, Is, Put, Queue, Row, Set, Store
+from tenure.ports.store import Change, Claimed, Drop, Is, Put, Queue, Row, Set, Store
 
 log = logging.getLogger("tenure.engine")
 SETTLED = OPERATION.final | {State.STUCK}
@@ -117,16 +117,18 @@ class EmbeddedEngine(Generic[L]):
     async def _claim(self) -> None:
         """Claim until nothing is left that nobody alive holds."""
         limit = self._settings.claim_max
-        while True:
+        mine: list[Claimed] = []
+        while len(mine) % limit == 0:
             claimed = await self._store.claim(Queue.OPERATIONS, self._worker, limit=limit)
-            now = self._store.now()
-            for operation, token, due_at in claimed:
-                if due_at is not None and due_at <= now:
-                    self._drive(operation, token, None)
-                else:
-                    self._park(operation, token, due_at)
-            if len(claimed) < limit:
-                return
+            if not claimed:
+                break
+            mine += claimed
+        now = self._store.now()
+        for operation, token, due_at in mine:
+            if due_at is not None and due_at <= now:
+                self._drive(operation, token, None)
+            else:
+                self._park(operation, token, due_at)
 
     async def _keep(self) -> None:
         """Renew the lease at a third of its time, take over from the dead, end with the store."""
@@ -134,16 +136,23 @@ class EmbeddedEngine(Generic[L]):
         try:
             while self._open:
                 await self._clock.sleep(ttl / 3)
-                if not await self._renew():
-                    await self._start_over()
-                await self._claim()
-                for operation in await self._store.list_due(self._worker):
-                    if operation in self._parked:  # something was recorded for it elsewhere
-                        self._due(operation)
+                try:
+                    await self._look_round()
+                except StoreError as error:  # nothing was kept: a full or busy disk may get better
+                    log.warning("the store refuses: %s; it is asked again in %g s", error, ttl / 3)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 (whatever it is, the engine must not seem alive)
             self._fail(error)
+
+    async def _look_round(self) -> None:
+        """Renew, take over from the dead, and find what was recorded for our operations elsewhere."""
+        if not await self._renew():
+            await self._start_over()
+        await self._claim()
+        for operation in await self._store.list_due(self._worker):
+            if operation in self._parked:
+                self._due(operation)
 
     async def _renew(self) -> bool:
         """Whether the lease is ours for another term; measured from before the renewal was sent."""
@@ -207,7 +216,13 @@ class EmbeddedEngine(Generic[L]):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        await self._store.commit(Change("", (), (Drop("lease", (self._lease,)),)))
+        try:
+            await self._store.commit(Change("", (), (Drop("lease", (self._lease,)),)))
+        except StoreError as error:
+            log.warning("the lease is not given back (%s); it will lapse", error)
+        except BaseException as error:
+            self._fail(error)
+            raise
         if self._stopped is not None and not self._stopped.done():
             self._stopped.set_result(None)
 
@@ -261,6 +276,11 @@ class EmbeddedEngine(Generic[L]):
     def _drive(self, operation: str, token: int, live: L | None) -> None:
         if not self._open:
             return
+        before = self._driven.get(operation)
+        if before is not None:  # it was accepted while this worker started over, and claimed anew
+            if before.token >= token:
+                return
+            before.task.cancel()  # the token it holds is not the newest: whatever it does is vain
         if len(self._driven) >= self._settings.concurrency_max:
             self._queued.append((operation, token, live))
             return
@@ -277,11 +297,22 @@ class EmbeddedEngine(Generic[L]):
     async def _run(self, operation: str, driven: Driven[L]) -> None:
         """Drive one operation until it ends, parks or is lost; then make room for a queued one."""
         rest: Moves | None = None
+        work = self._work
         try:
-            if driven.live is None:
-                driven.live = await self._work.load(operation, driven.token)
-            if driven.live is not None:
-                rest = await self._move(driven, driven.live)
+            live = driven.live = driven.live or await work.load(operation, driven.token)
+            while live is not None:
+                if driven.woken:
+                    driven.woken = False
+                    await work.refresh(live)
+                moves = work.moves(live)
+                if not moves.now or not self._open:
+                    if not driven.woken:
+                        rest = moves
+                        break
+                elif len(moves.now) == 1 and moves.wake_at is None:
+                    await work.perform(live, moves.now[0], driven.task)
+                else:
+                    await self._together(driven, live, moves.now)
         except LeaseLost:
             log.info("operation %s is held by another worker now", operation)
         except Exception:
@@ -306,22 +337,6 @@ class EmbeddedEngine(Generic[L]):
         if state in SETTLED:
             for waiter in self._waiters.pop(operation, ()):
                 _tell(waiter, state)
-
-    async def _move(self, driven: Driven[L], live: L) -> Moves:
-        """Perform move after move; the answer is the rest: nothing to do now."""
-        work = self._work
-        while True:
-            if driven.woken:
-                driven.woken = False
-                await work.refresh(live)
-            moves = work.moves(live)
-            if not moves.now or not self._open:
-                if not driven.woken:
-                    return moves
-            elif len(moves.now) == 1 and moves.wake_at is None:
-                await work.perform(live, moves.now[0], driven.task)
-            else:
-                await self._together(driven, live, moves.now)
 
     async def _together(self, driven: Driven[L], live: L, first: tuple[Move, ...]) -> None:
         """Perform several moves at the same time, each at its own pace, until none is under way."""

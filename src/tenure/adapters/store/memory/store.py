@@ -8,7 +8,7 @@ same tables go on.
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from tenure.adapters.store.memory.tables import Tables
 from tenure.core.errors import CommitUnknown, Defect, StoreError, TenureError
@@ -57,8 +57,13 @@ class MemoryStore:
     def claim(self, queue: Queue, worker: str, *, limit: int) -> asyncio.Future[Sequence[Claimed]]:
         """Claim now, answer on a later turn."""
         future: asyncio.Future[Sequence[Claimed]] = self._later()
-        self._waiting.append((future, self.tables.claim(worker, limit=limit, now=self.now())))
-        return future
+        match queue:
+            case Queue.OPERATIONS:
+                answer = self.tables.claim(worker, limit=limit, now=self.now())
+                self._waiting.append((future, answer))
+                return future
+            case _ as never:
+                assert_never(never)
 
     def _later(self) -> asyncio.Future[Any]:
         """A future for the answer; all answers of one turn are given together, in order."""
@@ -160,8 +165,7 @@ class MemoryStore:
         """Write the tables as JSON; `Tables.read` opens them again."""
         self._use()
         try:
-            with Path(path).open("x", encoding="utf-8") as file:
-                file.write(self.tables.dump())
+            _write_new(Path(path), self.tables.dump())
         except OSError as error:
             raise StoreError(f"No copy was made at {path} ({error.strerror}).") from None
 
@@ -171,6 +175,11 @@ class MemoryStore:
             self._answer()
         if self._ended is None:
             self._ended = _closed
+
+
+def _write_new(path: Path, text: str) -> None:
+    with path.open("x", encoding="utf-8") as file:
+        file.write(text)
 
 
 def _copies(rows: Iterable[Row]) -> list[Row]:

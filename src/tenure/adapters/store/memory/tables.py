@@ -5,7 +5,7 @@ in and on the way out, so what a caller holds is never the record itself.
 """
 
 import json
-from typing import Self
+from typing import Any, Self
 
 from tenure.core.errors import Defect, StoreFull
 from tenure.ports.store import (
@@ -169,7 +169,8 @@ class Tables:
             if row["state"] == "PENDING":
                 row["state"] = "RUNNING"
         rows = (operations[key] for key in ids)
-        return [Claimed(row["id"], row["token"], row["due_at"]) for row in rows]  # type: ignore[arg-type]
+        claimed: list[tuple[Any, ...]] = [(row["id"], row["token"], row["due_at"]) for row in rows]
+        return [Claimed(*row) for row in claimed]
 
     def parts(self, table: str, operation: str | int) -> list[Row]:
         """The rows of one operation in `journal` or `intent`, in key order."""

@@ -39,9 +39,9 @@ def build(
         flush = InThread(f"commit {file.path.name}") if flush is None else flush
         committer = Committer(file.writer, TABLES, flush=flush, room=room or file.room)
         return SqliteStore(file, committer, queries, clock=clock, flush=flush)
-    except apsw.Error as error:
+    except BaseException as error:
         file.close()
-        raise StoreError(f"{file.path} cannot be used ({error}): no record was changed.") from None
-    except BaseException:
-        file.close()
+        if isinstance(error, apsw.Error):
+            sentence = f"{file.path} cannot be used ({error}): no record was changed."
+            raise StoreError(sentence) from None
         raise

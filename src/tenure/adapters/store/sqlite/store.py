@@ -81,12 +81,17 @@ class SqliteStore:
 
     async def list_due(self, worker: str) -> Sequence[str]:
         """Read them by the index of open operations."""
-        return [name for (name,) in self._rows("list_due", {"worker": worker, "now": self.now()})]
+        return [
+            name
+            for (name,) in self._read(
+                self._queries["list_due"], {"worker": worker, "now": self.now()}
+            )
+        ]
 
     async def was_committed(self, change_id: str) -> bool:
         """Look in the batches that are still kept; an id is one word."""
         return change_id.split() == [change_id] and bool(
-            self._rows("was_committed", {"id": change_id})
+            self._read(self._queries["was_committed"], {"id": change_id})
         )
 
     async def find(self, table: str, key: Key) -> Row | None:
@@ -95,18 +100,15 @@ class SqliteStore:
 
     async def load(self, operation: str) -> Loaded | None:
         """Read three tables inside one read transaction."""
+        self._read("BEGIN")
         try:
-            self._reader.execute("BEGIN")
             row = self._find("operation", (operation,))
             if row is None:
                 return None
             journal = self._table("journal", "load_journal", (operation,))
             return Loaded(row, journal, self._table("intent", "load_intents", (operation,)))
-        except apsw.Error as error:
-            raise _unreadable(error) from None
         finally:
-            if self._reader.connection.in_transaction:
-                self._reader.execute("COMMIT")
+            self._read("COMMIT")
 
     async def list_operations(
         self, tenant: str, *, states: Sequence[str] = (), after: str = "", limit: int = 100
@@ -126,7 +128,7 @@ class SqliteStore:
 
     async def plans_of_open_operations(self) -> Sequence[str]:
         """Read the open operations."""
-        return [digest for (digest,) in self._rows("plans_of_open_operations", ())]
+        return [digest for (digest,) in self._read(self._queries["plans_of_open_operations"])]
 
     async def backup(self, path: str) -> None:
         """Copy what is committed now."""
@@ -142,22 +144,16 @@ class SqliteStore:
 
     def _find(self, table: str, key: Key) -> Row | None:
         columns = self._statements.columns(table)
-        try:
-            row = self._reader.execute(self._statements.reads[table, *columns], key).fetchone()
-        except apsw.Error as error:
-            raise _unreadable(error) from None
-        return None if row is None else dict(zip(columns, row, strict=True))
+        rows = self._read(self._statements.reads[table, *columns], key)
+        return dict(zip(columns, rows[0], strict=True)) if rows else None
 
     def _table(self, table: str, query: str, asked: _Asked) -> list[Row]:
         columns = self._statements.columns(table)
-        return [dict(zip(columns, row, strict=True)) for row in self._rows(query, asked)]
+        rows = self._read(self._queries[query], asked)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
 
-    def _rows(self, query: str, asked: _Asked) -> list[tuple[Any, ...]]:
+    def _read(self, sql: str, asked: _Asked = ()) -> list[tuple[Any, ...]]:
         try:
-            return self._reader.execute(self._queries[query], asked).fetchall()
+            return self._reader.execute(sql, asked).fetchall()
         except apsw.Error as error:
-            raise _unreadable(error) from None
-
-
-def _unreadable(error: apsw.Error) -> StoreError:
-    return StoreError(f"The store cannot be read ({error}): nothing was changed.")
+            raise StoreError(f"The store cannot be read ({error}): nothing was changed.") from None
