@@ -44,8 +44,9 @@ check: .venv/test.installed              ## lint, types and the house rules
 	@$(BIN)/mypy src tests
 	@$(BIN)/python -m pytest -q tests/tidy
 
-# Measured on unit and contract tests and a thin crash run: counting branches slows the mass runs threefold.
-MEASURED := $(wildcard tests/unit tests/contract tests/crash)
+# Measured on unit and contract tests, what the gate and a host meet on a real disk, and a thin crash run: counting
+# branches slows the mass runs threefold.
+MEASURED := tests/unit tests/contract tests/crash tests/real/test_store_gate.py tests/real/test_plane.py
 # Of these every branch must be taken; of the rest 95 in 100.
 WHOLE    := src/tenure/core/saga.py,src/tenure/app/advance.py,src/tenure/storage/*,src/tenure/adapters/engine/embedded/*
 
@@ -114,6 +115,7 @@ lock: $(if $(UV),,.venv-lock/bin/uv)     ## the pins in requirements/, worked ou
 	@$(COMPILE) pyproject.toml requirements/build.in -o requirements/run.txt
 	@$(COMPILE) --extra testing pyproject.toml requirements/build.in requirements/test.in -c requirements/run.txt \
 	    -o requirements/test.txt
+	@$(COMPILE) requirements/peers.in -o requirements/peers.txt
 	@! grep -n '://' requirements/*.txt
 
 .venv-lock/bin/uv:

@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TypeVar, cast
 
-from tenure.app.changes import Unkeepable, recorded
+from tenure.app.changes import recorded
 from tenure.app.live import Calls, Live, read
 from tenure.app.watch import Watch
 from tenure.core import saga
 from tenure.core.endings import Absent, Done, Ending, NotYet, Waiting
-from tenure.core.errors import LeaseLost, OutcomeUnknown, ProviderError, StoreError
+from tenure.core.errors import CallerError, LeaseLost, OutcomeUnknown, ProviderError, StoreError
 from tenure.core.plan import Perform
 from tenure.core.saga import Act, Move, Moves, Signals
 from tenure.plans.catalogue import Catalogue
@@ -160,7 +160,7 @@ class Advance:
             try:
                 writing = recorded(live, move.step, settled, now)
                 refused = await self._store.commit(writing.change)
-            except Unkeepable as error:
+            except CallerError as error:  # its result cannot stand in the journal
                 ending = OutcomeUnknown(str(error))
             except StoreError:  # nothing was kept; only this process knows how the call ended
                 await asyncio.sleep(STORE_RETRY_SECONDS)

@@ -7,34 +7,35 @@ Nothing is decided here, and nothing in memory changes before the store has said
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tenure.app.live import Live, encode
+from tenure.app.live import Live, decode, encode
 from tenure.core import saga
-from tenure.core.errors import Defect
+from tenure.core.errors import Defect, Invalid, LimitExceeded
 from tenure.core.events import event_of
 from tenure.core.limits import RESULT_BYTES_MAX
 from tenure.core.operation import OPERATION, Hold, Intent, Noted, Record, State
 from tenure.core.plan import Step
 from tenure.core.saga import Progress, Settled
-from tenure.ports.store import Change, Drop, Is, Next, Put, Row, Set, Value
+from tenure.ports.store import Add, Change, Drop, Is, Next, Row, Set, Value
 
 Columns = Mapping[str, Value]
-OUTBOX = (Next("outbox"),)
+POSITION = (Next("outbox"),)
+JOURNAL = ("journal", "tenant", "kind", "step", "at", "body")
+OUTBOX = ("outbox", "tenant", "agent", "operation", "type", "at", "body")
+INTENT = ("intent", "tenant", "slot", "key", "state", "token", "attempts", "due_at")
+BYTES_A_CHARACTER = 4
+"""The most that UTF-8 needs."""
 
 
-class Unkeepable(Exception):
-    """What a step returned cannot stand in the journal."""
-
-
-def kept(body: object) -> str:
-    """The text under which the journal keeps a body."""
+def kept(body: object, what: str = "a result or payload", limit: int = RESULT_BYTES_MAX) -> str:
+    """The text under which a body is kept; Invalid or LimitExceeded if it cannot be."""
     try:
         text = encode(body)
     except (TypeError, ValueError) as error:
-        message = f"its result cannot be kept as JSON: {error}"
-        raise Unkeepable(message) from None
-    if len(text) > RESULT_BYTES_MAX:
-        message = f"its result is {len(text)} bytes; at most {RESULT_BYTES_MAX} are kept"
-        raise Unkeepable(message)
+        message = f"{what} must be plain data: {error}"
+        raise Invalid(message) from None
+    if len(text) * BYTES_A_CHARACTER > limit and (size := len(text.encode())) > limit:
+        message = f"{what} has at most {limit} bytes as JSON; this one has {size}"
+        raise LimitExceeded(message)
     return text
 
 
@@ -93,7 +94,8 @@ def noted(
     """One more record, and all that follows from it: state, intents of the next stage, event."""
     seq = live.seq + 1
     before = live.progress
-    progress = saga.after(live.plan, before, Record(seq, kind, step, now, body))
+    text = kept(body)  # and read back: later steps see what a restart would show them
+    progress = saga.after(live.plan, before, Record(seq, kind, step, now, decode(text)))
     state = saga.state_of(live.plan, progress, live.intents)
     if live.state is State.PENDING and state is State.RUNNING:
         state = State.PENDING  # only a claim makes it run: a signal before it has called nobody
@@ -102,15 +104,8 @@ def noted(
         raise Defect(message)
     writing = Writing(live, progress, state, 0.0)
     writing.seq = seq
-    record: Row = {
-        "tenant": live.tenant,
-        "kind": kind,
-        "step": step,
-        "at": now,
-        "body": kept(body),
-    }
-    writes: list[Put | Set | Drop] = [
-        Put("journal", (live.id, seq), record),
+    writes: list[Add | Set | Drop] = [
+        Add(JOURNAL, (live.id, seq), (live.tenant, kind, step, now, text)),
         event(live, kind, step, state, now=now, why=progress.cause),
     ]
     row: Row = {"revision": live.revision + 1, "updated_at": now}
@@ -137,33 +132,20 @@ def noted(
     return writing
 
 
-def intended(live: Live, writing: Writing, stage: int) -> list[Put]:
+def intended(live: Live, writing: Writing, stage: int) -> list[Add]:
     """Rows that intend every step of a stage: durable before the call leaves."""
-    puts: list[Put] = []
+    puts: list[Add] = []
     for step in live.plan.stages[stage]:
         key = live.new_key(step)
         writing.fresh.append(Intent(step.name, step.slot, key, token=live.token))
-        puts.append(
-            Put(
-                "intent",
-                (live.id, step.name),
-                {
-                    "tenant": live.tenant,
-                    "slot": step.slot,
-                    "key": key,
-                    "state": "INTENDED",
-                    "token": live.token,
-                    "attempts": 0,
-                    "due_at": 0.0,
-                },
-            )
-        )
+        row = (live.tenant, step.slot, key, Hold.INTENDED, live.token, 0, 0.0)
+        puts.append(Add(INTENT, (live.id, step.name), row))
     return puts
 
 
 def event(
     live: Live, kind: Noted, step: str, state: State, *, now: float, why: str = ""
-) -> Put:
+) -> Add:
     """The event that tells of a record, to be committed with it."""
     told = live.kind, kind, step, state, why
     body = _told.get(told)
@@ -172,15 +154,8 @@ def event(
         body = encode(data | {"why": why} if why else data)
         if not why:
             _told[told] = body
-    row: Row = {
-        "tenant": live.tenant,
-        "agent": live.agent,
-        "operation": live.id,
-        "type": event_of(kind, state),
-        "at": now,
-        "body": body,
-    }
-    return Put("outbox", OUTBOX, row)
+    row = (live.tenant, live.agent, live.id, event_of(kind, state), now, body)
+    return Add(OUTBOX, POSITION, row)
 
 
 _told: dict[tuple[str, Noted, str, State, str], str] = {}

@@ -11,7 +11,7 @@ from typing import cast
 import msgspec
 
 from tenure.core import saga
-from tenure.core.ids import ResourceKey, resource_key
+from tenure.core.ids import ResourceKey, key_text, stem_of
 from tenure.core.operation import Hold, Intent, Noted, Record, State
 from tenure.core.plan import Plan, Step
 from tenure.plans.catalogue import Catalogue
@@ -31,7 +31,7 @@ class Live:
 
     __slots__ = (
         "agent", "calls", "due_at", "generation", "id", "input", "intents", "kind", "lock", "plan",
-        "plane", "progress", "revision", "seq", "state", "tenant", "token",
+        "plane", "progress", "revision", "seq", "state", "stem", "tenant", "token",
     )  # fmt: skip
 
     def __init__(
@@ -55,10 +55,12 @@ class Live:
         self.input = input
         self.plan = plan
         self.plane = plane
+        self.stem = ""
+        """What the keys of this operation have in common, once one was made."""
         self.progress = saga.Progress()
         self.intents: dict[str, Intent] = {}
         self.seq = 0
-        self.revision = 1
+        self.revision = 0
         self.token = 0
         self.state = State.PENDING
         self.due_at: float | None = 0.0
@@ -98,14 +100,9 @@ class Live:
 
     def new_key(self, step: Step) -> str:
         """The address of what this step will make."""
-        return resource_key(
-            self.plane,
-            tenant=self.tenant,
-            agent=self.agent,
-            generation=self.generation,
-            slot=step.slot,
-            name=step.name,
-        ).text
+        if not self.stem:
+            self.stem = stem_of(self.plane, self.tenant, self.agent, self.generation)
+        return key_text(self.stem, step.slot, step.name)
 
     def key_of(self, step: Step) -> ResourceKey:
         """The address of what this step makes, as its intent has kept it."""
@@ -128,8 +125,9 @@ async def read(store: Store, catalogue: Catalogue, plane: str, operation: str) -
     digest = cast(str, loaded.operation["plan"])
     plan = catalogue.kept(digest)
     if plan is None:
-        kept = await store.find("plan", (digest,))
-        plan = catalogue.restore(cast(str, kept["body"]) if kept else "", digest)
+        kept = cast(Row, await store.find("plan", (digest,)))
+        body, ended = cast(str, kept["body"]), loaded.operation["ended_at"] is not None
+        plan = catalogue.shown(body) if ended else catalogue.restore(body, digest)
     row = loaded.operation
     live = Live(
         operation,

@@ -10,12 +10,12 @@ from hashlib import blake2b
 from typing import cast
 
 from tenure.app import views
-from tenure.app.changes import Columns, Unkeepable, Writing, event, intended, noted
-from tenure.app.live import Live, encode, read
+from tenure.app.changes import JOURNAL, Columns, Writing, event, intended, kept, noted
+from tenure.app.live import Live, decode, encode, read
 from tenure.app.plane import Plane
 from tenure.app.views import Operation
 from tenure.core import saga
-from tenure.core.errors import Conflict, Invalid, LimitExceeded, NotFound
+from tenure.core.errors import CommitUnknown, Conflict, Invalid, LimitExceeded, NotFound
 from tenure.core.ids import uuid7
 from tenure.core.limits import (
     IDEMPOTENCY_KEY_CHARACTERS_MAX,
@@ -25,7 +25,12 @@ from tenure.core.limits import (
     SIGNALS_MAX,
 )
 from tenure.core.operation import Hold, Noted, State
-from tenure.ports.store import Change, Drop, Is, Put, Refused, Row, Set
+from tenure.ports.store import Add, Change, Drop, Is, Put, Refused, Row, Set
+
+OPERATION = (
+    "operation", "tenant", "principal", "kind", "plan", "agent", "generation", "state",
+    "revision", "token", "worker", "due_at", "input", "created_at", "updated_at",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,69 +55,37 @@ class Accept:
 async def accept(plane: Plane, command: Accept) -> Operation:
     """Accept an operation: when this returns, it is on disk and will end."""
     plan = plane.catalogue.newest(command.plan)
-    text = encode(command.input)
-    if len(text) > INPUT_BYTES_MAX:
-        message = f"the input is {len(text)} bytes; at most {INPUT_BYTES_MAX} are kept"
-        raise LimitExceeded(message)
+    text = kept(command.input, "the input", INPUT_BYTES_MAX)
     if len(command.idempotency_key) > IDEMPOTENCY_KEY_CHARACTERS_MAX:
         message = f"an idempotency key has at most {IDEMPOTENCY_KEY_CHARACTERS_MAX} characters"
         raise Invalid(message)
     while True:
         now = plane.store.now()
-        identifier = uuid7(now, plane.entropy.bits())
         agent, generation, guards, writes = await _agent(plane, command, now)
-        worker = plane.engine.worker
         live = Live(
-            identifier,
+            uuid7(now, plane.entropy.bits()),
             tenant=command.tenant,
             kind=plan.name,
             agent=agent,
             generation=generation,
-            input=command.input,
+            input=decode(text),
             plan=plan,
             plane=plane.id,
         )
-        live.seq, live.progress.since = 1, now
+        worker = plane.engine.worker
         if worker:
             live.token, live.state = 1, State.RUNNING
-        row: Row = {
-            "tenant": command.tenant,
-            "principal": command.principal,
-            "kind": plan.name,
-            "plan": plan.digest,
-            "agent": agent,
-            "generation": generation,
-            "state": live.state,
-            "revision": 1,
-            "token": live.token,
-            "worker": worker,
-            "due_at": 0.0,
-            "input": text,
-            "created_at": now,
-            "updated_at": now,
-        }
         writing = Writing(live, live.progress, live.state, 0.0)
-        record: Row = {
-            "tenant": command.tenant,
-            "kind": Noted.ACCEPTED,
-            "step": "",
-            "at": now,
-            "body": "{}",
-        }
-        writes += [
-            Put("active", (agent,), {"tenant": command.tenant, "operation": identifier}),
-            Put("operation", (identifier,), row),
-            Put("journal", (identifier, 1), record),
-            event(live, Noted.ACCEPTED, "", live.state, now=now),
-            *intended(live, writing, 0),
-        ]
-        if command.idempotency_key:
-            writes += _remembered(command, identifier, now)
-        change = Change(identifier, tuple(guards), tuple(writes), admits=True)
-        refused = await plane.store.commit(change)
+        writes += _accepted(live, writing, command, worker=worker, text=text, now=now)
+        change = Change(live.id, tuple(guards), tuple(writes), admits=True)
+        try:
+            refused = await plane.store.commit(change)
+        except CommitUnknown as error:
+            message = f"{error} Whether operation {live.id} was accepted is known then."
+            raise CommitUnknown(message) from None
         if refused is None:
-            for intent in writing.fresh:
-                live.intents[intent.step] = intent
+            live.progress.since = now
+            writing.take_effect(live)
             if worker:
                 plane.engine.take(live)
             return views.accepted(live, now)
@@ -121,9 +94,32 @@ async def accept(plane: Plane, command: Accept) -> Operation:
             return earlier
 
 
+def _accepted(
+    live: Live, writing: Writing, command: Accept, *, worker: str, text: str, now: float
+) -> list[Put | Add]:
+    """The rows of a new operation: it, its lock, its first record and event, its first intents."""
+    writing.seq = 1
+    row = (
+        command.tenant, command.principal, live.kind, live.plan.digest, live.agent,
+        live.generation, live.state, live.revision + 1, live.token, worker, 0.0, text, now, now,
+    )  # fmt: skip
+    record = (command.tenant, Noted.ACCEPTED, "", now, "{}")
+    puts: list[Put | Add] = [
+        Put("active", (live.agent,), {"tenant": command.tenant, "operation": live.id}),
+        Add(OPERATION, (live.id,), row),
+        Add(JOURNAL, (live.id, 1), record),
+        event(live, Noted.ACCEPTED, "", live.state, now=now),
+        *intended(live, writing, 0),
+    ]
+    if command.idempotency_key:
+        told: Row = {"operation": live.id, "fingerprint": _fingerprint(command), "at": now}
+        puts.append(Put("idempotency", _scope(command), told))
+    return puts
+
+
 async def _agent(
     plane: Plane, command: Accept, now: float
-) -> tuple[str, int, list[Is], list[Put | Set | Drop]]:
+) -> tuple[str, int, list[Is], list[Put | Add | Set | Drop]]:
     """The agent and the generation that this operation will be; a new agent begins at 1."""
     if not command.agent:
         uid = uuid7(now, plane.entropy.bits())
@@ -150,11 +146,6 @@ def _fingerprint(command: Accept) -> str:
     return blake2b(request.encode(), digest_size=16).hexdigest()
 
 
-def _remembered(command: Accept, operation: str, now: float) -> list[Put | Set | Drop]:
-    row: Row = {"operation": operation, "fingerprint": _fingerprint(command), "at": now}
-    return [Put("idempotency", _scope(command), row)]
-
-
 async def _earlier(
     plane: Plane, command: Accept, refused: Refused, now: float
 ) -> Operation | None:
@@ -162,28 +153,26 @@ async def _earlier(
     row = refused.row
     if row is None or isinstance(refused.what, Is):
         return None  # someone was faster with the same agent: read again
-    match refused.what.table:
-        case "idempotency":
-            if cast(float, row["at"]) < now - IDEMPOTENCY_SECONDS:
-                guard = Is("idempotency", _scope(command), {"at": row["at"]})
-                forget = Change("", (guard,), (Drop("idempotency", _scope(command)),))
-                await plane.store.commit(forget)
-                return None
-            if row["fingerprint"] != _fingerprint(command):
-                message = "this idempotency key was used for another request; use a new key"
-                raise Conflict(message, code="idempotency_mismatch", holder=str(row["operation"]))
-            return await get(plane, command.tenant, str(row["operation"]))
-        case "active":
-            known = command.idempotency_key and await plane.store.find(
-                "idempotency", _scope(command)
-            )
-            if known and known["fingerprint"] == _fingerprint(command):
-                return await get(plane, command.tenant, str(known["operation"]))
-            holder = str(row["operation"])
-            message = f"operation {holder} works on this agent; wait for it or cancel it"
-            raise Conflict(message, code="operation_in_progress", holder=holder)
-        case _:
-            return None
+    table, scope, known = refused.what.table, _scope(command), None
+    if table == "idempotency":
+        known = row
+    elif table != "active":
+        return None
+    elif command.idempotency_key:
+        known = await plane.store.find("idempotency", scope)
+    if known is None:
+        holder = str(row["operation"])
+        message = f"operation {holder} works on this agent; wait for it or cancel it"
+        raise Conflict(message, code="operation_in_progress", holder=holder)
+    holder = str(known["operation"])
+    if cast(float, known["at"]) < now - IDEMPOTENCY_SECONDS:
+        guard = Is("idempotency", scope, {"at": known["at"]})
+        await plane.store.commit(Change("", (guard,), (Drop("idempotency", scope),)))
+        return None
+    if known["fingerprint"] != _fingerprint(command):
+        message = "this idempotency key was used for another request; use a new key"
+        raise Conflict(message, code="idempotency_mismatch", holder=holder)
+    return await get(plane, command.tenant, holder)
 
 
 async def get(plane: Plane, tenant: str, operation: str) -> Operation:
@@ -196,7 +185,7 @@ async def list_operations(
     plane: Plane, tenant: str, *, states: tuple[State, ...] = (), after: str = "", limit: int = 100
 ) -> list[Row]:
     """Operations of a tenant, oldest first, as rows; `after` is the last id of the page before."""
-    limit = min(limit, PAGE_MAX)
+    limit = max(1, min(limit, PAGE_MAX))
     return list(await plane.store.list_operations(tenant, states=states, after=after, limit=limit))
 
 
@@ -346,13 +335,10 @@ async def _decide(
         if live.progress.end is not None:
             message = f"operation {operation} has ended as {live.progress.end}"
             raise Conflict(message, code="ended", holder=operation)
-        try:
-            writing = decide(live, plane.store.now())
-        except Unkeepable as error:
-            raise LimitExceeded(str(error)) from None
+        live.due_at = None  # so that it is set: a poll may have moved it, and raises no revision
+        writing = decide(live, plane.store.now())
         if writing is None:
             return views.operation(live, row)
         if await plane.store.commit(writing.change) is None:
-            writing.take_effect(live)
             plane.engine.wake(operation, interrupt=interrupt)
             return await get(plane, tenant, operation)

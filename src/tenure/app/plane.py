@@ -26,10 +26,10 @@ class Plane:
 
 async def prepare(plane: Plane) -> None:
     """Refuse to start if an open operation needs an unknown step; then keep every plan."""
-    missing: list[str] = []
+    missing: set[str] = set()
     for digest in await plane.store.plans_of_open_operations():
         kept = await plane.store.find("plan", (digest,))
-        missing += plane.catalogue.missing(str(kept["body"])) if kept else [f"plan {digest}"]
+        missing |= set(plane.catalogue.missing(str(kept["body"])) if kept else [f"plan {digest}"])
     if missing:
         message = (
             f"open operations need steps unknown to this process: {', '.join(sorted(missing))}; "

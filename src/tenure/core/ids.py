@@ -40,9 +40,26 @@ def resource_key(
     plane: str, *, tenant: str, agent: str, generation: int, slot: str, name: str
 ) -> ResourceKey:
     """The key of a resource; its text is at most 40 characters of [a-z0-9], a letter first."""
-    parts = repr((plane, tenant, agent, generation, slot, name)).encode()  # quoted: never ambiguous
-    text = _prefix(slot) + blake2b(parts, digest_size=14).hexdigest()
+    text = key_text(stem_of(plane, tenant, agent, generation), slot, name)
     return ResourceKey(text, plane, tenant, agent, generation, slot, name)
+
+
+def stem_of(plane: str, tenant: str, agent: str, generation: int) -> str:
+    """The part of a key that all resources of one operation share."""
+    parts = repr((plane, tenant, agent, generation)).encode()  # quoted: never ambiguous
+    return blake2b(parts, digest_size=10).hexdigest()
+
+
+@cache
+def _ends(slot: str, name: str) -> tuple[str, str]:
+    """What stands before and after the stem."""
+    return _prefix(slot), blake2b(repr((slot, name)).encode(), digest_size=4).hexdigest()
+
+
+def key_text(stem: str, slot: str, name: str) -> str:
+    """The text of a key: the slot as a person sees it, the stem, and what tells siblings apart."""
+    before, after = _ends(slot, name)
+    return f"{before}{stem}{after}"
 
 
 @cache

@@ -20,7 +20,7 @@ SIGNALS_MAX = 100
 IDEMPOTENCY_KEY_CHARACTERS_MAX = 255
 IDEMPOTENCY_SECONDS = 86_400.0
 """How long a key answers with its operation at least."""
-BATCH_CHANGES_MAX = 256
+BATCH_CHANGES_MAX = 512
 """Changes that share one transaction."""
 PAGE_MAX = 1_000
 """Rows in one page of a list."""

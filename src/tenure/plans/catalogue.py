@@ -4,9 +4,18 @@ An operation keeps its plan as data; do and undo are looked up here as plan@vers
 """
 
 from collections.abc import Iterable, Iterator
+from typing import NoReturn
 
-from tenure.core.errors import Conflict, NotFound
+from tenure.core.errors import Conflict, Defect, NotFound
 from tenure.core.plan import Plan, Step, missing_from, plan_from_body
+
+
+async def _over(_: object) -> NoReturn:
+    raise Defect("an operation that has ended is not performed")
+
+
+OVER = Step("over", do=_over, undo=_over, inspect=_over)
+"""Stands for every step of a plan that is only looked at."""
 
 
 class Catalogue:
@@ -15,6 +24,7 @@ class Catalogue:
     def __init__(self, plans: Iterable[Plan] = ()) -> None:
         """Register these plans."""
         self._plans: dict[tuple[str, int], Plan] = {}
+        self._newest: dict[str, Plan] = {}
         self._kept: dict[str, Plan] = {}
         for plan in plans:
             self.register(plan)
@@ -33,19 +43,21 @@ class Catalogue:
             )
             raise Conflict(message, code="plan_exists", holder=known.digest)
         self._plans[plan.name, plan.version] = plan
+        newest = self._newest.get(plan.name, plan)
+        self._newest[plan.name] = plan if plan.version >= newest.version else newest
         self._kept[plan.digest] = plan
 
     def newest(self, name: str) -> Plan:
         """The newest version of a plan."""
-        versions = [version for known, version in self._plans if known == name]
-        if not versions:
+        plan = self._newest.get(name)
+        if plan is None:
             message = f"there is no plan {name!r}; known are: {', '.join(self.names()) or 'none'}"
             raise NotFound(message)
-        return self._plans[name, max(versions)]
+        return plan
 
     def names(self) -> list[str]:
         """The names of all plans, sorted."""
-        return sorted({name for name, _ in self._plans})
+        return sorted(self._newest)
 
     def kept(self, digest: str) -> Plan | None:
         """A plan that was registered or restored under this digest."""
@@ -57,6 +69,10 @@ class Catalogue:
         if plan is None:
             plan = self._kept[digest] = plan_from_body(body, self._step)
         return plan
+
+    def shown(self, body: str) -> Plan:
+        """The plan of an operation that has ended: known here or not, it is only looked at."""
+        return plan_from_body(body, lambda *_: OVER)
 
     def missing(self, body: str) -> list[str]:
         """Every plan@version/step of a kept plan that this process cannot perform."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from tenure.core.endings import Absent, Done, Ending
+from tenure.core.errors import Rejected
 from tenure.core.limits import StepLimits
 from tenure.core.plan import Kind, Step
 from tenure.ports.provider import Call, Presence, Spec

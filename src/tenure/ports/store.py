@@ -54,6 +54,26 @@ class Put(NamedTuple):
     row: Mapping[str, Value | Next]
 
 
+class Add(NamedTuple):
+    """A `Put` in the lighter form of what is written often: a constant header and a tuple.
+
+    The header is the table and the columns of `values`.
+    """
+
+    header: tuple[str, ...]
+    key: tuple[str | int | Next, ...]
+    values: tuple[Value | Next, ...]
+
+    @property
+    def table(self) -> str:
+        """The table it goes to."""
+        return self.header[0]
+
+    def put(self) -> Put:
+        """The same in its ordinary form."""
+        return Put(self.table, self.key, dict(zip(self.header[1:], self.values, strict=True)))
+
+
 class Set(NamedTuple):
     """Change columns of a row that is there; refused if it is not."""
 
@@ -79,7 +99,7 @@ class Change(NamedTuple):
 
     id: str
     guards: tuple[Is, ...]
-    writes: tuple[Put | Set | Drop, ...]
+    writes: tuple[Put | Add | Set | Drop, ...]
     admits: bool = False
 
 
@@ -169,8 +189,8 @@ class Store(Protocol):
         """
         ...
 
-    async def list_due(self, worker: str) -> Sequence[str]:
-        """Open operations of this worker whose `due_at` has come."""
+    async def list_due(self, worker: str) -> Sequence[Claimed]:
+        """Open operations of this worker whose `due_at` has come, under the tokens it holds."""
         ...
 
     async def was_committed(self, change_id: str) -> bool:

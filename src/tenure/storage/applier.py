@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from tenure.core.errors import Defect, StoreFull, TenureError
-from tenure.ports.store import Change, Drop, Is, Next, Put, Refused, Row, Set, Shape
+from tenure.ports.store import Add, Change, Drop, Is, Next, Put, Refused, Row, Set, Shape
 from tenure.storage.guards import meets
 from tenure.storage.statements import Statements
 
@@ -110,7 +110,7 @@ class Applier:
         self._numbers.clear()
         self._leave()
 
-    # -------------------------------------------------------------------------- many changes at once
+    # ---------------------------------------------------------------------- many changes at once
 
     def collect(self, work: Change | Work) -> Any:
         """Look at one change's guards, and leave its rows to be written with those of others.
@@ -132,15 +132,20 @@ class Applier:
             return refused
         statements = self._statements
         mine: list[Any] = []
+        write: Any  # which of the four it is, its type says
         for write in writes:
             kind, key = type(write), write[1]
             mine.append(key[0])
             if key[0] in touched:
                 self._pour()
-            if kind is Put:
-                table, _, row = write  # type: ignore[misc]
-                sql = statements.puts[table, *row]
-                values = [*key, *row.values()]
+            if kind is Add or kind is Put:
+                if kind is Add:
+                    sql = statements.puts[write[0]]
+                    values = [*key, *write[2]]
+                else:
+                    row = write[2]
+                    sql = statements.puts[write[0], *row]
+                    values = [*key, *row.values()]
                 places = self._counting.get(sql)
                 if places is None:
                     places = self._learn(sql, values)
@@ -149,7 +154,7 @@ class Applier:
                     mine[-1] = values[0]
                 self._puts[sql].append(values)
             elif kind is Set:
-                table, _, row = write  # type: ignore[misc]
+                table, _, row = write
                 self._sets[statements.sets[table, *row]].append((*row.values(), *key))
             else:
                 self._drops[statements.drops[(write[0],)]].append(key)
@@ -189,7 +194,8 @@ class Applier:
         name, guards, writes, admits = work
         if admits and self._is_full():
             return Failed(StoreFull(_FULL))
-        refused = self._look(guards) or self._put(writes)
+        writes = tuple(write.put() if type(write) is Add else write for write in writes)
+        refused = self._look(guards) or self._put(writes)  # type: ignore[arg-type]
         if refused is None:
             self._applied.append(name)
         return refused
@@ -273,7 +279,7 @@ class Applier:
     def _learn(self, sql: str, values: list[Any]) -> tuple[int, ...]:
         """Where these values have a `Next`: the same places for every row of a statement.
 
-        A statement that has none is remembered; one that has some may have them elsewhere next time.
+        A row that has them elsewhere makes the statement fail, and is written the next way.
         """
         places = tuple(place for place, value in enumerate(values) if type(value) is Next)
         self._counting[sql] = places

@@ -32,7 +32,7 @@ from tenure.app import operations
 from tenure.app.plane import Plane
 from tenure.core.errors import CommitUnknown, StoreError, TenureError
 from tenure.core.operation import OPERATION, State
-from tenure.ports.store import Change, Put, Refused
+from tenure.ports.store import Add, Change, Put, Refused
 from tenure.settings import Settings
 from tenure.testing.audit import (
     AGAIN,
@@ -81,8 +81,10 @@ class Hasty:
 
     async def commit(self, change: Change) -> Refused | None:
         """Say that the operation is accepted, then accept it."""
-        rows = {write.table: write.row for write in change.writes if isinstance(write, Put)}
-        if change.admits and "idempotency" not in rows:  # a key may be refused for its own reasons
+        puts = [add.put() for add in change.writes if isinstance(add, Add)]
+        rows = {put.table: put.row for put in puts}
+        keyed = any(isinstance(w, Put) and w.table == "idempotency" for w in change.writes)
+        if change.admits and not keyed:  # a key may be refused for its own reasons
             say("accepted", change.id, json.loads(str(rows["operation"]["input"]))["label"])
         refused: Refused | None = await self._store.commit(change)
         return refused

@@ -6,8 +6,7 @@ every one of them the untouched code must keep all promises.
 """
 
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -48,6 +47,8 @@ class Trouble(NamedTuple):
     seconds: float = 0.0
     crossing: int = 0
     side: Side = Side.BEFORE
+    unseen: bool = False
+    """Whether a pause stops the process's own clock too, as when its machine is suspended."""
 
 
 class Wish(NamedTuple):
@@ -78,6 +79,7 @@ class Life:
 
     seed: int
     processes: int
+    lease_seconds: float
     clocks: tuple[tuple[float, float], ...]
     """(skew, rate) of each process's clock."""
     front: bool
@@ -110,12 +112,14 @@ class Mix:
     within_seconds: float = 3.0
     """In which the wishes come."""
     processes: tuple[int, int] = (1, 3)
+    lease_seconds: float = 6.0
     fault_rate: tuple[float, float] = (0.0, 0.3)
     faults: frozenset[Fault] = frozenset(Fault)
     deaths: tuple[int, int] = (0, 2)
     crossing_max: int = 70
     commit_errors: float = 0.15
     pauses: float = 0.3
+    pauses_at_crossings: float = 0.6
     stops: float = 0.1
     wrong_clocks: float = 0.3
     slow_disk: float = 0.25
@@ -150,7 +154,7 @@ def draw(seed: int, mix: Mix) -> Life:
     processes = 1 if mix.alone else rng.randint(*mix.processes)
     wrong = rng.random() < mix.wrong_clocks
     clocks = tuple(
-        (rng.choice((-3600.0, 0.0, 3600.0)), rng.choice((0.8, 1.0, 1.25))) if wrong else (0.0, 1.0)
+        (rng.choice((-3600.0, 0.0, 3600.0)), rng.choice((0.5, 1.0, 2.0))) if wrong else (0.0, 1.0)
         for _ in range(processes)
     )
     wishes = _wishes(rng, mix)
@@ -163,6 +167,7 @@ def draw(seed: int, mix: Mix) -> Life:
     return Life(
         seed=seed,
         processes=processes,
+        lease_seconds=mix.lease_seconds,
         clocks=clocks,
         front=not mix.alone and rng.random() < mix.front,
         wishes=wishes,
@@ -223,7 +228,11 @@ def _troubles(rng: random.Random, mix: Mix, processes: int) -> tuple[Trouble, ..
             made.append(Trouble(slot, Mishap.DIES_AT_CROSSING, crossing=crossing, side=side))
     if not mix.alone and rng.random() < mix.pauses:
         slot, at = rng.randrange(processes), rng.uniform(0.0, 2.0) ** 2
-        made.append(Trouble(slot, Mishap.PAUSES, at, rng.uniform(*PAUSE_SECONDS)))
+        unseen = rng.random() < 0.5
+        pause = Trouble(slot, Mishap.PAUSES, at, rng.uniform(*PAUSE_SECONDS), unseen=unseen)
+        if rng.random() < mix.pauses_at_crossings:
+            pause = pause._replace(at=mix.within_seconds, crossing=rng.randint(1, 20))
+        made.append(pause)
     if rng.random() < mix.stops:
         made.append(Trouble(rng.randrange(processes), Mishap.STOPS, rng.uniform(0.0, 4.0)))
     return tuple(made)
@@ -265,214 +274,3 @@ def alphabet(provider: str, verb: str, chosen: frozenset[Fault]) -> list[Fault]:
     if provider in EFFECTS:
         letters = [f for f in letters if f not in {Fault.DUPLICATED, Fault.FOREIGN}]
     return [fault for fault in letters if fault in chosen]
-
-
-# --- mixes -------------------------------------------------------------------------------------------------
-
-USUAL = Mix()
-"""A little of everything."""
-
-_LOST = frozenset({Fault.REPLY_LOST, Fault.LOST, Fault.CUT, Fault.BROKE, Fault.SLOW, Fault.SLOWER})
-_LATE = frozenset({Fault.SLOW, Fault.SLOWER, Fault.SLOWEST, Fault.DUPLICATED, Fault.REORDERED})
-_CALM = replace(
-    USUAL,
-    deaths=(0, 0),
-    pauses=0.0,
-    stops=0.0,
-    wrong_clocks=0.0,
-    slow_disk=0.0,
-    refusing_disk=0.0,
-    full=0.0,
-    front=0.0,
-    poison=0.0,
-    shared_agent=0.0,
-    twice=0.0,
-    keyless=0.0,
-    cancel=0.0,
-    long_chaos=0.0,
-    fault_rate=(0.0, 0.0),
-    processes=(1, 1),
-    wishes=(1, 3),
-)
-"""Nothing goes wrong: the ground on which a mix puts what it aims at."""
-_LINES = ("linear", "parallel", "ready")
-
-MIXES: Mapping[str, Mix] = {
-    "usual": USUAL,
-    "alone": replace(USUAL, alone=True, pauses=0.0),
-    "undo": replace(
-        _CALM,
-        plans=_LINES,
-        cancel=0.6,
-        fault_rate=(0.1, 0.35),
-        faults=_LOST | {Fault.REFUSED, Fault.REFUSED_FOR_A_WHILE, Fault.UNREADY},
-        deaths=(0, 1),
-        crossing_max=40,
-    ),
-    "stuck": replace(
-        _CALM,
-        plans=_LINES,
-        cancel=1.0,
-        cancel_within=0.1,
-        fault_rate=(0.3, 0.5),
-        faults=frozenset({Fault.REFUSED, Fault.LOST}),
-        heals=0.0,
-        operator=0.0,
-    ),
-    "abandoned": replace(
-        _CALM,
-        plans=("linear", "pivot"),
-        cancel=0.9,
-        cancel_within=0.1,
-        fault_rate=(0.3, 0.5),
-        faults=frozenset({Fault.REFUSED}),
-        heals=0.0,
-        slow_disk=1.0,
-        processes=(2, 2),
-        wishes=(3, 4),
-        operator=1.0,
-        operators=("abandon",),
-        operator_within=2.0,
-    ),
-    "late": replace(
-        _CALM,
-        plans=_LINES,
-        cancel=0.7,
-        fault_rate=(0.2, 0.4),
-        faults=_LATE | {Fault.REFUSED_FOR_A_WHILE},
-    ),
-    "pivot": replace(
-        _CALM,
-        plans=("pivot",),
-        cancel=0.5,
-        cancel_within=0.1,
-        fault_rate=(0.1, 0.35),
-        faults=_LOST | {Fault.REFUSED_FOR_A_WHILE, Fault.EXISTS},
-        deaths=(0, 1),
-        crossing_max=30,
-    ),
-    "effects": replace(
-        _CALM,
-        plans=("charge", "unaskable"),
-        cancel=0.2,
-        cancel_within=0.05,
-        fault_rate=(0.05, 0.3),
-        faults=_LOST,
-        deaths=(0, 2),
-        crossing_max=30,
-        operator=0.3,
-    ),
-    "zombies": replace(
-        _CALM,
-        plans=("charge", "unaskable", "linear", "ready"),
-        processes=(2, 3),
-        pauses=1.0,
-        wishes=(3, 5),
-        within_seconds=4.0,
-        slow_disk=0.5,
-        fault_rate=(0.0, 0.1),
-        faults=_LOST,
-    ),
-    "crashes": replace(
-        _CALM,
-        processes=(1, 3),
-        deaths=(2, 4),
-        crossing_max=60,
-        slow_disk=0.5,
-        twice=0.3,
-        cancel=0.3,
-        fault_rate=(0.0, 0.15),
-    ),
-    "acceptance": replace(
-        _CALM,
-        plans=("linear",),
-        processes=(1, 3),
-        deaths=(2, 4),
-        crossing_max=12,
-        within_seconds=1.0,
-        slow_disk=0.6,
-        twice=0.6,
-        keyless=0.3,
-        commit_errors=0.4,
-        shared_agent=0.4,
-        wishes=(3, 5),
-    ),
-    "signals": replace(
-        _CALM,
-        plans=("waits",),
-        processes=(1, 3),
-        signal=1.0,
-        slow_disk=0.4,
-        signal_within=3.0,
-        deaths=(0, 1),
-        wishes=(2, 4),
-    ),
-    "front": replace(
-        _CALM,
-        plans=("linear",),
-        processes=(1, 2),
-        front=1.0,
-        cancel=1.0,
-        cancel_within=3.0,
-        within_seconds=4.0,
-        slow_disk=0.7,
-        wishes=(4, 5),
-    ),
-    "readiness": replace(
-        _CALM,
-        plans=("ready",),
-        faults=frozenset({Fault.UNREADY, Fault.NEVER_READY}),
-        fault_rate=(0.5, 0.9),
-        deaths=(0, 1),
-        crossing_max=60,
-        pauses=0.7,
-    ),
-    "unknown_pivot": replace(
-        _CALM,
-        plans=("pivot",),
-        fault_rate=(0.4, 0.8),
-        faults=frozenset({Fault.REPLY_LOST, Fault.LOST, Fault.REFUSED_FOR_A_WHILE}),
-        chaos_seconds=(14.0, 20.0),
-    ),
-    "decision": replace(
-        _CALM,
-        plans=("linear",),
-        fault_rate=(0.1, 0.4),
-        faults=frozenset({Fault.REFUSED_FOR_A_WHILE}),
-        deaths=(1, 2),
-        crossing_max=50,
-        processes=(1, 2),
-    ),
-    "foreign": replace(
-        _CALM,
-        plans=_LINES,
-        fault_rate=(0.1, 0.4),
-        faults=frozenset({Fault.FOREIGN, Fault.EXISTS, Fault.REPLY_LOST, Fault.LOST}),
-        deaths=(0, 2),
-        crossing_max=40,
-    ),
-    "generations": replace(
-        _CALM,
-        plans=("linear",),
-        shared_agent=1.0,
-        cancel=0.6,
-        cancel_within=0.1,
-        wishes=(3, 4),
-    ),
-    "busy_disk": replace(_CALM, refusing_disk=1.0, cancel=0.3, processes=(1, 2)),
-    "crash_loop": replace(
-        _CALM,
-        plans=("ready",),
-        faults=frozenset({Fault.NEVER_READY}),
-        fault_rate=(0.9, 0.9),
-        wishes=(1, 2),
-        every_seconds=9.0,
-    ),
-    "clocks": replace(_CALM, processes=(2, 3), wrong_clocks=1.0, cancel=0.2),
-}
-"""Every mix by name; the ablations say which of them aims at what."""
-
-__all__ = [
-    "DELAYS", "FRONT", "LATE_SECONDS", "MIXES", "USUAL", "Drawn", "Life", "Mishap", "Mix", "Trouble", "Wish",
-    "alphabet", "draw", "field",
-]  # fmt: skip

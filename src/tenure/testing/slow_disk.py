@@ -17,6 +17,8 @@ from tenure.ports.clock import Clock
 from tenure.ports.store import Change, Claimed, Loaded, Queue, Refused, Store
 from tenure.testing.witness import Witness
 
+PACES = (0.1, 1.0, 1.0, 2.0)
+
 
 class SlowStore(MemoryStore):
     """One process's handle; see `tenure.ports.store.Store`."""
@@ -30,6 +32,7 @@ class SlowStore(MemoryStore):
         self._disk = disk
         self._handed_in: list[tuple[asyncio.Future[Any], Change | Callable[[], Any]]] = []
         self._busy = False
+        self.pace = disk.pace()
 
     def commit(self, change: Change) -> "asyncio.Future[Refused | None]":
         """One more of the next batch."""
@@ -59,7 +62,7 @@ class SlowStore(MemoryStore):
         self._handed_in.append((future, work))
         if not self._busy:
             self._busy = True
-            loop.call_later(self._disk.delay(), self._write)
+            loop.call_later(self._disk.delay(self.pace), self._write)
         return future
 
     def _write(self) -> None:
@@ -77,7 +80,7 @@ class SlowStore(MemoryStore):
         else:
             answers = [self._apply(work) for _, work in batch]
         loop = asyncio.get_running_loop()
-        loop.call_later(self._disk.delay(), self._tell, batch, answers)
+        loop.call_later(self._disk.delay(self.pace), self._tell, batch, answers)
 
     def _apply(self, work: Change | Callable[[], Any]) -> Any:
         if isinstance(work, Change):
@@ -99,7 +102,7 @@ class SlowStore(MemoryStore):
             else:
                 future.set_result(answer)
         if self._handed_in:
-            asyncio.get_running_loop().call_later(self._disk.delay(), self._write)
+            asyncio.get_running_loop().call_later(self._disk.delay(self.pace), self._write)
         else:
             self._busy = False
 
@@ -139,18 +142,24 @@ class SlowDisk:
         """There is no room for new work, or there is again."""
         self.tables.full = full
 
-    def belongs_to(self, store: Store, *, skew: float) -> None:
-        """The process of this handle has a clock that is wrong by so much."""
+    def belongs_to(self, store: Store, *, skew: float = 0.0, slow: bool = False) -> None:
+        """The process of this handle has a wrong clock, or the slowest of all connections."""
         assert isinstance(store, SlowStore)
         store.skew = skew
+        if slow:
+            store.pace = max(PACES)
 
     def look(self) -> Store:
         """A handle of nobody's process."""
         return self._observer
 
-    def delay(self) -> float:
+    def pace(self) -> float:
+        """How much slower than usual a handle's commits are: neighbours are not equally quick."""
+        return self._rng.choice(PACES)
+
+    def delay(self, pace: float) -> float:
         """Half a commit."""
-        return self._rng.random() * self._flush_seconds
+        return self._rng.random() * self._flush_seconds * pace
 
     def refuses(self) -> bool:
         """Whether the disk refuses, this once."""

@@ -195,7 +195,7 @@ class WiredStore:
         self._check()
         return claimed
 
-    async def list_due(self, worker: str) -> Sequence[str]:
+    async def list_due(self, worker: str) -> Sequence[Claimed]:
         """Cross."""
         return await self._read("store.list_due", lambda: self._inner.list_due(worker))
 

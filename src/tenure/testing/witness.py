@@ -5,8 +5,9 @@ a cancel that was acknowledged is heeded, nobody is told "not kept" of what is k
 writes nothing more, no undo leaves while its do is under way.
 """
 
+import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from tenure.adapters.store.memory import Tables
@@ -86,7 +87,7 @@ class Witness:
             return
         for write in change.writes:
             if write.table == "lease" and isinstance(write, Put):
-                self._process_of[str(write.row["holder"])] = name
+                self._process_of[str(write.named()["holder"])] = name
         if before is not None and self._process_of.get(before[1], name) != name:
             operation, worker = before
             self.wrong.append(f"one_writer: process {name} wrote for {operation} of {worker}")
@@ -113,10 +114,12 @@ class Witness:
 
     # --- at the providers ----------------------------------------------------------------------------------
 
-    def watch(self, providers: Mapping[str, Provider]) -> dict[str, Provider]:
+    def watch(self, providers: Mapping[str, Provider], pace: "Pace") -> dict[str, Provider]:
         """The providers of one process, with an eye on what is under way in it."""
         doing: Counter[str] = Counter()
-        return {name: WatchedProvider(self, inner, doing) for name, inner in providers.items()}
+        return {
+            name: WatchedProvider(self, inner, doing, pace) for name, inner in providers.items()
+        }
 
     # --- what callers were told ----------------------------------------------------------------------------
 
@@ -126,7 +129,13 @@ class Witness:
             self.told.ended[operation.id] = operation.state
 
     def violations(
-        self, evidence: Evidence, faults: Faults, *, paused: bool, wish_of: Callable[[str], int]
+        self,
+        evidence: Evidence,
+        faults: Faults,
+        *,
+        paused: bool,
+        soon_seconds: float | None,
+        wish_of: Callable[[str], int],
     ) -> list[str]:
         """All that is wrong, each with the name of the sentence it breaks."""
         found = list(dict.fromkeys(self.wrong))
@@ -138,6 +147,9 @@ class Witness:
             found += [f"deadlines_are_kept: {wrong}" for wrong in deadlines_are_kept(evidence)]
             if "identity" not in looks:
                 found += [f"signals_are_seen: {wrong}" for wrong in signals_are_seen(evidence)]
+                if soon_seconds is not None:
+                    late = signals_are_seen_soon(evidence, soon_seconds)
+                    found += [f"signals_are_seen_soon: {wrong}" for wrong in late]
         if "runtime" not in looks:
             found += [f"what_is_ready_stays: {wrong}" for wrong in what_is_ready_stays(evidence)]
         return found
@@ -178,26 +190,50 @@ class Witness:
         return wrong
 
 
+class Pace:
+    """Calls `stop` at the nth crossing of a process's worker; 0: never."""
+
+    def __init__(self, crossing: int = 0) -> None:
+        """Nothing was crossed; `stop` is set when there is a process."""
+        self.crossing = crossing
+        self.stop: Callable[[], None] = lambda: None
+        self._count = 0
+
+    async def step(self) -> None:
+        """Cross, or stand still first."""
+        self._count += 1
+        if self._count == self.crossing:
+            self.stop()
+            await asyncio.sleep(0)
+
+
 class WatchedProvider:
     """See `tenure.ports.provider.Provider`; nothing is changed, something is noticed."""
 
-    def __init__(self, witness: Witness, inner: Provider, doing: Counter[str]) -> None:
+    def __init__(
+        self, witness: Witness, inner: Provider, doing: Counter[str], pace: Pace
+    ) -> None:
         """Watch `inner`; `doing` counts this process's calls that make something, by key."""
         self._witness = witness
         self._inner = inner
         self._doing = doing
+        self._pace = pace
 
     async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
         """Note that it is under way."""
         self._doing[key.text] += 1
         try:
-            return await self._inner.ensure(key, spec)
+            await self._pace.step()
+            answer = await self._inner.ensure(key, spec)
+            await self._pace.step()
         finally:
             self._doing[key.text] -= 1
+        return answer
 
-    def inspect(self, key: ResourceKey) -> Coroutine[Any, Any, Observed]:
+    async def inspect(self, key: ResourceKey) -> Observed:
         """Nothing to notice."""
-        return self._inner.inspect(key)
+        await self._pace.step()
+        return await self._inner.inspect(key)
 
     def list_owned(self, plane: str) -> AsyncIterator[Owned]:
         """Nothing to notice."""
@@ -205,6 +241,7 @@ class WatchedProvider:
 
     async def remove(self, key: ResourceKey) -> None:
         """Notice if its making is under way."""
+        await self._pace.step()
         if self._doing[key.text]:
             said = f"an undo of {key.name} left while its do was under way"
             self._witness.wrong.append(f"do_ends_before_its_undo: {said}")
@@ -214,18 +251,20 @@ class WatchedProvider:
 class WorkersStore:
     """The store as the way to move an operation sees it: what it commits is a worker's word."""
 
-    def __init__(self, inner: Store, witness: Witness) -> None:
+    def __init__(self, inner: Store, witness: Witness, pace: Pace) -> None:
         """Hand everything to `inner`."""
         self._inner = inner
         self._witness = witness
+        self._pace = pace
         self.now = inner.now
         self.load = inner.load
         self.find = inner.find
 
-    def commit(self, change: Change) -> Awaitable[Refused | None]:
+    async def commit(self, change: Change) -> Refused | None:
         """Say whose word it is."""
+        await self._pace.step()
         self._witness.records(change)
-        return self._inner.commit(change)
+        return await self._inner.commit(change)
 
 
 # --- sentences about time ----------------------------------------------------------------------------------
@@ -292,6 +331,19 @@ def signals_are_seen(evidence: Evidence) -> list[str]:
         ]
         if came and came[0] < latest:
             wrong.append(f"{turn.operation} was turned back though its signal had come")
+    return wrong
+
+
+def signals_are_seen_soon(evidence: Evidence, seconds: float) -> list[str]:
+    """Where nothing goes wrong, a signal is seen within one look round, whoever has recorded it."""
+    wrong: list[str] = []
+    for name in evidence.books.operations:
+        records = evidence.records_of(name)
+        came = [record.at for record in records if record.kind is Noted.SIGNALLED]
+        intended = [record.at for record in records if record.step == "identity"]
+        seen = [r.at for r in records if r.kind is Noted.DONE and r.step == "approval"]
+        if came and seen and seen[0] > max(came[0], intended[0]) + seconds:
+            wrong.append(f"{name} saw its signal {seen[0] - came[0]:g} s after it was recorded")
     return wrong
 
 

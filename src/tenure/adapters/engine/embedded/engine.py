@@ -10,7 +10,7 @@ worker that lost its lease from writing is the fence token that every record gua
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Generic
 
@@ -77,8 +77,10 @@ class EmbeddedEngine(Generic[L]):
         self._settings = settings or EngineSettings()
         self._worker = ""
         self._driven: dict[str, Driven[L]] = {}
-        self._queued: deque[tuple[str, int, L | None]] = deque()
+        self._queued: OrderedDict[str, tuple[int, L | None]] = OrderedDict()
         self._parked: dict[str, int] = {}
+        self._halted: set[str] = set()
+        """Stopped by a defect: left alone until a claim, by whomever, makes their calls unknown."""
         self._timers = Timers(store.now, self._due)
         self._waiters: dict[str, list[asyncio.Future[State | None]]] = {}
         self._keeper: asyncio.Task[None] | None = None
@@ -146,13 +148,27 @@ class EmbeddedEngine(Generic[L]):
             self._fail(error)
 
     async def _look_round(self) -> None:
-        """Renew, take over from the dead, and find what was recorded for our operations elsewhere."""
+        """Renew, take over from the dead, and drive what is due and was not known here to be.
+
+        Something was recorded for it elsewhere, or whoever accepted it left before handing it over.
+        """
         if not await self._renew():
             await self._start_over()
         await self._claim()
-        for operation in await self._store.list_due(self._worker):
+        for operation, token, _ in await self._store.list_due(self._worker):
             if operation in self._parked:
                 self._due(operation)
+            elif not self._has(operation):
+                self._drive(operation, token, None)
+
+    def _has(self, operation: str) -> bool:
+        """Whether it is driven, parked, queued or halted here."""
+        return (
+            operation in self._driven
+            or operation in self._parked
+            or operation in self._queued
+            or operation in self._halted
+        )
 
     async def _renew(self) -> bool:
         """Whether the lease is ours for another term; measured from before the renewal was sent."""
@@ -175,6 +191,7 @@ class EmbeddedEngine(Generic[L]):
             driven.task.cancel()
         self._queued.clear()
         self._parked.clear()
+        self._halted.clear()
         self._timers.close()
         await self._enlist()
 
@@ -188,9 +205,18 @@ class EmbeddedEngine(Generic[L]):
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_exception(error)
-        if self._stopped is not None and not self._stopped.done():
-            self._stopped.set_exception(error)
-            self._stopped.exception()  # `join` may never be called
+        self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        """Tell whoever joined; the first word counts."""
+        stopped = self._stopped
+        if stopped is None or stopped.done():
+            return
+        if error is None:
+            stopped.set_result(None)
+        else:
+            stopped.set_exception(error)
+            stopped.exception()  # `join` may never be called
 
     async def join(self) -> None:
         """Return when the engine has stopped; raise what stopped it, if nobody asked it to."""
@@ -223,14 +249,14 @@ class EmbeddedEngine(Generic[L]):
         except BaseException as error:
             self._fail(error)
             raise
-        if self._stopped is not None and not self._stopped.done():
-            self._stopped.set_result(None)
+        self._end(None)
 
     # --- what others ask -------------------------------------------------------------------------
 
     def take(self, live: L) -> None:
         """Move an operation that was just accepted for this worker."""
-        self._drive(live.id, live.token, live)
+        if not self._has(live.id):
+            self._drive(live.id, live.token, live)
 
     def wake(self, operation: str, *, interrupt: bool = False) -> None:
         """Something was recorded for this operation: look at it now."""
@@ -243,10 +269,9 @@ class EmbeddedEngine(Generic[L]):
                 self._work.interrupt(driven.live)
         elif operation in self._parked:
             self._due(operation)
-        else:
-            for place, (name, token, _) in enumerate(self._queued):
-                if name == operation:  # it is read anew when its turn comes
-                    self._queued[place] = (name, token, None)
+        elif operation in self._queued:
+            token, _ = self._queued[operation]
+            self._queued[operation] = (token, None)  # it is read anew when its turn comes
 
     async def wait(self, operation: str, seconds: float | None = None) -> State | None:
         """The state in which this operation ended or got stuck here; None if that took longer."""
@@ -268,21 +293,21 @@ class EmbeddedEngine(Generic[L]):
     # --- moving operations -----------------------------------------------------------------------
 
     def _due(self, operation: str) -> None:
-        token = self._parked.pop(operation, None)
-        self._timers.forget(operation)
-        if token is not None:
-            self._drive(operation, token, None)
+        self._drive(operation, self._parked[operation], None)
 
     def _drive(self, operation: str, token: int, live: L | None) -> None:
         if not self._open:
             return
+        if self._parked.pop(operation, None) is not None:
+            self._timers.forget(operation)
         before = self._driven.get(operation)
         if before is not None:  # it was accepted while this worker started over, and claimed anew
-            if before.token >= token:
-                return
-            before.task.cancel()  # the token it holds is not the newest: whatever it does is vain
+            if before.token < token:  # what it does is in vain; its calls end before others begin
+                before.task.add_done_callback(lambda _: self._drive(operation, token, live))
+                before.task.cancel()
+            return
         if len(self._driven) >= self._settings.concurrency_max:
-            self._queued.append((operation, token, live))
+            self._queued[operation] = (token, live)
             return
         driven = Driven(token, live)
         self._driven[operation] = driven
@@ -316,6 +341,7 @@ class EmbeddedEngine(Generic[L]):
         except LeaseLost:
             log.info("operation %s is held by another worker now", operation)
         except Exception:
+            self._halted.add(operation)  # what it has called is known to nobody before a claim
             log.exception("operation %s stopped by a defect; it is left as it stands", operation)
         except asyncio.CancelledError:
             raise
@@ -325,7 +351,8 @@ class EmbeddedEngine(Generic[L]):
             if self._driven.get(operation) is driven:
                 del self._driven[operation]
             if self._queued and self._open:
-                self._drive(*self._queued.popleft())
+                name, (token, queued) = self._queued.popitem(last=False)
+                self._drive(name, token, queued)
         if rest is not None and driven.live is not None:
             self._settle(operation, driven.live, rest)
 

@@ -87,11 +87,11 @@ class MemoryStore:
         if self._ended is not None:
             raise self._ended()
 
-    async def list_due(self, worker: str) -> Sequence[str]:
+    async def list_due(self, worker: str) -> Sequence[Claimed]:
         """Look at every open operation."""
         now = self.now()
         return sorted(
-            str(name)
+            Claimed(str(name), row["token"], row["due_at"])  # type: ignore[arg-type]
             for (name,), row in self.tables.rows["operation"].items()
             if row["worker"] == worker
             and row["ended_at"] is None

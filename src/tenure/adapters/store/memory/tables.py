@@ -10,6 +10,7 @@ from typing import Any, Self
 from tenure.core.errors import Defect, StoreFull
 from tenure.ports.store import (
     TABLES,
+    Add,
     Change,
     Claimed,
     Drop,
@@ -61,8 +62,9 @@ class Tables:
                 row = self.rows[guard.table].get(guard.key)
                 if row is None or not _holds(guard, row):
                     return Refused(guard, None if row is None else dict(row))
-            for write in writes:
-                _check(write)
+            for given in writes:
+                write = given.put() if type(given) is Add else given
+                _check(write)  # type: ignore[arg-type]
                 if type(write) is Put:
                     puts.append(write)
                 elif type(write) is Set:

@@ -79,14 +79,10 @@ class SqliteStore:
         ).fetchall()
         return [Claimed(*row) for row in sorted(claimed)]
 
-    async def list_due(self, worker: str) -> Sequence[str]:
+    async def list_due(self, worker: str) -> Sequence[Claimed]:
         """Read them by the index of open operations."""
-        return [
-            name
-            for (name,) in self._read(
-                self._queries["list_due"], {"worker": worker, "now": self.now()}
-            )
-        ]
+        asked: Row = {"worker": worker, "now": self.now()}
+        return [Claimed(*row) for row in self._read(self._queries["list_due"], asked)]
 
     async def was_committed(self, change_id: str) -> bool:
         """Look in the batches that are still kept; an id is one word."""

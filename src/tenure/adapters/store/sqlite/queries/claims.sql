@@ -42,7 +42,7 @@ RETURNING id, token, due_at
 
 -- name: list_due
 -- Open operations of a worker whose time has come.
-SELECT id FROM operation WHERE worker = :worker AND ended_at IS NULL AND due_at <= :now ORDER BY id
+SELECT id, token, due_at FROM operation WHERE worker = :worker AND ended_at IS NULL AND due_at <= :now ORDER BY id
 
 -- name: drop_worker_leases
 -- Whoever holds the file's lock is alone: every earlier worker is dead.
