@@ -1,4 +1,4 @@
-"""Settings → Plane.  The only file that imports adapters."""
+"""Settings → Plane.  The only production file that imports adapters."""
 
 import asyncio
 import gc
@@ -27,11 +27,12 @@ async def running(
     If the store fails the block is left at once, whatever it waits for, by CommitUnknown: stop the
     process then.
     """
-    if settings.collect_after:
-        gc.set_threshold(settings.collect_after, 20, 20)
+    thresholds = gc.get_threshold()
     clock, entropy, catalogue = SystemClock(), SystemEntropy(), Catalogue(plans)
     store = sqlite.build(settings.store, clock=clock)
     try:
+        if settings.collect_after:
+            gc.set_threshold(settings.collect_after, *thresholds[1:])
         work = Advance(
             settings.plane, store=store, entropy=entropy, catalogue=catalogue, providers=providers
         )
@@ -61,6 +62,7 @@ async def running(
         finally:
             await engine.stop()
     finally:
+        gc.set_threshold(*thresholds)
         await store.close()
 
 

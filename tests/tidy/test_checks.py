@@ -70,7 +70,6 @@ BAD = [
     (checks.forbidden_imports, "storage/sqlite.py", "from tenure.adapters.store import memory", "memory"),
     (checks.forbidden_imports, "telemetry/spans.py", "from tenure.ports import store", "tenure.ports"),
     (checks.forbidden_imports, "testing/fakes.py", "from tenure.faces import cli", "tenure.faces"),
-    (checks.forbidden_imports, "testing/fakes.py", "from tenure import wiring", "tenure.wiring"),
     (checks.forbidden_imports, "faces/api/server.py", "from tenure import wiring", "tenure.wiring"),
     (checks.forbidden_imports, "faces/api/server.py", "from tenure.ports import store", "tenure.ports"),
     (checks.forbidden_imports, "__init__.py", "from tenure.adapters.store import memory", "memory"),

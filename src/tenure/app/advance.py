@@ -1,9 +1,9 @@
 """Performs ONE move of ONE operation and records how it ended: the heart.
 
-A crash between performing and recording repeats a move and never skips one.  Every record guards
-its intent's token and the operation's revision: who fails on the revision but still holds the token
-reads again and decides again; who has lost the token stops (LeaseLost) and touches nothing.  What a
-record means is the saga's word, not ours.
+A crash between performing and recording repeats a move and never skips one.  Every record of a
+move guards its intent's token and the operation's revision: who fails on the revision but still
+holds the token reads again and decides again; who has lost the token stops (LeaseLost) and touches
+nothing.  What a record means is the saga's word, not ours.
 """
 
 import asyncio
@@ -95,7 +95,8 @@ class Advance:
                 except ProviderError as error:
                     ending = error
                 except asyncio.CancelledError:
-                    cancelled = True
+                    cancelled = task.cancelling() > 0
+                    ending = OutcomeUnknown("the step was cancelled from within")
                 except Exception as error:  # noqa: BLE001 (a bug may strike after the call was applied)
                     ending = OutcomeUnknown(f"{type(error).__name__}: {error}")
                 finally:

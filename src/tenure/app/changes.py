@@ -13,6 +13,7 @@ from tenure.core.errors import Defect, Invalid, LimitExceeded
 from tenure.core.events import event_of
 from tenure.core.limits import RESULT_BYTES_MAX
 from tenure.core.operation import OPERATION, Hold, Intent, Noted, Record, State
+from tenure.core.plain import refuse_odd
 from tenure.core.plan import Step
 from tenure.core.saga import Progress, Settled
 from tenure.ports.store import Add, Change, Drop, Is, Next, Row, Set, Value
@@ -28,9 +29,10 @@ BYTES_A_CHARACTER = 4
 
 def kept(body: object, what: str = "a result or payload", limit: int = RESULT_BYTES_MAX) -> str:
     """The text under which a body is kept; Invalid or LimitExceeded if it cannot be."""
+    refuse_odd(body, what)
     try:
         text = encode(body)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:  # text that no UTF-8 can hold, a number past 64 bits
         message = f"{what} must be plain data: {error}"
         raise Invalid(message) from None
     if len(text) * BYTES_A_CHARACTER > limit and (size := len(text.encode())) > limit:

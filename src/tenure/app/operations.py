@@ -4,7 +4,7 @@ Each verb reads, asks the saga whether it may, and commits one change guarded by
 read; if someone was faster it reads again and decides again.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import cast
@@ -20,11 +20,12 @@ from tenure.core.ids import uuid7
 from tenure.core.limits import (
     IDEMPOTENCY_KEY_CHARACTERS_MAX,
     IDEMPOTENCY_SECONDS,
+    IDENTIFIER_CHARACTERS_MAX,
     INPUT_BYTES_MAX,
     PAGE_MAX,
     SIGNALS_MAX,
 )
-from tenure.core.operation import Hold, Noted, State
+from tenure.core.operation import SETTLED, Hold, Noted, State
 from tenure.ports.store import Add, Change, Drop, Is, Put, Refused, Row, Set
 
 OPERATION = (
@@ -55,7 +56,15 @@ class Accept:
 async def accept(plane: Plane, command: Accept) -> Operation:
     """Accept an operation: when this returns, it is on disk and will end."""
     plan = plane.catalogue.newest(command.plan)
+    if not isinstance(command.input, dict):
+        message = f"the input must be a dict of plain data, not a {type(command.input).__name__}"
+        raise Invalid(message)
     text = kept(command.input, "the input", INPUT_BYTES_MAX)
+    for what, name in (
+        ("tenant", command.tenant), ("principal", command.principal),
+        ("agent", command.agent or "new"),
+    ):  # fmt: skip
+        _refuse_odd_name(what, name)
     if len(command.idempotency_key) > IDEMPOTENCY_KEY_CHARACTERS_MAX:
         message = f"an idempotency key has at most {IDEMPOTENCY_KEY_CHARACTERS_MAX} characters"
         raise Invalid(message)
@@ -115,6 +124,15 @@ def _accepted(
         told: Row = {"operation": live.id, "fingerprint": _fingerprint(command), "at": now}
         puts.append(Put("idempotency", _scope(command), told))
     return puts
+
+
+def _refuse_odd_name(what: str, name: object) -> None:
+    if not isinstance(name, str) or not name.isprintable() or not name:
+        message = f"a {what} is named by printable text, not by {name!r}"
+        raise Invalid(message)
+    if len(name) > IDENTIFIER_CHARACTERS_MAX:
+        message = f"a {what}'s name has at most {IDENTIFIER_CHARACTERS_MAX} characters"
+        raise LimitExceeded(message)
 
 
 async def _agent(
@@ -182,9 +200,17 @@ async def get(plane: Plane, tenant: str, operation: str) -> Operation:
 
 
 async def list_operations(
-    plane: Plane, tenant: str, *, states: tuple[State, ...] = (), after: str = "", limit: int = 100
+    plane: Plane,
+    tenant: str,
+    *,
+    states: Sequence[str] = (),
+    after: str = "",
+    limit: int = 100,
 ) -> list[Row]:
     """Operations of a tenant, oldest first, as rows; `after` is the last id of the page before."""
+    if isinstance(states, str) or not set(State).issuperset(states):
+        message = f"states are a tuple of {', '.join(State)}; not {states!r}"
+        raise Invalid(message)
     limit = max(1, min(limit, PAGE_MAX))
     return list(await plane.store.list_operations(tenant, states=states, after=after, limit=limit))
 
@@ -195,7 +221,7 @@ async def wait(plane: Plane, tenant: str, operation: str, *, seconds: float = 60
     while True:
         seen = await get(plane, tenant, operation)
         left = until - plane.store.now()
-        if seen.done or seen.state is State.STUCK or left <= 0:
+        if seen.state in SETTLED or left <= 0:
             return seen
         await plane.engine.wait(operation, min(left, 1.0))
 
@@ -222,6 +248,7 @@ async def signal(
     plane: Plane, tenant: str, operation: str, *, name: str, payload: object = None, by: str
 ) -> Operation:
     """Tell an operation something it waits for, or will wait for."""
+    _refuse_odd_name("signal", name)
 
     def decide(live: Live, now: float) -> Writing:
         count = sum(len(payloads) for payloads in live.progress.signals.values())
@@ -300,8 +327,10 @@ def _must_be_stuck(live: Live, step: str = "") -> None:
         message = f"operation {live.id} has no step {step!r}; it has {', '.join(live.plan.steps)}"
         raise NotFound(message)
     if not live.progress.stuck or (step and step not in live.progress.stuck):
+        stuck = ", ".join(sorted(live.progress.stuck))
         what = f"step {step} of operation {live.id}" if step else f"operation {live.id}"
-        message = f"{what} is not stuck: it is {live.state}; cancel it, or wait"
+        there = f"stuck there: {stuck}" if stuck else f"it is {live.state}; cancel it, or wait"
+        message = f"{what} is not stuck: {there}"
         raise Conflict(message, code="not_stuck", holder=live.id)
 
 
@@ -309,6 +338,7 @@ def _also(live: Live, writing: Writing, columns: dict[str, Columns]) -> Writing:
     """The same change with further columns of intents."""
     sets = tuple(Set("intent", (live.id, name), said) for name, said in columns.items())
     writing.change = writing.change._replace(writes=writing.change.writes + sets)
+    writing.columns += columns.items()
     return writing
 
 
@@ -336,9 +366,11 @@ async def _decide(
             message = f"operation {operation} has ended as {live.progress.end}"
             raise Conflict(message, code="ended", holder=operation)
         live.due_at = None  # so that it is set: a poll may have moved it, and raises no revision
-        writing = decide(live, plane.store.now())
+        now = plane.store.now()
+        writing = decide(live, now)
         if writing is None:
             return views.operation(live, row)
         if await plane.store.commit(writing.change) is None:
+            writing.take_effect(live)
             plane.engine.wake(operation, interrupt=interrupt)
-            return await get(plane, tenant, operation)
+            return views.operation(live, {**row, "updated_at": now})

@@ -11,6 +11,9 @@ from tenure.ports.entropy import Entropy
 from tenure.ports.provider import Provider
 from tenure.ports.store import Change, Put, Row, Store
 
+THIS = ("this",)
+"""The key of the one row that says whose store it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plane:
@@ -25,7 +28,39 @@ class Plane:
 
 
 async def prepare(plane: Plane) -> None:
-    """Refuse to start if an open operation needs an unknown step; then keep every plan."""
+    """Refuse a store, a plan or a provider that does not fit; only then keep every plan."""
+    await _refuse_another_planes_store(plane)
+    _refuse_unknown_providers(plane)
+    await _refuse_unknown_steps(plane)
+    await plane.store.commit(Change("", (), (Put("plane", THIS, {"name": plane.id}),)))
+    for plan in plane.catalogue:
+        row: Row = {"name": plan.name, "version": plan.version, "body": plan.body()}
+        await plane.store.commit(Change("", (), (Put("plan", (plan.digest,), row),)))
+
+
+async def _refuse_another_planes_store(plane: Plane) -> None:
+    kept = await plane.store.find("plane", THIS)
+    if kept is not None and kept["name"] != plane.id:
+        message = (
+            f"this store belongs to plane {kept['name']!r}, not to {plane.id!r}; the name is part "
+            f"of every resource's key: start with plane={kept['name']!r}. Nothing was changed"
+        )
+        raise Invalid(message)
+
+
+def _refuse_unknown_providers(plane: Plane) -> None:
+    for plan in plane.catalogue:
+        for step in plan.steps.values():
+            if step.provider and step.provider not in plane.providers:
+                known = ", ".join(sorted(plane.providers)) or "none"
+                message = (
+                    f"plan {plan.name}: step {step.name} calls provider {step.provider!r}, "
+                    f"which this plane does not have; it has: {known}. Nothing was changed"
+                )
+                raise Invalid(message)
+
+
+async def _refuse_unknown_steps(plane: Plane) -> None:
     missing: set[str] = set()
     for digest in await plane.store.plans_of_open_operations():
         kept = await plane.store.find("plan", (digest,))
@@ -36,6 +71,3 @@ async def prepare(plane: Plane) -> None:
             "start it with the plans they were accepted under. Nothing was changed"
         )
         raise Invalid(message)
-    for plan in plane.catalogue:
-        row: Row = {"name": plan.name, "version": plan.version, "body": plan.body()}
-        await plane.store.commit(Change("", (), (Put("plan", (plan.digest,), row),)))

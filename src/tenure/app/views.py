@@ -22,6 +22,12 @@ class Step:
     stuck: bool = False
     unknown: bool = False
     detail: str = ""
+    """The provider's last words, while it is not done."""
+    slot: str = ""
+    waiting_on: str = ""
+    """The signal it waits for."""
+    result: object = None
+    """What it returned, once it is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,8 @@ class Operation:
     @property
     def left(self) -> tuple[Step, ...]:
         """The steps that hold, or may hold, something in the world."""
-        return tuple(s for s in self.steps if s.state not in (None, Hold.BURNED))
+        held = [s for s in self.steps if s.state not in (None, Hold.BURNED)]
+        return tuple(s for s in held if s.slot or s.unknown)
 
 
 def operation(live: Live, row: Row) -> Operation:
@@ -58,7 +65,7 @@ def operation(live: Live, row: Row) -> Operation:
         generation=live.generation,
         state=live.state,
         steps=tuple(_step(live, name) for name in live.plan.steps),
-        error=live.progress.cause,
+        error="; ".join(filter(None, [live.progress.cause, *_stuck(live)])),
         created_at=cast(float, row.get("created_at", 0.0)),
         updated_at=cast(float, row.get("updated_at", 0.0)),
     )
@@ -85,18 +92,27 @@ _fresh: dict[str, tuple[Step, ...]] = {}
 
 def _steps_of_new(plan: Plan) -> tuple[Step, ...]:
     steps = _fresh[plan.digest] = tuple(
-        Step(step.name, str(step.kind), None if number else Hold.INTENDED)
+        Step(step.name, str(step.kind), None if number else Hold.INTENDED, slot=step.slot)
         for number, stage in enumerate(plan.stages)
         for step in stage
     )
     return steps
 
 
+def _stuck(live: Live) -> list[str]:
+    """Why each stuck step is, going back, where the cause tells only why it turned."""
+    if live.progress.compensating_at is None:
+        return []
+    stuck = sorted(live.progress.stuck)
+    return [f"{name} is stuck: {live.intents[name].detail or 'not undone yet'}" for name in stuck]
+
+
 def _step(live: Live, name: str) -> Step:
-    kind = str(live.plan.steps[name].kind)
+    planned = live.plan.steps[name]
+    kind = str(planned.kind)
     intent = live.intents.get(name)
     if intent is None:
-        return Step(name, kind, None)
+        return Step(name, kind, None, slot=planned.slot)
     return Step(
         name,
         kind,
@@ -107,4 +123,7 @@ def _step(live: Live, name: str) -> Step:
         stuck=name in live.progress.stuck,
         unknown=intent.unknown_since is not None and intent.state is Hold.INTENDED,
         detail=intent.detail or "",
+        slot=planned.slot,
+        waiting_on=(intent.waiting_on or "").partition(":")[2],
+        result=live.progress.done.get(name),
     )

@@ -36,9 +36,10 @@ class Watch:
         return self._why.pop(task, "") if self._why else ""
 
     def stop(self, task: Calling, why: str) -> None:
-        """Stop the call this task is in."""
-        self._why[task] = why
-        task.cancel()
+        """Stop the call this task is in, unless it is being stopped already."""
+        if task not in self._why:
+            self._why[task] = why
+            task.cancel()
 
     def _look(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         now = loop.time()
@@ -46,6 +47,5 @@ class Watch:
             if at > now:
                 loop.call_later(at - now, self._look, loop, seconds)
                 return
-            if task not in self._why:
-                self.stop(task, f"no answer within {seconds:g} s")
+            self.stop(task, f"no answer within {seconds:g} s")
         self._armed.discard(seconds)

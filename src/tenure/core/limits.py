@@ -13,6 +13,10 @@ INPUT_BYTES_MAX = 262_144
 """What an operation is given, encoded."""
 RESULT_BYTES_MAX = 65_536
 """What one step may return, encoded."""
+DEPTH_MAX = 64
+"""How deep plain data may be nested."""
+IDENTIFIER_CHARACTERS_MAX = 255
+"""A tenant's, principal's, agent's or signal's name."""
 DETAIL_CHARACTERS_MAX = 500
 """A provider's own words, kept beside an intent or in a cause."""
 SIGNALS_MAX = 100

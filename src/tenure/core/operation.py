@@ -68,6 +68,10 @@ OPERATION = Table(
 )
 
 
+SETTLED = OPERATION.final | {State.STUCK}
+"""The states in which whoever waits for an operation is told."""
+
+
 class Hold(StrEnum):
     """What a step holds in the world, as far as we know."""
 

@@ -75,6 +75,7 @@ class Step:
         slot: the kind of resource it makes ("runtime"); empty for a step that makes none.
         needs: earlier steps whose results it reads.
         limits: its times.
+        provider: the provider it calls, if it calls one; a plane without it does not start.
     """
 
     name: str
@@ -85,13 +86,19 @@ class Step:
     slot: str = ""
     needs: tuple[str, ...] = ()
     limits: StepLimits = DEFAULT_LIMITS
+    provider: str = ""
     inquiry: Inquiry = field(init=False, repr=False, compare=False)
     """How to learn what became of its call."""
     undoes: bool = field(init=False, repr=False, compare=False)
     """Whether its undo is a call."""
 
     def __post_init__(self) -> None:
-        """Read once what the saga asks at every move."""
+        """Read once what the saga asks at every move; a word may be given as plain text."""
+        assign = object.__setattr__
+        for part, words in (("kind", Kind), ("undo", Undo), ("inspect", Inquiry)):
+            given = getattr(self, part)
+            if isinstance(given, str) and given in set(words):
+                assign(self, part, words(given))
         inquiry = self.inspect if isinstance(self.inspect, Inquiry) else Inquiry.ASK
         object.__setattr__(self, "inquiry", inquiry)
         object.__setattr__(self, "undoes", self.undo not in (None, Undo.NOTHING))
@@ -120,7 +127,13 @@ class Plan:
         self, name: str, *, stages: Iterable[Step | Sequence[Step]], version: int = 1
     ) -> None:
         """Normalise the stages and refuse nonsense."""
+        if isinstance(stages, Step):
+            _no(f"plan {name}: stages are several; write stages=(step,) for one")
         tidy = tuple((s,) if isinstance(s, Step) else tuple(s) for s in stages)
+        if not all(isinstance(step, Step) for stage in tidy for step in stage):
+            _no(f"plan {name}: a stage is a Step, or several in a tuple, and nothing else")
+        if type(version) is not int:
+            _no(f"plan {name}: a version is a whole number, not {version!r}")
         assign = object.__setattr__
         assign(self, "name", name)
         assign(self, "stages", tidy)
@@ -230,6 +243,16 @@ def _refuse_nonsense(plan: Plan) -> None:
 
 def _refuse_step(plan: Plan, step: Step) -> None:
     where = f"plan {plan.name}: step {step.name}"
+    if not isinstance(step.kind, Kind):
+        _no(f"{where}: there is no kind {step.kind!r}; say {', '.join(Kind)}")
+    if not callable(step.do):
+        _no(f"{where}: its do must be an async function, not {step.do!r}")
+    if step.undo is not None and not isinstance(step.undo, Undo) and not callable(step.undo):
+        _no(f"{where}: its undo must be an async function or `nothing`, not {step.undo!r}")
+    if not isinstance(step.inspect, Inquiry | None) and not callable(step.inspect):
+        _no(f"{where}: its inspect must be an async function, `repeat` or `nobody_knows`")
+    if not isinstance(step.limits, StepLimits):
+        _no(f"{where}: its limits must be a StepLimits, not {step.limits!r}")
     if step.kind is Kind.COMPENSATABLE and step.undo is None:
         _no(f"{where} declares no undo; give it one, or say undo=nothing out loud")
     if step.kind is not Kind.COMPENSATABLE and step.undo is not None:

@@ -372,8 +372,10 @@ def settle(
         if progress.compensating_at is not None:
             return _settle_late(intent, ending)
         if isinstance(ending, Done):
-            state = INTENT.after(intent.state, Fate.DONE)
-            return Settled((Noted.DONE, ending.result), {"state": state})
+            said: Columns = {"state": INTENT.after(intent.state, Fate.DONE)}
+            if intent.detail is not None:
+                said["detail"] = None  # what went wrong before is no longer true
+            return Settled((Noted.DONE, ending.result), said)
         retry_at = now + backoff(step.limits, intent.attempts, jitter)
         return _settle_do(
             progress, intent, move, ending,
@@ -381,8 +383,8 @@ def settle(
         )  # fmt: skip
     if act is Act.GIVE_UP:
         why = f"nobody can tell whether {step.name} happened: adopt it, mark it absent, or abandon"
-        said: Columns = {"due_at": None, "unknown_since": intent.unknown_since}
-        return Settled((Noted.STUCK, {"why": why}), said)
+        kept: Columns = {"due_at": None, "unknown_since": intent.unknown_since}
+        return Settled((Noted.STUCK, {"why": why}), kept)
     if act is Act.FORGET or isinstance(ending, Done | Absent):
         state = INTENT.after(intent.state, Fate.UNDONE)
         return Settled((Noted.UNDONE, {}), {"state": state})
@@ -451,12 +453,12 @@ def _settle_do(
             assert_never(ending)
     if started_at < deadline_of(progress, step) or step.name in progress.stuck:
         return Settled(None, again)
-    return Settled(_overdue(step, ending, unknown=again["unknown_since"] is not None), again)
+    words = words_of(ending) or intent.detail or "it was not there"
+    return Settled(_overdue(step, words, unknown=again["unknown_since"] is not None), again)
 
 
-def _overdue(step: Step, ending: Unfinished, *, unknown: bool) -> tuple[Noted, object]:
+def _overdue(step: Step, words: str, *, unknown: bool) -> tuple[Noted, object]:
     """A look later than the deadline did not find the step done."""
-    words = words_of(ending) or "it was not there"
     why = f"{step.name} was not done within {step.limits.deadline_seconds:g} s: {words}"
     if step.kind is Kind.COMPENSATABLE and not (unknown and step.inquiry is Inquiry.NOBODY_KNOWS):
         return Noted.COMPENSATING, {"why": why, "step": step.name}

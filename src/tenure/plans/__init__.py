@@ -1,1 +1,1 @@
-"""Saga definitions, one file each: ordered steps with do and undo."""
+"""Plans: the catalogue of those this process knows, and steps that most are made of."""

@@ -44,5 +44,13 @@ def provided(
     undo = remove if kind is Kind.COMPENSATABLE else None
     limits = limits or StepLimits()
     return Step(
-        name, ensure, undo, inspect, kind=kind, slot=provider, needs=needs, limits=limits
+        name,
+        ensure,
+        undo,
+        inspect,
+        kind=kind,
+        slot=provider,
+        needs=needs,
+        limits=limits,
+        provider=provider,
     )

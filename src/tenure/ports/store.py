@@ -140,6 +140,7 @@ class Shape(NamedTuple):
 
 
 TABLES: dict[str, Shape] = {
+    "plane": Shape(("one",), ("name",)),
     "plan": Shape(("digest",), ("name", "version", "body")),
     "agent": Shape(("uid",), ("tenant", "generation")),
     "active": Shape(("agent",), ("tenant", "operation")),

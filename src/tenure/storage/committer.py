@@ -2,8 +2,8 @@
 
 Statements run on the loop, COMMIT wherever `flush` says; while one COMMIT runs the next batch
 collects, and nothing waits on purpose.  If one change makes a batch fail, the batch is rolled back
-and run again with a savepoint for each, so that the poisoned one fails alone.  An error at COMMIT
-itself has no known outcome: from then on everything is refused.
+and run again in a more careful way (see `tenure.storage.applier`), so that the poisoned one fails
+alone.  An error at COMMIT itself has no known outcome: from then on everything is refused.
 
 Nothing but the committer touches its connection: a statement on it during COMMIT would block the
 loop for the whole flush.

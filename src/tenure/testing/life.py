@@ -30,7 +30,6 @@ from tenure.testing.plans import EFFECTS, PLANS, providers_of
 from tenure.testing.rig import RESTART_SECONDS, Disk, Process, Rig
 from tenure.testing.scenario import FRONT, Drawn, Life, Mishap, Mix, Trouble, draw
 from tenure.testing.slow_disk import SlowDisk
-from tenure.testing.tripwire import Side
 from tenure.testing.witness import Pace, Witness, WorkersStore
 
 PATIENCE_SECONDS = 150.0
@@ -89,6 +88,7 @@ def live(seed: int, mix: Mix = USUAL, *, disk: OpenDisk = memory_disk) -> Lived:
     with _heard(defects) as heard:
 
         async def main(loop: SeededLoop) -> Lived:
+            loop.set_exception_handler(heard.of_callbacks)
             heard.on = True
             try:
                 return await Simulation(loop, drawn, disk, defects).run()
@@ -144,7 +144,7 @@ class Simulation(Rig):
         watched: Any = WorkersStore(store, self.witness, self._pace)
         return super().work_of(watched, self.witness.watch(providers, self._pace))
 
-    # --- the life ------------------------------------------------------------------------------------------
+    # --- the life -------------------------------------------------------------------------------
 
     async def run(self) -> Lived:
         """Live it to its end and say what was wrong."""
@@ -203,7 +203,7 @@ class Simulation(Rig):
         return bool(life.troubles) or life.refuse_rate > 0 or life.lone_end or wrong
 
     def _calm(self, slots: "list[asyncio.Task[None]]") -> None:
-        """From here on nothing goes wrong; what was refused is granted, if this is that kind of life."""
+        """From here on nothing goes wrong, and in some lives what was refused is granted."""
         self.broken.fill(full=False)
         if isinstance(self.broken, SlowDisk):
             self.broken.refuse_rate = 0.0
@@ -215,11 +215,11 @@ class Simulation(Rig):
             for fake in self.fakes.values():
                 _heal(fake)
         if self.life.lone_end:
-            for slot, process in zip(slots[1:], self._slots[1:], strict=True):
+            for slot, lodger in zip(slots[1:], self._slots[1:], strict=True):
                 slot.cancel()
-                if process is not None:
-                    process.crash()
-                    self.serving = [other for other in self.serving if other is not process]
+                if lodger is not None:
+                    lodger.crash()
+                    self.serving = [other for other in self.serving if other is not lodger]
 
     async def _until_at_rest(self, tasks: "list[asyncio.Task[None]]") -> list[str]:
         """Return when every operation has ended, or is stuck and will not come loose by itself."""
@@ -254,7 +254,7 @@ class Simulation(Rig):
         """Whether nothing is on its way any more."""
         return self.loop.time() > self.world._busy_until  # noqa: SLF001
 
-    # --- processes and what befalls them -------------------------------------------------------------------
+    # --- processes and what befalls them --------------------------------------------------------
 
     async def _slot(self, number: int) -> None:
         """One place for a process: whenever it is gone, a fresh one takes it."""
@@ -366,6 +366,12 @@ class _Heard(logging.Handler):
         if self.on:
             error = record.exc_info[1] if record.exc_info else None
             self._defects.append(f"{record.getMessage()}: {error!r}")
+
+    def of_callbacks(self, _: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
+        """What went wrong where nobody waits for it; a dead process may fail as it likes."""
+        error = told.get("exception")
+        if self.on and "handle" in told and not isinstance(error, Dead | CommitUnknown):
+            self._defects.append(f"{told['message']}: {error!r}")
 
 
 @contextmanager

@@ -10,6 +10,7 @@ a run can differ between minor versions of Python and nowhere else.
 """
 
 import asyncio
+import logging
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -64,7 +65,7 @@ class SeededLoop(asyncio.BaseEventLoop):
         self,
         coro: Any,
         *,
-        name: str | None = None,
+        name: object = None,
         context: Context | None = None,
     ) -> "asyncio.Task[Any]":
         """One more task, kept to the end."""
@@ -163,9 +164,12 @@ def run(seed: int, main: Callable[[SeededLoop], Coroutine[Any, Any, T]]) -> T:
     try:
         return loop.run_until_complete(main(loop))
     finally:
+        silent = logging.root.manager.disable
+        logging.disable()  # what a coroutine says when it is closed is no news either
         for task in loop.tasks:
             if not task.done():
                 _bury(task)
+        logging.disable(silent)
         loop._ready.clear()  # noqa: SLF001
         loop._scheduled.clear()  # noqa: SLF001
         loop.close()

@@ -1,8 +1,8 @@
 """How likely things are in a life: a little of everything, or aimed at one safeguard.
 
-The mixes beside the usual one make those lives likely in which a single safeguard is all that keeps
-a promise; `tenure.testing.ablations` says which is which.  Under every mix the untouched code must
-keep all promises.
+The mixes beside the usual one make those lives likely in which a single safeguard is all that
+keeps a promise; `tenure.testing.ablations` says which is which.  Under every mix the untouched
+code must keep all promises.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ MIXES: Mapping[str, Mix] = {
         fault_rate=(0.1, 0.35),
         faults=_LOST | {Fault.REFUSED, Fault.REFUSED_FOR_A_WHILE, Fault.UNREADY},
         deaths=(0, 1),
-        crossing_max=40,
+        crossings=(1, 40),
     ),
     "stuck": replace(
         _CALM,
@@ -91,7 +91,7 @@ MIXES: Mapping[str, Mix] = {
         fault_rate=(0.1, 0.35),
         faults=_LOST | {Fault.REFUSED_FOR_A_WHILE, Fault.EXISTS},
         deaths=(0, 1),
-        crossing_max=30,
+        crossings=(1, 30),
     ),
     "effects": replace(
         _CALM,
@@ -101,7 +101,7 @@ MIXES: Mapping[str, Mix] = {
         fault_rate=(0.05, 0.3),
         faults=_LOST,
         deaths=(0, 2),
-        crossing_max=30,
+        crossings=(1, 30),
         operator=0.3,
     ),
     "zombies": replace(
@@ -121,7 +121,7 @@ MIXES: Mapping[str, Mix] = {
         _CALM,
         processes=(1, 3),
         deaths=(2, 4),
-        crossing_max=60,
+        crossings=(1, 60),
         slow_disk=0.5,
         twice=0.3,
         cancel=0.3,
@@ -132,7 +132,7 @@ MIXES: Mapping[str, Mix] = {
         plans=("linear",),
         processes=(1, 3),
         deaths=(2, 4),
-        crossing_max=12,
+        crossings=(1, 12),
         within_seconds=1.0,
         slow_disk=0.6,
         twice=0.6,
@@ -158,12 +158,12 @@ MIXES: Mapping[str, Mix] = {
         front=1.0,
         fault_rate=(0.3, 0.7),
         faults=frozenset({Fault.REPLY_LOST, Fault.SLOW}),
-        lease_seconds=18.0,
+        lease_seconds=9.0,
         cancel=1.0,
-        cancel_within=2.0,
-        within_seconds=4.0,
+        cancel_within=1.0,
+        within_seconds=7.0,
         slow_disk=1.0,
-        wishes=(4, 5),
+        wishes=(4, 6),
     ),
     "readiness": replace(
         _CALM,
@@ -171,7 +171,7 @@ MIXES: Mapping[str, Mix] = {
         faults=frozenset({Fault.UNREADY, Fault.NEVER_READY}),
         fault_rate=(0.5, 0.9),
         deaths=(0, 1),
-        crossing_max=60,
+        crossings=(1, 60),
         pauses=0.7,
         pauses_at_crossings=0.0,
     ),
@@ -185,19 +185,21 @@ MIXES: Mapping[str, Mix] = {
     "decision": replace(
         _CALM,
         plans=("linear",),
-        fault_rate=(0.1, 0.4),
+        fault_rate=(0.2, 0.5),
         faults=frozenset({Fault.REFUSED_FOR_A_WHILE}),
-        deaths=(1, 2),
-        crossing_max=50,
-        processes=(1, 2),
+        heal_seconds=3.0,
+        deaths=(1, 1),
+        crossings=(14, 34),
+        wishes=(1, 2),
     ),
     "foreign": replace(
         _CALM,
         plans=_LINES,
-        fault_rate=(0.1, 0.4),
-        faults=frozenset({Fault.FOREIGN, Fault.EXISTS, Fault.REPLY_LOST, Fault.LOST}),
-        deaths=(0, 2),
-        crossing_max=40,
+        fault_rate=(0.2, 0.6),
+        faults=frozenset({Fault.FOREIGN, Fault.REPLY_LOST}),
+        deaths=(1, 1),
+        crossings=(14, 34),
+        wishes=(1, 2),
     ),
     "generations": replace(
         _CALM,
@@ -226,11 +228,26 @@ MIXES: Mapping[str, Mix] = {
         plans=("linear", "parallel"),
         cancel=1.0,
         cancel_within=1.5,
-        fault_rate=(0.2, 0.5),
-        faults=frozenset({Fault.REFUSED, Fault.REFUSED_FOR_A_WHILE}),
-        wishes=(2, 4),
+        fault_rate=(0.4, 0.6),
+        faults=frozenset({Fault.REFUSED}),
+        wishes=(3, 5),
         slow_disk=1.0,
         operator=0.0,
+        heals=0.0,
+    ),
+    "signals_meanwhile": replace(
+        _CALM, plans=("waits",), signal=1.0, signal_within=0.06, wishes=(3, 5)
+    ),
+    "commit_errors": replace(
+        _CALM,
+        plans=("linear", "waits"),
+        processes=(1, 2),
+        deaths=(2, 4),
+        commit_errors=1.0,
+        keyless=0.8,
+        within_seconds=4.0,
+        wishes=(4, 6),
+        slow_disk=1.0,
     ),
     "busy_disk": replace(_CALM, refusing_disk=1.0, cancel=0.3, processes=(1, 2)),
     "crash_loop": replace(

@@ -1,8 +1,8 @@
-"""What happens in one life of a plane, drawn from a seed: who asks for what, and what goes wrong when.
+"""What happens in one life of a plane, drawn from a seed: who asks for what, what goes wrong when.
 
-A `Life` is a value: nothing in it is decided while it is lived, so a seed can be read before it is run.  A `Mix` says how
-likely each thing is.  The mixes named here aim at the places where one safeguard is all that keeps a promise; under
-every one of them the untouched code must keep all promises.
+A `Life` is a value: nothing in it is decided while it is lived, so a seed can be read before it
+is run.  A `Mix` says how likely each thing is.  Mixes are in
+`tenure.testing.mixes`.
 """
 
 import random
@@ -95,6 +95,7 @@ class Life:
     """Of batches that the disk refuses before COMMIT."""
     fault_rate: float
     faults: frozenset[Fault]
+    heal_seconds: float
     heals: bool
     """Whether what was refused for ever is granted in the end, all but makings."""
     calm_at: float
@@ -116,7 +117,8 @@ class Mix:
     fault_rate: tuple[float, float] = (0.0, 0.3)
     faults: frozenset[Fault] = frozenset(Fault)
     deaths: tuple[int, int] = (0, 2)
-    crossing_max: int = 70
+    crossings: tuple[int, int] = (1, 70)
+    """Where processes die.  The first dozen are the start of a process."""
     commit_errors: float = 0.15
     pauses: float = 0.3
     pauses_at_crossings: float = 0.6
@@ -138,6 +140,8 @@ class Mix:
     operators: tuple[str, ...] = ("retry", "abandon", "resolve")
     operator_within: float = 4.0
     heals: float = 0.7
+    heal_seconds: float = DELAYS.heal
+    """How long "for a while" is."""
     chaos_seconds: tuple[float, float] = (1.0, 6.0)
     """From the last mishap to the calm."""
     long_chaos: float = 0.15
@@ -178,6 +182,7 @@ def draw(seed: int, mix: Mix) -> Life:
         refuse_rate=0.05 if rng.random() < mix.refusing_disk else 0.0,
         fault_rate=rng.uniform(*mix.fault_rate),
         faults=mix.faults,
+        heal_seconds=mix.heal_seconds,
         heals=rng.random() < mix.heals,
         calm_at=max(over) + rng.uniform(*chaos),
         lone_end=rng.random() < 0.5,
@@ -224,7 +229,7 @@ def _troubles(rng: random.Random, mix: Mix, processes: int) -> tuple[Trouble, ..
             made.append(Trouble(slot, Mishap.DIES_AT_TIME, rng.uniform(0.0, 6.0)))
         else:
             side = rng.choice((Side.BEFORE, Side.DURING, Side.AFTER))
-            crossing = rng.randint(1, mix.crossing_max)
+            crossing = rng.randint(*mix.crossings)
             made.append(Trouble(slot, Mishap.DIES_AT_CROSSING, crossing=crossing, side=side))
     if not mix.alone and rng.random() < mix.pauses:
         slot, at = rng.randrange(processes), rng.uniform(0.0, 2.0) ** 2
@@ -243,7 +248,7 @@ class Drawn(Faults):
 
     def __init__(self, life: Life, loop: SeededLoop) -> None:
         """Strike as the life says."""
-        super().__init__(delays=DELAYS)
+        super().__init__(delays=DELAYS._replace(heal=life.heal_seconds))
         self._life = life
         self._loop = loop
         self._rng = random.Random(f"faults/{life.seed}")
@@ -267,7 +272,7 @@ class Drawn(Faults):
 
 
 def alphabet(provider: str, verb: str, chosen: frozenset[Fault]) -> list[Fault]:
-    """What can befall a call, of what was chosen: an effect that is counted is not sent twice by the wire."""
+    """What can befall a call, of what was chosen: no wire sends a counted effect twice."""
     letters = list(ALPHABET[verb])
     if verb == "ensure" and provider not in NOT_REFUSED_FOR_A_WHILE:
         letters.append(Fault.REFUSED_FOR_A_WHILE)

@@ -1,8 +1,9 @@
 """Many lives of a plane, one for each seed: prints what failed and how to see it again.
 
-Goal: whatever the order in which processes, callers, providers and mishaps take their turns, every
-promise holds in the world's truth.  Method: `tenure.testing.life` lives each seed.  A seed gives
-the same life on every machine with the same minor version of Python, and its trace hash says so.
+Goal: whatever the order in which processes, callers, providers and mishaps take their turns,
+every promise holds in the world's truth.  Method: `tenure.testing.life` lives each seed.  A seed
+gives the same life on every machine with the same minor version of Python, and its trace hash
+says so.
 
 usage: python -m tenure.testing.simulation --seeds 1000 [--first 0] [--jobs 2] [--mix usual]
 """
@@ -99,8 +100,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.seeds == 1 and not done.failed:
         print(f"seed {asked.first}, trace {live(asked.first, MIXES[asked.mix]).trace}")
     print(
-        f"seeds={done.seeds} failures={len(done.failed)} seeds_per_second={done.seeds / seconds:.0f}"
-        f" operations={done.operations} faults={done.faults} virtual_seconds={done.virtual:.0f}"
+        f"seeds={done.seeds} failures={len(done.failed)}"
+        f" seeds_per_second={done.seeds / seconds:.0f} operations={done.operations}"
+        f" faults={done.faults} virtual_seconds={done.virtual:.0f}"
     )
     return 1 if done.failed else 0
 

@@ -1,8 +1,9 @@
 """A disk in memory that takes its time: group commit with a delay before and after each batch.
 
-`MemoryStore` applies a change when it is handed in.  Here a change waits in its process until its batch is written and
-its caller hears of it later still, so that a process can die, be stopped or fail in between.  What is applied
-goes by the `Witness`, who notices when the wrong process has written.
+`MemoryStore` applies a change when it is handed in.  Here a change waits in its process until its
+batch is written and its caller hears of it later still, so that a process can die, be stopped or
+fail in between.  What is applied goes by the `Witness`, who notices when the wrong process has
+written.
 """
 
 import asyncio
@@ -42,6 +43,7 @@ class SlowStore(MemoryStore):
         self, queue: Queue, worker: str, *, limit: int
     ) -> "asyncio.Future[Sequence[Claimed]]":
         """One more of the next batch."""
+        assert queue is Queue.OPERATIONS
         return self._hand_in(partial(self._disk.claim, self, worker, limit))
 
     async def load(self, operation: str) -> Loaded | None:
@@ -166,7 +168,7 @@ class SlowDisk:
         return self.refuse_rate > 0 and self._rng.random() < self.refuse_rate
 
     def apply(self, store: SlowStore, change: Change) -> Any:
-        """Apply a change under the witness's eyes; the answer, or the error, that its caller gets."""
+        """Apply a change under the witness's eyes; the answer, or error, that its caller gets."""
         before = self.witness.before(change, self.tables)
         try:
             answer = self.tables.apply(change)

@@ -1,8 +1,9 @@
-"""What the callers were told, and what was seen at the ports: held against the books when a life is over.
+"""What callers were told and what was seen at the ports, held against the books at the end.
 
-The invariants of `tenure.testing.invariants` look at what is left.  These sentences are about what happened on the way:
-a cancel that was acknowledged is heeded, nobody is told "not kept" of what is kept, a process that has lost an operation
-writes nothing more, no undo leaves while its do is under way.
+The invariants of `tenure.testing.invariants` look at what is left.  These sentences are about what
+happened on the way: a cancel that was acknowledged is heeded, nobody is told "not kept" of what
+is kept, a process that has lost an operation writes nothing more, no undo leaves while its do is
+under way.
 """
 
 import asyncio
@@ -57,7 +58,7 @@ class Witness:
         self._words: set[int] = set()
         self._process_of: dict[str, str] = {}
 
-    # --- at the store ----------------------------------------------------------------------------
+    # --- at the store ---------------------------------------------------------------------------
 
     def records(self, change: Change) -> None:
         """What is handed in is a worker's word: what the end of a move means."""
@@ -87,7 +88,7 @@ class Witness:
             return
         for write in change.writes:
             if write.table == "lease" and isinstance(write, Put):
-                self._process_of[str(write.named()["holder"])] = name
+                self._process_of[str(write.row["holder"])] = name
         if before is not None and self._process_of.get(before[1], name) != name:
             operation, worker = before
             self.wrong.append(f"one_writer: process {name} wrote for {operation} of {worker}")
@@ -97,7 +98,7 @@ class Witness:
         leases, alive = tables.rows["lease"], {}
         for (name,), row in tables.rows["operation"].items():
             if row["ended_at"] is None:
-                lease = leases.get((f"worker/{row['worker']}",))
+                lease = leases.get((f"worker/{row['worker']!s}",))
                 if lease is not None and cast(float, lease["until"]) >= now:
                     alive[str(name)] = str(row["worker"])
         return alive
@@ -112,7 +113,7 @@ class Witness:
                 holder = alive[operation]
                 self.wrong.append(f"nobody_alive_is_robbed: {worker} took {operation} of {holder}")
 
-    # --- at the providers ----------------------------------------------------------------------------------
+    # --- at the providers -----------------------------------------------------------------------
 
     def watch(self, providers: Mapping[str, Provider], pace: "Pace") -> dict[str, Provider]:
         """The providers of one process, with an eye on what is under way in it."""
@@ -121,7 +122,7 @@ class Witness:
             name: WatchedProvider(self, inner, doing, pace) for name, inner in providers.items()
         }
 
-    # --- what callers were told ----------------------------------------------------------------------------
+    # --- what callers were told -----------------------------------------------------------------
 
     def saw(self, operation: Operation) -> None:
         """Someone was told that this is how it stands."""
@@ -140,7 +141,11 @@ class Witness:
         """All that is wrong, each with the name of the sentence it breaks."""
         found = list(dict.fromkeys(self.wrong))
         found += [f"no_defect: {defect}" for defect in self.defects]
-        for check in (self.promises_are_kept, self.one_wish_is_one_operation):
+        for check in (
+            self.promises_are_kept,
+            self.unclaimed_was_unclaimed,
+            self.one_wish_is_one_operation,
+        ):
             found += [f"{check.__name__}: {wrong}" for wrong in check(evidence.books, wish_of)]
         looks = {call.provider for call, _ in faults.struck if call.verb == "inspect"}
         if not paused:
@@ -158,9 +163,11 @@ class Witness:
         """What was said to a caller is so for ever."""
         wrong: list[str] = []
         states = {name: State(str(row["state"])) for name, row in books.operations.items()}
-        for name in sorted(self.told.cancelled):
-            if states.get(name) is State.SUCCEEDED:
-                wrong.append(f"the cancel of {name} was acknowledged and it SUCCEEDED")
+        wrong += [
+            f"the cancel of {name} was acknowledged and it SUCCEEDED"
+            for name in sorted(self.told.cancelled)
+            if states.get(name) is State.SUCCEEDED
+        ]
         for name, state in sorted(self.told.ended.items()):
             if states.get(name) is not state:
                 wrong.append(f"{name} was said to have ended as {state} and is {states.get(name)}")
@@ -169,6 +176,15 @@ class Witness:
             if kinds.count(Noted.SIGNALLED) < count:
                 wrong.append(f"{count} signals of {name} were acknowledged and not all are kept")
         return wrong
+
+    def unclaimed_was_unclaimed(self, books: Books, _: Callable[[str], int]) -> list[str]:
+        """Only what nobody has claimed is cancelled without undos."""
+        return [
+            f"{name} was cancelled as unclaimed and had been claimed {row['token']!s} times"
+            for name, row in books.operations.items()
+            if row["token"]
+            and any('"unclaimed":true' in str(record["body"]) for record in books.journals[name])
+        ]
 
     def one_wish_is_one_operation(
         self, books: Books, wish_of: Callable[[str], int]
@@ -267,7 +283,7 @@ class WorkersStore:
         return await self._inner.commit(change)
 
 
-# --- sentences about time ----------------------------------------------------------------------------------
+# --- sentences about time ----------------------------------------------------------------------
 
 
 class Turned(NamedTuple):
@@ -348,7 +364,7 @@ def signals_are_seen_soon(evidence: Evidence, seconds: float) -> list[str]:
 
 
 def what_is_ready_stays(evidence: Evidence) -> list[str]:
-    """A deadline passes only after a look later than it, and what that finds ready is not undone."""
+    """A deadline passes only after a look later than it; what that finds ready is not undone."""
     wrong: list[str] = []
     for turn in turned_back(evidence):
         if turn.step.name != "runtime_ready":
@@ -356,7 +372,7 @@ def what_is_ready_stays(evidence: Evidence) -> list[str]:
         ready_at = _ready_at(evidence.world, turn, evidence) + EPOCH
         if ready_at < turn.since + turn.step.limits.deadline_seconds:
             wrong.append(
-                f"{turn.operation} was turned back {turn.at - ready_at:g} s after its runtime was ready"
+                f"{turn.operation} was turned back {turn.at - ready_at:g} s after it was up"
             )
     return wrong
 

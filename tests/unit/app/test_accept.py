@@ -117,9 +117,24 @@ async def test_of_many_at_the_same_time_one_agent_takes_one(solo):
         answers = await asyncio.gather(*asked, return_exceptions=True)
         (name,) = [answer for answer in answers if isinstance(answer, str)]
         refused = [answer for answer in answers if isinstance(answer, Conflict)]
-        assert {(error.code, error.holder) for error in refused} == {("operation_in_progress", name)}
+        assert {error.code for error in refused} == {"operation_in_progress"}
+        assert {error.holder for error in refused} == {name}
         seen = await operations.wait(plane, TENANT, name)
         assert (seen.state, seen.generation) == (State.SUCCEEDED, round_ + 1)
+
+
+@virtual
+async def test_who_is_overtaken_on_an_agent_reads_again_and_follows(solo):
+    plane, other = (await solo.start()).plane, (await solo.start()).plane
+
+    async def overtaken():
+        await operations.wait(other, TENANT, await accept(other, "linear", "bird"))
+
+    for round_ in range(2):  # an agent that is new, then one that is there
+        solo.stores[0].after["find"] = [overtaken]
+        mine = await operations.accept(plane, Accept("linear", "bird"))
+        assert mine.generation == 2 * round_ + 2
+        assert (await operations.wait(plane, TENANT, mine.id)).state is State.SUCCEEDED
 
 
 @virtual
@@ -172,8 +187,9 @@ async def test_what_is_just_within_the_bounds_is_accepted(solo):
     plane = (await solo.start()).plane
     most = "y" * (INPUT_BYTES_MAX - len('{"x":""}'))
     key = "k" * IDEMPOTENCY_KEY_CHARACTERS_MAX
-    name = (await operations.accept(plane, Accept("linear", "", {"x": most}, idempotency_key=key))).id
-    assert (await operations.wait(plane, TENANT, name)).state is State.SUCCEEDED
+    asked = Accept("linear", input={"x": most}, idempotency_key=key)
+    accepted = await operations.accept(plane, asked)
+    assert (await operations.wait(plane, TENANT, accepted.id)).state is State.SUCCEEDED
 
 
 @virtual

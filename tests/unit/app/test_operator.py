@@ -61,7 +61,7 @@ async def test_only_the_step_that_is_stuck_can_be_adopted_or_marked_absent(solo)
     plane = (await solo.start()).plane
     name = await stuck_forward(solo, plane)
     for verb in (operations.adopt, operations.mark_absent):
-        with pytest.raises(Conflict, match="step identity of operation .* is not stuck"):
+        with pytest.raises(Conflict, match=r"step identity of operation .* is not stuck"):
             await verb(plane, TENANT, name, step="identity", by=BY)
         with pytest.raises(NotFound, match="has no step 'moon'; it has identity, meter, runtime"):
             await verb(plane, TENANT, name, step="moon", by=BY)
@@ -75,13 +75,14 @@ async def test_what_is_adopted_counts_as_done_with_its_result(solo):
     (meter,) = [one for one in seen.steps if one.stuck]
     assert (meter.name, meter.unknown) == ("meter", True)
     assert "nobody can tell whether meter happened" in seen.error
+    large = "x" * RESULT_BYTES_MAX
     with pytest.raises(LimitExceeded):
-        large = "x" * RESULT_BYTES_MAX
         await operations.adopt(plane, TENANT, name, step="meter", result=large, by=BY)
     with pytest.raises(Invalid):
         await operations.adopt(plane, TENANT, name, step="meter", result=object(), by=BY)
     adopted = await operations.adopt(plane, TENANT, name, step="meter", result={"n": 7}, by=BY)
     assert adopted.state is State.RUNNING
+    assert adopted == await operations.get(plane, TENANT, name)
     ended = await operations.wait(plane, TENANT, name)
     assert (ended.state, ended.error) == (State.SUCCEEDED, "")
     assert ended.steps[1].detail == "adopted by an operator"
@@ -92,7 +93,8 @@ async def test_what_is_adopted_counts_as_done_with_its_result(solo):
 async def test_what_is_marked_absent_is_done_again(solo):
     plane = (await solo.start()).plane
     name = await stuck_forward(solo, plane)
-    await operations.mark_absent(plane, TENANT, name, step="meter", by=BY)
+    marked = await operations.mark_absent(plane, TENANT, name, step="meter", by=BY)
+    assert marked == await operations.get(plane, TENANT, name)
     assert (await operations.wait(plane, TENANT, name)).state is State.SUCCEEDED
     assert solo.faults.calls["meter", "ensure"] == 2
     assert "marked_absent meter" in await journal(plane, name)
@@ -143,6 +145,7 @@ async def test_a_retry_of_what_still_fails_is_stuck_again_after_its_time(solo):
     name = await stuck_backward(solo, plane)
     again = await operations.retry(plane, TENANT, name, by=BY)
     assert again.state is State.COMPENSATING
+    assert again == await operations.get(plane, TENANT, name)
     assert (await operations.wait(plane, TENANT, name)).state is State.STUCK
     assert (await journal(plane, name)).count("stuck access") == 2
 
@@ -152,8 +155,8 @@ async def test_what_is_stuck_is_still_tried_and_ends_by_itself(solo):
     plane = (await solo.start()).plane
     name = await stuck_backward(solo, plane)
     granted(solo, "access")
-    async with asyncio.timeout(10):
-        assert await plane.engine.wait(name) is State.COMPENSATED
+    await asyncio.sleep(10)
+    assert (await operations.get(plane, TENANT, name)).state is State.COMPENSATED
 
 
 @virtual

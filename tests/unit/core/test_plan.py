@@ -1,6 +1,7 @@
 """Plans: nonsense is refused by a sentence that names the step; what is kept is stable."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -209,3 +210,44 @@ def test_a_kept_step_whose_functions_are_gone_is_missing_not_skipped(known):
     assert missing_from(kept.body(), lambda *_: known) == ["p@2/a"]
     with pytest.raises(Invalid, match="nobody here knows how to perform p@2/a"):
         plan_from_body(kept.body(), lambda *_: known)
+
+
+def test_a_word_may_be_given_as_plain_text():
+    words: Any = {"undo": "nothing", "inspect": "repeat", "kind": "compensatable"}
+    step = Step("a", do=_async, **words)
+    assert (step.undo, step.inspect, step.kind) == (nothing, repeat, Kind.COMPENSATABLE)
+    assert not step.undoes
+    pivot: Any = {"kind": "pivot"}
+    with pytest.raises(Invalid, match=r"a is a second pivot|stands alone"):
+        Plan("p", stages=[[Step(name, _async, None, repeat, **pivot) for name in "ba"]])
+
+
+@pytest.mark.parametrize(
+    ("step", "word"),
+    [
+        ({"kind": "pviot"}, "there is no kind 'pviot'"),
+        ({"do": None}, "its do must be"),
+        ({"undo": "foo"}, "its undo must be"),
+        ({"inspect": "ask me"}, "its inspect must be"),
+        ({"limits": 3}, "its limits must be"),
+    ],
+)
+def test_a_step_of_the_wrong_make_is_refused_by_name(step, word):
+    given: Any = {"do": _async, "undo": nothing, "inspect": repeat, **step}
+    with pytest.raises(Invalid, match=f"step odd.*{word}"):
+        Plan("p", stages=(Step("odd", **given),))
+
+
+def test_stages_that_are_none_are_refused():
+    one = Step("a", do=_async, undo=nothing, inspect=repeat)
+    odd: Any
+    for odd, word in ((one, "stages=.step,."), (("ab",), "a stage is a Step")):
+        with pytest.raises(Invalid, match=word):
+            Plan("p", stages=odd)
+    odd = "v1"
+    with pytest.raises(Invalid, match="whole number"):
+        Plan("p", stages=(one,), version=odd)
+
+
+async def _async(_):
+    """Any async function."""

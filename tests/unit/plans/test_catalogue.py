@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenure.core.errors import Conflict, Invalid, NotFound
+from tenure.core.errors import Conflict, Defect, Invalid, NotFound
 from tenure.core.plan import Plan
 from tenure.plans.catalogue import Catalogue
 from tests.unit.core.world import step
@@ -63,3 +63,12 @@ def test_what_a_kept_plan_lacks_here_is_listed_by_name():
     assert catalogue.missing(TWO.body()) == ["move@2/a", "move@2/b"]
     with pytest.raises(Invalid, match="move@1/x"):
         catalogue.restore(gone.body(), gone.digest)
+
+
+def test_a_plan_that_nobody_knows_any_more_is_shown_and_not_performed():
+    catalogue = Catalogue()
+    shown = catalogue.shown(TWO.body())
+    assert (shown.body(), shown.digest) == (TWO.body(), TWO.digest)
+    assert catalogue.kept(TWO.digest) is None
+    with pytest.raises(Defect, match="an operation that has ended is not performed"):
+        shown.steps["a"].do(None).send(None)  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 import pytest
 
 from tenure.core.endings import Absent, Done
+from tenure.core.errors import Rejected
 from tenure.core.ids import resource_key
 from tenure.core.limits import StepLimits
 from tenure.core.plan import Kind, Plan
@@ -55,6 +56,18 @@ def test_undo_removes_by_key():
     shelf = Shelf()
     assert ended(provided("main", "runtime").undo, asked(shelf)) == Done()
     assert shelf.asked == [("remove", KEY)]
+
+
+class Refusing(Shelf):
+    async def remove(self, key):
+        raise Rejected("no")
+
+
+def test_an_undo_that_is_refused_for_what_is_foreign_is_done_and_leaves_it_alone():
+    undo = provided("main", "runtime").undo
+    assert ended(undo, asked(Refusing(Observed(Presence.FOREIGN)))) == Done()
+    with pytest.raises(Rejected):
+        ended(undo, asked(Refusing(Observed(Presence.READY))))
 
 
 @pytest.mark.parametrize("presence", [Presence.READY, Presence.STARTING])

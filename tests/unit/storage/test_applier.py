@@ -142,3 +142,24 @@ async def test_room_is_asked_once_a_batch_and_only_for_new_work(connection: Watc
     free[0] += 1
     await committer.commit(change(thing("a"), admits=True))
     assert names(connection) == ["a", "c", "d", "e"]
+
+
+@scenario
+async def test_a_batch_that_is_written_change_by_change_answers_each_as_before(
+    connection: Watched,
+) -> None:
+    """Two changes put the same row, so that the first way gives the whole batch up."""
+    committer = make(connection, Inline(), room=lambda: RESERVE_BYTES - 1)
+    await committer.commit(change(thing("a"), thing("z")))
+    waiting = [
+        committer.commit(change(thing("b"))),
+        committer.commit(change(thing("b"))),
+        committer.commit(change(thing("c"), admits=True)),
+        committer.commit(change(Set("thing", ("a",), {"size": 2}), Drop("thing", ("z",)))),
+    ]
+    put, clash, full, changed = await asyncio.gather(*waiting, return_exceptions=True)
+    assert (put, changed) == (None, None)
+    assert isinstance(clash, Refused)
+    assert type(full) is StoreFull
+    assert names(connection) == ["a", "b"]
+    assert connection.execute("SELECT sum(size) FROM thing").fetchone() == (3,)

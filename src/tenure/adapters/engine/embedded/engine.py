@@ -1,8 +1,8 @@
 """Decides WHEN: claims, leases, timers, bounded concurrency, recovery, shutdown.
 
-A claimed operation is in exactly one of three places: *driven* (a task performs its moves),
-*queued* (it is due, and all places are taken) or *parked* (a row, and at most a heap entry).  What
-its moves are is not known here.
+A claimed operation is in exactly one of four places: *driven* (a task performs its moves),
+*queued* (it is due, and all places are taken), *parked* (a row, and at most a heap entry) or, after
+a defect, *halted* (left alone until someone claims it).  What its moves are is not known here.
 
 The lease is the worker's, one row for all its operations.  It is for liveness alone: what keeps a
 worker that lost its lease from writing is the fence token that every record guards.
@@ -17,7 +17,7 @@ from typing import Generic
 from tenure.adapters.engine.embedded.timers import Timers
 from tenure.core.errors import LeaseLost, StoreError
 from tenure.core.ids import uuid7
-from tenure.core.operation import OPERATION, State
+from tenure.core.operation import OPERATION, SETTLED, State
 from tenure.core.saga import Move, Moves
 from tenure.ports.clock import Clock
 from tenure.ports.engine import L, Work
@@ -25,8 +25,6 @@ from tenure.ports.entropy import Entropy
 from tenure.ports.store import Change, Claimed, Drop, Is, Put, Queue, Row, Set, Store
 
 log = logging.getLogger("tenure.engine")
-SETTLED = OPERATION.final | {State.STUCK}
-"""The states in which whoever waits is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +118,11 @@ class EmbeddedEngine(Generic[L]):
         """Claim until nothing is left that nobody alive holds."""
         limit = self._settings.claim_max
         mine: list[Claimed] = []
-        while len(mine) % limit == 0:
+        while True:
             claimed = await self._store.claim(Queue.OPERATIONS, self._worker, limit=limit)
-            if not claimed:
-                break
             mine += claimed
+            if len(claimed) < limit:
+                break
         now = self._store.now()
         for operation, token, due_at in mine:
             if due_at is not None and due_at <= now:
@@ -189,6 +187,7 @@ class EmbeddedEngine(Generic[L]):
         log.warning("the lease of worker %s lapsed; starting over as a new worker", self._worker)
         for driven in self._driven.values():
             driven.task.cancel()
+        self._driven.clear()  # one that was stopped before its first step tidies nothing up
         self._queued.clear()
         self._parked.clear()
         self._halted.clear()
@@ -301,10 +300,11 @@ class EmbeddedEngine(Generic[L]):
         if self._parked.pop(operation, None) is not None:
             self._timers.forget(operation)
         before = self._driven.get(operation)
-        if before is not None:  # it was accepted while this worker started over, and claimed anew
-            if before.token < token:  # what it does is in vain; its calls end before others begin
-                before.task.add_done_callback(lambda _: self._drive(operation, token, live))
-                before.task.cancel()
+        if before is not None and not before.task.done():
+            # It was accepted while this worker started over, and claimed anew.  What is done under
+            # the older token is in vain; its calls end before others begin.
+            before.task.add_done_callback(lambda _: self._drive(operation, token, live))
+            before.task.cancel()
             return
         if len(self._driven) >= self._settings.concurrency_max:
             self._queued[operation] = (token, live)
@@ -348,8 +348,7 @@ class EmbeddedEngine(Generic[L]):
         except BaseException as error:  # noqa: BLE001 (the store failed)
             self._fail(error)
         finally:
-            if self._driven.get(operation) is driven:
-                del self._driven[operation]
+            del self._driven[operation]
             if self._queued and self._open:
                 name, (token, queued) = self._queued.popitem(last=False)
                 self._drive(name, token, queued)

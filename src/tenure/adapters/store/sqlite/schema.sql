@@ -1,6 +1,12 @@
 -- The kernel: operations, their journals and intents, the outbox, leases.
 -- A CHECK compares word by word: `IN` would build a table of the words for every row written, at half of its cost.
 
+-- Whose store this is: the name is part of every resource's key.
+CREATE TABLE plane (
+    one         TEXT PRIMARY KEY,
+    name        TEXT NOT NULL
+) WITHOUT ROWID;
+
 CREATE TABLE plan (
     digest      TEXT PRIMARY KEY,
     name        TEXT NOT NULL,

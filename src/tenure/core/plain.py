@@ -1,0 +1,35 @@
+"""Plain data: what an operation may be given and what a step may return.
+
+Mappings with text for keys, lists, text, finite numbers, truth values and nothing, to a bounded
+depth: what JSON keeps and gives back the same, whoever reads it.
+"""
+
+from math import isfinite
+
+from tenure.core.errors import Invalid
+from tenure.core.limits import DEPTH_MAX
+
+SIMPLE = frozenset((str, int, bool, type(None)))
+
+
+def refuse_odd(value: object, what: str, depth: int = DEPTH_MAX) -> None:
+    """Invalid if this is not plain data; the sentence says what is odd about it."""
+    kind = type(value)
+    if kind in SIMPLE or (isinstance(value, float) and isfinite(value)) or isinstance(value, str):
+        return
+    if depth == 0:
+        message = f"{what} is nested more than {DEPTH_MAX} deep"
+        raise Invalid(message)
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                message = f"{what} must be plain data: {key!r} is a key, and keys are text"
+                raise Invalid(message)
+            refuse_odd(inner, what, depth - 1)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            refuse_odd(inner, what, depth - 1)
+    else:
+        odd = repr(value) if isinstance(value, float) else f"a {kind.__name__}"
+        message = f"{what} must be plain data, as JSON is: {odd} is not"
+        raise Invalid(message)

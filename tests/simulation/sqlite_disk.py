@@ -1,0 +1,93 @@
+"""A real SQLite file under a simulated plane: batches, guards and poison as they are in production.
+
+COMMIT runs on the loop and is answered late, or fails when a life says so.  One process at a time
+holds the file; a killed one leaves its log as it is.
+"""
+
+import asyncio
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import apsw
+
+from tenure.adapters.store import sqlite
+from tenure.adapters.store.sqlite import SqliteStore
+from tenure.ports.clock import Clock
+from tenure.ports.store import Store
+from tenure.storage.committer import RESERVE_BYTES
+from tenure.storage.flush import Done, Inline, Work, outcome
+from tenure.storage.queries import read_queries
+from tenure.testing.scenario import Life
+
+
+class LateFlush:
+    """Runs COMMIT at once and tells of it late; the next one may fail, kept or lost."""
+
+    def __init__(self, drawn: random.Random, seconds: float) -> None:
+        self.fails_kept: bool | None = None
+        self._drawn = drawn
+        self._seconds = seconds
+
+    def __call__(self, work: Work, done: Done) -> None:
+        error: BaseException | None = OSError("an injected error at COMMIT")
+        if self.fails_kept is None:
+            error = outcome(work)
+        elif self.fails_kept:
+            outcome(work)
+        delay = self._drawn.random() * self._seconds
+        asyncio.get_running_loop().call_later(delay, done, error)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class SqliteDisk:
+    """See `tenure.testing.life.Breakable`."""
+
+    def __init__(self, folder: Path, life: Life, clock: Clock) -> None:
+        self._path = folder / "store.db"
+        self._clock = clock
+        self._life = life
+        self._drawn = random.Random(f"disk/{life.seed}")
+        self._flushes: dict[int, LateFlush] = {}
+        self._full = False
+        self._observer: Store | None = None
+
+    def open(self, clock: Clock) -> Store:
+        flush = LateFlush(self._drawn, self._life.flush_seconds)
+        store = sqlite.build(self._path, clock=clock, flush=flush, room=self._room)
+        self._flushes[id(store)] = flush
+        return store
+
+    def _room(self) -> int:
+        return 0 if self._full else 2 * RESERVE_BYTES
+
+    def kill(self, store: Store) -> None:
+        assert isinstance(store, SqliteStore)
+        store._file.writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        store._file.close()
+
+    def fail_commit(self, store: Store, *, applied: bool) -> None:
+        self._flushes[id(store)].fails_kept = applied
+
+    def fill(self, *, full: bool) -> None:
+        self._full = full
+
+    def belongs_to(self, store: Store, *, skew: float = 0.0, slow: bool = False) -> None:
+        """Nothing here goes by a process's own clock."""
+
+    def look(self) -> Store:
+        """A connection of nobody's process that can only read."""
+        if self._observer is None:
+            connection = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READONLY)
+            queries = read_queries(Path(sqlite.__file__).parent / "queries")
+            self._observer = SqliteStore(
+                cast(Any, SimpleNamespace(reader=lambda: connection)),
+                cast(Any, SimpleNamespace(commit=None)),
+                queries,
+                clock=self._clock,
+                flush=Inline(),
+            )
+        return self._observer

@@ -1,0 +1,54 @@
+"""Goal: `make prove P=n` says yes where a promise holds, and no where what it rests on is gone.
+
+Method: each proof is run as the command runs it, once as it is and once without a safeguard.
+"""
+
+import pytest
+
+from tenure.testing import prove
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
+
+
+@pytest.mark.parametrize("number", prove.PROOFS)
+def test_a_promise_holds(number, capsys, tally):
+    assert prove.main([str(number)]) == 0
+    told = capsys.readouterr().out
+    assert f"P{number} holds; cases=" in told
+    if number == 1:
+        tally.add("kills", prove.KILLS)
+
+
+@pytest.mark.parametrize(
+    ("number", "safeguard"),
+    [
+        (1, "ack_after_commit"),
+        (1, "event_in_commit"),
+        (2, "undo_covers_intended"),
+        (2, "tombstones"),
+        (2, "stuck_is_said"),
+        (6, "unknown_waits"),
+        (6, "commit_error_stops"),
+        (7, "fence_token"),
+        (7, "store_judges_leases"),
+        (22, "seeded_order"),
+    ],
+)
+def test_a_promise_does_not_hold_without_what_it_rests_on(number, safeguard, capsys):
+    assert prove.main([f"P{number}", "--ablate", safeguard]) == 1
+    told = capsys.readouterr().out
+    assert f"P{number} does not hold; cases=" in told
+    assert "again: python -m tenure.testing." in told
+
+
+def test_a_safeguard_of_another_promise_is_refused(capsys):
+    assert prove.main(["7", "--ablate", "tombstones"]) == 2
+    told = capsys.readouterr().out
+    assert "P7 does not rest on 'tombstones'; it rests on " in told
+    assert "fence_token" in told
+
+
+def test_a_promise_without_a_proof_is_refused(capsys):
+    assert prove.main(["23"]) == 2
+    assert prove.main(["x"]) == 2
+    assert "there is no proof of x yet; there is of 1, 2, 6, 7, 22" in capsys.readouterr().out

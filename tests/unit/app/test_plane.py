@@ -1,0 +1,94 @@
+"""A plane refuses to start where it could not finish what it has, or may be asked for."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from tenure.app import operations
+from tenure.app.plane import prepare
+from tenure.core.endings import Waiting
+from tenure.core.errors import Invalid
+from tenure.core.operation import State
+from tenure.core.plan import Plan
+from tenure.plans.catalogue import Catalogue
+from tenure.plans.steps import provided
+from tests.unit.app.solo import TENANT, Script, accept, step, virtual
+
+
+def rows_of(solo):
+    return {table: dict(rows) for table, rows in solo.disk.tables.rows.items()}
+
+
+@virtual
+async def test_a_plan_that_calls_a_provider_which_is_not_there_is_refused_by_name(solo):
+    solo.plan("far", provided("moon_base", "moon"))
+    with pytest.raises(Invalid) as refused:
+        await prepare(solo.boot("plane").plane)
+    for words in ("plan far: step moon_base calls provider 'moon'", "it has: access, credentials"):
+        assert words in str(refused.value)
+    solo.providers = {}
+    with pytest.raises(Invalid, match="it has: none"):
+        await prepare(solo.boot("poor").plane)
+    assert not any(rows_of(solo).values())
+
+
+@virtual
+async def test_open_operations_whose_steps_are_unknown_are_listed_and_nothing_is_changed(solo):
+    ask = Script(Waiting("go"), Waiting("go"))
+    solo.catalogue = Catalogue([Plan("asks", stages=(step("ask", ask), step("tell", Script())))])
+    process = await solo.start()
+    names = [await accept(process.plane, "asks") for _ in range(2)]
+    await asyncio.sleep(1)
+    await process.stop()
+    known, solo.catalogue = solo.catalogue, Catalogue([Plan("other", stages=(step("x", ask),))])
+    before = rows_of(solo)
+    with pytest.raises(Invalid, match="unknown to this process: asks@1/ask, asks@1/tell; start it"):
+        await solo.start()
+    assert rows_of(solo) == before
+    solo.catalogue = known
+    plane = (await solo.start()).plane
+    for name in names:
+        await operations.signal(plane, TENANT, name, name="go", by="a friend")
+        assert (await operations.wait(plane, TENANT, name)).state is State.SUCCEEDED
+
+
+@virtual
+async def test_an_open_operation_whose_plan_is_lost_is_named_by_its_digest(solo):
+    process = await solo.start()
+    await accept(process.plane, "waits")
+    (digest,) = await process.plane.store.plans_of_open_operations()
+    await process.stop()
+    del solo.disk.tables.rows["plan"][digest,]
+    with pytest.raises(Invalid, match=f"plan {digest}"):
+        await solo.start()
+
+
+@virtual
+async def test_an_open_operation_goes_on_with_the_plan_it_was_accepted_under(solo):
+    """A newer version has other limits and one more step; the steps of both are known by name."""
+    ask, more = Script(Waiting("go")), Script()
+    solo.catalogue = Catalogue([Plan("asks", stages=(step("ask", ask),))])
+    process = await solo.start()
+    name = await accept(process.plane, "asks")
+    await asyncio.sleep(1)
+    await process.stop()
+    solo.catalogue = Catalogue([Plan("asks", stages=(step("ask", ask), step("more", more)))])
+    plane = (await solo.start()).plane
+    await operations.signal(plane, TENANT, name, name="go", by="a friend")
+    seen = await operations.wait(plane, TENANT, name)
+    assert (seen.state, [one.name for one in seen.steps]) == (State.SUCCEEDED, ["ask"])
+    other = await operations.wait(plane, TENANT, await accept(plane, "asks"))
+    assert [one.name for one in other.steps] == ["ask", "more"]
+    assert len(more.calls) == 1
+
+
+@virtual
+async def test_a_store_of_another_plane_is_refused_since_its_keys_would_not_be_found(solo):
+    process = await solo.start()
+    await process.stop()
+    plane = replace(solo.boot("again").plane, id="renamed")
+    before = rows_of(solo)
+    with pytest.raises(Invalid, match=r"belongs to plane .*, not to 'renamed'.*Nothing"):
+        await prepare(plane)
+    assert rows_of(solo) == before

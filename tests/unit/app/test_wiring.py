@@ -1,0 +1,46 @@
+"""From settings to a plane that runs, and out again."""
+
+import asyncio
+import gc
+
+import pytest
+
+from tenure.app import operations
+from tenure.app.operations import Accept
+from tenure.core.errors import StoreLocked
+from tenure.core.operation import State
+from tenure.core.plan import Plan
+from tenure.settings import Settings
+from tenure.wiring import running
+from tests.unit.app.solo import TENANT, Script, step
+
+PLAN = Plan("one", stages=(step("made", Script()),))
+
+
+@pytest.mark.parametrize("collect_after", [0, 123_456])
+def test_a_plane_sets_the_collector_if_it_is_told_to_and_back_when_it_ends(tmp_path, collect_after):
+    settings = Settings(store=str(tmp_path / "tenure.db"), collect_after=collect_after)
+    before = gc.get_threshold()
+
+    async def main():
+        async with running(settings, plans=[PLAN], providers={}) as plane:
+            meanwhile = gc.get_threshold()[0]
+            with pytest.raises(StoreLocked):
+                await running(settings, plans=[PLAN], providers={}).__aenter__()
+            assert gc.get_threshold()[0] == meanwhile
+            name = (await operations.accept(plane, Accept("one"))).id
+            return (await operations.wait(plane, TENANT, name)).state, meanwhile
+
+    assert asyncio.run(main()) == (State.SUCCEEDED, collect_after or before[0])
+    assert gc.get_threshold() == before
+
+
+def test_an_engine_that_is_stopped_inside_the_block_ends_nothing_else(tmp_path):
+    async def main():
+        settings = Settings(store=str(tmp_path / "tenure.db"))
+        async with running(settings, plans=[PLAN], providers={}) as plane:
+            await plane.engine.stop()
+            await asyncio.sleep(0)
+            return await operations.accept(plane, Accept("one"))
+
+    assert asyncio.run(main()).state is State.PENDING

@@ -1,0 +1,420 @@
+"""An engine's life: leases, takeover, starting over, stopping, and the end of its store."""
+
+import asyncio
+import logging
+
+import pytest
+
+from tenure.app import operations
+from tenure.core.endings import Done, NotYet
+from tenure.core.errors import CommitUnknown, StoreError
+from tenure.core.limits import StepLimits
+from tenure.core.operation import State
+from tenure.ports.store import Change, Drop
+from tenure.testing.loop import forever
+from tests.unit.app.solo import TENANT, Script, accept, journal, refuse, step, virtual
+
+PATIENT = StepLimits(call_seconds=60.0)
+
+
+async def hang(_):
+    await forever()
+
+
+async def broken():
+    raise CommitUnknown("a COMMIT failed")
+
+
+async def leases(solo):
+    return list(solo.disk.tables.rows["lease"])
+
+
+# ------------------------------------------------------------------------------------------- leases
+
+
+@virtual
+async def test_a_lease_is_renewed_for_as_long_as_the_engine_runs(solo):
+    first, second = await solo.start(), await solo.start()
+    worker = first.engine.worker
+    name = await accept(first.plane, "waits")
+    await asyncio.sleep(100)
+    assert first.engine.worker == worker
+    assert len(await leases(solo)) == 2
+    assert (await second.plane.store.load(name)).operation["token"] == 1
+
+
+@virtual
+async def test_a_paused_engine_starts_over_as_a_new_worker(solo, caplog):
+    do = Script(NotYet(1.0), NotYet(1.0))
+    solo.plan("slow", step("made", do, Script(), Script(NotYet(1.0), NotYet(1.0), NotYet(1.0))))
+    process = await solo.start()
+    worker = process.engine.worker
+    name = await accept(process.plane, "slow")
+    waits = await accept(process.plane, "waits")
+    process.node.pause(6)
+    await asyncio.sleep(8)
+    assert process.engine.worker not in ("", worker)
+    assert len(await leases(solo)) == 1
+    assert f"the lease of worker {worker} lapsed" in caplog.text
+    assert (await operations.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
+    seen = await process.plane.store.load(waits)
+    assert (seen.operation["token"], seen.operation["worker"]) == (2, process.engine.worker)
+    await operations.cancel(process.plane, TENANT, waits, by="the caller")
+    assert (await operations.wait(process.plane, TENANT, waits)).state is State.COMPENSATED
+
+
+@virtual
+async def test_an_engine_that_starts_over_leaves_its_calls_and_looks_first(solo):
+    do, look = Script(hang), Script(Done({"n": 1}))
+    solo.plan("one", step("made", do, Script(), look, limits=PATIENT))
+    process = await solo.start(concurrency_max=1)
+    name = await accept(process.plane, "one")
+    queued = await accept(process.plane, "linear")
+    await asyncio.sleep(0.1)
+    await solo.disk.look().commit(Change("", (), (Drop("lease", (process.engine._lease,)),)))
+    await asyncio.sleep(2.5)
+    assert (await operations.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (len(do.calls), len(look.calls)) == (1, 1)
+    assert (await operations.wait(process.plane, TENANT, queued)).state is State.SUCCEEDED
+
+
+@virtual
+async def test_what_a_paused_engine_held_is_taken_over_and_the_first_touches_nothing(solo, caplog):
+    caplog.set_level(logging.INFO)
+
+    async def slow(_):
+        await asyncio.sleep(20)
+        return Done({"by": "the first"})
+
+    do, look = Script(slow), Script(Done({"by": "the second"}))
+    solo.plan("one", step("made", do, Script(), look, limits=PATIENT))
+    first, second = await solo.start(), await solo.start()
+    name = await accept(first.plane, "one")
+    first.node.pause(60)
+    await asyncio.sleep(15)
+    assert (await operations.get(second.plane, TENANT, name)).state is State.SUCCEEDED
+    await asyncio.sleep(10)
+    assert f"operation {name} is held by another worker now" in caplog.text
+    assert await journal(second.plane, name) == ["accepted", "done made"]
+    assert (await second.plane.store.load(name)).journal[1]["body"] == '{"by":"the second"}'
+
+
+@virtual
+async def test_what_is_accepted_while_the_worker_starts_over_is_moved_under_one_token(solo):
+    polls, hangs = Script(NotYet(0.5), NotYet(0.5)), Script(hang)
+    solo.plan("polls", step("made", polls, Script(), polls))
+    solo.plan("hangs", step("made", hangs, Script(), Script()))
+    process = await solo.start(lease_ttl_seconds=3.0)
+    plane, engine, worker = process.plane, process.engine, process.engine.worker
+    starting, go_on = asyncio.Event(), asyncio.Event()
+
+    async def renewed():
+        """It will be refused: the lease is gone."""
+
+    async def enlisted():
+        starting.set()
+        await go_on.wait()
+
+    await solo.disk.look().commit(Change("", (), (Drop("lease", (engine._lease,)),)))
+    solo.stores[0].before["commit"] = [starting.wait, starting.wait, renewed, enlisted]
+    accepting = [asyncio.create_task(accept(plane, plan)) for plan in ("polls", "hangs")]
+    await starting.wait()
+    assert engine.worker not in ("", worker)
+    names = [await task for task in accepting]
+    await asyncio.sleep(0.1)
+    assert names[0] in engine._parked
+    old = engine._driven[names[1]].task
+    go_on.set()
+    await asyncio.sleep(0.1)
+    assert old.cancelled()
+    assert engine._parked == {names[0]: 2}
+    for name in names:
+        assert (await operations.wait(plane, TENANT, name)).state is State.SUCCEEDED
+        row = (await plane.store.load(name)).operation
+        assert (row["token"], row["worker"]) == (2, engine.worker)
+    assert (len(polls.calls), len(hangs.calls)) == (3, 1)
+
+
+@virtual
+async def test_what_the_store_refuses_a_keeper_is_asked_for_again(solo, caplog):
+    process = await solo.start()
+    worker = process.engine.worker
+    solo.stores[0].before["commit"] = [refuse]
+    await asyncio.sleep(3)
+    assert "the disk refused to take this; it is asked again in 2 s" in caplog.text
+    await asyncio.sleep(30)
+    assert process.engine.worker == worker
+
+
+@virtual
+async def test_what_is_claimed_at_a_start_is_claimed_in_portions(solo):
+    first = await solo.start()
+    names = [await accept(first.plane, "waits") for _ in range(7)]
+    await asyncio.sleep(1)
+    ready = [await accept(first.plane, "linear") for _ in range(3)]
+    await first.stop()
+    for limit in (3, 5, 100):  # with a rest, without one, and all at once
+        process = await solo.start(claim_max=limit)
+        for name in names:
+            assert (await operations.get(process.plane, TENANT, name)).state is State.WAITING
+        for name in ready:
+            assert (await operations.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
+        assert len(process.engine._parked) == 7
+        await process.stop()
+
+
+# ------------------------------------------------------------------------------------------ defects
+
+
+@virtual
+async def test_an_operation_stopped_by_a_defect_is_left_alone_until_a_claim(solo, caplog):
+    do, look = Script(), Script(Done())
+    solo.plan("one", step("made", do, Script(), look))
+    process = await solo.start()
+    name = await accept(process.plane, "one")
+
+    async def strange():
+        raise RuntimeError("this cannot be")
+
+    solo.stores[0].before["commit"] = [strange]
+    await asyncio.sleep(30)
+    assert f"operation {name} stopped by a defect" in caplog.text
+    assert (len(do.calls), len(look.calls)) == (1, 0)
+    assert await accept(process.plane, "linear"), "the others go on"
+    await process.stop()
+    again = await solo.start()
+    assert (await operations.wait(again.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (len(do.calls), len(look.calls)) == (1, 1)
+
+
+# ----------------------------------------------------------------------------------------- stopping
+
+
+@virtual
+async def test_a_stop_lets_calls_end_within_its_grace_and_starts_nothing_new(solo):
+    async def slow(_):
+        await asyncio.sleep(0.5)
+        return Done()
+
+    made, later = Script(slow), Script()
+    solo.plan("two", step("made", made), step("later", later))
+    process = await solo.start(concurrency_max=1)
+    name = await accept(process.plane, "two")
+    queued = await accept(process.plane, "linear")
+    await asyncio.sleep(0.1)
+    await process.engine.stop(grace_seconds=5)
+    assert solo.loop.time() == pytest.approx(0.5, abs=0.1)
+    assert await journal(process.plane, name) == ["accepted", "done made"]
+    assert not later.calls
+    assert not solo.world.log
+    assert await leases(solo) == []
+    await process.engine.join()
+    again = await solo.start()
+    for one in (name, queued):
+        assert (await operations.wait(again.plane, TENANT, one)).state is State.SUCCEEDED
+    assert len(made.calls) == 1
+
+
+@virtual
+async def test_a_stop_cuts_off_what_takes_longer_than_its_grace(solo):
+    solo.plan("one", step("made", Script(hang), Script(), Script()))
+    solo.plan("fork", (step("a", Script(hang)), step("b", Script(hang))))
+    process = await solo.start()
+    for plan in ("one", "fork"):
+        await accept(process.plane, plan)
+    await asyncio.sleep(0.1)
+    began = solo.loop.time()
+    await process.engine.stop(grace_seconds=0.5)
+    assert solo.loop.time() - began == pytest.approx(0.5)
+    assert await leases(solo) == []
+    assert not process.engine._driven
+
+
+@virtual
+async def test_a_stopped_engine_takes_wakes_and_parks_nothing(solo):
+    process = await solo.start()
+    name = await accept(process.plane, "waits")
+    await asyncio.sleep(1)
+    live = await process.engine._work.load(name, 1)
+    await process.engine.stop()
+    await process.engine.stop()
+    process.engine._parked.clear()
+    process.engine.take(live)
+    process.engine.wake(name)
+    process.engine.wake("no-such-operation")
+    assert not process.engine._driven
+    assert process.engine.worker == ""
+
+
+@virtual
+async def test_an_engine_that_never_ran_has_nothing_to_stop_or_to_join(solo):
+    engine = solo.boot("idle").engine
+    await engine.stop()
+    await engine.join()
+    assert engine.worker == ""
+
+
+@virtual
+async def test_a_start_that_cannot_claim_gives_its_lease_back_when_it_is_stopped(solo):
+    process = solo.boot("unlucky")
+    solo.stores[0].before["claim"] = [refuse]
+    with pytest.raises(StoreError):
+        await process.start()
+    assert len(await leases(solo)) == 1
+    await process.engine.stop()
+    assert await leases(solo) == []
+
+
+@virtual
+async def test_a_lease_that_cannot_be_given_back_lapses(solo, caplog):
+    process = await solo.start()
+    solo.stores[0].before["commit"] = [refuse]
+    await process.engine.stop()
+    assert "the lease is not given back" in caplog.text
+    await process.engine.join()
+    assert len(await leases(solo)) == 1
+    name = await accept(process.plane, "linear")
+    again = await solo.start()
+    assert (await operations.wait(again.plane, TENANT, name)).state is State.SUCCEEDED
+
+
+@virtual
+async def test_a_store_that_fails_while_the_engine_stops_is_said_to_everyone(solo):
+    process = await solo.start()
+    solo.stores[0].before["commit"] = [broken]
+    with pytest.raises(CommitUnknown):
+        await process.engine.stop()
+    with pytest.raises(CommitUnknown):
+        await process.engine.join()
+
+
+# ---------------------------------------------------------------------------------- the store fails
+
+
+@virtual
+async def test_when_the_store_fails_calls_are_dropped_and_whoever_waits_is_told(solo):
+    solo.plan("hangs", step("made", Script(hang), Script(), Script()))
+    process = await solo.start()
+    plane, engine = process.plane, process.engine
+    hangs, waits = await accept(plane, "hangs"), await accept(plane, "waits")
+    await asyncio.sleep(0.1)
+    waiting = [
+        asyncio.create_task(engine.wait(name, seconds))
+        for name, seconds in ((hangs, None), (waits, 60.0), (waits, None))
+    ]
+    over = asyncio.create_task(engine.wait(hangs, 0.1))
+    joined = asyncio.create_task(engine.join())
+    await asyncio.sleep(0.5)
+    assert over.result() is None
+    task = engine._driven[hangs].task
+    solo.stores[0].before["commit"] = [broken] * 9
+    await accept_fails(plane)
+    with pytest.raises(CommitUnknown):
+        await joined
+    for waiter in waiting:
+        with pytest.raises(CommitUnknown):
+            await waiter
+    await asyncio.sleep(0)
+    assert task.cancelled()
+    assert engine.worker == ""
+    assert not engine._waiters
+    await asyncio.sleep(60)
+    with pytest.raises(CommitUnknown):
+        await engine.join()
+
+
+async def accept_fails(plane):
+    with pytest.raises(CommitUnknown):
+        await accept(plane, "linear")
+
+
+@virtual
+async def test_a_record_that_fails_ends_the_engine_and_its_keeper(solo):
+    """The keeper is in the middle of its round, and nothing of it fails."""
+    go_on = asyncio.Event()
+
+    async def slow(_):
+        await asyncio.sleep(2.5)
+        return Done()
+
+    solo.plan("one", step("made", Script(slow), limits=PATIENT))
+    process = await solo.start()
+    name = await accept(process.plane, "one")
+    waiter = asyncio.create_task(process.engine.wait(name))
+    solo.stores[0].before["list_due"] = [go_on.wait]
+    await asyncio.sleep(2.2)
+    solo.stores[0].before["commit"] = [broken]
+    await asyncio.sleep(1)
+    with pytest.raises(CommitUnknown):
+        await process.engine.join()
+    with pytest.raises(CommitUnknown):
+        await waiter
+    go_on.set()
+    await asyncio.sleep(0)
+    await asyncio.wait_for(process.engine._keeper, 1)
+    await process.engine.stop()
+    with pytest.raises(CommitUnknown):
+        await process.engine.join()
+
+
+@virtual
+async def test_of_two_failures_the_first_is_told(solo):
+    process = await solo.start()
+    for plan in ("parallel", "linear"):
+        await accept(process.plane, plan)
+    solo.stores[0].before["commit"] = [broken] * 9
+    told = []
+    for seconds in (0.1, 60):
+        await asyncio.sleep(seconds)
+        with pytest.raises(CommitUnknown) as failed:
+            await process.engine.join()
+        told.append(failed.value)
+    assert told[0] is told[1]
+
+
+@virtual
+async def test_a_cancelled_waiter_is_forgotten(solo):
+    process = await solo.start()
+    name = await accept(process.plane, "waits")
+    waiters = [asyncio.create_task(process.engine.wait(name)) for _ in range(2)]
+    await asyncio.sleep(1)
+    waiters[0].cancel()
+    await asyncio.sleep(1)
+    assert len(process.engine._waiters[name]) == 1
+    await operations.signal(process.plane, TENANT, name, name="approved", by="a friend")
+    assert await waiters[1] is State.SUCCEEDED
+    assert not process.engine._waiters
+
+
+@virtual
+async def test_whoever_gives_up_in_the_very_moment_of_the_end_is_not_told(solo):
+    solo.plan("one", step("made", Script()))
+    process = await solo.start()
+    name = await accept(process.plane, "one")
+    waiter = asyncio.create_task(process.engine.wait(name))
+
+    async def give_up():
+        waiter.cancel()
+
+    solo.stores[0].after["commit"] = [give_up]
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    assert (await operations.get(process.plane, TENANT, name)).state is State.SUCCEEDED
+    assert not process.engine._waiters
+
+
+@virtual
+async def test_whoever_gives_up_in_the_very_moment_of_a_failure_is_not_told(solo):
+    process = await solo.start()
+    name = await accept(process.plane, "waits")
+    waiters = [asyncio.create_task(process.engine.wait(name)) for _ in range(2)]
+    await asyncio.sleep(1)
+
+    async def give_up():
+        waiters[0].cancel()
+        await broken()
+
+    solo.stores[0].before["commit"] = [give_up]
+    for waiter, error in zip(waiters, (asyncio.CancelledError, CommitUnknown), strict=True):
+        with pytest.raises(error):
+            await waiter

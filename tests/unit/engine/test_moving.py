@@ -1,0 +1,263 @@
+"""When operations are moved: queued, driven, parked, woken, handed over by whom or by nobody."""
+
+import asyncio
+
+import pytest
+
+from tenure.app import operations
+from tenure.app.operations import Accept
+from tenure.core.endings import Done, NotYet, Waiting
+from tenure.core.limits import StepLimits
+from tenure.core.operation import State
+from tenure.testing.loop import forever
+from tests.unit.app.solo import TENANT, Script, accept, journal, step, virtual
+
+
+async def hang(_):
+    await forever()
+
+
+async def ended(plane, name, seconds=60.0):
+    return (await operations.wait(plane, TENANT, name, seconds=seconds)).state
+
+
+# ------------------------------------------------------------------------------------------- queued
+
+
+@virtual
+async def test_no_more_than_so_many_are_driven_and_the_others_follow_in_order(solo):
+    now, most, order = 0, 0, []
+
+    async def work(call):
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        order.append(call.input["n"])
+        await asyncio.sleep(0.1)
+        now -= 1
+        return Done()
+
+    solo.plan("one", step("made", work))
+    plane = (await solo.start(concurrency_max=3)).plane
+    names = [await accept(plane, "one", n=n) for n in range(9)]
+    assert {await ended(plane, name) for name in names} == {State.SUCCEEDED}
+    assert most == 3
+    assert [set(order[n : n + 3]) for n in (0, 3, 6)] == [{0, 1, 2}, {3, 4, 5}, {6, 7, 8}]
+    assert solo.loop.time() == pytest.approx(0.3, abs=0.01)
+
+
+@virtual
+async def test_what_is_queued_is_not_moved_twice_however_often_it_is_found(solo):
+    """The keeper finds what is due while the caller who accepted it has not handed it over yet."""
+    do = Script()
+    solo.plan("one", step("made", do))
+    solo.plan("hangs", step("made", Script(hang), Script(), Script()))
+    process = await solo.start(concurrency_max=1)
+    plane, engine = process.plane, process.engine
+    first = await accept(plane, "hangs")
+    kept, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold():
+        kept.set()
+        await go_on.wait()
+
+    solo.stores[0].after["commit"] = [hold]
+    accepting = asyncio.create_task(accept(plane, "one"))
+    await kept.wait()
+    await engine._look_round()
+    assert len(engine._queued) == 1
+    await engine._look_round()
+    go_on.set()
+    name = await accepting
+    assert list(engine._queued) == [name]
+    await operations.cancel(plane, TENANT, first, by="the caller")
+    assert await ended(plane, name) is State.SUCCEEDED
+    await asyncio.sleep(10)
+    assert len(do.calls) == 1
+
+
+@virtual
+async def test_what_is_signalled_while_it_is_queued_is_read_when_its_turn_comes(solo):
+    ask = Script()
+    solo.plan("asks", step("ask", ask))
+    solo.plan("slow", step("made", Script(NotYet(1.0), hang)))
+    process = await solo.start(concurrency_max=1)
+    plane = process.plane
+    solo.plan("hangs", step("made", Script(hang), Script(), Script()))
+    first = await accept(plane, "hangs")
+    names = [await accept(plane, "asks") for _ in range(3)]
+    await operations.signal(plane, TENANT, names[1], name="go", payload=1, by="a friend")
+    await operations.cancel(plane, TENANT, first, by="the caller")
+    for name in names:
+        assert await ended(plane, name) is State.SUCCEEDED
+    assert [call.signals for call in ask.calls] == [{}, {"go": (1,)}, {}]
+
+
+# -------------------------------------------------------------------------------------- handed over
+
+
+@virtual
+async def test_what_its_caller_did_not_hand_over_is_found_by_the_keeper(solo):
+    process = await solo.start()
+    plane = process.plane
+    kept = asyncio.Event()
+
+    async def then_hang():
+        kept.set()
+        await forever()
+
+    solo.stores[0].after["commit"] = [then_hang]
+    accepting = asyncio.create_task(operations.accept(plane, Accept("linear")))
+    await kept.wait()
+    accepting.cancel()
+    await asyncio.sleep(0)
+    (row,) = await operations.list_operations(plane, TENANT)
+    assert row["state"] == State.RUNNING
+    assert not process.engine._driven
+    assert await ended(plane, str(row["id"]), 3.0) is State.SUCCEEDED
+
+
+@virtual
+async def test_what_is_driven_or_parked_already_is_not_taken_again(solo):
+    do = Script(Waiting("go"))
+    solo.plan("one", step("made", do))
+    process = await solo.start()
+    name = await accept(process.plane, "one")
+    live = process.engine._driven[name].live
+    process.engine.take(live)
+    await asyncio.sleep(1)
+    assert name in process.engine._parked
+    process.engine.take(live)
+    await asyncio.sleep(5)
+    assert len(do.calls) == 1
+
+
+# ------------------------------------------------------------------------------------------- parked
+
+
+@virtual
+async def test_what_waits_costs_no_task_and_is_moved_when_its_time_comes(solo):
+    do = Script(*[NotYet(100.0)] * 4)
+    solo.plan("polls", step("made", do, limits=StepLimits(deadline_seconds=999.0)))
+    process = await solo.start()
+    names = [await accept(process.plane, "polls") for _ in range(2)]
+    await asyncio.sleep(1)
+    assert not process.engine._driven
+    assert len(process.engine._timers) == 2
+    for name in names:
+        assert await ended(process.plane, name, 300) is State.SUCCEEDED
+    assert solo.loop.time() == pytest.approx(200, abs=1.5)
+
+
+@virtual
+async def test_a_wake_comes_before_the_timer_and_the_timer_then_finds_nobody(solo):
+    ask = Script(NotYet(5.0), Waiting("go"))
+    solo.plan("asks", step("ask", ask))
+    process = await solo.start()
+    name = await accept(process.plane, "asks")
+    await asyncio.sleep(1)
+    process.engine.wake(name)
+    await asyncio.sleep(1)
+    assert len(ask.calls) == 1, "it is not due, whoever looks"
+    assert name in process.engine._parked
+    await asyncio.sleep(4)
+    assert len(ask.calls) == 2
+
+
+# ------------------------------------------------------------------------------- woken while driven
+
+
+@virtual
+async def test_what_is_recorded_while_it_is_read_is_seen(solo):
+    """The second signal comes while the engine reads what the first one has changed."""
+    ask = Script(Waiting("x"), Waiting("x"))
+    solo.plan("asks", step("ask", ask))
+    process = await solo.start()
+    plane = process.plane
+    name = await accept(plane, "asks")
+    await asyncio.sleep(1)
+    store = solo.stores[0]
+
+    async def once_more():
+        await operations.signal(plane, TENANT, name, name="x", by="a friend")
+
+    async def slow(_):
+        process.engine.wake(name)
+        store.after["load"] = [once_more]
+        return Waiting("x")
+
+    ask.endings = [slow, Done()]
+    await operations.signal(plane, TENANT, name, name="x", by="a friend")
+    assert await ended(plane, name, 5.0) is State.SUCCEEDED
+    assert len(ask.calls) == 3
+    assert (await journal(plane, name)).count("signalled") == 2
+
+
+@virtual
+async def test_what_is_woken_for_nothing_parks_again(solo):
+    ask = Script(Waiting("x"))
+    solo.plan("asks", step("ask", ask))
+    process = await solo.start()
+    name = await accept(process.plane, "asks")
+    await asyncio.sleep(1)
+    store = solo.stores[0]
+
+    async def wake():
+        process.engine.wake(name)
+
+    store.after["load"] = [wake]
+    process.engine.wake(name)
+    await asyncio.sleep(0.1)
+    assert name in process.engine._parked
+    assert len(ask.calls) == 1
+
+
+@virtual
+async def test_a_cancel_reaches_several_calls_at_once(solo):
+    undos = [Script(), Script()]
+    solo.plan(
+        "fork",
+        (
+            step("a", Script(hang), undos[0], Script()),
+            step("b", Script(hang), undos[1], Script()),
+            step("c", Script(NotYet(0.3), NotYet(0.3))),
+        ),
+    )
+    process = await solo.start()
+    name = await accept(process.plane, "fork")
+    await asyncio.sleep(0.5)
+    await operations.cancel(process.plane, TENANT, name, by="the caller")
+    assert await ended(process.plane, name, 0.2) is State.COMPENSATED
+    assert [len(undo.calls) for undo in undos] == [1, 1]
+
+
+@virtual
+async def test_siblings_go_at_their_own_pace(solo):
+    async def slow(_):
+        await asyncio.sleep(0.9)
+        return Done()
+
+    polls = Script(NotYet(0.2), NotYet(0.2), NotYet(0.2))
+    solo.plan("fork", (step("slow", Script(slow)), step("polls", polls)))
+    plane = (await solo.start()).plane
+    name = await accept(plane, "fork")
+    assert await ended(plane, name) is State.SUCCEEDED
+    assert len(polls.calls) == 4
+    assert solo.loop.time() == pytest.approx(0.9, abs=0.05)
+
+
+@virtual
+async def test_a_wake_reaches_an_operation_that_is_performing_several_moves(solo):
+    async def slow(_):
+        await asyncio.sleep(0.9)
+        return Done()
+
+    ask = Script(Waiting("go"))
+    solo.plan("fork", (step("slow", Script(slow)), step("ask", ask)))
+    plane = (await solo.start()).plane
+    name = await accept(plane, "fork")
+    await asyncio.sleep(0.1)
+    await operations.signal(plane, TENANT, name, name="go", by="a friend")
+    await asyncio.sleep(0.1)
+    assert len(ask.calls) == 2, "at once, not when its sibling is done"
+    assert await ended(plane, name) is State.SUCCEEDED
