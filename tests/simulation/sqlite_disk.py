@@ -6,6 +6,7 @@ holds the file; a killed one leaves its log as it is.
 
 import asyncio
 import random
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +17,7 @@ from tenure.adapters.store import sqlite
 from tenure.adapters.store.sqlite import SqliteStore
 from tenure.ports.clock import Clock
 from tenure.ports.store import Store
-from tenure.storage.committer import RESERVE_BYTES
+from tenure.storage.applier import RESERVE_BYTES
 from tenure.storage.flush import Done, Inline, Work, outcome
 from tenure.storage.queries import read_queries
 from tenure.testing.scenario import Life
@@ -66,7 +67,8 @@ class SqliteDisk:
 
     def kill(self, store: Store) -> None:
         assert isinstance(store, SqliteStore)
-        store._file.writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        with suppress(apsw.ConnectionClosedError):  # it was killed or closed before
+            store._file.writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         store._file.close()
 
     def fail_commit(self, store: Store, *, applied: bool) -> None:

@@ -52,8 +52,9 @@ def test_what_is_patched_comes_back_after_an_error():
     class Thing:
         word = "real"
 
-    with pytest.raises(ZeroDivisionError), patched(Thing, word="other"):
+    with patched(Thing, word="other"):
         assert Thing.word == "other"
+    with pytest.raises(ZeroDivisionError), patched(Thing, word="other"):
         raise ZeroDivisionError
     assert Thing.word == "real"
 

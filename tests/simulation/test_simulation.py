@@ -65,7 +65,7 @@ def test_the_same_on_sqlite(part, tmp_path_factory, tally):
     def on_disk(life, clock, witness):
         return SqliteDisk(tmp_path_factory.mktemp(f"life{life.seed}"), life, clock)
 
-    seeds = range(part * 50, (part + 1) * 50)
+    seeds = range(part * 100, (part + 1) * 100)
     check(live_many(seeds, "alone", disk=on_disk), tally, "alone")
 
 

@@ -8,14 +8,24 @@ nothing.  What a record means is the saga's word, not ours.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from math import isfinite
 from typing import TypeVar, cast
 
 from tenure.app.changes import recorded
 from tenure.app.live import Calls, Live, read
 from tenure.app.watch import Watch
 from tenure.core import saga
-from tenure.core.endings import Absent, Done, Ending, NotYet, Waiting
-from tenure.core.errors import CallerError, LeaseLost, OutcomeUnknown, ProviderError, StoreError
+from tenure.core.endings import Absent, Done, Ending, NotYet, Waiting, told
+from tenure.core.errors import (
+    CallerError,
+    LeaseLost,
+    OutcomeUnknown,
+    ProviderError,
+    Rejected,
+    StoreClosed,
+    StoreError,
+    Unavailable,
+)
 from tenure.core.plan import Perform
 from tenure.core.saga import Act, Move, Moves, Signals
 from tenure.plans.catalogue import Catalogue
@@ -25,7 +35,6 @@ from tenure.ports.store import Store
 
 STORE_RETRY_SECONDS = 1.0
 """Between attempts to record while the disk refuses."""
-ENDINGS = (Done, NotYet, Waiting, Absent, ProviderError)
 T = TypeVar("T")
 
 
@@ -97,8 +106,10 @@ class Advance:
                 except asyncio.CancelledError:
                     cancelled = task.cancelling() > 0
                     ending = OutcomeUnknown("the step was cancelled from within")
-                except Exception as error:  # noqa: BLE001 (a bug may strike after the call was applied)
-                    ending = OutcomeUnknown(f"{type(error).__name__}: {error}")
+                except (KeyboardInterrupt, GeneratorExit):
+                    raise
+                except BaseException as error:  # noqa: BLE001 (it may strike after the call was applied)
+                    ending = OutcomeUnknown(f"{type(error).__name__}: {told(error)}")
                 finally:
                     why = self._watch.end(task, step.limits.call_seconds)
                     live.calls = _without(live.calls, task)
@@ -163,6 +174,8 @@ class Advance:
                 refused = await self._store.commit(writing.change)
             except CallerError as error:  # its result cannot stand in the journal
                 ending = OutcomeUnknown(str(error))
+            except StoreClosed:
+                raise
             except StoreError:  # nothing was kept; only this process knows how the call ended
                 await asyncio.sleep(STORE_RETRY_SECONDS)
             else:
@@ -177,6 +190,8 @@ async def _surely(read_it: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
             return await read_it()
+        except StoreClosed:
+            raise
         except StoreError:
             await asyncio.sleep(STORE_RETRY_SECONDS)
 
@@ -193,9 +208,19 @@ def _without(calls: Calls, task: "asyncio.Task[None]") -> Calls:
 
 
 def _checked(ending: object) -> Ending:
-    """What a plan returned, if it is an ending; nothing at all means Done."""
-    if ending is None:
-        return Done()
-    if not isinstance(ending, ENDINGS):
-        return OutcomeUnknown(f"the plan returned {type(ending).__name__}, which is no ending")
-    return cast(Ending, ending)
+    """What a plan returned or raised, if it is an ending that makes sense; None means Done."""
+    match ending:
+        case None:
+            return Done()
+        case Done() | Absent() | Rejected() | Unavailable() | OutcomeUnknown():
+            return ending
+        case NotYet(seconds, str()) if type(seconds) in {int, float} and isfinite(seconds):
+            return ending
+        case Waiting(str() as signal, str()) if signal.isprintable() and signal:
+            return ending
+        case ProviderError():
+            return OutcomeUnknown(told(ending))
+        case NotYet() | Waiting():
+            return OutcomeUnknown(f"the plan returned {ending!a}, which makes no sense")
+        case _:
+            return OutcomeUnknown(f"the plan returned {type(ending).__name__}, which is no ending")

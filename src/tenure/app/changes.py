@@ -182,7 +182,9 @@ def _polled(live: Live, step: Step, settled: Settled, now: float) -> Writing:
     intents = {**live.intents, step.name: ahead}
     moves = saga.next_moves(live.plan, live.progress, intents, now)
     state = saga.state_of(live.plan, live.progress, intents)
-    due_at = 0.0 if moves.now else moves.wake_at
+    # A sibling whose call is out has no time of its own: after a crash it is looked at at once.
+    out = any(intent.busy for intent in intents.values())
+    due_at = 0.0 if moves.now or out else moves.wake_at
     writing = Writing(live, live.progress, state, due_at)
     writing.columns.append((step.name, settled.intent))
     row: Row = {"due_at": due_at, "state": state, "updated_at": now}

@@ -26,6 +26,11 @@ def encode(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def canonical(value: object) -> bytes:
+    """Plain data as JSON, its keys in order: equal for equal data."""
+    return msgspec.json.encode(value, order="sorted")
+
+
 class Live:
     """An open operation in memory; dropped when it parks, since waiting ones are rows."""
 

@@ -11,7 +11,7 @@ from typing import cast
 
 from tenure.app import views
 from tenure.app.changes import JOURNAL, Columns, Writing, event, intended, kept, noted
-from tenure.app.live import Live, decode, encode, read
+from tenure.app.live import Live, canonical, decode, read
 from tenure.app.plane import Plane
 from tenure.app.views import Operation
 from tenure.core import saga
@@ -65,7 +65,11 @@ async def accept(plane: Plane, command: Accept) -> Operation:
         ("agent", command.agent or "new"),
     ):  # fmt: skip
         _refuse_odd_name(what, name)
-    if len(command.idempotency_key) > IDEMPOTENCY_KEY_CHARACTERS_MAX:
+    key = command.idempotency_key
+    if not isinstance(key, str) or not (key.isprintable() and key.isascii()):
+        message = f"an idempotency key is printable ASCII, not {key!a}"
+        raise Invalid(message)
+    if len(key) > IDEMPOTENCY_KEY_CHARACTERS_MAX:
         message = f"an idempotency key has at most {IDEMPOTENCY_KEY_CHARACTERS_MAX} characters"
         raise Invalid(message)
     while True:
@@ -160,8 +164,9 @@ def _scope(command: Accept) -> tuple[str, str, str, str]:
 
 
 def _fingerprint(command: Accept) -> str:
-    request = encode([command.plan, command.agent, command.input])
-    return blake2b(request.encode(), digest_size=16).hexdigest()
+    """The same for the same request, in whatever order its keys were given."""
+    request = canonical([command.plan, command.agent, command.input])
+    return blake2b(request, digest_size=16).hexdigest()
 
 
 async def _earlier(

@@ -64,6 +64,8 @@ async def _refuse_unknown_steps(plane: Plane) -> None:
     missing: set[str] = set()
     for digest in await plane.store.plans_of_open_operations():
         kept = await plane.store.find("plan", (digest,))
+        if kept is None and plane.catalogue.kept(digest) is not None:
+            continue  # registered while a plane ran: it is kept below
         missing |= set(plane.catalogue.missing(str(kept["body"])) if kept else [f"plan {digest}"])
     if missing:
         message = (

@@ -46,5 +46,18 @@ def words_of(ending: Ending) -> str:
         case Done() | Absent():
             words = ""
         case _:
-            words = str(ending)
-    return words[:DETAIL_CHARACTERS_MAX]
+            words = told(ending)
+    return _kept(words)
+
+
+def told(error: BaseException) -> str:
+    """What an exception says, whatever its text does."""
+    try:
+        return _kept(str(error))
+    except Exception:  # noqa: BLE001 (it is somebody else's)
+        return f"a {type(error).__name__} that cannot be shown"
+
+
+def _kept(words: str) -> str:
+    """Cut to what is kept, and free of what no UTF-8 can hold."""
+    return words[:DETAIL_CHARACTERS_MAX].encode(errors="replace").decode()

@@ -16,7 +16,8 @@
     │   ├── StoreForeign       the file belongs to another program
     │   ├── StoreNewer         written by a newer Tenure
     │   ├── StoreUnsafe        the settings, version or place would not survive a crash
-    │   └── StoreFull          no room for new work; accepted work is kept
+    │   ├── StoreFull          no room for new work; accepted work is kept
+    │   └── StoreClosed        it was closed; nothing is written any more
     └── Defect            our own bug: this operation stops loudly, nothing more is touched
 
     LeaseLost(BaseException)       someone else works on this now: stop, touch nothing
@@ -131,6 +132,12 @@ class StoreFull(StoreError):
     """There is no room for new work; what was accepted is kept."""
 
     code = "store_full"
+
+
+class StoreClosed(StoreError):
+    """The store was closed: nothing was written, and nothing will be."""
+
+    code = "store_closed"
 
 
 class Defect(TenureError):

@@ -300,6 +300,8 @@ def _backward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now
                 moves.append(Move(Act.GIVE_UP, step))
             continue
         at = intent.due_at or 0.0
+        if at > now and not stuck:
+            at = min(at, undo_deadline_of(progress, step))
         if at > now:
             wake_at = at if wake_at is None or at < wake_at else wake_at
             continue
@@ -310,6 +312,12 @@ def _backward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now
 def deadline_of(progress: Progress, step: Step) -> float:
     """When a step that is not done is turned back or stuck, if a later look finds it still not."""
     return max(progress.since, progress.retried_at) + step.limits.deadline_seconds
+
+
+def undo_deadline_of(progress: Progress, step: Step) -> float:
+    """When an undo that is not done is stuck, if a later look finds it still not."""
+    began = max(progress.compensating_at or 0.0, progress.retried_at)
+    return began + step.limits.undo_seconds
 
 
 def _signalled(progress: Progress, waiting_on: str) -> bool:
@@ -481,8 +489,7 @@ def _settle_undo(
     }  # fmt: skip
     if isinstance(ending, NotYet):
         again |= {"attempts": 0, "due_at": now + max(ending.retry_seconds, POLL_SECONDS_MIN)}
-    began = max(progress.compensating_at or 0.0, progress.retried_at)
-    if started_at < began + step.limits.undo_seconds or step.name in progress.stuck:
+    if started_at < undo_deadline_of(progress, step) or step.name in progress.stuck:
         return Settled(None, again)
     why = f"the undo of {step.name} still fails after {step.limits.undo_seconds:g} s: "
     return Settled((Noted.STUCK, {"why": why + (words_of(ending) or "it is not gone yet")}), again)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from tenure.core.errors import CommitUnknown, StoreError, StoreFull
+from tenure.core.errors import CommitUnknown, StoreClosed, StoreError, StoreFull
 from tenure.core.limits import BATCH_CHANGES_MAX
 from tenure.ports.store import Change, Refused, Shape
 from tenure.storage.applier import RESERVE_BYTES, TROUBLE, Applier, Failed, Work
@@ -227,5 +227,5 @@ def _trouble(error: apsw.Error) -> StoreError:
     return StoreError(f"The disk refused to take this ({error}): it was not kept. Ask again.")
 
 
-def _closed() -> StoreError:
-    return StoreError("This store is closed: nothing was written.")
+def _closed() -> StoreClosed:
+    return StoreClosed("This store is closed: nothing was written.")

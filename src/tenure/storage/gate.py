@@ -6,10 +6,11 @@ file's own header, then the lock; only a file that is ours, not newer and nobody
 
 import os
 from pathlib import Path
+from weakref import WeakSet
 
 import apsw
 
-from tenure.core.errors import StoreError, StoreUnsafe
+from tenure.core.errors import StoreError, StoreLocked, StoreUnsafe
 from tenure.storage import place
 from tenure.storage.migrations import Migration, migrate
 
@@ -48,6 +49,7 @@ class OpenFile:
             reader.close()
         self.writer.close()
         self._lock.release()
+        _HELD.discard(self)
 
 
 def open_file(
@@ -62,6 +64,7 @@ def open_file(
     version = len(migrations)
     check_library(apsw.sqlite_lib_version())
     place.check_place(path, mounts=mounts)
+    _refuse_twice(path)
     place.check_header(path, application_id=application_id, version=version)
     lock = place.Lock.take(path)
     try:
@@ -71,7 +74,26 @@ def open_file(
     except BaseException:
         lock.release()
         raise
-    return OpenFile(path, writer, lock)
+    held = OpenFile(path, writer, lock)
+    _HELD.add(held)
+    return held
+
+
+_HELD: WeakSet[OpenFile] = WeakSet()
+"""The files that this process has open."""
+
+
+def _refuse_twice(path: Path) -> None:
+    """Refuse a file that this very process has open, before anything opens and closes it.
+
+    To close any other descriptor of a file drops the process's own POSIX locks on it, those of
+    SQLite too; another program could then take the log away from under a running store.
+    """
+    if path.exists() and any(held.path.exists() and path.samefile(held.path) for held in _HELD):
+        raise StoreLocked(
+            f"{path} is in use by process {os.getpid()}, which is this one: nothing was touched."
+            " Use the store that is there."
+        )
 
 
 def check_library(version: str) -> None:

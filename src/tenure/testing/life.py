@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from tenure.adapters.engine.embedded import EngineSettings
 from tenure.app.advance import Advance
 from tenure.app.plane import Plane, prepare
-from tenure.core.errors import CommitUnknown, Defect, StoreError
+from tenure.core.errors import CommitUnknown, Defect, StoreError, StoreLocked
 from tenure.core.operation import OPERATION, State
 from tenure.ports.clock import Clock
 from tenure.ports.provider import Provider
@@ -162,6 +162,8 @@ class Simulation(Rig):
         self._calm(slots)
         wrong = await self._until_at_rest(tasks)
         for slot in slots:
+            if slot.done() and not slot.cancelled():
+                slot.result()  # it should not have ended: say why
             slot.cancel()
         for process in self.serving:
             process.crash()
@@ -248,7 +250,7 @@ class Simulation(Rig):
                     task.result()
                 return []
             await asyncio.sleep(LOOK_SECONDS)
-        return [f"nothing is at rest {PATIENCE_SECONDS:g} s after the calm"]
+        return [f"all_is_at_rest: not {PATIENCE_SECONDS:g} s after the calm"]
 
     def _is_quiet(self) -> bool:
         """Whether nothing is on its way any more."""
@@ -258,24 +260,13 @@ class Simulation(Rig):
 
     async def _slot(self, number: int) -> None:
         """One place for a process: whenever it is gone, a fresh one takes it."""
-        skew, _ = self.life.clocks[number]
-        clock = self._clocks[number]
         mine = [trouble for trouble in self.life.troubles if trouble.slot == number]
         wires = [trouble for trouble in mine if trouble.what is Mishap.DIES_AT_CROSSING]
         pauses = [trouble for trouble in mine if trouble.what is Mishap.PAUSES and trouble.crossing]
-        count = 0
         while True:
-            count += 1
             wire = wires.pop(0) if wires else Trouble(number, Mishap.DIES_AT_CROSSING)
             pause = pauses.pop(0) if pauses else Trouble(number, Mishap.PAUSES)
-            pace = self._pace = Pace(pause.crossing)
-            process = self.boot(
-                f"{number}/{count}", crash_at=wire.crossing, side=wire.side, clock=clock
-            )
-            pace.stop = partial(self._pause, process, pause)
-            self._paces.append(pace)
-            self._slots[number] = process
-            self.broken.belongs_to(process.raw, skew=skew)
+            process = await self._move_in(wire, pause)
             try:
                 await process.start()
                 self.serving.append(process)
@@ -284,6 +275,24 @@ class Simulation(Rig):
                 process.crash()
             self.serving = [other for other in self.serving if other is not process]
             await asyncio.sleep(RESTART_SECONDS)
+
+    async def _move_in(self, wire: Trouble, pause: Trouble) -> Process:
+        """A fresh process, as soon as the last has let go of the disk."""
+        number = wire.slot
+        name = f"{number}/{len(self.processes)}"
+        while True:
+            pace = self._pace = Pace(pause.crossing)
+            clock = self._clocks[number]
+            try:
+                process = self.boot(name, crash_at=wire.crossing, side=wire.side, clock=clock)
+            except StoreLocked:
+                await asyncio.sleep(RESTART_SECONDS)
+                continue
+            pace.stop = partial(self._pause, process, pause)
+            self._paces.append(pace)
+            self._slots[number] = process
+            self.broken.belongs_to(process.raw, skew=self.life.clocks[number][0])
+            return process
 
     async def _befall(self, trouble: Trouble) -> None:
         """Let it happen to whoever is in that place by then."""

@@ -55,20 +55,19 @@ class Witness:
         self.defects: list[str] = []
         self._trace = trace
         self._now = now
-        self._words: set[int] = set()
+        self._words: dict[int, Change] = {}
         self._process_of: dict[str, str] = {}
 
     # --- at the store ---------------------------------------------------------------------------
 
     def records(self, change: Change) -> None:
         """What is handed in is a worker's word: what the end of a move means."""
-        self._words.add(id(change))
+        self._words[id(change)] = change  # held, so that no other change gets this id
 
     def before(self, change: Change, tables: Tables) -> tuple[str, str] | None:
         """The operation and the worker who holds it, if this is a worker's word."""
-        if id(change) not in self._words:
+        if self._words.pop(id(change), None) is None:
             return None
-        self._words.discard(id(change))
         for write in change.writes:
             if write.table == "operation":
                 row = tables.rows["operation"].get(cast(Any, write.key))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Generic
 
 from tenure.adapters.engine.embedded.timers import Timers
-from tenure.core.errors import LeaseLost, StoreError
+from tenure.core.errors import Defect, Invalid, LeaseLost, StoreError
 from tenure.core.ids import uuid7
 from tenure.core.operation import OPERATION, SETTLED, State
 from tenure.core.saga import Move, Moves
@@ -25,6 +25,11 @@ from tenure.ports.entropy import Entropy
 from tenure.ports.store import Change, Claimed, Drop, Is, Put, Queue, Row, Set, Store
 
 log = logging.getLogger("tenure.engine")
+LEASE_TTL_SECONDS_MIN = 0.05
+HALTED_SECONDS_MAX = 300.0
+"""The longest that an operation is left alone after a defect."""
+DEAF_SECONDS = 1.0
+"""How long a call that was cancelled may take to end before it is left to itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +43,31 @@ class EngineSettings:
     lease_ttl_seconds: float = 15.0
     """A worker that has not renewed for so long is taken for dead."""
 
+    def __post_init__(self) -> None:
+        """Refuse what would let accepted work lie."""
+        if self.concurrency_max < 1 or self.claim_max < 1:
+            message = "an engine moves and claims at least one operation at a time"
+            raise Invalid(message)
+        if not LEASE_TTL_SECONDS_MIN <= self.lease_ttl_seconds < float("inf"):
+            message = (
+                f"a lease lasts at least {LEASE_TTL_SECONDS_MIN:g} s, "
+                f"not {self.lease_ttl_seconds!r}: it could not be renewed in time"
+            )
+            raise Invalid(message)
+
 
 class Driven(Generic[L]):
     """An operation that a task is moving."""
 
-    __slots__ = ("live", "pulse", "task", "token", "woken")
+    __slots__ = ("dropped", "live", "pulse", "task", "token", "woken")
 
     def __init__(self, token: int, live: L | None) -> None:
         """Held under this token; `live` is None until it is read."""
         self.token = token
         self.live = live
         self.task: asyncio.Task[None]
+        self.dropped = False
+        """This engine has cancelled its task."""
         self.woken = False
         """Something was recorded for it by others since it was read."""
         self.pulse: asyncio.Event | None = None
@@ -77,8 +96,9 @@ class EmbeddedEngine(Generic[L]):
         self._driven: dict[str, Driven[L]] = {}
         self._queued: OrderedDict[str, tuple[int, L | None]] = OrderedDict()
         self._parked: dict[str, int] = {}
-        self._halted: set[str] = set()
-        """Stopped by a defect: left alone until a claim, by whomever, makes their calls unknown."""
+        self._halted: dict[str, float] = {}
+        """Stopped by a defect, and until when each is left alone: then it is claimed anew."""
+        self._falls: dict[str, int] = {}
         self._timers = Timers(store.now, self._due)
         self._waiters: dict[str, list[asyncio.Future[State | None]]] = {}
         self._keeper: asyncio.Task[None] | None = None
@@ -141,6 +161,8 @@ class EmbeddedEngine(Generic[L]):
                 except StoreError as error:  # nothing was kept: a full or busy disk may get better
                     log.warning("the store refuses: %s; it is asked again in %g s", error, ttl / 3)
         except asyncio.CancelledError:
+            if self._open:
+                self._fail(Defect("the engine's keeper was cancelled by someone else"))
             raise
         except BaseException as error:  # noqa: BLE001 (whatever it is, the engine must not seem alive)
             self._fail(error)
@@ -152,12 +174,28 @@ class EmbeddedEngine(Generic[L]):
         """
         if not await self._renew():
             await self._start_over()
+        await self._let_go_of_halted()
         await self._claim()
         for operation, token, _ in await self._store.list_due(self._worker):
             if operation in self._parked:
                 self._due(operation)
             elif not self._has(operation):
                 self._drive(operation, token, None)
+
+    async def _let_go_of_halted(self) -> None:
+        """Belong to nobody, so that a claim makes their calls unknown and they are tried again."""
+        now = self._store.now()
+        for operation in [name for name, until in self._halted.items() if until <= now]:
+            guard = Is("operation", (operation,), {"worker": self._worker})
+            nobody = Set("operation", (operation,), {"worker": ""})
+            await self._store.commit(Change("", (guard,), (nobody,)))
+            del self._halted[operation]
+
+    def _halt(self, operation: str) -> None:
+        """What it has called is known to nobody now: it is left alone, longer each time."""
+        falls = self._falls[operation] = self._falls.get(operation, 0) + 1
+        wait = self._settings.lease_ttl_seconds / 3 * 2 ** min(falls - 1, 20)
+        self._halted[operation] = self._store.now() + min(wait, HALTED_SECONDS_MAX)
 
     def _has(self, operation: str) -> bool:
         """Whether it is driven, parked, queued or halted here."""
@@ -185,14 +223,29 @@ class EmbeddedEngine(Generic[L]):
     async def _start_over(self) -> None:
         """The lease may be lost: let go of everything and come back as a new worker."""
         log.warning("the lease of worker %s lapsed; starting over as a new worker", self._worker)
-        for driven in self._driven.values():
-            driven.task.cancel()
-        self._driven.clear()  # one that was stopped before its first step tidies nothing up
         self._queued.clear()
         self._parked.clear()
         self._halted.clear()
         self._timers.close()
+        for driven in self._driven.values():
+            driven.dropped = True
+        await self._end_all([driven.task for driven in self._driven.values()])
+        for operation, driven in list(self._driven.items()):
+            if driven.task.done():  # one that was stopped before its first step tidies nothing up
+                del self._driven[operation]
         await self._enlist()
+
+    async def _end_all(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Cancel them and wait, but not for ever, until their calls have ended."""
+        for task in tasks:
+            task.cancel()
+        try:
+            async with asyncio.timeout(DEAF_SECONDS):
+                shielded = (asyncio.shield(task) for task in tasks)
+                await asyncio.gather(*shielded, return_exceptions=True)
+        except TimeoutError:
+            left = sum(not task.done() for task in tasks)
+            log.warning("%d calls do not end though they were cancelled", left)
 
     def _fail(self, error: BaseException) -> None:
         """The store failed: nothing may be acknowledged any more."""
@@ -238,9 +291,9 @@ class EmbeddedEngine(Generic[L]):
                 shielded = (asyncio.shield(task) for task in tasks)
                 await asyncio.gather(*shielded, return_exceptions=True)
         except TimeoutError:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            pass
+        finally:  # also when whoever stops it is stopped
+            await self._end_all([task for task in tasks if not task.done()])
         try:
             await self._store.commit(Change("", (), (Drop("lease", (self._lease,)),)))
         except StoreError as error:
@@ -268,6 +321,8 @@ class EmbeddedEngine(Generic[L]):
                 self._work.interrupt(driven.live)
         elif operation in self._parked:
             self._due(operation)
+        elif operation in self._halted:
+            self._halted[operation] = 0.0
         elif operation in self._queued:
             token, _ = self._queued[operation]
             self._queued[operation] = (token, None)  # it is read anew when its turn comes
@@ -304,7 +359,9 @@ class EmbeddedEngine(Generic[L]):
             # It was accepted while this worker started over, and claimed anew.  What is done under
             # the older token is in vain; its calls end before others begin.
             before.task.add_done_callback(lambda _: self._drive(operation, token, live))
-            before.task.cancel()
+            if not before.dropped:  # a second cancel would cut short how a call ends
+                before.dropped = True
+                before.task.cancel()
             return
         if len(self._driven) >= self._settings.concurrency_max:
             self._queued[operation] = (token, live)
@@ -341,19 +398,29 @@ class EmbeddedEngine(Generic[L]):
         except LeaseLost:
             log.info("operation %s is held by another worker now", operation)
         except Exception:
-            self._halted.add(operation)  # what it has called is known to nobody before a claim
-            log.exception("operation %s stopped by a defect; it is left as it stands", operation)
+            self._halt(operation)
+            log.exception("operation %s stopped by a defect; it will be tried again", operation)
         except asyncio.CancelledError:
+            if self._open and not driven.dropped:
+                self._halt(operation)
+                log.warning("operation %s was cancelled by someone else's hand", operation)
             raise
         except BaseException as error:  # noqa: BLE001 (the store failed)
             self._fail(error)
+        else:
+            self._falls.pop(operation, None)
         finally:
-            del self._driven[operation]
-            if self._queued and self._open:
-                name, (token, queued) = self._queued.popitem(last=False)
-                self._drive(name, token, queued)
+            if self._driven.get(operation) is driven:
+                del self._driven[operation]
+            self._fill()
         if rest is not None and driven.live is not None:
             self._settle(operation, driven.live, rest)
+
+    def _fill(self) -> None:
+        """There is a place: drive the oldest that is queued."""
+        if self._queued and self._open:
+            operation, (token, live) = self._queued.popitem(last=False)
+            self._drive(operation, token, live)
 
     def _settle(self, operation: str, live: L, rest: Moves) -> None:
         """It ended, or there is nothing to do now."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from tenure.adapters.store.memory.tables import Tables
-from tenure.core.errors import CommitUnknown, Defect, StoreError, TenureError
+from tenure.core.errors import CommitUnknown, Defect, StoreClosed, StoreError, TenureError
 from tenure.ports.clock import Clock
 from tenure.ports.store import Change, Claimed, Key, Loaded, Queue, Refused, Row
 
@@ -196,5 +196,5 @@ def _unknown() -> CommitUnknown:
     )
 
 
-def _closed() -> StoreError:
-    return StoreError("This store is closed: nothing was written.")
+def _closed() -> StoreClosed:
+    return StoreClosed("This store is closed: nothing was written.")
