@@ -207,7 +207,9 @@ async def test_one_that_keeps_failing_by_a_defect_is_left_alone_longer_each_time
 @virtual
 async def test_a_task_that_somebody_else_cancels_is_asked_about_and_not_repeated(solo):
     async def cancel_me(_):
-        asyncio.current_task().cancel()
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
         await asyncio.sleep(0)
 
     do, look = Script(cancel_me), Script(Done())
