@@ -8,6 +8,7 @@ nothing.  What a record means is the saga's word, not ours.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from math import isfinite
 from typing import TypeVar, cast
 
@@ -171,25 +172,20 @@ class Advance:
             )
             try:
                 writing = recorded(live, move.step, settled, now)
-                refused = await self._store.commit(writing.change)
             except CallerError as error:  # its result cannot stand in the journal
                 ending = OutcomeUnknown(str(error))
-            except StoreClosed:
-                raise
-            except StoreError:  # nothing was kept; only this process knows how the call ended
-                await asyncio.sleep(STORE_RETRY_SECONDS)
-            else:
-                if refused is None:
-                    writing.take_effect(live)
-                    return
-                await self.refresh(live)
+                continue
+            if await _surely(partial(self._store.commit, writing.change)) is None:
+                writing.take_effect(live)
+                return
+            await self.refresh(live)
 
 
-async def _surely(read_it: Callable[[], Awaitable[T]]) -> T:
-    """Read until the disk lets us: only this process knows what its calls have come to."""
+async def _surely(ask: Callable[[], Awaitable[T]]) -> T:
+    """Read or write until the disk lets us: only this process knows how its calls have ended."""
     while True:
         try:
-            return await read_it()
+            return await ask()
         except StoreClosed:
             raise
         except StoreError:

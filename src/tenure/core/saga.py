@@ -300,8 +300,7 @@ def _backward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now
                 moves.append(Move(Act.GIVE_UP, step))
             continue
         at = intent.due_at or 0.0
-        if at > now and not stuck:
-            at = min(at, undo_deadline_of(progress, step))
+        at = at if stuck else min(at, undo_deadline_of(progress, step))
         if at > now:
             wake_at = at if wake_at is None or at < wake_at else wake_at
             continue

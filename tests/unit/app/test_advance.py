@@ -11,6 +11,7 @@ from tenure.core.errors import (
     Defect,
     LeaseLost,
     OutcomeUnknown,
+    ProviderError,
     Rejected,
     StoreFull,
     Unavailable,
@@ -33,6 +34,13 @@ async def ended(solo, plane, plan):
     return await operations.wait(plane, TENANT, name)
 
 
+class Mute(Exception):
+    """Cannot even be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
 # ---------------------------------------------------------------------------------- how a call ends
 
 
@@ -46,8 +54,17 @@ async def ended(solo, plane, plan):
         ("yes", "the plan returned str, which is no ending"),
         (Done("x" * RESULT_BYTES_MAX), f"at most {RESULT_BYTES_MAX} bytes as JSON"),
         (Done(object()), "must be plain data"),
+        (SystemExit(3), "SystemExit: 3"),
+        (ProviderError("of no kind"), "of no kind"),
+        (ValueError("caf\udce9"), "ValueError: caf?"),
+        (Mute(), "a Mute that cannot be shown"),
+        (NotYet(float("nan")), "which makes no sense"),
+        (Waiting(""), "which makes no sense"),
     ],
-    ids=["limit", "bug", "cancelled", "unknown", "nonsense", "large", "no JSON"],
+    ids=[
+        "limit", "bug", "cancelled", "unknown", "nonsense", "large", "no JSON", "exit", "no kind",
+        "no UTF-8", "mute", "nan", "nameless",
+    ],
 )
 @virtual
 async def test_an_end_that_nobody_knows_is_looked_into_before_anything_is_repeated(
@@ -376,3 +393,24 @@ async def test_after_the_pivot_a_refusal_is_tried_again_until_it_is_stuck(solo):
     seen = await ended(solo, plane, "forward")
     assert seen.state is State.STUCK
     assert seen.error == f"notice was not done within {LIMITS.deadline_seconds:g} s: not today"
+
+
+@virtual
+async def test_a_store_that_was_closed_ends_what_was_under_way_and_is_not_asked_for_ever(
+    solo, caplog
+):
+    async def close_it(_):
+        await process.plane.store.close()
+        return Done()
+
+    solo.plan("one", step("made", Script(close_it)))
+    process = await solo.start()
+    waits = await accept(process.plane, "waits")
+    await asyncio.sleep(0.5)
+    name = await accept(process.plane, "one")
+    await asyncio.sleep(1)
+    process.engine.wake(waits)
+    await asyncio.sleep(1)
+    for operation in (name, waits):
+        assert f"operation {operation} stopped by a defect" in caplog.text
+    assert not process.engine._driven

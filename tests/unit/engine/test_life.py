@@ -81,6 +81,45 @@ async def test_an_engine_that_starts_over_leaves_its_calls_and_looks_first(solo)
 
 
 @virtual
+async def test_a_call_that_ends_late_is_awaited_before_the_new_worker_makes_its_own(solo, caplog):
+    seen = []
+
+    async def lingers(_):
+        seen.append("do begins")
+        try:
+            await forever()
+        finally:
+            await asyncio.sleep(3)
+            seen.append("do ends")
+
+    async def looks(_):
+        seen.append("look")
+        return Done()
+
+    solo.plan("one", step("made", Script(lingers), Script(), Script(looks), limits=PATIENT))
+    process = await solo.start()
+    name = await accept(process.plane, "one")
+    await asyncio.sleep(0.1)
+    await solo.disk.look().commit(Change("", (), (Drop("lease", (process.engine._lease,)),)))
+    assert (await operations.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
+    assert seen == ["do begins", "do ends", "look"]
+    assert "1 calls do not end" in caplog.text
+
+
+@virtual
+async def test_a_driver_that_is_stopped_before_its_first_step_leaves_nothing_behind(solo):
+    process = await solo.start()
+    name = await accept(process.plane, "waits")
+    await asyncio.sleep(0.5)
+    process.engine._due(name)
+    await process.engine._start_over()
+    assert not process.engine._driven
+    await process.engine._claim()
+    await operations.cancel(process.plane, TENANT, name, by="the caller")
+    assert (await operations.wait(process.plane, TENANT, name)).state is State.COMPENSATED
+
+
+@virtual
 async def test_what_a_paused_engine_held_is_taken_over_and_the_first_touches_nothing(solo, caplog):
     caplog.set_level(logging.INFO)
 

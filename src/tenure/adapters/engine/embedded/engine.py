@@ -184,7 +184,7 @@ class EmbeddedEngine(Generic[L]):
 
     async def _let_go_of_halted(self) -> None:
         """Belong to nobody, so that a claim makes their calls unknown and they are tried again."""
-        now = self._store.now()
+        now = self._clock.monotonic()
         for operation in [name for name, until in self._halted.items() if until <= now]:
             guard = Is("operation", (operation,), {"worker": self._worker})
             nobody = Set("operation", (operation,), {"worker": ""})
@@ -195,7 +195,7 @@ class EmbeddedEngine(Generic[L]):
         """What it has called is known to nobody now: it is left alone, longer each time."""
         falls = self._falls[operation] = self._falls.get(operation, 0) + 1
         wait = self._settings.lease_ttl_seconds / 3 * 2 ** min(falls - 1, 20)
-        self._halted[operation] = self._store.now() + min(wait, HALTED_SECONDS_MAX)
+        self._halted[operation] = self._clock.monotonic() + min(wait, HALTED_SECONDS_MAX)
 
     def _has(self, operation: str) -> bool:
         """Whether it is driven, parked, queued or halted here."""
@@ -230,9 +230,8 @@ class EmbeddedEngine(Generic[L]):
         for driven in self._driven.values():
             driven.dropped = True
         await self._end_all([driven.task for driven in self._driven.values()])
-        for operation, driven in list(self._driven.items()):
-            if driven.task.done():  # one that was stopped before its first step tidies nothing up
-                del self._driven[operation]
+        # One that was stopped before its first step tidies nothing up.
+        self._driven = {name: one for name, one in self._driven.items() if not one.task.done()}
         await self._enlist()
 
     async def _end_all(self, tasks: list[asyncio.Task[None]]) -> None:
@@ -322,7 +321,7 @@ class EmbeddedEngine(Generic[L]):
         elif operation in self._parked:
             self._due(operation)
         elif operation in self._halted:
-            self._halted[operation] = 0.0
+            self._halted[operation] = self._clock.monotonic()
         elif operation in self._queued:
             token, _ = self._queued[operation]
             self._queued[operation] = (token, None)  # it is read anew when its turn comes
@@ -410,8 +409,7 @@ class EmbeddedEngine(Generic[L]):
         else:
             self._falls.pop(operation, None)
         finally:
-            if self._driven.get(operation) is driven:
-                del self._driven[operation]
+            self._driven.pop(operation)  # another is put there only when this one has ended
             self._fill()
         if rest is not None and driven.live is not None:
             self._settle(operation, driven.live, rest)
