@@ -6,12 +6,13 @@ Nothing is decided here, and nothing in memory changes before the store has said
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from tenure.app.live import Live, decode, encode
 from tenure.core import saga
 from tenure.core.errors import Defect, Invalid, LimitExceeded
 from tenure.core.events import event_of
-from tenure.core.limits import RESULT_BYTES_MAX
+from tenure.core.limits import DEPTH_MAX, RESULT_BYTES_MAX
 from tenure.core.operation import OPERATION, Hold, Intent, Noted, Record, State
 from tenure.core.plain import refuse_odd
 from tenure.core.plan import Step
@@ -27,18 +28,26 @@ BYTES_A_CHARACTER = 4
 """The most that UTF-8 needs."""
 
 
-def kept(body: object, what: str = "a result or payload", limit: int = RESULT_BYTES_MAX) -> str:
-    """The text under which a body is kept; Invalid or LimitExceeded if it cannot be."""
-    refuse_odd(body, what)
+def kept(
+    body: object, what: str = "a result or payload", limit: int = RESULT_BYTES_MAX
+) -> tuple[str, Any]:
+    """The text under which a body is kept, and the body as it is read back from there.
+
+    Invalid if it is no plain data, LimitExceeded if it is too much of it.
+    """
     try:
         text = encode(body)
-    except (TypeError, ValueError) as error:  # text that no UTF-8 can hold, a number past 64 bits
+        value = decode(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        refuse_odd(body, what)  # it knows best what is odd
         message = f"{what} must be plain data: {error}"
         raise Invalid(message) from None
+    if value != body or text.count("[") + text.count("{") > DEPTH_MAX:
+        refuse_odd(body, what)  # a tuple is read back as a list; anything else is odd, or too deep
     if len(text) * BYTES_A_CHARACTER > limit and (size := len(text.encode())) > limit:
         message = f"{what} has at most {limit} bytes as JSON; this one has {size}"
         raise LimitExceeded(message)
-    return text
+    return text, value
 
 
 class Writing:
@@ -96,8 +105,8 @@ def noted(
     """One more record, and all that follows from it: state, intents of the next stage, event."""
     seq = live.seq + 1
     before = live.progress
-    text = kept(body)  # and read back: later steps see what a restart would show them
-    progress = saga.after(live.plan, before, Record(seq, kind, step, now, decode(text)))
+    text, value = kept(body)  # later steps see what a restart would show them
+    progress = saga.after(live.plan, before, Record(seq, kind, step, now, value))
     state = saga.state_of(live.plan, progress, live.intents)
     if live.state is State.PENDING and state is State.RUNNING:
         state = State.PENDING  # only a claim makes it run: a signal before it has called nobody

@@ -11,7 +11,7 @@ from typing import cast
 
 from tenure.app import views
 from tenure.app.changes import JOURNAL, Columns, Writing, event, intended, kept, noted
-from tenure.app.live import Live, canonical, decode, read
+from tenure.app.live import Live, canonical, read
 from tenure.app.plane import Plane
 from tenure.app.views import Operation
 from tenure.core import saga
@@ -59,7 +59,7 @@ async def accept(plane: Plane, command: Accept) -> Operation:
     if not isinstance(command.input, dict):
         message = f"the input must be a dict of plain data, not a {type(command.input).__name__}"
         raise Invalid(message)
-    text = kept(command.input, "the input", INPUT_BYTES_MAX)
+    text, given = kept(command.input, "the input", INPUT_BYTES_MAX)
     for what, name in (
         ("tenant", command.tenant), ("principal", command.principal),
         ("agent", command.agent or "new"),
@@ -81,7 +81,7 @@ async def accept(plane: Plane, command: Accept) -> Operation:
             kind=plan.name,
             agent=agent,
             generation=generation,
-            input=decode(text),
+            input=given,
             plan=plan,
             plane=plane.id,
         )

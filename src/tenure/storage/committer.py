@@ -53,6 +53,7 @@ class Committer:
         self._flush = flush
         self._waiting: list[_Item] = []
         self._idle = True
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._emptied: asyncio.Future[None] | None = None
         self._ended: Callable[[], BaseException] | None = None
         self._pages, self._pages_due = 0, CHECKPOINT_PAGES
@@ -65,7 +66,9 @@ class Committer:
 
         A caller who stops waiting changes nothing: what was handed in is applied.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._loop
+        if loop is None:  # asked once: asking costs a system call each time
+            loop = self._loop = asyncio.get_running_loop()
         future: asyncio.Future[Refused | None] = loop.create_future()
         if self._ended is not None:
             future.set_exception(self._ended())
