@@ -1,0 +1,101 @@
+"""What an engine does when something happens that cannot: it goes on, and says so."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from tenure.adapters.engine.embedded import EngineSettings
+from tenure.app import operations
+from tenure.core.endings import Done
+from tenure.core.errors import Defect, Invalid
+from tenure.core.operation import State
+from tests.unit.app.solo import TENANT, Script, accept, step, virtual
+
+
+@virtual
+async def test_an_operation_stopped_by_a_defect_is_claimed_anew_and_asked_about(solo, caplog):
+    do, look = Script(), Script(Done())
+    solo.plan("one", step("made", do, Script(), look))
+    process = await solo.start()
+    name = await accept(process.plane, "one")
+
+    async def strange():
+        raise RuntimeError("this cannot be")
+
+    solo.stores[0].before["commit"] = [strange]
+    await asyncio.sleep(1)
+    assert f"operation {name} stopped by a defect" in caplog.text
+    assert (len(do.calls), len(look.calls)) == (1, 0)
+    assert await accept(process.plane, "linear"), "the others go on"
+    assert (await operations.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (len(do.calls), len(look.calls)) == (1, 1), "nobody knew whether it was called: asked"
+
+
+@virtual
+async def test_one_that_keeps_failing_by_a_defect_is_left_alone_longer_each_time(solo, caplog):
+    look = Script(*[Done()] * 20)
+    solo.plan("one", step("made", Script(), Script(), look))
+    process = await solo.start()
+
+    name = await accept(process.plane, "one")
+    real, process.engine._work._record = process.engine._work._record, None
+    await asyncio.sleep(120)
+    falls = caplog.text.count(f"operation {name} stopped by a defect")
+    assert 3 <= falls <= 7, "after about 5, 15, 35, 75 s"
+    process.engine._work._record = real
+    await operations.cancel(process.plane, TENANT, name, by="a friend")
+    await asyncio.sleep(10)
+    assert (await operations.get(process.plane, TENANT, name)).state is State.COMPENSATED
+
+
+@virtual
+async def test_a_task_that_somebody_else_cancels_is_asked_about_and_not_repeated(solo):
+    async def cancel_me(_):
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    do, look = Script(cancel_me), Script(Done())
+    solo.plan("one", step("made", do, Script(), look))
+    process = await solo.start()
+    name = await accept(process.plane, "one")
+    assert (await operations.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (len(do.calls), len(look.calls)) == (1, 1)
+
+
+@virtual
+async def test_a_keeper_that_somebody_else_cancels_ends_the_engine_loudly(solo):
+    process = await solo.start()
+    keeper = process.engine._keeper
+    assert keeper is not None
+    keeper.cancel()
+    with pytest.raises(Defect, match="keeper was cancelled"):
+        await process.engine.join()
+
+
+@virtual
+async def test_calls_that_do_not_end_are_left_to_themselves_and_the_stop_returns(solo, caplog):
+    async def deaf(_):
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+
+    solo.plan("one", step("made", Script(deaf)))
+    process = await solo.start()
+    await accept(process.plane, "one")
+    await asyncio.sleep(0.1)
+    began = solo.loop.time()
+    await process.engine.stop(grace_seconds=0.5)
+    assert solo.loop.time() - began < 5
+    assert "1 calls do not end" in caplog.text
+
+
+def test_settings_that_would_let_work_lie_are_refused():
+    for said in ({"concurrency_max": 0}, {"claim_max": 0}):
+        with pytest.raises(Invalid, match="at least one"):
+            EngineSettings(**said)
+    for ttl in (0.0, -1.0, 0.01, float("nan"), float("inf")):
+        with pytest.raises(Invalid, match="a lease lasts at least"):
+            EngineSettings(lease_ttl_seconds=ttl)
