@@ -11,8 +11,6 @@ again alone, with the same trace.
 import itertools
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import apsw
 import pytest
@@ -23,11 +21,11 @@ from tenure.core.operation import State
 from tenure.ports.clock import Clock
 from tenure.ports.store import Store
 from tenure.storage.flush import Inline
-from tenure.storage.queries import read_queries
 from tenure.testing.crash import SCENARIOS, Case, cases_of, faults_of, run_case
 from tenure.testing.faults import Call, Fault
 from tenure.testing.rig import MemoryDisk
 from tenure.testing.tripwire import Side
+from tests.simulation.sqlite_disk import observer
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -168,15 +166,7 @@ class SqliteDisk:
     def look(self) -> Store:
         """A connection of nobody's process that can only read."""
         if self._observer is None:
-            connection = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READONLY)
-            queries = read_queries(Path(sqlite.__file__).parent / "queries")
-            self._observer = SqliteStore(
-                cast(Any, SimpleNamespace(reader=lambda: connection)),
-                cast(Any, SimpleNamespace(commit=None)),
-                queries,
-                clock=self._clock,
-                flush=Inline(),
-            )
+            self._observer = observer(self._path, self._clock)
         return self._observer
 
 

@@ -7,8 +7,6 @@ tmpfs, fill it with ballast beside the store, take the ballast away again.
 
 import asyncio
 import os
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from tenure.core.errors import CommitUnknown, StoreFull
 from tenure.ports.store import Set
 from tenure.storage.applier import RESERVE_BYTES
 from tenure.testing.contracts.store_rows import Names, StoppedClock, event, operation, record
+from tests.real.disks import mounted
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.slow]
 
@@ -27,15 +26,8 @@ MEBIBYTE = 1024 * 1024
 
 @pytest.fixture
 def disk() -> Iterator[Path]:
-    if os.geteuid() != 0:
-        pytest.skip("a disk can be mounted by root alone")
-    folder = Path(tempfile.mkdtemp())
-    subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=96m", "tenure-test", str(folder)], check=True
-    )
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-    folder.rmdir()
+    with mounted("96m") as folder:
+        yield folder
 
 
 def free(disk: Path) -> int:

@@ -32,6 +32,7 @@ from tenure.ports.store import Change, Put, Row
 from tenure.storage import gate, place
 from tenure.storage.migrations import Migration
 from tenure.testing.contracts.store_rows import StoppedClock
+from tests.real.disks import mounted
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -128,15 +129,8 @@ def test_a_missing_folder_and_a_folder_in_place_of_a_file_are_refused(tmp_path: 
 @pytest.fixture
 def disk() -> Iterator[Path]:
     """A disk of its own that can be made read-only."""
-    if os.geteuid() != 0:
-        pytest.skip("a disk can be mounted by root alone")
-    folder = Path(tempfile.mkdtemp())
-    subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tenure-test", str(folder)], check=True
-    )
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-    folder.rmdir()
+    with mounted("4m") as folder:
+        yield folder
 
 
 def test_a_read_only_disk_is_refused(disk: Path) -> None:

@@ -23,6 +23,18 @@ from tenure.storage.queries import read_queries
 from tenure.testing.scenario import Life
 
 
+def observer(path: Path, clock: Clock) -> SqliteStore:
+    """A connection of nobody's process that can only read."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    return SqliteStore(
+        cast(Any, SimpleNamespace(reader=lambda: connection)),
+        cast(Any, SimpleNamespace(commit=None)),
+        read_queries(Path(sqlite.__file__).parent / "queries"),
+        clock=clock,
+        flush=Inline(),
+    )
+
+
 class LateFlush:
     """Runs COMMIT at once and tells of it late; the next one may fail, kept or lost."""
 
@@ -83,13 +95,5 @@ class SqliteDisk:
     def look(self) -> Store:
         """A connection of nobody's process that can only read."""
         if self._observer is None:
-            connection = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READONLY)
-            queries = read_queries(Path(sqlite.__file__).parent / "queries")
-            self._observer = SqliteStore(
-                cast(Any, SimpleNamespace(reader=lambda: connection)),
-                cast(Any, SimpleNamespace(commit=None)),
-                queries,
-                clock=self._clock,
-                flush=Inline(),
-            )
+            self._observer = observer(self._path, self._clock)
         return self._observer

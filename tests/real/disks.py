@@ -1,0 +1,26 @@
+"""Disks of their own for tests that fill them or make them read-only."""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def mounted(size: str) -> Iterator[Path]:
+    """A disk of this size, gone afterwards; skips where nobody may mount one."""
+    if os.geteuid() != 0:
+        pytest.skip("a disk can be mounted by root alone")
+    folder = Path(tempfile.mkdtemp())
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tenure-test", str(folder)], check=True
+    )
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+        folder.rmdir()
