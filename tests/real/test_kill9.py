@@ -135,7 +135,7 @@ def test_the_audit_sees_what_the_world_holds_and_should_not(ended):
         ("DELETE FROM journal WHERE seq = 2 AND operation = (SELECT id FROM operation)", "holes"),
         ("DELETE FROM outbox WHERE position = 3", "holes"),
         ("UPDATE operation SET state = 'RUNNING' WHERE input LIKE '%\"0-2\"%'", "unended"),
-        ("INSERT INTO active VALUES ('a', 'default', 'o')", "broken"),
+        ("UPDATE agent SET operation = 'o' WHERE uid = (SELECT min(uid) FROM agent)", "broken"),
     ],
 )
 def test_the_audit_sees_what_is_wrong_in_the_file(ended, sql, found):

@@ -21,7 +21,7 @@ from tenure.app import operations
 from tenure.app.operations import Accept
 from tenure.core.endings import Done, Ending, Waiting
 from tenure.core.errors import CommitUnknown, Invalid, StoreError, StoreLocked
-from tenure.core.operation import Hold, State
+from tenure.core.operation import Hold, Noted, State
 from tenure.core.plan import Plan, Step, nothing, repeat
 from tenure.plans.steps import provided
 from tenure.ports.provider import Call
@@ -119,8 +119,8 @@ def test_a_shutdown_lets_a_call_under_way_end_and_keeps_what_it_came_to(tmp_path
         async with plane_in(tmp_path, slow=0.3) as plane:
             name = (await operations.accept(plane, Accept("waits"))).id
             await asyncio.sleep(0.1)
-        (intent,) = [row for row in rows_of(tmp_path)["intent"] if "identity" in row]
-        assert Hold.PRESENT in intent
+        (done,) = [row for row in rows_of(tmp_path)["journal"] if "identity" in row]
+        assert Noted.DONE in done
         async with plane_in(tmp_path) as plane:
             await operations.cancel(plane, TENANT, name, by="the caller")
             assert (await operations.wait(plane, TENANT, name)).state is State.COMPENSATED

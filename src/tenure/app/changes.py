@@ -24,6 +24,9 @@ POSITION = (Next("outbox"),)
 JOURNAL = ("journal", "tenant", "kind", "step", "at", "body")
 OUTBOX = ("outbox", "tenant", "agent", "operation", "type", "at", "body")
 INTENT = ("intent", "tenant", "slot", "key", "state", "token", "attempts", "due_at")
+FREE: Row = {"operation": None}
+IMPLIED: Columns = {"state": Hold.PRESENT}
+"""Not written: the record that a step is done says so already (see `Live.merge`)."""
 BYTES_A_CHARACTER = 4
 """The most that UTF-8 needs."""
 
@@ -128,7 +131,7 @@ def noted(
         row["error"] = progress.cause
     if progress.end is not None:
         row["ended_at"] = now
-        writes.append(Drop("active", (live.agent,)))
+        writes.append(Set("agent", (live.agent,), FREE))
     elif progress.stage > before.stage:
         writes += intended(live, writing, progress.stage)
     writes.append(Set("operation", (live.id,), row))
@@ -137,7 +140,8 @@ def noted(
     if progress.compensating_at is not None and before.compensating_at is None:
         _turn_back(live, writing)
     for name, said in writing.columns:
-        writes.append(Set("intent", (live.id, name), said))
+        if said != IMPLIED:
+            writes.append(Set("intent", (live.id, name), said))
     guard = Is("operation", (live.id,), {"revision": live.revision})
     writing.change = Change(f"{live.id}/{seq}/{live.token}", (*guards, guard), tuple(writes))
     return writing

@@ -96,10 +96,13 @@ class Live:
         """What the intents' rows say now; what only this process knows of its calls is kept."""
         for row in rows:
             new = intent_of(row)
+            if new.state is Hold.INTENDED and new.step in self.progress.done:
+                new.state, new.unknown_since = Hold.PRESENT, None  # as its record says
             old = self.intents.get(new.step)
             if old is not None:
                 new.busy = old.busy
-                if new.unknown_since is None and new.step not in absent:
+                told = new.step in absent or new.state is Hold.PRESENT
+                if new.unknown_since is None and not told:
                     new.unknown_since = old.unknown_since
             self.intents[new.step] = new
 

@@ -28,6 +28,7 @@ from tenure.core.limits import (
 from tenure.core.operation import SETTLED, Hold, Noted, State
 from tenure.ports.store import Add, Change, Drop, Is, Put, Refused, Row, Set
 
+AGENT = ("agent", "tenant", "generation", "operation")
 OPERATION = (
     "operation", "tenant", "principal", "kind", "plan", "agent", "generation", "state",
     "revision", "token", "worker", "due_at", "input", "created_at", "updated_at",
@@ -74,9 +75,10 @@ async def accept(plane: Plane, command: Accept) -> Operation:
         raise Invalid(message)
     while True:
         now = plane.store.now()
-        agent, generation, guards, writes = await _agent(plane, command, now)
+        operation = uuid7(now, plane.entropy.bits())
+        agent, generation, guards, writes = await _agent(plane, command, now, operation)
         live = Live(
-            uuid7(now, plane.entropy.bits()),
+            operation,
             tenant=command.tenant,
             kind=plan.name,
             agent=agent,
@@ -110,7 +112,7 @@ async def accept(plane: Plane, command: Accept) -> Operation:
 def _accepted(
     live: Live, writing: Writing, command: Accept, *, worker: str, text: str, now: float
 ) -> list[Put | Add]:
-    """The rows of a new operation: it, its lock, its first record and event, its first intents."""
+    """The rows of a new operation: it, its first record and event, its first intents."""
     writing.seq = 1
     row = (
         command.tenant, command.principal, live.kind, live.plan.digest, live.agent,
@@ -118,7 +120,6 @@ def _accepted(
     )  # fmt: skip
     record = (command.tenant, Noted.ACCEPTED, "", now, "{}")
     puts: list[Put | Add] = [
-        Put("active", (live.agent,), {"tenant": command.tenant, "operation": live.id}),
         Add(OPERATION, (live.id,), row),
         Add(JOURNAL, (live.id, 1), record),
         event(live, Noted.ACCEPTED, "", live.state, now=now),
@@ -140,23 +141,20 @@ def _refuse_odd_name(what: str, name: object) -> None:
 
 
 async def _agent(
-    plane: Plane, command: Accept, now: float
+    plane: Plane, command: Accept, now: float, operation: str
 ) -> tuple[str, int, list[Is], list[Put | Add | Set | Drop]]:
-    """The agent and the generation that this operation will be; a new agent begins at 1."""
-    if not command.agent:
-        uid = uuid7(now, plane.entropy.bits())
-        return uid, 1, [], [Put("agent", (uid,), {"tenant": command.tenant, "generation": 1})]
-    row = await plane.store.find("agent", (command.agent,))
+    """The agent, the generation that this operation will be, and what makes it the only one."""
+    uid = command.agent or uuid7(now, plane.entropy.bits())
+    row = await plane.store.find("agent", (uid,)) if command.agent else None
     if row is None:
-        new = Put("agent", (command.agent,), {"tenant": command.tenant, "generation": 1})
-        return command.agent, 1, [], [new]
+        return uid, 1, [], [Add(AGENT, (uid,), (command.tenant, 1, operation))]
     if row["tenant"] != command.tenant:
-        message = f"there is no agent {command.agent}"
+        message = f"there is no agent {uid}"
         raise NotFound(message)
     generation = cast(int, row["generation"])
-    guard = Is("agent", (command.agent,), {"generation": generation})
-    step = Set("agent", (command.agent,), {"generation": generation + 1})
-    return command.agent, generation + 1, [guard], [step]
+    free: Row = {"generation": generation, "operation": None, "next": None}
+    taken: Row = {"generation": generation + 1, "operation": operation}
+    return uid, generation + 1, [Is("agent", (uid,), free)], [Set("agent", (uid,), taken)]
 
 
 def _scope(command: Accept) -> tuple[str, str, str, str]:
@@ -173,18 +171,18 @@ async def _earlier(
     plane: Plane, command: Accept, refused: Refused, now: float
 ) -> Operation | None:
     """What a refusal means: the operation this key has, a Conflict, or None to try again."""
-    row = refused.row
-    if row is None or isinstance(refused.what, Is):
-        return None  # someone was faster with the same agent: read again
-    table, scope, known = refused.what.table, _scope(command), None
-    if table == "idempotency":
-        known = row
-    elif table != "active":
+    row, scope = refused.row, _scope(command)
+    if row is None:
         return None
+    known: Row | None = None
+    if refused.what.table == "idempotency":
+        known = row
     elif command.idempotency_key:
         known = await plane.store.find("idempotency", scope)
     if known is None:
-        holder = str(row["operation"])
+        holder = str(row["operation"] or row["next"] or "")
+        if not holder:
+            return None  # someone was faster with the same agent: read again
         message = f"operation {holder} works on this agent; wait for it or cancel it"
         raise Conflict(message, code="operation_in_progress", holder=holder)
     holder = str(known["operation"])

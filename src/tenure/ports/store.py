@@ -32,6 +32,17 @@ class Next(NamedTuple):
     counter: str
 
 
+class Chained(NamedTuple):
+    """In a `Put`: the hash of this row and of the one before it in its table, given by the store.
+
+    It is the row's last value, and its key is a `Next`; see `tenure.core.audit.link`.
+    """
+
+    table: str
+
+
+Given = Next | Chained
+"""What the store fills in when it commits."""
 Said = Value | Below | AtLeast
 
 
@@ -51,7 +62,7 @@ class Put(NamedTuple):
 
     table: str
     key: tuple[str | int | Next, ...]
-    row: Mapping[str, Value | Next]
+    row: Mapping[str, Value | Given]
 
 
 class Add(NamedTuple):
@@ -62,7 +73,7 @@ class Add(NamedTuple):
 
     header: tuple[str, ...]
     key: tuple[str | int | Next, ...]
-    values: tuple[Value | Next, ...]
+    values: tuple[Value | Given, ...]
 
     @property
     def table(self) -> str:
@@ -142,8 +153,21 @@ class Shape(NamedTuple):
 TABLES: dict[str, Shape] = {
     "plane": Shape(("one",), ("name",)),
     "plan": Shape(("digest",), ("name", "version", "body")),
-    "agent": Shape(("uid",), ("tenant", "generation")),
-    "active": Shape(("agent",), ("tenant", "operation")),
+    "agent": Shape(
+        ("uid",),
+        ("tenant", "generation", "name", "state", "operation", "next", "epoch", "revision",
+         "parent", "spec", "serving", "created_at", "updated_at"),
+    ),
+    "agent_name": Shape(("tenant", "name"), ("agent",)),
+    "quota": Shape(("tenant", "kind"), ("most", "revision")),
+    "reservation": Shape(("tenant", "kind", "agent"), ("operation", "at")),
+    "token": Shape(
+        ("hash",),
+        ("id", "tenant", "principal", "role", "created_at", "expires_at", "revoked_at"),
+    ),
+    "audit": Shape(
+        ("position",), ("tenant", "principal", "action", "target", "at", "body", "hash")
+    ),
     "idempotency": Shape(
         ("tenant", "principal", "route", "key"), ("operation", "fingerprint", "at")
     ),
@@ -218,6 +242,19 @@ class Store(Protocol):
 
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
         """Outbox rows in commit order, after this position."""
+        ...
+
+    async def list_rows(
+        self, table: str, said: Mapping[str, Value], *, after: Key = (), limit: int = 100
+    ) -> Sequence[Row]:
+        """Rows of a table whose columns say this, in key order, beyond the key `after`.
+
+        It is quick where an index or the key begins with the columns named.
+        """
+        ...
+
+    async def count_rows(self, table: str, said: Mapping[str, Value]) -> int:
+        """How many rows of a table say this; the cost grows with the answer."""
         ...
 
     async def plans_of_open_operations(self) -> Sequence[str]:

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import apsw
 
+from tenure.core.audit import link
 from tenure.core.errors import Defect, StoreFull, TenureError
-from tenure.ports.store import Add, Change, Drop, Is, Next, Put, Refused, Row, Set, Shape
+from tenure.ports.store import Add, Chained, Change, Drop, Is, Next, Put, Refused, Row, Set, Shape
 from tenure.storage.guards import meets
 from tenure.storage.statements import Statements
 
@@ -64,7 +65,7 @@ class Applier:
         self._total = connection.total_changes
         self._statements = Statements(tables)
         self._counting: dict[str, tuple[int, ...]] = {}
-        """Where a statement's values have a `Next`."""
+        """Where a statement's values have a `Next` or `Chained`."""
         self._puts: Rows = defaultdict(list)
         self._sets: Rows = defaultdict(list)
         self._drops: Rows = defaultdict(list)
@@ -76,6 +77,8 @@ class Applier:
         self._worked = False
         self._numbers: dict[str, int] = {}
         self._raised: set[str] = set()
+        self._heads: dict[str, str] = {}
+        """The last hash of a chained table, those collected and not written yet included."""
         self._batch = int(self._cursor.execute("SELECT coalesce(max(number), 0) FROM batch").get)
 
     # --------------------------------------------------------------------------------- one batch
@@ -108,6 +111,7 @@ class Applier:
     def forget(self) -> None:
         """The batch was rolled back: what was counted is read again when it is needed."""
         self._numbers.clear()
+        self._heads.clear()
         self._leave()
 
     # ---------------------------------------------------------------------- many changes at once
@@ -211,6 +215,7 @@ class Applier:
         except Exception as error:  # noqa: BLE001 (it becomes this caller's answer)
             self._cursor.execute("ROLLBACK TO one")
             self._numbers, self._raised = numbers, raised
+            self._heads.clear()
             answer = _answer(error)
         self._cursor.execute("RELEASE one")
         return answer
@@ -230,7 +235,8 @@ class Applier:
         execute, changes, puts = self._cursor.execute, self._changes, self._statements.puts
         made: list[list[Any]] = []
         others: list[Set | Drop] = []
-        for write in writes:
+        # What is chained can never be taken back, so it goes last, when nothing new can clash.
+        for write in sorted(writes, key=_is_chained):
             if type(write) is not Put:
                 others.append(write)  # type: ignore[arg-type]
                 continue
@@ -265,7 +271,8 @@ class Applier:
 
     def _clash(self, writes: tuple[Put | Set | Drop, ...], made: list[list[Any]]) -> Refused:
         """Take back what this change has put; the last of it met a row in its way."""
-        puts = [write for write in writes if type(write) is Put][: len(made)]
+        puts = [write for write in sorted(writes, key=_is_chained) if type(write) is Put]
+        puts = puts[: len(made)]
         last = puts[-1]
         refused = Refused(last, self._find(last.table, made[-1][: len(last.key)]))
         for put, values in zip(puts[:-1], made[:-1], strict=True):
@@ -277,24 +284,37 @@ class Applier:
         return refused
 
     def _learn(self, sql: str, values: list[Any]) -> tuple[int, ...]:
-        """Where these values have a `Next`: the same places for every row of a statement.
+        """Where the store fills in these values: the same places for every row of a statement.
 
         A row that has them elsewhere makes the statement fail, and is written the next way.
         """
-        places = tuple(place for place, value in enumerate(values) if type(value) is Next)
+        given = (Next, Chained)
+        places = tuple(place for place, value in enumerate(values) if type(value) in given)
         self._counting[sql] = places
         return places
 
     def _number(self, values: list[Any], places: tuple[int, ...]) -> None:
-        """Replace every `Next` by its number."""
+        """Replace every `Next` by its number, and a `Chained` by the hash of what is before it."""
         for place in places:
             (name,) = values[place]
+            if type(values[place]) is Chained:
+                values[place] = self._heads[name] = link(self._head(name), values[:place])
+                continue
             number = self._numbers.get(name)
             if number is None:
                 found = self._cursor.execute("SELECT value FROM counter WHERE name = ?", (name,))
                 number = found.get or 0
             values[place] = self._numbers[name] = number + 1
             self._raised.add(name)
+
+    def _head(self, table: str) -> str:
+        """The hash of the last row of a chained table."""
+        head = self._heads.get(table)
+        if head is None:
+            key, *_, last = self._statements.columns(table)
+            sql = f"SELECT {last} FROM {table} ORDER BY {key} DESC LIMIT 1"
+            head = self._cursor.execute(sql).get or ""
+        return head
 
     def _find(self, table: str, key: Sequence[Any]) -> Row | None:
         columns = self._statements.columns(table)
@@ -312,6 +332,10 @@ _FULL = (
     "The disk is nearly full: this was not accepted, and what was accepted before is kept."
     " Make room and ask again."
 )
+
+
+def _is_chained(write: Put | Set | Drop) -> bool:
+    return type(write) is Put and Chained in map(type, write.row.values())
 
 
 def _holds(guard: Is, found: tuple[Any, ...] | None) -> bool:

@@ -8,7 +8,7 @@ because the library hashes it at every use.
 from collections.abc import Callable, Mapping
 
 from tenure.core.errors import Defect
-from tenure.ports.store import Shape
+from tenure.ports.store import Key, Shape, Value
 
 _Key = tuple[str, ...]
 
@@ -35,6 +35,29 @@ class Statements:
         self.puts = Kept(self._put)
         self.sets = Kept(self._set)
         self.drops = Kept(self._drop)
+
+    def select(self, table: str, said: Mapping[str, Value], after: Key) -> str:
+        """Rows that say this, in key order, beyond a key; then the limit.  Bound in that order."""
+        return (
+            f"SELECT {','.join(self.columns(table))} FROM {table}"
+            f"{self._such(table, said, after)} ORDER BY {','.join(self._tables[table].key)} LIMIT ?"
+        )
+
+    def count(self, table: str, said: Mapping[str, Value]) -> str:
+        """How many rows say this."""
+        self.columns(table)
+        return f"SELECT count(*) FROM {table}{self._such(table, said, ())}"
+
+    def _such(self, table: str, said: Mapping[str, Value], after: Key) -> str:
+        unknown = [column for column in said if column not in self._columns[table]]
+        if unknown:
+            raise Defect(f"Table {table!r} has no column {unknown[0]!r}; nothing was read.")
+        # A partial index serves only who writes its condition out, so None is never bound.
+        terms = [f"{name} IS NULL" if value is None else f"{name}=?" for name, value in said.items()]
+        if after:
+            key = self._tables[table].key[: len(after)]
+            terms.append(f"({','.join(key)}) > ({','.join('?' * len(after))})")
+        return " WHERE " + " AND ".join(terms) if terms else ""
 
     def columns(self, table: str) -> tuple[str, ...]:
         """Every column of a table, the key's first."""

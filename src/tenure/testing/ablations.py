@@ -186,7 +186,7 @@ _TABLE = (
     Ablation(
         "one_operation_per_agent",
         "An agent has one mutating operation at a time.",
-        "S11", (2,), "generations", store_switches.without_put("active"),
+        "S11", (2,), "generations", store_switches.without_guards("agent", "operation"),
     ),
     Ablation(
         "recovery_resumes_undos",

@@ -201,7 +201,7 @@ def _audit_base(base: apsw.Connection, report: Report) -> None:
     first, count, last = next(outbox)
     if count and (first, count) != (1, last):
         report.fault("holes", f"the outbox has {count} of {last} positions")
-    for agent, name in base.execute("SELECT agent, operation FROM active"):
+    for agent, name in base.execute("SELECT uid, operation FROM agent WHERE operation IS NOT NULL"):
         report.fault("broken", f"agent {agent} is still held by operation {name}")
 
 

@@ -49,7 +49,7 @@ async def read_books(store: Store, *, tenant: str = "default") -> Books:
         assert loaded is not None, f"operation {name} is listed and not there"
         journals[name], intents[name] = loaded.journal, loaded.intents
         agent = str(row["agent"])
-        if agent not in active and (holder := await store.find("active", (agent,))):
+        if agent not in active and (holder := await store.find("agent", (agent,))):
             active[agent] = str(holder["operation"])
     events: list[Row] = []
     position = 0
@@ -142,8 +142,13 @@ def succeeded_holds_its_resources(evidence: Evidence) -> list[str]:
             f"{name} succeeded and left {slot} {key} too" for slot, key in sorted(held - wanted)
         ]
         steps = {step.name for stage in evidence.plan_of(name).stages for step in stage}
+        burned = {
+            str(row["step"]) for row in evidence.books.intents[name] if row["state"] == Hold.BURNED
+        }
         there = {
-            str(row["step"]) for row in evidence.books.intents[name] if row["state"] == Hold.PRESENT
+            str(row["step"])
+            for row in evidence.books.journals[name]
+            if row["kind"] in {Noted.DONE, Noted.ADOPTED} and row["step"] not in burned
         }
         wrong += [f"{name} succeeded and does not hold {step}" for step in sorted(steps - there)]
     return wrong

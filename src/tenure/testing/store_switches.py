@@ -33,17 +33,6 @@ def without_guards(table: str, column: str) -> Off:
     return lambda: patched(Tables, apply=apply)
 
 
-def without_put(table: str) -> Off:
-    """Strip the new rows of a table off every change."""
-    real = Tables.apply
-
-    def apply(self: Tables, change: Change) -> Refused | None:
-        writes = tuple(w for w in change.writes if w.table != table or not isinstance(w, Put | Add))
-        return real(self, change._replace(writes=writes))
-
-    return lambda: patched(Tables, apply=apply)
-
-
 def in_a_commit_of_its_own(table: str, *, admits: bool = True) -> Off:
     """New rows of this table follow in a second commit, when the first has been answered."""
     real = SlowStore.commit

@@ -19,6 +19,7 @@ from tenure.core.errors import OutcomeUnknown, Rejected
 from tenure.core.operation import Noted
 from tenure.core.plan import Kind
 from tenure.core.saga import Act, Move, Moves, Settled
+from tenure.ports.store import Is, Set
 from tenure.testing.patches import Off, patched
 from tenure.testing.store_switches import without_guards
 
@@ -286,8 +287,11 @@ def same_generation() -> AbstractContextManager[None]:
     """Use the keys of the agent's last operation again."""
     real = operations._agent  # noqa: SLF001
 
-    async def agent(plane: Any, command: Any, now: float) -> Any:
-        uid, generation, guards, writes = await real(plane, command, now)
-        return (uid, generation, guards, writes) if generation == 1 else (uid, 1, [], [])
+    async def agent(plane: Any, command: Any, now: float, operation: str) -> Any:
+        uid, generation, guards, writes = await real(plane, command, now, operation)
+        if generation == 1:
+            return uid, generation, guards, writes
+        free = Is("agent", (uid,), {"operation": None})
+        return uid, 1, [free], [Set("agent", (uid,), {"operation": operation})]
 
     return patched(operations, _agent=agent)

@@ -14,7 +14,17 @@ from typing import Any, TypeVar
 from tenure.core.errors import CommitUnknown, StoreFull
 from tenure.core.ids import ResourceKey
 from tenure.ports.provider import Observed, Owned, Provider, Spec
-from tenure.ports.store import Change, Claimed, Key, Loaded, Queue, Refused, Row, Store
+from tenure.ports.store import (
+    Change,
+    Claimed,
+    Key,
+    Loaded,
+    Queue,
+    Refused,
+    Row,
+    Store,
+    Value,
+)
 from tenure.testing.loop import Node, forever
 
 T = TypeVar("T")
@@ -230,6 +240,21 @@ class WiredStore:
         """Cross."""
         return await self._read(
             "store.list_events", lambda: self._inner.list_events(after=after, limit=limit)
+        )
+
+    async def list_rows(
+        self, table: str, said: Mapping[str, Value], *, after: Key = (), limit: int = 100
+    ) -> Sequence[Row]:
+        """Cross."""
+        return await self._read(
+            "store.list_rows",
+            lambda: self._inner.list_rows(table, said, after=after, limit=limit),
+        )
+
+    async def count_rows(self, table: str, said: Mapping[str, Value]) -> int:
+        """Cross."""
+        return await self._read(
+            "store.count_rows", lambda: self._inner.count_rows(table, said)
         )
 
     async def plans_of_open_operations(self) -> Sequence[str]:

@@ -29,6 +29,7 @@ from tenure.ports.store import (
     Set,
     Store,
 )
+from tenure.testing.contracts.store_chain import ChainPromises
 from tenure.testing.contracts.store_claims import ClaimPromises
 from tenure.testing.contracts.store_reads import ReadPromises
 from tenure.testing.contracts.store_rows import (
@@ -44,7 +45,7 @@ from tenure.testing.contracts.store_rows import (
 )
 
 
-class StoreContract(ClaimPromises, ReadPromises):
+class StoreContract(ClaimPromises, ReadPromises, ChainPromises):
     """Derive and give the fixture `stores`."""
 
     @pytest.fixture

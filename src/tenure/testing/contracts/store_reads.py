@@ -90,18 +90,19 @@ class ReadPromises:
             change(
                 operation("b", agent="x"), operation("a", agent="x"), operation("c", agent="y"),
                 *(intent("b", state, state=state) for state in states), intent("a", "z"),
-                intent("c", "q"),
+                intent("c", "q"), record("a", 1, kind="done", step="z"),
             )
         )  # fmt: skip
         found = [
-            (row["operation"], row["step"]) for row in await store.list_resources("north", "x")
+            (row["operation"], row["step"], row["state"])
+            for row in await store.list_resources("north", "x")
         ]
         assert found == [
-            ("a", "z"),
-            ("b", "INTENDED"),
-            ("b", "PRESENT"),
-            ("b", "REFUSED"),
-            ("b", "REMOVING"),
+            ("a", "z", "PRESENT"),  # a record says so
+            ("b", "INTENDED", "INTENDED"),
+            ("b", "PRESENT", "PRESENT"),
+            ("b", "REFUSED", "REFUSED"),
+            ("b", "REMOVING", "REMOVING"),
         ]
         assert list(await store.list_resources("south", "x")) == []
         assert list(await store.list_resources("north", "nobody")) == []

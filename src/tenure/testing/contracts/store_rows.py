@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from tenure.ports.clock import Clock
-from tenure.ports.store import TABLES, Change, Drop, Is, Next, Put, Row, Set, Store, Value
+from tenure.ports.store import TABLES, Change, Drop, Given, Is, Next, Put, Row, Set, Store, Value
 
 
 class Stores(Protocol):
@@ -81,17 +81,17 @@ def intent(name: str, step: str, **said: Value) -> Put:
     return Put("intent", (name, step), row | said)
 
 
-def record(name: str, seq: int, kind: str = "done") -> Put:
+def record(name: str, seq: int, kind: str = "done", *, step: str = "runtime") -> Put:
     """A new line of a journal."""
-    row: dict[str, Value | Next] = {
-        "tenant": "north", "kind": kind, "step": "runtime", "at": 2.0, "body": "{}",
+    row: dict[str, Value | Given] = {
+        "tenant": "north", "kind": kind, "step": step, "at": 2.0, "body": "{}",
     }  # fmt: skip
     return Put("journal", (name, seq), row)
 
 
 def event(kind: str = "step.done", *, counter: str = "outbox") -> Put:
     """A new event, numbered by the store."""
-    row: dict[str, Value | Next] = {
+    row: dict[str, Value | Given] = {
         "tenant": "north", "agent": "agent", "operation": "operation", "type": kind, "at": 3.0,
         "body": "{}",
     }  # fmt: skip

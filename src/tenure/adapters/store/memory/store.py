@@ -6,14 +6,24 @@ same tables go on.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, assert_never
 
 from tenure.adapters.store.memory.tables import Tables
 from tenure.core.errors import CommitUnknown, Defect, StoreClosed, StoreError, TenureError
 from tenure.ports.clock import Clock
-from tenure.ports.store import Change, Claimed, Key, Loaded, Queue, Refused, Row
+from tenure.ports.store import (
+    TABLES,
+    Change,
+    Claimed,
+    Key,
+    Loaded,
+    Queue,
+    Refused,
+    Row,
+    Value,
+)
 
 
 class MemoryStore:
@@ -141,7 +151,7 @@ class MemoryStore:
         self._use()
         operations = self.tables.rows["operation"]
         return _copies(
-            intent
+            self._as_recorded(intent)
             for (operation, _), intent in sorted(self.tables.rows["intent"].items())
             if intent["state"] != "BURNED"
             and (row := operations.get((operation,))) is not None
@@ -149,11 +159,40 @@ class MemoryStore:
             and row["tenant"] == tenant
         )
 
+    def _as_recorded(self, intent: Row) -> Row:
+        """An intent is PRESENT if a record says that its step is done."""
+        journal = self.tables.parts("journal", str(intent["operation"]))
+        done = {row["step"] for row in journal if row["kind"] in {"done", "adopted"}}
+        there = intent["state"] == "INTENDED" and intent["step"] in done
+        return {**intent, "state": "PRESENT"} if there else intent
+
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
         """Copy one page."""
         self._use()
         rows = sorted(self.tables.rows["outbox"].items())
         return _copies(row for (position,), row in rows if int(position) > after)[:limit]
+
+    async def list_rows(
+        self, table: str, said: Mapping[str, Value], *, after: Key = (), limit: int = 100
+    ) -> Sequence[Row]:
+        """Copy one page."""
+        return _copies(self._such(table, said, after)[:limit])
+
+    async def count_rows(self, table: str, said: Mapping[str, Value]) -> int:
+        """Count them."""
+        return len(self._such(table, said, ()))
+
+    def _such(self, table: str, said: Mapping[str, Value], after: Key) -> list[Row]:
+        self._use()
+        shape = TABLES.get(table)
+        if shape is None or not {*shape.key, *shape.columns}.issuperset(said):
+            raise Defect(f"There is no table {table!r} with columns {sorted(said)}.")
+        return [
+            row
+            for key, row in sorted(self.tables.rows[table].items())
+            if key[: len(after)] > after or not after
+            if all(row[name] == value for name, value in said.items())
+        ]
 
     async def plans_of_open_operations(self) -> Sequence[str]:
         """Look at every open operation."""

@@ -7,13 +7,16 @@ in and on the way out, so what a caller holds is never the record itself.
 import json
 from typing import Any, Self
 
+from tenure.core.audit import link
 from tenure.core.errors import Defect, StoreFull
 from tenure.ports.store import (
     TABLES,
     Add,
+    Chained,
     Change,
     Claimed,
     Drop,
+    Given,
     Is,
     Key,
     Next,
@@ -28,6 +31,8 @@ from tenure.storage.guards import meets
 CHANGES_KEPT = 100_000
 """Ids of changes that can still be looked up."""
 NULLABLE: dict[str, frozenset[str]] = {
+    "agent": frozenset(TABLES["agent"].columns) - {"tenant", "generation"},
+    "token": frozenset({"expires_at", "revoked_at"}),
     "operation": frozenset({"due_at", "error", "ended_at"}),
     "intent": frozenset({"due_at", "unknown_since", "waiting_on", "detail"}),
 }
@@ -124,16 +129,24 @@ class Tables:
         """The row as it will stand: every column, numbers given, None where nothing was said."""
         table, key, said = put
         if Next in map(type, key):
-            key = tuple(self._given(part, taken) for part in key)  # type: ignore[misc]
+            key = tuple(self._given(part, taken) for part in key)
         if Next in map(type, said.values()):
             said = {column: self._given(value, taken) for column, value in said.items()}
         row = _BLANK[table].copy()
         row.update(said)  # type: ignore[arg-type]
         for name, part in zip(TABLES[table].key, key, strict=True):
             row[name] = part  # type: ignore[assignment]
+        for name, value in said.items():
+            if type(value) is Chained:
+                row[name] = self._linked(table, [*row.values()][:-1])
         return key, row  # type: ignore[return-value]
 
-    def _given(self, value: Value | Next, taken: list[str]) -> Value:
+    def _linked(self, table: str, values: list[Value]) -> str:
+        """The hash that chains these values to the last row of their table."""
+        last = next(reversed(self.rows[table].values()), None)
+        return link("" if last is None else str([*last.values()][-1]), values)
+
+    def _given(self, value: Value | Given, taken: list[str]) -> Any:
         """The value itself, or the next number of its counter."""
         if not isinstance(value, Next):
             return value

@@ -17,15 +17,28 @@ CREATE TABLE plan (
 CREATE TABLE agent (
     uid         TEXT PRIMARY KEY,
     tenant      TEXT NOT NULL,
-    generation  INTEGER NOT NULL
+    generation  INTEGER NOT NULL,
+    name        TEXT,
+    state       TEXT CONSTRAINT agent_state CHECK (
+        state = 'CREATING' OR state = 'CREATE_FAILED' OR state = 'READY' OR state = 'UPDATING' OR
+        state = 'UPDATE_FAILED' OR state = 'SUSPENDING' OR state = 'SUSPENDED' OR state = 'RESUMING' OR
+        state = 'MIGRATING' OR state = 'DELETING' OR state = 'DELETE_FAILED' OR state = 'DELETED'
+    ),
+    -- The one operation that works on the agent, and the closing one that waits for its turn.
+    operation   TEXT,
+    next        TEXT,
+    -- Raised whenever the agent is closed: what was handed out under a smaller one is void.
+    epoch       INTEGER,
+    revision    INTEGER,
+    parent      TEXT,
+    spec        TEXT,
+    -- What serves it: the key of its runtime.
+    serving     TEXT,
+    created_at  REAL,
+    updated_at  REAL
 ) WITHOUT ROWID;
 
--- One mutating operation for each agent.
-CREATE TABLE active (
-    agent       TEXT PRIMARY KEY,
-    tenant      TEXT NOT NULL,
-    operation   TEXT NOT NULL
-) WITHOUT ROWID;
+CREATE INDEX agent_parent ON agent (parent) WHERE parent IS NOT NULL;
 
 CREATE TABLE idempotency (
     tenant      TEXT NOT NULL,
@@ -129,3 +142,65 @@ CREATE TABLE counter (
     name        TEXT PRIMARY KEY,
     value       INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+-- A name is free again once its agent is deleted.
+CREATE TABLE agent_name (
+    tenant      TEXT NOT NULL,
+    name        TEXT NOT NULL,
+    agent       TEXT NOT NULL,
+    PRIMARY KEY (tenant, name)
+) WITHOUT ROWID;
+
+CREATE TABLE quota (
+    tenant      TEXT NOT NULL,
+    kind        TEXT NOT NULL,
+    most        INTEGER NOT NULL,
+    revision    INTEGER NOT NULL,
+    PRIMARY KEY (tenant, kind)
+) WITHOUT ROWID;
+
+-- One row for each thing that counts against a quota; never a number that goes up and down.
+CREATE TABLE reservation (
+    tenant      TEXT NOT NULL,
+    kind        TEXT NOT NULL,
+    agent       TEXT NOT NULL,
+    operation   TEXT NOT NULL,
+    at          REAL NOT NULL,
+    PRIMARY KEY (tenant, kind, agent)
+) WITHOUT ROWID;
+
+-- Who may ask: the hash of a token, never the token.
+CREATE TABLE token (
+    hash        TEXT PRIMARY KEY,
+    id          TEXT NOT NULL,
+    tenant      TEXT NOT NULL,
+    principal   TEXT NOT NULL,
+    role        TEXT NOT NULL CONSTRAINT token_role CHECK (
+        role = 'viewer' OR role = 'operator' OR role = 'approver' OR role = 'admin'
+    ),
+    created_at  REAL NOT NULL,
+    expires_at  REAL,
+    revoked_at  REAL
+) WITHOUT ROWID;
+
+CREATE INDEX token_tenant ON token (tenant, id);
+
+-- Append-only; each row carries the hash of itself and of the one before it.
+CREATE TABLE audit (
+    position    INTEGER PRIMARY KEY,
+    tenant      TEXT NOT NULL,
+    principal   TEXT NOT NULL,
+    action      TEXT NOT NULL,
+    target      TEXT NOT NULL,
+    at          REAL NOT NULL,
+    body        TEXT NOT NULL,
+    hash        TEXT NOT NULL
+);
+
+CREATE INDEX audit_tenant ON audit (tenant, position);
+
+CREATE TRIGGER audit_is_never_changed BEFORE UPDATE ON audit
+BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+
+CREATE TRIGGER audit_is_never_shortened BEFORE DELETE ON audit
+BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;

@@ -122,6 +122,19 @@ class SqliteStore:
         """Read one page."""
         return self._table("outbox", "list_events", {"after": after, "limit": limit})
 
+    async def list_rows(
+        self, table: str, said: Mapping[str, Value], *, after: Key = (), limit: int = 100
+    ) -> Sequence[Row]:
+        """Read one page."""
+        sql = self._statements.select(table, said, after)
+        rows = self._read(sql, (*_bound(said), *after, limit))
+        columns = self._statements.columns(table)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+
+    async def count_rows(self, table: str, said: Mapping[str, Value]) -> int:
+        """Count them."""
+        return int(self._read(self._statements.count(table, said), _bound(said))[0][0])
+
     async def plans_of_open_operations(self) -> Sequence[str]:
         """Read the open operations."""
         return [digest for (digest,) in self._read(self._queries["plans_of_open_operations"])]
@@ -153,3 +166,7 @@ class SqliteStore:
             return self._reader.execute(sql, asked).fetchall()
         except apsw.Error as error:
             raise StoreError(f"The store cannot be read ({error}): nothing was changed.") from None
+
+
+def _bound(said: Mapping[str, Value]) -> tuple[Value, ...]:
+    return tuple(value for value in said.values() if value is not None)

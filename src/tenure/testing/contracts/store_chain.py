@@ -1,0 +1,96 @@
+"""What every store keeps of its chained table, the audit log: a part of the store's contract."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tenure.core.audit import first_broken
+from tenure.core.errors import Defect
+from tenure.ports.store import Chained, Is, Next, Put, Row, Store
+from tenure.testing.contracts.store_rows import Names, operation, scenario
+
+
+NORTH = {"tenant": "north"}
+
+
+def entry(action: str) -> Put:
+    """A new line of the audit log."""
+    return Put(
+        "audit",
+        (Next("audit"),),
+        {"tenant": "north", "principal": "p", "action": action, "target": "t", "at": 2.5,
+         "body": "{}", "hash": Chained("audit")},
+    )  # fmt: skip
+
+
+def values(rows: Sequence[Row]) -> list[list[Any]]:
+    """Rows as the chain reads them."""
+    return [list(row.values()) for row in rows]
+
+
+class ChainPromises:
+    """A part of `StoreContract`, which has its fixtures."""
+
+    @scenario
+    async def test_every_line_of_the_audit_log_vouches_for_those_before_it(
+        self, store: Store, change: Names
+    ) -> None:
+        assert await store.commit(change(entry("one"), entry("two"))) is None
+        await asyncio.gather(*(store.commit(change(entry(f"n{n}"))) for n in range(5)))
+        rows = await store.list_rows("audit", NORTH, limit=10)
+        assert [row["position"] for row in rows] == list(range(1, 8))
+        assert first_broken(values(rows)) is None
+        assert len({row["hash"] for row in rows}) == 7
+
+    @scenario
+    async def test_a_refused_change_leaves_no_gap_in_the_audit_log(
+        self, store: Store, change: Names
+    ) -> None:
+        await store.commit(change(operation("a"), entry("one")))
+        same = change(entry("lost"), operation("a"))  # a clash after the line was given its number
+        guarded = change(entry("lost"), guards=(Is("operation", ("b",), {"token": 1}),))
+        fine = change(entry("two"))
+        answers = await asyncio.gather(
+            store.commit(same), store.commit(guarded), store.commit(fine)
+        )
+        assert [answer is None for answer in answers] == [False, False, True]
+        rows = await store.list_rows("audit", NORTH, limit=10)
+        assert [row["action"] for row in rows] == ["one", "two"]
+        assert first_broken(values(rows)) is None
+
+    @scenario
+    async def test_a_tenant_reads_its_own_lines_of_the_audit_log(
+        self, store: Store, change: Names
+    ) -> None:
+        await store.commit(change(entry("one"), entry("two"), entry("three")))
+        assert list(await store.list_rows("audit", {"tenant": "south"})) == []
+        rows = await store.list_rows("audit", NORTH, after=(1,), limit=1)
+        assert [row["action"] for row in rows] == ["two"]
+        whole = await store.list_rows("audit", {}, after=(2,))
+        assert [row["action"] for row in whole] == ["three"]
+
+    @scenario
+    async def test_lists_and_counts_the_rows_that_say_something(
+        self, store: Store, change: Names
+    ) -> None:
+        names = [
+            Put("agent_name", (tenant, name), {"agent": agent})
+            for tenant, name, agent in [
+                ("n", "c", "1"), ("n", "a", "2"), ("s", "b", "1"), ("n", "b", "1"),
+            ]
+        ]  # fmt: skip
+        await store.commit(change(*names, operation("a"), operation("b", ended_at=4.0)))
+        page = await store.list_rows("agent_name", {"tenant": "n"}, after=("n", "a"), limit=1)
+        assert list(page) == [{"tenant": "n", "name": "b", "agent": "1"}]
+        ones = await store.list_rows("agent_name", {"agent": "1"})
+        assert [(row["tenant"], row["name"]) for row in ones] == [
+            ("n", "b"), ("n", "c"), ("s", "b"),
+        ]  # fmt: skip
+        assert await store.count_rows("agent_name", {"tenant": "n", "agent": "1"}) == 2
+        open_ones = await store.list_rows("operation", {"ended_at": None})
+        assert [row["id"] for row in open_ones] == ["a"]
+        for ask in (store.list_rows("nothing", {}), store.count_rows("agent", {"size": 1})):
+            with pytest.raises(Defect):
+                await ask
