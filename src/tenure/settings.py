@@ -13,6 +13,17 @@ class Settings:
     """
     plane: str = "local"
     """The name of this control plane; part of every resource's key, so it must never change."""
+    home: str = ".tenure"
+    """The directory of a plane that manages agents: its store, its providers' files, its runtimes,
+    and the CLI's token.  `managing` keeps its store there, whatever `store` says.
+    """
+    host: str = "127.0.0.1"
+    port: int = 7450
+    """Where the HTTP face listens."""
+    issuer: str = ""
+    """The origin under which the authorization server is reached; by default host and port."""
+    traces: bool = False
+    """Whether every attempt of a step is told to OpenTelemetry's tracer, as the process has it."""
     concurrency_max: int = 2_000
     """Operations that are moved at the same time; more wait their turn as rows."""
     lease_ttl_seconds: float = 15.0

@@ -2,30 +2,42 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
 
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
 from tenure.adapters.store import sqlite
-from tenure.app.advance import Advance
+from tenure.app.advance import Advance, Observe
 from tenure.app.live import Live
 from tenure.app.plane import Plane, prepare
+from tenure.app.roster import PlaneRoster
 from tenure.core.plan import Plan
 from tenure.plans.catalogue import Catalogue
+from tenure.plans.lifecycle import PLANS
 from tenure.ports.engine import Engine
 from tenure.ports.provider import Provider
 from tenure.settings import Settings
+from tenure.telemetry import both, watching
 
 
 @asynccontextmanager
 async def running(
-    settings: Settings, *, plans: Iterable[Plan], providers: Mapping[str, Provider]
+    settings: Settings,
+    *,
+    plans: Iterable[Plan],
+    providers: Mapping[str, Provider],
+    before: Callable[[Plane], None] | None = None,
+    observe: Observe | None = None,
 ) -> AsyncIterator[Plane]:
     """A plane that has recovered every open operation and moves them until the block is left.
 
     If the store fails the block is left at once, whatever it waits for, by CommitUnknown: stop the
-    process then.
+    process then.  `before` is told of the plane before anything moves, `observe`
+    of every move that was performed.
     """
     thresholds = gc.get_threshold()
     clock, entropy, catalogue = SystemClock(), SystemEntropy(), Catalogue(plans)
@@ -34,7 +46,12 @@ async def running(
         if settings.collect_after:
             gc.set_threshold(settings.collect_after, *thresholds[1:])
         work = Advance(
-            settings.plane, store=store, entropy=entropy, catalogue=catalogue, providers=providers
+            settings.plane,
+            store=store,
+            entropy=entropy,
+            catalogue=catalogue,
+            providers=providers,
+            observe=observe,
         )
         engine = EmbeddedEngine(
             work,
@@ -55,6 +72,8 @@ async def running(
             providers=providers,
         )
         await prepare(plane)
+        if before is not None:
+            before(plane)
         try:
             await engine.start()
             async with _ended_by(engine):
@@ -64,6 +83,60 @@ async def running(
     finally:
         gc.set_threshold(*thresholds)
         await store.close()
+
+
+@asynccontextmanager
+async def managing(
+    settings: Settings, *, observe: Observe | None = None
+) -> AsyncIterator[Plane]:
+    """A plane with the embedded providers and the plans of an agent's life, below one directory."""
+    home = _made(settings.home)
+    async with AsyncExitStack() as stack:
+        roster = PlaneRoster()
+        providers = await _embedded(settings, home, stack)
+        providers["roster"] = cast(Provider, roster)
+        settings = replace(settings, store=str(home / "tenure.db"))
+        plane = await stack.enter_async_context(
+            running(
+                settings,
+                plans=PLANS,
+                providers=providers,
+                before=roster.serve,
+                observe=both(observe, watching(settings)),
+            )
+        )
+        yield plane
+
+
+def _made(home: str) -> Path:
+    """The directory, for its owner alone."""
+    path = Path(home)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+async def _embedded(
+    settings: Settings, home: Path, stack: AsyncExitStack
+) -> dict[str, Provider]:
+    """The four embedded providers, each with a file or directory of its own."""
+    from tenure.adapters.access import local as access
+    from tenure.adapters.credentials import local as credentials
+    from tenure.adapters.identity import local as identity
+    from tenure.adapters.runtime.process import ProcessRuntime
+
+    clock = SystemClock()
+    issuer = settings.issuer or f"http://{settings.host}:{settings.port}"
+    known = identity.build(home / "identity.db", issuer=issuer, clock=clock)
+    stack.push_async_callback(known.close)
+    granted = access.build(home / "access.db", clock=clock)
+    stack.push_async_callback(granted.close)
+    registered = credentials.build(home / "credentials.db", clock=clock)
+    stack.push_async_callback(registered.close)
+    runtime = ProcessRuntime(home / "runtimes", clock=clock, hidden=(home,))
+    stack.callback(runtime.close)
+    return {
+        "identity": known, "access": granted, "runtime": runtime, "credentials": registered,
+    }  # fmt: skip
 
 
 @asynccontextmanager

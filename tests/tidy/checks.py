@@ -29,9 +29,9 @@ MAY_IMPORT = {
     "reconcilers": ("core", "ports", "app"),
     "adapters": ("core", "ports", "storage"),
     "storage": ("core", "ports"),
-    "telemetry": ("core",),
+    "telemetry": ("core", "settings"),
     "testing": ("core", "ports", "plans", "app", "adapters", "storage", "settings", "wiring"),
-    "faces": ("core", "app"),
+    "faces": ("core", "app", "ports.identity"),
     "settings": ("core",),
     "wiring": (
         "core", "ports", "plans", "app", "reconcilers", "adapters", "storage", "telemetry",

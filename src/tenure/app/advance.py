@@ -16,7 +16,7 @@ from tenure.app.changes import recorded
 from tenure.app.live import Calls, Live, read
 from tenure.app.watch import Watch
 from tenure.core import saga
-from tenure.core.endings import Absent, Done, Ending, NotYet, Waiting, told
+from tenure.core.endings import Absent, Done, Ending, NotYet, Performed, Waiting, told
 from tenure.core.errors import (
     CallerError,
     LeaseLost,
@@ -37,6 +37,7 @@ from tenure.ports.store import Store
 STORE_RETRY_SECONDS = 1.0
 """Between attempts to record while the disk refuses."""
 T = TypeVar("T")
+Observe = Callable[[Performed], None]
 
 
 class Advance:
@@ -50,8 +51,13 @@ class Advance:
         entropy: Entropy,
         catalogue: Catalogue,
         providers: Mapping[str, Provider],
+        observe: Observe | None = None,
     ) -> None:
-        """Perform these plans on these providers and record in this store."""
+        """Perform these plans on these providers and record in this store.
+
+        `observe` is told of every move that was performed; it may not raise.
+        """
+        self._observe = observe
         self._plane = plane
         self._store = store
         self._entropy = entropy
@@ -128,6 +134,13 @@ class Advance:
         finally:
             live.intents[step.name].busy = False
 
+    def _tell(self, live: Live, move: Move, end: Ending, started_at: float) -> None:
+        """Tell whoever watches."""
+        attempt = live.intents[move.step.name].attempts
+        names = live.id, live.tenant, live.agent, live.kind, move.step.name, move.act
+        observe = cast(Observe, self._observe)
+        observe(Performed(*names, end, attempt, started_at, self._store.now()))
+
     def _begin(
         self, live: Live, move: Move, task: "asyncio.Task[None]", started_at: float
     ) -> Call:
@@ -147,6 +160,9 @@ class Advance:
             self._providers,
             live.token,
             intent.attempts,
+            live.id,
+            started_at,
+            progress.since,
         )
 
     def interrupt(self, live: Live) -> None:
@@ -158,6 +174,8 @@ class Advance:
         self, live: Live, move: Move, ending: Ending, started_at: float, signals: Signals
     ) -> None:
         """Write what the end of this move means; after a refusal read again and decide again."""
+        if self._observe is not None:
+            self._tell(live, move, ending, started_at)
         while saga.wanted(live.progress, move, ending):
             now = self._store.now()
             settled = saga.settle(

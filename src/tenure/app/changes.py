@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tenure.app.live import Live, decode, encode
+from tenure.app.lifecycle import VERBS, agent_writes
+from tenure.app.live import OUTBOX, POSITION, Live, decode, encode
 from tenure.core import saga
 from tenure.core.errors import Defect, Invalid, LimitExceeded
 from tenure.core.events import event_of
@@ -17,14 +18,11 @@ from tenure.core.operation import OPERATION, Hold, Intent, Noted, Record, State
 from tenure.core.plain import refuse_odd
 from tenure.core.plan import Step
 from tenure.core.saga import Progress, Settled
-from tenure.ports.store import Add, Change, Drop, Is, Next, Row, Set, Value
+from tenure.ports.store import Add, Change, Drop, Is, Row, Set, Value
 
 Columns = Mapping[str, Value]
-POSITION = (Next("outbox"),)
 JOURNAL = ("journal", "tenant", "kind", "step", "at", "body")
-OUTBOX = ("outbox", "tenant", "agent", "operation", "type", "at", "body")
 INTENT = ("intent", "tenant", "slot", "key", "state", "token", "attempts", "due_at")
-FREE: Row = {"operation": None}
 IMPLIED: Columns = {"state": Hold.PRESENT}
 """Not written: the record that a step is done says so already (see `Live.merge`)."""
 BYTES_A_CHARACTER = 4
@@ -92,7 +90,10 @@ def recorded(live: Live, step: Step, settled: Settled, now: float) -> Writing:
         return _polled(live, step, settled, now)
     kind, body = settled.record
     guard = Is("intent", (live.id, step.name), {"token": live.token})
-    return noted(live, kind, step.name, body, now, columns=settled.intent, guards=(guard,))
+    return noted(
+        live, kind, step.name, body, now,
+        columns=settled.intent, guards=(guard,), burned=settled.burned,
+    )  # fmt: skip
 
 
 def noted(
@@ -104,6 +105,7 @@ def noted(
     *,
     columns: Columns | None = None,
     guards: tuple[Is, ...] = (),
+    burned: tuple[tuple[str, str], ...] = (),
 ) -> Writing:
     """One more record, and all that follows from it: state, intents of the next stage, event."""
     seq = live.seq + 1
@@ -131,9 +133,10 @@ def noted(
         row["error"] = progress.cause
     if progress.end is not None:
         row["ended_at"] = now
-        writes.append(Set("agent", (live.agent,), FREE))
     elif progress.stage > before.stage:
         writes += intended(live, writing, progress.stage)
+    if progress.end is not None or (state is not live.state and live.kind in VERBS):
+        writes += agent_writes(live, progress, state, now)
     writes.append(Set("operation", (live.id,), row))
     if columns:
         writing.columns.append((step, columns))
@@ -142,6 +145,8 @@ def noted(
     for name, said in writing.columns:
         if said != IMPLIED:
             writes.append(Set("intent", (live.id, name), said))
+    for other in burned:
+        writes.append(Set("intent", other, {"state": Hold.BURNED}))
     guard = Is("operation", (live.id,), {"revision": live.revision})
     writing.change = Change(f"{live.id}/{seq}/{live.token}", (*guards, guard), tuple(writes))
     return writing

@@ -15,8 +15,10 @@ from tenure.core.ids import ResourceKey, key_text, stem_of
 from tenure.core.operation import Hold, Intent, Noted, Record, State
 from tenure.core.plan import Plan, Step
 from tenure.plans.catalogue import Catalogue
-from tenure.ports.store import Row, Store
+from tenure.ports.store import Next, Row, Store
 
+POSITION = (Next("outbox"),)
+OUTBOX = ("outbox", "tenant", "agent", "operation", "type", "at", "body")
 Calls = tuple["asyncio.Task[None]", ...]
 decode = msgspec.json.decode
 

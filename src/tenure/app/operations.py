@@ -4,17 +4,19 @@ Each verb reads, asks the saga whether it may, and commits one change guarded by
 read; if someone was faster it reads again and decides again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import cast
+from typing import NamedTuple, cast
 
 from tenure.app import views
+from tenure.app.audit import entry
 from tenure.app.changes import JOURNAL, Columns, Writing, event, intended, kept, noted
 from tenure.app.live import Live, canonical, read
 from tenure.app.plane import Plane
 from tenure.app.views import Operation
 from tenure.core import saga
+from tenure.core.agent import CLOSING
 from tenure.core.errors import CommitUnknown, Conflict, Invalid, LimitExceeded, NotFound
 from tenure.core.ids import uuid7
 from tenure.core.limits import (
@@ -26,7 +28,8 @@ from tenure.core.limits import (
     SIGNALS_MAX,
 )
 from tenure.core.operation import SETTLED, Hold, Noted, State
-from tenure.ports.store import Add, Change, Drop, Is, Put, Refused, Row, Set
+from tenure.core.roles import Caller, Role
+from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set
 
 AGENT = ("agent", "tenant", "generation", "operation")
 OPERATION = (
@@ -52,37 +55,59 @@ class Accept:
     tenant: str = "default"
     principal: str = "local"
     idempotency_key: str = ""
+    route: str = "operations"
+    """What the key is for: the same key may be used anew for another verb."""
+
+
+class Ground(NamedTuple):
+    """What a new operation stands on: its agent, and what must hold and be written with it."""
+
+    agent: str
+    generation: int
+    guards: tuple[Is, ...] = ()
+    writes: tuple[Put | Add | Set | Drop, ...] = ()
+    input: Mapping[str, object] | None = None
+    """What the steps are given, if it is not what the caller sent."""
+    then: Callable[[], None] | None = None
+    """Called once it is on disk."""
+
+
+Prepare = Callable[[float, str], Awaitable[Ground]]
+"""Reads, and says what an operation of this id that begins now stands on; or refuses it."""
 
 
 async def accept(plane: Plane, command: Accept) -> Operation:
     """Accept an operation: when this returns, it is on disk and will end."""
+    _refuse_odd_name("agent", command.agent or "new")
+    return await submit(plane, command, lambda now, name: _agent(plane, command, now, name))
+
+
+async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
+    """Accept an operation on the ground that `prepare` finds; if that moved, look again."""
     plan = plane.catalogue.newest(command.plan)
     if not isinstance(command.input, dict):
         message = f"the input must be a dict of plain data, not a {type(command.input).__name__}"
         raise Invalid(message)
     text, given = kept(command.input, "the input", INPUT_BYTES_MAX)
-    for what, name in (
-        ("tenant", command.tenant), ("principal", command.principal),
-        ("agent", command.agent or "new"),
-    ):  # fmt: skip
+    for what, name in (("tenant", command.tenant), ("principal", command.principal)):
         _refuse_odd_name(what, name)
-    key = command.idempotency_key
-    if not isinstance(key, str) or not (key.isprintable() and key.isascii()):
-        message = f"an idempotency key is printable ASCII, not {key!a}"
-        raise Invalid(message)
-    if len(key) > IDEMPOTENCY_KEY_CHARACTERS_MAX:
-        message = f"an idempotency key has at most {IDEMPOTENCY_KEY_CHARACTERS_MAX} characters"
-        raise Invalid(message)
+    _refuse_odd_key(command.idempotency_key)
     while True:
         now = plane.store.now()
+        if command.idempotency_key:
+            earlier = await _earlier(plane, command, now)
+            if earlier is not None:
+                return earlier
         operation = uuid7(now, plane.entropy.bits())
-        agent, generation, guards, writes = await _agent(plane, command, now, operation)
+        ground = await prepare(now, operation)
+        if ground.input is not None:
+            text, given = kept(ground.input, "the input", INPUT_BYTES_MAX)
         live = Live(
             operation,
             tenant=command.tenant,
             kind=plan.name,
-            agent=agent,
-            generation=generation,
+            agent=ground.agent,
+            generation=ground.generation,
             input=given,
             plan=plan,
             plane=plane.id,
@@ -91,8 +116,8 @@ async def accept(plane: Plane, command: Accept) -> Operation:
         if worker:
             live.token, live.state = 1, State.RUNNING
         writing = Writing(live, live.progress, live.state, 0.0)
-        writes += _accepted(live, writing, command, worker=worker, text=text, now=now)
-        change = Change(live.id, tuple(guards), tuple(writes), admits=True)
+        writes = _accepted(live, writing, command, worker=worker, text=text, now=now)
+        change = Change(live.id, ground.guards, (*ground.writes, *writes), admits=True)
         try:
             refused = await plane.store.commit(change)
         except CommitUnknown as error:
@@ -101,12 +126,11 @@ async def accept(plane: Plane, command: Accept) -> Operation:
         if refused is None:
             live.progress.since = now
             writing.take_effect(live)
+            if ground.then is not None:
+                ground.then()
             if worker:
                 plane.engine.take(live)
             return views.accepted(live, now)
-        earlier = await _earlier(plane, command, refused, now)
-        if earlier is not None:
-            return earlier
 
 
 def _accepted(
@@ -140,25 +164,42 @@ def _refuse_odd_name(what: str, name: object) -> None:
         raise LimitExceeded(message)
 
 
-async def _agent(
-    plane: Plane, command: Accept, now: float, operation: str
-) -> tuple[str, int, list[Is], list[Put | Add | Set | Drop]]:
+def _refuse_odd_key(key: object) -> None:
+    if not isinstance(key, str) or not (key.isprintable() and key.isascii()):
+        message = f"an idempotency key is printable ASCII, not {key!a}"
+        raise Invalid(message)
+    if len(key) > IDEMPOTENCY_KEY_CHARACTERS_MAX:
+        message = f"an idempotency key has at most {IDEMPOTENCY_KEY_CHARACTERS_MAX} characters"
+        raise Invalid(message)
+
+
+async def _agent(plane: Plane, command: Accept, now: float, operation: str) -> Ground:
     """The agent, the generation that this operation will be, and what makes it the only one."""
     uid = command.agent or uuid7(now, plane.entropy.bits())
     row = await plane.store.find("agent", (uid,)) if command.agent else None
     if row is None:
-        return uid, 1, [], [Add(AGENT, (uid,), (command.tenant, 1, operation))]
+        return Ground(uid, 1, (), (Add(AGENT, (uid,), (command.tenant, 1, operation)),))
     if row["tenant"] != command.tenant:
         message = f"there is no agent {uid}"
         raise NotFound(message)
+    refuse_held(row)
     generation = cast(int, row["generation"])
     free: Row = {"generation": generation, "operation": None, "next": None}
     taken: Row = {"generation": generation + 1, "operation": operation}
-    return uid, generation + 1, [Is("agent", (uid,), free)], [Set("agent", (uid,), taken)]
+    guard, write = Is("agent", (uid,), free), Set("agent", (uid,), taken)
+    return Ground(uid, generation + 1, (guard,), (write,))
+
+
+def refuse_held(agent: Row) -> None:
+    """Conflict if an operation works on this agent, or waits to."""
+    holder = str(agent["operation"] or agent["next"] or "")
+    if holder:
+        message = f"operation {holder} works on this agent; wait for it or cancel it"
+        raise Conflict(message, code="operation_in_progress", holder=holder)
 
 
 def _scope(command: Accept) -> tuple[str, str, str, str]:
-    return command.tenant, command.principal, "operations", command.idempotency_key
+    return command.tenant, command.principal, command.route, command.idempotency_key
 
 
 def _fingerprint(command: Accept) -> str:
@@ -167,24 +208,12 @@ def _fingerprint(command: Accept) -> str:
     return blake2b(request, digest_size=16).hexdigest()
 
 
-async def _earlier(
-    plane: Plane, command: Accept, refused: Refused, now: float
-) -> Operation | None:
-    """What a refusal means: the operation this key has, a Conflict, or None to try again."""
-    row, scope = refused.row, _scope(command)
-    if row is None:
-        return None
-    known: Row | None = None
-    if refused.what.table == "idempotency":
-        known = row
-    elif command.idempotency_key:
-        known = await plane.store.find("idempotency", scope)
+async def _earlier(plane: Plane, command: Accept, now: float) -> Operation | None:
+    """The operation that this idempotency key was given for, while it is kept."""
+    scope = _scope(command)
+    known = await plane.store.find("idempotency", scope)
     if known is None:
-        holder = str(row["operation"] or row["next"] or "")
-        if not holder:
-            return None  # someone was faster with the same agent: read again
-        message = f"operation {holder} works on this agent; wait for it or cancel it"
-        raise Conflict(message, code="operation_in_progress", holder=holder)
+        return None
     holder = str(known["operation"])
     if cast(float, known["at"]) < now - IDEMPOTENCY_SECONDS:
         guard = Is("idempotency", scope, {"at": known["at"]})
@@ -244,7 +273,8 @@ async def cancel(plane: Plane, tenant: str, operation: str, *, by: str) -> Opera
             body["unclaimed"] = True
         return noted(live, Noted.COMPENSATING, "", body, now)
 
-    return await _decide(plane, tenant, operation, decide, interrupt=True)
+    await _refuse_before_its_turn(plane, tenant, operation)
+    return await _decide(plane, tenant, operation, decide, by=by, verb="cancel", interrupt=True)
 
 
 async def signal(
@@ -252,6 +282,9 @@ async def signal(
 ) -> Operation:
     """Tell an operation something it waits for, or will wait for."""
     _refuse_odd_name("signal", name)
+    if name.startswith("tenure:"):
+        message = f"a signal of a caller is not called {name!r}: what begins with tenure: is ours"
+        raise Invalid(message)
 
     def decide(live: Live, now: float) -> Writing:
         count = sum(len(payloads) for payloads in live.progress.signals.values())
@@ -261,7 +294,7 @@ async def signal(
         body = {"signal": name, "payload": payload, "by": by}
         return noted(live, Noted.SIGNALLED, "", body, now)
 
-    return await _decide(plane, tenant, operation, decide)
+    return await _decide(plane, tenant, operation, decide, by=by, verb="signal")
 
 
 async def retry(plane: Plane, tenant: str, operation: str, *, by: str) -> Operation:
@@ -274,7 +307,7 @@ async def retry(plane: Plane, tenant: str, operation: str, *, by: str) -> Operat
         again: Columns = {"due_at": 0.0, "attempts": 0}
         return _also(live, writing, dict.fromkeys(sorted(stuck), again))
 
-    return await _decide(plane, tenant, operation, decide)
+    return await _decide(plane, tenant, operation, decide, by=by, verb="retry")
 
 
 async def adopt(
@@ -291,7 +324,7 @@ async def adopt(
         columns = {"state": Hold.PRESENT, "unknown_since": None, "detail": detail}
         return noted(live, Noted.ADOPTED, step, result, now, columns=columns)
 
-    return await _decide(plane, tenant, operation, decide)
+    return await _decide(plane, tenant, operation, decide, by=by, verb="adopt")
 
 
 async def mark_absent(
@@ -307,7 +340,7 @@ async def mark_absent(
         columns["detail"] = f"marked absent by {by}"
         return noted(live, Noted.MARKED_ABSENT, step, {"by": by}, now, columns=columns)
 
-    return await _decide(plane, tenant, operation, decide)
+    return await _decide(plane, tenant, operation, decide, by=by, verb="mark_absent")
 
 
 async def abandon(plane: Plane, tenant: str, operation: str, *, by: str) -> Operation:
@@ -322,7 +355,21 @@ async def abandon(plane: Plane, tenant: str, operation: str, *, by: str) -> Oper
         ]
         return noted(live, Noted.ABANDONED, "", {"by": by, "left": left}, now)
 
-    return await _decide(plane, tenant, operation, decide)
+    return await _decide(plane, tenant, operation, decide, by=by, verb="abandon")
+
+
+async def _refuse_before_its_turn(plane: Plane, tenant: str, operation: str) -> None:
+    """A closing operation that waits for another to end cannot be taken back until then."""
+    row = await plane.store.find("operation", (operation,))
+    if row is None or row["tenant"] != tenant or row["kind"] not in CLOSING:
+        return
+    agent = await plane.store.find("agent", (str(row["agent"]),))
+    if agent is not None and agent["next"] == operation:
+        message = (
+            f"operation {operation} has closed the agent and waits for {agent['operation']!s};"
+            " cancel it once that has ended"
+        )
+        raise Conflict(message, code="not_its_turn", holder=operation)
 
 
 def _must_be_stuck(live: Live, step: str = "") -> None:
@@ -360,9 +407,12 @@ async def _decide(
     operation: str,
     decide: Callable[[Live, float], Writing | None],
     *,
+    by: str,
+    verb: str,
     interrupt: bool = False,
 ) -> Operation:
     """Commit what `decide` says of the operation; read again while others are faster."""
+    caller = Caller(tenant, by, Role.OPERATOR)
     while True:
         live, row = await _live(plane, tenant, operation)
         if live.progress.end is not None:
@@ -373,7 +423,9 @@ async def _decide(
         writing = decide(live, now)
         if writing is None:
             return views.operation(live, row)
-        if await plane.store.commit(writing.change) is None:
+        told = entry(caller, f"operation.{verb}", target=operation, now=now, record=writing.seq)
+        change = writing.change._replace(writes=(*writing.change.writes, told))
+        if await plane.store.commit(change) is None:
             writing.take_effect(live)
             plane.engine.wake(operation, interrupt=interrupt)
             return views.operation(live, {**row, "updated_at": now})

@@ -1,8 +1,9 @@
 """Plane: all ports in one frozen object, the first argument of every use case."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from tenure.app.in_flight import InFlight
 from tenure.app.live import Live
 from tenure.core.errors import Invalid
 from tenure.plans.catalogue import Catalogue
@@ -25,6 +26,7 @@ class Plane:
     entropy: Entropy
     catalogue: Catalogue
     providers: Mapping[str, Provider]
+    in_flight: InFlight = field(default_factory=InFlight)
 
 
 async def prepare(plane: Plane) -> None:

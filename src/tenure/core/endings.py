@@ -14,6 +14,8 @@ class Done(NamedTuple):
     """It is there (do, inspect) or gone (undo).  `result` is plain data for later steps."""
 
     result: object = None
+    burned: tuple[tuple[str, str], ...] = ()
+    """Steps of earlier operations, as (operation, step), whose resources this step has removed."""
 
 
 class NotYet(NamedTuple):
@@ -36,6 +38,21 @@ class Absent(NamedTuple):
 
 Unfinished = NotYet | Waiting | Absent | Rejected | Unavailable | OutcomeUnknown
 Ending = Done | Unfinished
+
+
+class Performed(NamedTuple):
+    """A move that was performed, for whoever watches: what, for whom, how it ended, how long."""
+
+    operation: str
+    tenant: str
+    agent: str
+    plan: str
+    step: str
+    act: str
+    ending: Ending
+    attempt: int
+    started_at: float
+    ended_at: float
 
 
 def words_of(ending: Ending) -> str:

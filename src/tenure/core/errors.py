@@ -3,7 +3,11 @@
     TenureError(code)
     ├── CallerError       the request cannot be met as it stands; never retried by us
     │   ├── Invalid            it makes no sense (a plan, a name, a size)
+    │   ├── Unauthenticated    nobody knows who asks
+    │   ├── Forbidden          who asks may not
     │   ├── NotFound           there is no such thing
+    │   ├── PreconditionFailed what was read before has changed since
+    │   ├── NotReady           it is there and cannot serve yet
     │   ├── Conflict           something stands in the way, and is named
     │   ├── LimitExceeded      a bound was met; nothing was written
     │   └── IllegalTransition  the state machine has no such row; nothing changed
@@ -43,6 +47,34 @@ class Invalid(CallerError):
     """The request makes no sense; the sentence names the part."""
 
     code = "invalid"
+
+
+class Unauthenticated(CallerError):
+    """Nobody knows who asks."""
+
+    code = "unauthenticated"
+
+
+class Forbidden(CallerError):
+    """Who asks may not."""
+
+    code = "forbidden"
+
+
+class PreconditionFailed(CallerError):
+    """What the caller read before has changed since; nothing was written."""
+
+    code = "precondition_failed"
+
+
+class NotReady(CallerError):
+    """It is there and cannot serve yet; ask again after `retry_seconds`."""
+
+    code = "not_ready"
+
+    def __init__(self, sentence: str, *, retry_seconds: float = 1.0) -> None:
+        super().__init__(sentence)
+        self.retry_seconds = retry_seconds
 
 
 class NotFound(CallerError):

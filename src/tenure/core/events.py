@@ -3,6 +3,7 @@
 from enum import StrEnum
 from typing import Final
 
+from tenure.core import agent
 from tenure.core.operation import Noted, State
 
 
@@ -19,6 +20,15 @@ class Event(StrEnum):
     OPERATION_SUCCEEDED = "operation.succeeded"
     OPERATION_COMPENSATED = "operation.compensated"
     OPERATION_ABANDONED = "operation.abandoned"
+    AGENT_CREATING = "agent.creating"
+    AGENT_CREATE_FAILED = "agent.create_failed"
+    AGENT_READY = "agent.ready"
+    AGENT_SUSPENDING = "agent.suspending"
+    AGENT_SUSPENDED = "agent.suspended"
+    AGENT_RESUMING = "agent.resuming"
+    AGENT_DELETING = "agent.deleting"
+    AGENT_DELETE_FAILED = "agent.delete_failed"
+    AGENT_DELETED = "agent.deleted"
 
 
 OF_END: Final = {
@@ -40,6 +50,11 @@ OF_RECORD: Final = {
     Noted.RETRIED: Event.OPERATION_RETRIED,
     Noted.ABANDONED: Event.OPERATION_ABANDONED,
 }
+
+
+def agent_event(state: agent.State) -> Event:
+    """The event that tells of an agent which is now in `state`."""
+    return Event(f"agent.{state.lower()}")
 
 
 def event_of(kind: Noted, state: State) -> Event:

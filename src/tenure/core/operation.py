@@ -123,6 +123,10 @@ class Noted(StrEnum):
     ABANDONED = "abandoned"
 
 
+CLOSED = "tenure:closed"
+"""The signal that another operation has closed the agent: this one has no say in its state now."""
+
+
 class Record(NamedTuple):
     """One line of the journal.  `body` is plain data: a result, a cause, a signal's payload."""
 

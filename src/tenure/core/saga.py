@@ -23,11 +23,10 @@ from typing import NamedTuple, assert_never
 from tenure.core.endings import Absent, Done, Ending, NotYet, Unfinished, Waiting, words_of
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import POLL_SECONDS_MIN, StepLimits
-from tenure.core.operation import INTENT, Fate, Hold, Intent, Noted, Record, State
+from tenure.core.operation import CLOSED, INTENT, Fate, Hold, Intent, Noted, Record, State
 from tenure.core.plan import Inquiry, Kind, Plan, Step
 
-Columns = dict[str, int | float | str | None]
-"""Columns of an intent that change."""
+Columns = dict[str, int | float | str | None]  # of an intent, those that change
 Signals = Mapping[str, tuple[object, ...]]
 """Payloads of the signals that have come, by name, oldest first."""
 
@@ -116,6 +115,8 @@ def _note(new: Progress, kind: Noted, record: Record) -> None:
                 _turn_back(new, record.at, body)
         case Noted.COMPENSATING:
             _turn_back(new, record.at, body)
+            if "closed" in body:
+                new.signals = {**new.signals, CLOSED: (body["closed"],)}
             if body.get("unclaimed"):
                 new.end = State.COMPENSATED  # nobody has called anything
         case Noted.UNDONE:
@@ -328,13 +329,11 @@ def _signalled(progress: Progress, waiting_on: str) -> bool:
 
 
 class Settled(NamedTuple):
-    """What an ended move changes: at most one record, and columns of its intent.
-
-    A poll makes no record: the journal does not grow while a step is not there yet.
-    """
+    """What an ended move changes: at most one record (a poll makes none), columns of its intent."""
 
     record: tuple[Noted, object] | None
     intent: Columns
+    burned: tuple[tuple[str, str], ...] = ()
 
 
 def wanted(progress: Progress, move: Move, ending: Ending) -> bool:
@@ -382,7 +381,7 @@ def settle(
             said: Columns = {"state": INTENT.after(intent.state, Fate.DONE)}
             if intent.detail is not None:
                 said["detail"] = None  # what went wrong before is no longer true
-            return Settled((Noted.DONE, ending.result), said)
+            return Settled((Noted.DONE, ending.result), said, ending.burned)
         retry_at = now + backoff(step.limits, intent.attempts, jitter)
         return _settle_do(
             progress, intent, move, ending,

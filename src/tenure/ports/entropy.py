@@ -1,4 +1,4 @@
-"""Randomness: for ids and for jitter, never for a decision."""
+"""Randomness: for ids, secrets and jitter, never for a decision."""
 
 from typing import Protocol
 
@@ -8,6 +8,10 @@ class Entropy(Protocol):
 
     def bits(self) -> int:
         """62 random bits, for a time-ordered id."""
+        ...
+
+    def secret(self) -> bytes:
+        """32 bytes that nobody can guess, for what is handed out once and kept as a hash."""
         ...
 
     def fraction(self) -> float:

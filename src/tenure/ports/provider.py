@@ -84,3 +84,8 @@ class Call(NamedTuple):
     token: int = 0
     """The fence token under which this call is made."""
     attempt: int = 0
+    operation: str = ""
+    now: float = 0.0
+    """When this call was made, by the store's clock."""
+    since: float = 0.0
+    """When its stage was intended."""

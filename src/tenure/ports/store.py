@@ -155,7 +155,7 @@ TABLES: dict[str, Shape] = {
     "plan": Shape(("digest",), ("name", "version", "body")),
     "agent": Shape(
         ("uid",),
-        ("tenant", "generation", "name", "state", "operation", "next", "epoch", "revision",
+        ("tenant", "generation", "name", "state", "operation", "next", "epoch",
          "parent", "spec", "serving", "created_at", "updated_at"),
     ),
     "agent_name": Shape(("tenant", "name"), ("agent",)),

@@ -304,6 +304,10 @@ class SeededEntropy:
         """62 bits."""
         return self._random.getrandbits(62)
 
+    def secret(self) -> bytes:
+        """32 bytes."""
+        return self._random.randbytes(32)
+
     def fraction(self) -> float:
         """A number in [0, 1)."""
         return self._random.random()

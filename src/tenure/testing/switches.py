@@ -288,10 +288,13 @@ def same_generation() -> AbstractContextManager[None]:
     real = operations._agent  # noqa: SLF001
 
     async def agent(plane: Any, command: Any, now: float, operation: str) -> Any:
-        uid, generation, guards, writes = await real(plane, command, now, operation)
-        if generation == 1:
-            return uid, generation, guards, writes
-        free = Is("agent", (uid,), {"operation": None})
-        return uid, 1, [free], [Set("agent", (uid,), {"operation": operation})]
+        ground = await real(plane, command, now, operation)
+        if ground.generation == 1:
+            return ground
+        key = (ground.agent,)
+        free = Is("agent", key, {"operation": None})
+        return ground._replace(
+            generation=1, guards=(free,), writes=(Set("agent", key, {"operation": operation}),)
+        )
 
     return patched(operations, _agent=agent)

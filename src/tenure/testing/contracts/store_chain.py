@@ -11,7 +11,6 @@ from tenure.core.errors import Defect
 from tenure.ports.store import Chained, Is, Next, Put, Row, Store
 from tenure.testing.contracts.store_rows import Names, operation, scenario
 
-
 NORTH = {"tenant": "north"}
 
 

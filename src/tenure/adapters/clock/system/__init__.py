@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import secrets
 import time
 
 
@@ -26,11 +27,15 @@ class SystemEntropy:
 
     def __init__(self) -> None:
         """Seeded by the machine."""
-        self._random = random.Random()  # noqa: S311 (ids and jitter, no secret)
+        self._random = random.Random()  # noqa: S311 (ids and jitter)
 
     def bits(self) -> int:
         """62 random bits."""
         return self._random.getrandbits(62)
+
+    def secret(self) -> bytes:
+        """32 bytes from the machine's own source."""
+        return secrets.token_bytes(32)
 
     def fraction(self) -> float:
         """A number in [0, 1)."""

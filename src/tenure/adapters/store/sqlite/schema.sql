@@ -29,7 +29,6 @@ CREATE TABLE agent (
     next        TEXT,
     -- Raised whenever the agent is closed: what was handed out under a smaller one is void.
     epoch       INTEGER,
-    revision    INTEGER,
     parent      TEXT,
     spec        TEXT,
     -- What serves it: the key of its runtime.

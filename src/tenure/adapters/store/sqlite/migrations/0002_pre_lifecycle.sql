@@ -11,7 +11,6 @@ ALTER TABLE agent ADD COLUMN operation TEXT;
 ALTER TABLE agent ADD COLUMN next TEXT;
 -- Raised whenever the agent is closed: what was handed out under a smaller one is void.
 ALTER TABLE agent ADD COLUMN epoch INTEGER;
-ALTER TABLE agent ADD COLUMN revision INTEGER;
 ALTER TABLE agent ADD COLUMN parent TEXT;
 ALTER TABLE agent ADD COLUMN spec TEXT;
 -- What serves it: the key of its runtime.

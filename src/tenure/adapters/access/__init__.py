@@ -1,0 +1,1 @@
+"""Where grants are kept: roles and team memberships."""

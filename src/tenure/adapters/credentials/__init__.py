@@ -1,0 +1,1 @@
+"""Where it is kept what agents may ask credentials for."""

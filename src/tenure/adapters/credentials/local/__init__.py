@@ -1,0 +1,39 @@
+"""Credentials on one SQLite file of their own."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tenure.adapters.credentials.local.provider import TABLES, LocalCredentials
+from tenure.ports.clock import Clock
+from tenure.storage.flush import Flush
+from tenure.storage.holdings import open_holdings
+from tenure.storage.queries import read_queries
+
+__all__ = ["LocalCredentials", "build"]
+
+APPLICATION_ID = int.from_bytes(b"Tncr", "big")
+_HERE = Path(__file__).parent
+
+
+def build(
+    path: Path | str,
+    *,
+    clock: Clock,
+    flush: Flush | None = None,
+    room: Callable[[], int] | None = None,
+) -> LocalCredentials:
+    """Open the file (made if it is not there) and hold it until `close`.
+
+    Raises a StoreError that says what is the matter, with nothing touched.
+    """
+    queries = read_queries(_HERE / "queries")
+    holdings = open_holdings(
+        path,
+        migrations=_HERE / "migrations",
+        tables=TABLES,
+        application_id=APPLICATION_ID,
+        clock=clock,
+        flush=flush,
+        room=room,
+    )
+    return LocalCredentials(holdings, queries)

@@ -1,0 +1,137 @@
+"""`LocalCredentials`: registrations are rows beside the resource they are part of.
+
+Whether an agent is closed stands in one row of its own, which every listing looks at.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from tenure.adapters.credentials.local import spec as specs
+from tenure.core.errors import Invalid, Rejected, Unavailable
+from tenure.core.ids import ResourceKey
+from tenure.core.limits import PAGE_MAX
+from tenure.ports.credentials import Registration
+from tenure.ports.provider import Spec
+from tenure.ports.store import Below, Change, Is, Key, Put, Row, Set, Shape
+from tenure.storage.holdings import ATTEMPTS_MAX, Holdings, Part, differences
+
+TABLES = {
+    "registration": Shape(
+        ("agent", "key", "audience"), ("tenant", "scopes", "ttl_seconds", "at")
+    ),
+    "closing": Shape(("agent", "tenant"), ("epoch", "closed", "at")),
+}
+EPOCH_MAX = 2**63 - 2
+"""The greatest epoch that a column can tell from the one after it."""
+
+
+class LocalCredentials:
+    """Keeps the promises of `tenure.ports.credentials.Credentials` on one file."""
+
+    def __init__(self, holdings: Holdings, queries: Mapping[str, str]) -> None:
+        self._holdings = holdings
+        self._queries = queries
+        self.inspect = holdings.inspect
+        self.list_owned = holdings.list_owned
+        self.close = holdings.close
+
+    # ------------------------------------------------------------------------------------ verbs
+
+    async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
+        """Register what the spec says, and nothing else under this key."""
+        try:
+            wanted = specs.read(spec)
+        except Invalid as error:
+            await self._holdings.refuse(key, str(error))
+        return await self._holdings.ensure(
+            key,
+            spec,
+            reference=lambda: {"agent": key.agent},
+            also=partial(self._converge, key, wanted),
+        )
+
+    async def remove(self, key: ResourceKey) -> None:
+        """Take away what this key had registered, and burn it."""
+        await self._holdings.remove(
+            key, also=lambda _: differences("registration", self._there(key), {})
+        )
+
+    def _converge(
+        self, key: ResourceKey, wanted: tuple[specs.Wanted, ...], before: Row | None
+    ) -> Sequence[Part]:
+        """The registrations from what is there to what is wanted."""
+        there = {} if before is None else self._there(key)
+        at = self._holdings.now()
+        rows: dict[Key, Row] = {
+            (key.agent, key.text, audience): {
+                "tenant": key.tenant, "scopes": json.dumps(scopes), "ttl_seconds": ttl_seconds,
+                "at": at,
+            }
+            for audience, scopes, ttl_seconds in wanted
+        }  # fmt: skip
+        return differences("registration", there, rows)
+
+    def _there(self, key: ResourceKey) -> dict[Key, Row]:
+        asked = {"agent": key.agent, "key": key.text, "tenant": key.tenant}
+        found = self._holdings.read(self._queries["registrations_of_key"], asked)
+        return {
+            (key.agent, key.text, audience): {
+                "tenant": key.tenant, "scopes": scopes, "ttl_seconds": ttl_seconds,
+            }
+            for audience, scopes, ttl_seconds in found
+        }  # fmt: skip
+
+    # ---------------------------------------------------------------------------------- questions
+
+    async def list_registrations(
+        self, tenant: str, agent: str, *, after: Registration | None = None, limit: int = PAGE_MAX
+    ) -> Sequence[Registration]:
+        """Read one page, each with the closing as of the same snapshot."""
+        asked: Row = {
+            "tenant": tenant,
+            "agent": agent,
+            "after_key": "" if after is None else after.key,
+            "after_audience": "" if after is None else after.audience,
+            "limit": max(0, min(limit, PAGE_MAX)),
+        }
+        return [
+            Registration(whose, key, audience, tuple(json.loads(scopes)), ttl, at, not closed)
+            for whose, key, audience, scopes, ttl, at, closed in self._holdings.read(
+                self._queries["list_registrations"], asked
+            )
+        ]
+
+    async def is_open(self, tenant: str, agent: str) -> bool:
+        """One look at the agent's row."""
+        row = self._holdings.find("closing", (agent, tenant))
+        return row is None or not row["closed"]
+
+    # ------------------------------------------------------------------------------------ changes
+
+    async def close_agent(self, tenant: str, agent: str, *, epoch: int) -> bool:
+        """Write that it is closed, unless a later epoch was seen."""
+        return await self._turn((agent, tenant), epoch, closed=1)
+
+    async def reopen_agent(self, tenant: str, agent: str, *, epoch: int) -> bool:
+        """Write that it is open, unless a later epoch was seen."""
+        return await self._turn((agent, tenant), epoch, closed=0)
+
+    async def _turn(self, key: tuple[str, str], epoch: int, *, closed: int) -> bool:
+        if type(epoch) is not int or not 0 <= epoch <= EPOCH_MAX:
+            raise Rejected(f"epoch must be a whole number from 0 to {EPOCH_MAX}")
+        now: Row = {"epoch": epoch, "closed": closed, "at": self._holdings.now()}
+        for _ in range(ATTEMPTS_MAX):
+            row = self._holdings.find("closing", key)
+            if row is None:
+                change = Change("", (), (Put("closing", key, now),))
+            elif row["epoch"] > epoch:  # type: ignore[operator]
+                return False
+            elif (row["epoch"], row["closed"]) == (epoch, closed):
+                return True
+            else:
+                not_later = Is("closing", key, {"epoch": Below(epoch + 1)})
+                change = Change("", (not_later,), (Set("closing", key, now),))
+            if await self._holdings.commit(change) is None:
+                return True
+        raise Unavailable(f"Too many close and open {key[0]}: nothing was changed.")

@@ -1,0 +1,1 @@
+"""Identity: who an agent is, and how it proves that."""

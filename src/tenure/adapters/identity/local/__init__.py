@@ -1,0 +1,88 @@
+"""Identity in one SQLite file: clients of agents, and an OAuth 2.0 authorization server for them.
+
+Its signing keys are sealed by a key in a file beside it.
+"""
+
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tenure.adapters.identity.local import clients, registrations, seal, tokens
+from tenure.adapters.identity.local.provider import LocalIdentity
+from tenure.adapters.identity.local.signers import SIGNER, TOKEN_SECONDS_MAX
+from tenure.adapters.identity.local.tokens import TOKEN_SECONDS
+from tenure.core.errors import Invalid
+from tenure.ports.clock import Clock
+from tenure.storage.flush import Flush
+from tenure.storage.holdings import open_holdings
+from tenure.storage.queries import read_queries
+
+__all__ = ["APPLICATION_ID", "TABLES", "LocalIdentity", "build"]
+
+APPLICATION_ID = int.from_bytes(b"Tnid", "big")
+"""Stands in the header of every identity file."""
+TABLES = {
+    "client": clients.CLIENT,
+    "permit": registrations.PERMIT,
+    "used": tokens.USED,
+    "revoked": tokens.REVOKED,
+    "epoch": tokens.EPOCH,
+    "signer": SIGNER,
+}
+
+_HERE = Path(__file__).parent
+
+
+def build(
+    path: Path | str,
+    *,
+    issuer: str,
+    clock: Clock,
+    flush: Flush | None = None,
+    token_seconds: float = TOKEN_SECONDS,
+) -> LocalIdentity:
+    """Open the provider's file (made if it is not there) and hold it until `close`.
+
+    `issuer` is the origin under which the server is reached.  Raises Invalid for a setting and a
+    StoreError for a file that cannot be used, also if its sealing key is gone.
+    """
+    check_issuer(issuer)
+    if not 1.0 <= token_seconds <= TOKEN_SECONDS_MAX:
+        raise Invalid(f"A token lives 1 to {TOKEN_SECONDS_MAX:.0f} seconds, not {token_seconds}")
+    queries = read_queries(_HERE / "queries")
+    # The sealing key is made before the file: one without it has lost it, and is not touched.
+    sealing = seal.key_path(path)
+    if not Path(path).exists():
+        seal.make_key(sealing)
+    seal.read_key(sealing)
+    holdings = open_holdings(
+        path,
+        migrations=_HERE / "migrations",
+        tables=TABLES,
+        application_id=APPLICATION_ID,
+        clock=clock,
+        flush=flush,
+    )
+    return LocalIdentity(
+        holdings, queries, issuer=issuer, sealing=sealing, token_seconds=token_seconds
+    )
+
+
+def check_issuer(issuer: str) -> None:
+    """Refuse a name that is no origin, or that tokens would go to unprotected."""
+    try:
+        parts = urlsplit(issuer)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host, parts = None, urlsplit("")
+    if not host or issuer != f"{parts.scheme}://{parts.netloc}" or "@" in parts.netloc:
+        raise Invalid(f"The issuer must be an origin such as https://tenure.example, not {issuer}")
+    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(host)):
+        raise Invalid(f"The issuer must be https, or http on loopback, not {issuer}")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,134 @@
+"""`LocalIdentity`: a client for each agent in a file of its own, and the server they speak to.
+
+A client's id is its key's text.  No secret is shown once, because there is none: a client proves
+itself by a key pair whose private half never comes here.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tenure.adapters.identity.local import clients
+from tenure.adapters.identity.local.registrations import Registrations
+from tenure.adapters.identity.local.signers import Signers
+from tenure.adapters.identity.local.tokens import Tokens
+from tenure.core.errors import Invalid
+from tenure.core.ids import ResourceKey
+from tenure.ports.identity import (
+    INTROSPECT_PATH,
+    JWKS_PATH,
+    REGISTER_PATH,
+    REVOKE_PATH,
+    TOKEN_PATH,
+    Document,
+)
+from tenure.ports.provider import Spec
+from tenure.ports.store import Drop, Put, Row, Set, Value
+from tenure.storage.holdings import Holdings, Part
+
+ALGORITHMS = ("RS256", "ES256", "EdDSA", "Ed25519")
+"""What assertions may be signed with; said here too, so that the metadata need no cryptography."""
+
+
+class LocalIdentity:
+    """See `tenure.ports.provider.Provider` and `tenure.ports.identity.Authorization`."""
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        queries: Mapping[str, str],
+        *,
+        issuer: str,
+        sealing: Path,
+        token_seconds: float,
+    ) -> None:
+        self.issuer = issuer
+        self._holdings = holdings
+        self._signers = Signers(holdings, queries, sealing=sealing)
+        tokens = Tokens(
+            holdings, queries, signers=self._signers, issuer=issuer, token_seconds=token_seconds
+        )
+        registrations = Registrations(holdings, issuer=issuer)
+        self.inspect = holdings.inspect
+        self.list_owned = holdings.list_owned
+        self.close = holdings.close
+        self.token = tokens.token
+        self.authenticate = tokens.authenticate
+        self.introspect = tokens.introspect
+        self.revoke = tokens.revoke
+        self.raise_epoch = tokens.raise_epoch
+        self.invite = registrations.invite
+        self.register = registrations.register
+        self.read_client = registrations.read_client
+        self.update_client = registrations.update_client
+        self.withdraw_client = registrations.withdraw_client
+        self.rotate = self._signers.rotate
+
+    async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
+        """Make the agent's client, or converge it; keys that it registered itself stay."""
+        try:
+            wanted = clients.read_spec(spec, key.text)
+            jwks = None if wanted.jwks is None else await _keys(wanted.jwks)
+        except Invalid as error:
+            await self._holdings.refuse(key, f"{error}.")
+
+        def also(before: Row | None) -> Sequence[Part]:
+            there = None if before is None else self._holdings.find("client", (key.text,))
+            said: dict[str, Value] = {**wanted.columns}
+            if jwks is not None:
+                said |= {"jwks": jwks, "jwks_from": clients.BY_SPEC}
+            elif there is None or there["jwks_from"] == clients.BY_SPEC:
+                said |= {"jwks": None, "jwks_from": clients.BY_NOBODY}
+            if before is not None:
+                return (Set("client", (key.text,), said),)
+            said |= {"tenant": key.tenant, "agent": key.agent, "made_at": self._holdings.now()}
+            return (Put("client", (key.text,), {**said, "asked": None, "edition": 0}),)
+
+        return await self._holdings.ensure(
+            key,
+            spec,
+            reference=lambda: {"client_id": key.text, "issuer": self.issuer},
+            also=also,
+        )
+
+    async def remove(self, key: ResourceKey) -> None:
+        """Remove the client, and with it every right to register keys; its tokens are inactive."""
+        gone = (Drop("client", (key.text,)), Drop("permit", (key.text,)))
+        await self._holdings.remove(key, also=lambda _: gone)
+
+    def metadata(self) -> Document:
+        """What this server offers (RFC 8414)."""
+        return {
+            "issuer": self.issuer,
+            "token_endpoint": self.issuer + TOKEN_PATH,
+            "registration_endpoint": self.issuer + REGISTER_PATH,
+            "introspection_endpoint": self.issuer + INTROSPECT_PATH,
+            "revocation_endpoint": self.issuer + REVOKE_PATH,
+            "jwks_uri": self.issuer + JWKS_PATH,
+            "grant_types_supported": [clients.GRANT],
+            "response_types_supported": [],
+            **{
+                f"{endpoint}_endpoint_auth_{said}_supported": list(values)
+                for endpoint in ("token", "introspection", "revocation")
+                for said, values in (
+                    ("methods", (clients.METHOD,)),
+                    ("signing_alg_values", ALGORITHMS),
+                )
+            },
+        }
+
+    async def jwks(self) -> Document:
+        """The public keys that tokens are checked with."""
+        return {"keys": [dict(one) for one in await self._signers.published()]}
+
+
+async def _keys(jwks: object) -> str:
+    """A spec's key set as it is kept; Invalid names what is wrong with it."""
+
+    def read() -> str:
+        from tenure.adapters.identity.local import jose  # noqa: PLC0415 (slow: at first use)
+
+        return json.dumps(jose.read_keys(jwks, "identity.jwks"))
+
+    return await asyncio.to_thread(read)

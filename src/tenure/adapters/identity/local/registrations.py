@@ -1,0 +1,171 @@
+"""Registration (RFC 7591 and 7592): how a client brings its own keys, by a token that is soon over.
+
+A client has one permit at most: an invitation, which the plane asks for and which is used up by the
+first registration, then a registration token, which each update replaces.  Both end after five
+minutes; whoever wants to change keys later is invited again.  Only hashes are kept.
+"""
+
+import hmac
+import json
+import secrets
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+
+from tenure.adapters.identity.local import clients
+from tenure.core.errors import Invalid, Unavailable
+from tenure.core.ids import ResourceKey
+from tenure.ports.identity import REGISTER_PATH, Document, Invitation, Refusal, Word
+from tenure.ports.store import Change, Is, Put, Row, Set, Shape, Value
+from tenure.storage.holdings import ATTEMPTS_MAX, PRESENT, Holdings, revised
+
+PERMIT = Shape(("client",), ("kind", "hash", "until"))
+INVITATION, REGISTRATION = "invitation", "registration"
+PERMIT_SECONDS = 300.0
+
+_BAD_TOKEN = Refusal(Word.INVALID_TOKEN, "The token is unknown, used up or over.")
+_NO_CLIENT = Refusal(Word.INVALID_CLIENT, "There is no such client.")
+
+_Writes = Sequence[Put | Set]
+
+
+class Registrations:
+    """Keeps permits and what is registered with them."""
+
+    def __init__(self, holdings: Holdings, *, issuer: str) -> None:
+        self._holdings = holdings
+        self._issuer = issuer
+
+    async def invite(self, key: ResourceKey) -> Invitation | Refusal:
+        """Mint an invitation for the client of this key; an earlier permit is over."""
+        token = _new_token(key.text)
+        until = self._holdings.now() + PERMIT_SECONDS
+
+        def decide(resource: Row, client: Row) -> _Writes | Refusal:
+            owner = (key.plane, key.tenant, key.agent)
+            if (resource["plane"], resource["tenant"], resource["agent"]) != owner:
+                return _NO_CLIENT
+            if client["jwks_from"] == clients.BY_SPEC:
+                return Refusal(Word.UNAUTHORIZED_CLIENT, "The client's keys stand in its spec.")
+            return self._permit(key.text, kind=INVITATION, token=token, until=until)
+
+        refusal = await self._amend(key.text, decide)
+        return Invitation(key.text, token, until) if refusal is None else refusal
+
+    async def register(self, bearer: str, metadata: Document) -> Document | Refusal:
+        """Set the client's keys and use up the invitation."""
+        return await self._write(
+            bearer.partition(".")[0], bearer=bearer, metadata=metadata, kind=INVITATION
+        )
+
+    async def read_client(self, client_id: str, *, bearer: str) -> Document | Refusal:
+        """The client's metadata; the bearer keeps its token."""
+        if not self._is_permitted(client_id, bearer=bearer, kind=REGISTRATION):
+            return _BAD_TOKEN
+        return self._document(client_id, bearer)
+
+    async def update_client(
+        self, client_id: str, *, bearer: str, metadata: Document
+    ) -> Document | Refusal:
+        """Replace the client's keys; the bearer gets a new token."""
+        return await self._write(
+            client_id, bearer=bearer, metadata=metadata, kind=REGISTRATION
+        )
+
+    async def withdraw_client(self, client_id: str, *, bearer: str) -> Refusal | None:
+        """Drop the client's keys, its tokens and the permit."""
+
+        def decide(_: Row, client: Row) -> _Writes | Refusal:
+            if not self._is_permitted(client_id, bearer=bearer, kind=REGISTRATION):
+                return _BAD_TOKEN
+            edition = int(str(client["edition"])) + 1
+            gone: dict[str, Value] = {"jwks": None, "jwks_from": "", "asked": None}
+            return (
+                Set("client", (client_id,), {**gone, "edition": edition}),
+                Set("permit", (client_id,), {"hash": "", "until": 0.0}),
+            )
+
+        refusal = await self._amend(client_id, decide)
+        return _BAD_TOKEN if refusal is _NO_CLIENT else refusal
+
+    async def _write(
+        self, client_id: str, *, bearer: str, metadata: Document, kind: str
+    ) -> Document | Refusal:
+        from tenure.adapters.identity.local import jose  # noqa: PLC0415 (slow: at first use)
+
+        token = _new_token(client_id)
+
+        def decide(_: Row, client: Row) -> _Writes | Refusal:
+            if not self._is_permitted(client_id, bearer=bearer, kind=kind):
+                return _BAD_TOKEN
+            try:
+                update = kind == REGISTRATION
+                wanted = clients.read_registration(metadata, client, update=update)
+                keys = jose.read_keys(wanted.jwks, "jwks")
+            except Invalid as error:
+                return Refusal(Word.INVALID_CLIENT_METADATA, f"{error}.")
+            said = {
+                "jwks": json.dumps(keys),
+                "jwks_from": clients.BY_REGISTRATION,
+                "asked": wanted.asked,
+            }
+            until = self._holdings.now() + PERMIT_SECONDS
+            permit = self._permit(client_id, kind=REGISTRATION, token=token, until=until)
+            return (Set("client", (client_id,), said), *permit)
+
+        refusal = await self._amend(client_id, decide)
+        if refusal is not None:
+            return _BAD_TOKEN if refusal is _NO_CLIENT else refusal
+        return self._document(client_id, token)
+
+    # ---------------------------------------------------------------------------------------- parts
+
+    async def _amend(
+        self, client_id: str, decide: Callable[[Row, Row], _Writes | Refusal]
+    ) -> Refusal | None:
+        """Change rows of a client that is there, decided anew whenever another was quicker."""
+        if not clients.is_client_id(client_id):
+            return _NO_CLIENT
+        for _ in range(ATTEMPTS_MAX):
+            resource = self._holdings.find("resource", (client_id,))
+            client = self._holdings.find("client", (client_id,))
+            if resource is None or resource["state"] != PRESENT or client is None:
+                return _NO_CLIENT
+            decided = decide(resource, client)
+            if isinstance(decided, Refusal):
+                return decided
+            still, raised = revised(resource)
+            guards: tuple[Is, ...] = (still,)
+            if await self._holdings.commit(Change("", guards, (raised, *decided))) is None:
+                return None
+        raise Unavailable("Too many change one client at the same time: nothing was written.")
+
+    def _permit(self, client_id: str, *, kind: str, token: str, until: float) -> _Writes:
+        said: dict[str, Value] = {"kind": kind, "hash": _hash(token), "until": until}
+        if self._holdings.find("permit", (client_id,)) is None:
+            return (Put("permit", (client_id,), said),)
+        return (Set("permit", (client_id,), said),)
+
+    def _is_permitted(self, client_id: str, *, bearer: str, kind: str) -> bool:
+        known = clients.is_client_id(client_id)
+        row = self._holdings.find("permit", (client_id,)) if known else None
+        if row is None or row["kind"] != kind or float(str(row["until"])) <= self._holdings.now():
+            return False
+        return hmac.compare_digest(str(row["hash"]), _hash(bearer))
+
+    def _document(self, client_id: str, token: str) -> Document | Refusal:
+        client = self._holdings.find("client", (client_id,))
+        if client is None:
+            return _BAD_TOKEN
+        return {
+            **clients.document_of(client),
+            "registration_client_uri": f"{self._issuer}{REGISTER_PATH}/{client_id}",
+            "registration_access_token": token,
+        }
+
+
+def _new_token(client_id: str) -> str:
+    return f"{client_id}.{secrets.token_urlsafe(32)}"
+
+
+def _hash(token: str) -> str:
+    return sha256(token.encode(errors="replace")).hexdigest()

@@ -1,0 +1,1 @@
+"""Runtimes: somewhere an agent can run."""

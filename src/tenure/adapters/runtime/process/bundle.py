@@ -1,0 +1,99 @@
+"""Content digests of what is started: files, and bundles as a whole.
+
+A bundle is hashed while it is copied, so that what runs is what was hashed.  A file's digest is
+remembered for as long as the file is the same by inode, size and the times that the kernel keeps.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from tenure.core.errors import Invalid
+
+ENTRIES_MAX = 4_096
+BYTES_MAX = 268_435_456
+REMEMBERED_MAX = 1_024
+
+Mark = tuple[int, int, int, int, int]
+
+
+class Digests:
+    """Digests of files, remembered."""
+
+    def __init__(self) -> None:
+        """Knows nothing yet."""
+        self._known: dict[str, tuple[Mark, str]] = {}
+
+    def of(self, path: str) -> str:
+        """The digest of a file as it is now; OSError if it cannot be read."""
+        with open(path, "rb") as file:  # noqa: PTH123 (a text, as it stands in the spec)
+            is_now = os.fstat(file.fileno())
+            times = (is_now.st_mtime_ns, is_now.st_ctime_ns)
+            mark = (is_now.st_dev, is_now.st_ino, is_now.st_size, *times)
+            known = self._known.get(path)
+            if known is not None and known[0] == mark:
+                return known[1]
+            digest = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+        if len(self._known) >= REMEMBERED_MAX:
+            self._known.clear()
+        self._known[path] = (mark, digest)
+        return digest
+
+
+def read_bundle(source: Path, into: Path | None = None) -> str:
+    """The digest of a directory, and a copy of it on the way; Invalid for what is not plain.
+
+    Names, permissions and bytes count, in the order of names; owners and times do not.
+    """
+    whole = hashlib.sha256()
+    size = 0
+    for number, path in enumerate(_walk(source, source.resolve())):
+        is_now = path.lstat()
+        mode = stat.S_IMODE(is_now.st_mode)
+        name = os.fsencode(path.relative_to(source))
+        target = into / path.relative_to(source) if into is not None else None
+        if stat.S_ISDIR(is_now.st_mode):
+            whole.update(b"dir %o %d %s\0" % (mode, len(name), name))
+            if target is not None:
+                target.mkdir(mode=0o700)
+        elif stat.S_ISLNK(is_now.st_mode):
+            link = os.fsencode(path.readlink())
+            whole.update(b"link %d %s %d %s\0" % (len(name), name, len(link), link))
+            if target is not None:
+                target.symlink_to(os.fsdecode(link))
+        else:
+            data = _bytes(path, BYTES_MAX - size)
+            size += len(data)
+            whole.update(b"file %o %d %s %d\0" % (mode, len(name), name, len(data)))
+            whole.update(data)
+            if target is not None:
+                target.write_bytes(data)
+                target.chmod(mode & 0o777)
+        if number >= ENTRIES_MAX:
+            raise Invalid(f"the bundle {source} has more than {ENTRIES_MAX} entries")
+    return f"sha256:{whole.hexdigest()}"
+
+
+def _walk(directory: Path, top: Path) -> Iterator[Path]:
+    """Everything below, parents first, by name; Invalid for devices and links that lead out."""
+    for path in sorted(directory.iterdir()):
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            if path.readlink().is_absolute() or not path.resolve().is_relative_to(top):
+                raise Invalid(f"the link {path} leads out of its bundle")
+        elif not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+            raise Invalid(f"{path} is neither a file nor a directory")
+        yield path
+        if stat.S_ISDIR(mode):
+            yield from _walk(path, top)
+
+
+def _bytes(path: Path, room: int) -> bytes:
+    """The file's bytes, if there is room for them."""
+    with path.open("rb") as file:
+        data = file.read(room + 1)
+    if len(data) > room:
+        raise Invalid(f"a bundle has at most {BYTES_MAX} bytes; {path} is past them")
+    return data

@@ -1,0 +1,202 @@
+"""What a spec asks of a local process, read strictly: a field that means nothing here is refused.
+
+Nothing here starts anything; the file system is looked at only for digests.
+"""
+
+import json
+import os
+import re
+import resource
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tenure.adapters.runtime.process.bundle import Digests, read_bundle
+from tenure.core.errors import Invalid
+from tenure.ports.provider import Spec
+
+FIELDS = frozenset(
+    {"command", "bundle", "digests", "env", "zone", "protocol", "port", "resources", "log_bytes"}
+)
+CANNOT = {
+    "image": "a local process runs a command, not an image",
+    "network": "a local process shares the machine's network: an egress list cannot be enforced",
+    "egress": "a local process shares the machine's network: an egress list cannot be enforced",
+}
+LIMITS = {
+    "cpu_seconds": (resource.RLIMIT_CPU, 1),
+    "file_mib": (resource.RLIMIT_FSIZE, 1_048_576),
+    "open_files": (resource.RLIMIT_NOFILE, 1),
+}
+"""Resources that a limit of the kernel bounds for each process, with their unit."""
+RESOURCES = frozenset({*LIMITS, "memory_mib", "processes"})
+PORT_NAMES = ("PORT", "UVICORN_PORT")
+"""Environment variables that tell an agent its port."""
+RESERVED = frozenset({"HOME", *PORT_NAMES})
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+LOG_BYTES, LOG_BYTES_MIN, LOG_BYTES_MAX = 1_048_576, 4_096, 1_073_741_824
+TEXTS_CHARACTERS_MAX = 131_072
+NUMBER_MAX = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A spec that has been understood."""
+
+    command: tuple[str, ...]
+    zone: str
+    bundle: str
+    digests: Mapping[str, str]
+    env: Mapping[str, str]
+    resources: Mapping[str, int]
+    port: int
+    log_bytes: int
+    text: str
+    """The same for the same spec, and for no other."""
+
+
+def read(spec: Spec, *, zones: tuple[str, ...]) -> Recipe:
+    """Understand a spec, or raise Invalid with the field's name."""
+    for name in spec:
+        if name in CANNOT:
+            raise Invalid(f"{name}: {CANNOT[name]}")
+        if name not in FIELDS:
+            raise Invalid(f"{name}: a local process has no such field")
+    if spec.get("protocol", "http") != "http":
+        raise Invalid("protocol: a local process speaks http")
+    zone = spec.get("zone", zones[0])
+    if zone not in zones:
+        raise Invalid(f"zone: there is no {zone!r} here, only {', '.join(zones)}")
+    bundle = spec.get("bundle", "")
+    if not isinstance(bundle, str) or not _is_sound(bundle) or bundle[:1] not in ("", "/"):
+        raise Invalid("bundle: an absolute path of a directory")
+    env = _texts(spec, "env")
+    for name in env:
+        if not ENV_NAME.match(name) or name in RESERVED or name.startswith("TENURE_"):
+            raise Invalid(f"env: {name!r} is no name that a spec may set")
+    return Recipe(
+        command=_command(spec),
+        zone=str(zone),
+        bundle=bundle,
+        digests=_texts(spec, "digests"),
+        env=env,
+        resources=_resources(spec),
+        port=_number(spec, "port", 0, low=1_024, high=65_535),
+        log_bytes=_number(spec, "log_bytes", LOG_BYTES, low=LOG_BYTES_MIN, high=LOG_BYTES_MAX),
+        text=json.dumps(spec, sort_keys=True, default=dict),
+    )
+
+
+def _command(spec: Spec) -> tuple[str, ...]:
+    command = spec.get("command")
+    if not isinstance(command, list | tuple) or not command:
+        raise Invalid("command: a list of the program and its arguments")
+    if not all(isinstance(part, str) and _is_sound(part) for part in command):
+        raise Invalid("command: every part is a text without NUL or lone surrogates")
+    if not command[0]:
+        raise Invalid("command: the program has no name")
+    if sum(map(len, command)) > TEXTS_CHARACTERS_MAX:
+        raise Invalid(f"command: more than {TEXTS_CHARACTERS_MAX} characters")
+    return tuple(command)
+
+
+def _texts(spec: Spec, field: str) -> dict[str, str]:
+    found = spec.get(field, {})
+    if not isinstance(found, Mapping):
+        raise Invalid(f"{field}: names with texts")
+    for name, value in found.items():
+        if not isinstance(name, str) or not isinstance(value, str) or not _is_sound(name + value):
+            raise Invalid(f"{field}: {name!r} must be a text without NUL or lone surrogates")
+    if sum(len(name) + len(value) for name, value in found.items()) > TEXTS_CHARACTERS_MAX:
+        raise Invalid(f"{field}: more than {TEXTS_CHARACTERS_MAX} characters")
+    return dict(found)
+
+
+def _is_sound(text: str) -> bool:
+    """Whether the kernel can be given this text."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def _resources(spec: Spec) -> dict[str, int]:
+    found = spec.get("resources", {})
+    if not isinstance(found, Mapping):
+        raise Invalid("resources: names with numbers")
+    for name in found:
+        if name not in RESOURCES:
+            known = ", ".join(sorted(RESOURCES))
+            raise Invalid(f"resources: {name!r} is none of {known}")
+    return {name: _number(found, name, 0, low=1, high=NUMBER_MAX) for name in found}
+
+
+def _number(spec: Spec, field: str, default: int, *, low: int, high: int) -> int:
+    value = spec.get(field, default)
+    if field not in spec:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise Invalid(f"{field}: a number from {low} to {high}")
+    return value
+
+
+def program(recipe: Recipe, *, path: str) -> str:
+    """The file that the command starts: as it is, in the bundle, or found on the search path."""
+    name = recipe.command[0]
+    if name.startswith("/"):
+        return name
+    if "/" in name:
+        if not recipe.bundle:
+            raise Invalid(f"command: {name} is relative, and there is no bundle for it to be in")
+        inside = os.path.normpath(name)
+        if inside.startswith(".."):
+            raise Invalid(f"command: {name} leads out of its bundle")
+        return inside
+    found = shutil.which(name, path=path)
+    if found is None:
+        raise Invalid(f"command: {name} is not to be found on {path}")
+    return str(Path(found).absolute())
+
+
+def digest(spec: Spec, recipe: Recipe, *, path: str, digests: Digests) -> dict[str, object]:
+    """The spec with a digest of its program, of every argument that is a file, and its bundle."""
+    found: dict[str, str] = {}
+    for name in files_of(recipe, path=path):
+        try:
+            found[name] = digests.of(name)
+        except OSError as error:
+            raise Invalid(f"command: {name} cannot be read: {error.strerror}") from error
+    if recipe.bundle:
+        try:
+            found[recipe.bundle] = read_bundle(Path(recipe.bundle))
+        except OSError as error:
+            raise Invalid(f"bundle: {error.filename} cannot be read: {error.strerror}") from error
+    return {**spec, "digests": found}
+
+
+def files_of(recipe: Recipe, *, path: str) -> list[str]:
+    """The files outside the bundle that the command names."""
+    start = program(recipe, path=path)
+    named = absolute_files(recipe)
+    return list(dict.fromkeys([start, *named] if start.startswith("/") else named))
+
+
+def absolute_files(recipe: Recipe) -> list[str]:
+    """The arguments that are files, wherever they are started from."""
+    named = (part for part in recipe.command[1:] if part.startswith("/"))
+    return [part for part in named if os.path.isfile(part)]  # noqa: PTH113 (long names are no error)
+
+
+def changed(recipe: Recipe, digests: Digests) -> str:
+    """A sentence about the first file that is not what it was, or nothing; bundles are not read."""
+    for name, wanted in recipe.digests.items():
+        if name == recipe.bundle:
+            continue
+        try:
+            same = digests.of(name) == wanted
+        except OSError as error:
+            return f"{name} cannot be read: {error.strerror}"
+        if not same:
+            return f"{name} is not what it was when the spec was accepted"
+    return ""

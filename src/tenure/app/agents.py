@@ -1,0 +1,320 @@
+"""Agents as callers ask for them: create, suspend, stop, resume, delete.
+
+Each verb reads, asks the table of `tenure.core.agent` whether it may, and commits one change with
+the operation it starts.  The commit that accepts a suspend, stop or delete closes the agent, also
+while another operation works on it: that one is cancelled, and the new one waits for its turn.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tenure.app import audit, quotas
+from tenure.app.agent_views import etag, find_agent, holdings_of, kept_spec
+from tenure.app.changes import noted
+from tenure.app.live import OUTBOX, POSITION, encode, read
+from tenure.app.operations import Accept, Ground, refuse_held, submit
+from tenure.app.plane import Plane
+from tenure.app.spec import AgentSpec, plain
+from tenure.app.views import Operation
+from tenure.core import agent as core
+from tenure.core import saga
+from tenure.core.agent import AGENT, State, Verb
+from tenure.core.errors import Conflict, IllegalTransition, PreconditionFailed
+from tenure.core.events import agent_event
+from tenure.core.ids import uuid7
+from tenure.core.operation import CLOSED, Noted
+from tenure.core.operation import State as OperationState
+from tenure.core.roles import Caller, Role
+from tenure.ports.runtime import RuntimeProvider
+from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set
+
+DRAIN_SECONDS = 30.0
+OURS = ("kind", "ready_seconds", "drain_seconds")
+"""Parts of a runtime's spec that plans read, and the provider does not."""
+Writes = tuple[Put | Add | Set | Drop, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How a caller asks for a verb.
+
+    Args:
+        idempotency_key: the same key and request answer with the same operation for a day.
+        if_match: the agent's etag as the caller knows it; PreconditionFailed if it has changed.
+    """
+
+    idempotency_key: str = ""
+    if_match: str = ""
+
+
+PLAINLY = Asked()
+
+
+async def create_agent(
+    plane: Plane, caller: Caller, spec: AgentSpec, *, asked: Asked = PLAINLY
+) -> Operation:
+    """Make an agent under a name that is free, or whose last create has failed."""
+    audit.require(caller, Role.OPERATOR)
+    kept = plain(spec)
+    runtime = await _resolved(plane, kept)
+    command = _command(Verb.CREATE, caller, agent="", body={"spec": kept}, asked=asked)
+
+    async def prepare(now: float, operation: str) -> Ground:
+        uid = uuid7(now, plane.entropy.bits())
+        guards, writes = await _free_name(plane, caller, spec.name, uid)
+        parent = await _open_parent(plane, caller, spec.parent)
+        quota = await quotas.reserve(plane, caller.tenant, agent=uid, operation=operation, now=now)
+        row: Row = {
+            "tenant": caller.tenant, "generation": 1, "name": spec.name, "state": State.CREATING,
+            "operation": operation, "epoch": 1, "created_at": now, "updated_at": now,
+            "spec": encode({"spec": kept, "runtime": runtime}),
+        }  # fmt: skip
+        if parent is not None:
+            row["parent"] = str(parent["uid"])
+            guards += (Is("agent", (str(parent["uid"]),), {"state": parent["state"]}),)
+        given = {
+            "name": spec.name, "spec": kept, "runtime": runtime, "principal": caller.principal,
+        }  # fmt: skip
+        also: Writes = (
+            Put("agent", (uid,), row),
+            _told(caller, uid, operation, State.CREATING, name=spec.name, by=Verb.CREATE, now=now),
+            audit.entry(
+                caller, "agent.create", target=uid, now=now, name=spec.name, operation=operation
+            ),
+        )
+        return Ground(uid, 1, guards + quota.guards, writes + quota.writes + also, given)
+
+    return await submit(plane, command, prepare)
+
+
+async def suspend_agent(
+    plane: Plane,
+    caller: Caller,
+    name: str,
+    *,
+    keep_runtime: bool = False,
+    drain_seconds: float | None = None,
+    asked: Asked = PLAINLY,
+) -> Operation:
+    """Close the agent now, let work in flight finish, shut its credentials, free its runtime."""
+    body = {"keep_runtime": keep_runtime, "drain_seconds": drain_seconds}
+    return await _ask(plane, caller, Verb.SUSPEND, name, body, asked=asked)
+
+
+async def stop_agent(
+    plane: Plane, caller: Caller, name: str, *, asked: Asked = PLAINLY
+) -> Operation:
+    """The emergency verb: revoke first, then fence, then kill; nothing is waited for."""
+    return await _ask(plane, caller, Verb.STOP, name, {"keep_runtime": False}, asked=asked)
+
+
+async def resume_agent(
+    plane: Plane, caller: Caller, name: str, *, asked: Asked = PLAINLY
+) -> Operation:
+    """Bring a suspended agent back; exposed only when its runtime answers."""
+    return await _ask(plane, caller, Verb.RESUME, name, {}, asked=asked)
+
+
+async def delete_agent(
+    plane: Plane,
+    caller: Caller,
+    name: str,
+    *,
+    drain_seconds: float | None = None,
+    retention: str | None = None,
+    asked: Asked = PLAINLY,
+) -> Operation:
+    """Close the agent now and take everything away; what it owns goes first."""
+    body = {"drain_seconds": drain_seconds, "retention": retention}
+    return await _ask(plane, caller, Verb.DELETE, name, body, asked=asked)
+
+
+# --- a verb on an agent that is there -------------------------------------------------------------
+
+
+async def _ask(
+    plane: Plane, caller: Caller, verb: Verb, name: str, body: Mapping[str, Any], *, asked: Asked
+) -> Operation:
+    audit.require(caller, Role.OPERATOR)
+    command = _command(verb, caller, agent=name, body=body, asked=asked)
+
+    async def prepare(now: float, operation: str) -> Ground:
+        row = await find_agent(plane, caller, name)
+        return await _ground(
+            plane, caller, verb, row, body, now=now, operation=operation, asked=asked
+        )
+
+    return await submit(plane, command, prepare)
+
+
+async def _ground(
+    plane: Plane,
+    caller: Caller,
+    verb: Verb,
+    row: Row,
+    body: Mapping[str, Any],
+    *,
+    now: float,
+    operation: str,
+    asked: Asked,
+) -> Ground:
+    """What must hold and be written for a verb on this agent, as it stands."""
+    uid, state, holder = str(row["uid"]), row["state"], row["operation"]
+    if asked.if_match and asked.if_match != etag(row):
+        raise PreconditionFailed(f"the agent is {etag(row)} now, not {asked.if_match}")
+    then = _after(verb, row)
+    generation, epoch = cast(int, row["generation"]) + 1, cast(int, row["epoch"]) + 1
+    key = (uid,)
+    change: Row = {"generation": generation, "epoch": epoch, "state": then, "updated_at": now}
+    change["operation" if holder is None else "next"] = operation
+    told = {"generation": row["generation"], "state": state, "operation": holder, "next": None}
+    guards: tuple[Is, ...] = (Is("agent", key, told),)
+    writes: Writes = (Set("agent", key, change),)
+    then_wake = ""
+    if holder is not None:
+        writing = await _closing(plane, str(holder), by=operation, now=now)
+        guards += writing.guards
+        writes += writing.writes
+        then_wake = str(holder)
+    given = {**body, **await _given(plane, caller, row, body), "epoch": epoch}
+    writes += (
+        _told(caller, uid, operation, then, name=str(row["name"]), by=verb, now=now),
+        audit.entry(
+            caller, _ACTIONS[verb], target=uid, now=now, name=row["name"], operation=operation
+        ),
+    )
+
+    def wake() -> None:
+        if then_wake:
+            plane.engine.wake(then_wake, interrupt=True)
+
+    return Ground(uid, generation, guards, writes, given, wake)
+
+
+_ACTIONS = {
+    Verb.SUSPEND: "agent.suspend",
+    Verb.STOP: "agent.stop",
+    Verb.RESUME: "agent.resume",
+    Verb.DELETE: "agent.delete",
+}
+
+
+def _after(verb: Verb, row: Row) -> State:
+    """The state that the verb leads to; Conflict if it cannot be asked of the agent as it is."""
+    state = State(str(row["state"]))
+    if row["next"] is not None or (row["operation"] is not None and verb not in core.CLOSING):
+        refuse_held(row)
+    try:
+        return State(AGENT.after(state, core.ASKED[verb]))
+    except IllegalTransition:
+        if row["operation"] is not None:
+            refuse_held(row)
+        word = verb.removesuffix("_agent")
+        message = f"agent {row['name']!s} is {state}, from where there is no {word}"
+        raise Conflict(message, code="wrong_state", holder=str(row["uid"])) from None
+
+
+async def _given(
+    plane: Plane, caller: Caller, row: Row, body: Mapping[str, Any]
+) -> dict[str, object]:
+    """What the steps of a verb are given of an agent that is there."""
+    kept = kept_spec(row)
+    spec = kept.get("spec", {})
+    drain_seconds = body.get("drain_seconds")
+    if drain_seconds is None:
+        drain_seconds = spec.get("runtime", {}).get("drain_seconds", DRAIN_SECONDS)
+    holds = await holdings_of(plane, caller.tenant, str(row["uid"]))
+    return {
+        "name": row["name"],
+        "was": core.settled_as(State(str(row["state"]))),
+        "after": row["operation"] or "",
+        "spec": spec,
+        "runtime": kept.get("runtime", {}),
+        "runtimes": holds.get("runtime", []),
+        "drain_seconds": drain_seconds,
+        "retention": body.get("retention") or spec.get("retention", "remove"),
+        "principal": caller.principal,
+    }
+
+
+async def _closing(plane: Plane, holder: str, *, by: str, now: float) -> Change:
+    """Tell the operation that works on the agent that it was closed, and cancel it if it can be."""
+    live = await read(plane.store, plane.catalogue, plane.id, holder)
+    if live is None or live.progress.end is not None:
+        return Change("", (), ())  # it has ended since: the agent's row refuses, and is read anew
+    live.due_at = None
+    pending = live.state is OperationState.PENDING
+    back = live.progress.compensating_at is not None
+    if back or (saga.past_pivot(live.plan, live.progress) and not pending):
+        body: dict[str, object] = {"signal": CLOSED, "payload": by, "by": by}
+        return noted(live, Noted.SIGNALLED, "", body, now).change
+    body = {"why": f"the agent was closed by operation {by}", "closed": by}
+    if pending:
+        body["unclaimed"] = True
+    return noted(live, Noted.COMPENSATING, "", body, now).change
+
+
+# --- the ground of a create -----------------------------------------------------------------------
+
+
+async def _resolved(plane: Plane, spec: Mapping[str, Any]) -> Mapping[str, object]:
+    """The runtime's part with the digests of what it starts; Invalid if it cannot be enforced."""
+    runtime = cast(RuntimeProvider, plane.providers["runtime"])
+    wanted = {k: v for k, v in spec["runtime"].items() if k not in OURS}
+    runtime.check(wanted)
+    return await runtime.digest(wanted)
+
+
+async def _free_name(
+    plane: Plane, caller: Caller, name: str, uid: str
+) -> tuple[tuple[Is, ...], Writes]:
+    """What makes the name this agent's; Conflict `name_taken` unless its last create has failed."""
+    key = (caller.tenant, name)
+    taken = await plane.store.find("agent_name", key)
+    if taken is None:
+        return (), (Put("agent_name", key, {"agent": uid}),)
+    old = str(taken["agent"])
+    row = await plane.store.find("agent", (old,))
+    failed: Row = {"state": State.CREATE_FAILED, "operation": None, "next": None}
+    if row is None or any(row[column] != value for column, value in failed.items()):
+        message = f"there is an agent called {name} already; choose another name, or delete it"
+        raise Conflict(message, code="name_taken", holder=old)
+    then = AGENT.after(State.CREATE_FAILED, core.Trigger.REPLACED)
+    guards = (Is("agent_name", key, {"agent": old}), Is("agent", (old,), failed))
+    return guards, (Set("agent_name", key, {"agent": uid}), Set("agent", (old,), {"state": then}))
+
+
+async def _open_parent(plane: Plane, caller: Caller, name: str | None) -> Row | None:
+    """The agent that will own the new one; it must not be closed, also when this is committed."""
+    if name is None:
+        return None
+    row = await find_agent(plane, caller, name)
+    if not core.CONDUCT[State(str(row["state"]))].serves:
+        message = f"parent: agent {name} is {row['state']!s} and can own nothing new"
+        raise Conflict(message, code="wrong_state", holder=str(row["uid"]))
+    return row
+
+
+# --- small parts ----------------------------------------------------------------------------------
+
+
+def _command(
+    verb: Verb, caller: Caller, *, agent: str, body: Mapping[str, object], asked: Asked
+) -> Accept:
+    return Accept(
+        plan=verb,
+        agent=agent,
+        input=dict(body),
+        tenant=caller.tenant,
+        principal=caller.principal,
+        idempotency_key=asked.idempotency_key,
+        route=verb,
+    )
+
+
+def _told(
+    caller: Caller, uid: str, operation: str, then: State, *, name: str, by: Verb, now: float
+) -> Add:
+    body = encode({"state": then, "name": name, "by": by})
+    return Add(OUTBOX, POSITION, (caller.tenant, uid, operation, agent_event(then), now, body))

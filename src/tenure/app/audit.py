@@ -1,0 +1,86 @@
+"""The audit log: one line for everything a caller had done, chained by the store.
+
+A line is written in the very commit that it tells of; `verify` walks the chain.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+from tenure.app.live import decode, encode
+from tenure.app.plane import Plane
+from tenure.core.audit import Broken, first_broken
+from tenure.core.errors import Forbidden
+from tenure.core.limits import PAGE_MAX
+from tenure.core.roles import Caller, Role
+from tenure.ports.store import Add, Chained, Next
+
+AUDIT = ("audit", "tenant", "principal", "action", "target", "at", "body", "hash")
+VERIFY_ROWS = 1_000
+"""Lines read at a time while the chain is walked."""
+
+
+class Entry(NamedTuple):
+    """One line as it is shown."""
+
+    position: int
+    principal: str
+    action: str
+    target: str
+    at: float
+    body: Any
+    hash: str
+
+
+class Verdict(NamedTuple):
+    """What a walk over the chain found: how many lines, the last hash, the first bad line."""
+
+    entries: int
+    head: str
+    broken: Broken | None
+
+
+def entry(caller: Caller, action: str, *, target: str, now: float, **body: object) -> Add:
+    """The line to be committed with what it tells of."""
+    values = (caller.tenant, caller.principal, action, target, now, encode(body), Chained("audit"))
+    return Add(AUDIT, (Next("audit"),), values)
+
+
+def require(caller: Caller, needed: Role) -> None:
+    """Forbidden if the caller's role is not enough."""
+    if not caller.role.may(needed):
+        raise Forbidden(f"this needs the role {needed}; the token has {caller.role}")
+
+
+async def list_audit(
+    plane: Plane, caller: Caller, *, after: int = 0, limit: int = 100
+) -> Sequence[Entry]:
+    """Lines of the caller's tenant in order."""
+    require(caller, Role.ADMIN)
+    rows = await plane.store.list_rows(
+        "audit", {"tenant": caller.tenant}, after=(after,), limit=max(1, min(limit, PAGE_MAX))
+    )
+    return [
+        Entry(
+            cast(int, row["position"]), str(row["principal"]), str(row["action"]),
+            str(row["target"]), cast(float, row["at"]), decode(cast(str, row["body"])),
+            str(row["hash"]),
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+async def verify(plane: Plane, *, head: str = "") -> Verdict:
+    """Walk the whole chain; with a head that was written down before, see that it is still there.
+
+    A cut at the end shows only against such a head.
+    """
+    position, previous, seen = 0, "", not head
+    while rows := await plane.store.list_rows("audit", {}, after=(position,), limit=VERIFY_ROWS):
+        values = [list(row.values()) for row in rows]
+        broken = first_broken(values, previous=previous, position=position)
+        if broken is not None:
+            return Verdict(position, previous, broken)
+        seen = seen or any(row["hash"] == head for row in rows)
+        position, previous = position + len(rows), str(rows[-1]["hash"])
+    missing = None if seen else Broken(position + 1, "the head that was written down is not there")
+    return Verdict(position, previous, missing)

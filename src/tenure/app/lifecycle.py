@@ -1,0 +1,75 @@
+"""What an operation's record means for its agent: written in the same commit as the record.
+
+Which state follows is the word of `tenure.core.agent`; here are the rows.  An operation whose agent
+was closed by another one lets go of the lock and says nothing more.
+"""
+
+from typing import Any
+
+from tenure.app.live import OUTBOX, POSITION, Live, encode
+from tenure.core import agent
+from tenure.core.agent import State, Verb
+from tenure.core.events import agent_event
+from tenure.core.operation import CLOSED
+from tenure.core.operation import State as OperationState
+from tenure.core.saga import Progress
+from tenure.ports.store import Add, Drop, Row, Set
+
+VERBS = frozenset(Verb)
+TURN = "turn"
+"""The step by which an operation gets the agent for itself, and learns how it stood."""
+AGENTS = "agents"
+"""The kind of quota that counts agents."""
+
+
+def agent_writes(
+    live: Live, progress: Progress, state: OperationState, now: float
+) -> list[Add | Set | Drop]:
+    """The agent's row once its operation stands in `state`, and what goes or is told with it."""
+    row: Row = {} if progress.end is None else {"operation": None}
+    also: list[Add | Set | Drop] = []
+    if live.kind in VERBS and CLOSED not in progress.signals:
+        was = State(_said(progress, TURN).get("was", State.READY))
+        then = agent.after_operation(live.kind, live.state, state, was=was)
+        if then is not None:
+            row |= {"state": then, "updated_at": now, **_serving(live, progress, then)}
+            also += agent_told(live, then, now)
+    if progress.end is not None and live.kind in VERBS:
+        also += _released(live, progress.end)
+    return [Set("agent", (live.agent,), row), *also] if row else also
+
+
+def agent_told(live: Live, then: State, now: float) -> list[Add | Set | Drop]:
+    """The event that an agent is in another state."""
+    body = encode({"state": then, "name": live.input.get("name", ""), "by": live.kind})
+    told = (live.tenant, live.agent, live.id, agent_event(then), now, body)
+    return [Add(OUTBOX, POSITION, told)]
+
+
+def _serving(live: Live, progress: Progress, then: State) -> Row:
+    """Where the agent is reached, when that changes."""
+    if then is State.READY and live.kind in {Verb.CREATE, Verb.RESUME}:
+        return {"serving": encode(_said(progress, "runtime"))}
+    gone = then is State.DELETED or (
+        then is State.SUSPENDED and not live.input.get("keep_runtime", False)
+    )
+    row: Row = {"serving": None} if gone else {}
+    if then is State.DELETED and live.input.get("retention") != "retain":
+        row["spec"] = None
+    return row
+
+
+def _released(live: Live, end: OperationState) -> list[Add | Set | Drop]:
+    """What an end gives back: the quota of what is not there, the name of what is gone."""
+    reserved = Drop("reservation", (live.tenant, AGENTS, live.agent))
+    if live.kind == Verb.CREATE and end is not OperationState.SUCCEEDED:
+        return [reserved]
+    if live.kind == Verb.DELETE and end is OperationState.SUCCEEDED:
+        return [reserved, Drop("agent_name", (live.tenant, str(live.input["name"])))]
+    return []
+
+
+def _said(progress: Progress, step: str) -> dict[str, Any]:
+    """What a step returned, if it is done."""
+    result = progress.done.get(step)
+    return result if isinstance(result, dict) else {}

@@ -1,0 +1,126 @@
+"""What an agent should be, as its file and its request say it: the one definition of that shape.
+
+Reading is strict: an unknown key is refused with the nearest known one, a wrong type with the path
+to it.  What a chosen runtime cannot enforce is refused by that runtime (`RuntimeProvider.check`).
+"""
+
+import re
+from difflib import get_close_matches
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from tenure.core.errors import Invalid
+
+Name = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,62}$(?!\n)", max_length=63)]
+Word = Annotated[
+    str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$(?!\n)")
+]
+Text = Annotated[str, Meta(max_length=4096)]
+Path = Annotated[str, Meta(min_length=1, max_length=4096)]
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+
+
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A part of a spec: no key that is not named here."""
+
+
+class Resources(Part, frozen=True):
+    """Ceilings; a runtime refuses those it cannot hold."""
+
+    memory_mib: Annotated[int, Meta(ge=16, le=1_048_576)] | None = None
+    open_files: Annotated[int, Meta(ge=16, le=1_048_576)] | None = None
+    processes: Annotated[int, Meta(ge=1, le=100_000)] | None = None
+    cpu_seconds: Annotated[int, Meta(ge=1, le=31_536_000)] | None = None
+
+
+class Network(Part, frozen=True):
+    """Where it may connect to; absent: anywhere the runtime lets it."""
+
+    egress: Annotated[tuple[Text, ...], Meta(max_length=64)] | None = None
+
+
+class Runtime(Part, frozen=True):
+    """How and where it runs."""
+
+    command: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
+    image: Text | None = None
+    bundle: Path | None = None
+    kind: Name = "process"
+    zone: Name | None = None
+    protocol: Literal["http"] = "http"
+    env: Annotated[
+        dict[Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$(?!\n)")], Text],
+        Meta(max_length=128),
+    ] = {}
+    resources: Resources | None = None
+    network: Network | None = None
+    ready_seconds: Annotated[float, Meta(gt=0, le=3_600)] = 60.0
+    drain_seconds: Annotated[float, Meta(ge=0, le=3_600)] = 30.0
+
+
+class Credential(Part, frozen=True):
+    """What it may ask the broker for."""
+
+    audience: Annotated[str, Meta(min_length=1, max_length=512)]
+    scopes: Annotated[tuple[Word, ...], Meta(max_length=64)] = ()
+    ttl_seconds: Annotated[int, Meta(ge=1, le=900)] = 300
+
+
+class AgentSpec(Part, frozen=True):
+    """An agent as its owner wants it."""
+
+    name: Name
+    runtime: Runtime
+    owner: Text = ""
+    labels: Annotated[dict[Word, Annotated[str, Meta(max_length=256)]], Meta(max_length=64)] = {}
+    roles: Annotated[tuple[Word, ...], Meta(max_length=64)] = ()
+    teams: Annotated[tuple[Word, ...], Meta(max_length=64)] = ()
+    credentials: Annotated[tuple[Credential, ...], Meta(max_length=32)] = ()
+    parent: Name | None = None
+    on_delete: Literal["revoke"] = "revoke"
+    retention: Literal["remove", "retain"] = "remove"
+
+
+def read_spec(tree: object) -> AgentSpec:
+    """The spec in this plain data, or Invalid with a sentence that names the field."""
+    try:
+        spec = msgspec.convert(tree, AgentSpec)
+    except msgspec.ValidationError as error:
+        raise Invalid(_sentence(str(error))) from None
+    except RecursionError:
+        raise Invalid("the agent's spec is nested too deeply") from None
+    if bool(spec.runtime.command) == bool(spec.runtime.image):
+        raise Invalid("runtime: give a command or an image, and only one of them")
+    return spec
+
+
+def plain(spec: AgentSpec) -> dict[str, object]:
+    """The spec as plain data, without what was left at its default."""
+    return msgspec.json.decode(msgspec.json.encode(spec), type=dict[str, object])
+
+
+_UNKNOWN = re.compile(
+    r"Object contains unknown field `(.*?)`(?: - at `\$\.?([^`]*)`)?", re.DOTALL
+)
+_KEYS = {
+    "": AgentSpec, "runtime": Runtime, "runtime.resources": Resources, "runtime.network": Network,
+    "credentials[]": Credential,
+}  # fmt: skip
+
+
+def _sentence(said: str) -> str:
+    """The library's words with the path first, and for an unknown key the nearest known one."""
+    match = _UNKNOWN.fullmatch(said)
+    if match is None:
+        what, _, where = said.partition(" - at `$")
+        path = where.rstrip("`").lstrip(".") or "the agent's spec"
+        return f"{path}: {what[:1].lower()}{what[1:]}"
+    key, path = match[1][:128], match[2] or ""
+    struct = _KEYS.get(re.sub(r"\d+", "", path))
+    known = list(struct.__struct_fields__) if struct else []
+    near = get_close_matches(key, known, n=1)
+    where = f"{path}.{key}" if path else key
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+    return f"{where}: there is no such field; {hint}"

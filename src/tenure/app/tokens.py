@@ -1,0 +1,135 @@
+"""Tokens: how a caller says who it is.  The store keeps their hashes, never the tokens.
+
+The tenant of everything a caller asks for comes from its token and from nowhere else.
+"""
+
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import NamedTuple, cast
+
+from tenure.app.audit import entry, require
+from tenure.app.plane import Plane
+from tenure.core.agent import NAME
+from tenure.core.errors import Invalid, NotFound, Unauthenticated
+from tenure.core.ids import uuid7
+from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX, PAGE_MAX
+from tenure.core.roles import Caller, Role
+from tenure.ports.store import Change, Put, Row, Set
+
+PREFIX = "tenure_"
+TENANT = "default"
+LENGTH_MAX = 128
+"""Characters of a token; a longer one is not even hashed."""
+
+
+class TokenView(NamedTuple):
+    """A token as it is shown: all but the token itself."""
+
+    id: str
+    tenant: str
+    principal: str
+    role: Role
+    created_at: float
+    expires_at: float | None
+    revoked_at: float | None
+
+
+async def authenticate(plane: Plane, token: str) -> Caller:
+    """Who carries this token; Unauthenticated if nobody does, or not any more.
+
+    It is found by its hash, so no comparison tells how much of a guess was right.
+    """
+    row = None
+    if 0 < len(token) <= LENGTH_MAX and token.isascii():
+        row = await plane.store.find("token", (_hash(token),))
+    now = plane.store.now()
+    if row is None or row["revoked_at"] is not None:
+        raise Unauthenticated("this token is not known here, or was revoked; see tenure token")
+    expires_at = cast("float | None", row["expires_at"])
+    if expires_at is not None and expires_at <= now:
+        raise Unauthenticated("this token has expired; ask an admin for a new one")
+    return Caller(str(row["tenant"]), str(row["principal"]), Role(str(row["role"])))
+
+
+async def create_token(
+    plane: Plane,
+    caller: Caller,
+    *,
+    principal: str,
+    role: Role,
+    tenant: str = "",
+    seconds: float | None = None,
+) -> tuple[TokenView, str]:
+    """A new token, which is shown here and nowhere else."""
+    require(caller, Role.ADMIN)
+    tenant = tenant or caller.tenant
+    if caller.tenant not in {tenant, TENANT}:
+        raise NotFound(f"there is no tenant {tenant}")
+    if not NAME.fullmatch(tenant):
+        raise Invalid("tenant: a lower-case letter, then such letters, digits and -; 63 at most")
+    if not principal.isprintable() or not 0 < len(principal) <= IDENTIFIER_CHARACTERS_MAX:
+        most = IDENTIFIER_CHARACTERS_MAX
+        raise Invalid(f"principal: printable text of at most {most} characters")
+    if seconds is not None and not seconds > 0:
+        raise Invalid("seconds: a token lives for more than no time")
+    now = plane.store.now()
+    token = PREFIX + urlsafe_b64encode(plane.entropy.secret()).decode().rstrip("=")
+    expires_at = None if seconds is None else now + seconds
+    name = uuid7(now, plane.entropy.bits())
+    view = TokenView(name, tenant, principal, role, now, expires_at, None)
+    whose = {"principal": principal, "role": role, "tenant": tenant}
+    told = entry(caller, "token.create", target=name, now=now, **whose)
+    await plane.store.commit(Change("", (), (_row(view, token), told)))
+    return view, token
+
+
+async def begin(plane: Plane, token: str) -> None:
+    """Let whoever starts the plane in as its admin; the token was made for this store before."""
+    view = TokenView(
+        uuid7(plane.store.now(), plane.entropy.bits()), TENANT, "admin", Role.ADMIN,
+        plane.store.now(), None, None,
+    )  # fmt: skip
+    await plane.store.commit(Change("", (), (_row(view, token),)))
+
+
+async def list_tokens(plane: Plane, caller: Caller) -> Sequence[TokenView]:
+    """The tokens of the caller's tenant, also those that are no good any more."""
+    require(caller, Role.ADMIN)
+    rows = await plane.store.list_rows("token", {"tenant": caller.tenant}, limit=PAGE_MAX)
+    return sorted(map(_view, rows))
+
+
+async def revoke_token(plane: Plane, caller: Caller, token_id: str) -> TokenView:
+    """No good from now on; twice succeeds."""
+    require(caller, Role.ADMIN)
+    named = {"tenant": caller.tenant, "id": token_id}
+    rows = await plane.store.list_rows("token", named, limit=1)
+    if not rows:
+        raise NotFound(f"there is no token {token_id}")
+    now = plane.store.now()
+    revoked: Row = {"revoked_at": now}
+    told = entry(caller, "token.revoke", target=token_id, now=now)
+    write = Set("token", (str(rows[0]["hash"]),), revoked)
+    await plane.store.commit(Change("", (), (write, told)))
+    return _view({**rows[0], **revoked})
+
+
+def _hash(token: str) -> str:
+    return sha256(token.encode()).hexdigest()
+
+
+def _row(view: TokenView, token: str) -> Put:
+    row: Row = {
+        "id": view.id, "tenant": view.tenant, "principal": view.principal, "role": view.role,
+        "created_at": view.created_at, "expires_at": view.expires_at,
+    }  # fmt: skip
+    return Put("token", (_hash(token),), row)
+
+
+def _view(row: Row) -> TokenView:
+    return TokenView(
+        str(row["id"]), str(row["tenant"]), str(row["principal"]), Role(str(row["role"])),
+        cast(float, row["created_at"]), cast("float | None", row["expires_at"]),
+        cast("float | None", row["revoked_at"]),
+    )  # fmt: skip

@@ -1,0 +1,30 @@
+"""Roles: what whoever asks may ask for."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Role(StrEnum):
+    """From the least to the most; each may do what those before it may."""
+
+    VIEWER = "viewer"
+    """Look."""
+    OPERATOR = "operator"
+    """Create, suspend, resume, delete, and help what is stuck."""
+    APPROVER = "approver"
+    """Say yes to what an operator has asked for."""
+    ADMIN = "admin"
+    """Hand out tokens, set quotas, read the audit log."""
+
+    def may(self, needed: "Role") -> bool:
+        """Whether this role is enough."""
+        order = list(Role)
+        return order.index(self) >= order.index(needed)
+
+
+class Caller(NamedTuple):
+    """Who asks: for whose world, under which name, with which role."""
+
+    tenant: str
+    principal: str
+    role: Role

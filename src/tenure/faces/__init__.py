@@ -1,0 +1,1 @@
+"""How the world asks us: HTTP, command line, and the wires of others."""

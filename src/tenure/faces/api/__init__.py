@@ -1,0 +1,1 @@
+"""The HTTP face: one table of routes, from which everything else follows."""

@@ -1,0 +1,183 @@
+"""Invocations: a request is passed through to the agent's runtime, streaming both ways.
+
+Only the headers named here travel, in either direction: a caller's Authorization never reaches a
+runtime, and a runtime cannot set a cookie or a policy for our origin.  One task reads from the
+caller and one from the runtime; when either breaks off, the other is stopped.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+from tenure.faces.api import problems
+from tenure.faces.api.endpoint import send_problem
+from tenure.faces.api.state import Api
+from tenure.faces.api.table import Ask, Receive, Send
+
+log = logging.getLogger("tenure.invoke")
+REQUEST_BYTES_MAX = 100 << 20
+CONNECT_SECONDS = 10.0
+SILENCE_SECONDS = 900.0
+"""How long a runtime may say nothing before it counts as broken."""
+CONNECTIONS_MAX, CONNECTIONS_EACH_MAX = 2_000, 256
+AHEAD_MAX = 4
+"""Pieces of a request that are read ahead of the runtime."""
+CUSTOM = b"x-amzn-bedrock-agentcore-runtime-custom-"
+SESSION = b"x-amzn-bedrock-agentcore-runtime-session-id"
+FORWARDED = frozenset({
+    b"accept", b"accept-encoding", b"accept-language", b"baggage", b"content-encoding",
+    b"content-language", b"content-length", b"content-type", b"last-event-id",
+    b"mcp-protocol-version", b"mcp-session-id", b"traceparent", b"tracestate", SESSION,
+})  # fmt: skip
+RETURNED = frozenset({
+    b"cache-control", b"content-disposition", b"content-encoding", b"content-language",
+    b"content-length", b"content-type", b"mcp-protocol-version", b"mcp-session-id",
+    b"retry-after", SESSION,
+})  # fmt: skip
+SANDBOX = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"sandbox"),
+]
+"""What a runtime says is not ours: a browser must not run it in our name."""
+
+
+def load() -> Any:  # noqa: ANN401 (the module)
+    """The client library; its import takes a third of a second, so nobody waits for it at start."""
+    return import_module("aiohttp")
+
+
+async def _client(api: Api) -> Any:  # noqa: ANN401 (the library's own)
+    if api.client is None:
+        aiohttp = await asyncio.to_thread(load)
+        if api.client is None:  # another first invocation may have been faster
+            api.client = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=CONNECTIONS_MAX, limit_per_host=CONNECTIONS_EACH_MAX
+                ),
+                timeout=aiohttp.ClientTimeout(
+                    total=None, connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                trust_env=False,
+                skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+            )
+    return api.client
+
+
+class _Upload:
+    """What the caller sends, read by one task and sent on by another."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(AHEAD_MAX)
+        self.too_large = False
+
+    async def pump(self) -> None:
+        """Read until the caller is gone, or has sent too much."""
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                return
+            size += len(message.get("body", b""))
+            if size > REQUEST_BYTES_MAX:
+                self.too_large = True
+                return
+            await self._pieces.put(message.get("body", b""))
+            if not message.get("more_body", False):
+                await self._pieces.put(None)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body, piece by piece."""
+        while (piece := await self._pieces.get()) is not None:
+            if piece:
+                yield piece
+
+
+async def forward(ask: Ask, address: str, send: Send) -> int:
+    """Send the answer of the runtime at this address (`host:port`); the status of it."""
+    length = ask.headers.get(b"content-length", b"0")
+    if not length.isdigit() or int(length[:20]) > REQUEST_BYTES_MAX:
+        detail = f"an invocation has at most {REQUEST_BYTES_MAX} bytes"
+        return await send_problem(send, problems.problem("body_too_large", detail))
+    client = await _client(ask.api)
+    upload = _Upload(ask.receive)
+    relay = _Relay(send)
+    reading = asyncio.create_task(upload.pump(), name="invocation request")
+    passing = asyncio.create_task(
+        relay.run(client, f"http://{address}/invocations", _request_headers(ask), upload),
+        name="invocation answer",
+    )
+    try:
+        await asyncio.wait({reading, passing}, return_when=asyncio.FIRST_COMPLETED)
+        if passing.done():
+            return passing.result()
+    finally:
+        for task in (reading, passing):
+            task.cancel()
+        await asyncio.gather(reading, passing, return_exceptions=True)
+    if upload.too_large and not relay.status:
+        detail = f"an invocation has at most {REQUEST_BYTES_MAX} bytes"
+        return await send_problem(send, problems.problem("body_too_large", detail))
+    return relay.status or 499
+
+
+def _request_headers(ask: Ask) -> list[tuple[str, str]]:
+    return [
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in ask.scope["headers"]
+        if name in FORWARDED or name.startswith(CUSTOM)
+    ]
+
+
+class _Relay:
+    """What the runtime answers, on its way to the caller."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+        """The status that was sent; 0: nothing was."""
+
+    async def run(
+        self, client: Any, url: str, headers: list[tuple[str, str]], upload: _Upload  # noqa: ANN401
+    ) -> int:
+        """Ask the runtime and pass its answer on; one that breaks half-way is cut off."""
+        aiohttp = load()
+        try:
+            async with client.post(
+                url, data=upload.pieces(), headers=headers, allow_redirects=False
+            ) as answer:
+                await self._begin(answer)
+                async for piece in answer.content.iter_any():
+                    await self._send(
+                        {"type": "http.response.body", "body": piece, "more_body": True}
+                    )
+            await self._send({"type": "http.response.body", "body": b""})
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            log.warning("the runtime at %s broke: %s", url, type(error).__name__)
+            if not self.status:  # else the caller sees an answer that never ends: it is cut off
+                detail = "the agent's runtime did not answer as HTTP asks for"
+                with suppress(OSError):
+                    self.status = await send_problem(
+                        self._send, problems.problem("runtime_broken", detail)
+                    )
+        return self.status
+
+    async def _begin(self, answer: Any) -> None:  # noqa: ANN401 (the library's own)
+        headers = [
+            (name.lower(), value)
+            for name, value in answer.raw_headers
+            if name.lower() in RETURNED
+        ]
+        await self._send(
+            {
+                "type": "http.response.start",
+                "status": answer.status,
+                "headers": [*headers, *SANDBOX],
+            }
+        )
+        self.status = answer.status

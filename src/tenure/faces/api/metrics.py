@@ -1,0 +1,80 @@
+"""Metrics in Prometheus' text form, counted when they are asked for.
+
+The hot path adds one to a plain counter; everything else is read at the scrape.  What is counted of
+agents and operations is counted for the tenant whose token asks.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tenure.app.plane import Plane
+from tenure.core import agent
+from tenure.core.operation import OPERATION, State
+from tenure.faces.api.state import Api
+
+MEDIA = "text/plain; version=0.0.4; charset=utf-8"
+OPEN = tuple(state for state in State if state not in OPERATION.final)
+"""What is counted: what has ended grows for ever, and is told by events."""
+
+
+async def by_state(plane: Plane, tenant: str, table: str, states: Iterable[str]) -> dict[str, int]:
+    """How many of a tenant's rows are in each of these states."""
+    return {
+        str(state): await plane.store.count_rows(table, {"tenant": tenant, "state": str(state)})
+        for state in states
+    }
+
+
+THERE = tuple(state for state in agent.State if state not in agent.AGENT.final)
+
+
+class _Scrape:
+    """One scrape, as the client library wants it."""
+
+    def __init__(self, api: Api, gauges: Mapping[str, tuple[str, Mapping[str, int]]]) -> None:
+        self._api = api
+        self._gauges = gauges
+
+    def collect(self) -> Iterable[Any]:
+        """Every family."""
+        from prometheus_client import core  # noqa: PLC0415 (only whoever scrapes pays for it)
+
+        for name, (help_text, counts) in self._gauges.items():
+            family = core.GaugeMetricFamily(name, help_text, labels=["state"])
+            for state, count in sorted(counts.items()):
+                family.add_metric([state], count)
+            yield family
+        requests = core.CounterMetricFamily(
+            "tenure_http_requests", "Answers of the HTTP face.",
+            labels=["method", "route", "status"],
+        )  # fmt: skip
+        for (method, route, status), count in sorted(self._api.requests.items()):
+            requests.add_metric([method, route, str(status)], count)
+        yield requests
+        yield core.GaugeMetricFamily(
+            "tenure_invocations_in_flight", "Invocations under way.",
+            value=self._api.plane.in_flight.total(),
+        )  # fmt: skip
+        steps = core.HistogramMetricFamily(
+            "tenure_step_seconds", "How long steps took.", labels=["plan", "step"]
+        )
+        for plan, step, buckets, seconds in self._api.step_times.told():
+            steps.add_metric([plan, step], buckets, seconds)
+        yield steps
+
+
+async def exposition(api: Api, tenant: str) -> bytes:
+    """Everything there is to scrape."""
+    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 (as above)
+
+    gauges = {
+        "tenure_operations": (
+            "Open operations by state.", await by_state(api.plane, tenant, "operation", OPEN)
+        ),
+        "tenure_agents": (
+            "Agents by state.", await by_state(api.plane, tenant, "agent", THERE)
+        ),
+    }  # fmt: skip
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Scrape(api, gauges))
+    return generate_latest(registry)

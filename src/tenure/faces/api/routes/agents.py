@@ -1,0 +1,221 @@
+"""Agents: create, look, suspend, stop, resume, delete, invoke."""
+
+from contextlib import ExitStack
+from typing import cast
+
+from tenure.app import agent_views, agents
+from tenure.app.agents import Asked
+from tenure.app.spec import AgentSpec, read_spec
+from tenure.core.agent import Verb
+from tenure.core.roles import Role
+from tenure.faces.api import invoke
+from tenure.faces.api.problems import Refusal
+from tenure.faces.api.routes.operations import accepted
+from tenure.faces.api.schemas import agents as schemas
+from tenure.faces.api.schemas.operations import Operation
+from tenure.faces.api.table import Ask, Reply, Route, Send, Stream
+
+
+def asked(ask: Ask) -> Asked:
+    """The conditions under which a verb is asked for; `*` is met by any agent that is there."""
+    given = ask.if_match
+    if given and given != "*" and not (given[0] == given[-1] == '"' and len(given) > 1):
+        raise Refusal("invalid_header", 'If-Match is one ETag, such as "1-READY"', "If-Match")
+    return Asked(ask.idempotency_key, "" if given == "*" else given.strip('"'))
+
+
+async def _dry(ask: Ask, verb: Verb) -> Reply:
+    """What would be done; nothing is."""
+    row = None
+    if "agent" in ask.names:
+        row = await agent_views.find_agent(ask.plane, ask.caller, ask.names["agent"])
+    plan, steps = agent_views.planned(ask.plane, verb, row)
+    return Reply(
+        schemas.Planned(
+            kind=verb,
+            plan=plan.name,
+            version=plan.version,
+            steps=[schemas.PlannedStep(**step._asdict()) for step in steps],
+        ),
+        200,
+    )
+
+
+async def create_agent(ask: Ask) -> Reply:
+    """Make an agent."""
+    spec = read_spec(ask.tree)
+    if cast(schemas.Ask, ask.query).dry_run:
+        return await _dry(ask, Verb.CREATE)
+    made = await agents.create_agent(ask.plane, ask.caller, spec, asked=asked(ask))
+    return await accepted(ask, made)
+
+
+async def list_agents(ask: Ask) -> schemas.Agents:
+    """A page of the tenant's agents."""
+    query = cast(schemas.ListAgents, ask.query)
+    labels: dict[str, str] = {}
+    for label in query.label:
+        key, _, value = label.partition("=")
+        if labels.setdefault(key, value) != value:
+            raise Refusal("invalid_parameter", f"no agent has two values of {key!r}", "label")
+    found = await agent_views.list_agents(
+        ask.plane,
+        ask.caller,
+        states=query.state,
+        labels=labels,
+        after=query.after,
+        limit=query.limit,
+    )
+    items = [schemas.agent(view) for view in found]
+    return schemas.Agents(items=items, next=items[-1].name if len(items) == query.limit else None)
+
+
+async def get_agent(ask: Ask) -> Reply:
+    """One agent."""
+    view = await agent_views.get_agent(ask.plane, ask.caller, ask.names["agent"])
+    return Reply(schemas.agent(view), headers=((b"etag", f'"{view.etag}"'.encode()),))
+
+
+async def list_resources(ask: Ask) -> schemas.Resources:
+    """What providers hold for it."""
+    found = await agent_views.list_resources(ask.plane, ask.caller, ask.names["agent"])
+    return schemas.Resources(items=[schemas.Resource(**one._asdict()) for one in found])
+
+
+async def get_logs(ask: Ask) -> schemas.Log:
+    """What it printed."""
+    query, name = cast(schemas.Logs, ask.query), ask.names["agent"]
+    if query.since is None or query.since < 0:
+        text = await agent_views.logs(ask.plane, ask.caller, name, lines=query.lines)
+        return schemas.Log(text=text)
+    part = await agent_views.follow_logs(ask.plane, ask.caller, name, since=query.since)
+    return schemas.Log(text=part.text, next_offset=part.next_offset)
+
+
+async def suspend_agent(ask: Ask) -> Reply:
+    """Close it, let it finish, free its runtime."""
+    if cast(schemas.Ask, ask.query).dry_run:
+        return await _dry(ask, Verb.SUSPEND)
+    body = cast(schemas.Suspend, ask.body)
+    made = await agents.suspend_agent(
+        ask.plane,
+        ask.caller,
+        ask.names["agent"],
+        keep_runtime=body.keep_runtime,
+        drain_seconds=body.drain_seconds,
+        asked=asked(ask),
+    )
+    return await accepted(ask, made)
+
+
+async def stop_agent(ask: Ask) -> Reply:
+    """Revoke, fence, kill."""
+    if cast(schemas.Ask, ask.query).dry_run:
+        return await _dry(ask, Verb.STOP)
+    made = await agents.stop_agent(ask.plane, ask.caller, ask.names["agent"], asked=asked(ask))
+    return await accepted(ask, made)
+
+
+async def resume_agent(ask: Ask) -> Reply:
+    """Bring it back."""
+    if cast(schemas.Ask, ask.query).dry_run:
+        return await _dry(ask, Verb.RESUME)
+    made = await agents.resume_agent(ask.plane, ask.caller, ask.names["agent"], asked=asked(ask))
+    return await accepted(ask, made)
+
+
+async def delete_agent(ask: Ask) -> Reply:
+    """Close it and take everything away."""
+    query = cast(schemas.Delete, ask.query)
+    if query.dry_run:
+        return await _dry(ask, Verb.DELETE)
+    made = await agents.delete_agent(
+        ask.plane,
+        ask.caller,
+        ask.names["agent"],
+        drain_seconds=query.drain_seconds,
+        retention=query.retention,
+        asked=asked(ask),
+    )
+    return await accepted(ask, made)
+
+
+async def invoke_agent(ask: Ask) -> Stream:
+    """Pass the request through to the agent's runtime.
+
+    It is counted before it looks again whether the agent is open: whoever closes the agent and then
+    sees none under way knows that none will start.
+    """
+    plane, caller = ask.plane, ask.caller
+    uid, _ = await agent_views.address_of(plane, caller, ask.names["agent"])
+    with ExitStack() as stack:
+        stack.enter_context(plane.in_flight.one(uid))
+        _, address = await agent_views.address_of(plane, caller, uid)
+        counted = stack.pop_all()
+
+    async def write(send: Send) -> int:
+        with counted:
+            return await invoke.forward(ask, address, send)
+
+    return Stream(write)
+
+
+ONE = "/v1/agents/{agent}"
+VERB = ("wrong_state", "operation_in_progress", "conflict", "illegal_transition")
+
+
+ROUTES = (
+    Route(
+        "POST", "/v1/agents", create_agent, "Create an agent",
+        role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
+        body=AgentSpec, query=schemas.Ask, idempotent=True, waits=True,
+        problems=(
+            "invalid", "name_taken", "quota_exceeded", "not_found", "limit_exceeded", *VERB,
+            "rejected", "unavailable", "outcome_unknown",
+        ),
+    ),
+    Route(
+        "GET", "/v1/agents", list_agents, "List agents by name",
+        role=Role.VIEWER, answer=schemas.Agents, query=schemas.ListAgents,
+    ),
+    Route(
+        "GET", ONE, get_agent, "Show an agent; its ETag stands in the header",
+        role=Role.VIEWER, answer=schemas.Agent,
+    ),
+    Route(
+        "DELETE", ONE, delete_agent, "Close an agent and take everything away",
+        role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
+        query=schemas.Delete, idempotent=True, waits=True, conditional=True, problems=VERB,
+    ),
+    Route(
+        "POST", f"{ONE}:suspend", suspend_agent, "Close an agent and free its runtime",
+        role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
+        body=schemas.Suspend, empty_body=True, query=schemas.Ask, idempotent=True, waits=True,
+        conditional=True, problems=VERB,
+    ),
+    Route(
+        "POST", f"{ONE}:resume", resume_agent, "Bring a suspended agent back",
+        role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
+        query=schemas.Ask, idempotent=True, waits=True, conditional=True, problems=VERB,
+    ),
+    Route(
+        "POST", f"{ONE}:stop", stop_agent, "In an emergency: revoke, fence, kill",
+        role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
+        query=schemas.Ask, idempotent=True, waits=True, conditional=True, problems=VERB,
+    ),
+    Route(
+        "GET", f"{ONE}/resources", list_resources, "List what providers hold for an agent",
+        role=Role.VIEWER, answer=schemas.Resources,
+    ),
+    Route(
+        "GET", f"{ONE}/logs", get_logs, "Show what an agent printed",
+        role=Role.VIEWER, answer=schemas.Log, query=schemas.Logs,
+        problems=("rejected", "unavailable", "outcome_unknown"),
+    ),
+    Route(
+        "POST", f"{ONE}/invocations", invoke_agent, "Pass a request to the agent's runtime",
+        role=Role.OPERATOR, raw_body="Whatever the agent takes; at most 100 MiB.",
+        problems=("suspended", "wrong_state", "not_ready", "runtime_broken", "body_too_large"),
+        headers=(("X-Amzn-Bedrock-AgentCore-Runtime-Session-Id", "The session to go on with."),),
+    ),
+)  # fmt: skip

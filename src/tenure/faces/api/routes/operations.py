@@ -1,0 +1,168 @@
+"""Operations: look, wait, follow, and an operator's exits."""
+
+from typing import cast
+
+from tenure.app import operations, views
+from tenure.core.operation import OPERATION, SETTLED
+from tenure.core.roles import Role
+from tenure.faces.api import sse
+from tenure.faces.api.schemas import operations as schemas
+from tenure.faces.api.table import Ask, Reply, Route, Stream
+
+PIECE_SECONDS = 1.0
+"""How long one wait lasts before it is looked whether the process is about to end."""
+DECIDED = ("ended", "conflict")
+
+
+async def settled(ask: Ask, operation: str, seconds: float) -> views.Operation:
+    """The operation when it is settled, after so many seconds, or when the process is to end."""
+    plane = ask.plane
+    until = plane.store.now() + seconds
+    while True:
+        left = max(0.0, min(until - plane.store.now(), PIECE_SECONDS))
+        seen = await operations.wait(plane, ask.tenant, operation, seconds=left)
+        if seen.state in SETTLED or plane.store.now() >= until or ask.api.stopping.is_set():
+            return seen
+
+
+async def accepted(ask: Ask, operation: views.Operation) -> Reply:
+    """202 with where to look; after as long a wait as was preferred."""
+    headers = [(b"location", f"/v1/operations/{operation.id}".encode())]
+    if ask.wait_seconds is not None:
+        headers.append((b"preference-applied", f"wait={ask.wait_seconds}".encode()))
+        if operation.state not in SETTLED:
+            operation = await settled(ask, operation.id, ask.wait_seconds)
+    return Reply(schemas.operation(operation), 202, tuple(headers))
+
+
+async def list_operations(ask: Ask) -> schemas.Operations:
+    """A page of the tenant's operations."""
+    query = cast(schemas.ListOperations, ask.query)
+    rows = await operations.list_operations(
+        ask.plane, ask.tenant, states=query.state, after=query.after, limit=query.limit
+    )
+    items = [
+        schemas.listed(
+            {**row, "error": row["error"] or "", "done": row["state"] in OPERATION.final}
+        )
+        for row in rows
+    ]
+    return schemas.Operations(
+        items=items, next=items[-1].id if len(items) == query.limit else None
+    )
+
+
+async def get_operation(ask: Ask) -> schemas.Operation:
+    """One operation."""
+    return schemas.operation(
+        await operations.get(ask.plane, ask.tenant, ask.names["operation"])
+    )
+
+
+async def wait_operation(ask: Ask) -> schemas.Operation:
+    """One operation when it is settled, or as it stands after so many seconds."""
+    query = cast(schemas.Wait, ask.query)
+    return schemas.operation(await settled(ask, ask.names["operation"], query.seconds))
+
+
+async def follow_operation(ask: Ask) -> Stream:
+    """The records of one operation as they are made."""
+    return await sse.progress(ask, ask.names["operation"])
+
+
+async def cancel_operation(ask: Ask) -> Reply:
+    """Undo it."""
+    done = await operations.cancel(
+        ask.plane, ask.tenant, ask.names["operation"], by=ask.caller.principal
+    )
+    return await accepted(ask, done)
+
+
+async def retry_operation(ask: Ask) -> Reply:
+    """Try what is stuck again."""
+    done = await operations.retry(
+        ask.plane, ask.tenant, ask.names["operation"], by=ask.caller.principal
+    )
+    return await accepted(ask, done)
+
+
+async def abandon_operation(ask: Ask) -> Reply:
+    """End it as it is."""
+    done = await operations.abandon(
+        ask.plane, ask.tenant, ask.names["operation"], by=ask.caller.principal
+    )
+    return await accepted(ask, done)
+
+
+async def adopt_step(ask: Ask) -> Reply:
+    """A stuck step did happen."""
+    done = await operations.adopt(
+        ask.plane,
+        ask.tenant,
+        ask.names["operation"],
+        step=ask.names["step"],
+        result=cast(schemas.Adopt, ask.body).result,
+        by=ask.caller.principal,
+    )
+    return await accepted(ask, done)
+
+
+async def mark_step_absent(ask: Ask) -> Reply:
+    """A stuck step holds nothing."""
+    done = await operations.mark_absent(
+        ask.plane,
+        ask.tenant,
+        ask.names["operation"],
+        step=ask.names["step"],
+        by=ask.caller.principal,
+    )
+    return await accepted(ask, done)
+
+
+ONE = "/v1/operations/{operation}"
+ROUTES = (
+    Route(
+        "GET", "/v1/operations", list_operations, "List operations, oldest first",
+        role=Role.VIEWER, answer=schemas.Operations, query=schemas.ListOperations,
+    ),
+    Route(
+        "GET", ONE, get_operation, "Show an operation with its steps",
+        role=Role.VIEWER, answer=schemas.Operation,
+    ),
+    Route(
+        "GET", f"{ONE}/wait", wait_operation, "Wait until an operation has ended or is stuck",
+        role=Role.VIEWER, answer=schemas.Operation, query=schemas.Wait,
+    ),
+    Route(
+        "GET", f"{ONE}/events", follow_operation, "Follow an operation's records as they are made",
+        role=Role.VIEWER, answer=schemas.Followed, media="text/event-stream",
+        headers=(("Last-Event-ID", "Go on after this record."),),
+    ),
+    Route(
+        "POST", f"{ONE}:cancel", cancel_operation, "Undo an operation",
+        role=Role.OPERATOR, answer=schemas.Operation, status=202, waits=True,
+        problems=("past_pivot", "not_its_turn", *DECIDED),
+    ),
+    Route(
+        "POST", f"{ONE}:retry", retry_operation, "Try what is stuck again, now",
+        role=Role.OPERATOR, answer=schemas.Operation, status=202, waits=True,
+        problems=("not_stuck", *DECIDED),
+    ),
+    Route(
+        "POST", f"{ONE}:abandon", abandon_operation, "End a stuck operation as it is",
+        role=Role.OPERATOR, answer=schemas.Operation, status=202, waits=True,
+        problems=("not_stuck", *DECIDED),
+    ),
+    Route(
+        "POST", f"{ONE}/steps/{{step}}:adopt", adopt_step, "Say that a stuck step did happen",
+        role=Role.OPERATOR, answer=schemas.Operation, status=202, waits=True,
+        body=schemas.Adopt, empty_body=True,
+        problems=("not_stuck", "compensating", "limit_exceeded", "invalid", *DECIDED),
+    ),
+    Route(
+        "POST", f"{ONE}/steps/{{step}}:mark-absent", mark_step_absent,
+        "Say that a stuck step holds nothing",
+        role=Role.OPERATOR, answer=schemas.Operation, status=202, waits=True,
+        problems=("not_stuck", *DECIDED),
+    ),
+)  # fmt: skip

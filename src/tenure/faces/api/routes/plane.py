@@ -1,0 +1,61 @@
+"""The control plane itself: health, metrics, and the document that describes this face."""
+
+import asyncio
+
+from tenure.app.plane import THIS
+from tenure.core.errors import StoreError
+from tenure.core.roles import Role
+from tenure.faces.api import metrics
+from tenure.faces.api.problems import Refusal
+from tenure.faces.api.schemas import plane as schemas
+from tenure.faces.api.table import Ask, Route
+
+STORE_SECONDS = 1.0
+"""How long the store may take to answer before the plane counts as not ready."""
+
+
+async def livez(_: Ask) -> schemas.Health:
+    """The process answers."""
+    return schemas.Health(status="alive")
+
+
+async def readyz(ask: Ask) -> schemas.Health:
+    """The store answers and the engine takes work."""
+    api = ask.api
+    if api.stopping.is_set():
+        raise Refusal("stopping", "the process is about to end")
+    if not api.ready or not api.plane.engine.worker:
+        raise Refusal("starting", "the engine does not take work yet")
+    try:
+        async with asyncio.timeout(STORE_SECONDS):
+            await api.plane.store.find("plane", THIS)
+    except (TimeoutError, StoreError):
+        raise Refusal("starting", "the store does not answer") from None
+    return schemas.Health(status="ready")
+
+
+async def get_metrics(ask: Ask) -> bytes:
+    """Everything there is to scrape."""
+    return await metrics.exposition(ask.api, ask.tenant)
+
+
+async def openapi(ask: Ask) -> bytes:
+    """The document."""
+    return ask.api.document
+
+
+ROUTES = (
+    Route("GET", "/livez", livez, "Say whether the process answers", answer=schemas.Health),
+    Route(
+        "GET", "/readyz", readyz, "Say whether requests can be served", answer=schemas.Health,
+        problems=("starting", "stopping"),
+    ),
+    Route(
+        "GET", "/metrics", get_metrics, "Metrics in Prometheus' text form",
+        role=Role.ADMIN, media=metrics.MEDIA,
+    ),
+    Route(
+        "GET", "/openapi.json", openapi, "This description", role=Role.VIEWER,
+        answer=schemas.Document,
+    ),
+)  # fmt: skip

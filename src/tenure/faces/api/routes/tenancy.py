@@ -1,0 +1,65 @@
+"""What an admin sees of a tenant: the audit log and its quota."""
+
+from typing import cast
+
+from tenure.app import audit, quotas, tokens
+from tenure.core.roles import Role
+from tenure.faces.api.problems import Refusal
+from tenure.faces.api.schemas import tenancy as schemas
+from tenure.faces.api.table import Ask, Route
+
+
+async def list_audit(ask: Ask) -> schemas.Entries:
+    """A page of the audit log."""
+    query = cast(schemas.ListAudit, ask.query)
+    found = await audit.list_audit(
+        ask.plane, ask.caller, after=int(query.after or 0), limit=query.limit
+    )
+    items = [schemas.Entry(**entry._asdict()) for entry in found]
+    return schemas.Entries(
+        items=items, next=str(items[-1].position) if len(items) == query.limit else None
+    )
+
+
+async def verify_audit(ask: Ask) -> schemas.Verdict:
+    """Walk the chain of all tenants; so it is for the plane's own admins."""
+    if ask.tenant != tokens.TENANT:
+        raise Refusal("forbidden", f"this needs an admin of the tenant {tokens.TENANT}")
+    verdict = await audit.verify(ask.plane, head=cast(schemas.VerifyAudit, ask.query).head)
+    broken = verdict.broken
+    return schemas.Verdict(
+        entries=verdict.entries,
+        head=verdict.head,
+        broken=schemas.BrokenLine(position=broken[0], why=broken[1]) if broken else None,
+    )
+
+
+async def get_quota(ask: Ask) -> schemas.Quota:
+    """The quota of agents."""
+    return schemas.Quota(**(await quotas.get_quota(ask.plane, ask.caller))._asdict())
+
+
+async def set_quota(ask: Ask) -> schemas.Quota:
+    """So many agents from now on."""
+    most = cast(schemas.SetQuota, ask.body).most
+    return schemas.Quota(**(await quotas.set_quota(ask.plane, ask.caller, most=most))._asdict())
+
+
+ROUTES = (
+    Route(
+        "GET", "/v1/audit", list_audit, "List the audit log, oldest first", role=Role.ADMIN,
+        answer=schemas.Entries, query=schemas.ListAudit,
+    ),
+    Route(
+        "GET", "/v1/audit/verify", verify_audit, "Walk the chain of the audit log",
+        role=Role.ADMIN, answer=schemas.Verdict, query=schemas.VerifyAudit,
+    ),
+    Route(
+        "GET", "/v1/quotas/agents", get_quota, "Show the quota of agents", role=Role.VIEWER,
+        answer=schemas.Quota,
+    ),
+    Route(
+        "PUT", "/v1/quotas/agents", set_quota, "Set the quota of agents", role=Role.ADMIN,
+        answer=schemas.Quota, body=schemas.SetQuota, problems=("invalid",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,49 @@
+"""Tokens: hand out, look, revoke."""
+
+from typing import cast
+
+from tenure.app import tokens
+from tenure.core.roles import Role
+from tenure.faces.api.schemas import tokens as schemas
+from tenure.faces.api.table import Ask, Route
+
+
+async def create_token(ask: Ask) -> schemas.NewToken:
+    """A new token."""
+    body = cast(schemas.CreateToken, ask.body)
+    view, token = await tokens.create_token(
+        ask.plane,
+        ask.caller,
+        principal=body.principal,
+        role=body.role,
+        tenant=body.tenant,
+        seconds=body.seconds,
+    )
+    return schemas.NewToken(**view._asdict(), token=token)
+
+
+async def list_tokens(ask: Ask) -> schemas.Tokens:
+    """The tenant's tokens."""
+    views = await tokens.list_tokens(ask.plane, ask.caller)
+    return schemas.Tokens(items=[schemas.token(view) for view in views])
+
+
+async def revoke_token(ask: Ask) -> schemas.Token:
+    """No good from now on."""
+    return schemas.token(await tokens.revoke_token(ask.plane, ask.caller, ask.names["token"]))
+
+
+ROUTES = (
+    Route(
+        "POST", "/v1/tokens", create_token, "Hand out a token", role=Role.ADMIN,
+        answer=schemas.NewToken, status=201, body=schemas.CreateToken,
+        problems=("invalid", "not_found"),
+    ),
+    Route(
+        "GET", "/v1/tokens", list_tokens, "List tokens", role=Role.ADMIN, answer=schemas.Tokens,
+    ),
+    Route(
+        "DELETE", "/v1/tokens/{token}", revoke_token, "Revoke a token", role=Role.ADMIN,
+        answer=schemas.Token,
+    ),
+)  # fmt: skip

@@ -1,0 +1,132 @@
+"""Agents on the wire; what one should be is said by `tenure.app.spec`."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from tenure.app import agent_views
+from tenure.core.agent import State, Verb
+from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, Told, Wire
+
+DryRun = Annotated[bool, Meta(description="Only show the plan: steps, compensations, keys.")]
+DrainSeconds = Annotated[float, Meta(ge=0, le=3_600)]
+
+
+class Agent(Told, frozen=True):
+    """One agent."""
+
+    uid: Id
+    name: str
+    state: State
+    generation: int
+    epoch: int
+    operation: str
+    parent: str
+    spec: dict[str, Any]
+    created_at: Instant
+    updated_at: Instant
+    etag: str
+
+
+class Agents(Told, frozen=True):
+    """A page of agents by name."""
+
+    items: list[Agent]
+    next: str | None
+
+
+class Resource(Told, frozen=True):
+    """What a provider holds for an agent, or may hold."""
+
+    slot: str
+    key: str
+    state: str
+    operation: str
+    step: str
+
+
+class Resources(Told, frozen=True):
+    """Everything that providers hold for an agent, or may hold."""
+
+    items: list[Resource]
+    next: str | None = None
+
+
+class PlannedStep(Told, frozen=True):
+    """One step of what would be done."""
+
+    name: str
+    kind: str
+    compensation: str
+    slot: str
+    key: str
+
+
+class Planned(Told, frozen=True):
+    """What would be done, in order."""
+
+    kind: Verb
+    plan: str
+    version: int
+    steps: list[PlannedStep]
+
+
+class Log(Told, frozen=True):
+    """What an agent printed."""
+
+    text: str
+    next_offset: int | None = None
+    """With `since`: where the next piece begins."""
+
+
+class ListAgents(Wire, frozen=True):
+    """Which agents."""
+
+    state: Annotated[
+        tuple[State, ...], Meta(description="Only in this state; may be given several times.")
+    ] = ()
+    label: Annotated[
+        tuple[Annotated[str, Meta(pattern=r"^[^=]+=[^\n]*$(?!\n)", max_length=400)], ...],
+        Meta(description="Only with this label, `key=value`; may be given several times."),
+    ] = ()
+    after: Cursor = ""
+    limit: Limit = 100
+
+
+class Ask(Wire, frozen=True):
+    """How to ask for a verb."""
+
+    dry_run: DryRun = False
+
+
+class Delete(Wire, frozen=True):
+    """How to delete."""
+
+    dry_run: DryRun = False
+    drain_seconds: Annotated[
+        DrainSeconds | None, Meta(description="How long work in flight may go on; 0: not at all.")
+    ] = None
+    retention: Annotated[
+        Literal["remove", "retain"] | None, Meta(description="What becomes of the spec.")
+    ] = None
+
+
+class Suspend(Wire, frozen=True):
+    """How to suspend."""
+
+    keep_runtime: bool = False
+    drain_seconds: DrainSeconds | None = None
+
+
+class Logs(Wire, frozen=True):
+    """Which part of a log."""
+
+    lines: Annotated[int, Meta(ge=1, le=10_000, description="The last so many lines.")] = 100
+    since: Annotated[
+        int | None, Meta(description="What was printed from this offset on; -1: the last lines.")
+    ] = None
+
+
+def agent(view: agent_views.AgentView) -> Agent:
+    """An agent as it is told."""
+    return Agent(**view._asdict())

@@ -1,0 +1,22 @@
+"""The forms that many nouns share on the wire."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from tenure.core.limits import PAGE_MAX
+
+Id = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$(?!\n)")]
+Instant = Annotated[float, Meta(description="Seconds since 1970.")]
+Cursor = Annotated[
+    str, Meta(max_length=255, description="`next` of the page before; empty: from the start.")
+]
+Limit = Annotated[int, Meta(ge=1, le=PAGE_MAX, description="Items in one page, at most.")]
+
+
+class Wire(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is sent to us: a field that is not known is refused."""
+
+
+class Told(Struct, frozen=True, kw_only=True):
+    """What we send."""

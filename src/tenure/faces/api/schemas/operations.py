@@ -1,0 +1,143 @@
+"""Operations on the wire."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from tenure.app import views
+from tenure.core.operation import Hold, Noted, State
+from tenure.core.plan import Kind
+from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, Told, Wire
+from tenure.faces.api.table import WAIT_SECONDS_MAX
+
+
+class Step(Told, frozen=True):
+    """One step of an operation."""
+
+    name: str
+    kind: Kind
+    state: Hold | None
+    """null: it was not intended yet."""
+    key: str
+    attempts: int
+    due_at: float | None
+    stuck: bool
+    unknown: bool
+    detail: str
+    slot: str
+    waiting_on: str
+    result: Any
+
+
+class Operation(Told, frozen=True):
+    """One operation with its steps."""
+
+    id: Id
+    kind: str
+    agent: str
+    generation: int
+    state: State
+    done: bool
+    steps: list[Step]
+    error: str
+    created_at: Instant
+    updated_at: Instant
+
+
+class Listed(Told, frozen=True):
+    """One operation as a list shows it."""
+
+    id: Id
+    kind: str
+    agent: str
+    generation: int
+    state: State
+    done: bool
+    error: str
+    created_at: Instant
+    updated_at: Instant
+
+
+class Operations(Told, frozen=True):
+    """A page of operations, oldest first."""
+
+    items: list[Listed]
+    next: str | None
+
+
+class Followed(Told, frozen=True):
+    """The data of one event: a record of the journal.
+
+    The event's name is the type under which it is published; its id is `seq`.  The last event is
+    called `settled`, and its data is the operation.
+    """
+
+    seq: int
+    kind: Noted
+    step: str
+    at: Instant
+    state: State
+    """Where the operation stands by now."""
+    body: Any
+    """A result, a cause, a signal's payload."""
+
+
+class ListOperations(Wire, frozen=True):
+    """Which operations."""
+
+    state: Annotated[
+        tuple[State, ...], Meta(description="Only of this state; may be given several times.")
+    ] = ()
+    after: Cursor = ""
+    limit: Limit = 100
+
+
+class Wait(Wire, frozen=True):
+    """How long to wait."""
+
+    seconds: Annotated[float, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 30.0
+
+
+class Adopt(Wire, frozen=True):
+    """An operator's word that a step happened, with its result."""
+
+    result: Any = None
+
+
+def operation(view: views.Operation) -> Operation:
+    """An operation as it is told."""
+    return Operation(
+        id=view.id,
+        kind=view.kind,
+        agent=view.agent,
+        generation=view.generation,
+        state=view.state,
+        done=view.done,
+        steps=[_step(step) for step in view.steps],
+        error=view.error,
+        created_at=view.created_at,
+        updated_at=view.updated_at,
+    )
+
+
+def _step(step: views.Step) -> Step:
+    return Step(
+        name=step.name,
+        kind=Kind(step.kind),
+        state=step.state,
+        key=step.key,
+        attempts=step.attempts,
+        due_at=step.due_at,
+        stuck=step.stuck,
+        unknown=step.unknown,
+        detail=step.detail,
+        slot=step.slot,
+        waiting_on=step.waiting_on,
+        result=step.result,
+    )
+
+
+def listed(row: object) -> Listed:
+    """A row of the list as it is told."""
+    return msgspec.convert(row, Listed, strict=False)

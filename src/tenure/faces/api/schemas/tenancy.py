@@ -1,0 +1,72 @@
+"""The audit log and quotas on the wire."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from tenure.faces.api.schemas.forms import Instant, Limit, Told, Wire
+
+
+class Entry(Told, frozen=True):
+    """One line of the audit log."""
+
+    position: int
+    principal: str
+    action: str
+    target: str
+    at: Instant
+    body: Any
+    hash: str
+
+
+class Entries(Told, frozen=True):
+    """A page of the audit log, oldest first."""
+
+    items: list[Entry]
+    next: str | None
+
+
+class ListAudit(Wire, frozen=True):
+    """Which lines."""
+
+    after: Annotated[
+        str, Meta(pattern=r"^[0-9]{0,15}$(?!\n)", description="`next` of the page before.")
+    ] = ""
+    limit: Limit = 100
+
+
+class VerifyAudit(Wire, frozen=True):
+    """Against what to verify."""
+
+    head: Annotated[
+        str, Meta(max_length=128, description="A hash written down before: it must be there.")
+    ] = ""
+
+
+class BrokenLine(Told, frozen=True):
+    """The first line that is not as it was written."""
+
+    position: int
+    why: str
+
+
+class Verdict(Told, frozen=True):
+    """What a walk over the chain found."""
+
+    entries: int
+    head: str
+    broken: BrokenLine | None
+
+
+class Quota(Told, frozen=True):
+    """How many agents the tenant may have, and has."""
+
+    kind: str
+    most: int | None
+    used: int
+
+
+class SetQuota(Wire, frozen=True):
+    """How many it may have from now on."""
+
+    most: Annotated[int, Meta(ge=0, le=1_000_000_000)]

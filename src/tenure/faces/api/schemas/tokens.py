@@ -1,0 +1,54 @@
+"""Tokens on the wire."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from tenure.app.tokens import TokenView
+from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX
+from tenure.core.roles import Role
+from tenure.faces.api.schemas.forms import Id, Instant, Told, Wire
+
+
+class Token(Told, frozen=True):
+    """A token: all but the token itself."""
+
+    id: Id
+    tenant: str
+    principal: str
+    role: Role
+    created_at: Instant
+    expires_at: float | None
+    revoked_at: float | None
+
+
+class NewToken(Token, frozen=True):
+    """A new token, with the token itself: it is shown here and nowhere else."""
+
+    token: str
+
+
+class Tokens(Told, frozen=True):
+    """The tenant's tokens."""
+
+    items: list[Token]
+    next: str | None = None
+
+
+class CreateToken(Wire, frozen=True):
+    """For whom a token is."""
+
+    principal: Annotated[
+        str,
+        Meta(min_length=1, max_length=IDENTIFIER_CHARACTERS_MAX, pattern=r"^[ -~]+$(?!\n)"),
+    ]
+    role: Role
+    tenant: Annotated[str, Meta(pattern=r"^([a-z][a-z0-9-]{0,62})?$(?!\n)")] = ""
+    """Another tenant than the caller's own: for admins of the tenant `default` alone."""
+    seconds: Annotated[float, Meta(gt=0, le=315_360_000)] | None = None
+    """How long it is good; null: until it is revoked."""
+
+
+def token(view: TokenView) -> Token:
+    """A token as it is told."""
+    return Token(**view._asdict())

@@ -1,0 +1,110 @@
+"""Server-sent events: an operation's records as they are made, until it is settled.
+
+The id of an event is its record's number in the journal, so that whoever lost the connection goes
+on after the last one seen.  The store tells nobody that something was written: a stream looks, soon
+after a record and then less often, and at once when the engine says that the operation settled.
+"""
+
+import asyncio
+from typing import cast
+
+import msgspec
+
+from tenure.app import operations
+from tenure.app.live import record_of
+from tenure.core.errors import CommitUnknown, StoreError
+from tenure.core.events import OF_RECORD
+from tenure.core.operation import SETTLED, State
+from tenure.faces.api.problems import Refusal
+from tenure.faces.api.schemas import operations as schemas
+from tenure.faces.api.table import Ask, Receive, Send, Stream
+
+HEARTBEAT_SECONDS = 5.0
+LOOK_SECONDS, LOOK_SECONDS_MAX = 0.02, 0.5
+SEQ_DIGITS_MAX = 12
+HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+    (b"x-content-type-options", b"nosniff"),
+]
+encode = msgspec.json.encode
+
+
+async def progress(ask: Ask, operation: str) -> Stream:
+    """Everything that was and is recorded for this operation; NotFound before anything is sent."""
+    await operations.get(ask.plane, ask.tenant, operation)
+    last = _last_seen(ask.headers)
+
+    async def write(send: Send) -> int:
+        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        gone = asyncio.ensure_future(_gone(ask.receive))
+        try:
+            await _follow(ask, operation, last=last, gone=gone, send=send)
+        except (StoreError, CommitUnknown):
+            pass  # the process is ending: whoever follows comes back with the last id
+        finally:
+            gone.cancel()
+        await send({"type": "http.response.body", "body": b""})
+        return 200
+
+    return Stream(write)
+
+
+def _last_seen(headers: dict[bytes, bytes]) -> int:
+    text = headers.get(b"last-event-id", b"0")
+    if not text.isdigit() or len(text) > SEQ_DIGITS_MAX:
+        raise Refusal("invalid_header", "Last-Event-ID is the id of an event", "Last-Event-Id")
+    return int(text)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _follow(
+    ask: Ask, operation: str, *, last: int, gone: "asyncio.Future[None]", send: Send
+) -> None:
+    plane, loop = ask.plane, asyncio.get_running_loop()
+    revision: object = None
+    pause, beat_at = LOOK_SECONDS, loop.time() + HEARTBEAT_SECONDS
+    while not gone.done():
+        row = await plane.store.find("operation", (operation,)) or {}
+        if row.get("revision") != revision:
+            revision = row.get("revision")
+            state, text, last = await _records(ask, operation, last)
+            if state in SETTLED:
+                whole = schemas.operation(await operations.get(plane, ask.tenant, operation))
+                text += b"event: settled\ndata: " + encode(whole) + b"\n\n"
+            await send({"type": "http.response.body", "body": text, "more_body": True})
+            if state in SETTLED:
+                return
+            pause, beat_at = LOOK_SECONDS, loop.time() + HEARTBEAT_SECONDS
+        if ask.api.stopping.is_set():
+            return
+        if loop.time() >= beat_at:
+            await send(
+                {"type": "http.response.body", "body": b": heartbeat\n\n", "more_body": True}
+            )
+            beat_at = loop.time() + HEARTBEAT_SECONDS
+        await plane.engine.wait(operation, pause)
+        pause = min(pause * 1.5, LOOK_SECONDS_MAX)
+
+
+async def _records(ask: Ask, operation: str, last: int) -> tuple[State, bytes, int]:
+    """The records after `last` as events, and where the operation stands."""
+    loaded = await ask.plane.store.load(operation)
+    if loaded is None:
+        return State.ABANDONED, b"", last
+    state = State(cast(str, loaded.operation["state"]))
+    text = b""
+    for record in [record_of(row) for row in loaded.journal[last:]]:
+        told = schemas.Followed(
+            seq=record.seq, kind=record.kind, step=record.step, at=record.at, state=state,
+            body=record.body,
+        )  # fmt: skip
+        name = OF_RECORD[record.kind].encode()
+        text += b"id: %d\nevent: %b\ndata: %b\n\n" % (record.seq, name, encode(told))
+        last = record.seq
+    return state, text, last

@@ -1,0 +1,42 @@
+"""What one running HTTP face holds: the plane, its counters, and whether it is about to stop."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from tenure.app import tokens
+from tenure.app.plane import Plane
+from tenure.core.errors import CommitUnknown
+from tenure.core.roles import Caller
+from tenure.faces.api.step_times import StepTimes
+
+Authenticate = Callable[[str], Awaitable[Caller]]
+
+
+class Api:
+    """The state of one HTTP face."""
+
+    def __init__(self, plane: Plane) -> None:
+        """Serve this plane to whoever has a token of it."""
+        self.plane = plane
+        self.authenticate: Authenticate = partial(tokens.authenticate, plane)
+        self.requests: Counter[tuple[str, str, int]] = Counter()
+        """Answers by method, route and status."""
+        self.step_times = StepTimes()
+        self.ready = False
+        """Whether the plane has started; told by whoever starts it."""
+        self.stopping = asyncio.Event()
+        """Set when the process is about to end: whoever waits in here comes to an end."""
+        self.lost: CommitUnknown | None = None
+        """The commit whose outcome nobody knows; from then on nothing is acknowledged."""
+        self.document = b"{}"
+        """The OpenAPI document."""
+        self.client: Any = None
+        """The client that calls runtimes, made at the first invocation."""
+
+    def lose(self, error: CommitUnknown) -> None:
+        """Nobody knows what is on disk: stop, so that the next start reads it."""
+        self.lost = self.lost or error
+        self.stopping.set()

@@ -1,0 +1,242 @@
+"""The route table: a route is declared once, and everything else is read from it.
+
+From a `Route` follow who may ask, how the request is read and what of it is refused, the answer,
+the OpenAPI document, the reference and the fuzz generator.  A request goes one way: find the path,
+authenticate, authorise, check the path's names, the query, the headers, the body; then the handler.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from tenure.app.plane import Plane
+from tenure.core.limits import IDEMPOTENCY_KEY_CHARACTERS_MAX
+from tenure.core.roles import Caller, Role
+from tenure.faces.api import body as bodies
+from tenure.faces.api import query as queries
+from tenure.faces.api.problems import Refusal
+from tenure.faces.api.state import Api
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Headers = tuple[tuple[bytes, bytes], ...]
+
+WAIT_SECONDS_MAX = 60
+NAME = r"[a-z][a-z0-9-]{0,62}"
+ID = r"[0-9a-f]{32}"
+NAMES: Final = {
+    "agent": f"(?:{NAME}|{ID})",
+    "operation": ID,
+    "step": r"[a-z][a-z0-9_-]{0,62}",
+    "token": ID,
+}
+"""What stands in a path, by the parameter's name; anything else is not found."""
+FITS: Final = {name: re.compile(f"(?:{pattern})\\Z").match for name, pattern in NAMES.items()}
+PREFERRED_WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?:$|[,;])", re.IGNORECASE)
+SINGLE = (b"authorization", b"idempotency-key", b"if-match", b"content-type", b"content-length")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method on one path."""
+
+    method: str
+    path: str
+    """As users see it: `/v1/agents/{agent}:suspend`."""
+    handler: "Handler"
+    summary: str
+    role: Role | None = None
+    """Who may ask at least; None: whoever can reach us."""
+    answer: Any = None
+    """What the body of a success is: a Struct, or None if the answer has none."""
+    status: int = 200
+    also: dict[int, Any] = field(default_factory=dict)
+    """Further successes, such as the plan that a dry run answers with."""
+    body: Any = None
+    empty_body: bool = False
+    """The body may be left out; it is `{}` then."""
+    raw_body: str = ""
+    """The body is not read but handed on: what the OpenAPI document says of it."""
+    query: type[msgspec.Struct] | None = None
+    problems: tuple[str, ...] = ()
+    """The codes that this route can answer with beside those that follow from its form."""
+    idempotent: bool = False
+    """It takes an Idempotency-Key."""
+    waits: bool = False
+    """It takes `Prefer: wait=N`."""
+    conditional: bool = False
+    """It takes If-Match."""
+    media: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
+    """Further request headers, with what each is for."""
+
+    @property
+    def name(self) -> str:
+        """The handler's name: the operation id of the OpenAPI document."""
+        return self.handler.__name__
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names in its path."""
+        return re.findall(r"{(\w+)}", self.path)
+
+    def codes(self) -> tuple[str, ...]:
+        """Every problem it can answer with."""
+        return tuple(dict.fromkeys(self._codes()))
+
+    def _codes(self) -> Iterator[str]:
+        if self.role is not None:
+            yield from ("unauthenticated", "forbidden", "store", "store_closed", "commit_unknown")
+        if self.parameters:
+            yield "not_found"
+        yield from ("invalid_header", "unknown_parameter", "not_utf8", "invalid_parameter")
+        if self.query is not None:
+            yield from ("duplicate_parameter", "invalid")
+        if self.body is not None:
+            yield from (
+                "malformed_json", "not_utf8", "duplicate_key", "lone_surrogate", "too_deep",
+                "number_out_of_range", "invalid_field", "missing_field", "unknown_field",
+                "body_too_large", "unsupported_media_type",
+            )  # fmt: skip
+        elif self.method not in {"GET", "HEAD"} and not self.raw_body:
+            yield from ("unexpected_body", "body_too_large")
+        if self.idempotent:
+            yield from ("idempotency_mismatch", "operation_in_progress", "store_full")
+        if self.conditional:
+            yield "precondition_failed"
+        yield from self.problems
+        yield "internal"
+
+
+class Ask:
+    """One request as a handler sees it."""
+
+    __slots__ = (
+        "api", "body", "caller", "headers", "idempotency_key", "if_match", "names", "query",
+        "receive", "scope", "tree", "wait_seconds",
+    )  # fmt: skip
+
+    def __init__(self, api: Api, scope: Scope, receive: Receive) -> None:
+        """Nothing is read yet."""
+        self.api = api
+        self.scope = scope
+        self.receive = receive
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.caller: Caller
+        self.names: dict[str, str] = {}
+        """What stands in the path."""
+        self.query: Any = None
+        self.body: Any = None
+        """The body as the Struct that the route declares."""
+        self.tree: object = None
+        """The same body as plain data."""
+        self.idempotency_key = ""
+        self.if_match = ""
+        self.wait_seconds: int | None = None
+        """What `Prefer: wait` asks for."""
+
+    @property
+    def tenant(self) -> str:
+        """Whose things are asked for: always the token's."""
+        return self.caller.tenant
+
+    @property
+    def plane(self) -> Plane:
+        """The control plane."""
+        return self.api.plane
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer that is more than a value: another status, or headers."""
+
+    value: Any
+    status: int = 0
+    """0: as the route says."""
+    headers: Headers = ()
+
+
+class Stream:
+    """An answer that writes itself; see `tenure.faces.api.sse` and `tenure.faces.api.invoke`."""
+
+    __slots__ = ("write",)
+
+    def __init__(self, write: Callable[[Send], Awaitable[int]]) -> None:
+        """`write` sends the whole answer and returns its status."""
+        self.write = write
+
+
+Handler = Callable[[Ask], Awaitable[Any]]
+
+
+def single(scope: Scope, headers: dict[bytes, bytes]) -> None:
+    """Refuse a header given twice where only one can be meant."""
+    given = scope["headers"]
+    if len(given) == len(headers):
+        return
+    names = [name for name, _ in given]
+    for name in SINGLE:
+        if names.count(name) > 1:
+            title = name.decode().title()
+            raise Refusal("invalid_header", f"{title} is given twice", title)
+
+
+async def take(route: Route, ask: Ask, names: dict[str, str]) -> None:
+    """Read everything of a request that its route declares, and refuse the rest."""
+    single(ask.scope, ask.headers)
+    for name, value in names.items():
+        if not FITS[name](value):
+            raise Refusal("not_found", f"there is no {name} of this name")
+    ask.names = names
+    raw = ask.scope["query_string"]
+    if route.query is not None:
+        ask.query = queries.read(raw, route.query)
+    elif raw:
+        queries.refuse_any(raw)
+    if route.idempotent:
+        ask.idempotency_key = _idempotency_key(ask.headers)
+    if route.conditional and b"if-match" in ask.headers:
+        ask.if_match = _text(ask.headers, b"if-match")
+    if route.waits and b"prefer" in ask.headers:
+        asked = PREFERRED_WAIT.search(ask.headers[b"prefer"].decode("latin-1"))
+        if asked:
+            ask.wait_seconds = min(int(asked[1]), WAIT_SECONDS_MAX)
+    if route.method not in {"GET", "HEAD"} and not route.raw_body:
+        await _take_body(route, ask)
+
+
+async def _take_body(route: Route, ask: Ask) -> None:
+    body = await bodies.read(ask.receive, ask.headers)
+    if route.body is None:
+        if body:
+            raise Refusal("unexpected_body", "this route takes no body")
+        return
+    if not body and route.empty_body:
+        ask.tree = {}
+    else:
+        bodies.refuse_other_media(ask.headers)
+        ask.tree = bodies.parse(body)
+    ask.body = bodies.convert(ask.tree, route.body)
+
+
+def _text(headers: dict[bytes, bytes], name: bytes) -> str:
+    text = headers[name].decode("latin-1")
+    if not text or not text.isascii() or not text.isprintable():
+        title = name.decode().title()
+        raise Refusal("invalid_header", f"{title} is printable ASCII, and not empty", title)
+    return text
+
+
+def _idempotency_key(headers: dict[bytes, bytes]) -> str:
+    if b"idempotency-key" not in headers:
+        return ""
+    key = _text(headers, b"idempotency-key")
+    if len(key) > IDEMPOTENCY_KEY_CHARACTERS_MAX:
+        detail = f"an idempotency key has at most {IDEMPOTENCY_KEY_CHARACTERS_MAX} characters"
+        raise Refusal("invalid_header", detail, "Idempotency-Key")
+    return key

@@ -1,0 +1,182 @@
+"""The routes of the authorization server, to be mounted by whoever serves HTTP.
+
+Every answer but the public documents says `no-store`; errors are in OAuth's own form, and an error
+never repeats what was sent.
+"""
+
+import json
+from collections.abc import Awaitable, Callable
+from functools import wraps
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tenure.core.errors import ProviderError
+from tenure.faces.oauth.bodies import Odd, read_bearer, read_form, read_json
+from tenure.ports.identity import (
+    INTROSPECT_PATH,
+    JWKS_PATH,
+    METADATA_PATH,
+    REGISTER_PATH,
+    REVOKE_PATH,
+    TOKEN_PATH,
+    Asker,
+    Authorization,
+    Document,
+    Refusal,
+    Word,
+)
+
+Admin = Callable[[str], Awaitable[str | None]]
+"""Bearer token → the tenant whose administrator sent it; None: nobody's."""
+Handler = Callable[[Request], Awaitable[Response]]
+
+RETRY_SECONDS = 1
+KEEP_SECONDS = 60
+"""How long others may keep the documents: a key is published long before it signs."""
+
+_STATUS = {
+    Word.INVALID_REQUEST: 400,
+    Word.INVALID_CLIENT: 401,
+    Word.INVALID_SCOPE: 400,
+    Word.INVALID_TARGET: 400,
+    Word.INVALID_TOKEN: 401,
+    Word.INVALID_CLIENT_METADATA: 400,
+    Word.UNAUTHORIZED_CLIENT: 400,
+    Word.UNSUPPORTED_GRANT_TYPE: 400,
+    Word.TEMPORARILY_UNAVAILABLE: 503,
+}
+_PRIVATE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
+_PUBLIC = {"Cache-Control": f"public, max-age={KEEP_SECONDS}"}
+
+
+async def _nobody(_bearer: str) -> str | None:
+    return None
+
+
+def routes(authorization: Authorization, *, admin: Admin = _nobody) -> list[Route]:
+    """The routes over this server; `admin` says whose administrator a bearer token is."""
+    face = _Face(authorization, admin)
+    post, managed = ["POST"], ["GET", "PUT", "DELETE"]
+    return [
+        Route(TOKEN_PATH, _spoken(face.token), methods=post),
+        Route(INTROSPECT_PATH, _spoken(face.introspect), methods=post),
+        Route(REVOKE_PATH, _spoken(face.revoke), methods=post),
+        Route(REGISTER_PATH, _spoken(face.register), methods=post),
+        Route(REGISTER_PATH + "/{client_id}", _spoken(face.manage), methods=managed),
+        Route(JWKS_PATH, _spoken(face.jwks), methods=["GET"]),
+        Route(METADATA_PATH, _spoken(face.metadata), methods=["GET"]),
+    ]
+
+
+class _Face:
+    """One method for each route."""
+
+    def __init__(self, authorization: Authorization, admin: Admin) -> None:
+        self._server = authorization
+        self._admin = admin
+
+    async def token(self, request: Request) -> Response:
+        if "authorization" in request.headers:
+            return _refused(Refusal(Word.INVALID_CLIENT, "Send a client assertion in the form."))
+        return _answer(await self._server.token(await read_form(request)))
+
+    async def introspect(self, request: Request) -> Response:
+        asked = await self._asked(request, INTROSPECT_PATH)
+        if isinstance(asked, Refusal):
+            return _refused(asked)
+        token, asker = asked
+        return _answer(await self._server.introspect(token, asker=asker))
+
+    async def revoke(self, request: Request) -> Response:
+        asked = await self._asked(request, REVOKE_PATH)
+        if isinstance(asked, Refusal):
+            return _refused(asked)
+        token, asker = asked
+        await self._server.revoke(token, asker=asker)
+        return Response(status_code=200, headers=_PRIVATE)
+
+    async def _asked(self, request: Request, endpoint: str) -> tuple[str, Asker] | Refusal:
+        """The token asked about, and by whom: an administrator's bearer, or a client's proof."""
+        bearer, fields = read_bearer(request), await read_form(request)
+        if "token" not in fields:
+            return Refusal(Word.INVALID_REQUEST, "token is missing.")
+        if bearer is None:
+            asker = await self._server.authenticate(fields, endpoint=endpoint)
+            return asker if isinstance(asker, Refusal) else (fields["token"], asker)
+        tenant = await self._admin(bearer)
+        if tenant is None:
+            return Refusal(Word.INVALID_TOKEN, "The bearer token is not an administrator's.")
+        return fields["token"], Asker(tenant)
+
+    async def register(self, request: Request) -> Response:
+        bearer = read_bearer(request)
+        if bearer is None:
+            return _refused(Refusal(Word.INVALID_TOKEN, "An invitation is needed."))
+        answer = await self._server.register(bearer, await read_json(request))
+        return _answer(answer, status=201)
+
+    async def manage(self, request: Request) -> Response:
+        bearer, client_id = read_bearer(request), str(request.path_params["client_id"])
+        if bearer is None:
+            return _refused(Refusal(Word.INVALID_TOKEN, "A registration token is needed."))
+        match request.method:
+            case "PUT":
+                metadata = await read_json(request)
+                return _answer(
+                    await self._server.update_client(client_id, bearer=bearer, metadata=metadata)
+                )
+            case "DELETE":
+                refusal = await self._server.withdraw_client(client_id, bearer=bearer)
+                return _refused(refusal) if refusal else Response(status_code=204, headers=_PRIVATE)
+            case _:
+                return _answer(await self._server.read_client(client_id, bearer=bearer))
+
+    async def jwks(self, _request: Request) -> Response:
+        return _json(await self._server.jwks(), headers=_PUBLIC)
+
+    async def metadata(self, _request: Request) -> Response:
+        return _json(self._server.metadata(), headers=_PUBLIC)
+
+
+def _spoken(handler: Handler) -> Handler:
+    """The handler, with what it raises said in OAuth's form."""
+
+    @wraps(handler)
+    async def spoken(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Odd as odd:
+            word = Word.INVALID_TOKEN if odd.status == _STATUS[Word.INVALID_TOKEN] else None
+            refusal = Refusal(word or Word.INVALID_REQUEST, str(odd))
+            return _refused(refusal, status=odd.status)
+        except ProviderError:
+            # What the provider says may name files; a client has no use for that.
+            return _refused(Refusal(Word.TEMPORARILY_UNAVAILABLE, "Try again shortly."))
+
+    return spoken
+
+
+def _answer(answer: Document | Refusal, *, status: int = 200) -> Response:
+    if isinstance(answer, Refusal):
+        return _refused(answer)
+    return _json(answer, status=status, headers=_PRIVATE)
+
+
+def _refused(refusal: Refusal, *, status: int | None = None) -> Response:
+    status = _STATUS[refusal.word] if status is None else status
+    headers = dict(_PRIVATE)
+    if refusal.word is Word.INVALID_TOKEN:
+        headers["WWW-Authenticate"] = f'Bearer realm="tenure", error="{refusal.word}"'
+    elif refusal.word is Word.INVALID_CLIENT:
+        headers["WWW-Authenticate"] = 'Bearer realm="tenure"'
+    elif refusal.word is Word.TEMPORARILY_UNAVAILABLE:
+        headers["Retry-After"] = str(RETRY_SECONDS)
+    body = {"error": str(refusal.word), "error_description": refusal.sentence}
+    return _json(body, status=status, headers=headers)
+
+
+def _json(body: Document, *, status: int = 200, headers: dict[str, str]) -> Response:
+    content = json.dumps(body, separators=(",", ":")).encode()
+    return Response(content, status_code=status, headers=headers, media_type="application/json")

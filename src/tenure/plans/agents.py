@@ -1,0 +1,241 @@
+"""Steps that the plans of the lifecycle share: one port call for each do and undo.
+
+Fresh values are earlier results: what an agent holds is the result of its `turn`, and later steps
+remove exactly that.  A resource that an earlier operation made is removed by its own key.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from tenure.core.endings import Done, Ending, NotYet
+from tenure.core.errors import Rejected
+from tenure.core.ids import ResourceKey, resource_key
+from tenure.core.limits import StepLimits
+from tenure.core.plan import Kind, Step, nothing, repeat
+from tenure.ports.credentials import Credentials
+from tenure.ports.identity import Authorization
+from tenure.ports.provider import Call, Presence, Provider, Spec
+from tenure.ports.roster import ROSTER, Roster
+from tenure.ports.runtime import RuntimeProvider
+
+YEARS = 3.0e8
+"""Seconds: a step that waits for a person or for another operation has no deadline of its own."""
+POLL_SECONDS = 0.25
+WAIT_SECONDS = 2.0
+"""How long one look at a runtime that is starting waits for it, so that ready is told at once."""
+SAID_CHARACTERS_MAX = 400
+
+Plain = Mapping[str, Any]
+
+
+def runtime_of(call: Call) -> RuntimeProvider:
+    """The provider of runtimes."""
+    return cast(RuntimeProvider, call.providers["runtime"])
+
+
+def roster_of(call: Call) -> Roster:
+    """The plane's own word on its agents."""
+    return cast(Roster, call.providers[ROSTER])
+
+
+def spec_of(call: Call) -> Plain:
+    """What the agent should be."""
+    return cast(Plain, call.input["spec"])
+
+
+def said(call: Call, step: str) -> Plain:
+    """What an earlier step returned."""
+    return cast(Plain, call.results[step])
+
+
+def held_in(call: Call, slot: str) -> Sequence[Plain]:
+    """What the agent held in this slot when its turn came."""
+    holds = cast("Mapping[str, Sequence[Plain]]", said(call, "turn")["holds"])
+    return holds.get(slot, ())
+
+
+def key_of(call: Call, slot: str, held: Plain) -> ResourceKey:
+    """The key of what an earlier operation made."""
+    key = call.key
+    return ResourceKey(
+        held["key"], key.plane, key.tenant, key.agent, held["generation"], slot, held["step"]
+    )
+
+
+def runtime_key(call: Call) -> ResourceKey:
+    """The key of the runtime that this very operation makes."""
+    key = call.key
+    return resource_key(
+        key.plane, tenant=key.tenant, agent=key.agent, generation=key.generation,
+        slot="runtime", name="runtime",
+    )  # fmt: skip
+
+
+# --- whose turn it is -----------------------------------------------------------------------------
+
+
+async def _take_turn(call: Call) -> Ending:
+    was, after = str(call.input["was"]), str(call.input["after"])
+    turn = await roster_of(call).take_turn(call.key.agent, call.operation, was=was, after=after)
+    if turn.holder:
+        return NotYet(POLL_SECONDS, f"waits for operation {turn.holder} to end")
+    holds = {slot: [dict(one) for one in some] for slot, some in turn.holds.items()}
+    return Done({"was": turn.was, "holds": holds})
+
+
+def turn(kind: Kind = Kind.COMPENSATABLE) -> Step:
+    """Wait until no other operation works on the agent; learn how it stood and what it holds."""
+    undo = nothing if kind is Kind.COMPENSATABLE else None
+    limits = StepLimits(deadline_seconds=YEARS)
+    return Step("turn", _take_turn, undo, repeat, kind=kind, limits=limits, provider=ROSTER)
+
+
+# --- a runtime ------------------------------------------------------------------------------------
+
+
+async def _await_ready(call: Call) -> Ending:
+    """READY at one look, also at one later than the deadline, is done."""
+    runtime, key = runtime_of(call), runtime_key(call)
+    if call.results["runtime"] and said(call, "runtime").get("kept"):
+        return Done()
+    ready_seconds = float(spec_of(call)["runtime"].get("ready_seconds", 60.0))
+    left = call.since + ready_seconds - call.now
+    status = await runtime.wait_ready(key, seconds=max(0.0, min(left, WAIT_SECONDS)))
+    match status.presence:
+        case Presence.READY:
+            return Done()
+        case Presence.STARTING if left > WAIT_SECONDS:
+            return NotYet(POLL_SECONDS, status.said)
+        case Presence.STARTING:
+            why = f"the runtime is not ready after {ready_seconds:g} s"
+        case _:
+            why = "the runtime broke before it was ready"
+    raise Rejected(f"{why}: {status.said}"[:SAID_CHARACTERS_MAX] if status.said else why)
+
+
+def ready() -> Step:
+    """Wait until the runtime answers; refused at its deadline, with its last words."""
+    limits = StepLimits(deadline_seconds=YEARS)
+    return Step("runtime_ready", _await_ready, nothing, repeat, limits=limits, provider="runtime")
+
+
+async def _drain(call: Call) -> Ending:
+    """Nothing new starts, since the agent is closed; what is in flight is waited for."""
+    until = call.since + float(cast(float, call.input["drain_seconds"]))
+    in_flight = roster_of(call).in_flight(call.key.agent)
+    busy = [f"{in_flight} invocations in flight"] if in_flight else []
+    for held in held_in(call, "runtime"):
+        status = await runtime_of(call).status(key_of(call, "runtime", held))
+        if status.presence is Presence.READY and status.busy:
+            busy.append("the runtime says it is busy")
+    if not busy:
+        return Done({"forced": False})
+    if call.now >= until:
+        return Done({"forced": True, "busy": busy})
+    return NotYet(min(POLL_SECONDS, until - call.now), f"drains: {', '.join(busy)}")
+
+
+def drained() -> Step:
+    """Let work in flight finish until the drain deadline; then go on without it."""
+    limits = StepLimits(deadline_seconds=YEARS)
+    return Step("drained", _drain, nothing, repeat, limits=limits, provider="runtime")
+
+
+# --- closing and opening --------------------------------------------------------------------------
+
+
+async def _shut(call: Call) -> Ending:
+    """From here on nothing is minted, and what was minted before is void."""
+    key, epoch = call.key, int(cast(int, call.input["epoch"]))
+    credentials = cast(Credentials, call.providers["credentials"])
+    identity = cast(Authorization, call.providers["identity"])
+    await credentials.close_agent(key.tenant, key.agent, epoch=epoch)
+    await identity.raise_epoch(key.tenant, key.agent, epoch=epoch, closed=True)
+    return Done()
+
+
+async def _open(call: Call) -> Ending:
+    key, epoch = call.key, int(cast(int, call.input["epoch"]))
+    credentials = cast(Credentials, call.providers["credentials"])
+    identity = cast(Authorization, call.providers["identity"])
+    await identity.raise_epoch(key.tenant, key.agent, epoch=epoch)
+    await credentials.reopen_agent(key.tenant, key.agent, epoch=epoch)
+    return Done()
+
+
+def closed(kind: Kind) -> Step:
+    """Revoke: nothing is minted for the agent, and its tokens are void."""
+    return Step("closed", _shut, None, repeat, kind=kind, provider="credentials")
+
+
+def opened() -> Step:
+    """Take that back; its undo closes again."""
+    return Step("opened", _open, _shut, repeat, provider="credentials")
+
+
+# --- taking away what is there --------------------------------------------------------------------
+
+
+def removed(name: str, slot: str, *, unless: Callable[[Call], bool] = lambda _: False) -> Step:
+    """Remove everything the agent held in a slot when its turn came."""
+
+    async def remove(call: Call) -> Ending:
+        if unless(call):
+            return Done()
+        provider: Provider = call.providers[slot]
+        gone: list[tuple[str, str]] = []
+        for held in held_in(call, slot):
+            key = key_of(call, slot, held)
+            try:
+                await provider.remove(key)
+            except Rejected:
+                if (await provider.inspect(key)).presence is not Presence.FOREIGN:
+                    raise
+            gone.append((held["operation"], held["step"]))
+        return Done({"removed": len(gone)}, burned=tuple(gone))
+
+    return Step(name, remove, None, repeat, kind=Kind.RETRIABLE, provider=slot)
+
+
+# --- exposure -------------------------------------------------------------------------------------
+
+
+async def _expose(_: Call) -> Ending:
+    return Done()
+
+
+EXPOSED = Step("exposed", _expose, None, repeat, kind=Kind.PIVOT)
+"""The record of this step makes the agent READY in the same commit: nothing is exposed before."""
+
+
+def identity_spec(call: Call) -> Spec:
+    """What the identity provider is told of an agent."""
+    spec = spec_of(call)
+    wanted = spec.get("credentials", ())
+    scopes = sorted({scope for one in wanted for scope in one.get("scopes", ())})
+    return {"name": spec["name"], "owner": spec.get("owner", ""), "scopes": scopes}
+
+
+def access_spec(call: Call) -> Spec:
+    """What the access provider is told."""
+    spec = spec_of(call)
+    return {
+        "roles": list(spec.get("roles", ())), "teams": list(spec.get("teams", ())),
+        "granted_by": str(call.input["principal"]),
+    }  # fmt: skip
+
+
+def runtime_spec(call: Call) -> Spec:
+    """What the runtime provider is told: the agent's own words, with the digests of its bytes."""
+    return cast(Spec, call.input["runtime"])
+
+
+def credentials_spec(call: Call) -> Spec:
+    """What the credentials provider is told."""
+    wanted = [
+        {"audience": one["audience"], "scopes": list(one.get("scopes", ())),
+         "ttl_seconds": one.get("ttl_seconds", 300)}
+        for one in spec_of(call).get("credentials", ())
+    ]  # fmt: skip
+    return {"credentials": wanted}
+

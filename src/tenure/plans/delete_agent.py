@@ -1,0 +1,45 @@
+"""Delete an agent: it is closed already; drain it, delete what it owns, then take everything away.
+
+The pivot is the first thing that cannot be taken back: the deletion of the agents it owns.  From
+there on there is only forward.
+"""
+
+from tenure.core.endings import Done, Ending, NotYet
+from tenure.core.limits import StepLimits
+from tenure.core.plan import Kind, Plan, Step, repeat
+from tenure.plans import agents
+from tenure.ports.provider import Call
+from tenure.ports.roster import ROSTER
+
+NAMED_MAX = 5
+"""Agents named while they are waited for."""
+
+
+async def _delete_owned(call: Call) -> Ending:
+    left = await agents.roster_of(call).delete_owned(call.key.agent, call.operation)
+    if not left:
+        return Done()
+    more = f" and {len(left) - NAMED_MAX} more" if len(left) > NAMED_MAX else ""
+    return NotYet(agents.POLL_SECONDS, f"waits for {', '.join(left[:NAMED_MAX])}{more}")
+
+
+PLAN = Plan(
+    "delete_agent",
+    stages=(
+        agents.turn(),
+        agents.drained(),
+        Step(
+            "sub_agents",
+            _delete_owned,
+            None,
+            repeat,
+            kind=Kind.PIVOT,
+            limits=StepLimits(deadline_seconds=agents.YEARS),
+            provider=ROSTER,
+        ),
+        agents.removed("credentials", "credentials"),
+        agents.removed("access", "access"),
+        agents.removed("runtime", "runtime"),
+        agents.removed("identity", "identity"),
+    ),
+)

@@ -1,0 +1,44 @@
+"""The roster: what the plane itself knows of its agents, as steps of plans may ask it.
+
+It stands among a plane's providers under the name `roster`, but holds no resources: its verbs are
+about whose turn it is, which agents an agent owns, and what is in flight.  All are idempotent.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+ROSTER = "roster"
+
+
+class Turn(NamedTuple):
+    """Whose turn it is with an agent; if it is ours, how the agent stood and what it holds."""
+
+    holder: str = ""
+    """The operation that must end first; empty: it is our turn."""
+    was: str = ""
+    """The state to which the agent returns if our operation is cancelled."""
+    holds: Mapping[str, Sequence[Mapping[str, object]]] = {}
+    """What it holds or may hold, by slot: operation, step, key, generation."""
+
+
+class Roster(Protocol):
+    """Every promise here is a test in `tests/unit/app/test_roster.py`."""
+
+    async def take_turn(self, agent: str, operation: str, *, was: str, after: str) -> Turn:
+        """Make this operation the one that works on the agent, once no other does.
+
+        `was` is how the agent stood when the operation was accepted; `after` the operation that
+        worked on it then, on whose end it depends what the agent was.
+        """
+        ...
+
+    async def delete_owned(self, agent: str, operation: str) -> Sequence[str]:
+        """Ask for the deletion of every agent that this one owns; the names of those still there.
+
+        Asking twice under the same operation asks for nothing new.
+        """
+        ...
+
+    def in_flight(self, agent: str) -> int:
+        """How many invocations are being passed through to the agent by this process."""
+        ...

@@ -1,0 +1,73 @@
+"""Runtimes: somewhere an agent can run; the four verbs of every provider, and what is special.
+
+An agent answers `GET /ping` with 200 and `{"status": "Healthy"}` or `"HealthyBusy"`, and takes its
+work by `POST /invocations`.  A reference is `{"address": "host:port", "zone": …}`: the same from
+`ensure` and from `inspect`, for as long as the key lives.
+"""
+
+from typing import NamedTuple, Protocol
+
+from tenure.core.ids import ResourceKey
+from tenure.ports.provider import Presence, Provider, Spec
+
+
+class Status(NamedTuple):
+    """How a runtime is: what `inspect` says, and what only a runtime has."""
+
+    presence: Presence
+    busy: bool = False
+    """Whether it works on something now, by its own word: what a drain waits for."""
+    exit_code: int | None = None
+    """How it ended; negative is a signal.  None while it lives, and where nobody could know."""
+    said: str = ""
+    """For people: why it is not ready, in a sentence, with the last lines it printed."""
+
+
+class LogPart(NamedTuple):
+    """A piece of a log, and where the next one begins."""
+
+    text: str
+    next_offset: int
+
+
+class RuntimeProvider(Provider, Protocol):
+    """Every promise here is a test in `tenure.testing.contracts.runtime`."""
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """Where an agent can be put; the first is the default, any other name is Rejected."""
+        ...
+
+    def check(self, spec: Spec) -> None:
+        """Raise Invalid, with a sentence that names the field, for what this cannot enforce."""
+        ...
+
+    async def digest(self, spec: Spec) -> Spec:
+        """The spec with the digests of all that it starts: other bytes then refuse to start.
+
+        Raises Invalid for what cannot be found or read.
+        """
+        ...
+
+    async def status(self, key: ResourceKey) -> Status:
+        """READY only if it answers `/ping` itself: somebody else on its port does not count."""
+        ...
+
+    async def wait_ready(self, key: ResourceKey, *, seconds: float) -> Status:
+        """The status as soon as it is no longer STARTING, or as it is after so many seconds."""
+        ...
+
+    async def logs(self, key: ResourceKey, *, lines: int = 100) -> str:
+        """The last lines that it printed; of an unknown key none."""
+        ...
+
+    async def follow(self, key: ResourceKey, *, since: int) -> LogPart:
+        """What it printed from this offset on, as much as is still kept and fits one answer."""
+        ...
+
+    async def stop(self, key: ResourceKey) -> None:
+        """Kill it at once and for good, and keep what it printed until it is removed.
+
+        The key is burned: nothing starts under it again, not even by a call sent before.
+        """
+        ...

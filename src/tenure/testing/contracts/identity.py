@@ -1,0 +1,264 @@
+"""What an authorization server must keep: each promise of `tenure.ports.identity` as a test.
+
+Derive a class and give it one fixture `serve`, which runs a scenario on a fresh server whose clock
+the scenario moves.  The four verbs are held to `tenure.testing.contracts.provider` beside it.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from tenure.core.errors import Rejected
+from tenure.ports.identity import TOKEN_PATH, Asker, Refusal, Word
+from tenure.testing.contracts.identity_client import (
+    ADMIN,
+    RESOURCE,
+    TENANT,
+    Client,
+    Serve,
+    Served,
+    client,
+    is_active,
+    key,
+    published,
+    word,
+)
+from tenure.testing.contracts.identity_registration import RegistrationContract
+
+
+class IdentityContract(RegistrationContract):
+    """Derive and give the fixture `serve`."""
+
+    # ------------------------------------------------------------------------------------- tokens
+
+    def test_a_client_that_proves_itself_gets_a_token_that_says_who_it_is(
+        self, serve: Serve
+    ) -> None:
+        async def scenario(served: Served) -> None:
+            one = await client(served)
+            answer = await one.ask(scope="a:read", resource=RESOURCE)
+            assert not isinstance(answer, Refusal)
+            assert (answer["token_type"], answer["scope"]) == ("Bearer", "a:read")
+            said = await served.identity.introspect(str(answer["access_token"]), asker=ADMIN)
+            assert said["active"] is True
+            assert (said["iss"], said["aud"]) == (served.identity.issuer, RESOURCE)
+            assert (said["client_id"], said["tenant"], said["agent"]) == (one.id, TENANT, "a")
+            assert said["exp"] == int(served.clock.now()) + int(str(answer["expires_in"]))
+
+        serve(scenario)
+
+    def test_without_a_scope_a_client_gets_all_it_may_have(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            answer = await (await client(served)).ask()
+            assert not isinstance(answer, Refusal)
+            assert answer["scope"] == "a:read a:write"
+
+        serve(scenario)
+
+    def test_nothing_beyond_the_clients_scopes_and_audiences_is_minted(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            one = await client(served)
+            assert word(await one.ask(scope="a:read b:read")) is Word.INVALID_SCOPE
+            elsewhere = await one.ask(resource="https://other.example")
+            assert word(elsewhere) is Word.INVALID_TARGET
+            both = await one.ask(resource=RESOURCE, audience=served.identity.issuer)
+            assert word(both) is Word.INVALID_TARGET
+
+        serve(scenario)
+
+    def test_another_grant_is_refused(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            one = await client(served)
+            asked = await one.ask(grant_type="password")
+            assert word(asked) is Word.UNSUPPORTED_GRANT_TYPE
+            form = {n: v for n, v in one.form().items() if n != "grant_type"}
+            assert word(await served.identity.token(form)) is Word.INVALID_REQUEST
+
+        serve(scenario)
+
+    def test_an_assertion_is_good_once(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            one = await client(served)
+            sent = one.assertion()
+            assert not isinstance(await one.ask(sent), Refusal)
+            assert word(await one.ask(sent)) is Word.INVALID_CLIENT
+            again = await asyncio.gather(*(one.ask(one.assertion(jti="x")) for _ in range(5)))
+            assert sum(isinstance(answer, Refusal) for answer in again) == 4
+
+        serve(scenario)
+
+    @pytest.mark.parametrize(
+        ("header", "claims"),
+        [
+            ({}, {"aud": "https://other.example"}),
+            ({}, {"aud": None}),
+            ({}, {"aud": ["https://other.example"]}),
+            ({}, {"exp": None}),
+            ({}, {"exp": True}),
+            ({}, {"exp": 1}),
+            ({}, {"exp": 9_999_999_999}),
+            ({}, {"nbf": 9_999_999_999}),
+            ({}, {"iat": 9_999_999_999}),
+            ({}, {"jti": None}),
+            ({}, {"jti": ""}),
+            ({}, {"jti": "x" * 256}),
+            ({}, {"iss": "somebody"}),
+            ({}, {"sub": "somebody"}),
+            ({}, {"iss": "nobody", "sub": "nobody"}),
+            ({}, {"iss": None}),
+            ({"kid": "two"}, {}),
+            ({"kid": None}, {}),
+            ({"typ": "at+jwt"}, {}),
+        ],
+        ids=str,
+    )
+    def test_an_assertion_that_is_not_for_here_and_now_is_refused(
+        self, serve: Serve, header: Mapping[str, object], claims: Mapping[str, object]
+    ) -> None:
+        async def scenario(served: Served) -> None:
+            one = await client(served)
+            assert word(await one.ask(one.assertion(header, **claims))) is Word.INVALID_CLIENT
+            assert not isinstance(await one.ask(), Refusal)
+
+        serve(scenario)
+
+    def test_a_proof_by_another_key_is_refused(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            one = await client(served)
+            thief = Client(served, one.id)
+            assert word(await thief.ask()) is Word.INVALID_CLIENT
+            other = await client(served, key("b"))
+            stolen = other.assertion(iss=one.id, sub=one.id)
+            assert word(await one.ask(stolen)) is Word.INVALID_CLIENT
+
+        serve(scenario)
+
+    def test_a_token_ends_by_itself(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            token = await (await client(served)).token()
+            served.clock.at += 299
+            assert await is_active(served, token)
+            served.clock.at += 1
+            assert not await is_active(served, token)
+
+        serve(scenario)
+
+    # ------------------------------------------------------------------------------------- ending
+
+    def test_a_revoked_token_is_inactive_and_others_are_not(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            one = await client(served)
+            first, second = await one.token(), await one.token()
+            await served.identity.revoke(first, asker=Asker(TENANT, one.id))
+            await served.identity.revoke(first, asker=Asker(TENANT, one.id))
+            assert not await is_active(served, first)
+            assert await is_active(served, second)
+            await served.identity.revoke(second, asker=ADMIN)
+            assert not await is_active(served, second)
+
+        serve(scenario)
+
+    def test_what_is_not_the_askers_is_neither_shown_nor_revoked(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            one, other = await client(served), await client(served, key("b"))
+            token = await one.token()
+            assert not await is_active(served, token, Asker("another"))
+            for asker in (Asker(TENANT, other.id), Asker("another"), Asker("another", one.id)):
+                await served.identity.revoke(token, asker=asker)
+            assert await is_active(served, token)
+            await served.identity.revoke("no token", asker=ADMIN)
+
+        serve(scenario)
+
+    def test_a_removed_clients_tokens_are_inactive_at_once(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            one = await client(served)
+            token = await one.token()
+            await served.identity.remove(key())
+            assert not await is_active(served, token)
+            assert word(await one.ask()) is Word.INVALID_CLIENT
+            with pytest.raises(Rejected):
+                await client(served)
+            assert not await is_active(served, token)
+
+        serve(scenario)
+
+    def test_a_raised_epoch_ends_every_earlier_token_of_the_agent(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            one, other = await client(served), await client(served, key("b"))
+            mine, theirs = await one.token(), await other.token()
+            await served.identity.raise_epoch(TENANT, "a", epoch=3)
+            assert not await is_active(served, mine)
+            assert await is_active(served, theirs)
+            later = await one.token()
+            assert await is_active(served, later)
+            await served.identity.raise_epoch(TENANT, "a", epoch=2)
+            await served.identity.raise_epoch("another", "a", epoch=9)
+            assert await is_active(served, later)
+
+        serve(scenario)
+
+    def test_while_an_agent_is_closed_nothing_is_minted(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            one = await client(served)
+            await served.identity.raise_epoch(TENANT, "a", epoch=3, closed=True)
+            assert word(await one.ask()) is Word.UNAUTHORIZED_CLIENT
+            await served.identity.raise_epoch(TENANT, "a", epoch=3)
+            assert word(await one.ask()) is Word.UNAUTHORIZED_CLIENT
+            await served.identity.raise_epoch(TENANT, "a", epoch=4)
+            assert not isinstance(await one.ask(), Refusal)
+
+        serve(scenario)
+
+    def test_a_token_shrinks_with_its_client(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            one = await client(served)
+            token, abroad = await one.token(), await one.token(resource=RESOURCE)
+            spec = {"name": "n", "jwks": one.jwks, "scopes": ["a:read"]}
+            await served.identity.ensure(key(), spec)
+            said = await served.identity.introspect(token, asker=ADMIN)
+            assert said["scope"] == "a:read"
+            assert not await is_active(served, abroad)
+
+        serve(scenario)
+
+    # --------------------------------------------------------------------------------------- keys
+
+    def test_the_key_of_every_token_that_may_be_valid_is_published(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            one = await client(served)
+            before = {item["kid"] for item in await published(served)}
+            old = await one.token()
+            chosen = await served.identity.rotate()
+            assert chosen in before  # it was known to others before it signs
+            after = {item["kid"] for item in await published(served)}
+            assert before < after
+            assert await is_active(served, old)
+            assert await is_active(served, await one.token())
+            await served.identity.rotate()
+            assert await is_active(served, old)
+            served.clock.at += 1_000
+            assert not await is_active(served, old)
+            assert not before & {item["kid"] for item in await published(served)}
+            assert await is_active(served, await one.token())
+
+        serve(scenario)
+
+    def test_what_is_published_is_public(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            for item in await published(served):
+                assert not {"d", "p", "q", "dp", "dq", "qi", "k"} & set(item)
+
+        serve(scenario)
+
+    # ----------------------------------------------------------------------------------- metadata
+
+    def test_the_metadata_name_the_issuer_and_its_endpoints(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            said = served.identity.metadata()
+            assert said["issuer"] == served.identity.issuer
+            assert said["token_endpoint"] == served.identity.issuer + TOKEN_PATH
+            assert said["token_endpoint_auth_methods_supported"] == ["private_key_jwt"]
+
+        serve(scenario)

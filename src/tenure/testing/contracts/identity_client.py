@@ -1,0 +1,151 @@
+"""An agent's side of an authorization server: the client that its contract is tested with."""
+
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from joserfc import jws
+from joserfc.jwk import ECKey
+
+from tenure.core.ids import ResourceKey, resource_key
+from tenure.ports.identity import (
+    ASSERTION_TYPE,
+    Asker,
+    Authorization,
+    Document,
+    Invitation,
+    Refusal,
+    Word,
+)
+from tenure.ports.provider import Provider
+from tenure.testing.contracts.store_rows import StoppedClock
+
+START = 1_700_000_000.5
+"""When a scenario begins."""
+
+
+class Identity(Provider, Authorization, Protocol):
+    """Both ports, kept by one adapter."""
+
+
+class Served(NamedTuple):
+    """A server under test and its clock."""
+
+    identity: Identity
+    clock: StoppedClock
+
+
+Scenario = Callable[[Served], Coroutine[Any, Any, None]]
+Serve = Callable[[Scenario], None]
+
+RESOURCE = "https://tool.example/api"
+TENANT = "t"
+ADMIN = Asker(TENANT)
+
+
+def key(agent: str = "a", *, generation: int = 1, tenant: str = TENANT) -> ResourceKey:
+    """The key of an agent's client."""
+    return resource_key(
+        "contract", tenant=tenant, agent=agent, generation=generation, slot="identity", name=""
+    )
+
+
+class Client:
+    """An agent's side: a key pair and what is signed with it."""
+
+    def __init__(self, served: Served, client_id: str, *, kid: str = "one") -> None:
+        self._served = served
+        self._numbers = iter(range(1_000_000))
+        self.id = client_id
+        self.kid = kid
+        self.pair = ECKey.generate_key("P-256", parameters={"kid": kid})
+        self.jwks = {"keys": [self.pair.as_dict(private=False)]}
+
+    def assertion(
+        self, header: Mapping[str, object] | None = None, **claims: object
+    ) -> str:
+        """A signed assertion; a claim or header that is None is left out."""
+        now = int(self._served.clock.now())
+        said: dict[str, object] = {
+            "iss": self.id,
+            "sub": self.id,
+            "aud": self._served.identity.issuer,
+            "iat": now,
+            "exp": now + 60,
+            "jti": f"{self.kid}-{next(self._numbers)}",
+        }
+        said |= claims
+        top: dict[str, Any] = {"alg": "ES256", "kid": self.kid, **(header or {})}
+        return jws.serialize_compact(
+            {name: value for name, value in top.items() if value is not None},
+            json.dumps({name: value for name, value in said.items() if value is not None}),
+            self.pair,
+            algorithms=["ES256"],
+        )
+
+    def form(self, assertion: str | None = None, **fields: str) -> dict[str, str]:
+        """The form of a token request."""
+        return {
+            "grant_type": "client_credentials",
+            "client_assertion_type": ASSERTION_TYPE,
+            "client_assertion": self.assertion() if assertion is None else assertion,
+            **fields,
+        }
+
+    async def ask(self, assertion: str | None = None, **fields: str) -> Document | Refusal:
+        """Ask for a token."""
+        return await self._served.identity.token(self.form(assertion, **fields))
+
+    async def token(self, **fields: str) -> str:
+        """A token, which is given."""
+        answer = await self.ask(**fields)
+        assert not isinstance(answer, Refusal), answer
+        return str(answer["access_token"])
+
+
+async def client(served: Served, at: ResourceKey | None = None) -> Client:
+    """A client whose keys stand in its spec."""
+    at = key() if at is None else at
+    made = Client(served, at.text)
+    may = {"scopes": ["a:read", "a:write"], "audiences": [RESOURCE]}
+    spec = {"name": "n", "jwks": made.jwks, **may}
+    assert (await served.identity.ensure(at, spec))["client_id"] == made.id
+    return made
+
+
+async def is_active(served: Served, token: str, asker: Asker = ADMIN) -> bool:
+    """Whether the token is good now."""
+    return bool((await served.identity.introspect(token, asker=asker))["active"])
+
+
+def word(answer: object) -> Word:
+    """The word of a refusal."""
+    assert isinstance(answer, Refusal), answer
+    return answer.word
+
+
+async def published(served: Served) -> list[dict[str, str]]:
+    """The key set."""
+    keys = (await served.identity.jwks())["keys"]
+    assert isinstance(keys, list)
+    return keys
+
+
+async def invited(served: Served, at: ResourceKey | None = None) -> tuple[Client, Invitation]:
+    """A client without keys, and its invitation."""
+    at = key() if at is None else at
+    await served.identity.ensure(at, {"scopes": ["a:read", "a:write"]})
+    invitation = await served.identity.invite(at)
+    assert not isinstance(invitation, Refusal)
+    return Client(served, at.text), invitation
+
+
+async def registered(
+    served: Served, one: Client | None = None, *, at: ResourceKey | None = None
+) -> tuple[Client, str]:
+    """A client that registered its keys, and its registration token."""
+    fresh, invitation = await invited(served, at)
+    one = one or fresh
+    answer = await served.identity.register(invitation.token, {"jwks": one.jwks})
+    assert not isinstance(answer, Refusal)
+    return one, str(answer["registration_access_token"])

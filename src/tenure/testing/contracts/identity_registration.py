@@ -1,0 +1,136 @@
+"""What an authorization server must keep of registrations: part of the contract of identity."""
+
+import pytest
+
+from tenure.core.errors import Rejected
+from tenure.ports.identity import Refusal, Word
+from tenure.testing.contracts.identity_client import (
+    Client,
+    Serve,
+    Served,
+    client,
+    invited,
+    is_active,
+    key,
+    registered,
+    word,
+)
+
+
+class RegistrationContract:
+    """Derive and give the fixture `serve`."""
+
+    @pytest.fixture
+    def serve(self) -> Serve:
+        """How to run a scenario on a fresh server."""
+        raise NotImplementedError
+
+    def test_an_invited_client_registers_its_keys_once(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            one, invitation = await invited(served)
+            assert word(await one.ask()) is Word.INVALID_CLIENT
+            answer = await served.identity.register(invitation.token, {"jwks": one.jwks})
+            assert not isinstance(answer, Refusal)
+            assert answer["client_id"] == one.id
+            assert await is_active(served, await one.token())
+            again = await served.identity.register(invitation.token, {"jwks": one.jwks})
+            assert word(again) is Word.INVALID_TOKEN
+
+        serve(scenario)
+
+    def test_an_invitation_is_soon_over_and_ends_the_one_before(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            one, first = await invited(served)
+            _, second = await invited(served)
+            assert second.expires_at - served.clock.now() <= 300
+            asked = await served.identity.register(first.token, {"jwks": one.jwks})
+            assert word(asked) is Word.INVALID_TOKEN
+            served.clock.at = second.expires_at
+            asked = await served.identity.register(second.token, {"jwks": one.jwks})
+            assert word(asked) is Word.INVALID_TOKEN
+
+        serve(scenario)
+
+    def test_an_update_replaces_keys_and_token(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            one, bearer = await registered(served)
+            other = Client(served, one.id, kid="two")
+            metadata = {"client_id": one.id, "jwks": other.jwks, "scope": "a:read"}
+            answer = await served.identity.update_client(one.id, bearer=bearer, metadata=metadata)
+            assert not isinstance(answer, Refusal)
+            assert word(await one.ask()) is Word.INVALID_CLIENT
+            said = await other.ask()
+            assert not isinstance(said, Refusal)
+            assert said["scope"] == "a:read"
+            old = await served.identity.read_client(one.id, bearer=bearer)
+            assert word(old) is Word.INVALID_TOKEN
+            new = str(answer["registration_access_token"])
+            assert not isinstance(await served.identity.read_client(one.id, bearer=new), Refusal)
+
+        serve(scenario)
+
+    def test_a_withdrawn_registration_ends_keys_and_tokens_and_leaves_the_client(
+        self, serve: Serve
+    ) -> None:
+        async def scenario(served: Served) -> None:
+            one, bearer = await registered(served)
+            token = await one.token()
+            assert await served.identity.withdraw_client(one.id, bearer=bearer) is None
+            assert not await is_active(served, token)
+            assert word(await one.ask()) is Word.INVALID_CLIENT
+            again = await served.identity.withdraw_client(one.id, bearer=bearer)
+            assert word(again) is Word.INVALID_TOKEN
+            await registered(served, one)
+            assert await is_active(served, await one.token())
+            assert not await is_active(served, token)
+
+        serve(scenario)
+
+    def test_another_clients_token_registers_nothing(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            one, bearer = await registered(served)
+            other, theirs = await registered(served, at=key("b"))
+            metadata = {"client_id": one.id, "jwks": other.jwks}
+            asked: list[object] = [
+                await served.identity.read_client(one.id, bearer=theirs),
+                await served.identity.update_client(one.id, bearer=theirs, metadata=metadata),
+                await served.identity.withdraw_client(one.id, bearer=theirs),
+                await served.identity.read_client("nobody", bearer=bearer),
+            ]
+            assert {word(one) for one in asked} == {Word.INVALID_TOKEN}
+
+        serve(scenario)
+
+    def test_registered_keys_outlive_another_ensure_and_not_a_remove(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            one, bearer = await registered(served)
+            await served.identity.ensure(key(), {"scopes": ["a:other"]})
+            assert not isinstance(await one.ask(), Refusal)
+            await served.identity.remove(key())
+            asked = await served.identity.read_client(one.id, bearer=bearer)
+            assert word(asked) is Word.INVALID_TOKEN
+            assert isinstance(await served.identity.invite(key()), Refusal)
+
+        serve(scenario)
+
+    def test_keys_in_the_spec_are_the_planes_and_nobody_is_invited(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            await client(served)
+            assert word(await served.identity.invite(key())) is Word.UNAUTHORIZED_CLIENT
+
+        serve(scenario)
+
+    def test_a_private_key_is_refused_and_not_repeated(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            one = Client(served, key().text)
+            private = one.pair.as_dict(private=True)
+            with pytest.raises(Rejected) as refused:
+                await served.identity.ensure(key(), {"jwks": {"keys": [private]}})
+            assert str(private["d"]) not in str(refused.value)
+            other, invitation = await invited(served, key("b"))
+            secret = other.pair.as_dict(private=True)
+            answer = await served.identity.register(invitation.token, {"jwks": {"keys": [secret]}})
+            assert word(answer) is Word.INVALID_CLIENT_METADATA
+            assert str(secret["d"]) not in str(answer)
+
+        serve(scenario)

@@ -1,0 +1,220 @@
+"""What every runtime must keep besides the provider's contract, each promise as a test.
+
+Derive a class and give it one fixture `hold_runtime`, which runs a scenario on a fresh runtime:
+
+    class TestMyRuntime(RuntimeContract):
+        @pytest.fixture
+        def hold_runtime(self):
+            def hold(scenario):
+                asyncio.run(scenario(HeldRuntime(MyRuntime(...), spec_of)))
+            return hold
+
+`spec_of(manner)` is the spec of an agent that is `healthy`, `busy` (answers HealthyBusy), `silent`
+(lives and never answers) or `exits` (with code 3, after it printed "cannot go on"); all print
+"started" first.
+"""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+import pytest
+
+from tenure.core.errors import Invalid, Rejected
+from tenure.ports.provider import Presence, Spec
+from tenure.ports.runtime import RuntimeProvider
+from tenure.testing.contracts.provider import key
+
+SECONDS = 3.0
+"""For a test's agent to come up or to end."""
+
+
+class HeldRuntime(NamedTuple):
+    """A runtime under test, and the specs of agents that behave in a given manner."""
+
+    provider: RuntimeProvider
+    spec_of: Callable[[str], Spec]
+
+
+RuntimeScenario = Callable[[HeldRuntime], Coroutine[Any, Any, None]]
+HoldRuntime = Callable[[RuntimeScenario], None]
+
+
+class RuntimeContract:
+    """Derive and give the fixture `hold_runtime`."""
+
+    @pytest.fixture
+    def hold_runtime(self) -> HoldRuntime:
+        """How to run a scenario on a fresh runtime."""
+        raise NotImplementedError
+
+    def test_of_an_unknown_key_there_is_neither_status_nor_log(
+        self, hold_runtime: HoldRuntime
+    ) -> None:
+        async def scenario(held: HeldRuntime) -> None:
+            assert (await held.provider.status(key())).presence is Presence.ABSENT
+            assert await held.provider.logs(key()) == ""
+            assert await held.provider.follow(key(), since=0) == ("", 0)
+
+        hold_runtime(scenario)
+
+    def test_an_agent_that_answers_is_ready_under_a_stable_reference(
+        self, hold_runtime: HoldRuntime
+    ) -> None:
+        async def scenario(held: HeldRuntime) -> None:
+            reference = await held.provider.ensure(key(), held.spec_of("healthy"))
+            status = await held.provider.wait_ready(key(), seconds=SECONDS)
+            assert (status.presence, status.busy) == (Presence.READY, False)
+            assert status.exit_code is None
+            observed = await held.provider.inspect(key())
+            assert observed.presence is Presence.READY
+            assert dict(observed.reference) == dict(reference)
+            assert str(reference["address"]).rpartition(":")[2].isdigit()
+            assert reference["zone"] == held.provider.zones[0]
+
+        hold_runtime(scenario)
+
+    def test_an_agent_at_work_says_so(self, hold_runtime: HoldRuntime) -> None:
+        async def scenario(held: HeldRuntime) -> None:
+            await held.provider.ensure(key(), held.spec_of("busy"))
+            status = await held.provider.wait_ready(key(), seconds=SECONDS)
+            assert (status.presence, status.busy) == (Presence.READY, True)
+
+        hold_runtime(scenario)
+
+    def test_an_agent_that_does_not_answer_is_starting_and_says_why(
+        self, hold_runtime: HoldRuntime
+    ) -> None:
+        async def scenario(held: HeldRuntime) -> None:
+            await held.provider.ensure(key(), held.spec_of("silent"))
+            status = await held.provider.wait_ready(key(), seconds=0.3)
+            assert status.presence is Presence.STARTING
+            assert status.said
+
+        hold_runtime(scenario)
+
+    def test_an_agent_that_exits_is_broken_with_its_code_and_its_last_words(
+        self, hold_runtime: HoldRuntime
+    ) -> None:
+        async def scenario(held: HeldRuntime) -> None:
+            await held.provider.ensure(key(), held.spec_of("exits"))
+            status = await held.provider.wait_ready(key(), seconds=SECONDS)
+            assert (status.presence, status.exit_code) == (Presence.BROKEN, 3)
+            assert "cannot go on" in status.said
+            assert len(status.said.encode()) < 4096
+            assert (await held.provider.inspect(key())).presence is Presence.BROKEN
+
+        hold_runtime(scenario)
+
+    def test_what_is_broken_starts_again_when_ensured_under_its_old_reference(
+        self, hold_runtime: HoldRuntime
+    ) -> None:
+        async def scenario(held: HeldRuntime) -> None:
+            first = await held.provider.ensure(key(), held.spec_of("exits"))
+            await held.provider.wait_ready(key(), seconds=SECONDS)
+            newer = key()._replace(generation=2)
+            again = await held.provider.ensure(newer, held.spec_of("healthy"))
+            assert dict(first) == dict(again)
+            status = await held.provider.wait_ready(newer, seconds=SECONDS)
+            assert status.presence is Presence.READY
+
+        hold_runtime(scenario)
+
+    def test_the_log_has_the_last_lines_and_can_be_followed(
+        self, hold_runtime: HoldRuntime
+    ) -> None:
+        async def scenario(held: HeldRuntime) -> None:
+            await held.provider.ensure(key(), held.spec_of("exits"))
+            await held.provider.wait_ready(key(), seconds=SECONDS)
+            assert "started" in await held.provider.logs(key())
+            assert await held.provider.logs(key(), lines=1) == "cannot go on\n"
+            text, offset = await held.provider.follow(key(), since=0)
+            assert "started" in text
+            assert await held.provider.follow(key(), since=offset) == ("", offset)
+            back = len(b"cannot go on\n")
+            assert (await held.provider.follow(key(), since=offset - back))[0] == "cannot go on\n"
+
+        hold_runtime(scenario)
+
+    def test_what_was_stopped_is_dead_for_good_and_its_log_is_kept(
+        self, hold_runtime: HoldRuntime
+    ) -> None:
+        async def scenario(held: HeldRuntime) -> None:
+            await held.provider.ensure(key(), held.spec_of("healthy"))
+            await held.provider.wait_ready(key(), seconds=SECONDS)
+            await held.provider.stop(key())
+            await held.provider.stop(key())
+            assert (await held.provider.status(key())).presence is Presence.BROKEN
+            assert "started" in await held.provider.logs(key())
+            with pytest.raises(Rejected):
+                await held.provider.ensure(key(), held.spec_of("healthy"))
+            await held.provider.remove(key())
+            assert (await held.provider.status(key())).presence is Presence.ABSENT
+
+        hold_runtime(scenario)
+
+    def test_a_key_that_was_stopped_before_it_was_made_is_burned(
+        self, hold_runtime: HoldRuntime
+    ) -> None:
+        async def scenario(held: HeldRuntime) -> None:
+            await held.provider.stop(key())
+            with pytest.raises(Rejected):
+                await held.provider.ensure(key(), held.spec_of("healthy"))
+            assert (await held.provider.status(key())).presence is Presence.ABSENT
+
+        hold_runtime(scenario)
+
+    def test_every_zone_can_be_named_and_no_other(self, hold_runtime: HoldRuntime) -> None:
+        async def scenario(held: HeldRuntime) -> None:
+            for zone in held.provider.zones:
+                spec = {**held.spec_of("healthy"), "zone": zone}
+                assert (await held.provider.ensure(key(zone), spec))["zone"] == zone
+            elsewhere = {**held.spec_of("healthy"), "zone": "nowhere"}
+            with pytest.raises(Invalid, match="nowhere"):
+                held.provider.check(elsewhere)
+            with pytest.raises(Rejected, match="nowhere"):
+                await held.provider.ensure(key("lost"), elsewhere)
+            assert (await held.provider.inspect(key("lost"))).presence is Presence.ABSENT
+
+        hold_runtime(scenario)
+
+    def test_a_field_it_does_not_know_is_refused_by_name_and_for_good(
+        self, hold_runtime: HoldRuntime
+    ) -> None:
+        async def scenario(held: HeldRuntime) -> None:
+            odd = {**held.spec_of("healthy"), "colour": "green"}
+            with pytest.raises(Invalid, match="colour"):
+                held.provider.check(odd)
+            with pytest.raises(Rejected, match="colour"):
+                await held.provider.ensure(key(), odd)
+            with pytest.raises(Rejected):  # not even a call that was sent before
+                await held.provider.ensure(key(), held.spec_of("healthy"))
+
+        hold_runtime(scenario)
+
+    def test_what_runs_goes_on_when_a_newer_spec_is_refused(
+        self, hold_runtime: HoldRuntime
+    ) -> None:
+        async def scenario(held: HeldRuntime) -> None:
+            good = held.spec_of("healthy")
+            reference = await held.provider.ensure(key(), good)
+            newer = key()._replace(generation=2)
+            with pytest.raises(Rejected):
+                await held.provider.ensure(newer, {**good, "colour": "green"})
+            with pytest.raises(Rejected):
+                await held.provider.ensure(newer, held.spec_of("busy"))
+            assert dict(await held.provider.ensure(key(), good)) == dict(reference)
+            status = await held.provider.wait_ready(key(), seconds=SECONDS)
+            assert (status.presence, status.busy) == (Presence.READY, False)
+
+        hold_runtime(scenario)
+
+    def test_a_spec_with_its_digests_starts(self, hold_runtime: HoldRuntime) -> None:
+        async def scenario(held: HeldRuntime) -> None:
+            pinned = await held.provider.digest(held.spec_of("healthy"))
+            assert pinned["digests"]
+            held.provider.check(pinned)
+            await held.provider.ensure(key(), pinned)
+            status = await held.provider.wait_ready(key(), seconds=SECONDS)
+            assert status.presence is Presence.READY
+
+        hold_runtime(scenario)

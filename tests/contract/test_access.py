@@ -1,0 +1,117 @@
+"""Who is held to the access contract: the provider on a file of its own; and what it rests on."""
+
+import asyncio
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tenure.adapters.access.local import LocalAccess, build
+from tenure.adapters.clock.system import SystemClock
+from tenure.core.ids import ResourceKey
+from tenure.ports.provider import Spec
+from tenure.testing.contracts.access import (
+    AccessContract,
+    Scenario,
+    access_key,
+    access_spec,
+    sized_access,
+)
+from tenure.testing.contracts.provider import Held, ProviderContract
+from tests.contract import killed
+
+
+async def on_file(path: Path, run) -> None:
+    access = build(path, clock=SystemClock())
+    try:
+        await run(access)
+    finally:
+        await access.close()
+
+
+class TestLocalAccess(ProviderContract):
+    @pytest.fixture
+    def hold(self, tmp_path):
+        def hold(scenario) -> None:
+            async def held(access: LocalAccess) -> None:
+                async def plant(key: ResourceKey) -> None:
+                    await access.ensure(key._replace(plane="another"), access_spec("reader"))
+
+                await scenario(Held(sized_access(access), plant))
+
+            asyncio.run(on_file(tmp_path / "access.db", held))
+
+        return hold
+
+
+class TestLocalGrants(AccessContract):
+    @pytest.fixture
+    def grant_in(self, tmp_path):
+        def grant_in(scenario: Scenario) -> None:
+            asyncio.run(on_file(tmp_path / "access.db", scenario))
+
+        return grant_in
+
+
+def test_grants_outlive_the_process_that_made_them(tmp_path):
+    path = tmp_path / "access.db"
+
+    async def first(access: LocalAccess) -> None:
+        await access.ensure(access_key(), access_spec("reader", teams=("ops",)))
+        await access.give_team("t", "ops", role="pager")
+
+    async def second(access: LocalAccess) -> None:
+        assert await access.check("t", "a", role="reader")
+        assert await access.check("t", "a", role="pager")
+
+    asyncio.run(on_file(path, first))
+    asyncio.run(on_file(path, second))
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_of_what_was_revoked_and_removed_only_the_burned_key_is_kept(tmp_path):
+    path = tmp_path / "access.db"
+
+    async def used(access: LocalAccess) -> None:
+        await access.ensure(access_key(), access_spec("reader"))
+        await access.revoke_subject("t", "a")
+        await access.remove(access_key())
+
+    asyncio.run(on_file(path, used))
+    file = apsw.Connection(str(path))
+    counts = [
+        file.execute(f"SELECT count(*) FROM {table}").get
+        for table in ("resource", "grant", "revoked")
+    ]
+    file.close()
+    assert counts == [1, 0, 0]
+
+
+KINDS: tuple[Spec, ...] = (
+    access_spec("reader"),
+    access_spec("reader", "writer", teams=("ops",), by="bob"),
+    {},
+)
+WHOLE = """
+SELECT resource.key, state, spec,
+       (SELECT group_concat(kind || ':' || name || ':' || granted_by, ' ' ORDER BY kind, name)
+        FROM grant WHERE grant.key = resource.key)
+FROM resource
+"""
+STRAY = "SELECT count(*) FROM grant WHERE key NOT IN (SELECT key FROM resource)"
+
+
+@pytest.mark.timeout(60)
+def test_a_kill_leaves_whole_resources_only(tally, tmp_path):
+    report = killed.run(build, tmp_path / "access.db", kinds=KINDS, whole=WHOLE, stray=STRAY)
+    tally.add("kills", report.kills)
+    assert report.kills >= 20
+    assert report.acknowledged > report.kills
+    rows = {
+        killed.spec_text(KINDS[0]): "role:reader:ann",
+        killed.spec_text(KINDS[1]): "role:reader:bob role:writer:bob team:ops:bob",
+        killed.spec_text(KINDS[2]): None,
+    }
+    assert report.odd(rows) == []
+    assert report.lost == []
+    assert report.strays == 0

@@ -1,0 +1,78 @@
+"""Who is held to the contracts of identity: the server in one file."""
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from tenure.adapters.identity.local import APPLICATION_ID, LocalIdentity, build
+from tenure.core.ids import ResourceKey
+from tenure.ports.provider import Spec
+from tenure.storage.flush import Inline
+from tenure.testing.contracts import identity, provider
+from tenure.testing.contracts.identity_client import START, Scenario, Served
+from tenure.testing.contracts.store_rows import StoppedClock
+from tests.unit.identity.planted import plant
+
+ISSUER = "https://tenure.example"
+
+
+class Sized:
+    """The provider, for a suite whose specs say `size`: here that is the client's name."""
+
+    def __init__(self, inner: LocalIdentity) -> None:
+        self._inner = inner
+        self.inspect = inner.inspect
+        self.remove = inner.remove
+        self.list_owned = inner.list_owned
+
+    async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
+        return await self._inner.ensure(key, {"name": f"of size {spec.get('size', 0)}"})
+
+
+class TestLocalIdentityAsProvider(provider.ProviderContract):
+    @pytest.fixture
+    def hold(self, tmp_path):
+        def hold(scenario: provider.Scenario) -> None:
+            async def main() -> None:
+                clock = StoppedClock(START)
+                local = build(tmp_path / "identity.db", issuer=ISSUER, clock=clock)
+
+                async def planted(key: ResourceKey) -> None:
+                    await plant(local, key)
+
+                async def settle() -> None:
+                    """A listing never lags."""
+
+                await scenario(provider.Held(Sized(local), planted, settle))
+                await local.close()
+
+            asyncio.run(main())
+
+        return hold
+
+
+class TestLocalIdentity(identity.IdentityContract):
+    @pytest.fixture
+    def serve(self, tmp_path):
+        def serve(scenario: Scenario) -> None:
+            async def main() -> None:
+                clock = StoppedClock(START)
+                path = tmp_path / "identity.db"
+                local = build(path, issuer=ISSUER, clock=clock, flush=Inline())
+                await scenario(Served(local, clock))
+                await local.close()
+
+            asyncio.run(main())
+
+        return serve
+
+
+def test_the_file_says_whose_it_is(tmp_path):
+    async def main() -> None:
+        local = build(tmp_path / "identity.db", issuer=ISSUER, clock=StoppedClock(START))
+        await local.close()
+
+    asyncio.run(main())
+    header = (tmp_path / "identity.db").read_bytes()[68:72]
+    assert int.from_bytes(header, "big") == APPLICATION_ID

@@ -1,0 +1,129 @@
+"""What tests of runtimes share: small agents, and that nothing of them is left at the end.
+
+The process table is read here without a word of Tenure's.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tenure.adapters.clock.system import SystemClock
+from tenure.adapters.runtime.process import ProcessRuntime
+from tenure.ports.provider import Presence
+from tenure.testing.contracts.provider import key
+
+AGENT = Path(__file__).parent / "agents" / "quick.py"
+
+
+def agent(mode="healthy", **more):
+    env = {"MODE": mode, **more.pop("env", {})}
+    return {"command": [sys.executable, "-I", "-S", str(AGENT)], "env": env, **more}
+
+
+def program(text: str, **more):
+    """A spec that runs this text."""
+    return {"command": [sys.executable, "-I", "-S", "-c", text], **more}
+
+
+@contextmanager
+def opened(root: Path, **more):
+    more = {"sandbox": "off", "grace_seconds": 0.3, **more}
+    runtime = ProcessRuntime(root, clock=SystemClock(), **more)
+    try:
+        yield runtime
+    finally:
+        runtime.close()
+
+
+def run(work):
+    return asyncio.run(work)
+
+
+def ready(runtime, spec, one=None):
+    """Start it and wait for it; where it is."""
+    one = one or key()
+    reference = run(runtime.ensure(one, spec))
+    status = run(runtime.wait_ready(one, seconds=10))
+    assert status.presence is Presence.READY, status
+    return reference
+
+
+def ended(runtime, spec, one=None):
+    """Start it and wait for its end; how it ended."""
+    one = one or key()
+    run(runtime.ensure(one, spec))
+    status = run(runtime.wait_ready(one, seconds=10))
+    assert status.presence is Presence.BROKEN, status
+    return status
+
+
+def tagged(directory: Path) -> list[int]:
+    """Every process that an agent's environment ties to a place below this directory."""
+    mark = f"TENURE_DIRECTORY={directory}/".encode()
+    found = []
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            try:
+                environ = (place / "environ").read_bytes()
+            except OSError:
+                continue
+            if any(entry.startswith(mark) for entry in environ.split(b"\0")):
+                found.append(int(place.name))
+    return found
+
+
+def keepers(directory: Path) -> list[int]:
+    """Every keeper of a place below this directory."""
+    found = []
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            try:
+                words = (place / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"-S" in words and any(w.startswith(f"{directory}/".encode()) for w in words[5:]):
+                found.append(int(place.name))
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it runs; who is dead and not yet collected does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def until(held, seconds: float = 5.0):
+    """Wait until it holds; what it last said."""
+    end = time.monotonic() + seconds
+    while not (said := held()) and time.monotonic() < end:
+        time.sleep(0.005)
+    return said
+
+
+def tell(pid: int, number: signal.Signals) -> None:
+    """Send a signal to who may just have ended."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+@contextmanager
+def swept(directory: Path):
+    """End every keeper and agent of this directory, whatever happened."""
+    try:
+        yield
+    finally:
+        for pid in keepers(directory):
+            tell(pid, signal.SIGQUIT)
+        gone = until(lambda: not keepers(directory))
+        left = tagged(directory)
+        for pid in left:
+            tell(pid, signal.SIGKILL)
+        assert gone
+        assert not left, f"left when its keeper was gone: {left}"

@@ -1,0 +1,138 @@
+"""Bodies and queries: what is refused, and by which name."""
+
+import json
+from typing import Annotated
+
+import msgspec
+import pytest
+from msgspec import Meta
+
+from tenure.faces.api import body, query
+from tenure.faces.api.problems import Refusal
+
+
+class Inner(msgspec.Struct, forbid_unknown_fields=True):
+    size: int = 0
+
+
+class Outer(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    inner: Inner | None = None
+    many: tuple[Inner, ...] = ()
+    by_key: dict[str, Inner] = {}
+
+
+class Asked(msgspec.Struct, forbid_unknown_fields=True):
+    limit: Annotated[int, Meta(ge=1, le=10, description="How many.")] = 5
+    deep: bool = False
+    seconds: float = 1.0
+    label: tuple[str, ...] = ()
+    after: str = ""
+
+
+def refused(data: bytes) -> tuple[str, str]:
+    with pytest.raises(Refusal) as found:
+        body.convert(body.parse(data), Outer)
+    return found.value.code, found.value.field
+
+
+def test_a_good_body_is_read_as_it_stands():
+    data = {"name": "é", "inner": {"size": 3}, "many": [{"size": 1}], "by_key": {"k": {}}}
+    tree = body.parse(json.dumps(data).encode())
+    assert tree == data
+    assert body.convert(tree, Outer).inner == Inner(3)
+
+
+def test_a_whole_surrogate_pair_is_text():
+    assert body.parse(rb'{"name": "\ud83d\ude00"}') == {"name": "😀"}
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "field"),
+    [
+        (b"", "malformed_json", ""),
+        (b"{", "malformed_json", ""),
+        (b"{} {}", "malformed_json", ""),
+        (b'{"a": 01}', "malformed_json", ""),
+        (b"\xff", "not_utf8", ""),
+        (b"\xef\xbb\xbf{}", "malformed_json", ""),
+        (b'{"name": "a", "name": "b"}', "duplicate_key", "name"),
+        (b'{"name": "a", "inner": {"size": 1, "size": 1}}', "duplicate_key", "inner.size"),
+        (b'{"many": [{}, {"size": 1, "size": 2}]}', "duplicate_key", "many[1].size"),
+        (rb'{"name": "\ud800"}', "lone_surrogate", "name"),
+        (rb'{"inner": {"\udfff": 1}}', "lone_surrogate", "inner"),
+        (rb'{"many": ["ok", "\uDBFF!"]}', "lone_surrogate", "many[1]"),
+        (b'{"name": NaN}', "number_out_of_range", "name"),
+        (b'{"many": [1, -Infinity]}', "number_out_of_range", "many[1]"),
+        (b'{"inner": {"size": 1e999}}', "number_out_of_range", "inner.size"),
+        (b'{"inner": {"size": 18446744073709551616}}', "number_out_of_range", "inner.size"),
+        (b'{"inner": {"size": ' + b"9" * 100_000 + b"}}", "number_out_of_range", "inner.size"),
+        (b"[" * 65 + b"]" * 65, "too_deep", "[0]" * 64),
+        (b'{"a":' * 65 + b"1" + b"}" * 65, "too_deep", ".".join("a" * 64)),
+        (b"[" * 200_000, "too_deep", ""),
+        (b'{"a":' * 100_000, "too_deep", ""),
+        (b"[]", "invalid_field", ""),
+        (b"{}", "missing_field", "name"),
+        (b'{"name": 1}', "invalid_field", "name"),
+        (b'{"name": "a", "more": 1}', "unknown_field", "more"),
+        (b'{"name": "a", "inner": {"sise": 1}}', "unknown_field", "inner.sise"),
+        (b'{"name": "a", "many": [{}, {"sise": 1}]}', "unknown_field", "many[1].sise"),
+        (b'{"name": "a", "inner": {"size": 1.5}}', "invalid_field", "inner.size"),
+        (b'{"name": "a", "inner": {"size": true}}', "invalid_field", "inner.size"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_its_name(data, code, field):
+    assert refused(data) == (code, field)
+
+
+def test_nesting_up_to_the_bound_is_read():
+    assert body.parse(b"[" * 64 + b"]" * 64)
+
+
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        (b'{"name": "a", "inner": {"sise": 1}}', "did you mean size?"),
+        (b'{"name": "a", "many": [{"sise": 1}]}', "did you mean size?"),
+        (b'{"name": "a", "by_key": {"k": {"sise": 1}}}', "did you mean size?"),
+        (b'{"name": "a", "xyz": 1}', "known are by_key, inner, many, name"),
+    ],
+)
+def test_an_unknown_field_is_refused_with_the_nearest_known_one(data, hint):
+    with pytest.raises(Refusal) as found:
+        body.convert(body.parse(data), Outer)
+    assert found.value.detail.endswith(hint)
+
+
+def test_a_query_is_read_by_its_declared_forms():
+    asked = query.read(b"limit=3&deep=true&seconds=0.5&label=a%3Db&label=c+d&after=%C3%A9", Asked)
+    assert asked == Asked(3, True, 0.5, ("a=b", "c d"), "é")
+    assert query.read(b"", Asked) == Asked()
+
+
+@pytest.mark.parametrize(
+    ("raw", "code", "field"),
+    [
+        (b"limit=0", "invalid_parameter", "limit"),
+        (b"limit=11", "invalid_parameter", "limit"),
+        (b"limit=", "invalid_parameter", "limit"),
+        (b"limit=1.0", "invalid_parameter", "limit"),
+        (b"limit=+1", "invalid_parameter", "limit"),
+        (b"limit=01", "invalid_parameter", "limit"),
+        (b"limit=1%0A", "invalid_parameter", "limit"),
+        (b"limit=" + b"9" * 5000, "invalid_parameter", "limit"),
+        (b"deep=1", "invalid_parameter", "deep"),
+        (b"deep=True", "invalid_parameter", "deep"),
+        (b"seconds=nan", "invalid_parameter", "seconds"),
+        (b"seconds=1e5", "invalid_parameter", "seconds"),
+        (b"limit=1&limit=1", "duplicate_parameter", "limit"),
+        (b"limits=1", "unknown_parameter", "limits"),
+        (b"=1", "unknown_parameter", ""),
+        (b"after=%ff", "not_utf8", ""),
+        (b"&".join(b"label=%d" % n for n in range(65)), "invalid_parameter", ""),
+    ],
+)
+def test_a_query_that_does_not_fit_is_refused_by_its_name(raw, code, field):
+    with pytest.raises(Refusal) as found:
+        query.read(raw, Asked)
+    assert (found.value.code, found.value.field) == (code, field)

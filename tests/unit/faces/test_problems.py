@@ -1,0 +1,79 @@
+"""Every refusal has one shape, and every error of ours a code in the table."""
+
+import inspect
+
+import msgspec
+import pytest
+
+from tenure.core import errors
+from tenure.core.errors import CommitUnknown, Conflict, Invalid, StoreFull, TenureError
+from tenure.faces.api import problems
+from tenure.faces.api.problems import PROBLEMS, Refusal
+
+
+@pytest.mark.parametrize("code", PROBLEMS)
+def test_every_problem_has_the_same_shape(code):
+    made, headers = problems.problem(code, "why", field="a.b", operation="0" * 32)
+    told = msgspec.json.decode(msgspec.json.encode(made))
+    retry = {"retry_after": 1} if PROBLEMS[code].status in {429, 503} else {}
+    assert told == {
+        "type": f"urn:tenure:problem:{code}",
+        "title": PROBLEMS[code].title,
+        "status": PROBLEMS[code].status,
+        "code": code,
+        "detail": "why",
+        "field": "a.b",
+        "operation": "0" * 32,
+        **retry,
+    }
+    assert dict(headers) == ({b"retry-after": b"1"} if retry else {})
+
+
+def test_what_is_not_known_of_a_problem_is_left_out():
+    told = msgspec.to_builtins(problems.problem("not_found").problem)
+    assert set(told) == {"type", "title", "status", "code"}
+
+
+OURS = [
+    kind for _, kind in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(kind, TenureError) and kind is not TenureError
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_every_error_of_ours_is_a_problem_or_our_own_bug(kind):
+    answer = problems.of_error(kind("a sentence"))
+    if kind.__name__ in {"Defect", "CallerError"}:
+        assert answer is None
+    else:
+        assert answer is not None
+        assert answer.problem.detail == "a sentence"
+        assert answer.problem.status != 500
+
+
+def test_an_error_says_what_it_knows():
+    holder = "a" * 32
+    made, _ = problems.of_error(Conflict("busy", code="operation_in_progress", holder=holder))
+    assert (made.status, made.code, made.operation) == (409, "operation_in_progress", holder)
+    made, _ = problems.of_error(Conflict("odd", code="a_word_of_its_own", holder=holder))
+    assert (made.status, made.code, made.operation) == (409, "conflict", holder)
+    made, headers = problems.of_error(StoreFull("no room"))
+    assert (made.status, made.retry_after, dict(headers)[b"retry-after"]) == (503, 1, b"1")
+    made, _ = problems.of_error(Invalid("runtime.env[0]: give a command"))
+    assert (made.status, made.field) == (400, "runtime.env[0]")
+    made, _ = problems.of_error(Invalid("An agent: no field is named here"))
+    assert made.field == ""
+
+
+def test_a_lost_commit_names_the_operation():
+    lost = CommitUnknown(f"EIO. Whether operation {'b' * 32} was accepted is known then.")
+    made, headers = problems.of_lost_commit(lost)
+    assert (made.status, made.operation) == (503, "b" * 32)
+    assert dict(headers)[b"retry-after"] == b"2"
+    assert "EIO" not in made.detail
+
+
+def test_a_refusal_names_the_methods_that_would_do():
+    made, headers = problems.of_refusal(Refusal("method_not_allowed", allow="GET, HEAD"))
+    assert made.status == 405
+    assert headers == ((b"allow", b"GET, HEAD"),)

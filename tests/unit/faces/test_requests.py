@@ -1,0 +1,292 @@
+"""What every route has in common: who may ask, how a path is found, what is refused."""
+
+import asyncio
+import logging
+
+import pytest
+
+from tenure.core.errors import CommitUnknown, Defect, StoreClosed
+from tenure.core.roles import Role
+from tenure.faces.api import server
+from tenure.faces.api.body import BODY_BYTES_MAX
+from tenure.faces.api.problems import PROBLEMS
+from tests.unit.faces.asked import faced
+
+OPEN = {"/livez", "/readyz"}
+ABSENT = "0" * 32
+OTHERS = {"agent": "nobody", "operation": ABSENT, "step": "nowhere", "token": ABSENT}
+
+
+def paths():
+    return [(r, r.path.format(**OTHERS)) for r in server.ROUTES]
+
+
+@faced
+async def test_everything_but_health_needs_a_token(face):
+    for route, path in paths():
+        for token in ("", "nonsense"):
+            answer = await face.ask(route.method, path, token=token)
+            assert (answer.status == 401) == (path not in OPEN), path
+            if answer.status == 401:
+                assert answer.json["code"] == "unauthenticated"
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+@faced
+async def test_every_route_asks_for_its_role(face):
+    for route, path in paths():
+        for role in Role:
+            if route.role is not None:
+                answer = await face.ask(route.method, path, {} if route.body else None, token=role)
+                enough = role.may(route.role)
+                assert (answer.status == 403) == (not enough), (path, role)
+                assert answer.status not in {401, 500}, (path, role, answer)
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "Bearer", "Bearer ", "Basic b3BlcmF0b3I6", "operator", "Bearer operator extra",
+     "Bearer operator, Bearer admin", "Bearer \xe9"],
+)  # fmt: skip
+def test_only_a_bearer_token_is_a_token(tmp_path, header):
+    @faced
+    async def test(face):
+        answer = await face.ask("GET", "/v1/operations", headers={"authorization": header})
+        assert answer.status == 401
+
+    test(tmp_path=tmp_path)
+
+
+@faced
+async def test_the_scheme_is_written_in_any_case_and_given_once(face):
+    odd = {"authorization": f"bEARER {face.tokens['viewer']}"}
+    good = await face.ask("GET", "/v1/operations", headers=odd)
+    assert good.status == 200
+    twice = await face.ask("GET", "/v1/operations", several=(("authorization", "Bearer admin"),))
+    assert (twice.status, twice.json["field"]) == (400, "Authorization")
+
+
+@faced
+async def test_what_belongs_to_others_looks_like_what_is_not_there(face):
+    theirs = await face.accept("make", tenant="elsewhere")
+    await face.plane.engine.wait(theirs, 1)
+    ours = await face.accept("make")
+    for route in server.ROUTES:
+        if "operation" in route.parameters:
+            seen = []
+            for name in (theirs, "f" * 32):
+                path = route.path.format(**{**OTHERS, "operation": name})
+                answer = await face.ask(
+                    route.method, path, {} if route.body else None, token="admin"
+                )
+                body = answer.body.replace(name.encode(), b"")
+                seen.append((answer.status, answer.headers, body))
+            assert seen[0] == seen[1], route.path
+            assert seen[0][0] == 404
+    listed = await face.ask("GET", "/v1/operations")
+    assert [item["id"] for item in listed.json["items"]] == [ours]
+    assert (await face.ask("GET", f"/v1/operations/{theirs}", token="stranger")).status == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/v1", "/v1/operations/", "/v1/operations//", "//v1/operations", "/V1/operations",
+     f"/v1/operations/{ABSENT}/", f"/v1/operations/{ABSENT}:unheard-of",
+     f"/v1/operations/{ABSENT}:", f"/v1/operations/{ABSENT}\n", "/v1/operations/..",
+     "/v1/operations/é", "/v1/operations/a\x00b",
+     f"/v1/operations/{ABSENT.upper()}x", f"/v1/operations/{ABSENT}/steps", "/livez/x"],
+)  # fmt: skip
+def test_a_path_that_is_not_in_the_table_is_a_problem(tmp_path, path):
+    @faced
+    async def test(face):
+        for method in ("GET", "POST", "DELETE"):
+            answer = await face.ask(method, path)
+            assert answer.status in {404, 405}
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert answer.json["status"] == answer.status
+
+    test(tmp_path=tmp_path)
+
+
+@faced
+async def test_another_method_is_refused_with_those_that_would_do(face):
+    answer = await face.ask("PATCH", "/v1/operations")
+    assert (answer.status, answer.json["code"]) == (405, "method_not_allowed")
+    assert answer.headers["allow"] == "GET, HEAD, OPTIONS"
+    answer = await face.ask("OPTIONS", f"/v1/operations/{ABSENT}:cancel", token="")
+    assert (answer.status, answer.headers["allow"], answer.body) == (204, "OPTIONS, POST", b"")
+
+
+@faced
+async def test_head_answers_as_get_without_the_body(face):
+    whole = await face.ask("GET", "/v1/operations")
+    head = await face.ask("HEAD", "/v1/operations")
+    assert (head.status, head.headers, head.body) == (whole.status, whole.headers, b"")
+    head = await face.ask("HEAD", "/v1/operations?limit=0")
+    assert (head.status, head.body) == (400, b"")
+
+
+@faced
+async def test_a_query_of_a_route_that_takes_none_is_refused_by_its_name(face):
+    answer = await face.ask("GET", "/livez?verbose=1")
+    assert (answer.status, answer.json["field"]) == (400, "verbose")
+
+
+ADOPT = f"/v1/operations/{ABSENT}/steps/nowhere:adopt"
+
+
+@faced
+async def test_a_body_over_a_mebibyte_is_refused_however_it_is_sent(face):
+    said = await face.ask("POST", ADOPT, {}, headers={"content-length": str(BODY_BYTES_MAX + 1)})
+    piece = b" " * 65_536
+    chunks = [piece] * (BODY_BYTES_MAX // len(piece) + 1)
+    sent = await face.ask(
+        "POST", ADOPT, chunks=chunks, headers={"content-type": "application/json"}
+    )
+    for answer in (said, sent):
+        assert (answer.status, answer.json["code"]) == (413, "body_too_large")
+        assert answer.headers["connection"] == "close"
+    bad = await face.ask("POST", ADOPT, {}, headers={"content-length": "-1"})
+    assert (bad.status, bad.json["field"]) == (400, "Content-Length")
+
+
+@faced
+async def test_only_json_is_read(face):
+    for kind in ("text/plain", "", "application/json; charset=latin-1", "application/jsonp"):
+        answer = await face.ask("POST", ADOPT, {}, headers={"content-type": kind})
+        assert (answer.status, answer.json["field"]) == (415, "Content-Type"), kind
+    for kind in ("application/json", 'Application/JSON; charset="UTF-8"'):
+        answer = await face.ask("POST", ADOPT, {}, headers={"content-type": kind})
+        assert answer.status == 404, kind
+    answer = await face.ask("POST", ADOPT)
+    assert answer.status == 404, "a body that may be left out was left out"
+
+
+@faced
+async def test_a_body_where_none_is_expected_is_refused(face):
+    answer = await face.ask("POST", f"/v1/operations/{ABSENT}:cancel", {})
+    assert (answer.status, answer.json["code"]) == (400, "unexpected_body")
+
+
+@faced
+async def test_a_caller_who_leaves_half_way_is_no_error(face, caplog):
+    sent: list[object] = []
+    bearer = f"Bearer {face.tokens['operator']}".encode()
+
+    async def gone():
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http", "method": "POST", "path": ADOPT, "query_string": b"", "root_path": "",
+        "headers": [(b"authorization", bearer), (b"content-length", b"10")],
+    }  # fmt: skip
+    await face.app(scope, gone, send)
+    assert sent == []
+    assert not caplog.records
+
+
+@faced
+async def test_our_own_bug_tells_the_caller_an_id_and_no_more(face, caplog):
+    for bug in (ZeroDivisionError("a secret"), Defect("a secret")):
+
+        async def broken(_, bug=bug):
+            raise bug
+
+        kept, face.api.authenticate = face.api.authenticate, broken
+        caplog.clear()
+        answer = await face.ask("GET", "/v1/operations")
+        face.api.authenticate = kept
+        assert (answer.status, answer.json["code"]) == (500, "internal")
+        assert b"secret" not in answer.body
+        found = answer.json["detail"].split()[2]
+        assert found in caplog.text
+        assert "a secret" in caplog.text
+
+
+@faced
+async def test_a_store_that_refuses_is_told_with_when_to_ask_again(face):
+    async def closed(_):
+        raise StoreClosed("the store was closed")
+
+    face.api.authenticate = closed
+    answer = await face.ask("GET", "/v1/operations")
+    assert (answer.status, answer.json["code"]) == (503, "store_closed")
+    assert answer.headers["retry-after"] == "1"
+
+
+@faced
+async def test_after_a_commit_of_unknown_outcome_the_face_stops(face, caplog):
+    caplog.set_level(logging.CRITICAL)
+
+    async def lost(_):
+        raise CommitUnknown(f"EIO. Whether operation {'c' * 32} was accepted is known then.")
+
+    face.api.authenticate = lost
+    answer = await face.ask("GET", "/v1/operations")
+    assert (answer.status, answer.json["code"]) == (503, "commit_unknown")
+    assert answer.json["operation"] == "c" * 32
+    assert face.api.stopping.is_set()
+    assert isinstance(face.api.lost, CommitUnknown)
+    assert (await face.ask("GET", "/readyz")).status == 503
+
+
+@faced
+async def test_it_is_ready_when_the_store_answers_and_the_engine_takes_work(face):
+    assert (await face.ask("GET", "/readyz", token="")).json == {"status": "ready"}
+    face.api.ready = False
+    answer = await face.ask("GET", "/readyz", token="")
+    assert (answer.status, answer.json["code"]) == (503, "starting")
+    face.api.ready = True
+    await face.plane.engine.stop()
+    assert (await face.ask("GET", "/readyz", token="")).status == 503
+    assert (await face.ask("GET", "/livez", token="")).json == {"status": "alive"}
+
+
+@faced
+async def test_a_store_that_does_not_answer_makes_it_unready(face, monkeypatch):
+    from tenure.faces.api.routes import plane as routes
+
+    monkeypatch.setattr(routes, "STORE_SECONDS", 0.01)
+
+    async def never(*_):
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(type(face.plane.store), "find", never)
+    answer = await face.ask("GET", "/readyz", token="")
+    assert (answer.status, answer.json["detail"]) == (503, "the store does not answer")
+
+
+@faced
+async def test_metrics_count_what_is_open_and_what_was_answered(face):
+    waiting = await face.accept("waits")
+    await face.until(waiting, "WAITING")
+    face.api.step_times.observe("waits", "identity", seconds=0.002)
+    face.api.step_times.observe("waits", "identity", seconds=99.0)
+    await face.ask("GET", "/v1/operations")
+    told = (await face.ask("GET", "/metrics", token="admin")).body.decode()
+    for line in (
+        'tenure_operations{state="WAITING"} 1.0',
+        'tenure_operations{state="STUCK"} 0.0',
+        'tenure_http_requests_total{method="GET",route="/v1/operations",status="200"} 1.0',
+        'tenure_step_seconds_bucket{le="0.005",plan="waits",step="identity"} 1.0',
+        'tenure_step_seconds_bucket{le="+Inf",plan="waits",step="identity"} 2.0',
+        'tenure_step_seconds_count{plan="waits",step="identity"} 2.0',
+    ):
+        assert line in told.splitlines(), line
+    theirs = (await face.ask("GET", "/metrics", token="stranger")).body.decode()
+    assert 'tenure_operations{state="WAITING"} 0.0' in theirs
+
+
+@faced
+async def test_the_document_is_served(face):
+    told = await face.ask("GET", "/openapi.json", token="viewer")
+    assert told.json["openapi"].startswith("3.1")
+    assert set(told.json["paths"]) == {route.path for route in server.ROUTES}
+
+
+def test_every_declared_problem_is_in_the_table():
+    for route in server.ROUTES:
+        assert set(route.codes()) <= set(PROBLEMS), route.path

@@ -1,0 +1,156 @@
+"""What a local process can be asked for, and what is refused with the field's name."""
+
+import os
+
+import pytest
+
+from tenure.adapters.runtime.process import recipe
+from tenure.adapters.runtime.process.bundle import ENTRIES_MAX, Digests, read_bundle
+from tenure.core.errors import Invalid
+
+GOOD = {"command": ["/bin/true"]}
+
+
+def read(**more):
+    return recipe.read({**GOOD, **more}, zones=("here", "there"))
+
+
+@pytest.mark.parametrize(
+    ("more", "names"),
+    [
+        ({"image": "x"}, "image: .* not an image"),
+        ({"network": {"egress": []}}, "network: .* egress"),
+        ({"colour": 1}, "colour"),
+        ({"zone": "nowhere"}, "zone: .*here, there"),
+        ({"zone": ["here"]}, "zone"),
+        ({"protocol": "mcp"}, "protocol"),
+        ({"command": []}, "command"),
+        ({"command": "/bin/true"}, "command"),
+        ({"command": [1]}, "command"),
+        ({"command": [""]}, "command"),
+        ({"command": ["a\0b"]}, "command"),
+        ({"command": ["\ud800"]}, "command"),
+        ({"command": ["x" * 200_000]}, "command"),
+        ({"bundle": "relative"}, "bundle"),
+        ({"bundle": 1}, "bundle"),
+        ({"env": []}, "env"),
+        ({"env": {"A": 1}}, "env"),
+        ({"env": {"A": "\ud800"}}, "env"),
+        ({"env": {"a b": "x"}}, "env: 'a b'"),
+        ({"env": {"A\n": "x"}}, "env"),
+        ({"env": {"HOME": "/"}}, "env: 'HOME'"),
+        ({"env": {"PORT": "1"}}, "env: 'PORT'"),
+        ({"env": {"TENURE_KEY": "x"}}, "env: 'TENURE_KEY'"),
+        ({"digests": {"/a": 1}}, "digests"),
+        ({"resources": []}, "resources"),
+        ({"resources": {"gpu": 1}}, "resources: 'gpu'"),
+        ({"resources": {"memory_mib": 0}}, "memory_mib"),
+        ({"resources": {"memory_mib": True}}, "memory_mib"),
+        ({"resources": {"memory_mib": 1.5}}, "memory_mib"),
+        ({"port": 80}, "port"),
+        ({"log_bytes": 1}, "log_bytes"),
+    ],
+)
+def test_what_makes_no_sense_here_is_refused_by_name(more, names):
+    with pytest.raises(Invalid, match=names):
+        read(**more)
+
+
+def test_a_spec_is_the_same_in_whatever_order():
+    one = read(env={"A": "1", "B": "2"}, zone="there")
+    two = recipe.read(
+        {"zone": "there", "env": {"B": "2", "A": "1"}, "command": ["/bin/true"]},
+        zones=("here", "there"),
+    )
+    assert one.text == two.text
+    assert one.text != read(env={"A": "1", "B": "3"}, zone="there").text
+
+
+def test_a_program_is_looked_for_where_it_was_said_and_nowhere_else(tmp_path):
+    (tmp_path / "tool").touch(mode=0o755)
+    assert recipe.program(read(command=["tool"]), path=str(tmp_path)) == str(tmp_path / "tool")
+    with pytest.raises(Invalid, match="sh is not to be found"):
+        recipe.program(read(command=["sh"]), path=str(tmp_path))
+    with pytest.raises(Invalid, match="no bundle"):
+        recipe.program(read(command=["./run"]), path="")
+    with pytest.raises(Invalid, match="leads out"):
+        recipe.program(read(command=["./../run"], bundle="/b"), path="")
+    assert recipe.program(read(command=["./run"], bundle="/b"), path="") == "run"
+
+
+def test_digests_name_the_program_the_files_and_the_bundle(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("one")
+    (tmp_path / "bundle").mkdir()
+    spec = {
+        "command": ["/bin/cat", str(file), "/no/such", "/" + "x" * 5_000],
+        "bundle": str(tmp_path / "bundle"),
+    }
+    wanted = recipe.read(spec, zones=("here",))
+    full = recipe.digest(spec, wanted, path="", digests=Digests())
+    pinned = recipe.read(full, zones=("here",))
+    assert set(pinned.digests) == {"/bin/cat", str(file), str(tmp_path / "bundle")}
+    assert recipe.changed(pinned, Digests()) == ""
+    file.write_text("two")
+    assert str(file) in recipe.changed(pinned, Digests())
+    file.unlink()
+    assert "No such file" in recipe.changed(pinned, Digests())
+
+
+def test_a_file_that_was_changed_behind_its_time_is_seen(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("one")
+    digests = Digests()
+    before = digests.of(str(file))
+    is_now = file.stat()
+    file.write_text("two")
+    os.utime(file, ns=(is_now.st_atime_ns, is_now.st_mtime_ns))
+    assert digests.of(str(file)) != before
+
+
+@pytest.mark.parametrize("change", ["bytes", "name", "mode", "more", "link"])
+def test_a_bundle_is_its_names_its_modes_and_its_bytes(tmp_path, change):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "file").write_text("one")
+    (tmp_path / "link").symlink_to("a")
+    before = read_bundle(tmp_path)
+    assert read_bundle(tmp_path) == before
+    file = tmp_path / "a" / "file"
+    match change:
+        case "bytes":
+            file.write_text("two")
+        case "name":
+            file.rename(tmp_path / "a" / "other")
+        case "mode":
+            file.chmod(0o700)
+        case "more":
+            (tmp_path / "empty").mkdir()
+        case _:
+            (tmp_path / "link").unlink()
+            (tmp_path / "link").symlink_to("a/file")
+    assert read_bundle(tmp_path) != before
+
+
+@pytest.mark.parametrize("link", ["/etc/passwd", "../beside", "inner/../../beside"])
+def test_a_bundle_does_not_lead_out_of_itself(tmp_path, link):
+    (tmp_path / "b" / "inner").mkdir(parents=True)
+    (tmp_path / "beside").write_text("x")
+    (tmp_path / "b" / "link").symlink_to(link)
+    with pytest.raises(Invalid, match="leads out"):
+        read_bundle(tmp_path / "b")
+
+
+def test_a_bundle_is_bounded_and_plain(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(Invalid, match="neither a file nor a directory"):
+        read_bundle(tmp_path)
+    (tmp_path / "pipe").unlink()
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(300_000_000)
+    with pytest.raises(Invalid, match="at most"):
+        read_bundle(tmp_path)
+    (tmp_path / "huge").unlink()
+    for number in range(ENTRIES_MAX + 1):
+        (tmp_path / str(number)).touch()
+    with pytest.raises(Invalid, match="entries"):
+        read_bundle(tmp_path)

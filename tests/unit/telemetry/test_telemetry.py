@@ -1,0 +1,118 @@
+"""What a plane tells of its moves: trouble in the log, attempts in one trace, never a secret."""
+
+import json
+import logging
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+from tenure.core.endings import Done, NotYet, Performed
+from tenure.core.errors import Rejected, Unavailable
+from tenure.settings import Settings
+from tenure.telemetry import both, logs, watching
+from tenure.telemetry.spans import Spans, context_of
+
+CANARY = "canary-7c1"
+
+
+def performed(ending, *, operation="op1", step="runtime"):
+    return Performed(
+        operation, "north", "agent1", "create_agent", step, "do", ending, 2, 100.0, 100.5
+    )
+
+
+def lines_of(caplog):
+    return [json.loads(logs.JsonLines().format(record)) for record in caplog.records]
+
+
+def test_what_goes_well_writes_no_line(caplog):
+    caplog.set_level(logging.DEBUG)
+    for ending in (Done({"secret": CANARY}), NotYet(1.0, "soon")):
+        logs.log_trouble(performed(ending))
+    assert caplog.records == []
+
+
+def test_trouble_is_told_with_the_ids_to_find_it_by(caplog):
+    caplog.set_level(logging.DEBUG)
+    logs.log_trouble(performed(Rejected("no such zone")))
+    logs.log_trouble(performed(Unavailable("busy")))
+    refused, again = lines_of(caplog)
+    assert (refused["level"], again["level"]) == ("warning", "info")
+    assert {field: refused[field] for field in logs.FIELDS} == {
+        "operation": "op1", "tenant": "north", "agent": "agent1", "plan": "create_agent",
+        "step": "runtime", "act": "do", "attempt": 2, "ending": "rejected",
+    }  # fmt: skip
+    assert refused["message"].endswith("ended as rejected: no such zone")
+
+
+def test_a_line_holds_only_what_is_allowed(caplog):
+    caplog.set_level(logging.DEBUG)
+    logging.getLogger("x").warning("hello", extra={"password": CANARY, "step": "identity"})
+    (line,) = lines_of(caplog)
+    assert CANARY not in json.dumps(line)
+    assert line["step"] == "identity"
+
+
+def test_an_exception_is_one_line_too(caplog):
+    try:
+        raise ValueError("odd")
+    except ValueError:
+        logging.getLogger("x").exception("it broke")
+    text = logs.JsonLines().format(caplog.records[0])
+    assert "\n" not in text
+    assert "ValueError: odd" in json.loads(text)["exception"]
+
+
+@pytest.fixture
+def spans(monkeypatch):
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    told = Spans()
+    monkeypatch.setattr(told, "_tracer", provider.get_tracer("tenure"))
+    yield told, exporter
+    provider.shutdown()
+
+
+def test_every_attempt_of_an_operation_stands_in_its_one_trace(spans):
+    told, exporter = spans
+    told(performed(Unavailable("busy")))
+    told(performed(Done({"secret": CANARY})))
+    told(performed(Done(), operation="op2"))
+    first, second, other = exporter.get_finished_spans()
+    trace = context_of("op1").trace_id
+    assert {first.context.trace_id, second.context.trace_id} == {trace}
+    assert other.context.trace_id != trace
+    assert first.links[0].context == context_of("op1")
+    assert (first.status.status_code, second.status.status_code) == (
+        StatusCode.ERROR, StatusCode.UNSET,
+    )  # fmt: skip
+    assert (first.end_time - first.start_time) == 500_000_000
+    assert second.name == "create_agent/runtime.do"
+    assert CANARY not in second.to_json()
+
+
+def test_without_traces_only_the_log_is_told():
+    assert watching(Settings()) is logs.log_trouble
+    heard: list[Performed] = []
+    watching(Settings(traces=True))(performed(Done()))
+    both(heard.append, None, heard.append)(performed(Done()))
+    assert len(heard) == 2
+
+
+def test_logging_goes_to_standard_error(capsys, monkeypatch):
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    before = root.level
+    try:
+        logs.configure(json_lines=True, level="WARNING")
+        logging.getLogger("y").info("quiet")
+        logging.getLogger("y").warning("loud")
+    finally:
+        root.setLevel(before)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert json.loads(err)["message"] == "loud"
