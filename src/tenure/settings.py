@@ -24,6 +24,8 @@ class Settings:
     """The origin under which the authorization server is reached; by default host and port."""
     traces: bool = False
     """Whether every attempt of a step is told to OpenTelemetry's tracer, as the process has it."""
+    reconcile_seconds: float = 30.0
+    """How often reconcilers look."""
     concurrency_max: int = 2_000
     """Operations that are moved at the same time; more wait their turn as rows."""
     lease_ttl_seconds: float = 15.0

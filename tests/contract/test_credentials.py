@@ -98,6 +98,7 @@ FROM resource
 STRAY = "SELECT count(*) FROM registration WHERE key NOT IN (SELECT key FROM resource)"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_kill_leaves_whole_resources_only(tally, tmp_path):
     report = killed.run(build, tmp_path / "credentials.db", kinds=KINDS, whole=WHOLE, stray=STRAY)

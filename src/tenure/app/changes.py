@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tenure.app.lifecycle import VERBS, agent_writes
+from tenure.app.lifecycle import VERBS, agent_writes, tombstones
 from tenure.app.live import OUTBOX, POSITION, Live, decode, encode
 from tenure.core import saga
 from tenure.core.errors import Defect, Invalid, LimitExceeded
@@ -18,7 +18,7 @@ from tenure.core.operation import OPERATION, Hold, Intent, Noted, Record, State
 from tenure.core.plain import refuse_odd
 from tenure.core.plan import Step
 from tenure.core.saga import Progress, Settled
-from tenure.ports.store import Add, Change, Drop, Is, Row, Set, Value
+from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set, Value
 
 Columns = Mapping[str, Value]
 JOURNAL = ("journal", "tenant", "kind", "step", "at", "body")
@@ -120,7 +120,7 @@ def noted(
         raise Defect(message)
     writing = Writing(live, progress, state, 0.0)
     writing.seq = seq
-    writes: list[Add | Set | Drop] = [
+    writes: list[Put | Add | Set | Drop] = [
         Add(JOURNAL, (live.id, seq), (live.tenant, kind, step, now, text)),
         event(live, kind, step, state, now=now, why=progress.cause),
     ]
@@ -145,8 +145,9 @@ def noted(
     for name, said in writing.columns:
         if said != IMPLIED:
             writes.append(Set("intent", (live.id, name), said))
-    for other in burned:
-        writes.append(Set("intent", other, {"state": Hold.BURNED}))
+    if burned:
+        writes += [Set("intent", other, {"state": Hold.BURNED}) for other in burned]
+        writes += tombstones(burned, now)
     guard = Is("operation", (live.id,), {"revision": live.revision})
     writing.change = Change(f"{live.id}/{seq}/{live.token}", (*guards, guard), tuple(writes))
     return writing

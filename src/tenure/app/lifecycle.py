@@ -4,16 +4,20 @@ Which state follows is the word of `tenure.core.agent`; here are the rows.  An o
 was closed by another one lets go of the lock and says nothing more.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from tenure.app.live import OUTBOX, POSITION, Live, encode
 from tenure.core import agent
 from tenure.core.agent import State, Verb
 from tenure.core.events import agent_event
+from tenure.core.limits import LATE_SECONDS
 from tenure.core.operation import CLOSED
 from tenure.core.operation import State as OperationState
 from tenure.core.saga import Progress
-from tenure.ports.store import Add, Drop, Row, Set
+from tenure.ports.store import Add, Drop, Put, Row, Set
+
+Writes = list[Put | Add | Set | Drop]
 
 VERBS = frozenset(Verb)
 TURN = "turn"
@@ -24,10 +28,10 @@ AGENTS = "agents"
 
 def agent_writes(
     live: Live, progress: Progress, state: OperationState, now: float
-) -> list[Add | Set | Drop]:
+) -> Writes:
     """The agent's row once its operation stands in `state`, and what goes or is told with it."""
     row: Row = {} if progress.end is None else {"operation": None}
-    also: list[Add | Set | Drop] = []
+    also: Writes = []
     if live.kind in VERBS and CLOSED not in progress.signals:
         was = State(_said(progress, TURN).get("was", State.READY))
         then = agent.after_operation(live.kind, live.state, state, was=was)
@@ -36,10 +40,19 @@ def agent_writes(
             also += agent_told(live, then, now)
     if progress.end is not None and live.kind in VERBS:
         also += _released(live, progress.end)
+        if progress.end is OperationState.COMPENSATED:
+            burned = [(live.id, name) for name, one in live.intents.items() if one.slot]
+            also += tombstones(burned, now)
     return [Set("agent", (live.agent,), row), *also] if row else also
 
 
-def agent_told(live: Live, then: State, now: float) -> list[Add | Set | Drop]:
+def tombstones(burned: Iterable[tuple[str, str]], now: float) -> list[Put]:
+    """Steps, as (operation, step), whose keys were burned just now and are watched for a while."""
+    row: Row = {"until": now + LATE_SECONDS, "sightings": 0}
+    return [Put("tombstone", step, row) for step in burned]
+
+
+def agent_told(live: Live, then: State, now: float) -> Writes:
     """The event that an agent is in another state."""
     body = encode({"state": then, "name": live.input.get("name", ""), "by": live.kind})
     told = (live.tenant, live.agent, live.id, agent_event(then), now, body)
@@ -59,7 +72,7 @@ def _serving(live: Live, progress: Progress, then: State) -> Row:
     return row
 
 
-def _released(live: Live, end: OperationState) -> list[Add | Set | Drop]:
+def _released(live: Live, end: OperationState) -> Writes:
     """What an end gives back: the quota of what is not there, the name of what is gone."""
     reserved = Drop("reservation", (live.tenant, AGENTS, live.agent))
     if live.kind == Verb.CREATE and end is not OperationState.SUCCEEDED:

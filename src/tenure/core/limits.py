@@ -21,6 +21,8 @@ DETAIL_CHARACTERS_MAX = 500
 """A provider's own words, kept beside an intent or in a cause."""
 SIGNALS_MAX = 100
 """Signals kept for one operation."""
+LATE_SECONDS = 60.0
+"""How long what was sent to a provider before its key was burned may still turn up."""
 IDEMPOTENCY_KEY_CHARACTERS_MAX = 255
 IDEMPOTENCY_SECONDS = 86_400.0
 """How long a key answers with its operation at least."""

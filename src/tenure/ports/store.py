@@ -161,6 +161,7 @@ TABLES: dict[str, Shape] = {
     "agent_name": Shape(("tenant", "name"), ("agent",)),
     "quota": Shape(("tenant", "kind"), ("most", "revision")),
     "reservation": Shape(("tenant", "kind", "agent"), ("operation", "at")),
+    "tombstone": Shape(("operation", "step"), ("until", "sightings")),
     "token": Shape(
         ("hash",),
         ("id", "tenant", "principal", "role", "created_at", "expires_at", "revoked_at"),

@@ -64,10 +64,14 @@ class Answer(NamedTuple):
 class Face:
     """The HTTP face of a plane, and who asks."""
 
-    def __init__(self, api: Api, app: Starlette, tokens: dict[str, str]) -> None:
+    def __init__(
+        self, api: Api, app: Starlette, *, tokens: dict[str, str], held: dict[str, Any]
+    ) -> None:
         self.api = api
         self.app = app
         self.plane = api.plane
+        self.held = held
+        """The providers, which can be asked what they hold."""
         self.tokens = tokens
         """By role; `stranger` is the admin of another tenant."""
 
@@ -151,13 +155,14 @@ async def face(directory: Path, *plans: Plan) -> AsyncIterator[Face]:
     """A face on a plane that runs."""
     settings = Settings(store=str(directory / "tenure.db"))
     roster = PlaneRoster()
-    held = {**memory.providers(), "roster": roster}
+    made = memory.providers()
+    held = {**made, "roster": roster}
     async with running(
         settings, plans=(*(plans or PLANS), *lifecycle.PLANS), providers=held, before=roster.serve
     ) as plane:
         api = Api(plane)
         api.ready = True
-        yield Face(api, server.build(api), await tokens_of(plane))
+        yield Face(api, server.build(api), tokens=await tokens_of(plane), held=made)
 
 
 def faced(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

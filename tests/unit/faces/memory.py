@@ -55,7 +55,9 @@ class Memory:
         self.closed[agent] = False
         return True
 
-    async def raise_epoch(self, tenant: str, agent: str, *, epoch: int, closed: bool = False) -> None:
+    async def raise_epoch(
+        self, tenant: str, agent: str, *, epoch: int, closed: bool = False
+    ) -> None:
         self.closed[agent] = closed
 
 

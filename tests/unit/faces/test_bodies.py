@@ -28,6 +28,7 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True):
     seconds: float = 1.0
     label: tuple[str, ...] = ()
     after: str = ""
+    since: Annotated[int | msgspec.UnsetType, Meta(description="From where on.")] = msgspec.UNSET
 
 
 def refused(data: bytes) -> tuple[str, str]:
@@ -108,6 +109,7 @@ def test_a_query_is_read_by_its_declared_forms():
     asked = query.read(b"limit=3&deep=true&seconds=0.5&label=a%3Db&label=c+d&after=%C3%A9", Asked)
     assert asked == Asked(3, True, 0.5, ("a=b", "c d"), "é")
     assert query.read(b"", Asked) == Asked()
+    assert query.read(b"since=7", Asked).since == 7
 
 
 @pytest.mark.parametrize(
@@ -126,6 +128,7 @@ def test_a_query_is_read_by_its_declared_forms():
         (b"seconds=nan", "invalid_parameter", "seconds"),
         (b"seconds=1e5", "invalid_parameter", "seconds"),
         (b"limit=1&limit=1", "duplicate_parameter", "limit"),
+        (b"since=x", "invalid_parameter", "since"),
         (b"limits=1", "unknown_parameter", "limits"),
         (b"=1", "unknown_parameter", ""),
         (b"after=%ff", "not_utf8", ""),

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ ROUTE = Route(
 PATH = "/v1/agents/adder/invocations"
 
 
-def scope_of(face: Face, *more: tuple[bytes, bytes]) -> dict:
+def scope_of(face: Face, *more: tuple[bytes, bytes]) -> dict[str, Any]:
     """A request with a token and these headers."""
     bearer = f"Bearer {face.tokens['operator']}".encode()
     return {
@@ -237,7 +238,7 @@ async def test_a_silent_runtime_is_a_bad_gateway(face, monkeypatch):
 @faced
 async def test_an_answer_that_breaks_half_way_is_not_ended_as_if_it_were_whole(face):
     half = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"
-    told: list[dict] = []
+    told: list[dict[str, Any]] = []
 
     async def send(message):
         told.append(message)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from tenure.faces.api import sse
 from tests.unit.faces.asked import faced
 
 
-def events(body: bytes) -> list[tuple[str, str, dict]]:
+def events(body: bytes) -> list[tuple[str, str, dict[str, Any]]]:
     """The events of a stream: id, name, data."""
     told = []
     for block in body.decode().split("\n\n"):

@@ -14,9 +14,9 @@ from tenure.faces.api.problems import PROBLEMS, Refusal
 @pytest.mark.parametrize("code", PROBLEMS)
 def test_every_problem_has_the_same_shape(code):
     made, headers = problems.problem(code, "why", field="a.b", operation="0" * 32)
-    told = msgspec.json.decode(msgspec.json.encode(made))
+    seen = msgspec.json.decode(msgspec.json.encode(made))
     retry = {"retry_after": 1} if PROBLEMS[code].status in {429, 503} else {}
-    assert told == {
+    assert seen == {
         "type": f"urn:tenure:problem:{code}",
         "title": PROBLEMS[code].title,
         "status": PROBLEMS[code].status,
@@ -30,8 +30,8 @@ def test_every_problem_has_the_same_shape(code):
 
 
 def test_what_is_not_known_of_a_problem_is_left_out():
-    told = msgspec.to_builtins(problems.problem("not_found").problem)
-    assert set(told) == {"type", "title", "status", "code"}
+    seen = msgspec.to_builtins(problems.problem("not_found").problem)
+    assert set(seen) == {"type", "title", "status", "code"}
 
 
 OURS = [
@@ -51,17 +51,23 @@ def test_every_error_of_ours_is_a_problem_or_our_own_bug(kind):
         assert answer.problem.status != 500
 
 
+def told(error: TenureError) -> problems.Answer:
+    answer = problems.of_error(error)
+    assert answer is not None
+    return answer
+
+
 def test_an_error_says_what_it_knows():
     holder = "a" * 32
-    made, _ = problems.of_error(Conflict("busy", code="operation_in_progress", holder=holder))
+    made, _ = told(Conflict("busy", code="operation_in_progress", holder=holder))
     assert (made.status, made.code, made.operation) == (409, "operation_in_progress", holder)
-    made, _ = problems.of_error(Conflict("odd", code="a_word_of_its_own", holder=holder))
+    made, _ = told(Conflict("odd", code="a_word_of_its_own", holder=holder))
     assert (made.status, made.code, made.operation) == (409, "conflict", holder)
-    made, headers = problems.of_error(StoreFull("no room"))
+    made, headers = told(StoreFull("no room"))
     assert (made.status, made.retry_after, dict(headers)[b"retry-after"]) == (503, 1, b"1")
-    made, _ = problems.of_error(Invalid("runtime.env[0]: give a command"))
+    made, _ = told(Invalid("runtime.env[0]: give a command"))
     assert (made.status, made.field) == (400, "runtime.env[0]")
-    made, _ = problems.of_error(Invalid("An agent: no field is named here"))
+    made, _ = told(Invalid("An agent: no field is named here"))
     assert made.field == ""
 
 

@@ -8,40 +8,15 @@ from typing import Any
 import apsw
 import pytest
 
-from tenure.core.errors import OutcomeUnknown, Rejected, StoreForeign, Unavailable
+from tenure.core.errors import OutcomeUnknown, Rejected, StoreError, StoreForeign, Unavailable
 from tenure.core.ids import ResourceKey
 from tenure.core.limits import DEPTH_MAX, INPUT_BYTES_MAX
 from tenure.ports.provider import Presence
-from tenure.ports.store import Change, Drop, Is, Put, Refused, Row, Shape
-from tenure.storage.flush import Done, Inline, Work, outcome
-from tenure.storage.holdings import ATTEMPTS_MAX, OWNED_PAGE, Holdings, open_holdings, revised
+from tenure.ports.store import Change, Is, Put, Refused, Row
+from tenure.storage.holdings import ATTEMPTS_MAX, OWNED_PAGE, revised
 from tenure.testing.contracts.provider import Held, ProviderContract, Scenario, key
-from tenure.testing.contracts.store_rows import StoppedClock, scenario
-
-TABLES = {"part": Shape(("key", "name"), ("size",))}
-OWN = """
-CREATE TABLE part (
-    key TEXT NOT NULL, name TEXT NOT NULL, size INTEGER NOT NULL CHECK (size < 1000),
-    PRIMARY KEY (key, name)
-) WITHOUT ROWID;
-"""
-APPLICATION_ID = 7
-
-
-class Failing(Inline):
-    """A COMMIT that can be told to fail, with what it wrote kept or not."""
-
-    def __init__(self) -> None:
-        self.kept: bool | None = None
-
-    def __call__(self, work: Work, done: Done) -> None:
-        if self.kept is None:
-            super().__call__(work, done)
-            return
-        error = outcome(work) if self.kept else None
-        self.kept = None
-        asyncio.get_running_loop().call_soon(done, error or OSError("the disk said no"))
-
+from tenure.testing.contracts.store_rows import scenario
+from tests.unit.storage.parts import OWN, Failing, Things, ensure, names_of, opened, remove
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -49,64 +24,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "migrations" / "0001_pre_parts.sql").write_text(OWN)
     (tmp_path / "data").mkdir()
     return tmp_path
-
-
-def opened(folder: Path, **more: Any) -> Holdings:
-    given: dict[str, Any] = {"flush": Inline(), "application_id": APPLICATION_ID, **more}
-    return open_holdings(
-        folder / "data" / "it.db",
-        migrations=folder / "migrations",
-        tables=TABLES,
-        clock=StoppedClock(),
-        **given,
-    )
-
-
-async def ensure(
-    holdings: Holdings, at: ResourceKey, *names: str, size: object = 1
-) -> Mapping[str, object]:
-    """A resource whose own rows are parts of these names."""
-
-    def also(before: Row | None) -> list[Put | Drop]:
-        there = [] if before is None else names_of(holdings, at)
-        return [
-            *(Drop("part", (at.text, name)) for name in there if name not in names),
-            *(
-                Put("part", (at.text, name), {"size": size})  # type: ignore[dict-item]
-                for name in names
-                if name not in there
-            ),
-        ]
-
-    def reference() -> Mapping[str, object]:
-        return {"key": at.text}
-
-    return await holdings.ensure(at, {"names": names}, reference=reference, also=also)
-
-
-async def remove(holdings: Holdings, at: ResourceKey) -> None:
-    await holdings.remove(
-        at, also=lambda _: [Drop("part", (at.text, name)) for name in names_of(holdings, at)]
-    )
-
-
-def names_of(holdings: Holdings, at: ResourceKey) -> list[str]:
-    found = holdings.read("SELECT name FROM part WHERE key = ? ORDER BY name", (at.text,))
-    return [name for (name,) in found]
-
-
-class Things:
-    """The least provider there can be."""
-
-    def __init__(self, holdings: Holdings) -> None:
-        self._holdings = holdings
-        self.inspect, self.list_owned = holdings.inspect, holdings.list_owned
-
-    async def ensure(self, at: ResourceKey, spec: Mapping[str, object]) -> Mapping[str, object]:
-        return await ensure(self._holdings, at, *spec)
-
-    async def remove(self, at: ResourceKey) -> None:
-        await remove(self._holdings, at)
 
 
 class TestHoldings(ProviderContract):
@@ -476,6 +393,35 @@ async def test_a_file_that_cannot_be_opened_again_is_unavailable_until_it_can(fo
     (folder / "away").rename(folder / "data")
     assert (await holdings.inspect(key("before"))).presence is Presence.READY
     await ensure(holdings, key())
+
+
+@scenario
+async def test_nobody_goes_on_before_the_recovered_log_could_be_moved(folder: Path) -> None:
+    flush = Failing()
+    holdings = opened(folder, flush=flush)
+    flush.kept = True
+    with pytest.raises(OutcomeUnknown):
+        await ensure(holdings, key(), "a")
+    reader = apsw.Connection(str(folder / "data" / "it.db"))
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM part").fetchall()
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await holdings.inspect(key())
+    reader.close()
+    assert (await holdings.inspect(key())).presence is Presence.READY
+
+
+@scenario
+async def test_a_file_that_lacks_a_table_is_refused_and_let_go(folder: Path) -> None:
+    await opened(folder).close()
+    other = apsw.Connection(str(folder / "data" / "it.db"))
+    other.execute("ALTER TABLE batch RENAME TO away")
+    with pytest.raises(StoreError, match=r"it\.db"):
+        opened(folder)
+    other.execute("ALTER TABLE away RENAME TO batch")
+    other.close()
+    await opened(folder).close()
 
 
 @scenario

@@ -29,7 +29,13 @@ def _forms(into: type[msgspec.Struct]) -> dict[str, inspect.Type]:
 
 
 def _bare(form: inspect.Type) -> inspect.Type:
-    return form.type if isinstance(form, inspect.Metadata) else form
+    """The form itself, without what is said about it, or that it may be left out."""
+    if isinstance(form, inspect.Metadata):
+        return _bare(form.type)
+    if isinstance(form, inspect.UnionType):
+        given = [one for one in form.types if type(one).__name__ != "UnsetType"]
+        return _bare(given[0])
+    return form
 
 
 def read(raw: bytes, into: type[T]) -> T:

@@ -3,6 +3,8 @@
 from contextlib import ExitStack
 from typing import cast
 
+from msgspec import UNSET
+
 from tenure.app import agent_views, agents
 from tenure.app.agents import Asked
 from tenure.app.spec import AgentSpec, read_spec
@@ -85,7 +87,7 @@ async def list_resources(ask: Ask) -> schemas.Resources:
 async def get_logs(ask: Ask) -> schemas.Log:
     """What it printed."""
     query, name = cast(schemas.Logs, ask.query), ask.names["agent"]
-    if query.since is None or query.since < 0:
+    if query.since is UNSET:
         text = await agent_views.logs(ask.plane, ask.caller, name, lines=query.lines)
         return schemas.Log(text=text)
     part = await agent_views.follow_logs(ask.plane, ask.caller, name, since=query.since)
@@ -133,8 +135,8 @@ async def delete_agent(ask: Ask) -> Reply:
         ask.plane,
         ask.caller,
         ask.names["agent"],
-        drain_seconds=query.drain_seconds,
-        retention=query.retention,
+        drain_seconds=None if query.drain_seconds is UNSET else query.drain_seconds,
+        retention=None if query.retention is UNSET else query.retention,
         asked=asked(ask),
     )
     return await accepted(ask, made)

@@ -2,13 +2,14 @@
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from tenure.app import agent_views
 from tenure.core.agent import State, Verb
 from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, Told, Wire
 
 DryRun = Annotated[bool, Meta(description="Only show the plan: steps, compensations, keys.")]
+Offset = Annotated[int, Meta(ge=0, le=1 << 53)]
 DrainSeconds = Annotated[float, Meta(ge=0, le=3_600)]
 
 
@@ -104,11 +105,12 @@ class Delete(Wire, frozen=True):
 
     dry_run: DryRun = False
     drain_seconds: Annotated[
-        DrainSeconds | None, Meta(description="How long work in flight may go on; 0: not at all.")
-    ] = None
+        DrainSeconds | UnsetType,
+        Meta(description="How long work in flight may go on; 0: not at all."),
+    ] = UNSET
     retention: Annotated[
-        Literal["remove", "retain"] | None, Meta(description="What becomes of the spec.")
-    ] = None
+        Literal["remove", "retain"] | UnsetType, Meta(description="What becomes of the spec.")
+    ] = UNSET
 
 
 class Suspend(Wire, frozen=True):
@@ -123,8 +125,8 @@ class Logs(Wire, frozen=True):
 
     lines: Annotated[int, Meta(ge=1, le=10_000, description="The last so many lines.")] = 100
     since: Annotated[
-        int | None, Meta(description="What was printed from this offset on; -1: the last lines.")
-    ] = None
+        Offset | UnsetType, Meta(description="Not the last lines: from this offset on.")
+    ] = UNSET
 
 
 def agent(view: agent_views.AgentView) -> Agent:

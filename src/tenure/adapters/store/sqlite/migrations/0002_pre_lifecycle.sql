@@ -49,6 +49,15 @@ CREATE TABLE reservation (
     PRIMARY KEY (tenant, kind, agent)
 ) WITHOUT ROWID;
 
+-- Keys that were burned a while ago: what turns up under one of them late is removed again.
+CREATE TABLE tombstone (
+    operation   TEXT NOT NULL,
+    step        TEXT NOT NULL,
+    until       REAL NOT NULL,
+    sightings   INTEGER NOT NULL,
+    PRIMARY KEY (operation, step)
+) WITHOUT ROWID;
+
 -- Who may ask: the hash of a token, never the token.
 CREATE TABLE token (
     hash        TEXT PRIMARY KEY,

@@ -1,0 +1,1 @@
+"""Reconcilers: each file keeps one sentence true, from level and never from events."""

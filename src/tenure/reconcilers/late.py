@@ -1,0 +1,71 @@
+"""Nothing that arrives after its key was burned stays.
+
+A call that was sent before its operation was undone can be applied after it, at a provider that
+burns no keys.  So every burned key is looked at until it was absent twice and the window in which
+something can still arrive is over; what is found is removed by its key.
+"""
+
+import logging
+from typing import NamedTuple, cast
+
+from tenure.app.plane import Plane
+from tenure.core.errors import ProviderError
+from tenure.core.ids import ResourceKey
+from tenure.ports.provider import Presence
+from tenure.ports.store import Change, Drop, Is, Row, Set
+
+log = logging.getLogger("tenure.reconcilers")
+SIGHTINGS = 2
+"""How often it must have been absent."""
+
+
+class Tick(NamedTuple):
+    """What one look came to."""
+
+    seen: int
+    fixed: int
+
+
+async def tick(plane: Plane, *, limit: int = 1_000) -> Tick:
+    """Look once at every tombstone, up to `limit` of them, oldest first."""
+    stones = await plane.store.list_rows("tombstone", {}, limit=limit)
+    fixed = 0
+    for stone in stones:
+        try:
+            fixed += await _look(plane, stone)
+        except ProviderError as error:
+            log.info("step %s of operation %s: %s", stone["step"], stone["operation"], error)
+    return Tick(len(stones), fixed)
+
+
+async def _look(plane: Plane, stone: Row) -> int:
+    """How many late arrivals were removed under this key: none or one."""
+    where = (str(stone["operation"]), str(stone["step"]))
+    key = await _key(plane, where)
+    provider = None if key is None else plane.providers.get(key.slot)
+    if key is None or provider is None:
+        await plane.store.commit(Change("", (), (Drop("tombstone", where),)))
+        return 0
+    presence = (await provider.inspect(key)).presence
+    late = presence not in {Presence.ABSENT, Presence.FOREIGN}
+    if late:
+        log.warning("%s turned up after it was removed; it is removed again", key.text)
+        await provider.remove(key)
+    sightings = 0 if late else cast(int, stone["sightings"]) + 1
+    over = cast(float, stone["until"]) <= plane.store.now() and sightings >= SIGHTINGS
+    write = Drop("tombstone", where) if over else Set("tombstone", where, {"sightings": sightings})
+    guard = Is("tombstone", where, {"sightings": stone["sightings"]})
+    await plane.store.commit(Change("", (guard,), (write,)))
+    return int(late)
+
+
+async def _key(plane: Plane, where: tuple[str, str]) -> ResourceKey | None:
+    """The burned key, by the intent that named it."""
+    operation = await plane.store.find("operation", (where[0],))
+    intent = await plane.store.find("intent", where)
+    if operation is None or intent is None:
+        return None
+    return ResourceKey(
+        str(intent["key"]), plane.id, str(operation["tenant"]), str(operation["agent"]),
+        cast(int, operation["generation"]), str(intent["slot"]), where[1],
+    )  # fmt: skip
