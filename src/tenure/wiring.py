@@ -88,14 +88,20 @@ async def running(
 
 @asynccontextmanager
 async def managing(
-    settings: Settings, *, observe: Observe | None = None
+    settings: Settings,
+    *,
+    observe: Observe | None = None,
+    instead: Mapping[str, Provider] | None = None,
 ) -> AsyncIterator[Plane]:
-    """A plane with the embedded providers and the plans of an agent's life, below one directory."""
+    """A plane with the plans of an agent's life and the embedded providers, below one directory.
+
+    `instead` are other providers, by the names of those they stand for.
+    """
     home = _made(settings.home)
     async with AsyncExitStack() as stack:
         roster = PlaneRoster()
         providers = await _embedded(settings, home, stack)
-        providers["roster"] = cast(Provider, roster)
+        providers |= {**(instead or {}), "roster": cast(Provider, roster)}
         settings = replace(settings, store=str(home / "tenure.db"))
         plane = await stack.enter_async_context(
             running(

@@ -122,6 +122,8 @@ def swept(directory: Path):
         for pid in keepers(directory):
             tell(pid, signal.SIGQUIT)
         gone = until(lambda: not keepers(directory))
+        for pid in keepers(directory):
+            tell(pid, signal.SIGKILL)
         left = tagged(directory)
         for pid in left:
             tell(pid, signal.SIGKILL)

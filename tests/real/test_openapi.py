@@ -33,7 +33,7 @@ CALLS = [
     for mode in GenerationMode
     if mode is GenerationMode.POSITIVE or route.parameters or route.query or route.body
 ]
-EACH = -(-CASES // len(CALLS))
+EACH = -(-CASES * 5 // (4 * len(CALLS)))  # some routes have few requests
 
 
 def schema() -> Any:
@@ -46,6 +46,7 @@ def schema() -> Any:
 
 
 SCHEMA = schema()
+ACCEPTANCE = checks.positive_data_acceptance
 HELD_TO = [
     not_a_server_error,
     checks.status_code_conformance,
@@ -53,8 +54,10 @@ HELD_TO = [
     checks.response_headers_conformance,
     checks.response_schema_conformance,
     checks.negative_data_rejection,
-    checks.positive_data_acceptance,
+    ACCEPTANCE,
 ]
+BY_MEANING = {"invalid", "limit_exceeded", "precondition_failed", "idempotency_mismatch"}
+"""What is refused though it fits its schema: two fields that exclude each other, and the like."""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60 + CASES // 10)]
 
 
@@ -100,8 +103,14 @@ def host(tmp_path) -> Iterator[Host]:
             await one.until(names["make"], "SUCCEEDED")
             await one.until(names["waits"], "WAITING")
             await one.until(names["sticks"], "STUCK")
-            steps = ["identity", "charge"]
-            return one, {"operation": list(names.values()), "step": steps}
+            body = {"name": "known", "runtime": {"command": ["true"]}, "labels": {"a": "b"}}
+            made = await one.ask("POST", "/v1/agents", body, headers={"prefer": "wait=5"})
+            assert made.json["state"] == "SUCCEEDED"
+            return one, {
+                "operation": list(names.values()),
+                "step": ["identity", "charge"],
+                "agent": ["known", made.json["agent"]],
+            }
 
         try:
             yield Host(runner, *runner.run(start()))
@@ -135,7 +144,9 @@ def test_the_face_does_as_its_document_says(route, mode, host, tally):
         prepared = requests.Request(**given).prepare()
         prepared.headers["Authorization"] = f"Bearer {ADMIN}"
         answer = host.ask(prepared)
-        case.validate_response(answer, checks=HELD_TO)
+        meant = answer.status_code in {400, 412, 422} and answer.json()["code"] in BY_MEANING
+        held_to = [check for check in HELD_TO if not (meant and check is ACCEPTANCE)]
+        case.validate_response(answer, checks=held_to)
 
     if route.path == STREAMS and mode is GenerationMode.POSITIVE:
         host.known["operation"] = host.known["operation"][:1]  # one that ends

@@ -11,12 +11,14 @@ import socket
 import sys
 import threading
 import time
+import zlib
 from pathlib import Path
 
 import pytest
 
 from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.runtime.process import ProcessRuntime, keeper
+from tenure.adapters.runtime.process.groups import Groups
 from tenure.core.errors import Invalid, Rejected
 from tenure.ports.provider import Presence
 from tenure.testing.contracts.provider import key
@@ -90,6 +92,15 @@ def test_a_port_that_is_taken_is_not_given(root, runtime):
     assert all(keeper.PORT_FIRST <= int(port) < 32_768 for port in ports)
 
 
+def test_a_port_that_another_key_has_reserved_is_passed_over(root, runtime):
+    place = root / "local-a" / key().text
+    first = keeper.PORT_FIRST + zlib.crc32(str(place).encode()) % keeper.PORT_COUNT
+    (root / "ports" / str(first)).write_text("another")
+    assert ready(runtime, agent())["address"] != f"127.0.0.1:{first}"
+    run(runtime.remove(key()))
+    assert [path.name for path in (root / "ports").iterdir()] == [str(first)]
+
+
 def test_an_agent_that_cannot_be_told_its_port_gets_the_one_it_has(root, runtime):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -144,14 +155,17 @@ def test_a_program_that_cannot_be_started_says_why(root, runtime, tmp_path, name
 
 
 def test_what_is_said_is_bounded_and_fit_for_a_terminal(root, runtime):
-    text = "print('\\x1b[31m' + 'x' * 5000); raise SystemExit(1)"
+    text = "print('x' * 5000 + '\\x1b[31m'); raise SystemExit(1)"
     said = ended(runtime, program(text)).said
     assert said.startswith("it exited with code 1")
     assert "\x1b" not in said
     assert len(said.encode()) <= 2048
 
 
-def test_an_agent_that_ignores_sigterm_is_killed_after_the_grace(root, runtime):
+@pytest.mark.parametrize("grouped", [True, False])
+def test_an_agent_that_ignores_sigterm_is_killed_after_the_grace(root, runtime, grouped):
+    if not grouped:
+        runtime._place.means = runtime._place.means._replace(groups=Groups())
     ready(runtime, agent("stubborn"))
     began = time.monotonic()
     run(runtime.remove(key()))

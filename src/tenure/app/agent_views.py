@@ -71,6 +71,15 @@ def kept_spec(row: Row) -> dict[str, Any]:
     return cast("dict[str, Any]", decode(cast(str, row["spec"]))) if row["spec"] else {}
 
 
+def _serving(row: Row) -> dict[str, Any]:
+    """What is known of the runtime that answers for the agent, or did so last.
+
+    `instead_of` is the key of the one that a resume would have made, had none been kept.
+    """
+    said = row["serving"]
+    return cast("dict[str, Any]", decode(cast(str, said))) if said else {}
+
+
 async def find_agent(plane: Plane, caller: Caller, name: str) -> Row:
     """The row of an agent by its name or uid; NotFound if this tenant has none."""
     uid: str | None = name
@@ -124,13 +133,14 @@ async def list_resources(plane: Plane, caller: Caller, name: str) -> list[Resour
     """What providers hold, or may hold, for an agent."""
     row = await find_agent(plane, caller, name)
     found = await plane.store.list_resources(caller.tenant, str(row["uid"]))
+    unused = _serving(row).get("instead_of")
     return [
         ResourceView(
             str(one["slot"]), str(one["key"]), str(one["state"]), str(one["operation"]),
             str(one["step"]),
         )
         for one in found
-        if one["slot"]
+        if one["slot"] and one["key"] != unused
     ]  # fmt: skip
 
 
@@ -174,8 +184,7 @@ async def address_of(plane: Plane, caller: Caller, name: str) -> tuple[str, str]
     row = await find_agent(plane, caller, name)
     state = State(str(row["state"]))
     if core.CONDUCT[state].serves and row["serving"]:
-        serving = cast("dict[str, Any]", decode(cast(str, row["serving"])))
-        return str(row["uid"]), str(serving["address"])
+        return str(row["uid"]), str(_serving(row)["address"])
     if state in {State.CREATING, State.RESUMING}:
         message = f"agent {name} is {state} and serves once it is READY"
         raise NotReady(message, retry_seconds=RETRY_SECONDS)
@@ -201,7 +210,9 @@ async def _runtime(
 ) -> tuple[RuntimeProvider, ResourceKey | None]:
     """The newest runtime that the agent holds or may hold."""
     row = await find_agent(plane, caller, name)
+    unused = _serving(row).get("instead_of")
     holds = (await holdings_of(plane, caller.tenant, str(row["uid"]))).get("runtime", [])
+    holds = [held for held in holds if held["key"] != unused]
     runtime = cast(RuntimeProvider, plane.providers["runtime"])
     if not holds:
         return runtime, None

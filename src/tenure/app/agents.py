@@ -57,12 +57,14 @@ async def create_agent(
     """Make an agent under a name that is free, or whose last create has failed."""
     audit.require(caller, Role.OPERATOR)
     kept = plain(spec)
-    runtime = await _resolved(plane, kept)
+    runtime: Mapping[str, object] = {}
     command = _command(Verb.CREATE, caller, agent="", body={"spec": kept}, asked=asked)
 
     async def prepare(now: float, operation: str) -> Ground:
+        nonlocal runtime  # looked at once, and not at all for a key that has its operation
+        runtime = runtime or await _resolved(plane, kept)
         uid = uuid7(now, plane.entropy.bits())
-        guards, writes = await _free_name(plane, caller, spec.name, uid)
+        guards, writes = await _free_name(plane, caller, spec.name, uid, now=now)
         parent = await _open_parent(plane, caller, spec.parent)
         quota = await quotas.reserve(plane, caller.tenant, agent=uid, operation=operation, now=now)
         row: Row = {
@@ -203,7 +205,7 @@ _ACTIONS = {
 def _after(verb: Verb, row: Row) -> State:
     """The state that the verb leads to; Conflict if it cannot be asked of the agent as it is."""
     state = State(str(row["state"]))
-    if row["next"] is not None or (row["operation"] is not None and verb not in core.CLOSING):
+    if row["next"] is not None or not core.interrupts(verb, state):
         refuse_held(row)
     try:
         return State(AGENT.after(state, core.ASKED[verb]))
@@ -267,9 +269,12 @@ async def _resolved(plane: Plane, spec: Mapping[str, Any]) -> Mapping[str, objec
 
 
 async def _free_name(
-    plane: Plane, caller: Caller, name: str, uid: str
+    plane: Plane, caller: Caller, name: str, uid: str, *, now: float
 ) -> tuple[tuple[Is, ...], Writes]:
-    """What makes the name this agent's; Conflict `name_taken` unless its last create has failed."""
+    """What makes the name this agent's; Conflict `name_taken` unless its last create has failed.
+
+    One that was abandoned with something left behind has to be deleted, or nobody would remove it.
+    """
     key = (caller.tenant, name)
     taken = await plane.store.find("agent_name", key)
     if taken is None:
@@ -280,9 +285,19 @@ async def _free_name(
     if row is None or any(row[column] != value for column, value in failed.items()):
         message = f"there is an agent called {name} already; choose another name, or delete it"
         raise Conflict(message, code="name_taken", holder=old)
-    then = AGENT.after(State.CREATE_FAILED, core.Trigger.REPLACED)
+    if await holdings_of(plane, caller.tenant, old):
+        message = f"the agent called {name} was abandoned with something left behind; delete it"
+        raise Conflict(message, code="name_taken", holder=old)
+    then = State(AGENT.after(State.CREATE_FAILED, core.Trigger.REPLACED))
+    gone: Row = {"state": then, "updated_at": now}
+    if kept_spec(row).get("spec", {}).get("retention") != "retain":
+        gone["spec"] = None
     guards = (Is("agent_name", key, {"agent": old}), Is("agent", (old,), failed))
-    return guards, (Set("agent_name", key, {"agent": uid}), Set("agent", (old,), {"state": then}))
+    return guards, (
+        Set("agent_name", key, {"agent": uid}),
+        Set("agent", (old,), gone),
+        _told(caller, old, "", then, name=name, by=Verb.CREATE, now=now),
+    )
 
 
 async def _open_parent(plane: Plane, caller: Caller, name: str | None) -> Row | None:

@@ -30,13 +30,14 @@ def agent_writes(
     live: Live, progress: Progress, state: OperationState, now: float
 ) -> Writes:
     """The agent's row once its operation stands in `state`, and what goes or is told with it."""
-    row: Row = {} if progress.end is None else {"operation": None}
+    row: Row = {} if progress.end is None else {_place(live, progress): None}
     also: Writes = []
-    if live.kind in VERBS and CLOSED not in progress.signals:
-        was = State(_said(progress, TURN).get("was", State.READY))
-        then = agent.after_operation(live.kind, live.state, state, was=was)
+    if live.kind in VERBS:
+        then = agent.after_operation(live.kind, live.state, state, was=_was(live, progress))
         if then is not None:
-            row |= {"state": then, "updated_at": now, **_serving(live, progress, then)}
+            row |= _serving(live, progress, then)
+        if then is not None and CLOSED not in progress.signals:
+            row |= {"state": then, "updated_at": now}
             also += agent_told(live, then, now)
     if progress.end is not None and live.kind in VERBS:
         also += _released(live, progress.end)
@@ -44,6 +45,21 @@ def agent_writes(
             burned = [(live.id, name) for name, one in live.intents.items() if one.slot]
             also += tombstones(burned, now)
     return [Set("agent", (live.agent,), row), *also] if row else also
+
+
+def _was(live: Live, progress: Progress) -> State:
+    """How the agent stood before: as its turn has told, or before that as it was accepted."""
+    turn = _said(progress, TURN)
+    return State(str(turn.get("was") or live.input.get("was") or State.READY))
+
+
+def _place(live: Live, progress: Progress) -> str:
+    """The column in which the agent names this operation: it works on it, or waits to.
+
+    One that waits can end too: a stop begins before its turn, and what is stuck can be abandoned.
+    """
+    waits = live.input.get("after") and TURN in live.plan.steps and TURN not in progress.done
+    return "next" if waits else "operation"
 
 
 def tombstones(burned: Iterable[tuple[str, str]], now: float) -> list[Put]:

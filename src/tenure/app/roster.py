@@ -6,7 +6,7 @@ from typing import cast
 from tenure.app import agents
 from tenure.app.agent_views import holdings_of
 from tenure.app.agents import Asked
-from tenure.app.live import decode
+from tenure.app.live import decode, encode
 from tenure.app.plane import Plane
 from tenure.core import agent as core
 from tenure.core.agent import State
@@ -15,7 +15,7 @@ from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import State as OperationState
 from tenure.core.roles import Caller, Role
 from tenure.ports.roster import Turn
-from tenure.ports.store import Change, Is, Set
+from tenure.ports.store import Change, Is, Row, Set
 
 
 class PlaneRoster:
@@ -36,26 +36,48 @@ class PlaneRoster:
         while row is not None and row["operation"] != operation:
             if row["operation"] is not None:
                 return Turn(holder=str(row["operation"]))
-            guard = Is("agent", key, {"operation": None, "next": operation})
-            mine = Set("agent", key, {"operation": operation, "next": None})
-            await plane.store.commit(Change("", (guard,), (mine,)))
+            if row["next"] != operation:
+                raise Defect(f"operation {operation} does not wait for agent {agent}")
+            await self._take(key, operation, State(was), after)
             row = await plane.store.find("agent", key)
         if row is None:
             raise Defect(f"operation {operation} works on agent {agent}, which is not there")
+        mine = await plane.store.find("operation", (operation,))
         holds = await holdings_of(plane, str(row["tenant"]), agent)
-        return Turn("", await self._stood(State(was), after), holds)
+        return Turn("", was if mine is None else str(_input(mine).get("was", was)), holds)
+
+    async def _take(self, key: tuple[str], operation: str, was: State, after: str) -> None:
+        """Take the free lock, and in the same commit keep how the agent stands now.
+
+        So whoever ends this operation before its turn is recorded knows it too.
+        """
+        store = self._of().store
+        mine = await store.find("operation", (operation,))
+        if mine is None:
+            raise Defect(f"there is no operation {operation}")
+        stood = await self._stood(was, after)
+        given = encode({**_input(mine), "was": stood, "after": ""})
+        revision = cast(int, mine["revision"])
+        guards = (
+            Is("agent", key, {"operation": None, "next": operation}),
+            Is("operation", (operation,), {"revision": revision}),
+        )
+        writes = (
+            Set("agent", key, {"operation": operation, "next": None}),
+            Set("operation", (operation,), {"input": given, "revision": revision + 1}),
+        )
+        await store.commit(Change("", guards, writes))
 
     async def _stood(self, was: State, after: str) -> State:
         """How the agent stood: as the operation before has left it, if there was one."""
         before = await self._of().store.find("operation", (after,)) if after else None
         if before is None:
             return was
-        given = cast("dict[str, object]", decode(cast(str, before["input"])))
         state = core.after_operation(
             str(before["kind"]),
             OperationState.RUNNING,
             OperationState(str(before["state"])),
-            was=State(str(given.get("was", State.READY))),
+            was=State(str(_input(before).get("was", State.READY))),
         )
         return was if state is None else core.settled_as(state)
 
@@ -69,17 +91,19 @@ class PlaneRoster:
         ):
             last = str(page[-1]["uid"])
             for row in page:
-                state, uid = State(str(row["state"])), str(row["uid"])
+                state = State(str(row["state"]))
                 if state is State.DELETED:
                     continue
                 left.append(str(row["name"]))
                 if state is not State.DELETING:
-                    await self._delete(str(row["tenant"]), uid, operation)
+                    await self._delete(row, operation)
         return left
 
-    async def _delete(self, tenant: str, child: str, operation: str) -> None:
-        caller = Caller(tenant, f"operation {operation}", Role.OPERATOR)
-        asked = Asked(idempotency_key=f"{operation}/{child}")
+    async def _delete(self, row: Row, operation: str) -> None:
+        """Under a key that is new once an earlier delete of the child was cancelled."""
+        child = str(row["uid"])
+        caller = Caller(str(row["tenant"]), f"operation {operation}", Role.OPERATOR)
+        asked = Asked(idempotency_key=f"{operation}/{child}/{row['generation']!s}")
         try:
             await agents.delete_agent(self._of(), caller, child, asked=asked)
         except Conflict:
@@ -93,3 +117,8 @@ class PlaneRoster:
         if self._plane is None:
             raise Defect("the roster was asked before its plane was there")
         return self._plane
+
+
+def _input(row: Row) -> dict[str, object]:
+    """What the steps of an operation are given."""
+    return cast("dict[str, object]", decode(cast(str, row["input"])))

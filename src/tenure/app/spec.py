@@ -47,7 +47,7 @@ class Runtime(Part, frozen=True):
     command: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
     image: Text | None = None
     bundle: Path | None = None
-    kind: Name = "process"
+    kind: Literal["process"] = "process"
     zone: Name | None = None
     protocol: Literal["http"] = "http"
     env: Annotated[

@@ -96,17 +96,25 @@ async def begin(plane: Plane, token: str) -> None:
 async def list_tokens(plane: Plane, caller: Caller) -> Sequence[TokenView]:
     """The tokens of the caller's tenant, also those that are no good any more."""
     require(caller, Role.ADMIN)
-    rows = await plane.store.list_rows("token", {"tenant": caller.tenant}, limit=PAGE_MAX)
-    return sorted(map(_view, rows))
+    found: list[TokenView] = []
+    last = ""
+    while rows := await plane.store.list_rows(
+        "token", {"tenant": caller.tenant}, after=(last,), limit=PAGE_MAX
+    ):
+        found += map(_view, rows)
+        last = str(rows[-1]["hash"])
+    return sorted(found, key=lambda view: view.id)
 
 
 async def revoke_token(plane: Plane, caller: Caller, token_id: str) -> TokenView:
-    """No good from now on; twice succeeds."""
+    """No good from now on; twice succeeds, and the first time stands."""
     require(caller, Role.ADMIN)
     named = {"tenant": caller.tenant, "id": token_id}
     rows = await plane.store.list_rows("token", named, limit=1)
     if not rows:
         raise NotFound(f"there is no token {token_id}")
+    if rows[0]["revoked_at"] is not None:
+        return _view(rows[0])
     now = plane.store.now()
     revoked: Row = {"revoked_at": now}
     told = entry(caller, "token.revoke", target=token_id, now=now)

@@ -42,6 +42,7 @@ class Trigger(StrEnum):
     UPDATED = "updated"
     UPDATE_ABORTED = "update_aborted"
     SUSPEND = "suspend"
+    STOP = "stop"
     DRAINED = "drained"
     RESUME = "resume"
     RESUMED = "resumed"
@@ -69,27 +70,34 @@ AGENT = Table(
         (State.CREATE_FAILED, Trigger.REPLACED, State.DELETED),  # its name was created anew
         (State.READY, Trigger.UPDATE, State.UPDATING),
         (State.READY, Trigger.SUSPEND, State.SUSPENDING),  # closed in this commit
+        (State.READY, Trigger.STOP, State.SUSPENDING),
         (State.READY, Trigger.MIGRATE, State.MIGRATING),
         (State.READY, Trigger.DELETE, State.DELETING),  # closed in this commit
         (State.UPDATING, Trigger.UPDATED, State.READY),
         (State.UPDATING, Trigger.UPDATE_ABORTED, State.UPDATE_FAILED),
         (State.UPDATING, Trigger.SUSPEND, State.SUSPENDING),
+        (State.UPDATING, Trigger.STOP, State.SUSPENDING),
         (State.UPDATING, Trigger.DELETE, State.DELETING),
         (State.UPDATE_FAILED, Trigger.UPDATE, State.UPDATING),
         (State.UPDATE_FAILED, Trigger.SUSPEND, State.SUSPENDING),
+        (State.UPDATE_FAILED, Trigger.STOP, State.SUSPENDING),
         (State.UPDATE_FAILED, Trigger.DELETE, State.DELETING),
         (State.SUSPENDING, Trigger.DRAINED, State.SUSPENDED),
         (State.SUSPENDING, Trigger.SPARED_READY, State.READY),  # cancelled before the pivot
         (State.SUSPENDING, Trigger.SPARED_SUSPENDED, State.SUSPENDED),
+        (State.SUSPENDING, Trigger.STOP, State.SUSPENDING),  # nothing is waited for any longer
         (State.SUSPENDING, Trigger.DELETE, State.DELETING),
         (State.SUSPENDED, Trigger.RESUME, State.RESUMING),
+        (State.SUSPENDED, Trigger.STOP, State.SUSPENDING),  # its runtime may have been kept
         (State.SUSPENDED, Trigger.DELETE, State.DELETING),
         (State.RESUMING, Trigger.RESUMED, State.READY),
         (State.RESUMING, Trigger.RESUME_ABORTED, State.SUSPENDED),
         (State.RESUMING, Trigger.SUSPEND, State.SUSPENDING),
+        (State.RESUMING, Trigger.STOP, State.SUSPENDING),
         (State.RESUMING, Trigger.DELETE, State.DELETING),
         (State.MIGRATING, Trigger.MIGRATED, State.READY),
         (State.MIGRATING, Trigger.SUSPEND, State.SUSPENDING),
+        (State.MIGRATING, Trigger.STOP, State.SUSPENDING),
         (State.MIGRATING, Trigger.DELETE, State.DELETING),
         (State.DELETING, Trigger.RESOURCES_GONE, State.DELETED),
         (State.DELETING, Trigger.DELETE_STUCK, State.DELETE_FAILED),
@@ -99,6 +107,9 @@ AGENT = Table(
         (State.DELETE_FAILED, Trigger.DELETE_RETRIED, State.DELETING),
         (State.DELETE_FAILED, Trigger.RESOURCES_GONE, State.DELETED),
         (State.DELETE_FAILED, Trigger.DELETE, State.DELETING),  # after an abandoned delete
+        (State.DELETE_FAILED, Trigger.SPARED_READY, State.READY),  # stuck before its pivot
+        (State.DELETE_FAILED, Trigger.SPARED_SUSPENDED, State.SUSPENDED),
+        (State.DELETE_FAILED, Trigger.SPARED_FAILED, State.CREATE_FAILED),
     ],
 )
 
@@ -144,7 +155,7 @@ class Verb(StrEnum):
 
 ASKED: Final = {
     Verb.SUSPEND: Trigger.SUSPEND,
-    Verb.STOP: Trigger.SUSPEND,
+    Verb.STOP: Trigger.STOP,
     Verb.RESUME: Trigger.RESUME,
     Verb.DELETE: Trigger.DELETE,
 }
@@ -152,10 +163,20 @@ ASKED: Final = {
 CLOSING: Final = frozenset({Verb.SUSPEND, Verb.STOP, Verb.DELETE})
 """Verbs that do not wait for another operation to end before they close the agent."""
 
+
+def interrupts(verb: Verb, state: State) -> bool:
+    """Whether the verb is accepted while another operation works on an agent in this state.
+
+    A delete that is stuck is helped or abandoned, and not overtaken by another one.
+    """
+    return verb in CLOSING and state is not State.DELETE_FAILED
+
+
 _SPARED: Final = {
     State.READY: Trigger.SPARED_READY,
     State.SUSPENDED: Trigger.SPARED_SUSPENDED,
     State.CREATE_FAILED: Trigger.SPARED_FAILED,
+    State.DELETE_FAILED: Trigger.DELETE_STUCK,
 }
 _ENDS: Final = {
     (Verb.CREATE, operation.State.SUCCEEDED): Trigger.CREATED,
@@ -190,6 +211,7 @@ def settled_as(state: State) -> State:
         State.RESUMING: State.SUSPENDED,
         State.SUSPENDED: State.SUSPENDED,
         State.CREATE_FAILED: State.CREATE_FAILED,
+        State.DELETE_FAILED: State.DELETE_FAILED,  # some of it is gone: it never serves again
     }.get(state, State.READY)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from tenure.core.endings import Done, Ending, NotYet
-from tenure.core.errors import Rejected
+from tenure.core.errors import OutcomeUnknown, Rejected
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.limits import StepLimits
 from tenure.core.plan import Kind, Step, nothing, repeat
@@ -18,6 +18,9 @@ from tenure.ports.provider import Call, Presence, Provider, Spec
 from tenure.ports.roster import ROSTER, Roster
 from tenure.ports.runtime import RuntimeProvider
 
+READY_SECONDS_MAX = 3_600.0
+"""The most that an agent's spec may give its runtime to become ready."""
+UNASKED_SECONDS = 600.0
 YEARS = 3.0e8
 """Seconds: a step that waits for a person or for another operation has no deadline of its own."""
 POLL_SECONDS = 0.25
@@ -95,9 +98,8 @@ def turn(kind: Kind = Kind.COMPENSATABLE) -> Step:
 
 async def _await_ready(call: Call) -> Ending:
     """READY at one look, also at one later than the deadline, is done."""
-    runtime, key = runtime_of(call), runtime_key(call)
-    if call.results["runtime"] and said(call, "runtime").get("kept"):
-        return Done()
+    runtime, made = runtime_of(call), said(call, "runtime")
+    key = key_of(call, "runtime", made) if made.get("kept") else runtime_key(call)
     ready_seconds = float(spec_of(call)["runtime"].get("ready_seconds", 60.0))
     left = call.since + ready_seconds - call.now
     status = await runtime.wait_ready(key, seconds=max(0.0, min(left, WAIT_SECONDS)))
@@ -114,24 +116,30 @@ async def _await_ready(call: Call) -> Ending:
 
 
 def ready() -> Step:
-    """Wait until the runtime answers; refused at its deadline, with its last words."""
-    limits = StepLimits(deadline_seconds=YEARS)
+    """Wait until the runtime answers; refused at its deadline, with its last words.
+
+    The step's own deadline is for a provider that cannot even be asked.
+    """
+    limits = StepLimits(deadline_seconds=READY_SECONDS_MAX + UNASKED_SECONDS)
     return Step("runtime_ready", _await_ready, nothing, repeat, limits=limits, provider="runtime")
 
 
 async def _drain(call: Call) -> Ending:
-    """Nothing new starts, since the agent is closed; what is in flight is waited for."""
+    """Nothing new starts, since the agent is closed; what is in flight is waited for.
+
+    Past the deadline nobody is asked any more: a runtime that cannot be asked ends it too.
+    """
     until = call.since + float(cast(float, call.input["drain_seconds"]))
     in_flight = roster_of(call).in_flight(call.key.agent)
     busy = [f"{in_flight} invocations in flight"] if in_flight else []
+    if call.now >= until:
+        return Done({"forced": True, "busy": busy})
     for held in held_in(call, "runtime"):
         status = await runtime_of(call).status(key_of(call, "runtime", held))
         if status.presence is Presence.READY and status.busy:
             busy.append("the runtime says it is busy")
     if not busy:
         return Done({"forced": False})
-    if call.now >= until:
-        return Done({"forced": True, "busy": busy})
     return NotYet(min(POLL_SECONDS, until - call.now), f"drains: {', '.join(busy)}")
 
 
@@ -145,17 +153,24 @@ def drained() -> Step:
 
 
 async def _shut(call: Call) -> Ending:
-    """From here on nothing is minted, and what was minted before is void."""
-    key, epoch = call.key, int(cast(int, call.input["epoch"]))
+    """From here on nothing is minted, and what was minted before is void.
+
+    Providers are told two epochs for each of the agent's: the odd one shuts, so that an opening of
+    the same operation that arrives after its undo changes nothing.
+    """
+    key, epoch = call.key, 2 * int(cast(int, call.input["epoch"])) + 1
     credentials = cast(Credentials, call.providers["credentials"])
     identity = cast(Authorization, call.providers["identity"])
     await credentials.close_agent(key.tenant, key.agent, epoch=epoch)
-    await identity.raise_epoch(key.tenant, key.agent, epoch=epoch, closed=True)
+    try:
+        await identity.raise_epoch(key.tenant, key.agent, epoch=epoch, closed=True)
+    except Rejected as error:  # half of it is applied: that is no refusal of the whole
+        raise OutcomeUnknown(str(error)) from None
     return Done()
 
 
 async def _open(call: Call) -> Ending:
-    key, epoch = call.key, int(cast(int, call.input["epoch"]))
+    key, epoch = call.key, 2 * int(cast(int, call.input["epoch"]))
     credentials = cast(Credentials, call.providers["credentials"])
     identity = cast(Authorization, call.providers["identity"])
     await identity.raise_epoch(key.tenant, key.agent, epoch=epoch)

@@ -1,12 +1,37 @@
-"""Resume an agent: a runtime under a new key unless one was kept, credentials, exposed last."""
+"""Resume an agent: the runtime that was kept, or one under a new key; credentials; exposed last."""
 
 from typing import cast
 
 from tenure.core.endings import Done, Ending
-from tenure.core.plan import Perform, Plan, Step
+from tenure.core.errors import Rejected
+from tenure.core.plan import Perform, Plan, Step, nothing, repeat
 from tenure.plans import agents
 from tenure.plans.create_agent import runtime_step
 from tenure.ports.provider import Call, Presence
+
+
+async def _look_for_kept(call: Call) -> Ending:
+    """The newest runtime that lives; those that do not are removed.
+
+    A step of its own, so that whether one is made is decided once and not at every attempt.
+    """
+    runtime = agents.runtime_of(call)
+    kept: dict[str, object] | None = None
+    gone: list[tuple[str, str]] = []
+    for held in agents.held_in(call, "runtime"):
+        key = agents.key_of(call, "runtime", held)
+        observed = await runtime.inspect(key)
+        alive = observed.presence in {Presence.READY, Presence.STARTING}
+        if alive and kept is None:
+            named = {"key": key.text, "generation": key.generation, "step": key.name}
+            kept = {**observed.reference, **named, "kept": True}
+        elif observed.presence is not Presence.FOREIGN:
+            try:
+                await runtime.remove(key)
+            except Rejected:
+                continue  # it stays among what the agent holds, and is removed with it
+            gone.append((held["operation"], held["step"]))
+    return Done({"kept": kept}, burned=tuple(gone))
 
 
 def _runtime() -> Step:
@@ -14,26 +39,28 @@ def _runtime() -> Step:
     made = runtime_step()
 
     async def ensure(call: Call) -> Ending:
-        return await _kept(call) or cast(Ending, await made.do(call))
+        return _kept(call) or cast(Ending, await made.do(call))
 
     async def inspect(call: Call) -> Ending:
         look = cast(Perform, made.inspect)
-        return await _kept(call) or cast(Ending, await look(call))
+        return _kept(call) or cast(Ending, await look(call))
 
     return Step("runtime", ensure, made.undo, inspect, slot="runtime", provider="runtime")
 
 
-async def _kept(call: Call) -> Ending | None:
-    for held in agents.held_in(call, "runtime"):
-        key = agents.key_of(call, "runtime", held)
-        observed = await agents.runtime_of(call).inspect(key)
-        if observed.presence is Presence.READY:
-            named = {"key": key.text, "generation": key.generation, "step": key.name}
-            return Done({**observed.reference, **named, "kept": True})
-    return None
+def _kept(call: Call) -> Ending | None:
+    kept = agents.said(call, "kept")["kept"]
+    return Done({**kept, "instead_of": call.key.text}) if kept else None
 
 
 PLAN = Plan(
     "resume_agent",
-    stages=(agents.turn(), _runtime(), agents.ready(), agents.opened(), agents.EXPOSED),
+    stages=(
+        agents.turn(),
+        Step("kept", _look_for_kept, nothing, repeat, provider="runtime"),
+        _runtime(),
+        agents.ready(),
+        agents.opened(),
+        agents.EXPOSED,
+    ),
 )

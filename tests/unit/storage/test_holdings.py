@@ -18,6 +18,7 @@ from tenure.testing.contracts.provider import Held, ProviderContract, Scenario, 
 from tenure.testing.contracts.store_rows import scenario
 from tests.unit.storage.parts import OWN, Failing, Things, ensure, names_of, opened, remove
 
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "migrations").mkdir()

@@ -26,6 +26,8 @@ instead of a broken connection.
 """
 INTEGER_MIN, INTEGER_MAX = -(1 << 63), (1 << 64) - 1
 INTEGER_CHARACTERS_MAX = 20
+EXACT_MAX = float(1 << 53)
+"""Up to here every integer has a float of its own."""
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 AT = re.compile(r" - at `(?:key in )?\$?\.?(.*)`$")
 UNKNOWN = re.compile(r"unknown field `(.*?)`")
@@ -125,10 +127,11 @@ def _integer(text: str) -> int:
 
 
 def _float(text: str) -> float:
+    """The number; as JSON Schema has it, `1.0` is an integer."""
     value = float(text)
     if not isfinite(value):
         raise _Odd
-    return value
+    return int(value) if value.is_integer() and abs(value) <= EXACT_MAX else value
 
 
 def _no_constant(_: str) -> object:

@@ -6,6 +6,7 @@ form is refused by its name.  A field that is a tuple may be given several times
 
 import re
 from functools import cache
+from math import isfinite
 from typing import TypeVar, cast
 from urllib.parse import parse_qsl
 
@@ -17,7 +18,7 @@ from tenure.faces.api.problems import Refusal
 
 FIELDS_MAX = 64
 INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\Z")
-FLOAT = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?\Z")
+FLOAT = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,24})?(?:[eE][+-]?[0-9]{1,3})?\Z")
 TRUTH = {"true": True, "false": False}
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -29,13 +30,8 @@ def _forms(into: type[msgspec.Struct]) -> dict[str, inspect.Type]:
 
 
 def _bare(form: inspect.Type) -> inspect.Type:
-    """The form itself, without what is said about it, or that it may be left out."""
-    if isinstance(form, inspect.Metadata):
-        return _bare(form.type)
-    if isinstance(form, inspect.UnionType):
-        given = [one for one in form.types if type(one).__name__ != "UnsetType"]
-        return _bare(given[0])
-    return form
+    """The form itself, without what is said about it."""
+    return form.type if isinstance(form, inspect.Metadata) else form
 
 
 def read(raw: bytes, into: type[T]) -> T:
@@ -95,7 +91,7 @@ def _value(name: str, text: str, form: inspect.Type) -> object:
                 return int(text)
             raise Refusal("invalid_parameter", f"{name} is an integer", name)
         case inspect.FloatType():
-            if FLOAT.match(text):
+            if FLOAT.match(text) and isfinite(float(text)):
                 return float(text)
             raise Refusal("invalid_parameter", f"{name} is a number", name)
         case _:

@@ -156,7 +156,7 @@ class Log:
         try:
             while data:
                 if self._size >= self._half:
-                    self._half *= 2
+                    self._turn()
                 written = os.write(self._file, data[: self._half - self._size])
                 self._size += written
                 data = data[written:]
@@ -286,6 +286,8 @@ class Keeper:
         os.setsid()
         for signal in (SIGPIPE, SIGXFSZ):  # Python ignores them, and that would be inherited
             _signal.signal(signal, _signal.SIG_DFL)
+        if orders.text("strict"):
+            self.enter(orders, "0")
         for limit in orders.all("limit"):
             name, value = limit.split("=")
             lower_limit(int(name), int(value))

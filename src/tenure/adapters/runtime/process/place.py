@@ -218,13 +218,7 @@ class Place:
             return
         try:
             fcntl.flock(file, how | fcntl.LOCK_NB)
-            try:
-                now = path.stat()
-                held = os.fstat(file)
-                same = (now.st_dev, now.st_ino) == (held.st_dev, held.st_ino)
-            except FileNotFoundError:
-                same = False
-            yield same
+            yield path.exists()  # or it was removed meanwhile; a burned key is never made again
         except BlockingIOError:
             raise Busy from None
         finally:

@@ -176,7 +176,7 @@ class ProcessRuntime:
                 said = f"port {seen.port} does not answer GET /ping as it should"
                 return Status(Presence.STARTING, said=said)
             case Health.HEALTHY | Health.BUSY:
-                if False:
+                if not await self._call(proc.owns_port, seen.keeper, seen.port):
                     said = f"somebody else listens on port {seen.port}"
                     return Status(Presence.STARTING, said=said)
                 return Status(Presence.READY, busy=health is Health.BUSY)

@@ -59,7 +59,7 @@ async def list_agents(ask: Ask) -> schemas.Agents:
     for label in query.label:
         key, _, value = label.partition("=")
         if labels.setdefault(key, value) != value:
-            raise Refusal("invalid_parameter", f"no agent has two values of {key!r}", "label")
+            return schemas.Agents(items=[], next=None)  # no agent has two values of one label
     found = await agent_views.list_agents(
         ask.plane,
         ask.caller,

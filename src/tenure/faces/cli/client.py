@@ -1,0 +1,245 @@
+"""Asks a server: one request at a time over http.client, answers as plain data.
+
+A refusal is raised as Refused, no answer as Unreachable.  A request that can be repeated (a read, or
+one with an idempotency key) is sent again if the connection breaks, and no other is.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from tenure.faces.cli.exits import Refused, Unreachable
+from tenure.faces.cli.where import Server, Where
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection, HTTPResponse
+
+ANSWER_SECONDS = 30.0
+"""How long a server may take for an answer that waits for nothing."""
+AGAIN_SECONDS = (0.1, 0.5)
+"""Pauses before a request is sent again after its connection broke."""
+PAGE = 1_000
+PROBLEM = "application/problem+json"
+Body = bytes | Iterator[bytes] | None
+Query = Mapping[str, object]
+
+
+class Client:
+    """One server, as this command asks it."""
+
+    def __init__(self, where: Where) -> None:
+        """The server is looked for at the first request, and again whenever it is not there."""
+        self.where = where
+        self._server: Server | None = None
+        self._connection: HTTPConnection | None = None
+
+    @property
+    def server(self) -> Server:
+        """The server and its token."""
+        if self._server is None:
+            self._server = self.where.server()
+        return self._server
+
+    def close(self) -> None:
+        """Hang up, and look for the server anew next time: it may have moved."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._server = None
+
+    # ------------------------------------------------------------------------------------ requests
+
+    def get(self, path: str, query: Query | None = None, *, seconds: float = 0.0) -> Any:  # noqa: ANN401 (plain data)
+        """The answer to a read; `seconds` is what the server was asked to wait."""
+        return self._ask("GET", path + _query(query), seconds=seconds)
+
+    def pages(self, path: str, query: Query | None = None) -> Iterator[dict[str, Any]]:
+        """Every item of a list, page after page."""
+        asked = {"limit": PAGE, **(query or {})}
+        while True:
+            page = self.get(path, asked)
+            yield from page["items"]
+            if page.get("next") is None:
+                return
+            asked["after"] = page["next"]
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        query: Query | None = None,
+        keyed: bool = False,
+        agent: str = "",
+    ) -> Any:  # noqa: ANN401 (plain data)
+        """The answer to a request that changes something; `keyed`: the route takes a key."""
+        headers = {"Idempotency-Key": os.urandom(16).hex()} if keyed else {}
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        return self._ask(
+            method, path + _query(query), data, headers, again=keyed, agent=agent
+        )
+
+    @contextmanager
+    def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Body = None,
+        headers: Mapping[str, str] | None = None,
+        seconds: float = ANSWER_SECONDS,
+    ) -> Iterator["HTTPResponse"]:
+        """An answer that is read piece by piece; `seconds` of silence break it off.
+
+        The status is the caller's to look at.
+        """
+        connection = self._connect(seconds)
+        try:
+            with self._reaching():
+                connection.request(method, path, body, self._headers(headers or {}))
+                answer = connection.getresponse()
+            yield answer
+        finally:
+            connection.close()
+
+    def refusal(self, answer: "HTTPResponse", *, agent: str = "") -> Refused:
+        """The problem in an answer that is one."""
+        return _refusal(answer.status, answer.read(), agent)
+
+    # --------------------------------------------------------------------------------------- inner
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        again: bool = True,
+        seconds: float = 0.0,
+        agent: str = "",
+    ) -> Any:  # noqa: ANN401 (plain data)
+        pauses = list(AGAIN_SECONDS) if again else []
+        while True:
+            try:
+                with self._reaching():
+                    status, data = self._once(method, path, body, headers or {}, seconds)
+                break
+            except Broken:
+                self.close()
+                if not pauses:
+                    raise
+                time.sleep(pauses.pop(0))
+        if status >= 400:  # noqa: PLR2004 (HTTP's own line)
+            raise _refusal(status, data, agent)
+        try:
+            return json.loads(data) if data else None
+        except ValueError:
+            raise Unreachable(
+                f"what answers at {self.server.address} is no Tenure: {data[:80]!r}"
+            ) from None
+
+    def _once(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        seconds: float,
+    ) -> tuple[int, bytes]:
+        if self._connection is None:
+            self._connection = self._connect(ANSWER_SECONDS)
+        timeout = ANSWER_SECONDS + seconds
+        self._connection.timeout = timeout
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(timeout)
+        self._connection.request(method, path, body, self._headers(headers))
+        answer = self._connection.getresponse()
+        return answer.status, answer.read()
+
+    def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
+        return {
+            "Authorization": f"Bearer {self.server.token}",
+            "User-Agent": "tenure-cli",
+            **more,
+        }
+
+    def _connect(self, seconds: float) -> "HTTPConnection":
+        from http.client import HTTPConnection, HTTPSConnection
+
+        server = self.server
+        kind = HTTPSConnection if server.scheme == "https" else HTTPConnection
+        return kind(server.host, server.port, timeout=seconds)
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Tell what a broken connection means for whoever typed the command."""
+        from http.client import HTTPException
+
+        try:
+            yield
+        except ConnectionRefusedError:
+            address = self.server.address
+            self.close()
+            raise Unreachable(
+                f"no server answers at {address}", advice="start it: tenure up; or see tenure doctor"
+            ) from None
+        except TimeoutError:
+            address = self.server.address
+            self.close()
+            raise Broken(f"the server at {address} did not answer in time") from None
+        except (OSError, HTTPException) as error:
+            address = self.server.address
+            self.close()
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise Broken(f"the connection to {address} broke: {why}") from None
+
+
+class Broken(Unreachable):
+    """The connection broke: whether the request arrived is not known."""
+
+
+def _refusal(status: int, data: bytes, agent: str) -> Refused:
+    try:
+        problem = json.loads(data)
+    except ValueError:
+        problem = {}
+    return Refused(status, problem if isinstance(problem, dict) else {}, agent=agent)
+
+
+def _query(query: Query | None) -> str:
+    pairs: list[tuple[str, str]] = []
+    for name, value in (query or {}).items():
+        several = value if isinstance(value, list | tuple) else [value]
+        for one in several:
+            if isinstance(one, bool):
+                pairs.append((name, "true" if one else "false"))
+            elif one is not None:
+                pairs.append((name, str(one)))
+    return f"?{urlencode(pairs)}" if pairs else ""
+
+
+def path(*parts: str, verb: str = "") -> str:
+    """The path of a thing: `path("agents", "a", verb="suspend")` is `/v1/agents/a:suspend`."""
+    whole = "/".join(quote(part, safe="") for part in parts)
+    return f"/v1/{whole}:{verb}" if verb else f"/v1/{whole}"
+
+
+def patiently(ask: Callable[[], Any], *, until: float) -> Any:  # noqa: ANN401 (plain data)
+    """What `ask` returns, asked again while no server answers, until this monotonic time."""
+    pause = 0.1
+    while True:
+        try:
+            return ask()
+        except Unreachable:
+            if time.monotonic() + pause >= until:
+                raise
+        time.sleep(pause)
+        pause = min(pause * 2, 1.0)

@@ -1,0 +1,70 @@
+"""An operation drawn on a terminal: its steps with their marks, redrawn as they change.
+
+Imported only where there is a terminal to draw on: the library takes longer to load than most
+commands run.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from tenure.faces.cli.output import plain
+from tenure.faces.cli.progress import MARKS, SETTLED, Picture
+
+TURNS_EACH_SECOND = 12.5
+DETAIL_CHARACTERS_MAX = 200
+
+
+@contextmanager
+def drawn(picture: Picture, title: str, started: float, *, utf8: bool) -> Iterator[None]:
+    """Draw the picture, as it is by then, until the block is left; the last state stays."""
+    console = Console(file=sys.stderr, highlight=False)
+    spinner = Spinner("dots" if utf8 else "line", style="cyan")
+
+    def now() -> Table:
+        return steps(
+            picture, title, seconds=time.monotonic() - started, utf8=utf8, spinner=spinner
+        )
+
+    with Live(
+        get_renderable=now, console=console, refresh_per_second=TURNS_EACH_SECOND,
+        redirect_stdout=False, redirect_stderr=False,
+    ):  # fmt: skip
+        yield
+
+
+def steps(
+    picture: Picture, title: str, *, seconds: float, utf8: bool, spinner: Spinner | None = None
+) -> Table:
+    """The picture as a table: a mark, the step, and why it is not done."""
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=1)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    undoing = picture.back and picture.state not in SETTLED
+    note = "is being undone" if undoing else ""
+    head = Text(plain(title), style="bold")
+    table.add_row("", head, Text(f"{seconds:.1f} s {note}".rstrip(), style="bright_black"))
+    running = picture.running()
+    for name, fate in picture.fates.items():
+        fate = "running" if name == running else fate  # noqa: PLW2901 (the last word on it)
+        mark = MARKS[fate]
+        sign: object = Text(mark.sign if utf8 else mark.ascii, style=mark.colour)
+        if fate in {"running", "undoing"} and spinner is not None and picture.state not in SETTLED:
+            sign = spinner
+        words = {"undoing": "being undone", "undone": "undone", "stuck": "stuck"}.get(fate, "")
+        detail = plain(picture.details.get(name, ""))[:DETAIL_CHARACTERS_MAX]
+        shown = detail if fate in {"running", "undoing", "refused", "stuck"} else ""
+        table.add_row(
+            sign,  # type: ignore[arg-type]
+            Text(name, style="" if fate else "bright_black"),
+            Text(": ".join(filter(None, [words, shown])), style=mark.colour),
+        )
+    return table

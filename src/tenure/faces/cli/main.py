@@ -1,0 +1,133 @@
+"""The command `tenure`: finds the command that was typed, and makes an exit code of how it ended.
+
+A command's module is imported when it is typed and not before: `--help`, `--version` and a typing
+error cost next to nothing.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+import click
+
+from tenure.faces.cli.exits import Ended, Exit
+
+COMMANDS: Final = {
+    "up": ("tenure.faces.cli.up", "Start a control plane here, in the foreground."),
+    "doctor": ("tenure.faces.cli.doctor", "Look whether everything is in order."),
+    "agent": ("tenure.faces.cli.agent", "Create, look at, use and delete agents."),
+    "operation": ("tenure.faces.cli.operation", "Follow what is under way, and help what is stuck."),
+    "apply": ("tenure.faces.cli.apply", "Make agents as files say."),
+    "plan": ("tenure.faces.cli.plan", "Show what apply would do."),
+    "export": ("tenure.faces.cli.export", "Print agents as files that apply takes."),
+    "token": ("tenure.faces.cli.token", "Hand out and revoke tokens."),
+    "quota": ("tenure.faces.cli.quota", "Look at the quota of agents, and set it."),
+    "audit": ("tenure.faces.cli.audit", "Read the audit log, and verify its chain."),
+    "completion": ("tenure.faces.cli.completion", "Print a script that completes commands."),
+}
+"""Each command's module, and what it does; the module holds it under the name `command`."""
+
+EPILOG: Final = """\b
+First steps:
+  tenure up &                                   start a control plane in ./.tenure
+  tenure agent create hello --command 'python3 agent.py'
+  tenure agent invoke hello '{"prompt": "hi"}'
+  tenure agent delete hello
+
+\b
+Exit codes: 0 ok, 1 failed or undone, 2 usage, 3 differs, 4 authentication, 5 timed out,
+6 stuck, 130 interrupted."""
+
+
+class Late(click.Group):
+    """A group whose commands are imported when they are typed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All of them, in the order of the table."""
+        return [*COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name."""
+        if cmd_name not in COMMANDS:
+            return None
+        found: click.Command = import_module(COMMANDS[cmd_name][0]).command
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it; an unknown name is answered with the nearest one."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean {near[0]}?" if near else "see tenure --help"
+            ctx.fail(f"there is no command {args[0]!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """From the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
+
+
+def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:  # noqa: FBT001
+    if asked:
+        from tenure import __version__
+
+        click.echo(f"tenure {__version__}")
+        context.exit()
+
+
+def _command() -> click.Group:
+    from tenure.faces.cli.options import placed
+
+    @click.group(
+        cls=Late,
+        epilog=EPILOG,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    @click.option(
+        "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version,
+        help="Say which version this is.",
+    )  # fmt: skip
+    @placed
+    def tenure() -> None:
+        """Tenure: every operation on an agent finishes or is undone, and says which."""
+
+    return tenure
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    try:
+        code = _command().main(
+            args=None if args is None else [*args], prog_name="tenure", standalone_mode=False
+        )
+        sys.stdout.flush()
+        return int(code) if isinstance(code, int) else Exit.OK
+    except Ended as error:
+        if error.sentence:
+            _complain(error.sentence, error.advice)
+        return int(error.code)
+    except click.exceptions.Abort:
+        _complain("interrupted")
+        return Exit.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except BrokenPipeError:
+        # Python flushes standard output once more on its way out; there is nobody to read it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.BROKEN_PIPE
+
+
+def _complain(sentence: str, advice: str = "") -> None:
+    from tenure.faces.cli.output import plain, say
+
+    lines = [plain(line) for line in sentence.splitlines()]
+    say("\n".join([f"{click.style('error', fg='red')}: {lines[0]}", *lines[1:]]))
+    if advice:
+        say(f"  {plain(advice)}")

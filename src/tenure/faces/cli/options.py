@@ -1,0 +1,100 @@
+"""Options that many commands share: where the server is, the form of the output, how to wait."""
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NamedTuple
+
+import click
+
+from tenure.faces.cli import where
+from tenure.faces.cli.client import Client
+from tenure.faces.cli.output import FORMS
+
+Command = Callable[..., Any]
+
+
+class Waits(NamedTuple):
+    """Whether a command waits for its operation, and for how long."""
+
+    wait: bool = True
+    timeout: float | None = None
+
+
+def _keep(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """These options may stand before or after the command; the later one counts."""
+    given: dict[str, str | None] = context.find_root().ensure_object(dict)
+    if value is not None and option.name is not None:
+        given[option.name] = value
+    return value
+
+
+def placed(command: Command) -> Command:
+    """Add --home, --address and --token-file."""
+    for option, hint, words in (
+        ("--token-file", "FILE", "The file with the token.  [TENURE_TOKEN: the token itself]"),
+        ("--address", "URL", "The server, such as http://127.0.0.1:7450.  [TENURE_ADDRESS]"),
+        ("--home", "DIR", "The plane's directory; .tenure here or in ~.  [TENURE_HOME]"),
+    ):
+        command = click.option(
+            option, metavar=hint, expose_value=False, callback=_keep, help=words
+        )(command)
+    return command
+
+
+def said(context: click.Context) -> where.Where:
+    """What the command line and the environment say about the server."""
+    return where.of(context.find_root().ensure_object(dict), os.environ)
+
+
+def asking(command: Command) -> Command:
+    """Hand a client to the command as its first argument."""
+
+    @placed
+    @click.pass_context
+    @wraps(command)
+    def run(context: click.Context, /, **given: object) -> object:
+        client = Client(said(context))
+        try:
+            return command(client, **given)
+        finally:
+            client.close()
+
+    return run
+
+
+def shown(command: Command) -> Command:
+    """Add -o; the command gets it as `form`."""
+    return click.option(
+        "-o", "--output", "form", type=click.Choice(FORMS), default="table", show_default=True,
+        help="The form of what is printed.",
+    )(command)  # fmt: skip
+
+
+def waiting(command: Command) -> Command:
+    """Add --no-wait and --timeout; the command gets them as `waits`."""
+
+    @click.option("--no-wait", is_flag=True, help="Return as soon as it is accepted.")
+    @click.option(
+        "--timeout", type=click.FloatRange(min=0), metavar="SECONDS",
+        help="Wait so long at most; the operation goes on, and the exit code is 5.",
+    )  # fmt: skip
+    @wraps(command)
+    def run(*given: object, no_wait: bool, timeout: float | None, **named: object) -> object:
+        return command(*given, waits=Waits(not no_wait, timeout), **named)
+
+    return run
+
+
+def pairs(
+    _: click.Context, option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    """`KEY=VALUE` given several times."""
+    found: dict[str, str] = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not key or not equals:
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE", param=option)
+        if found.setdefault(key, text) != text:
+            raise click.BadParameter(f"{key!r} is given twice", param=option)
+    return found

@@ -1,0 +1,327 @@
+"""Shows an operation while it is waited for: each step as it is done, and as it is undone.
+
+What is shown is learnt from the operation's records as the server streams them, and where that does
+not work from looking again and again; both feed the same picture, so a line is never shown twice.
+A server that goes away is waited for: an operation that was accepted goes on when it is back.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from tenure.faces.cli.client import Broken, Client, patiently, path
+from tenure.faces.cli.exits import OF_STATE, Ended, Exit, Refused, Unreachable
+from tenure.faces.cli.options import Waits
+from tenure.faces.cli.output import plain, say
+
+SETTLED: Final = frozenset(OF_STATE)
+SILENCE_SECONDS = 15.0
+"""The server sends a heartbeat every five seconds; so much silence is a dead connection."""
+AWAY_SECONDS = 60.0
+"""How long a server that went away is waited for."""
+LOOK_SECONDS = 1.0
+EVENT_BYTES_MAX = 16 << 20
+Plain = Mapping[str, Any]
+
+
+class Mark(NamedTuple):
+    """How one fate of a step is shown, with and without UTF-8."""
+
+    sign: str
+    ascii: str
+    colour: str
+
+
+MARKS: Final = {
+    "": Mark(" ", " ", "bright_black"),
+    "running": Mark("…", ".", "cyan"),
+    "done": Mark("✓", "+", "green"),
+    "refused": Mark("✗", "x", "red"),
+    "undoing": Mark("…", ".", "yellow"),
+    "undone": Mark("↺", "<", "yellow"),
+    "stuck": Mark("!", "!", "red"),
+}
+OF_HOLD: Final = {
+    "INTENDED": "running", "PRESENT": "done", "REFUSED": "refused", "REMOVING": "undoing",
+    "BURNED": "undone",
+}  # fmt: skip
+SPOKEN: Final = frozenset({"done", "refused", "undone", "stuck"})
+"""Fates that get a line of their own where lines are all there is."""
+
+
+class Line(NamedTuple):
+    """Something that happened; `step` is empty if it is about the operation as a whole."""
+
+    step: str
+    fate: str
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Picture:
+    """Where every step stands, as far as is known."""
+
+    kind: str
+    state: str
+    fates: dict[str, str]
+    details: dict[str, str] = field(default_factory=dict)
+    last: int = 0
+    """The number of the last record that was heard."""
+    back: bool = False
+    """Whether it is being undone."""
+
+    @classmethod
+    def of(cls, operation: Plain) -> "Picture":
+        """Nothing has happened yet as far as we were told."""
+        return cls(
+            str(operation["kind"]), str(operation["state"]),
+            {str(step["name"]): "" for step in operation["steps"]},
+        )  # fmt: skip
+
+    def hear(self, record: Plain) -> list[Line]:
+        """What a record of the journal tells."""
+        if int(record["seq"]) <= self.last:
+            return []
+        self.last, self.state = int(record["seq"]), str(record["state"])
+        step, body = str(record["step"]), record.get("body")
+        why = str(body.get("why") or body.get("cause") or "") if isinstance(body, dict) else ""
+        match record["kind"]:
+            case "done" | "adopted":
+                return self._now(step, "done")
+            case "refused":
+                return [*self._now(step, "refused", why), *self._turned("")]
+            case "compensating":
+                return self._turned(why)
+            case "undone" | "marked_absent":
+                return self._now(step, "undone")
+            case "stuck":
+                return self._now(step, "stuck", why)
+            case "abandoned":
+                return [Line("", "stuck", "abandoned as it is")]
+            case "retried":
+                self._stuck_no_more()
+                return []
+            case _:
+                return []
+
+    def see(self, operation: Plain) -> list[Line]:
+        """What the operation itself tells: it also knows what is under way, and says why."""
+        self.state = str(operation["state"])
+        lines: list[Line] = []
+        if self.state in {"COMPENSATING", "COMPENSATED"}:
+            lines += self._turned(str(operation["error"]))
+        for step in operation["steps"]:
+            name, detail = str(step["name"]), str(step["detail"])
+            fate = "stuck" if step["stuck"] else OF_HOLD.get(str(step["state"] or ""), "")
+            if fate == "undone" and not self.fates.get(name):
+                fate = ""  # it never began
+            lines += self._now(name, fate, detail)
+        return lines
+
+    def _now(self, step: str, fate: str, detail: str = "") -> list[Line]:
+        was = self.fates.get(step, "")
+        if fate == "refused" and was in {"undoing", "undone"}:
+            return []
+        self.fates[step] = fate
+        self.details[step] = detail
+        return [Line(step, fate, detail)] if fate != was and fate in SPOKEN else []
+
+    def _turned(self, why: str) -> list[Line]:
+        if self.back:
+            return []
+        self.back = True
+        return [Line("", "undoing", why)]
+
+    def _stuck_no_more(self) -> None:
+        for step, fate in self.fates.items():
+            if fate == "stuck":
+                self.fates[step] = "undoing" if self.back else "running"
+
+    def running(self) -> str:
+        """The step that is under way, by the order of the plan, if nobody told."""
+        if self.state in SETTLED or self.back:
+            return ""
+        return next((name for name, fate in self.fates.items() if fate in {"", "running"}), "")
+
+
+# ------------------------------------------------------------------------------------------- waiting
+
+
+def follow(
+    client: Client, operation: Plain, *, waits: Waits, tell: Callable[[list[Line]], None],
+    picture: Picture,
+) -> dict[str, Any]:  # fmt: skip
+    """The operation once it is settled; Ended with TIMED_OUT if that takes too long."""
+    name = str(operation["id"])
+    until = None if waits.timeout is None else time.monotonic() + waits.timeout
+    streams = True
+    while True:
+        if streams:
+            streams = _stream(client, name, picture, tell, until)
+        left = _left(until)
+        seconds = LOOK_SECONDS if left is None else max(0.0, min(LOOK_SECONDS, left))
+        if streams or picture.state in SETTLED:
+            seconds = 0.0
+        seen = _look(client, name, seconds, until)
+        tell(picture.see(seen))
+        if seen["state"] in SETTLED:
+            return seen
+        if left is not None and left <= 0:
+            raise Ended(
+                Exit.TIMED_OUT,
+                f"{seen['kind']} is {seen['state']} after {waits.timeout:g} s and goes on",
+                advice=f"tenure operation watch {name}",
+            )
+
+
+def _look(client: Client, name: str, seconds: float, until: float | None) -> dict[str, Any]:
+    away = time.monotonic() + AWAY_SECONDS
+    seen: dict[str, Any] = patiently(
+        lambda: client.get(
+            path("operations", name, "wait"), {"seconds": f"{seconds:.3f}"}, seconds=seconds
+        ),
+        until=away if until is None else min(away, until),
+    )
+    return seen
+
+
+def _stream(
+    client: Client, name: str, picture: Picture, tell: Callable[[list[Line]], None],
+    until: float | None,
+) -> bool:  # fmt: skip
+    """Hear records until the operation is settled, time is up or the connection breaks.
+
+    Whether streaming works here at all: a proxy may not let it through.
+    """
+    left = _left(until)
+    silence = SILENCE_SECONDS if left is None else min(SILENCE_SECONDS, max(left, 0.05))
+    headers = {"Accept": "text/event-stream", "Last-Event-ID": str(picture.last)}
+    try:
+        with client.stream(
+            "GET", path("operations", name, "events"), headers=headers, seconds=silence
+        ) as answer:
+            if answer.status != 200:  # noqa: PLR2004 (HTTP's own word for it)
+                raise client.refusal(answer)
+            if "text/event-stream" not in (answer.getheader("Content-Type") or ""):
+                return False
+            for event, data in events(iter(lambda: answer.readline(EVENT_BYTES_MAX), b"")):
+                if event == "settled":
+                    return True
+                if event:
+                    tell(picture.hear(json.loads(data)))
+                else:  # a heartbeat: look why it takes so long
+                    tell(picture.see(client.get(path("operations", name))))
+                left = _left(until)
+                if left is not None and left <= 0:
+                    return True
+    except Refused as error:
+        if error.code is Exit.AUTHENTICATION or error.status == 404:  # noqa: PLR2004 (not found)
+            raise
+        return False
+    except (Broken, OSError, ValueError):
+        return True  # it went away, or time is up: the look that follows tells which
+    except Unreachable:
+        return True
+    return True
+
+
+def events(lines: Iterator[bytes]) -> Iterator[tuple[str, str]]:
+    """Server-sent events as (name, data); a comment, which is a heartbeat, has neither."""
+    event, data = "", []
+    for raw in lines:
+        line = raw.decode("utf-8", "replace").rstrip("\r\n")
+        if line.startswith(":"):
+            yield "", ""
+        elif not line:
+            if event:
+                yield event, "\n".join(data)
+            event, data = "", []
+        else:
+            name, _, value = line.partition(":")
+            if name == "event":
+                event = value.strip()
+            elif name == "data":
+                data.append(value.removeprefix(" "))
+
+
+def _left(until: float | None) -> float | None:
+    return None if until is None else until - time.monotonic()
+
+
+# ------------------------------------------------------------------------------------------- drawing
+
+
+def watch(client: Client, operation: Plain, *, waits: Waits, title: str = "") -> dict[str, Any]:
+    """Show the operation until it is settled; the operation then."""
+    picture = Picture.of(operation)
+    started = time.monotonic()
+    try:
+        with _shown(picture, title or picture.kind, started) as tell:
+            return follow(client, operation, waits=waits, tell=tell, picture=picture)
+    except KeyboardInterrupt:
+        raise Ended(
+            Exit.INTERRUPTED, "interrupted; the operation goes on",
+            advice=f"tenure operation watch {operation['id']}",
+        ) from None  # fmt: skip
+
+
+@contextmanager
+def _shown(
+    picture: Picture, title: str, started: float
+) -> Iterator[Callable[[list[Line]], None]]:
+    if not sys.stderr.isatty():
+        yield _speak
+        return
+    from tenure.faces.cli.drawing import drawn
+
+    with drawn(picture, title, started, utf8=_utf8()):
+        yield lambda _: None
+
+
+def _speak(lines: list[Line]) -> None:
+    for line in lines:
+        say(text(line, utf8=_utf8()))
+
+
+def text(line: Line, *, utf8: bool) -> str:
+    """One line as it is printed where there is no terminal."""
+    mark = MARKS[line.fate]
+    sign = mark.sign if utf8 else mark.ascii
+    if not line.step:
+        head = "undoing" if line.fate == "undoing" else ""
+        words = ": ".join(filter(None, [head, plain(line.detail)]))
+        return f"  {'↺' if utf8 and head else sign} {words}"
+    words = {"undone": " undone", "stuck": " is stuck", "refused": " failed"}.get(line.fate, "")
+    detail = f": {plain(line.detail)}" if line.detail and line.fate in {"refused", "stuck"} else ""
+    return f"  {sign} {line.step}{words}{detail}"
+
+
+def _utf8() -> bool:
+    return (sys.stderr.encoding or "").lower().replace("-", "") == "utf8"
+
+
+# ---------------------------------------------------------------------------------------- how it ended
+
+
+def ended(operation: Plain, *, what: str, seconds: float) -> None:
+    """Say in one line how it ended; Ended with the code of that unless all is well."""
+    code = OF_STATE[str(operation["state"])]
+    why = str(operation["error"] or "")
+    took = f"{seconds:.1f} s"
+    match str(operation["state"]):
+        case "SUCCEEDED":
+            say(f"{what} ({took})")
+            return
+        case "COMPENSATED":
+            sentence = f"{operation['kind']} was undone, and left nothing behind ({took})"
+            advice = ""
+        case "ABANDONED":
+            sentence, advice = f"{operation['kind']} was abandoned as it was", ""
+        case _:
+            sentence = f"{operation['kind']} is stuck ({took})"
+            advice = f"tenure operation show {operation['id']} tells what can be done"
+    raise Ended(code, f"{sentence}: {why}" if why else sentence, advice=advice)

@@ -1,0 +1,222 @@
+"""`tenure up`: a plane and its HTTP face in this process, until it is told to stop.
+
+The first start makes the admin's token: the file `token` in the home, which only its owner can
+read; the store keeps no more than its hash.  `address` in the home says where the server listens
+while it runs.  This is the only part of the command line that starts a plane.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from tenure.app import tokens
+from tenure.app.plane import Plane
+from tenure.core.errors import CommitUnknown, Invalid, StoreError, TenureError, Unauthenticated
+from tenure.core.roles import Caller, Role
+from tenure.faces.cli import where
+from tenure.faces.cli.exits import Ended, Exit
+from tenure.faces.cli.options import placed, said
+from tenure.faces.cli.output import say
+
+PORT = 7450
+LEVELS = ("debug", "info", "warning", "error")
+OWNER = Caller(tokens.TENANT, "admin", Role.ADMIN)
+"""Whoever starts the plane holds its files, and so everything there is to it."""
+
+
+class Asked(NamedTuple):
+    """How to start."""
+
+    home: Path
+    host: str
+    port: int
+    certificate: str
+    key: str
+    new_token: bool
+
+
+@click.command("up")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option(
+    "--port", default=PORT, show_default=True, type=click.IntRange(0, 65_535),
+    help="0: any that is free; the file `address` in the home says which.",
+)  # fmt: skip
+@click.option("--tls-cert", default="", metavar="FILE", help="The certificate chain, as PEM.")
+@click.option("--tls-key", default="", metavar="FILE", help="Its key, as PEM.")
+@click.option("--new-token", is_flag=True, help="Make a new admin token, and write it to the home.")
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="warning", show_default=True,
+    help="What is logged to standard error.",
+)  # fmt: skip
+@placed
+@click.pass_context
+def command(
+    context: click.Context,
+    *,
+    host: str,
+    port: int,
+    tls_cert: str,
+    tls_key: str,
+    new_token: bool,
+    log_level: str,
+) -> None:
+    """Start a control plane here, in the foreground; ctrl-c or SIGTERM stops it.
+
+    Its home is ./.tenure unless another is named: the store, the providers' files, the agents'
+    directories, and the token with which the command line asks.  Agents go on running while it is
+    stopped, and are taken over at the next start.
+
+    \b
+    Examples:
+      tenure up
+      tenure up --home /var/lib/tenure --port 8000
+      tenure up --host 0.0.0.0 --tls-cert chain.pem --tls-key key.pem
+    """
+    logging.basicConfig(
+        level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    asked = Asked(
+        said(context).directory().absolute(), host, port, tls_cert, tls_key, new_token
+    )
+    try:
+        _run(asked)
+    except StoreError as error:
+        raise Ended(Exit.FAILED, str(error)) from None
+    except Invalid as error:
+        raise Ended(Exit.USAGE, str(error)) from None
+    except TenureError as error:
+        raise Ended(Exit.FAILED, str(error)) from None
+    except OSError as error:
+        raise Ended(Exit.FAILED, f"{error.filename or asked.home}: {error.strerror}") from None
+    except CommitUnknown as error:
+        raise Ended(
+            Exit.FAILED,
+            f"nobody knows what is on disk, so the plane has stopped: {error}",
+            advice="look after the disk, then start it again: it reads what was kept",
+        ) from None
+
+
+def _run(asked: Asked) -> None:
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with suppress(asyncio.CancelledError):  # stopped before it had started
+            runner.run(_serve(asked))
+
+
+async def _serve(asked: Asked) -> None:
+    from tenure.faces.api.server import Listen, serve
+    from tenure.faces.api.state import Api
+    from tenure.settings import Settings
+    from tenure.wiring import managing
+
+    port = asked.port or free_port(asked.host)
+    listen = Listen(asked.host, port, asked.certificate, asked.key)
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    stop: list[Callable[[], object]] = [] if task is None else [task.cancel]
+
+    def stopped() -> None:
+        stop[-1]()
+        for one in (signal.SIGINT, signal.SIGTERM):  # a second one does not wait
+            loop.remove_signal_handler(one)
+
+    for one in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(one, stopped)
+    asked.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    scheme = "https" if asked.certificate else "http"
+    issuer = f"{scheme}://{asked.host}:{port}"
+    settings = Settings(home=str(asked.home), host=asked.host, port=port, issuer=issuer)
+    async with managing(settings) as plane:
+        await admit(plane, asked.home / "token", new=asked.new_token)
+        api = Api(plane)
+        stop.append(api.stopping.set)
+        file = asked.home / "address"
+
+        def told(address: str) -> None:
+            write_private(file, address)
+            print(f"tenure is ready at {address}, home {asked.home}", flush=True)
+            if sys.stdout.isatty():
+                say("  next: tenure agent create NAME --command '…'; ctrl-c stops it")
+
+        try:
+            await serve(api, listen, beside=_beside(plane), told=told)
+        finally:
+            with suppress(OSError):
+                file.unlink()
+
+
+def _beside(plane: Plane) -> list[Any]:
+    """The authorization server's routes, on the same port."""
+    from tenure.faces.oauth.routes import routes
+
+    async def admin(bearer: str) -> str | None:
+        try:
+            caller = await tokens.authenticate(plane, bearer)
+        except Unauthenticated:
+            return None
+        return caller.tenant if caller.role.may(Role.ADMIN) else None
+
+    authorization: Any = plane.providers["identity"]
+    return [*routes(authorization, admin=admin)]
+
+
+async def admit(plane: Plane, file: Path, *, new: bool = False) -> None:
+    """Let the owner of the home in: a token in this file that the store knows.
+
+    The file is written before the store learns of it, so a crash between the two is made good by
+    the next start.  A token that was revoked is never let in again, and where other admins are
+    there none is made unless asked for.
+    """
+    kept = where.read(file)
+    if kept and not new:
+        with suppress(Unauthenticated):
+            await tokens.authenticate(plane, kept)
+            return
+    known = await tokens.list_tokens(plane, OWNER)
+    now = plane.store.now()
+    admins = [
+        one for one in known
+        if one.role is Role.ADMIN and one.revoked_at is None
+        and (one.expires_at is None or one.expires_at > now)
+    ]  # fmt: skip
+    if admins and not new:
+        say(f"{file} holds no token that is known here; tenure up --new-token makes one")
+        return
+    if known or not kept:
+        secret = urlsafe_b64encode(plane.entropy.secret()).decode().rstrip("=")
+        kept = tokens.PREFIX + secret
+        write_private(file, kept)
+    await tokens.begin(plane, kept)
+
+
+def write_private(file: Path, line: str) -> None:
+    """Put one line into a file that only its owner can read, whole or not at all."""
+    part = file.with_name(f"{file.name}.part")
+    with suppress(FileNotFoundError):
+        part.unlink()
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+        out.write(f"{line}\n")
+        out.flush()
+        os.fsync(out.fileno())
+    part.replace(file)
+
+
+def free_port(host: str) -> int:
+    """A port that is free now: the issuer's name has it in it, so it must be known beforehand."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.create_server((host, 0), family=family) as bound:
+            return int(bound.getsockname()[1])
+    except OSError as error:
+        raise Invalid(f"cannot listen on {host}: {error.strerror}") from None

@@ -1,0 +1,141 @@
+"""Where the server is and which token it is asked with.
+
+A home is the directory of one plane: `tenure up` writes `address` and `token` there.  A home's
+token goes to that home's address and nowhere else; a token that was given by hand goes to the
+address that was given, or to this machine; and no token travels in the clear to another machine.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tenure.faces.cli.exits import Ended, Exit, Unreachable
+
+NAME = ".tenure"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class Server(NamedTuple):
+    """A server and the token for it."""
+
+    scheme: str
+    host: str
+    port: int
+    token: str
+
+    @property
+    def address(self) -> str:
+        """As it is written: `http://127.0.0.1:7450`."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+
+class Where(NamedTuple):
+    """What was said about the server, on the command line or by the environment."""
+
+    home: str = ""
+    address: str = ""
+    token_file: str = ""
+    token: str = ""
+
+    def directory(self) -> Path:
+        """The home: the one named, else `.tenure` here, else in the user's own directory."""
+        if self.home:
+            return Path(self.home)
+        here, own = Path(NAME), Path(os.path.expanduser("~")) / NAME  # noqa: PTH111 (no HOME: `~`)
+        return own if not here.is_dir() and own.is_dir() else here
+
+    def server(self) -> Server:
+        """The server with the token for it; Ended with what to type if either is missing."""
+        home = self.directory()
+        kept = read(home / "address")
+        address = self.address or kept
+        if not address:
+            raise Unreachable(
+                f"no server runs in {home}", advice=f"start one: {_up(self, home)}"
+            )
+        scheme, host, port = parts(address)
+        token = self._given_token()
+        if token and not self.address and host not in LOOPBACK:
+            raise Ended(
+                Exit.USAGE,
+                f"{home / 'address'} names another machine, {host}, and the token was given by"
+                " hand",
+                advice=f"if it is meant for that machine: --address {address}",
+            )
+        if not token and (not self.address or address.rstrip("/") == kept):
+            token = read(home / "token")
+        if not token:
+            raise Ended(
+                Exit.AUTHENTICATION,
+                f"there is no token for {address}",
+                advice="give one: --token-file FILE, or TENURE_TOKEN=…"
+                + (f"; this home's own is in {home / 'token'}" if read(home / "token") else ""),
+            )
+        if scheme == "http" and host not in LOOPBACK:
+            raise Ended(
+                Exit.USAGE,
+                f"the token would travel to {host} in the clear",
+                advice="use https://, or a tunnel that ends on this machine",
+            )
+        if not token.isascii() or not token.isprintable():
+            raise Ended(Exit.AUTHENTICATION, "this is no token: it is not one line of ASCII")
+        return Server(scheme, host, port, token)
+
+    def _given_token(self) -> str:
+        if not self.token_file:
+            return self.token
+        try:
+            return Path(self.token_file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or "it is not text"
+            raise Ended(
+                Exit.AUTHENTICATION, f"{self.token_file} cannot be read: {why}"
+            ) from None
+
+
+def of(given: Mapping[str, str | None], environment: Mapping[str, str]) -> Where:
+    """What the command line says, and where it is silent the environment."""
+
+    def said(option: str, variable: str) -> str:
+        return given.get(option) or environment.get(variable, "")
+
+    token_file = given.get("token_file") or ""
+    return Where(
+        home=said("home", "TENURE_HOME"),
+        address=said("address", "TENURE_ADDRESS"),
+        token_file=token_file,
+        token="" if token_file else environment.get("TENURE_TOKEN", "").strip(),
+    )
+
+
+def parts(address: str) -> tuple[str, str, int]:
+    """Scheme, host and port of an address; Ended if it is none."""
+    from urllib.parse import urlsplit
+
+    try:
+        url = urlsplit(address)
+        port = url.port
+    except ValueError:
+        url, port = urlsplit(""), None
+    rest = url.path.strip("/") or url.query or url.fragment or url.username or url.password
+    if url.scheme not in {"http", "https"} or not url.hostname or rest:
+        raise Ended(
+            Exit.USAGE,
+            f"{address!r} is no address of a server",
+            advice="such as http://127.0.0.1:7450",
+        )
+    return url.scheme, url.hostname, port or (443 if url.scheme == "https" else 80)
+
+
+def read(file: Path) -> str:
+    """The one line in a file of a home, or nothing if it cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError):
+        return ""
+
+
+def _up(where: Where, home: Path) -> str:
+    return f"tenure up --home {home}" if where.home else "tenure up"
