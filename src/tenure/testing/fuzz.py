@@ -1,8 +1,8 @@
 """A generator of hostile requests over a route table, and what must hold of every answer.
 
-The requests are made from what each route declares: some fit, most are bent somewhere (types, sizes,
-Unicode, nesting, equal keys, paths, headers, ids of other tenants).  They go straight into the ASGI
-application, so that thousands a second can be judged.  The same seed gives the same requests.
+The requests are made from what each route declares: some fit, most are bent somewhere (types,
+sizes, Unicode, nesting, equal keys, paths, headers, ids of other tenants).  They go straight into
+the ASGI application, so that thousands a second can be judged.
 """
 
 import asyncio
@@ -27,16 +27,50 @@ LARGE = b'{"name": "' + b"x" * (1 << 20) + b'"}'
 class Route(Protocol):
     """What is read of a route."""
 
-    method: str
-    path: str
-    role: Any
-    answer: Any
-    status: int
-    also: dict[int, Any]
-    body: Any
-    raw_body: str
-    query: Any
-    media: str
+    @property
+    def method(self) -> str:
+        """As HTTP has it."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """As users see it, with names in braces."""
+        ...
+
+    @property
+    def answer(self) -> Any:
+        """The Struct of a success; None: no body."""
+        ...
+
+    @property
+    def status(self) -> int:
+        """The status of a success."""
+        ...
+
+    @property
+    def also(self) -> dict[int, Any]:
+        """Further successes."""
+        ...
+
+    @property
+    def body(self) -> Any:
+        """The Struct of the body; None: it takes none."""
+        ...
+
+    @property
+    def raw_body(self) -> str:
+        """Not empty: the body is handed on as it is."""
+        ...
+
+    @property
+    def query(self) -> Any:
+        """The Struct of the query; None: it takes none."""
+        ...
+
+    @property
+    def media(self) -> str:
+        """What kind of thing a success is."""
+        ...
 
     @property
     def parameters(self) -> list[str]:
@@ -85,8 +119,8 @@ class Complaint(AssertionError):
 
 ODD_TEXT = (
     "", " ", "\x00", "a\x00b", "é", "日本", "😀", "\u202e", "a" * 300, "x" * 5_000, "..", "../..",
-    "%2e%2e", "a/b", "a:b", "a\nb", "a\r\nX-Odd: 1", "' OR 1=1 --", '";DROP TABLE agent;--', "${7*7}",
-    "{{7*7}}", "<script>", "null", "true", "-1", "0", "1e309", "NaN", "\ufeff", "\uffff", "$(id)",
+    "%2e%2e", "a/b", "a:b", "a\nb", "a\r\nX-Odd: 1", "' OR 1=1 --", '";DROP TABLE agent;--',
+    "${7*7}", "{{7*7}}", "<script>", "null", "true", "-1", "0", "1e309", "NaN", "\ufeff", "\uffff", "$(id)",
 )  # fmt: skip
 ODD_VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1, 0.5, -0.0, 1e300,
@@ -101,7 +135,8 @@ ODD_BODIES = (
 )  # fmt: skip
 ODD_HEADERS = (
     (b"content-type", b"text/plain"), (b"content-type", b"application/json; charset=utf-16"),
-    (b"content-type", b""), (b"content-length", b"-1"), (b"content-length", b"99999999999999999999"),
+    (b"content-type", b""), (b"content-length", b"-1"),
+    (b"content-length", b"99999999999999999999"),
     (b"idempotency-key", b""), (b"idempotency-key", b"\xff"), (b"idempotency-key", b"k" * 300),
     (b"idempotency-key", b"a\tb"), (b"if-match", b'"nonsense"'), (b"if-match", b"W/x"),
     (b"if-match", b""), (b"if-match", b'"'), (b"prefer", b"wait=x"), (b"prefer", b"\xff"),
@@ -111,7 +146,8 @@ ODD_HEADERS = (
 )  # fmt: skip
 ODD_PATHS = (
     "/", "", "/v1", "/v1/", "//", "/v1/agents/", "/v1//agents", "/v1/agents/../operations", "/.env",
-    "/v1/agents/a:unheard-of", "/v1/agents/a:", "/v1/operations/:cancel", "/v1/agents/%00", "/livez/",
+    "/v1/agents/a:unheard-of", "/v1/agents/a:", "/v1/operations/:cancel", "/v1/agents/%00",
+    "/livez/",
     "/v1/agents/a/invocations/", "/V1/AGENTS", "/openapi.json/", "/v1/agents\x00", "/v1/é", "*",
 )  # fmt: skip
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -164,7 +200,8 @@ class Generator:
             if known and lot.random() < 0.9:
                 value = lot.choice(known)
             else:
-                value = lot.choice(ODD_TEXT) if lot.random() < 0.5 else f"{lot.getrandbits(128):032x}"
+                absent = f"{lot.getrandbits(128):032x}"
+                value = lot.choice(ODD_TEXT) if lot.random() < 0.5 else absent
             path = path.replace(f"{{{name}}}", value)
         return path
 
@@ -240,6 +277,8 @@ class Generator:
         """A field's value.  Only what is looked up and never kept names things of others."""
         if one.encode_name == "parent":
             return self._random.choice(self._world.known["agent"])
+        if one.encode_name == "command":
+            return ["true"]
         return self._value(one.type, depth)
 
     def _value(self, form: inspect.Type, depth: int) -> Any:
@@ -252,12 +291,14 @@ class Generator:
                 return {
                     one.encode_name: self._field(one, depth + 1)
                     for one in fields
-                    if one.required or lot.random() < 0.3
+                    if one.required or lot.random() < (0.8 if one.encode_name == "command" else 0.2)
                 }
             case inspect.UnionType(types=types):
                 return self._value(lot.choice(types), depth)
             case inspect.StrType(max_length=most):
-                return lot.choice(LETTERS) * (most if most and lot.random() > 0.98 else 3)
+                if most and lot.random() > 0.98:
+                    return lot.choice(LETTERS) * most
+                return "".join(lot.choices(LETTERS, k=4))
             case inspect.IntType(ge=least, le=most) | inspect.FloatType(ge=least, le=most):
                 return lot.choice([n for n in (least, most, 1, 2) if n is not None])
             case inspect.BoolType():

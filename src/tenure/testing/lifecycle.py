@@ -6,8 +6,9 @@ of its own, and counts the crossings of these verbs too.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from tenure.app.advance import Advance
@@ -190,9 +191,10 @@ class FakeIdentity(FakeProvider):
         self, tenant: str, agent: str, *, epoch: int, closed: bool = False
     ) -> None:
         """A smaller epoch changes nothing; the same one may close and never opens."""
-        await self._call("raise_epoch", _whose(tenant, agent), self._raise, epoch, closed)
+        work = partial(self._raise, closed=closed)
+        await self._call("raise_epoch", _whose(tenant, agent), work, epoch)
 
-    def _raise(self, key: ResourceKey, _: Fault | None, epoch: int, closed: bool) -> None:
+    def _raise(self, key: ResourceKey, _: Fault | None, epoch: int, *, closed: bool) -> None:
         last, shut = self.door.stands.get(key.agent, (0, False))
         if epoch > last or (epoch == last and closed and not shut):
             self.door.stands[key.agent] = (epoch, closed)
@@ -213,19 +215,17 @@ class FakeCredentials(FakeProvider):
 
     async def close_agent(self, tenant: str, agent: str, *, epoch: int) -> bool:
         """False if a later epoch was seen."""
-        done: bool = await self._call(
-            "close_agent", _whose(tenant, agent), self._turn, epoch, True  # noqa: FBT003
-        )
+        work = partial(self._turn, closed=True)
+        done: bool = await self._call("close_agent", _whose(tenant, agent), work, epoch)
         return done
 
     async def reopen_agent(self, tenant: str, agent: str, *, epoch: int) -> bool:
         """False if a later epoch was seen."""
-        done: bool = await self._call(
-            "reopen_agent", _whose(tenant, agent), self._turn, epoch, False  # noqa: FBT003
-        )
+        work = partial(self._turn, closed=False)
+        done: bool = await self._call("reopen_agent", _whose(tenant, agent), work, epoch)
         return done
 
-    def _turn(self, key: ResourceKey, _: Fault | None, epoch: int, closed: bool) -> bool:
+    def _turn(self, key: ResourceKey, _: Fault | None, epoch: int, *, closed: bool) -> bool:
         if epoch < self.door.stands.get(key.agent, (0, False))[0]:
             return False
         self.door.stands[key.agent] = (epoch, closed)
@@ -311,5 +311,3 @@ class LifeRig(Rig):
         cast(Any, process.plane.providers[ROSTER]).serve(process.plane)
         return process
 
-
-Ask = Callable[..., Any]

@@ -30,6 +30,8 @@ def test_a_name_that_cannot_be_read_is_foreign(tmp_path):
     assert not place.is_foreign_to(key())
     (tmp_path / "owner.json").write_text("not ours to read")
     assert place.is_foreign_to(key())
+    (tmp_path / "owner.json").write_text("")  # what a failed power leaves of our own
+    assert not place.is_foreign_to(key())
     place.own(OURS._replace(agent="b"))
     assert place.is_foreign_to(key())
     place.own(OURS)

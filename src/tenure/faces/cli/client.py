@@ -1,7 +1,7 @@
 """Asks a server: one request at a time over http.client, answers as plain data.
 
-A refusal is raised as Refused, no answer as Unreachable.  A request that can be repeated (a read, or
-one with an idempotency key) is sent again if the connection breaks, and no other is.
+A refusal is raised as Refused, no answer as Unreachable.  A request that can be repeated (a read,
+or one with an idempotency key) is sent again if the connection breaks, and no other is.
 """
 
 import json
@@ -188,9 +188,8 @@ class Client:
         except ConnectionRefusedError:
             address = self.server.address
             self.close()
-            raise Unreachable(
-                f"no server answers at {address}", advice="start it: tenure up; or see tenure doctor"
-            ) from None
+            advice = "start it: tenure up; tenure doctor looks what is wrong"
+            raise Unreachable(f"no server answers at {address}", advice=advice) from None
         except TimeoutError:
             address = self.server.address
             self.close()

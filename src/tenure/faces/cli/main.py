@@ -18,7 +18,7 @@ COMMANDS: Final = {
     "up": ("tenure.faces.cli.up", "Start a control plane here, in the foreground."),
     "doctor": ("tenure.faces.cli.doctor", "Look whether everything is in order."),
     "agent": ("tenure.faces.cli.agent", "Create, look at, use and delete agents."),
-    "operation": ("tenure.faces.cli.operation", "Follow what is under way, and help what is stuck."),
+    "operation": ("tenure.faces.cli.operation", "Follow what is under way; help what is stuck."),
     "apply": ("tenure.faces.cli.apply", "Make agents as files say."),
     "plan": ("tenure.faces.cli.plan", "Show what apply would do."),
     "export": ("tenure.faces.cli.export", "Print agents as files that apply takes."),
@@ -44,11 +44,13 @@ Exit codes: 0 ok, 1 failed or undone, 2 usage, 3 differs, 4 authentication, 5 ti
 class Late(click.Group):
     """A group whose commands are imported when they are typed."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (as click asks)
         """All of them, in the order of the table."""
         return [*COMMANDS]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(
+        self, ctx: click.Context, cmd_name: str  # noqa: ARG002 (as click asks)
+    ) -> click.Command | None:
         """The command of this name."""
         if cmd_name not in COMMANDS:
             return None
@@ -67,7 +69,9 @@ class Late(click.Group):
             ctx.fail(f"there is no command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter  # noqa: ARG002 (as click asks)
+    ) -> None:
         """From the table alone."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])

@@ -86,6 +86,11 @@ def waiting(command: Command) -> Command:
     return run
 
 
+def examples(*lines: str) -> str:
+    """The end of a command's help: what one types."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
 def pairs(
     _: click.Context, option: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:

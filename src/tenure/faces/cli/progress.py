@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from tenure.faces.cli.client import Broken, Client, patiently, path
+from tenure.faces.cli.client import Broken, Client, path, patiently
 from tenure.faces.cli.exits import OF_STATE, Ended, Exit, Refused, Unreachable
 from tenure.faces.cli.options import Waits
 from tenure.faces.cli.output import plain, say
@@ -117,8 +117,6 @@ class Picture:
         for step in operation["steps"]:
             name, detail = str(step["name"]), str(step["detail"])
             fate = "stuck" if step["stuck"] else OF_HOLD.get(str(step["state"] or ""), "")
-            if fate == "undone" and not self.fates.get(name):
-                fate = ""  # it never began
             lines += self._now(name, fate, detail)
         return lines
 
@@ -148,7 +146,7 @@ class Picture:
         return next((name for name, fate in self.fates.items() if fate in {"", "running"}), "")
 
 
-# ------------------------------------------------------------------------------------------- waiting
+# ------------------------------------------------------------------------------------------ waiting
 
 
 def follow(
@@ -252,7 +250,7 @@ def _left(until: float | None) -> float | None:
     return None if until is None else until - time.monotonic()
 
 
-# ------------------------------------------------------------------------------------------- drawing
+# ------------------------------------------------------------------------------------------ drawing
 
 
 def watch(client: Client, operation: Plain, *, waits: Waits, title: str = "") -> dict[str, Any]:
@@ -304,7 +302,7 @@ def _utf8() -> bool:
     return (sys.stderr.encoding or "").lower().replace("-", "") == "utf8"
 
 
-# ---------------------------------------------------------------------------------------- how it ended
+# ------------------------------------------------------------------------------------- how it ended
 
 
 def ended(operation: Plain, *, what: str, seconds: float) -> None:

@@ -10,7 +10,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,7 +24,7 @@ from tenure.core.errors import CommitUnknown, Invalid, StoreError, TenureError, 
 from tenure.core.roles import Caller, Role
 from tenure.faces.cli import where
 from tenure.faces.cli.exits import Ended, Exit
-from tenure.faces.cli.options import placed, said
+from tenure.faces.cli.options import examples, placed, said
 from tenure.faces.cli.output import say
 
 PORT = 7450
@@ -45,7 +44,14 @@ class Asked(NamedTuple):
     new_token: bool
 
 
-@click.command("up")
+@click.command(
+    "up",
+    epilog=examples(
+        "tenure up",
+        "tenure up --home /var/lib/tenure --port 8000",
+        "tenure up --host 0.0.0.0 --tls-cert chain.pem --tls-key key.pem",
+    ),
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option(
     "--port", default=PORT, show_default=True, type=click.IntRange(0, 65_535),
@@ -75,12 +81,6 @@ def command(
     Its home is ./.tenure unless another is named: the store, the providers' files, the agents'
     directories, and the token with which the command line asks.  Agents go on running while it is
     stopped, and are taken over at the next start.
-
-    \b
-    Examples:
-      tenure up
-      tenure up --home /var/lib/tenure --port 8000
-      tenure up --host 0.0.0.0 --tls-cert chain.pem --tls-key key.pem
     """
     logging.basicConfig(
         level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -109,9 +109,9 @@ def command(
 def _run(asked: Asked) -> None:
     import uvloop
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        with suppress(asyncio.CancelledError):  # stopped before it had started
-            runner.run(_serve(asked))
+    early = suppress(asyncio.CancelledError)  # stopped before it had started
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, early:
+        runner.run(_serve(asked))
 
 
 async def _serve(asked: Asked) -> None:
@@ -144,9 +144,11 @@ async def _serve(asked: Asked) -> None:
 
         def told(address: str) -> None:
             write_private(file, address)
-            print(f"tenure is ready at {address}, home {asked.home}", flush=True)
-            if sys.stdout.isatty():
-                say("  next: tenure agent create NAME --command '…'; ctrl-c stops it")
+            hint = f" --home {asked.home}" if asked.home != Path(where.NAME).absolute() else ""
+            print(
+                f"tenure is ready at {address}; next: tenure agent create NAME --command …{hint}",
+                flush=True,
+            )
 
         try:
             await serve(api, listen, beside=_beside(plane), told=told)

@@ -70,7 +70,7 @@ def read(compact: "jose.Compact", *, audiences: Collection[str], now: float) -> 
 
 def _instant(claims: Mapping[str, object], name: str) -> float | None:
     value = claims.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not isinstance(value, int | float):
         return None
     try:
         return float(value)

@@ -86,16 +86,28 @@ class Home:
     def _is_furnished(self) -> bool:
         """Whether there is more in it than an owner who has not finished to write its name."""
         try:
-            return any(path.name != f"{OWNER}.new" for path in self.path.iterdir())
+            names = {path.name for path in self.path.iterdir()}
+            if OWNER in names and not (self.path / OWNER).stat().st_size:
+                return False  # our own hand, stopped when the power failed
+            return bool(names - {f"{OWNER}.new"})
         except FileNotFoundError:
             return False
         except NotADirectoryError:
             return True
 
-    def own(self, owner: Owner) -> None:
+    def own(self, owner: Owner, *, flush: bool = True) -> None:
         """Say whose it is."""
         row = json.dumps(owner._asdict()).encode()
-        keeper.write_whole(str(self.path / OWNER), row)
+        keeper.write_whole(str(self.path / OWNER), row, flush=flush)
+
+    def flush(self) -> None:
+        """Have on the disk whose it is and what was ordered."""
+        for name in (OWNER, keeper.ORDERS):
+            file = os.open(self.path / name, os.O_RDONLY)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
 
     def orders(self) -> keeper.Orders:
         """What the last keeper was told; empty when there was none."""
@@ -106,7 +118,8 @@ class Home:
 
     def order(self, orders: list[tuple[str, str]]) -> None:
         """Tell the next keeper."""
-        keeper.write_whole(str(self.path / keeper.ORDERS), keeper.encode(orders))
+        data = keeper.encode(orders)
+        keeper.write_whole(str(self.path / keeper.ORDERS), data, flush=False)
 
     def state(self) -> State:
         """What the last keeper said of itself."""

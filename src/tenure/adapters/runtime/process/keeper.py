@@ -118,12 +118,16 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def write_whole(path: str, data: bytes) -> None:
-    """Replace a file so that a crash leaves the old one or the new one."""
+def write_whole(path: str, data: bytes, *, flush: bool = True) -> None:
+    """Replace a file so that a crash leaves the old one or the new one.
+
+    Without `flush` that holds for a crash of ours and not for one of the machine.
+    """
     with open(f"{path}.new", "wb") as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+        if flush:
+            file.flush()
+            os.fsync(file.fileno())
     os.rename(f"{path}.new", path)
 
 
@@ -318,7 +322,8 @@ class Keeper:
             f' "stopped": {"true" if self.asked else "false"}, "said": "{plain(self.said)}"}}\n'
         )
         try:
-            write_whole(f"{self.directory}/{STATE}", row.encode())
+            # Who asked for the end is about to delete this, or to write it anew.
+            write_whole(f"{self.directory}/{STATE}", row.encode(), flush=not self.asked)
         except OSError:  # a full disk, or a directory that is being removed
             return
 

@@ -255,7 +255,7 @@ class Place:
             self._refuse(key, sentence, there)
         try:
             program = recipe.program(wanted, path=self.means.path)
-            there.own(owner)
+            there.own(owner, flush=False)
             there.work.mkdir(mode=0o700, exist_ok=True)
             if wanted.bundle:
                 self._unpack(key, wanted, there)
@@ -355,6 +355,7 @@ class Place:
             self._children[key.text] = pid
             os.close(tell)
             tell = -1
+            there.flush()  # while the keeper is starting
             poll = select.poll()
             poll.register(heard, select.POLLIN)
             if poll.poll(START_SECONDS * 1000) and os.read(heard, 100):
@@ -375,8 +376,6 @@ class Place:
         seconds = self.means.end_seconds + (0 if at_once else self.means.grace_ms / 1000)
         proc.end_keeper(there.path, at_once=at_once, seconds=seconds)
         state = there.state()
-        if state.start != there.orders().number("start") or state.exit is None:
-            self._sweep(key, there)
 
     def _sweep(self, key: ResourceKey, there: Home) -> None:
         tags = (f"TENURE_KEY={key.text}", f"TENURE_DIRECTORY={there.path}")

@@ -1,0 +1,269 @@
+"""`tenure agent`: agents from their creation to their end."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tenure.faces.cli import nouns
+from tenure.faces.cli.accepted import attend
+from tenure.faces.cli.client import Client, path
+from tenure.faces.cli.exits import Ended, Exit
+from tenure.faces.cli.options import Waits, asking, examples, pairs, shown, waiting
+from tenure.faces.cli.output import show, show_all
+
+STATES = (
+    "CREATING", "CREATE_FAILED", "READY", "SUSPENDING", "SUSPENDED", "RESUMING", "DELETING",
+    "DELETE_FAILED",
+)  # fmt: skip
+
+
+@click.group("agent")
+def command() -> None:
+    """Create, look at, use and delete agents."""
+
+
+@command.command(
+    "create",
+    epilog=examples(
+        "tenure agent create hello --command 'python3 agent.py'",
+        "tenure agent create -f agent.yaml",
+        "tenure agent create hello --command ./serve --bundle ./app --env MODE=fast --label team=ops",
+    ),
+)
+@click.argument("name", required=False)
+@click.option("-f", "--file", metavar="FILE", help="The agent's file; - is standard input.")
+@click.option("--command", metavar="TEXT", help="The program that answers /ping and /invocations.")
+@click.option("--bundle", metavar="DIR", help="A directory that it runs in a copy of.")
+@click.option("--env", multiple=True, callback=pairs, metavar="K=V", help="For its environment.")
+@click.option("--label", multiple=True, callback=pairs, metavar="K=V", help="A label.")
+@click.option("--role", multiple=True, metavar="ROLE", help="A role that it is given.")
+@click.option("--team", multiple=True, metavar="TEAM", help="A team that it belongs to.")
+@click.option("--owner", metavar="TEXT", help="Whose it is.")
+@click.option("--parent", metavar="NAME", help="The agent that owns it, and that it ends with.")
+@click.option("--zone", metavar="NAME", help="Where it runs.")
+@click.option("--ready-seconds", type=float, metavar="N", help="How long its start may take.")
+@click.option("--drain-seconds", type=float, metavar="N", help="How long its work may finish.")
+@click.option("--dry-run", is_flag=True, help="Only show the steps, and how each is undone.")
+@waiting
+@shown
+@asking
+def create(
+    client: Client, *, name: str | None, file: str | None, dry_run: bool, waits: Waits, form: str,
+    **given: Any,  # noqa: ANN401 (one for each field of a file)
+) -> None:  # fmt: skip
+    """Create an agent, and wait until it answers.
+
+    If any step fails, everything that was made is undone, and you see why.
+    """
+    from tenure.faces.cli import files
+
+    tree = _tree(name, file, given)
+    spec = files.check(tree, source=file or "the command line")
+    query = {"dry_run": True} if dry_run else None
+    answer = client.send(
+        "POST", path("agents"), body=spec, query=query, keyed=True, agent=str(spec["name"])
+    )
+    if dry_run:
+        show_all(answer["steps"], nouns.PLANNED, form=form)
+        return
+    attend(
+        client, answer, waits=waits, form=form, name=str(spec["name"]),
+        done=f"agent {spec['name']} is READY",
+    )  # fmt: skip
+
+
+def _tree(name: str | None, file: str | None, given: dict[str, Any]) -> dict[str, Any]:
+    """What the agent should be, from its file or from the options."""
+    from tenure.faces.cli import files
+
+    if file is not None:
+        extra = [option for option, value in given.items() if value]
+        if extra:
+            raise click.UsageError(f"--{extra[0].replace('_', '-')} belongs into {file}")
+        found = files.read(file)
+        if len(found) != 1:
+            raise click.UsageError(f"{file} holds {len(found)} agents; tenure apply makes them all")
+        tree: dict[str, Any] = found[0].tree
+        return {**tree, "name": name} if name else tree
+    if not name or not given["command"]:
+        raise click.UsageError("give a NAME and --command, or -f FILE")
+    try:
+        words = shlex.split(given["command"])
+    except ValueError as error:
+        raise click.BadParameter(f"{error}", param_hint="--command") from None
+    runtime = {"command": words}
+    runtime |= {
+        key: given[key]
+        for key in ("bundle", "env", "zone", "ready_seconds", "drain_seconds")
+        if given[key]
+    }
+    tree = {"name": name, "runtime": runtime}
+    for key, option in (
+        ("labels", "label"), ("roles", "role"), ("teams", "team"), ("owner", "owner"),
+        ("parent", "parent"),
+    ):  # fmt: skip
+        if given[option]:
+            value = given[option]
+            tree[key] = list(value) if isinstance(value, tuple) else value
+    return files.resolved(tree, Path.cwd())
+
+
+@command.command(
+    "list",
+    epilog=examples(
+        "tenure agent list -l team=ops",
+        "tenure agent list --state READY -o name",
+    ),
+)
+@click.option("--state", multiple=True, type=click.Choice(STATES, case_sensitive=False))
+@click.option("--selector", "-l", multiple=True, metavar="K=V", help="Only with this label.")
+@shown
+@asking
+def list_agents(
+    client: Client, *, state: tuple[str, ...], selector: tuple[str, ...], form: str
+) -> None:
+    """List agents by name."""
+    query = {"state": [one.upper() for one in state], "label": list(selector)}
+    show_all(list(client.pages(path("agents"), query)), nouns.AGENT, form=form)
+
+
+@command.command("show")
+@click.argument("name")
+@click.option("--resources", is_flag=True, help="What providers hold for it.")
+@shown
+@asking
+def show_agent(client: Client, *, name: str, resources: bool, form: str) -> None:
+    """Show one agent, by its name or uid."""
+    if resources:
+        found = client.get(path("agents", name, "resources"))
+        show_all(found["items"], nouns.RESOURCE, form=form)
+        return
+    show(client.get(path("agents", name)), nouns.AGENT, form=form, text=nouns.agent_text)
+
+
+def _drain(asked: float | None) -> dict[str, float]:
+    return {} if asked is None else {"drain_seconds": asked}
+
+
+DRAIN = click.option(
+    "--drain", type=click.FloatRange(0, 3_600), metavar="SECONDS",
+    help="How long work in flight may go on; 0: not at all.",
+)  # fmt: skip
+
+
+@command.command("suspend")
+@click.argument("name")
+@click.option("--keep-runtime", is_flag=True, help="Leave its process running.")
+@DRAIN
+@waiting
+@shown
+@asking
+def suspend(
+    client: Client, *, name: str, keep_runtime: bool, drain: float | None, waits: Waits, form: str
+) -> None:
+    """Close an agent, let its work finish, free its runtime; identity and state stay."""
+    answer = client.send(
+        "POST", path("agents", name, verb="suspend"),
+        body={"keep_runtime": keep_runtime, **_drain(drain)}, keyed=True, agent=name,
+    )  # fmt: skip
+    attend(client, answer, waits=waits, form=form, name=name, done=f"agent {name} is SUSPENDED")
+
+
+@command.command("resume")
+@click.argument("name")
+@waiting
+@shown
+@asking
+def resume(client: Client, *, name: str, waits: Waits, form: str) -> None:
+    """Bring a suspended agent back; it serves once its runtime answers."""
+    answer = client.send("POST", path("agents", name, verb="resume"), keyed=True, agent=name)
+    attend(client, answer, waits=waits, form=form, name=name, done=f"agent {name} is READY")
+
+
+@command.command("stop")
+@click.argument("name")
+@waiting
+@shown
+@asking
+def stop(client: Client, *, name: str, waits: Waits, form: str) -> None:
+    """In an emergency: revoke its credentials, then kill it; nothing is waited for."""
+    answer = client.send("POST", path("agents", name, verb="stop"), keyed=True, agent=name)
+    attend(client, answer, waits=waits, form=form, name=name, done=f"agent {name} is stopped")
+
+
+@command.command(
+    "delete",
+    epilog=examples(
+        "tenure agent delete hello",
+        "tenure agent delete hello --drain 0",
+    ),
+)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@DRAIN
+@click.option("--retention", type=click.Choice(("remove", "retain")), help="Of its spec.")
+@waiting
+@shown
+@asking
+def delete(
+    client: Client, *, names: tuple[str, ...], drain: float | None, retention: str | None,
+    waits: Waits, form: str,
+) -> None:  # fmt: skip
+    """Close agents and take everything away; what they own goes first."""
+    query = {**_drain(drain), "retention": retention}
+    for name in names:
+        answer = client.send("DELETE", path("agents", name), query=query, keyed=True, agent=name)
+        attend(
+            client, answer, waits=waits, form=form, name=name,
+            done=f"agent {name} is deleted, and nothing of it is left",
+        )  # fmt: skip
+
+
+@command.command(
+    "invoke",
+    epilog=examples(
+        'tenure agent invoke hello \'{"prompt": "hi"}\'',
+        'echo \'{"prompt": "hi"}\' | tenure agent invoke hello',
+        "tenure agent invoke hello @question.json",
+    ),
+)
+@click.argument("name")
+@click.argument("body", required=False)
+@click.option("--content-type", metavar="TYPE", help="Else JSON if the body is that, or text.")
+@click.option("--session", metavar="ID", help="The session to go on with.")
+@click.option("--timeout", type=click.FloatRange(min=0), default=900.0, metavar="SECONDS",
+              help="How long the agent may be silent.")  # fmt: skip
+@asking
+def invoke(
+    client: Client, *, name: str, body: str | None, content_type: str | None, session: str | None,
+    timeout: float,
+) -> None:  # fmt: skip
+    """Send BODY to an agent and print its answer as it comes.
+
+    Without BODY, or with -, standard input is sent; @FILE sends a file.
+    """
+    from tenure.faces.cli.invoke import invoke as passed
+
+    passed(
+        client, name, body=body, content_type=content_type, session=session, seconds=timeout
+    )
+
+
+@command.command("logs")
+@click.argument("name")
+@click.option("--lines", "-n", type=click.IntRange(1, 10_000), default=100, show_default=True)
+@click.option("--follow", is_flag=True, help="Go on printing until ctrl-c, or its end.")
+@asking
+def logs(client: Client, *, name: str, lines: int, follow: bool) -> None:
+    """Print what an agent printed."""
+    from tenure.faces.cli.logs import follow as followed
+
+    if not follow:
+        sys.stdout.write(client.get(path("agents", name, "logs"), {"lines": lines})["text"])
+        return
+    try:
+        followed(client, name, lines=lines)
+    except KeyboardInterrupt:
+        raise Ended(Exit.INTERRUPTED) from None

@@ -1,0 +1,53 @@
+"""`tenure audit`: what was done by whom, and that nobody has changed the log."""
+
+from itertools import islice
+
+import click
+
+from tenure.faces.cli import nouns
+from tenure.faces.cli.client import Client, path
+from tenure.faces.cli.exits import Ended, Exit
+from tenure.faces.cli.options import asking, shown
+from tenure.faces.cli.output import Item, fields, show, show_all
+
+
+@click.group("audit")
+def command() -> None:
+    """Read the audit log, and verify its chain; for admins."""
+
+
+@command.command("list")
+@click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="From N + 1 on.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="So many lines at most.")
+@shown
+@asking
+def list_audit(client: Client, *, after: int, limit: int | None, form: str) -> None:
+    """List the audit log, oldest first."""
+    query = {"after": after, **({"limit": min(limit, 1_000)} if limit else {})}
+    found = islice(client.pages(path("audit"), query), limit)
+    show_all(list(found), nouns.ENTRY, form=form)
+
+
+def _text(verdict: Item) -> str:
+    broken = verdict["broken"]
+    return fields([
+        ("entries", str(verdict["entries"])),
+        ("head", str(verdict["head"])),
+        ("broken", f"line {broken['position']}: {broken['why']}" if broken else ""),
+    ])  # fmt: skip
+
+
+@command.command("verify")
+@click.option("--head", default="", metavar="HASH", help="A hash written down before.")
+@shown
+@asking
+def verify(client: Client, *, head: str, form: str) -> None:
+    """Walk the chain of the audit log; exit 1 if a line is not as it was written.
+
+    A log that was cut off at its end shows only against a head that was written down before.
+    """
+    verdict = client.get(path("audit", "verify"), {"head": head} if head else None, seconds=570.0)
+    name = nouns.ENTRY._replace(name=lambda one: str(one["head"]))
+    show(verdict, name, form=form, text=_text)
+    if verdict["broken"]:
+        raise Ended(Exit.FAILED, "the audit log was changed")

@@ -1,0 +1,75 @@
+"""Follows what an agent prints: piece after piece by offset, over restarts of its runtime."""
+
+import sys
+import time
+from collections import deque
+
+from tenure.faces.cli.client import Client, path
+from tenure.faces.cli.exits import Refused
+
+LOOK_SECONDS = 0.5
+AGENT_EVERY = 4
+"""Looks at the log between two looks at the agent."""
+NOT_FOUND = 404
+
+
+def follow(client: Client, name: str, *, lines: int) -> None:
+    """Write the last lines, then whatever comes, until the agent is gone."""
+    uid, generation = _agent(client, name)
+    since, looks = _begin(client, uid, lines), 0
+    while True:
+        time.sleep(LOOK_SECONDS)
+        looks += 1
+        try:
+            since = _drain(client, uid, since)
+            if looks % AGENT_EVERY == 0:
+                _, now = _agent(client, uid)
+                if now != generation:  # another operation, maybe another runtime with a new log
+                    generation, since = now, _again(client, uid, since)
+        except Refused as error:
+            if error.status == NOT_FOUND:
+                return
+            raise
+
+
+def _agent(client: Client, name: str) -> tuple[str, int]:
+    found = client.get(path("agents", name))
+    return str(found["uid"]), int(found["generation"])
+
+
+def _begin(client: Client, uid: str, lines: int) -> int:
+    """Write the last lines that are kept; where to go on."""
+    last: deque[str] = deque(maxlen=lines)
+    since, rest = 0, ""
+    while True:
+        part = client.get(path("agents", uid, "logs"), {"since": since})
+        if not part["text"]:
+            break
+        *whole, rest = (rest + part["text"]).split("\n")
+        last.extend(whole)
+        since = part["next_offset"]
+    sys.stdout.write("".join(f"{line}\n" for line in last) + rest)
+    sys.stdout.flush()
+    return since
+
+
+def _drain(client: Client, uid: str, since: int) -> int:
+    """Write all that came since; where to go on."""
+    while True:
+        part = client.get(path("agents", uid, "logs"), {"since": since})
+        if not part["text"]:
+            return since
+        sys.stdout.write(part["text"])
+        sys.stdout.flush()
+        since = int(part["next_offset"])
+
+
+def _again(client: Client, uid: str, since: int) -> int:
+    """Where to go on after the agent has changed: a new log is shorter than the old one was."""
+    end = 0
+    while True:
+        part = client.get(path("agents", uid, "logs"), {"since": end})
+        if not part["text"] or end >= since:
+            break
+        end = int(part["next_offset"])
+    return since if end >= since else 0

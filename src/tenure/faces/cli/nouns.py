@@ -1,0 +1,118 @@
+"""How each kind of thing is shown: the columns of its table, and its name."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tenure.faces.cli.output import Column, Item, Noun, fields, instant, table
+from tenure.faces.cli.progress import MARKS, OF_HOLD
+
+DETAIL_CHARACTERS_MAX = 60
+
+
+def _at(name: str) -> Column:
+    return Column(name.removesuffix("_at").upper(), lambda item: instant(item[name]))
+
+
+def _is(name: str) -> Column:
+    return Column(name.upper(), lambda item: "" if item[name] is None else str(item[name]))
+
+
+def _labels(agent: Item) -> str:
+    labels: Mapping[str, str] = agent["spec"].get("labels", {})
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
+AGENT: Final = Noun(
+    (_is("name"), _is("state"), Column("LABELS", _labels), _at("created_at"), _is("uid")),
+    lambda agent: str(agent["name"]),
+)
+OPERATION: Final = Noun(
+    (
+        _is("id"), _is("kind"), _is("state"), _is("agent"), _at("created_at"),
+        Column("ERROR", lambda one: str(one["error"])[:DETAIL_CHARACTERS_MAX]),
+    ),
+    lambda operation: str(operation["id"]),
+)  # fmt: skip
+TOKEN: Final = Noun(
+    (
+        _is("id"), _is("principal"), _is("role"), _is("tenant"), _at("created_at"),
+        _at("expires_at"), _at("revoked_at"),
+    ),
+    lambda token: str(token["id"]),
+)  # fmt: skip
+ENTRY: Final = Noun(
+    (
+        _is("position"), Column("AT", lambda entry: instant(entry["at"])), _is("principal"),
+        _is("action"), _is("target"),
+        Column("HASH", lambda entry: str(entry["hash"])[:12]),
+    ),
+    lambda entry: str(entry["position"]),
+)  # fmt: skip
+RESOURCE: Final = Noun(
+    (_is("slot"), _is("state"), _is("step"), _is("key")), lambda resource: str(resource["key"])
+)
+QUOTA: Final = Noun((_is("kind"), _is("used"), _is("most")), lambda quota: str(quota["kind"]))
+PLANNED: Final = Noun(
+    (_is("name"), _is("kind"), _is("compensation"), _is("slot")), lambda step: str(step["name"])
+)
+
+
+def agent_text(agent: Item) -> str:
+    """One agent as a person reads it."""
+    runtime: Mapping[str, Any] = agent["spec"].get("runtime", {})
+    return fields([
+        ("name", str(agent["name"])),
+        ("state", str(agent["state"])),
+        ("uid", str(agent["uid"])),
+        ("owner", str(agent["spec"].get("owner", ""))),
+        ("labels", _labels(agent)),
+        ("roles", ", ".join(agent["spec"].get("roles", ()))),
+        ("command", " ".join(runtime.get("command", ()))),
+        ("zone", str(runtime.get("zone") or "")),
+        ("parent", str(agent["parent"])),
+        ("operation", str(agent["operation"])),
+        ("created", instant(agent["created_at"])),
+        ("updated", instant(agent["updated_at"])),
+        ("etag", str(agent["etag"])),
+    ])  # fmt: skip
+
+
+def operation_text(operation: Item) -> str:
+    """One operation with its steps."""
+    head = fields([
+        ("id", str(operation["id"])),
+        ("kind", str(operation["kind"])),
+        ("agent", str(operation["agent"])),
+        ("state", str(operation["state"])),
+        ("error", str(operation["error"])),
+        ("created", instant(operation["created_at"])),
+        ("updated", instant(operation["updated_at"])),
+    ])  # fmt: skip
+    rows = [[_mark(step), step["name"], _fate(step), step["detail"]] for step in operation["steps"]]
+    return f"{head}\n\n{table(['', 'STEP', 'STATE', 'DETAIL'], rows)}"
+
+
+def _fate(step: Item) -> str:
+    if step["stuck"]:
+        return "stuck"
+    return OF_HOLD.get(str(step["state"] or ""), "not begun")
+
+
+def _mark(step: Item) -> str:
+    return MARKS["stuck" if step["stuck"] else OF_HOLD.get(str(step["state"] or ""), "")].sign
+
+
+def advice_for_stuck(operation: Item) -> list[str]:
+    """What an operator can type about a stuck operation."""
+    if operation["state"] != "STUCK":
+        return []
+    name = operation["id"]
+    lines = [f"tenure operation retry {name}"]
+    for step in operation["steps"]:
+        if step["stuck"]:
+            one = f"{name} {step['name']}"
+            lines += [
+                f"tenure operation mark-absent {one}   if it holds nothing",
+                f"tenure operation adopt {one}   if it did happen",
+            ]
+    return [*lines, f"tenure operation abandon {name}   leaves everything as it is"]

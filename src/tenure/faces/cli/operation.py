@@ -1,0 +1,171 @@
+"""`tenure operation`: what is under way, and an operator's exits from what is stuck."""
+
+import json
+import time
+from collections import deque
+from typing import Any
+
+import click
+
+from tenure.faces.cli import nouns, progress
+from tenure.faces.cli.accepted import attend, settled
+from tenure.faces.cli.client import Client, path
+from tenure.faces.cli.options import Waits, asking, examples, shown, waiting
+from tenure.faces.cli.output import say, show, show_all
+
+STATES = (
+    "PENDING", "RUNNING", "WAITING", "COMPENSATING", "STUCK", "SUCCEEDED", "COMPENSATED",
+    "ABANDONED",
+)  # fmt: skip
+OPEN = STATES[:5]
+
+
+@click.group("operation")
+def command() -> None:
+    """Follow what is under way, and help what is stuck."""
+
+
+@command.command(
+    "list",
+    epilog=examples(
+        "tenure operation list --open",
+        "tenure operation list --state STUCK -o name",
+    ),
+)
+@click.option("--state", multiple=True, type=click.Choice(STATES, case_sensitive=False))
+@click.option("--open", "only_open", is_flag=True, help="Only what has not ended.")
+@click.option("--agent", metavar="NAME", help="Only of this agent.")
+@click.option("--last", type=click.IntRange(min=1), default=100, show_default=True, metavar="N")
+@shown
+@asking
+def list_operations(
+    client: Client, *, state: tuple[str, ...], only_open: bool, agent: str | None, last: int,
+    form: str,
+) -> None:  # fmt: skip
+    """List the last operations, the newest at the end."""
+    states = [one.upper() for one in state] or (list(OPEN) if only_open else [])
+    found = client.pages(path("operations"), {"state": states})
+    if agent is not None:
+        uid = client.get(path("agents", agent))["uid"]
+        found = (one for one in found if one["agent"] == uid)
+    show_all(deque(found, maxlen=last), nouns.OPERATION, form=form)
+
+
+@command.command("show")
+@click.argument("operation")
+@shown
+@asking
+def show_operation(client: Client, *, operation: str, form: str) -> None:
+    """Show an operation with its steps; if it is stuck, also what can be done."""
+    found = client.get(path("operations", operation))
+    show(found, nouns.OPERATION, form=form, text=nouns.operation_text)
+    for line in nouns.advice_for_stuck(found):
+        say(f"  {line}")
+
+
+@command.command("watch")
+@click.argument("operation")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait so long at most."
+)
+@shown
+@asking
+def watch(client: Client, *, operation: str, timeout: float | None, form: str) -> None:
+    """Follow an operation until it has ended or is stuck, and end as it does."""
+    started = time.monotonic()
+    found = client.get(path("operations", operation))
+    seen = progress.watch(client, found, waits=Waits(timeout=timeout))
+    settled(seen, form=form, name=operation)
+    progress.ended(
+        seen, what=f"{seen['kind']} has succeeded", seconds=time.monotonic() - started
+    )
+
+
+def _decide(
+    client: Client, operation: str, verb: str, *, step: str = "", body: object = None
+) -> dict[str, Any]:
+    """Ask for an operator's verb; the operation then."""
+    parts = ("operations", operation, *(("steps", step) if step else ()))
+    answer: dict[str, Any] = client.send("POST", path(*parts, verb=verb), body=body)
+    return answer
+
+
+@command.command("cancel")
+@click.argument("operation")
+@waiting
+@shown
+@asking
+def cancel(client: Client, *, operation: str, waits: Waits, form: str) -> None:
+    """Undo an operation; the exit code is 0 once it is undone."""
+    answer = _decide(client, operation, "cancel")
+    if not waits.wait:
+        attend(client, answer, waits=waits, form=form, name=operation, done="")
+        return
+    started = time.monotonic()
+    seen = progress.watch(client, answer, waits=waits)
+    settled(seen, form=form, name=operation)
+    if seen["state"] == "COMPENSATED":
+        say(f"{seen['kind']} was undone ({time.monotonic() - started:.1f} s)")
+        return
+    progress.ended(
+        seen, what=f"{seen['kind']} had succeeded already", seconds=time.monotonic() - started
+    )
+
+
+@command.command("retry")
+@click.argument("operation")
+@waiting
+@shown
+@asking
+def retry(client: Client, *, operation: str, waits: Waits, form: str) -> None:
+    """Try what is stuck again, now."""
+    answer = _decide(client, operation, "retry")
+    done = f"{answer['kind']} has succeeded"
+    attend(client, answer, waits=waits, form=form, name=operation, done=done)
+
+
+@command.command("abandon")
+@click.argument("operation")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@shown
+@asking
+def abandon(client: Client, *, operation: str, yes: bool, form: str) -> None:
+    """End a stuck operation as it is: what it may hold stays in the world."""
+    if not yes:
+        click.confirm("What it may hold stays there, and nobody looks after it. Go on?",
+                      abort=True, err=True)  # fmt: skip
+    answer = _decide(client, operation, "abandon")
+    show(answer, nouns.OPERATION, form=form, text=nouns.operation_text)
+
+
+@command.command("adopt")
+@click.argument("operation")
+@click.argument("step")
+@click.option("--result", metavar="JSON", help="What the step would have returned.")
+@waiting
+@shown
+@asking
+def adopt(
+    client: Client, *, operation: str, step: str, result: str | None, waits: Waits, form: str
+) -> None:
+    """Say that a stuck step did happen; the operation goes on."""
+    try:
+        body = {"result": json.loads(result)} if result is not None else {}
+    except ValueError as error:
+        raise click.BadParameter(f"{error}", param_hint="--result") from None
+    answer = _decide(client, operation, "adopt", step=step, body=body)
+    done = f"{answer['kind']} has succeeded"
+    attend(client, answer, waits=waits, form=form, name=operation, done=done)
+
+
+@command.command("mark-absent")
+@click.argument("operation")
+@click.argument("step")
+@waiting
+@shown
+@asking
+def mark_absent(client: Client, *, operation: str, step: str, waits: Waits, form: str) -> None:
+    """Say that a stuck step holds nothing; the operation goes on, or back."""
+    answer = _decide(client, operation, "mark-absent", step=step)
+    done = f"{answer['kind']} has succeeded"
+    attend(client, answer, waits=waits, form=form, name=operation, done=done)

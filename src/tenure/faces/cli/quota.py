@@ -1,0 +1,38 @@
+"""`tenure quota`: how many agents a tenant may have."""
+
+import click
+
+from tenure.faces.cli import nouns
+from tenure.faces.cli.client import Client, path
+from tenure.faces.cli.options import asking, shown
+from tenure.faces.cli.output import Item, show
+
+QUOTA = path("quotas", "agents")
+
+
+@click.group("quota")
+def command() -> None:
+    """Look at the quota of agents, and set it."""
+
+
+def _text(quota: Item) -> str:
+    most = "without bound" if quota["most"] is None else f"of {quota['most']}"
+    return f"{quota['used']} {quota['kind']} {most}"
+
+
+@command.command("show")
+@shown
+@asking
+def show_quota(client: Client, *, form: str) -> None:
+    """Show how many agents there are and may be."""
+    show(client.get(QUOTA), nouns.QUOTA, form=form, text=_text)
+
+
+@command.command("set")
+@click.argument("most", type=click.IntRange(min=0))
+@shown
+@asking
+def set_quota(client: Client, *, most: int, form: str) -> None:
+    """Let there be MOST agents from now on; those that are there stay."""
+    now = client.send("PUT", QUOTA, body={"most": most})
+    show(now, nouns.QUOTA, form=form, text=_text)

@@ -1,0 +1,60 @@
+"""`tenure token`: who may ask, and for what."""
+
+import click
+
+from tenure.faces.cli import nouns
+from tenure.faces.cli.client import Client, path
+from tenure.faces.cli.options import asking, examples, shown
+from tenure.faces.cli.output import say, show, show_all
+
+ROLES = ("viewer", "operator", "approver", "admin")
+
+
+@click.group("token")
+def command() -> None:
+    """Hand out and revoke tokens; for admins."""
+
+
+@command.command(
+    "create",
+    epilog=examples(
+        "tenure token create ci --role operator > ci.token",
+        "tenure token create eve --role viewer --seconds 86400",
+    ),
+)
+@click.argument("principal")
+@click.option("--role", type=click.Choice(ROLES), required=True, help="What it may ask for.")
+@click.option("--tenant", default="", metavar="NAME", help="Another tenant than your own.")
+@click.option("--seconds", type=float, metavar="N", help="How long it is good; else until revoked.")
+@shown
+@asking
+def create(
+    client: Client, *, principal: str, role: str, tenant: str, seconds: float | None, form: str
+) -> None:
+    """Make a token for PRINCIPAL and print it: it is shown here and nowhere else."""
+    body = {"principal": principal, "role": role, "tenant": tenant, "seconds": seconds}
+    made = client.send("POST", path("tokens"), body=body)
+    if form == "table":
+        say(f"token {made['id']} for {principal} as {role}")
+    show(made, nouns.TOKEN, form=form, text=lambda one: str(one["token"]))
+
+
+@command.command("list")
+@shown
+@asking
+def list_tokens(client: Client, *, form: str) -> None:
+    """List tokens, also those that are no good any more."""
+    show_all(client.get(path("tokens"))["items"], nouns.TOKEN, form=form)
+
+
+@command.command("revoke")
+@click.argument("token_id", metavar="ID")
+@shown
+@asking
+def revoke(client: Client, *, token_id: str, form: str) -> None:
+    """Revoke a token by its id: it is no good from now on."""
+    gone = client.send("DELETE", path("tokens", token_id))
+    if form == "table":
+        say(f"token {token_id} of {gone['principal']} is revoked")
+    else:
+        show(gone, nouns.TOKEN, form=form, text=str)

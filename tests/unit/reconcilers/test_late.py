@@ -1,0 +1,155 @@
+"""What arrives at a provider after its key was burned is removed again, and then forgotten."""
+
+import asyncio
+
+import pytest
+
+from tenure.adapters.clock.system import SystemClock
+from tenure.app import agents, lifecycle, operations
+from tenure.app.spec import read_spec
+from tenure.core.errors import Unavailable
+from tenure.core.operation import State
+from tenure.core.roles import Caller, Role
+from tenure.ports.provider import Observed, Owned, Presence
+from tenure.ports.runtime import Status
+from tenure.reconcilers import late
+from tenure.reconcilers.driver import reconciling
+from tenure.reconcilers.late import Tick
+from tenure.settings import Settings
+from tenure.wiring import managing
+
+CALLER = Caller("default", "someone", Role.ADMIN)
+SPEC = read_spec({"name": "alpha", "runtime": {"command": ["agent"]}})
+
+
+class Unburning:
+    """A runtime of the kind that is out there: it takes a key again that was removed."""
+
+    zones = ("here",)
+
+    def __init__(self):
+        self.held = {}
+        self.away = False
+
+    def check(self, spec):
+        pass
+
+    async def digest(self, spec):
+        return spec
+
+    async def ensure(self, key, spec):
+        self.held[key.text] = key
+        return {"address": "127.0.0.1:1"}
+
+    async def inspect(self, key):
+        if self.away:
+            raise Unavailable("away")
+        there = key.text in self.held
+        return Observed(Presence.READY if there else Presence.ABSENT, {"address": "127.0.0.1:1"})
+
+    async def remove(self, key):
+        self.held.pop(key.text, None)
+
+    async def list_owned(self, plane):
+        for key in self.held.values():
+            yield Owned(key.text, key.agent, key.generation, 0.0)
+
+    async def status(self, key):
+        return Status((await self.inspect(key)).presence)
+
+    async def wait_ready(self, key, *, seconds):
+        return await self.status(key)
+
+
+async def gone(plane):
+    """An agent that was created and deleted; the key its runtime had."""
+    await succeeded(plane, await agents.create_agent(plane, CALLER, SPEC))
+    (key,) = plane.providers["runtime"].held.values()
+    await succeeded(plane, await agents.delete_agent(plane, CALLER, "alpha"))
+    return key
+
+
+async def succeeded(plane, operation):
+    ended = await operations.wait(plane, "default", operation.id, seconds=4)
+    assert ended.state is State.SUCCEEDED, ended.error
+
+
+def run(tmp_path, scenario):
+    async def main():
+        runtime = Unburning()
+        settings = Settings(home=str(tmp_path / "home"), reconcile_seconds=1000.0)
+        async with managing(settings, instead={"runtime": runtime}) as plane:
+            await scenario(plane, runtime)
+
+    asyncio.run(main())
+
+
+def test_what_arrives_late_is_removed_by_its_key(tmp_path):
+    async def scenario(plane, runtime):
+        key = await gone(plane)
+        assert runtime.held == {}
+        await runtime.ensure(key, {})
+        assert await late.tick(plane) == Tick(seen=4, fixed=1)
+        assert runtime.held == {}
+        assert (await late.tick(plane)).fixed == 0
+
+    run(tmp_path, scenario)
+
+
+def test_a_key_is_watched_until_the_window_is_over_and_it_was_absent_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr(lifecycle, "LATE_SECONDS", 0.0)
+
+    async def scenario(plane, runtime):
+        key = await gone(plane)
+        assert (await late.tick(plane)).seen == 4
+        await runtime.ensure(key, {})  # between the two sightings: they begin anew
+        assert await late.tick(plane) == Tick(4, 1)
+        assert (await late.tick(plane)).seen == 1
+        assert (await late.tick(plane)).seen == 1
+        assert (await late.tick(plane)).seen == 0
+
+    run(tmp_path, scenario)
+
+
+def test_before_the_window_is_over_nothing_is_forgotten(tmp_path):
+    async def scenario(plane, runtime):
+        await gone(plane)
+        for _ in range(5):
+            assert (await late.tick(plane)).seen == 4
+
+    run(tmp_path, scenario)
+
+
+def test_a_provider_that_does_not_answer_is_asked_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(lifecycle, "LATE_SECONDS", 0.0)
+
+    async def scenario(plane, runtime):
+        key = await gone(plane)
+        await runtime.ensure(key, {})
+        runtime.away = True
+        for _ in range(3):
+            await late.tick(plane)
+        assert key.text in runtime.held
+        runtime.away = False
+        assert await late.tick(plane) == Tick(1, 1)
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.timeout(10)
+def test_the_driver_looks_by_itself_and_outlives_a_failure(tmp_path, monkeypatch):
+    ticks = []
+
+    async def tick(plane):
+        ticks.append(plane)
+        if len(ticks) == 1:
+            raise Unavailable("not now")
+
+    async def scenario(plane, runtime):
+        monkeypatch.setattr(late, "tick", tick)
+        async with reconciling(plane, clock=SystemClock(), seconds=0.01):
+            async with asyncio.timeout(5):
+                while len(ticks) < 3:  # noqa: ASYNC110 (it has nothing to wait for)
+                    await asyncio.sleep(0.01)
+
+    run(tmp_path, scenario)
