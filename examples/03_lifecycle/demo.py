@@ -105,9 +105,9 @@ class Demo:
         found = []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
-                if entry.name.isdigit() and b"TENURE_KEY=" in (entry / "environ").read_bytes():
-                    if (entry / "cwd").readlink().is_relative_to(self.home):
-                        found.append(int(entry.name))
+                tagged = b"TENURE_KEY=" in (entry / "environ").read_bytes()
+                if tagged and (entry / "cwd").readlink().is_relative_to(self.home):
+                    found.append(int(entry.name))
         return found
 
 

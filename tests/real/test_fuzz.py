@@ -15,6 +15,7 @@ REQUESTS = int(os.environ.get("TENURE_FUZZ", "50000"))
 SEED = int(os.environ.get("TENURE_SEED", "1"))
 SHARES = 2
 OURS, THEIRS = "okapi3", "zebra7"
+GIVEN = {"most": 10**9, "command": ["true"]}
 WAIT = {"prefer": "wait=5"}
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60 + REQUESTS // 100)]
 
@@ -46,7 +47,7 @@ async def populated(one: Face) -> World:
     roles = ("viewer", "operator", "operator", "admin")
     parties = [Party(one.tokens[role], hidden[OURS]) for role in roles]
     parties += [Party(one.tokens["stranger"], hidden[THEIRS])] * 2
-    return World(parties, known, tame={"seconds": ("0", "0.001")})
+    return World(parties, known, tame={"seconds": ("0", "0.001")}, given=GIVEN)
 
 
 @pytest.mark.parametrize("share", range(SHARES))

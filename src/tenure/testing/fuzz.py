@@ -98,6 +98,8 @@ class World:
     """What stands in paths, by the parameter's name: things of all parties."""
     tame: dict[str, Sequence[str]] = field(default_factory=dict)
     """Query parameters that are given only so: they would make the fuzzer wait."""
+    given: dict[str, Any] = field(default_factory=dict)
+    """Fields of bodies that are given so, if they are not bent: else too little would fit."""
 
 
 class Sent(NamedTuple):
@@ -277,13 +279,13 @@ class Generator:
         """A field's value.  Only what is looked up and never kept names things of others."""
         if one.encode_name == "parent":
             return self._random.choice(self._world.known["agent"])
-        if one.encode_name == "command":
-            return ["true"]
+        if one.encode_name in self._world.given:
+            return self._world.given[one.encode_name]
         return self._value(one.type, depth)
 
     def _value(self, form: inspect.Type, depth: int) -> Any:
         """Something that fits, more or less."""
-        lot = self._random
+        lot, given = self._random, self._world.given
         match form:
             case inspect.Metadata(type=inner):
                 return self._value(inner, depth)
@@ -291,7 +293,7 @@ class Generator:
                 return {
                     one.encode_name: self._field(one, depth + 1)
                     for one in fields
-                    if one.required or lot.random() < (0.8 if one.encode_name == "command" else 0.2)
+                    if one.required or lot.random() < (0.8 if one.encode_name in given else 0.2)
                 }
             case inspect.UnionType(types=types):
                 return self._value(lot.choice(types), depth)

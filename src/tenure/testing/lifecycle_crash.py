@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from tenure.app import agents, operations
 from tenure.app.agents import Asked
@@ -18,6 +18,7 @@ from tenure.core.agent import Verb
 from tenure.core.errors import CallerError, CommitUnknown
 from tenure.core.operation import OPERATION, State
 from tenure.ports.clock import Clock
+from tenure.ports.store import Row
 from tenure.testing.crash import STUCK_SECONDS
 from tenure.testing.faults import Call, Fault, Faults
 from tenure.testing.invariants import journal_only_grew, read_books
@@ -193,9 +194,15 @@ async def _live_through(loop: SeededLoop, case: Case, disk: OpenDisk) -> Outcome
     wrong += violations(roll) + journal_only_grew(before, roll.books)
     for name, row in roll.books.operations.items():
         rig.world.trace.add(name, row["state"], row["revision"], row["updated_at"])
-    states = " ".join(str(row["state"]) for row in roll.books.operations.values())
+    told = sorted(roll.books.operations.values(), key=_when)
+    states = " ".join(str(row["state"]) for row in told)
     crossings = rig.processes[0].wire.crossings
     return Outcome(wrong, crossings, faults.made(), states, rig.world.trace.hexdigest())
+
+
+def _when(row: Row) -> tuple[str, int]:
+    """Operations in the order in which they were asked for, agent by agent."""
+    return str(row["agent"]), cast(int, row["generation"])
 
 
 async def _do(client: Client, act: Act, number: int) -> None:

@@ -30,12 +30,12 @@ def command() -> None:
     epilog=examples(
         "tenure agent create hello --command 'python3 agent.py'",
         "tenure agent create -f agent.yaml",
-        "tenure agent create hello --command ./serve --bundle ./app --env MODE=fast --label team=ops",
+        "tenure agent create hello --command ./serve --bundle app --env MODE=fast",
     ),
 )
 @click.argument("name", required=False)
 @click.option("-f", "--file", metavar="FILE", help="The agent's file; - is standard input.")
-@click.option("--command", metavar="TEXT", help="The program that answers /ping and /invocations.")
+@click.option("--command", metavar="TEXT", help="What answers /ping and /invocations.")
 @click.option("--bundle", metavar="DIR", help="A directory that it runs in a copy of.")
 @click.option("--env", multiple=True, callback=pairs, metavar="K=V", help="For its environment.")
 @click.option("--label", multiple=True, callback=pairs, metavar="K=V", help="A label.")
@@ -98,7 +98,7 @@ def _tree(name: str | None, file: str | None, given: dict[str, Any]) -> dict[str
     runtime |= {
         key: given[key]
         for key in ("bundle", "env", "zone", "ready_seconds", "drain_seconds")
-        if given[key]
+        if given[key] not in (None, {})
     }
     tree = {"name": name, "runtime": runtime}
     for key, option in (

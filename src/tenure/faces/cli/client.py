@@ -100,11 +100,15 @@ class Client:
 
         The status is the caller's to look at.
         """
+        from http.client import HTTPException
+
         connection = self._connect(seconds)
         try:
-            with self._reaching():
+            try:
                 connection.request(method, path, body, self._headers(headers or {}))
                 answer = connection.getresponse()
+            except (OSError, HTTPException) as error:
+                raise self._broken(error) from None
             yield answer
         finally:
             connection.close()
@@ -126,16 +130,17 @@ class Client:
         seconds: float = 0.0,
         agent: str = "",
     ) -> Any:  # noqa: ANN401 (plain data)
+        from http.client import HTTPException
+
         pauses = list(AGAIN_SECONDS) if again else []
         while True:
             try:
-                with self._reaching():
-                    status, data = self._once(method, path, body, headers or {}, seconds)
+                status, data = self._once(method, path, body, headers or {}, seconds)
                 break
-            except Broken:
-                self.close()
-                if not pauses:
-                    raise
+            except (OSError, HTTPException) as error:
+                broken = self._broken(error)
+                if not pauses or not isinstance(broken, Broken):
+                    raise broken from None
                 time.sleep(pauses.pop(0))
         if status >= 400:  # noqa: PLR2004 (HTTP's own line)
             raise _refusal(status, data, agent)
@@ -178,27 +183,17 @@ class Client:
         kind = HTTPSConnection if server.scheme == "https" else HTTPConnection
         return kind(server.host, server.port, timeout=seconds)
 
-    @contextmanager
-    def _reaching(self) -> Iterator[None]:
-        """Tell what a broken connection means for whoever typed the command."""
-        from http.client import HTTPException
-
-        try:
-            yield
-        except ConnectionRefusedError:
-            address = self.server.address
-            self.close()
+    def _broken(self, error: Exception) -> Unreachable:
+        """What a broken connection means for whoever typed the command."""
+        address = self.server.address
+        self.close()
+        if isinstance(error, ConnectionRefusedError):
             advice = "start it: tenure up; tenure doctor looks what is wrong"
-            raise Unreachable(f"no server answers at {address}", advice=advice) from None
-        except TimeoutError:
-            address = self.server.address
-            self.close()
-            raise Broken(f"the server at {address} did not answer in time") from None
-        except (OSError, HTTPException) as error:
-            address = self.server.address
-            self.close()
-            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise Broken(f"the connection to {address} broke: {why}") from None
+            return Unreachable(f"no server answers at {address}", advice=advice)
+        if isinstance(error, TimeoutError):
+            return Broken(f"the server at {address} did not answer in time")
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return Broken(f"the connection to {address} broke: {why}")
 
 
 class Broken(Unreachable):

@@ -229,7 +229,8 @@ def _stream(
 
 def events(lines: Iterator[bytes]) -> Iterator[tuple[str, str]]:
     """Server-sent events as (name, data); a comment, which is a heartbeat, has neither."""
-    event, data = "", []
+    event = ""
+    data: list[str] = []
     for raw in lines:
         line = raw.decode("utf-8", "replace").rstrip("\r\n")
         if line.startswith(":"):
@@ -276,13 +277,13 @@ def _shown(
         return
     from tenure.faces.cli.drawing import drawn
 
-    with drawn(picture, title, started, utf8=_utf8()):
+    with drawn(picture, title, started, utf8=is_utf8()):
         yield lambda _: None
 
 
 def _speak(lines: list[Line]) -> None:
     for line in lines:
-        say(text(line, utf8=_utf8()))
+        say(text(line, utf8=is_utf8()))
 
 
 def text(line: Line, *, utf8: bool) -> str:
@@ -298,7 +299,8 @@ def text(line: Line, *, utf8: bool) -> str:
     return f"  {sign} {line.step}{words}{detail}"
 
 
-def _utf8() -> bool:
+def is_utf8() -> bool:
+    """Whether signs beyond ASCII can be shown."""
     return (sys.stderr.encoding or "").lower().replace("-", "") == "utf8"
 
 

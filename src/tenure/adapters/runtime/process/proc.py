@@ -61,7 +61,7 @@ def _held(directory: Path) -> Iterator[tuple[int, int] | None]:
         yield None
         return
     try:
-        ours = True
+        ours = boot == keeper.boot() and keeper.started_at(pid) == ticks
     except OSError:
         ours = False
     try:
@@ -83,7 +83,7 @@ def end_keeper(directory: Path, *, at_once: bool, seconds: float) -> None:
                     raise TimeoutError(f"somebody unknown holds {directory}")
                 continue
             gentle = signal.SIGQUIT if at_once else signal.SIGTERM
-            if not told:
+            if late or not told:
                 _send(held[1], signal.SIGKILL if late else gentle)
             told = True
             poll = select.poll()

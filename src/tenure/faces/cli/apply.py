@@ -1,0 +1,205 @@
+"""`tenure apply`: agents as files say."""
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from tenure.faces.cli import nouns, progress
+from tenure.faces.cli.client import Client, path
+from tenure.faces.cli.differences import Action, Difference, compare, wanted, waves
+from tenure.faces.cli.exits import OF_STATE, Ended, Exit, Refused
+from tenure.faces.cli.options import Waits, asking, examples, pairs, shown, waiting
+from tenure.faces.cli.output import as_yaml, plain, say
+
+NOT_FOUND = 404
+SIGNS = {Action.CREATE: "+", Action.KEEP: "=", Action.DIFFERS: "~", Action.DELETE: "-"}
+
+FILES = click.option(
+    "-f", "--file", "sources", multiple=True, required=True, metavar="FILE|DIR",
+    help="A file, a directory of .yaml files, or - for standard input.",
+)  # fmt: skip
+SELECTOR = click.option(
+    "--selector", "-l", multiple=True, callback=pairs, metavar="K=V",
+    help="Only agents with this label, of the files and of those that are there.",
+)  # fmt: skip
+PRUNE = click.option(
+    "--prune", is_flag=True, help="Delete agents that are in no file (with --selector: of those)."
+)
+
+
+@click.command(
+    "apply",
+    epilog=examples(
+        "tenure apply -f agent.yaml",
+        "tenure apply -f agents/ --prune --selector team=ops",
+        "tenure apply -f agents/ --dry-run",
+    ),
+)
+@FILES
+@SELECTOR
+@PRUNE
+@click.option("--yes", is_flag=True, help="Prune without asking.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@waiting
+@shown
+@asking
+def command(
+    client: Client, *, sources: tuple[str, ...], selector: dict[str, str], prune: bool, yes: bool,
+    dry_run: bool, waits: Waits, form: str,
+) -> None:  # fmt: skip
+    """Create the agents that files name and that are not there yet.
+
+    An agent that is there as its file says stays as it is.  One that differs is reported, and the
+    exit code is 1: update is not supported yet; delete and create it.  Whether the bytes that its
+    command names have changed is not looked at.
+    """
+    specs, named = wanted(sources, selector)
+    found = compare(client, specs, named=named, selector=selector, prune=prune)
+    if dry_run:
+        tell(found, form=form)
+        return
+    gone = [one.name for one in found if one.action is Action.DELETE]
+    if gone and not yes:
+        _confirm(gone)
+    failed = [
+        *_create(client, [one for one in found if one.action is Action.CREATE], waits),
+        *_delete(client, gone, waits),
+    ]
+    _report(found, failed, form=form)
+
+
+def _confirm(gone: Sequence[str]) -> None:
+    if not sys.stdin.isatty():
+        raise Ended(
+            Exit.USAGE, f"--prune would delete {', '.join(gone)}", advice="say --yes to do it"
+        )
+    click.confirm(f"Delete {', '.join(gone)}?", abort=True, err=True)
+
+
+def _create(client: Client, found: Sequence[Difference], waits: Waits) -> list[str]:
+    """Create them, owners first; the names of those that failed."""
+    failed: list[str] = []
+    for wave in waves(found):
+        begun: list[tuple[str, dict[str, Any]]] = []
+        for one in wave:
+            if one.spec.get("parent") in failed:
+                say(f"agent {one.name}: not created, for its parent was not")
+                failed.append(one.name)
+                continue
+            try:
+                made = client.send(
+                    "POST", path("agents"), body=one.spec, keyed=True, agent=one.name
+                )
+            except Refused as error:
+                _refused(one.name, error)
+                failed.append(one.name)
+            else:
+                begun.append((one.name, made))
+        failed += _await(client, begun, waits, "created")
+    return failed
+
+
+def _delete(client: Client, names: Sequence[str], waits: Waits) -> list[str]:
+    """Delete them in this order; one that went with its owner is gone as well."""
+    failed: list[str] = []
+    for name in names:
+        try:
+            made = client.send("DELETE", path("agents", name), keyed=True, agent=name)
+        except Refused as error:
+            if error.status != NOT_FOUND:
+                _refused(name, error)
+                failed.append(name)
+        else:
+            failed += _await(client, [(name, made)], waits, "deleted")
+    return failed
+
+
+def _await(
+    client: Client, begun: Sequence[tuple[str, Mapping[str, Any]]], waits: Waits, done: str
+) -> list[str]:
+    """Wait for operations that go on side by side; the names of those that failed."""
+    if not waits.wait:
+        for name, operation in begun:
+            say(f"agent {name}: accepted, operation {operation['id']}")
+        return []
+    failed: list[str] = []
+    started = time.monotonic()
+    for name, operation in begun:
+        left = None
+        if waits.timeout is not None:
+            left = max(0.0, waits.timeout - (time.monotonic() - started))
+        picture = progress.Picture.of(operation)
+        lines: list[progress.Line] = []
+        try:
+            seen = progress.follow(
+                client, operation, waits=Waits(timeout=left), tell=lines.extend, picture=picture
+            )
+        except KeyboardInterrupt:
+            raise Ended(
+                Exit.INTERRUPTED, "interrupted; what was accepted goes on",
+                advice="tenure operation list --open",
+            ) from None  # fmt: skip
+        if OF_STATE[str(seen["state"])] is Exit.OK:
+            say(f"agent {name} {done}")
+            continue
+        failed.append(name)
+        say(f"agent {name} is not {done}: {plain(str(seen['error']))}")
+        for line in lines:
+            say(progress.text(line, utf8=progress.is_utf8()))
+        for words in nouns.advice_for_stuck(seen):
+            say(f"  {words}")
+    return failed
+
+
+def _refused(name: str, error: Refused) -> None:
+    if error.code is Exit.AUTHENTICATION:
+        raise error
+    say(f"agent {name}: {plain(error.sentence)}")
+
+
+def _report(found: Sequence[Difference], failed: Sequence[str], *, form: str) -> None:
+    """Say what has become of everything, in one line; Ended if not all is as the files say."""
+    count = dict.fromkeys(Action, 0)
+    for one in found:
+        if one.name not in failed:
+            count[one.action] += 1
+    differing = [one for one in found if one.action is Action.DIFFERS]
+    if form != "table":
+        tell([one for one in found if one.name not in failed], form=form)
+    else:
+        tell(differing, form=form)
+    say(
+        f"{count[Action.CREATE]} created, {count[Action.KEEP]} unchanged,"
+        f" {count[Action.DELETE]} deleted, {len(differing)} differ, {len(failed)} failed"
+    )
+    if failed or differing:
+        raise Ended(Exit.FAILED)
+
+
+def tell(found: Sequence[Difference], *, form: str) -> None:
+    """Print what is to be done, or was."""
+    match form:
+        case "json":
+            print(json.dumps([_plain(one) for one in found], indent=2, ensure_ascii=False))
+        case "yaml":
+            print(as_yaml([_plain(one) for one in found]), end="")
+        case "name":
+            for one in found:
+                print(one.name)
+        case _:
+            for one in found:
+                note = f": {one.note}" if one.note else ""
+                print(f"{SIGNS[one.action]} {one.name} {one.action}{plain(note)}")
+                for change in one.changes:
+                    print(f"    {plain(change)}")
+
+
+def _plain(one: Difference) -> dict[str, object]:
+    return {
+        "name": one.name, "action": str(one.action), "changes": list(one.changes),
+        "note": one.note,
+    }  # fmt: skip

@@ -1,0 +1,212 @@
+"""Files that say what agents should be: read strictly, before anything is sent.
+
+A file is YAML (so JSON as well) with one agent in each document.  Words mean what they look like:
+`yes`, `on`, `010`, `2026-01-01` and `12:30` are text; numbers, `true`, `false` and `null` are what
+they say.  A key given twice is refused, and so is a file that unfolds to more than it shows.
+Relative paths are meant from the file's own directory.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Hashable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from tenure.faces.cli.exits import Ended, Exit
+
+BYTES_MAX = 1 << 20
+NODES_MAX = 20_000
+"""Values in one document, each alias counted with all that it stands for."""
+DEPTH_MAX = 64
+ENDINGS: Final = (".yaml", ".yml", ".json")
+STANDARD_INPUT: Final = "-"
+MAP = "tag:yaml.org,2002:map"
+MERGE = "tag:yaml.org,2002:merge"
+
+
+class Document(NamedTuple):
+    """One agent of a file, its paths made absolute."""
+
+    source: str
+    """The file, and which document of it if there are several."""
+    tree: dict[str, Any]
+
+
+class Strict(yaml.SafeLoader):
+    """A loader of plain data by the rules of this module."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (a class attribute by its design)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 (as its parent)
+        """A mapping in which each key is text, and is there once."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag == MERGE:
+                continue
+            if not isinstance(key, yaml.ScalarNode) or not isinstance(
+                self.construct_object(key), str
+            ):
+                raise yaml.constructor.ConstructorError(
+                    problem="a key is text; put it in quotes", problem_mark=key.start_mark
+                )
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"the key {key.value!r} is given twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+for _tag, _pattern, _first in (
+    ("bool", r"(?:true|True|TRUE|false|False|FALSE)", "tTfF"),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)", "-+0123456789"),
+    ("float", r"[-+]?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+][0-9]+)?", "-+0123456789"),
+    ("null", r"(?:~|null|Null|NULL|)", ["~", "n", "N", ""]),
+    ("merge", r"(?:<<)", ["<"]),
+):
+    Strict.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(f"{_pattern}\\Z"), list(_first)
+    )
+
+
+def read(source: str) -> list[Document]:
+    """Every agent in a file, in the files of a directory, or on standard input."""
+    if source == STANDARD_INPUT:
+        return list(documents(sys.stdin.read(BYTES_MAX + 1), "standard input", Path.cwd()))
+    path = Path(source)
+    if not path.is_dir():
+        return list(_file(path))
+    found = sorted(one for one in path.iterdir() if one.suffix in ENDINGS and one.is_file())
+    if not found:
+        raise wrong(source, f"no file here ends in {', '.join(ENDINGS)}")
+    return [document for one in found for document in _file(one)]
+
+
+def _file(path: Path) -> Iterator[Document]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(BYTES_MAX + 1)
+    except UnicodeDecodeError:
+        raise wrong(str(path), "it is not UTF-8") from None
+    except OSError as error:
+        raise wrong(str(path), f"it cannot be read: {error.strerror}") from None
+    yield from documents(text, str(path), path.absolute().parent)
+
+
+def documents(text: str, source: str, directory: Path) -> Iterator[Document]:
+    """Every agent in a text; empty documents are passed over."""
+    if len(text) > BYTES_MAX:
+        raise wrong(source, f"it is longer than {BYTES_MAX} characters")
+    try:
+        trees = [tree for tree in _trees(text) if tree is not None]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise wrong(source, f"{where}{error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise wrong(source, " ".join(str(error).split())) from None
+    except RecursionError:
+        raise wrong(source, f"it is nested more than {DEPTH_MAX} deep") from None
+    except ValueError as error:  # a number with too many digits
+        raise wrong(source, str(error)) from None
+    for number, tree in enumerate(trees, 1):
+        name = f"{source}, document {number}" if len(trees) > 1 else source
+        if not isinstance(tree, dict):
+            raise wrong(name, "an agent is a mapping that begins with its name")
+        yield Document(name, resolved(tree, directory))
+
+
+def _trees(text: str) -> Iterator[Any]:
+    loader = Strict(text)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            if node is not None:
+                _weigh(node, {}, 0)
+                yield loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _weigh(node: yaml.Node, known: dict[int, int], depth: int) -> int:
+    """How many values a node unfolds to; an error if that is too many, or has no end."""
+
+    def refuse(why: str) -> yaml.MarkedYAMLError:
+        return yaml.MarkedYAMLError(problem=why, problem_mark=node.start_mark)
+
+    if depth > DEPTH_MAX:
+        raise refuse(f"it is nested more than {DEPTH_MAX} deep")
+    if id(node) in known:
+        if known[id(node)] == 0:
+            raise refuse("an alias stands for something that holds it")
+        return known[id(node)]
+    known[id(node)] = 0
+    size = 1
+    if isinstance(node, yaml.SequenceNode):
+        size += sum(_weigh(child, known, depth + 1) for child in node.value)
+    elif isinstance(node, yaml.MappingNode):
+        size += sum(_weigh(one, known, depth + 1) for pair in node.value for one in pair)
+    if size > NODES_MAX:
+        raise refuse(f"it unfolds to more than {NODES_MAX} values")
+    known[id(node)] = size
+    return size
+
+
+# ------------------------------------------------------------------------------- what it means
+
+
+def resolved(tree: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    """The same agent with its relative paths made absolute, as seen from this directory.
+
+    That is its bundle, and without one every part of its command that begins with `./` or `../`,
+    the program if it is a path, and each argument that names a file there.
+    """
+    made = dict(tree)
+    runtime = made.get("runtime")
+    if not isinstance(runtime, dict):
+        return made
+    runtime = made["runtime"] = dict(runtime)
+    bundle, command = runtime.get("bundle"), runtime.get("command")
+    if isinstance(bundle, str) and bundle:
+        runtime["bundle"] = _absolute(bundle, directory)
+    elif isinstance(command, list):
+        runtime["command"] = [
+            _absolute(part, directory) if _is_path(part, number, directory) else part
+            for number, part in enumerate(command)
+        ]
+    return made
+
+
+def _absolute(part: str, directory: Path) -> str:
+    return os.path.normpath(directory / part)
+
+
+def _is_path(part: object, number: int, directory: Path) -> bool:
+    if not isinstance(part, str) or not part or "\0" in part or part.startswith("/"):
+        return False
+    if part.startswith(("./", "../")):
+        return True
+    if number == 0:
+        return "/" in part
+    return not part.startswith("-") and os.path.isfile(directory / part)  # noqa: PTH113 (long names are no error)
+
+
+def check(tree: Mapping[str, Any], *, source: str) -> dict[str, Any]:
+    """The spec as the server would keep it, or Ended with a sentence that names the field."""
+    from tenure.app import spec
+    from tenure.core.errors import Invalid
+
+    try:
+        return spec.plain(spec.read_spec(dict(tree)))
+    except Invalid as error:
+        said = str(error)
+        hint = "; put it in quotes" if "expected `str`, got `" in said else ""
+        raise wrong(source, said + hint) from None
+
+
+def wrong(source: str, why: str) -> Ended:
+    """The refusal of a file."""
+    return Ended(Exit.USAGE, f"{source}: {why}")
