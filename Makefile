@@ -95,7 +95,7 @@ bench-%: .venv/run.installed FORCE       ## one benchmark, beside its peers unle
 	 $$install --no-deps --no-build-isolation -e .
 	@touch $@
 
-DEBIAN := strace
+DEBIAN := bubblewrap strace
 
 debian:
 	@missing=$$(for p in $(DEBIAN); do dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \

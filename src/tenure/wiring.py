@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -141,7 +142,8 @@ async def _embedded(
     stack.push_async_callback(granted.close)
     registered = credentials.build(home / "credentials.db", clock=clock)
     stack.push_async_callback(registered.close)
-    runtime = ProcessRuntime(home / "runtimes", clock=clock, hidden=(home,))
+    path = os.environ.get("PATH", os.defpath)
+    runtime = ProcessRuntime(home / "runtimes", clock=clock, path=path, hidden=(home,))
     stack.callback(runtime.close)
     return {
         "identity": known, "access": granted, "runtime": runtime, "credentials": registered,

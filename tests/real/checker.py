@@ -184,16 +184,28 @@ def _groups(home: Path, known: set[str]) -> Iterator[str]:
                 yield names[name]
 
 
-# ------------------------------------------------------------------------------ what there should be
+# ----------------------------------------------------------------------------- what there should be
 
 
-def check(home: Path, promises: Sequence[tuple[str, str]] = ()) -> list[str]:
-    """Everything that is not as it should be once nothing is under way."""
+def check(
+    home: Path,
+    promises: Sequence[tuple[str, str]] = (),
+    listed: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Everything that is not as it should be once nothing is under way.
+
+    `promises` are operations that were accepted, with their kinds; `listed` are the states of all
+    agents by their names, as a caller is told them.
+    """
     world = read_world(home)
     wrong = [*_unended(world, promises), *_unsettled(world), *_counted(world), *_chained(world)]
+    there = {row["name"]: row["state"] for row in world.store["agent"] if row["state"] != "DELETED"}
+    if listed is not None and listed != there:
+        wrong.append(f"the agents are {there}, and listed are {listed}")
     for name in PROVIDERS:
         wrong += _held(world, name)
-    return wrong + [*_granted(world), *_registered(world), *_closed(world), *_running(world)]
+    wrong += [*_granted(world), *_registered(world), *_closed(world), *_running(world)]
+    return wrong
 
 
 def _unended(world: World, promises: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -409,13 +421,11 @@ def under_way(home: Path) -> set[str]:
             intents = base.execute(
                 "SELECT step, state FROM intent WHERE operation = ?", (operation,)
             ).fetchall()
-            ended = {}
-            for record, step in base.execute(
+            records = base.execute(
                 "SELECT kind, step FROM journal WHERE operation = ? ORDER BY seq", (operation,)
-            ):
-                if record in ENDED:
-                    ended[step] = record
-            if any(hold in {"REMOVING", "BURNED"} for _, hold in intents):
+            ).fetchall()
+            ended = {step: record for record, step in records if record in ENDED}
+            if any(record == "compensating" for record, _ in records):
                 order = _order(body)
                 left = [step for step, hold in intents if hold == "REMOVING"]
                 left = [step for step in left if ended.get(step) != "undone"]

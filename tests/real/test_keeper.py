@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from tenure.adapters.runtime.process import keeper
+from tenure.adapters.runtime.process import keeper, place
+from tenure.adapters.runtime.process.home import Home
 from tenure.core.errors import OutcomeUnknown, Rejected
 from tenure.ports.provider import Presence
 from tenure.testing.contracts.provider import key
@@ -172,7 +173,8 @@ def test_an_escape_from_a_killed_keeper_without_the_tag_is_found_by_its_group(ro
     )
     run(runtime.ensure(key(), program(escape, resources={"memory_mib": 500})))
     assert kept.until(lambda: "away" in run(runtime.logs(key())))
-    (group,) = Path(runtime._place.means.groups.kill).glob(f"tenure-{key().text}-*")
+    name = place.group_of(Home(root / "local-a" / key().text))
+    group = Path(runtime._place.means.groups.kill, name)
     members = Path(group, "cgroup.procs").read_text().split()
     assert len(members) == 2
     os.kill(kept.keepers(root)[0], signal.SIGKILL)

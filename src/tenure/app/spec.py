@@ -32,6 +32,7 @@ class Resources(Part, frozen=True):
     memory_mib: Annotated[int, Meta(ge=16, le=1_048_576)] | None = None
     open_files: Annotated[int, Meta(ge=16, le=1_048_576)] | None = None
     processes: Annotated[int, Meta(ge=1, le=100_000)] | None = None
+    file_mib: Annotated[int, Meta(ge=1, le=1_048_576)] | None = None
     cpu_seconds: Annotated[int, Meta(ge=1, le=31_536_000)] | None = None
 
 
@@ -50,6 +51,8 @@ class Runtime(Part, frozen=True):
     kind: Literal["process"] = "process"
     zone: Name | None = None
     protocol: Literal["http"] = "http"
+    port: Annotated[int, Meta(ge=1, le=65_535)] | None = None
+    log_bytes: Annotated[int, Meta(ge=4_096, le=1_073_741_824)] | None = None
     env: Annotated[
         dict[Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$(?!\n)")], Text],
         Meta(max_length=128),

@@ -161,10 +161,10 @@ async def _shut(call: Call) -> Ending:
     key, epoch = call.key, 2 * int(cast(int, call.input["epoch"])) + 1
     credentials = cast(Credentials, call.providers["credentials"])
     identity = cast(Authorization, call.providers["identity"])
-    await credentials.close_agent(key.tenant, key.agent, epoch=epoch)
     try:
+        await credentials.close_agent(key.tenant, key.agent, epoch=epoch)
         await identity.raise_epoch(key.tenant, key.agent, epoch=epoch, closed=True)
-    except Rejected as error:  # half of it is applied: that is no refusal of the whole
+    except Rejected as error:  # an earlier call, or half of this one, may have been applied
         raise OutcomeUnknown(str(error)) from None
     return Done()
 

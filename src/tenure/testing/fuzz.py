@@ -122,7 +122,8 @@ class Complaint(AssertionError):
 ODD_TEXT = (
     "", " ", "\x00", "a\x00b", "é", "日本", "😀", "\u202e", "a" * 300, "x" * 5_000, "..", "../..",
     "%2e%2e", "a/b", "a:b", "a\nb", "a\r\nX-Odd: 1", "' OR 1=1 --", '";DROP TABLE agent;--',
-    "${7*7}", "{{7*7}}", "<script>", "null", "true", "-1", "0", "1e309", "NaN", "\ufeff", "\uffff", "$(id)",
+    "${7*7}", "{{7*7}}", "<script>", "null", "true", "-1", "0", "1e309", "NaN", "\ufeff", "\uffff",
+    "$(id)",
 )  # fmt: skip
 ODD_VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1, 0.5, -0.0, 1e300,

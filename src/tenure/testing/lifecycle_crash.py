@@ -18,12 +18,12 @@ from tenure.core.agent import Verb
 from tenure.core.errors import CallerError, CommitUnknown
 from tenure.core.operation import OPERATION, State
 from tenure.ports.clock import Clock
-from tenure.ports.store import Row
+from tenure.ports.store import Row, Store
 from tenure.testing.crash import STUCK_SECONDS
 from tenure.testing.faults import Call, Fault, Faults
 from tenure.testing.invariants import journal_only_grew, read_books
 from tenure.testing.lifecycle import CALLER, LETTERS, PLANS, TENANT, LifeRig, spec_of
-from tenure.testing.lifecycle_invariants import call_the_roll, violations
+from tenure.testing.lifecycle_invariants import WAITING, call_the_roll, violations
 from tenure.testing.loop import Dead, SeededLoop, VirtualClock, run
 from tenure.testing.rig import Client, Disk, MemoryDisk
 from tenure.testing.tripwire import Side, sides_of
@@ -240,20 +240,30 @@ async def until_at_rest(rig: LifeRig, patience_seconds: float = PATIENCE_SECONDS
     """Return when every operation has ended, or is stuck and will not come loose by itself."""
     until = rig.loop.time() + patience_seconds
     since: dict[str, float] = {}
+    store = rig.disk.look()
     while rig.loop.time() < until:
-        moving = not rig.serving
-        for row in await rig.disk.look().list_operations(TENANT, limit=1_000):
+        now, moving, stuck = rig.loop.time(), not rig.serving, False
+        for row in await store.list_operations(TENANT, limit=1_000):
             name, state = str(row["id"]), State(str(row["state"]))
             if state in OPERATION.final:
                 continue
-            if state is not State.STUCK:
+            if state is not State.STUCK and not await _waits(store, name):
                 since.pop(name, None)
-            stuck_for = rig.loop.time() - since.setdefault(name, rig.loop.time())
-            moving = moving or state is not State.STUCK or stuck_for < STUCK_SECONDS
-        if not moving:
+                moving = True
+            stuck = stuck or state is State.STUCK
+            moving = moving or now - since.setdefault(name, now) < STUCK_SECONDS
+        if not moving and (stuck or not since):
             return []
         await asyncio.sleep(LOOK_SECONDS)
     return [f"all_is_at_rest: not after {patience_seconds:g} s"]
+
+
+async def _waits(store: Store, operation: str) -> bool:
+    """Whether it waits for another operation to end."""
+    loaded = await store.load(operation)
+    assert loaded is not None
+    done = {str(row["step"]) for row in loaded.journal}
+    return any(str(row["step"]) in WAITING - done for row in loaded.intents)
 
 
 # --- the matrix -------------------------------------------------------------------------------

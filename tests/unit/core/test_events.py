@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tenure.core.events import OF_RECORD, Event, event_of
+from tenure.core.agent import AGENT, ASKED, Trigger, Verb, after_operation
+from tenure.core.agent import State as AgentState
+from tenure.core.events import OF_RECORD, Event, agent_event, event_of
 from tenure.core.operation import OPERATION, Noted, State
 
 PAGE = Path(__file__).parents[3] / "docs/reference/events.md"
@@ -29,7 +31,26 @@ def test_a_record_that_ends_the_operation_tells_the_end(kind):
 
 def test_every_event_can_happen():
     told = {event_of(kind, state) for kind in Noted for state in State}
+    told |= {agent_event(state) for state in _reached()}
     assert told == set(Event)
+
+
+def _reached():
+    """Every state in which some verb, or its end, puts an agent."""
+    asked = {AgentState(then) for _, by, then in AGENT.rows if by in ASKED.values()}
+    ended = {
+        after_operation(verb, before, then)
+        for verb in Verb for before in State for then in OPERATION.final | {State.STUCK}
+        if OPERATION.permits(before, then) and before is not then
+    }  # fmt: skip
+    return (asked | ended | {AGENT.start}) - {None}
+
+
+def test_a_verb_that_was_accepted_and_its_end_are_told_of_the_agent():
+    assert agent_event(AgentState.DELETE_FAILED) is Event.AGENT_DELETE_FAILED
+    assert set(ASKED.values()) <= set(Trigger)
+    for state in _reached():
+        assert agent_event(state) == f"agent.{state.lower()}"
 
 
 @pytest.mark.parametrize("event", Event)

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenure.core import agent
+from tenure.core.agent import AGENT
 from tenure.core.errors import IllegalTransition
 from tenure.core.operation import INTENT, OPERATION, Fate, Hold, Noted, State, Trigger
 from tenure.core.states import Table
@@ -16,8 +18,11 @@ ROOT = Path(__file__).parents[3]
 SCHEMA = ROOT / "src/tenure/adapters/store/sqlite/schema.sql"
 PAGE = ROOT / "docs/reference/states.md"
 TABLES = pytest.mark.parametrize(
-    ("table", "states", "triggers"), [(OPERATION, State, Trigger), (INTENT, Hold, Fate)]
-)
+    ("table", "states", "triggers"),
+    [
+        (OPERATION, State, Trigger), (INTENT, Hold, Fate), (AGENT, agent.State, agent.Trigger),
+    ],
+)  # fmt: skip
 
 
 class Door(StrEnum):
@@ -106,8 +111,11 @@ def test_every_state_that_is_not_final_has_an_exit(table, states, triggers):
 
 @pytest.mark.parametrize(
     ("constraint", "words"),
-    [("operation_state", State), ("intent_state", Hold), ("journal_kind", Noted)],
-)
+    [
+        ("operation_state", State), ("intent_state", Hold), ("journal_kind", Noted),
+        ("agent_state", agent.State),
+    ],
+)  # fmt: skip
 def test_sql_allows_the_same_words(constraint, words):
     checks = re.findall(
         rf"CONSTRAINT {constraint} CHECK \((.*?)\n\s*\)", SCHEMA.read_text(), re.DOTALL
@@ -116,6 +124,6 @@ def test_sql_allows_the_same_words(constraint, words):
     assert re.findall(r"'([^']*)'", checks[0]) == list(words)
 
 
-@pytest.mark.parametrize("table", [OPERATION, INTENT])
+@pytest.mark.parametrize("table", [OPERATION, INTENT, AGENT])
 def test_the_diagram_in_the_docs_is_not_stale(table):
     assert f"```mermaid\n{table.diagram()}\n```" in PAGE.read_text()

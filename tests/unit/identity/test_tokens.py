@@ -268,7 +268,7 @@ def an_ec_key(**changed: object) -> dict[str, object]:
         (an_ec_key(use="enc"), "use"),
         (an_ec_key(alg="RS256"), "alg"),
         ({"kty": "RSA", "kid": "one", "e": "AQAB", "n": "_" * 172}, "1032 bits"),
-        ({**RSAKey.generate_key(2048).as_dict(private=False), "kid": "one", "e": "A" * 9}, "e is too large"),
+        ({"kty": "RSA", "kid": "one", "e": "A" * 9, "n": "_" * 342}, "e is too large"),
         ({**OKPKey.generate_key("Ed448").as_dict(private=False), "kid": "one"}, "crv"),
     ],
     ids=str,

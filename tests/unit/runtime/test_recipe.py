@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from tenure.adapters.runtime.process import recipe
-from tenure.adapters.runtime.process.bundle import ENTRIES_MAX, Digests, read_bundle
+from tenure.adapters.runtime.process import bundle, recipe
+from tenure.adapters.runtime.process.bundle import Digests, read_bundle
 from tenure.core.errors import Invalid
 
 GOOD = {"command": ["/bin/true"]}
@@ -145,12 +145,15 @@ def test_a_bundle_is_bounded_and_plain(tmp_path, monkeypatch):
     with pytest.raises(Invalid, match="neither a file nor a directory"):
         read_bundle(tmp_path)
     (tmp_path / "pipe").unlink()
-    with (tmp_path / "huge").open("wb") as file:
-        file.truncate(300_000_000)
+    monkeypatch.setattr(bundle, "BYTES_MAX", 1_000)
+    monkeypatch.setattr(bundle, "ENTRIES_MAX", 10)
+    (tmp_path / "half").write_bytes(bytes(600))
+    (tmp_path / "huge").write_bytes(bytes(600))
     with pytest.raises(Invalid, match="at most"):
         read_bundle(tmp_path)
     (tmp_path / "huge").unlink()
-    for number in range(ENTRIES_MAX + 1):
+    read_bundle(tmp_path)
+    for number in range(10):
         (tmp_path / str(number)).touch()
     with pytest.raises(Invalid, match="entries"):
         read_bundle(tmp_path)

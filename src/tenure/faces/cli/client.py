@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
@@ -40,8 +41,11 @@ class Client:
     @property
     def server(self) -> Server:
         """The server and its token."""
-        if self._server is None:
-            self._server = self.where.server()
+        return self._server or self.find()
+
+    def find(self) -> Server:
+        """Look where the server is; this comes before anything is loaded to ask it."""
+        self._server = self.where.server()
         return self._server
 
     def close(self) -> None:
@@ -130,18 +134,8 @@ class Client:
         seconds: float = 0.0,
         agent: str = "",
     ) -> Any:  # noqa: ANN401 (plain data)
-        from http.client import HTTPException
-
-        pauses = list(AGAIN_SECONDS) if again else []
-        while True:
-            try:
-                status, data = self._once(method, path, body, headers or {}, seconds)
-                break
-            except (OSError, HTTPException) as error:
-                broken = self._broken(error)
-                if not pauses or not isinstance(broken, Broken):
-                    raise broken from None
-                time.sleep(pauses.pop(0))
+        ask = partial(self._once, method, path, body, headers or {}, seconds)
+        status, data = self._repeatedly(ask, AGAIN_SECONDS if again else ())
         if status >= 400:  # noqa: PLR2004 (HTTP's own line)
             raise _refusal(status, data, agent)
         try:
@@ -150,6 +144,27 @@ class Client:
             raise Unreachable(
                 f"what answers at {self.server.address} is no Tenure: {data[:80]!r}"
             ) from None
+
+    def _repeatedly(
+        self, ask: Callable[[], tuple[int, bytes]], pauses: tuple[float, ...]
+    ) -> tuple[int, bytes]:
+        """What it answers, asked again after each of these pauses if the connection breaks."""
+        if self._server is None:
+            self.find()
+        from http.client import HTTPException
+
+        for pause in pauses:
+            try:
+                return ask()
+            except ConnectionRefusedError as error:
+                raise self._broken(error) from None
+            except (OSError, HTTPException):
+                self.close()
+            time.sleep(pause)
+        try:
+            return ask()
+        except (OSError, HTTPException) as error:
+            raise self._broken(error) from None
 
     def _once(
         self,

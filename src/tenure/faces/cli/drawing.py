@@ -60,7 +60,8 @@ def steps(
         if fate in {"running", "undoing"} and spinner is not None and picture.state not in SETTLED:
             sign = spinner
         words = {"undoing": "being undone", "undone": "undone", "stuck": "stuck"}.get(fate, "")
-        detail = plain(picture.details.get(name, ""))[:DETAIL_CHARACTERS_MAX]
+        lines = picture.details.get(name, "").splitlines() or [""]
+        detail = plain(lines[0])[:DETAIL_CHARACTERS_MAX]
         shown = detail if fate in {"running", "undoing", "refused", "stuck"} else ""
         table.add_row(
             sign,  # type: ignore[arg-type]

@@ -125,7 +125,8 @@ class Picture:
         if fate == "refused" and was in {"undoing", "undone"}:
             return []
         self.fates[step] = fate
-        self.details[step] = detail
+        if detail or fate != was:  # why it failed stays, though nobody repeats it
+            self.details[step] = detail
         return [Line(step, fate, detail)] if fate != was and fate in SPOKEN else []
 
     def _turned(self, why: str) -> list[Line]:
@@ -294,9 +295,13 @@ def text(line: Line, *, utf8: bool) -> str:
         head = "undoing" if line.fate == "undoing" else ""
         words = ": ".join(filter(None, [head, plain(line.detail)]))
         return f"  {'↺' if utf8 and head else sign} {words}"
-    words = {"undone": " undone", "stuck": " is stuck", "refused": " failed"}.get(line.fate, "")
-    detail = f": {plain(line.detail)}" if line.detail and line.fate in {"refused", "stuck"} else ""
-    return f"  {sign} {line.step}{words}{detail}"
+    words = {"undone": "undone", "stuck": "is stuck", "refused": "failed"}.get(line.fate, "")
+    why = (line.detail.splitlines() or [""])[0] if line.fate in {"refused", "stuck"} else ""
+    if why.startswith(f"{line.step} "):
+        words, why = why.removeprefix(f"{line.step} "), ""
+    return f"  {sign} {' '.join(filter(None, [line.step, plain(words)]))}" + (
+        f": {plain(why)}" if why else ""
+    )
 
 
 def is_utf8() -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from tenure.core.errors import Invalid
 
 ENTRIES_MAX = 4_096
-BYTES_MAX = 268_435_456
+BYTES_MAX = 67_108_864
 REMEMBERED_MAX = 1_024
 
 Mark = tuple[int, int, int, int, int]

@@ -276,7 +276,7 @@ class Place:
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(mode=0o700)
         digest = read_bundle(Path(wanted.bundle), new)
-        if False:
+        if wanted.digests.get(wanted.bundle, digest) != digest:
             shutil.rmtree(new)
             sentence = f"{wanted.bundle} is not what it was when the spec was accepted"
             self._refuse(key, sentence, there)
@@ -376,6 +376,8 @@ class Place:
         seconds = self.means.end_seconds + (0 if at_once else self.means.grace_ms / 1000)
         proc.end_keeper(there.path, at_once=at_once, seconds=seconds)
         state = there.state()
+        if state.start != there.orders().number("start") or state.exit is None:
+            self._sweep(key, there)
 
     def _sweep(self, key: ResourceKey, there: Home) -> None:
         tags = (f"TENURE_KEY={key.text}", f"TENURE_DIRECTORY={there.path}")

@@ -31,7 +31,11 @@ async def accepted(ask: Ask, operation: views.Operation) -> Reply:
     if ask.wait_seconds is not None:
         headers.append((b"preference-applied", f"wait={ask.wait_seconds}".encode()))
         if operation.state not in SETTLED:
-            operation = await settled(ask, operation.id, ask.wait_seconds)
+            until = ask.plane.store.now() + ask.wait_seconds
+            # It was read just now: nothing is read again before it has settled.
+            await ask.plane.engine.wait(operation.id, min(ask.wait_seconds, PIECE_SECONDS))
+            left = until - ask.plane.store.now()
+            operation = await settled(ask, operation.id, max(0.0, left))
     return Reply(schemas.operation(operation), 202, tuple(headers))
 
 

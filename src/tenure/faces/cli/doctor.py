@@ -1,0 +1,182 @@
+"""`tenure doctor`: looks at everything a plane needs, and says what to do about what is missing.
+
+It changes nothing.  Each check is a function that returns findings; a finding that fails makes the
+exit code 1, a warning does not.
+"""
+
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from tenure.faces.cli import where
+from tenure.faces.cli.client import Client, path
+from tenure.faces.cli.exits import Ended, Exit, Refused, Unreachable
+from tenure.faces.cli.options import examples, placed, said, shown
+from tenure.faces.cli.output import Column, Noun, show_all
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+PYTHON = (3, 11)
+SQLITE = (3, 51, 3)
+"""The first SQLite whose WAL cannot be reset under a reader; the store refuses any before it."""
+MIB = 1 << 20
+ROOM_FAIL_MIB, ROOM_WARN_MIB = 100, 1_024
+PROBE_SECONDS = 5.0
+PORT = 7450
+
+
+class Finding(NamedTuple):
+    """What one check found."""
+
+    check: str
+    result: str
+    found: str
+    advice: str = ""
+
+
+FINDING = Noun(
+    (
+        Column("CHECK", lambda one: str(one["check"])),
+        Column("RESULT", lambda one: str(one["result"])),
+        Column("FOUND", lambda one: str(one["found"])),
+        Column("ADVICE", lambda one: str(one["advice"])),
+    ),
+    lambda one: str(one["check"]),
+)
+
+
+@click.command("doctor", epilog=examples("tenure doctor", "tenure doctor --home /srv/tenure"))
+@shown
+@placed
+@click.pass_context
+def command(context: click.Context, *, form: str) -> None:
+    """Look whether everything a control plane needs is in order; exit 1 if something is not."""
+    place = said(context)
+    found = [*python(), *sqlite(), *home(place.directory()), *bubblewrap(), *server(place)]
+    show_all([one._asdict() for one in found], FINDING, form=form)
+    if any(one.result == FAIL for one in found):
+        raise Ended(Exit.FAILED)
+
+
+def python() -> Iterator[Finding]:
+    """The interpreter."""
+    words = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] >= PYTHON:
+        yield Finding("python", OK, words)
+    else:
+        yield Finding("python", FAIL, words, "Tenure needs Python 3.11 or newer")
+    if not sys.platform.startswith("linux"):
+        yield Finding("system", WARN, sys.platform, "agents as local processes need Linux")
+
+
+def sqlite() -> Iterator[Finding]:
+    """The store's library."""
+    try:
+        import apsw
+    except ImportError as error:
+        yield Finding("sqlite", FAIL, str(error), "pip install apsw")
+        return
+    words = apsw.sqlite_lib_version()
+    number = tuple(int(part) for part in words.split("."))
+    if number >= SQLITE:
+        yield Finding("sqlite", OK, f"SQLite {words}, apsw {apsw.apsw_version()}")
+    else:
+        advice = "it can corrupt a file in WAL mode: pip install --upgrade apsw"
+        yield Finding("sqlite", FAIL, f"SQLite {words}", advice)
+
+
+def home(directory: Path) -> Iterator[Finding]:
+    """The plane's directory, its files and the room on its disk."""
+    above = next(one for one in (directory, *directory.absolute().parents) if one.exists())
+    if not directory.exists():
+        yield Finding("home", WARN, f"{directory} is not there yet", "tenure up makes it")
+    elif not directory.is_dir():
+        yield Finding("home", FAIL, f"{directory} is not a directory", "name another: --home DIR")
+    else:
+        yield private("home", directory, 0o077)
+        token = directory / "token"
+        if token.exists():
+            yield private("token file", token, 0o077)
+    if not os.access(above, os.W_OK | os.X_OK):
+        yield Finding("writable", FAIL, f"{above} cannot be written", "name another: --home DIR")
+    free = shutil.disk_usage(above).free // MIB
+    result = FAIL if free < ROOM_FAIL_MIB else WARN if free < ROOM_WARN_MIB else OK
+    advice = "" if result == OK else "make room: new work is refused on a full disk"
+    yield Finding("disk", result, f"{free} MiB free", advice)
+
+
+def private(check: str, file: Path, others: int) -> Finding:
+    """Whether nobody but its owner can use a file, and the owner is who asks."""
+    seen = file.stat()
+    mode = stat.S_IMODE(seen.st_mode)
+    if seen.st_uid != os.geteuid():
+        return Finding(check, WARN, f"{file} belongs to user {seen.st_uid}", "ask as that user")
+    if mode & others:
+        fix = f"chmod {mode & ~others:o} {file}"
+        return Finding(check, FAIL, f"{file} is open to others ({mode:04o})", fix)
+    return Finding(check, OK, f"{file} ({mode:04o})")
+
+
+def bubblewrap() -> Iterator[Finding]:
+    """The sandbox around agents, which is used where it works."""
+    found = shutil.which("bwrap")
+    if found is None:
+        yield Finding(
+            "bubblewrap", WARN, "not there", "agents run without a sandbox; install bubblewrap"
+        )
+        return
+    tried = [found, "--ro-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "/bin/true"]
+    try:
+        code = subprocess.run(  # noqa: S603 (a fixed command)
+            tried, stdin=subprocess.DEVNULL, capture_output=True, check=False,
+            timeout=PROBE_SECONDS,
+        ).returncode  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        code = -1
+    if code:
+        advice = "agents run without a sandbox; are user namespaces allowed?"
+        yield Finding("bubblewrap", WARN, f"{found} does not work here", advice)
+    else:
+        yield Finding("bubblewrap", OK, found)
+
+
+def server(place: where.Where) -> Iterator[Finding]:
+    """The server, if one runs: that it answers, and that the token is good."""
+    client = Client(place)
+    try:
+        address = client.server.address
+        client.get("/readyz")
+        yield Finding("server", OK, f"{address} is ready")
+        client.get(path("agents"), {"limit": 1})
+        yield Finding("token", OK, "the server knows it")
+    except Unreachable as error:
+        yield Finding("server", WARN, error.sentence, error.advice)
+        if not place.address:
+            yield from port(PORT)
+    except Refused as error:
+        name = "token" if error.code is Exit.AUTHENTICATION else "server"
+        yield Finding(name, FAIL, error.sentence, error.advice)
+    except Ended as error:
+        yield Finding("token", FAIL, error.sentence, error.advice)
+    finally:
+        client.close()
+
+
+def port(number: int) -> Iterator[Finding]:
+    """Whether the usual port is free for a server that is yet to be started."""
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", number))
+        except OSError as error:
+            advice = f"another program has it: tenure up --port {number + 1}"
+            yield Finding("port", WARN, f"{number}: {error.strerror}", advice)
+        else:
+            yield Finding("port", OK, f"{number} is free")

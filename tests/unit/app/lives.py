@@ -1,0 +1,90 @@
+"""Planes with agents on a seeded loop, over the fakes of `tenure.testing.lifecycle`.
+
+`alive` turns a coroutine into a test in virtual time; it is given a `Lives`, whose plane runs.
+"""
+
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from tenure.app import agent_views, agents, operations
+from tenure.app.agents import Asked
+from tenure.app.plane import Plane
+from tenure.app.views import Operation
+from tenure.core.agent import State
+from tenure.core.operation import State as OperationState
+from tenure.core.plan import Plan
+from tenure.core.roles import Caller, Role
+from tenure.testing.lifecycle import CALLER, PLANS, TENANT, LifeRig, spec_of
+from tenure.testing.lifecycle_invariants import call_the_roll, violations
+from tenure.testing.loop import run
+from tenure.testing.rig import Process
+
+STRANGER = Caller("elsewhere", "stranger", Role.ADMIN)
+VIEWER = Caller(TENANT, "viewer", Role.VIEWER)
+
+
+def keyed(key: str) -> Asked:
+    return Asked(idempotency_key=key)
+
+
+class Lives(LifeRig):
+    """One world of agents, and the plane that a test asks."""
+
+    plane: Plane
+
+    async def start(self, name: str = "plane") -> Process:
+        process = self.boot(name)
+        await process.start()
+        self.plane = process.plane
+        return process
+
+    async def done(self, operation: Operation, seconds: float = 60.0) -> Operation:
+        return await operations.wait(self.plane, TENANT, operation.id, seconds=seconds)
+
+    async def made(self, name: str = "alpha", **more: object) -> str:
+        """An agent that is READY; its uid."""
+        asked = await agents.create_agent(self.plane, CALLER, spec_of(name, **more))
+        operation = await self.done(asked)
+        assert operation.state == OperationState.SUCCEEDED, operation.error
+        return operation.agent
+
+    async def verb(self, verb: str, name: str = "alpha", **more: Any) -> Operation:
+        """Ask for a verb and wait for its end."""
+        ask = getattr(agents, f"{verb}_agent")
+        return await self.done(await ask(self.plane, CALLER, name, **more))
+
+    async def state(self, name: str = "alpha") -> State:
+        return (await agent_views.get_agent(self.plane, CALLER, name)).state
+
+    async def rows(self, table: str) -> list[Any]:
+        return list(await self.plane.store.list_rows(table, {}, limit=1_000))
+
+    def held(self, agent: str = "") -> list[str]:
+        """The providers that hold something of an agent."""
+        return sorted(thing.provider for thing in self.world.holds(agent=agent))
+
+    async def wrong(self) -> list[str]:
+        """Every sentence about agents that does not hold."""
+        store = self.disk.look()
+        return violations(await call_the_roll(store, self.world, self.fakes, plans=PLANS))
+
+
+def alive(
+    test: Callable[..., Coroutine[Any, Any, None]], *, plans: Mapping[str, Plan] = PLANS
+) -> Callable[..., None]:
+    """A test in virtual time, given a `Lives` that runs."""
+
+    def played(**given: object) -> None:
+        async def play(loop: Any) -> None:
+            lives = Lives(loop, plans=plans)
+            await lives.start()
+            await test(lives, **given)
+
+        run(0, play)
+
+    first, *others = inspect.signature(test).parameters.values()
+    assert first.name == "lives"
+    played.__name__, played.__doc__ = test.__name__, test.__doc__
+    played.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
+    return played

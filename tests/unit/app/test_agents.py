@@ -1,0 +1,679 @@
+"""Agents as callers ask for them: what is accepted, what is refused, and what closing means."""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from tenure.app import agent_views, agents, operations, quotas
+from tenure.app.agents import Asked
+from tenure.core.agent import State
+from tenure.core.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    PreconditionFailed,
+)
+from tenure.core.operation import State as OperationState
+from tenure.core.plan import Plan
+from tenure.testing.faults import Call, Fault
+from tenure.testing.lifecycle import CALLER, PLANS, SLOTS, TENANT, spec_of
+from tests.unit.app.lives import STRANGER, VIEWER, alive, keyed
+
+SUCCEEDED, COMPENSATED = OperationState.SUCCEEDED, OperationState.COMPENSATED
+
+
+async def refusal(asked, code):
+    with pytest.raises(Conflict) as refused:
+        await asked
+    assert refused.value.code == code
+    return refused.value
+
+
+def fault(lives, provider, verb, what, nth=None):
+    """Strike the next call of a verb, or the nth."""
+    nth = nth or lives.faults.calls[provider, verb] + 1
+    lives.faults.script[Call(provider, verb, nth)] = what
+
+
+# --- one after the other --------------------------------------------------------------------------
+
+
+@alive
+async def test_a_created_agent_holds_one_of_each_and_is_served(lives):
+    uid = await lives.made()
+    assert lives.held(uid) == sorted(SLOTS)
+    assert await lives.state() is State.READY
+    whose, address = await agent_views.address_of(lives.plane, CALLER, "alpha")
+    assert (whose, address) == (uid, f"{lives.world.holds(provider='runtime')[0].key.text}:1")
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_a_life_from_create_to_delete_leaves_nothing_but_its_history(lives):
+    uid = await lives.made()
+    for verb, state in (
+        ("suspend", State.SUSPENDED), ("resume", State.READY), ("stop", State.SUSPENDED),
+        ("resume", State.READY), ("delete", State.DELETED),
+    ):
+        assert (await lives.verb(verb, uid)).state == SUCCEEDED
+        assert await lives.state(uid) is state
+        assert await lives.wrong() == []
+    assert lives.world.things == {}
+    assert await agent_views.list_resources(lives.plane, CALLER, uid) == []
+    assert len(await lives.rows("operation")) == 6
+    assert len(await lives.rows("audit")) == 6
+
+
+@alive
+async def test_a_failed_create_undoes_itself_and_keeps_its_row_to_be_looked_at(lives):
+    fault(lives, "credentials", "ensure", Fault.REFUSED)
+    operation = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+    assert operation.state == COMPENSATED
+    assert "refuses" in operation.error
+    assert await lives.state() is State.CREATE_FAILED
+    assert lives.world.things == {}
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_a_runtime_that_is_never_ready_is_undone_at_its_deadline(lives):
+    fault(lives, "runtime", "ensure", Fault.NEVER_READY)
+    began = lives.loop.time()
+    operation = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+    assert operation.state == COMPENSATED
+    assert "not ready after 6 s" in operation.error
+    assert lives.loop.time() - began < 8
+    assert lives.world.things == {}
+
+
+@alive
+async def test_a_runtime_provider_that_cannot_be_asked_ends_the_wait_too(lives):
+    for nth in range(1, 200):
+        fault(lives, "runtime", "wait_ready", Fault.BUSY, nth)
+    operation = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+    assert operation.state == COMPENSATED
+    assert await lives.wrong() == []
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+@alive
+async def test_of_fifty_creates_of_one_name_one_wins(lives):
+    asked = [
+        agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed(f"caller {number}"))
+        for number in range(50)
+    ]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    (winner,) = [answer for answer in answers if not isinstance(answer, Conflict)]
+    assert {answer.code for answer in answers if answer is not winner} == {"name_taken"}
+    assert (await lives.done(winner)).state == SUCCEEDED
+    assert len(await lives.rows("agent")) == len(await lives.rows("reservation")) == 1
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_two_planes_on_one_store_do_not_share_a_name_either(lives):
+    first = lives.plane
+    await lives.start("another")
+    asked = [
+        agents.create_agent(plane, CALLER, spec_of("alpha"))
+        for plane in (first, lives.plane) for _ in range(5)
+    ]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert sum(not isinstance(answer, Conflict) for answer in answers) == 1
+
+
+@alive
+async def test_a_name_is_free_again_once_its_agent_is_deleted(lives):
+    first = await lives.made()
+    await lives.verb("delete")
+    second = await lives.made()
+    assert first != second
+    assert (await agent_views.get_agent(lives.plane, CALLER, first)).state is State.DELETED
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_a_create_replaces_one_that_has_failed_under_a_new_uid(lives):
+    fault(lives, "access", "ensure", Fault.REFUSED)
+    failed = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+    uid = await lives.made()
+    assert uid != failed.agent
+    old = await lives.plane.store.find("agent", (failed.agent,))
+    assert (old["state"], old["spec"]) == (State.DELETED, None)
+    told = [row["type"] for row in await lives.plane.store.list_events(limit=100)
+            if row["agent"] == failed.agent and row["type"].startswith("agent.")]  # fmt: skip
+    assert told == ["agent.creating", "agent.create_failed", "agent.deleted"]
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_a_create_that_was_abandoned_with_something_left_is_deleted_not_replaced(lives):
+    fault(lives, "credentials", "ensure", Fault.REFUSED)
+    fault(lives, "access", "remove", Fault.REFUSED)
+    operation = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+    assert operation.state == OperationState.STUCK
+    await operations.abandon(lives.plane, TENANT, operation.id, by="an operator")
+    assert lives.held(operation.agent) == ["access"]
+    refused = await refusal(
+        agents.create_agent(lives.plane, CALLER, spec_of("alpha")), "name_taken"
+    )
+    assert "left behind" in str(refused)
+    lives.fakes.access._refuses.clear()
+    assert (await lives.verb("delete")).state == SUCCEEDED
+    assert lives.world.things == {}
+    await lives.made()
+
+
+@alive
+async def test_the_name_of_a_living_agent_is_taken(lives):
+    await lives.made()
+    await refusal(agents.create_agent(lives.plane, CALLER, spec_of("alpha")), "name_taken")
+    await lives.verb("suspend")
+    await refusal(agents.create_agent(lives.plane, CALLER, spec_of("alpha")), "name_taken")
+
+
+# --- idempotency ----------------------------------------------------------------------------------
+
+
+@alive
+async def test_fifty_requests_with_one_key_are_one_operation(lives):
+    asked = [
+        agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("k"))
+        for _ in range(50)
+    ]
+    answers = await asyncio.gather(*asked)
+    assert len({answer.id for answer in answers}) == 1
+    assert len(await lives.rows("operation")) == 1
+    await lives.done(answers[0])
+    deletes = await asyncio.gather(
+        *(agents.delete_agent(lives.plane, CALLER, "alpha", asked=keyed("k")) for _ in range(50))
+    )
+    assert len({answer.id for answer in deletes}) == 1
+    assert deletes[0].id != answers[0].id, "the same key may be used anew for another verb"
+
+
+@alive
+async def test_one_key_for_another_request_is_refused(lives):
+    await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("k"))
+    await refusal(
+        agents.create_agent(lives.plane, CALLER, spec_of("beta"), asked=keyed("k")),
+        "idempotency_mismatch",
+    )
+
+
+@alive
+async def test_the_keys_of_tenants_and_principals_are_their_own(lives):
+    mine = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("k"))
+    other = CALLER._replace(principal="another")
+    theirs = await agents.create_agent(lives.plane, STRANGER, spec_of("alpha"), asked=keyed("k"))
+    beside = await agents.create_agent(lives.plane, other, spec_of("beta"), asked=keyed("k"))
+    assert len({mine.id, theirs.id, beside.id}) == 3
+
+
+@alive
+async def test_a_key_answers_with_its_operation_after_the_agent_is_deleted(lives):
+    created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("c"))
+    await lives.done(created)
+    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha", asked=keyed("d"))
+    await lives.done(deleted)
+    again = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("c"))
+    assert (again.id, again.state) == (created.id, SUCCEEDED)
+    again = await agents.delete_agent(lives.plane, CALLER, "alpha", asked=keyed("d"))
+    assert again.id == deleted.id
+    assert lives.world.things == {}
+    assert await lives.rows("agent_name") == []
+
+
+@alive
+async def test_a_key_answers_also_when_what_was_started_is_there_no_more(lives):
+    created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("c"))
+    lives.fakes.runtime.missing = True
+    again = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("c"))
+    assert again.id == created.id
+    with pytest.raises(Invalid):
+        await agents.create_agent(lives.plane, CALLER, spec_of("beta"), asked=keyed("d"))
+
+
+# --- what is refused before anything is written ---------------------------------------------------
+
+
+@alive
+async def test_a_viewer_changes_nothing(lives):
+    await lives.made()
+    for asked in (
+        agents.create_agent(lives.plane, VIEWER, spec_of("beta")),
+        agents.suspend_agent(lives.plane, VIEWER, "alpha"),
+        agents.resume_agent(lives.plane, VIEWER, "alpha"),
+        agents.stop_agent(lives.plane, VIEWER, "alpha"),
+        agents.delete_agent(lives.plane, VIEWER, "alpha"),
+    ):
+        with pytest.raises(Forbidden):
+            await asked
+    assert len(await lives.rows("operation")) == 1
+
+
+@alive
+async def test_what_the_runtime_cannot_enforce_is_refused_with_its_sentence(lives):
+    runtime = {"command": ["agent"], "network": {"egress": ["example.org"]}}
+    with pytest.raises(Invalid, match=r"runtime\.network"):
+        await agents.create_agent(lives.plane, CALLER, spec_of("alpha", runtime=runtime))
+    assert await lives.rows("agent") == []
+
+
+@alive
+async def test_a_verb_on_what_has_changed_since_is_refused(lives):
+    await lives.made()
+    known = (await agent_views.get_agent(lives.plane, CALLER, "alpha")).etag
+    await lives.verb("suspend")
+    with pytest.raises(PreconditionFailed):
+        await agents.delete_agent(lives.plane, CALLER, "alpha", asked=Asked(if_match=known))
+    now = (await agent_views.get_agent(lives.plane, CALLER, "alpha")).etag
+    await lives.done(
+        await agents.delete_agent(lives.plane, CALLER, "alpha", asked=Asked(if_match=now))
+    )
+
+
+@alive
+async def test_a_verb_that_has_no_row_from_here_is_refused(lives):
+    uid = await lives.made()
+    await refusal(agents.resume_agent(lives.plane, CALLER, "alpha"), "wrong_state")
+    await lives.verb("suspend")
+    await refusal(agents.suspend_agent(lives.plane, CALLER, "alpha"), "wrong_state")
+    await lives.verb("delete")
+    for ask in (agents.resume_agent, agents.suspend_agent, agents.delete_agent, agents.stop_agent):
+        await refusal(ask(lives.plane, CALLER, uid), "wrong_state")
+        with pytest.raises(NotFound):
+            await ask(lives.plane, CALLER, "alpha")
+
+
+@alive
+async def test_a_resume_waits_for_nobody_and_is_refused_while_another_works(lives):
+    await lives.made()
+    operation = await agents.suspend_agent(lives.plane, CALLER, "alpha")
+    refused = await refusal(
+        agents.resume_agent(lives.plane, CALLER, "alpha"), "operation_in_progress"
+    )
+    assert refused.holder == operation.id
+
+
+@alive
+async def test_another_tenants_agent_is_as_absent_as_one_that_never_was(lives):
+    uid = await lives.made()
+    for name in ("alpha", uid):
+        for asked in (
+            agent_views.get_agent(lives.plane, STRANGER, name),
+            agent_views.list_resources(lives.plane, STRANGER, name),
+            agent_views.address_of(lives.plane, STRANGER, name),
+            agent_views.logs(lives.plane, STRANGER, name),
+            agent_views.follow_logs(lives.plane, STRANGER, name, since=0),
+            agents.suspend_agent(lives.plane, STRANGER, name),
+            agents.resume_agent(lives.plane, STRANGER, name),
+            agents.stop_agent(lives.plane, STRANGER, name),
+            agents.delete_agent(lives.plane, STRANGER, name),
+        ):
+            with pytest.raises(NotFound) as refused:
+                await asked
+            assert str(refused.value) == f"there is no agent {name}"
+    assert await agent_views.list_agents(lives.plane, STRANGER) == []
+    with pytest.raises(NotFound):
+        await agents.create_agent(lives.plane, STRANGER, spec_of("beta", parent="alpha"))
+    assert await lives.state() is State.READY
+
+
+@alive
+async def test_another_tenants_operation_is_invisible(lives):
+    await lives.made()
+    (operation,) = [row["id"] for row in await lives.rows("operation")]
+    for ask in (operations.get, operations.wait):
+        with pytest.raises(NotFound):
+            await ask(lives.plane, "elsewhere", operation)
+    for ask in (operations.cancel, operations.retry, operations.abandon):
+        with pytest.raises(NotFound):
+            await ask(lives.plane, "elsewhere", operation, by="stranger")
+    assert await operations.list_operations(lives.plane, "elsewhere") == []
+
+
+# --- quotas ---------------------------------------------------------------------------------------
+
+
+@alive
+async def test_a_quota_is_not_exceeded_by_fifty_creates_at_once(lives):
+    await quotas.set_quota(lives.plane, CALLER, most=7)
+    asked = [
+        agents.create_agent(lives.plane, CALLER, spec_of(f"agent-{number}")) for number in range(50)
+    ]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    refused = [answer for answer in answers if isinstance(answer, Conflict)]
+    assert {answer.code for answer in refused} == {"quota_exceeded"}
+    assert len(refused) == 43
+    assert (await quotas.get_quota(lives.plane, CALLER)).used == 7
+
+
+@alive
+async def test_a_place_is_given_back_by_compensation_and_by_delete(lives):
+    await quotas.set_quota(lives.plane, CALLER, most=1)
+    fault(lives, "runtime", "ensure", Fault.REFUSED)
+    await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+    assert (await quotas.get_quota(lives.plane, CALLER)).used == 0
+    await lives.made("beta")
+    await refusal(agents.create_agent(lives.plane, CALLER, spec_of("gamma")), "quota_exceeded")
+    await lives.verb("suspend", "beta")
+    assert (await quotas.get_quota(lives.plane, CALLER)).used == 1
+    await lives.verb("delete", "beta")
+    assert (await quotas.get_quota(lives.plane, CALLER)).used == 0
+    await lives.made("gamma")
+
+
+# --- closing --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["suspend", "stop", "delete"])
+def test_from_the_acknowledgement_on_nothing_is_served(verb):
+    @alive
+    async def play(lives):
+        await lives.made()
+        ask = getattr(agents, f"{verb}_agent")
+        await ask(lives.plane, CALLER, "alpha")
+        with pytest.raises(Conflict):
+            await agent_views.address_of(lives.plane, CALLER, "alpha")
+
+    play()
+
+
+@alive
+async def test_a_delete_during_a_create_cancels_it_and_takes_away_what_it_made(lives):
+    created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
+    await asyncio.sleep(0.025)
+    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
+    assert await lives.state(created.agent) is State.DELETING
+    assert (await lives.done(deleted)).state == SUCCEEDED
+    assert (await lives.done(created)).state == COMPENSATED
+    assert lives.world.things == {}
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_a_suspend_during_a_resume_cancels_it(lives):
+    await lives.made()
+    await lives.verb("suspend")
+    resumed = await agents.resume_agent(lives.plane, CALLER, "alpha")
+    await asyncio.sleep(0.013)
+    suspended = await agents.suspend_agent(lives.plane, CALLER, "alpha")
+    assert (await lives.done(suspended)).state == SUCCEEDED
+    assert (await lives.done(resumed)).state == COMPENSATED
+    assert await lives.state() is State.SUSPENDED
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_a_delete_during_a_suspend_ends_the_drain(lives):
+    uid = await lives.made()
+    lives.fakes.runtime.busy = {thing.key.text for thing in lives.world.holds(provider="runtime")}
+    suspended = await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=3_000.0)
+    await asyncio.sleep(1.0)
+    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha", drain_seconds=1.0)
+    assert (await lives.done(deleted)).state == SUCCEEDED
+    assert (await lives.done(suspended)).state == COMPENSATED
+    assert await lives.state(uid) is State.DELETED
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_a_stop_does_not_wait_for_a_drain(lives):
+    await lives.made()
+    lives.fakes.runtime.busy = {thing.key.text for thing in lives.world.holds(provider="runtime")}
+    suspended = await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=3_000.0)
+    await asyncio.sleep(1.0)
+    began = lives.loop.time()
+    stopped = await agents.stop_agent(lives.plane, CALLER, "alpha")
+    assert (await lives.done(stopped)).state == SUCCEEDED
+    assert lives.loop.time() - began < 1.0
+    assert (await lives.done(suspended)).state == COMPENSATED
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_a_runtime_that_was_kept_warm_can_be_stopped(lives):
+    uid = await lives.made()
+    await lives.verb("suspend", keep_runtime=True)
+    assert "runtime" in lives.held(uid)
+    assert (await lives.verb("stop")).state == SUCCEEDED
+    assert "runtime" not in lives.held(uid)
+    assert await lives.state() is State.SUSPENDED
+
+
+@alive
+async def test_a_closing_waits_for_what_is_stuck_until_that_is_helped(lives):
+    fault(lives, "credentials", "ensure", Fault.REFUSED)
+    fault(lives, "access", "remove", Fault.REFUSED)
+    created = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+    assert created.state == OperationState.STUCK
+    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
+    assert (await lives.done(deleted, 20.0)).state == OperationState.RUNNING
+    refused = await refusal(
+        operations.cancel(lives.plane, TENANT, deleted.id, by="someone"), "not_its_turn"
+    )
+    assert refused.holder == deleted.id
+    lives.fakes.access._refuses.clear()
+    await operations.retry(lives.plane, TENANT, created.id, by="an operator")
+    assert (await lives.done(deleted)).state == SUCCEEDED
+    assert lives.world.things == {}
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_no_third_operation_waits_behind_a_second(lives):
+    fault(lives, "credentials", "ensure", Fault.REFUSED)
+    fault(lives, "access", "remove", Fault.REFUSED)
+    await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
+    for ask in (agents.delete_agent, agents.stop_agent, agents.suspend_agent):
+        refused = await refusal(ask(lives.plane, CALLER, "alpha"), "operation_in_progress")
+        assert refused.holder in {deleted.id, (await lives.rows("operation"))[0]["id"]}
+
+
+@alive
+async def test_a_stuck_delete_is_helped_and_not_overtaken(lives):
+    uid = await lives.made()
+    fault(lives, "access", "remove", Fault.REFUSED)
+    deleted = await lives.verb("delete")
+    assert deleted.state == OperationState.STUCK
+    assert await lives.state() is State.DELETE_FAILED
+    refused = await refusal(
+        agents.delete_agent(lives.plane, CALLER, "alpha"), "operation_in_progress"
+    )
+    assert refused.holder == deleted.id
+    lives.fakes.access._refuses.clear()
+    await operations.retry(lives.plane, TENANT, deleted.id, by="an operator")
+    assert (await lives.done(deleted)).state == SUCCEEDED
+    assert await lives.state(uid) is State.DELETED
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_a_delete_after_an_abandoned_one_takes_away_what_was_left(lives):
+    uid = await lives.made()
+    fault(lives, "access", "remove", Fault.REFUSED)
+    deleted = await lives.verb("delete")
+    await operations.abandon(lives.plane, TENANT, deleted.id, by="an operator")
+    assert await lives.state() is State.DELETE_FAILED
+    lives.fakes.access._refuses.clear()
+    assert (await lives.verb("delete")).state == SUCCEEDED
+    assert await lives.state(uid) is State.DELETED
+    assert lives.world.things == {}
+
+
+# --- taking a close back --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", ["READY", "SUSPENDED", "CREATE_FAILED", "DELETE_FAILED"])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_cancelled_delete_returns_the_agent_to_what_it_was(before, late):
+    """Also if nobody has begun with it yet."""
+
+    @alive
+    async def play(lives):
+        await _bring(lives, before)
+        assert await lives.state() is State(before)
+        held = lives.held()
+        fault(lives, "runtime", "status", Fault.LOST)
+        deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
+        if late:
+            await asyncio.sleep(0.0)
+        try:
+            await operations.cancel(lives.plane, TENANT, deleted.id, by="someone")
+        except Conflict as refused:
+            assert late and refused.code == "past_pivot"  # noqa: PT017, PT018
+            return
+        assert (await lives.done(deleted)).state == COMPENSATED
+        assert await lives.state() is State(before)
+        assert lives.held() == held
+
+    play()
+
+
+async def _bring(lives, before):
+    """An agent called alpha in this state."""
+    if before == "CREATE_FAILED":
+        fault(lives, "access", "ensure", Fault.REFUSED)
+        await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+        return
+    await lives.made()
+    if before == "SUSPENDED":
+        await lives.verb("suspend", keep_runtime=True)
+    elif before == "DELETE_FAILED":
+        fault(lives, "access", "remove", Fault.REFUSED)
+        deleted = await lives.verb("delete")
+        await operations.abandon(lives.plane, TENANT, deleted.id, by="an operator")
+
+
+async def _expose_slowly(_):
+    await asyncio.sleep(0.5)
+
+
+SLOW = Plan(
+    "create_agent",
+    stages=[
+        tuple(replace(s, do=_expose_slowly) if s.name == "exposed" else s for s in stage)
+        for stage in PLANS["create_agent"].stages
+    ],
+)
+
+
+@partial(alive, plans={**PLANS, "create_agent": SLOW})
+async def test_a_create_that_was_closed_past_its_pivot_still_says_where_it_is_reached(lives):
+    """The delete is cancelled then, and the agent is READY."""
+    created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
+    await asyncio.sleep(0.2)
+    fault(lives, "runtime", "status", Fault.LOST)
+    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
+    assert (await lives.done(created)).state == SUCCEEDED
+    assert await lives.state() is State.DELETING
+    await asyncio.sleep(0.5)
+    await operations.cancel(lives.plane, TENANT, deleted.id, by="someone")
+    assert (await lives.done(deleted)).state == COMPENSATED
+    assert await lives.state() is State.READY
+    await agent_views.address_of(lives.plane, CALLER, "alpha")
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_a_closing_that_ends_before_its_turn_was_recorded_knows_how_the_agent_stood(lives):
+    """The turn is taken, and the plane dies before it could write that down."""
+    await lives.made()
+    await lives.verb("suspend", keep_runtime=True)
+    resumed = await agents.resume_agent(lives.plane, CALLER, "alpha")
+    await asyncio.sleep(0.005)
+    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
+    for _ in range(100):
+        row = await lives.plane.store.find("agent", (deleted.agent,))
+        if row["operation"] == deleted.id:
+            break
+        await asyncio.sleep(0.001)
+    kept = (await lives.plane.store.load(deleted.id)).operation
+    assert '"was":"SUSPENDED"' in kept["input"]
+    assert '"after":""' in kept["input"]
+    assert (await lives.done(resumed)).state == COMPENSATED
+
+
+@alive
+async def test_a_stop_that_is_given_up_before_its_turn_leaves_the_lock_alone(lives):
+    await lives.made()
+    await lives.verb("suspend")
+    fault(lives, "runtime", "ensure", Fault.SLOWEST)
+    fault(lives, "runtime", "remove", Fault.REFUSED)
+    resumed = await agents.resume_agent(lives.plane, CALLER, "alpha")
+    await asyncio.sleep(0.1)
+    for nth in range(1, 100):
+        fault(lives, "credentials", "close_agent", Fault.BUSY, nth)
+    stopped = await agents.stop_agent(lives.plane, CALLER, "alpha")
+    assert (await lives.done(stopped)).state == OperationState.STUCK
+    row = await lives.plane.store.find("agent", (stopped.agent,))
+    assert (row["operation"], row["next"]) == (resumed.id, stopped.id)
+    await operations.abandon(lives.plane, TENANT, stopped.id, by="an operator")
+    row = await lives.plane.store.find("agent", (stopped.agent,))
+    assert (row["operation"], row["next"]) == (resumed.id, None)
+
+
+# --- what an agent owns ---------------------------------------------------------------------------
+
+
+@alive
+async def test_a_delete_takes_what_the_agent_owns_along(lives):
+    await lives.made()
+    child = await lives.made("beta", parent="alpha")
+    grandchild = await lives.made("gamma", parent="beta")
+    assert (await lives.verb("delete")).state == SUCCEEDED
+    for uid in (child, grandchild):
+        assert await lives.state(uid) is State.DELETED
+    assert lives.world.things == {}
+    assert await lives.rows("agent_name") == []
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_nothing_new_is_owned_by_an_agent_that_is_closed(lives):
+    await lives.made()
+    await lives.verb("suspend")
+    await refusal(
+        agents.create_agent(lives.plane, CALLER, spec_of("beta", parent="alpha")), "wrong_state"
+    )
+
+
+@alive
+async def test_a_child_and_the_delete_of_its_parent_do_not_pass_each_other(lives):
+    for number in range(20):
+        name = f"parent-{number}"
+        await lives.made(name)
+        child = agents.create_agent(lives.plane, CALLER, spec_of(f"child-{number}", parent=name))
+        gone = agents.delete_agent(lives.plane, CALLER, name)
+        both = [child, gone] if number % 2 else [gone, child]
+        await asyncio.gather(*both, return_exceptions=True)
+    for row in await lives.rows("operation"):
+        await operations.wait(lives.plane, TENANT, row["id"], seconds=60.0)
+    await asyncio.sleep(5)
+    assert await lives.wrong() == []
+    assert lives.world.things == {}
+
+
+@alive
+async def test_a_child_whose_delete_was_cancelled_is_asked_again(lives):
+    await lives.made()
+    child = await lives.made("beta", parent="alpha")
+    lives.fakes.runtime.busy = {
+        thing.key.text for thing in lives.world.holds(provider="runtime", agent=child)
+    }
+    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha", drain_seconds=0.0)
+    await asyncio.sleep(0.5)
+    (asked,) = [
+        row["id"] for row in await lives.rows("operation")
+        if row["agent"] == child and row["kind"] == "delete_agent"
+    ]  # fmt: skip
+    await operations.cancel(lives.plane, TENANT, asked, by="someone")
+    assert (await lives.done(deleted)).state == SUCCEEDED
+    assert await lives.state(child) is State.DELETED

@@ -1,0 +1,76 @@
+"""The doctor finds what is wrong, says what to do, and changes nothing."""
+
+import json
+import socket
+
+import pytest
+
+from tenure.faces.cli import doctor
+from tenure.faces.cli import main as cli
+from tenure.faces.cli.where import Where
+
+
+def results(findings):
+    return {one.check: one.result for one in findings}
+
+
+def test_a_home_that_is_open_to_others_fails_with_the_cure(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "token").write_text("t")
+    (home / "token").chmod(0o644)
+    found = {one.check: one for one in doctor.home(home)}
+    assert (found["home"].result, found["token file"].result) == ("ok", "fail")
+    assert found["token file"].advice == f"chmod 600 {home / 'token'}"
+    home.chmod(0o755)
+    assert results(doctor.home(home))["home"] == "fail"
+
+
+def test_a_home_that_is_not_there_yet_is_no_failure(tmp_path):
+    found = results(doctor.home(tmp_path / "a" / "b"))
+    assert found == {"home": "warn", "disk": "ok"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_home_that_is_a_file_fails(tmp_path):
+    (tmp_path / "home").write_text("")
+    assert results(doctor.home(tmp_path / "home"))["home"] == "fail"
+
+
+def test_a_full_disk_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(doctor, "ROOM_FAIL_MIB", 1 << 40)
+    assert results(doctor.home(tmp_path))["disk"] == "fail"
+
+
+def test_a_library_that_the_store_refuses_fails_here_too(monkeypatch):
+    from tenure.core.errors import StoreUnsafe
+    from tenure.storage.gate import check_library
+
+    assert results(doctor.sqlite()) == {"sqlite": "ok"}
+    check_library(".".join(map(str, doctor.SQLITE)))
+    before = (*doctor.SQLITE[:2], doctor.SQLITE[2] - 1)
+    with pytest.raises(StoreUnsafe):
+        check_library(".".join(map(str, before)))
+    monkeypatch.setattr(doctor, "SQLITE", (99, 0, 0))
+    assert results(doctor.sqlite()) == {"sqlite": "fail"}
+
+
+def test_a_port_that_is_taken_is_told():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        found = [*doctor.port(taken.getsockname()[1])]
+    assert found[0].result == "warn"
+    assert "tenure up --port" in found[0].advice
+
+
+def test_no_server_is_a_warning_and_no_token_a_failure(tmp_path):
+    assert results(doctor.server(Where(home=str(tmp_path))))["server"] == "warn"
+    asked = Where(home=str(tmp_path), address="http://127.0.0.1:1")
+    assert results(doctor.server(asked)) == {"token": "fail"}
+
+
+def test_the_exit_code_tells_whether_anything_failed(tmp_path, capsys):
+    assert cli.main(["doctor", "--home", str(tmp_path / "new"), "-o", "json"]) == 0
+    assert {one["check"] for one in json.loads(capsys.readouterr().out)} >= {"python", "disk"}
+    tmp_path.chmod(0o755)
+    assert cli.main(["doctor", "--home", str(tmp_path)]) == 1
+    assert "chmod 700" in capsys.readouterr().out

@@ -1,0 +1,168 @@
+"""The command as a whole, without a server: what it imports, how it ends, what it says."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from tenure import __version__
+from tenure.core.operation import State
+from tenure.faces.api.problems import PROBLEMS
+from tenure.faces.cli import main as cli
+from tenure.faces.cli.exits import ADVICE, OF_STATE, Exit, Refused
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("TENURE_HOME", "TENURE_ADDRESS", "TENURE_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def commands(group: click.Command, path=()):
+    """Every command that does something, with how it is typed."""
+    if not isinstance(group, click.Group):
+        yield path, group
+        return
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        assert found is not None
+        yield from commands(found, (*path, name))
+
+
+EVERY = dict(commands(cli._command()))
+NOT_FOR_HASTE = {"rich", "yaml", "msgspec", "aiohttp", "httpx", "requests", "starlette", "uvicorn",
+                 "apsw", "asyncio", "ssl", "logging"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("typed", "allowed"),
+    [
+        (["--version"], set()),
+        (["--help"], set()),
+        (["agnt"], set()),
+        (["agent", "list"], set()),
+        (["agent", "list", "--address", "http://127.0.0.1:1"], {"ssl"}),
+        (["operation", "watch", "0" * 32], set()),
+        (["plan", "-f", "gone.yaml"], {"yaml"}),
+    ],
+)
+def test_a_command_imports_no_more_than_it_needs(typed, allowed):
+    script = (
+        "import sys; from tenure.faces.cli.main import main; code = main(sys.argv[1:]);"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script, *typed], capture_output=True, text=True, check=True
+    )
+    found = set(ran.stderr.splitlines()[-1].split())
+    assert "click" in found
+    assert not (NOT_FOR_HASTE - allowed) & found
+
+
+def test_the_version_is_told(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"tenure {__version__}\n"
+
+
+def test_every_command_has_help_that_teaches(capsys):
+    for path, command in EVERY.items():
+        assert command.help, path
+        assert cli.main([*path, "--help"]) == 0
+        assert "\x08" not in capsys.readouterr().out
+    assert {"create", "list", "show", "suspend", "resume", "stop", "delete", "invoke", "logs"} == {
+        path[1] for path in EVERY if path[0] == "agent"
+    }
+
+
+def test_every_command_that_asks_takes_the_same_options():
+    for path, command in EVERY.items():
+        names = {name for option in command.params for name in option.opts}
+        if path[0] not in {"up", "completion"}:
+            assert {"--home", "--address", "--token-file"} <= names, path
+        if path[0] not in {"up", "completion"} and path[1:] not in {("invoke",), ("logs",)}:
+            assert "-o" in names, path
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "words"),
+    [
+        (["agnt"], 2, "did you mean agent?"),
+        (["zzz"], 2, "see tenure --help"),
+        (["agent", "list", "--bogus"], 2, "--bogus"),
+        (["agent", "create"], 2, "give a NAME and --command, or -f FILE"),
+        (["agent", "create", "a", "--command", "'"], 2, "--command"),
+        (["agent", "create", "A", "--command", "x"], 2, "name: "),
+        (["agent", "create", "a", "--command", "x", "--env", "A"], 2, "not KEY=VALUE"),
+        (["agent", "create", "a", "--command", "x", "--env", "A=1", "--env", "A=2"], 2, "twice"),
+        (["agent", "list"], 1, "start one: tenure up"),
+        (["agent", "list", "--address", "nonsense"], 2, "no address of a server"),
+        (["agent", "list", "--address", "http://127.0.0.1:1"], 4, "there is no token"),
+        (["apply", "-f", "gone.yaml"], 2, "gone.yaml: it cannot be read"),
+        (["operation", "adopt", "0" * 32, "s", "--result", "{"], 2, "--result"),
+    ],
+)
+def test_what_cannot_be_done_ends_with_its_code_and_a_sentence(typed, code, words, capsys):
+    assert cli.main(typed) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert words in err
+
+
+def test_no_server_is_told_apart_from_no_token(capsys, monkeypatch):
+    monkeypatch.setenv("TENURE_TOKEN", "t")
+    assert cli.main(["agent", "list", "--address", "http://127.0.0.1:1"]) == 1
+    assert "no server answers at http://127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_options_of_place_may_stand_before_the_command_or_after_it(capsys):
+    assert cli.main(["--home", "/one", "agent", "list"]) == 1
+    assert "no server runs in /one" in capsys.readouterr().err
+    assert cli.main(["--home", "/one", "agent", "list", "--home", "/two"]) == 1
+    assert "no server runs in /two" in capsys.readouterr().err
+
+
+def test_every_refusal_of_the_server_has_an_exit_code():
+    codes = {code: Refused(meaning.status, {"code": code}).code for code, meaning in
+             PROBLEMS.items()}  # fmt: skip
+    assert codes["unauthenticated"] == codes["forbidden"] == Exit.AUTHENTICATION
+    assert codes["invalid_field"] == codes["idempotency_mismatch"] == Exit.USAGE
+    assert codes["not_found"] == codes["name_taken"] == codes["internal"] == Exit.FAILED
+    assert set(codes.values()) == {Exit.USAGE, Exit.AUTHENTICATION, Exit.FAILED}
+    assert set(ADVICE) <= set(PROBLEMS)
+
+
+def test_advice_names_what_it_is_about_or_is_left_out():
+    problem = {"code": "operation_in_progress", "operation": "0" * 32}
+    assert Refused(409, problem).advice == f"tenure operation watch {'0' * 32}"
+    assert Refused(409, {"code": "suspended"}).advice == ""
+    assert Refused(409, {"code": "suspended"}, agent="a").advice == "tenure agent resume a"
+
+
+def test_every_end_of_an_operation_has_an_exit_code():
+    assert {State.SUCCEEDED: 0, State.COMPENSATED: 1, State.ABANDONED: 1, State.STUCK: 6} == OF_STATE
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_its_completion(shell, capsys):
+    assert cli.main(["completion", shell]) == 0
+    assert "_TENURE_COMPLETE" in capsys.readouterr().out
+
+
+def test_the_reference_names_every_command_option_and_exit_code():
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    for path, command in EVERY.items():
+        assert f"`tenure {' '.join(path)}" in page, path
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert f"`{option.opts[-1]}" in page, (path, option.opts)
+    for code in Exit:
+        assert f"| {code.value} |" in page
+    for name in ("TENURE_HOME", "TENURE_ADDRESS", "TENURE_TOKEN"):
+        assert name in page

@@ -1,0 +1,133 @@
+"""The picture of an operation: each fate of a step is told once, from whichever source."""
+
+import io
+
+from rich.console import Console
+
+from tenure.faces.cli import drawing, progress
+from tenure.faces.cli.progress import Line, Picture, events, text
+
+NAMES = ("identity", "runtime", "ready")
+
+
+def operation(state="RUNNING", error="", **holds):
+    return {
+        "id": "0" * 32, "kind": "create_agent", "state": state, "error": error,
+        "steps": [
+            {"name": name, "state": holds.get(name), "stuck": holds.get(name) == "stuck",
+             "detail": ""}
+            for name in NAMES
+        ],
+    }  # fmt: skip
+
+
+def record(seq, kind, step="", why="", state="RUNNING"):
+    return {"seq": seq, "kind": kind, "step": step, "state": state, "at": 0.0,
+            "body": {"why": why} if why else None}  # fmt: skip
+
+
+STORY = [
+    record(1, "accepted"),
+    record(2, "done", "identity"),
+    record(3, "done", "runtime"),
+    record(4, "refused", "ready", "ready was refused: it exited\nlast words", "COMPENSATING"),
+    record(5, "undone", "runtime", state="COMPENSATING"),
+    record(6, "undone", "identity", state="COMPENSATED"),
+]
+
+
+def told(picture, story):
+    return [text(line, utf8=True).strip() for one in story for line in picture.hear(one)]
+
+
+def test_the_way_back_is_shown_step_by_step():
+    assert told(Picture.of(operation()), STORY) == [
+        "✓ identity",
+        "✓ runtime",
+        "✗ ready was refused: it exited",
+        "↺ undoing",
+        "↺ runtime undone",
+        "↺ identity undone",
+    ]
+
+
+def test_a_record_that_comes_again_is_not_told_again():
+    picture = Picture.of(operation())
+    assert told(picture, STORY[:3])
+    assert told(picture, STORY[:3]) == []
+
+
+def test_what_was_seen_is_not_heard_again_and_the_other_way_round():
+    picture = Picture.of(operation())
+    assert told(picture, STORY[:2]) == ["✓ identity"]
+    seen = operation(identity="PRESENT", runtime="INTENDED")
+    assert picture.see(seen) == []
+    assert picture.fates == {"identity": "done", "runtime": "running", "ready": ""}
+    back = operation("COMPENSATED", "it broke", identity="BURNED", runtime="BURNED")
+    lines = picture.see(back)
+    assert lines == [Line("", "undoing", "it broke"), Line("identity", "undone"),
+                     Line("runtime", "undone")]  # fmt: skip
+    assert told(picture, STORY[2:3]) == ["✓ runtime"]
+
+
+def test_why_a_step_failed_stays_though_the_operation_does_not_repeat_it():
+    picture = Picture.of(operation())
+    told(picture, STORY)
+    picture.see(operation("COMPENSATED", ready="REFUSED", identity="BURNED", runtime="BURNED"))
+    assert picture.details["ready"].startswith("ready was refused")
+
+
+def test_a_stuck_step_says_so_until_it_is_tried_again():
+    picture = Picture.of(operation())
+    assert told(picture, [record(1, "stuck", "identity", "nobody knows", "STUCK")]) == [
+        "! identity is stuck: nobody knows"
+    ]
+    picture.hear(record(2, "retried"))
+    assert picture.fates["identity"] == "running"
+
+
+def test_signs_have_a_form_without_utf8():
+    for line in (Line("a", "done"), Line("a", "undone"), Line("", "undoing", "x"),
+                 Line("a", "refused", "y")):  # fmt: skip
+        assert text(line, utf8=False).isascii()
+
+
+def test_a_step_cannot_steer_the_terminal():
+    assert "\x1b" not in text(Line("a", "refused", "\x1b[2J"), utf8=True)
+
+
+def test_events_are_read_as_the_server_sends_them():
+    sent = (
+        b'id: 1\nevent: operation.accepted\ndata: {"seq": 1}\n\n'
+        b": heartbeat\n\n"
+        b"event: settled\r\ndata: {\ndata: }\n\n"
+        b"event: cut"
+    )
+    assert list(events(io.BytesIO(sent))) == [
+        ("operation.accepted", '{"seq": 1}'), ("", ""), ("settled", "{\n}"),
+    ]  # fmt: skip
+
+
+def drawn(picture, **more):
+    console = Console(file=io.StringIO(), width=80, force_terminal=False)
+    console.print(drawing.steps(picture, "create_agent a", seconds=1.5, utf8=True, **more))
+    return [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+
+
+def test_the_drawing_shows_what_runs_and_what_was_undone():
+    picture = Picture.of(operation())
+    told(picture, STORY[:2])
+    assert drawn(picture) == [["create_agent", "a", "1.5", "s"], ["✓", "identity"],
+                              ["…", "runtime"], ["ready"]]  # fmt: skip
+    told(picture, STORY)
+    lines = drawn(picture)
+    assert lines[1] == ["↺", "identity", "undone"]
+    assert lines[3] == ["✗", "ready", "ready", "was", "refused:", "it", "exited"]
+
+
+def test_every_hold_of_a_step_has_a_mark():
+    from tenure.core.operation import SETTLED, Hold
+
+    assert set(progress.OF_HOLD) == {str(hold) for hold in Hold}
+    assert set(progress.OF_HOLD.values()) <= set(progress.MARKS)
+    assert {str(state) for state in SETTLED} == progress.SETTLED

@@ -1,0 +1,101 @@
+"""The owner's token: made once, kept private, made good after a crash, never brought back."""
+
+import asyncio
+import stat
+
+import pytest
+
+from tenure.app import tokens
+from tenure.core.errors import Invalid, Unauthenticated
+from tenure.faces.cli import up
+from tenure.settings import Settings
+from tenure.wiring import running
+
+
+def on_a_plane(tmp_path, work):
+    async def main():
+        settings = Settings(store=str(tmp_path / "tenure.db"))
+        async with running(settings, plans=[], providers={}) as plane:
+            return await work(plane)
+
+    return asyncio.run(main())
+
+
+def test_the_first_start_makes_a_token_that_only_its_owner_can_read(tmp_path):
+    file = tmp_path / "token"
+
+    async def work(plane):
+        await up.admit(plane, file)
+        caller = await tokens.authenticate(plane, file.read_text().strip())
+        assert (caller.tenant, caller.role) == ("default", "admin")
+        made = file.read_text()
+        await up.admit(plane, file)
+        assert file.read_text() == made
+        assert len(await tokens.list_tokens(plane, up.OWNER)) == 1
+
+    on_a_plane(tmp_path, work)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_token_that_was_written_before_a_crash_is_made_good(tmp_path):
+    file = tmp_path / "token"
+    up.write_private(file, "tenure_written")
+
+    async def work(plane):
+        await up.admit(plane, file)
+        assert file.read_text() == "tenure_written\n"
+        await tokens.authenticate(plane, "tenure_written")
+
+    on_a_plane(tmp_path, work)
+
+
+def test_a_revoked_token_is_never_let_in_again(tmp_path):
+    file = tmp_path / "token"
+
+    async def work(plane):
+        await up.admit(plane, file)
+        old = file.read_text().strip()
+        (view,) = await tokens.list_tokens(plane, up.OWNER)
+        await tokens.revoke_token(plane, up.OWNER, view.id)
+        await up.admit(plane, file)  # nobody is left who could let anybody in
+        new = file.read_text().strip()
+        assert new != old
+        await tokens.authenticate(plane, new)
+        with pytest.raises(Unauthenticated):
+            await tokens.authenticate(plane, old)
+
+    on_a_plane(tmp_path, work)
+
+
+def test_no_second_token_is_made_while_an_admin_is_there_unless_asked_for(tmp_path, capsys):
+    file = tmp_path / "token"
+
+    async def work(plane):
+        await up.admit(plane, file)
+        first = file.read_text().strip()
+        file.unlink()
+        await up.admit(plane, file)
+        assert not file.exists()
+        assert "--new-token" in capsys.readouterr().err
+        await up.admit(plane, file, new=True)
+        await tokens.authenticate(plane, file.read_text().strip())
+        await tokens.authenticate(plane, first)
+
+    on_a_plane(tmp_path, work)
+
+
+def test_a_private_file_replaces_whole_and_follows_no_link(tmp_path):
+    file, other = tmp_path / "token", tmp_path / "other"
+    other.write_text("theirs")
+    (tmp_path / "token.part").symlink_to(other)
+    file.write_text("old")
+    file.chmod(0o644)
+    up.write_private(file, "new")
+    assert (file.read_text(), other.read_text()) == ("new\n", "theirs")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_host_that_cannot_be_listened_on_is_refused():
+    assert up.free_port("127.0.0.1") > 0
+    with pytest.raises(Invalid, match="cannot listen on 192.0.2.1"):
+        up.free_port("192.0.2.1")

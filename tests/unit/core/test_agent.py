@@ -1,0 +1,156 @@
+"""An agent's states: what leads where, what each allows, and what the end of an operation means."""
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+from tenure.core import operation
+from tenure.core.agent import (
+    AGENT,
+    ASKED,
+    CLOSING,
+    CONDUCT,
+    NAME,
+    State,
+    Trigger,
+    Verb,
+    after_operation,
+    interrupts,
+    settled_as,
+)
+from tenure.core.operation import OPERATION
+
+PAGE = Path(__file__).parents[3] / "docs/reference/states.md"
+AT_REST = {State.CREATE_FAILED, State.READY, State.SUSPENDED, State.DELETE_FAILED}
+DURING = {
+    Verb.CREATE: {State.CREATING},
+    Verb.SUSPEND: {State.SUSPENDING},
+    Verb.STOP: {State.SUSPENDING},
+    Verb.RESUME: {State.RESUMING},
+    Verb.DELETE: {State.DELETING, State.DELETE_FAILED},
+}
+STEPS = [
+    (before, then)
+    for before, then in itertools.product(operation.State, repeat=2)
+    if before is not then and OPERATION.permits(before, then)
+]
+
+
+@pytest.mark.parametrize("verb", Verb)
+@pytest.mark.parametrize("was", sorted(AT_REST))
+@pytest.mark.parametrize(("before", "then"), STEPS)
+def test_whatever_an_operation_does_its_agent_has_a_row_for_it(verb, was, before, then):
+    """No way that the table of operations permits is a surprise to the table of agents."""
+    after = after_operation(verb, before, then, was=was)
+    if after is not None:
+        assert any(AGENT.permits(during, after) for during in DURING[verb])
+    if then in OPERATION.final:
+        assert after in AT_REST | {State.DELETED} or (
+            # it was stuck already, and is what it was: nothing is told twice
+            verb is Verb.DELETE and after is None and before is operation.State.STUCK
+        )
+
+
+@pytest.mark.parametrize(
+    ("verb", "end", "after"),
+    [
+        (Verb.CREATE, "SUCCEEDED", State.READY),
+        (Verb.CREATE, "COMPENSATED", State.CREATE_FAILED),
+        (Verb.CREATE, "ABANDONED", State.CREATE_FAILED),
+        (Verb.SUSPEND, "SUCCEEDED", State.SUSPENDED),
+        (Verb.SUSPEND, "COMPENSATED", State.READY),
+        (Verb.STOP, "SUCCEEDED", State.SUSPENDED),
+        (Verb.RESUME, "SUCCEEDED", State.READY),
+        (Verb.RESUME, "COMPENSATED", State.SUSPENDED),
+        (Verb.DELETE, "SUCCEEDED", State.DELETED),
+        (Verb.DELETE, "COMPENSATED", State.READY),
+        (Verb.DELETE, "STUCK", State.DELETE_FAILED),
+        (Verb.DELETE, "ABANDONED", State.DELETE_FAILED),
+    ],
+)
+def test_the_end_of_an_operation_decides_where_its_agent_is(verb, end, after):
+    assert after_operation(verb, operation.State.RUNNING, operation.State(end)) is after
+
+
+@pytest.mark.parametrize("was", sorted(AT_REST))
+def test_a_delete_that_is_taken_back_leaves_the_agent_as_it_was(was):
+    running, undone = operation.State.RUNNING, operation.State.COMPENSATED
+    assert after_operation(Verb.DELETE, running, undone, was=was) is was
+
+
+def test_a_delete_that_is_retried_is_deleting_again():
+    stuck, running = operation.State.STUCK, operation.State.RUNNING
+    assert after_operation(Verb.DELETE, stuck, running) is State.DELETING
+    assert after_operation(Verb.DELETE, running, operation.State.WAITING) is None
+
+
+def test_an_operation_of_another_kind_says_nothing_of_its_agent():
+    for before, then in STEPS:
+        assert after_operation("linear", before, then) is None
+
+
+def test_every_state_says_how_it_conducts_itself():
+    assert set(CONDUCT) == set(State)
+    for state, conduct in CONDUCT.items():
+        assert conduct.serves == (conduct.mints == "yes"), state
+
+
+def test_a_verb_that_closes_leads_to_a_state_that_does_not_serve():
+    for verb in CLOSING:
+        for before, trigger, then in AGENT.rows:
+            if trigger is ASKED[verb]:
+                assert not CONDUCT[State(then)].serves, (before, verb)
+
+
+def test_a_delete_is_accepted_from_every_settled_state_and_while_others_work():
+    refused = {
+        state for state in State if (state, Trigger.DELETE) not in {row[:2] for row in AGENT.rows}
+    }
+    assert refused == {State.DELETING, State.DELETED}
+
+
+def test_a_stop_is_accepted_wherever_something_may_run():
+    accepted = {before for before, trigger, _ in AGENT.rows if trigger is Trigger.STOP}
+    still = {State.CREATING, State.CREATE_FAILED, State.DELETING, State.DELETE_FAILED}
+    assert accepted == set(State) - still - {State.DELETED}
+
+
+def test_only_closing_verbs_interrupt_and_none_overtakes_a_delete():
+    assert {verb for verb in Verb if interrupts(verb, State.READY)} == set(CLOSING)
+    assert not any(interrupts(verb, State.DELETE_FAILED) for verb in Verb)
+
+
+@pytest.mark.parametrize("state", State)
+def test_what_comes_to_nothing_leaves_an_agent_at_rest(state):
+    if state is not State.DELETED:
+        assert settled_as(state) in AT_REST
+    if state in AT_REST:
+        assert settled_as(state) is state
+
+
+@pytest.mark.parametrize("name", ["a", "a-b", "a" * 63, "z9"])
+def test_a_name_begins_with_a_letter(name):
+    assert NAME.fullmatch(name)
+
+
+@pytest.mark.parametrize("name", ["", "9a", "A", "a_b", "a" * 64, "a\n", "-a", "é"])
+def test_another_name_is_none(name):
+    assert not NAME.fullmatch(name)
+
+
+def test_the_page_says_how_every_state_conducts_itself():
+    row = r"^\| ([A-Z_]+) \| (yes|no) \| ([^|]+) \| ([^|]*) \|"
+    rows = re.findall(row, PAGE.read_text(), re.MULTILINE)
+    verbs = {
+        state: ", ".join(
+            sorted({verb.removesuffix("_agent") for verb in ASKED
+                    if (state, ASKED[verb]) in {row[:2] for row in AGENT.rows}})
+        )
+        for state in State
+    }  # fmt: skip
+    assert [(state, serves == "yes", mints, asks) for state, serves, mints, asks in rows] == [
+        (state, conduct.serves, conduct.mints, verbs[state] or "none")
+        for state, conduct in CONDUCT.items()
+    ]
