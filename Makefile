@@ -23,8 +23,8 @@ UV      := $(shell uv --version >/dev/null 2>&1 && echo uv)
 help:                 ## this list
 	@sed -n 's/^\([a-zA-Z-]*\)\(%\{0,1\}\):.*## /\1\2\t/p' Makefile | sed 's/%/NAME/' | expand -t 14
 
-demo: .venv/run.installed                ## one minute: a plan finishes, one is undone, one survives kill -9
-	@$(BIN)/python examples/01_operations/demo.py
+demo: .venv/run.installed                ## one minute: an agent lives, one is undone, one survives kill -9, all are deleted
+	@$(BIN)/python examples/03_lifecycle/demo.py
 
 # ------------------------------------------------------------------------------------------------ tests
 

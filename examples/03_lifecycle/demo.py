@@ -33,8 +33,7 @@ def spec(name, *, audience="https://mail.example", start_seconds=0):
         owner: demo
         roles: [reader]
         runtime:
-          command: [python3, {AGENT}]
-          env: {{START_SECONDS: "{start_seconds}"}}
+          command: [sh, -c, "sleep {start_seconds}; exec python3 {AGENT}"]
         credentials:
           - audience: {audience}
             scopes: [mail:read]
@@ -58,7 +57,7 @@ class Demo:
             env=self.environment, start_new_session=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        wait_for(lambda: self.tenure("doctor", quiet=True) == 0, "the control plane to start")
+        wait_for(lambda: self.tenure("agent", "list", quiet=True) == 0, "the plane to start")
 
     def tenure(self, *arguments, quiet=False):
         """Type one command; its exit code."""
@@ -69,6 +68,13 @@ class Demo:
             [sys.executable, "-m", "tenure", *arguments],
             env=self.environment, cwd=self.directory, stdout=out, stderr=out, check=False,
         ).returncode  # fmt: skip
+
+    def asks(self, *arguments):
+        """What a command prints."""
+        return subprocess.run(
+            [sys.executable, "-m", "tenure", *arguments],
+            env=self.environment, capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
 
     def write(self, name, **more):
         """The agent's file."""
@@ -137,6 +143,7 @@ def tour(demo):
     demo.write("alpha")
     must(demo.tenure("agent", "create", "-f", "alpha.yaml") == 0, "alpha was not created")
     must(demo.tenure("agent", "invoke", "alpha", '{"prompt": "hello"}') == 0, "no answer")
+    say()
     say(f"The providers hold: {demo.held()}")
 
     scene("A creation that fails at its credentials, and undoes itself")
@@ -146,15 +153,17 @@ def tour(demo):
 
     scene("kill -9 in the middle of a creation")
     demo.write("gamma", start_seconds=SLOW_SECONDS)
-    must(demo.tenure("agent", "create", "-f", "gamma.yaml", "--no-wait") == 0, "not accepted")
     before = set(demo.processes())
+    must(demo.tenure("agent", "create", "-f", "gamma.yaml", "--no-wait") == 0, "not accepted")
+    operation = demo.asks("operation", "list", "-o", "name").split()[-1]
     wait_for(lambda: set(demo.processes()) - before, "gamma's process")
     say(f"$ kill -9 {demo.plane.pid}    # the control plane; gamma's process is starting")
     demo.kill()
     say(f"No control plane now. Agents' processes still there: {len(demo.processes())}")
     demo.up()
-    must(demo.tenure("agent", "show", "gamma", "--wait") == 0, "gamma is not there")
+    must(demo.tenure("operation", "watch", operation) == 0, "gamma was not created")
     must(demo.tenure("agent", "invoke", "gamma", '{"prompt": "still there?"}') == 0, "no answer")
+    say()
 
     scene("Deletion, with nothing left behind")
     for name in ("alpha", "beta", "gamma"):

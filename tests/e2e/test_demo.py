@@ -10,15 +10,38 @@ import pytest
 
 pytestmark = pytest.mark.timeout(60)
 
-DEMO = Path(__file__).resolve().parents[2] / "examples" / "01_operations" / "demo.py"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def test_the_demo_finishes_undoes_survives_and_says_so(tmp_path):
-    ran = subprocess.run(
-        [sys.executable, str(DEMO)],
+def run(demo, tmp_path):
+    return subprocess.run(
+        [sys.executable, str(EXAMPLES / demo / "demo.py")],
         capture_output=True, text=True, timeout=55, check=False,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_demo_of_the_lifecycle_leaves_nothing_behind(tmp_path):
+    ran = run("03_lifecycle", tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    held = [
+        dict(re.findall(r"'(\w+)': (\d+)", line))
+        for line in re.findall(r"The providers hold: (.*)", ran.stdout)
+    ]
+    assert len(held) == 3
+    assert held[0] == held[1], "what was undone left nothing"
+    assert all(int(count) > 0 for count in held[0].values())
+    assert set(held[2].values()) == {"0"}
+    assert '"you said: still there?"' in ran.stdout
+    assert "credentials was refused" in ran.stderr
+    undone = re.findall(r"↺ (\w+) undone", ran.stderr)
+    assert undone == ["credentials", "runtime", "access", "identity"]
+    assert list(tmp_path.iterdir()) == [], "the demo cleans up"
+
+
+def test_the_demo_of_operations_finishes_undoes_survives_and_says_so(tmp_path):
+    ran = run("01_operations", tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stderr == ""
     ends = re.findall(r"=> (\w+)", ran.stdout)

@@ -8,9 +8,11 @@ breaks them.
 
 import ast
 import asyncio
+import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -57,11 +59,37 @@ def test_the_program_in_the_readme_runs(tmp_path, monkeypatch):
     assert (tmp_path / "tenure.db").is_file()
 
 
-def test_every_command_in_the_readme_is_there():
+def commands() -> list[str]:
     lines = "\n".join(blocks_of("sh")).split("\n")
-    commands = {line.split("#")[0].strip() for line in lines}
-    assert {"make demo", "make test"} <= commands
-    assert not [command for command in commands - {""} if not command.startswith("make ")]
+    return [line.split("#")[0].strip() for line in lines if line.split("#")[0].strip()]
+
+
+def test_every_command_in_the_readme_is_there():
+    assert {"make demo", "make test"} <= set(commands())
+    odd = [one for one in commands() if not one.startswith(("make ", "tenure "))]
+    assert odd == ["kill %1"]
+
+
+@pytest.mark.slow
+def test_an_agent_answers_within_sixty_lines_of_the_readme(tmp_path):
+    """The lines are typed at a shell as they stand; only the port is any that is free."""
+    lines = README.splitlines()
+    invoked = next(n for n, line in enumerate(lines, 1) if line.startswith("tenure agent invoke"))
+    assert invoked <= 60
+    typed = [one for one in commands() if one.startswith(("tenure ", "kill "))]
+    assert typed[0] == "tenure up &"
+    typed[0] = (
+        "tenure up --port 0 & for n in $(seq 100); do [ -s .tenure/address ] && break; sleep .1; done"
+    )
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    ran = subprocess.run(
+        ["bash", "-m", "-e", "-c", "\n".join([*typed, "wait || true"])],
+        cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False,
+        env={"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "you said: hi" in ran.stdout
+    assert "is deleted, and nothing of it is left" in ran.stderr
 
 
 def test_every_target_that_the_readme_names_is_in_the_makefile():

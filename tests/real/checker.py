@@ -43,7 +43,6 @@ class World(NamedTuple):
     providers: Mapping[str, Mapping[str, list[Row]]]
     homes: Mapping[str, "Home"]
     ports: Mapping[str, str]
-    trash: Sequence[str]
     groups: Sequence[str]
     processes: Sequence["Process"]
 
@@ -79,7 +78,6 @@ def read_world(home: Path) -> World:
         providers,
         homes,
         {path.name: path.read_text() for path in _listed(home / "runtimes" / "ports")},
-        [path.name for path in _listed(home / "runtimes" / "trash")],
         list(_groups(home, known)),
         list(_processes(home, known)),
     )
@@ -337,10 +335,8 @@ def _running(world: World) -> Iterator[str]:
         if key not in wanted:
             pids = ", ".join(str(process.pid) for process in some)
             yield f"runtime: processes {pids} of {key!r} belong to no agent that is served"
-    for name, found in (
-        ("directory", world.homes), ("trash", world.trash), ("group", world.groups),
-    ):  # fmt: skip
-        for key in sorted({*found} - {*wanted} if name != "trash" else {*found}):
+    for name, found in (("directory", world.homes), ("group", world.groups)):
+        for key in sorted({*found} - {*wanted}):
             yield f"runtime: {name} of {key} is left behind"
     for port, key in world.ports.items():
         if key not in wanted:
@@ -398,6 +394,11 @@ def _spec(row: Row) -> Row:
 
 def _called(row: Row) -> str:
     return f"agent {row['name']} ({row['uid']})"
+
+
+def litter(home: Path) -> set[str]:
+    """Keys whose directories are half deleted: nothing runs in them, and nothing finds them."""
+    return {path.name for path in _listed(home / "runtimes" / "trash")}
 
 
 # ---------------------------------------------------------------------------------- what was begun

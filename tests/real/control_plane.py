@@ -29,7 +29,7 @@ from tenure.plans import lifecycle
 from tests.real import checker
 
 AGENT = Path(__file__).parent / "agents" / "quick.py"
-SLICE_SECONDS, SHORT_SECONDS = 0.0002, 0.00006
+SLICE_SECONDS, SHORT_SECONDS = 0.0002, 0.00003
 """For which the plane runs before it is looked at again; shorter when the step is the next."""
 FLEET = 8
 """Agents that there should be."""
@@ -38,6 +38,7 @@ SETTLE_SECONDS = 90.0
 START_SECONDS = 30.0
 RUN_SECONDS = 20.0
 NUDGE_SECONDS = 0.02
+ATTEMPTS = 10
 OPEN = ("PENDING", "RUNNING", "WAITING", "COMPENSATING", "STUCK")
 PLANS = {plan.name: tuple(plan.steps) for plan in lifecycle.PLANS}
 """The steps of each plan, in order."""
@@ -253,23 +254,42 @@ class Driver:
         """Kills by the steps that were under way."""
         self.kills = 0
         self.slowest_seconds = 0.0
+        self.litter: set[str] = set()
         self._made = 0
         self._fleet: list[dict[str, Any]] = []
 
     # ------------------------------------------------------------------------------------- kills
 
     def kill_inside(self, plan: str, step: str, how: How) -> None:
-        """Ask for this plan and others, kill the plane in the step, start it and see to it all."""
-        lines = self._ask_for(plan, step)
+        """Ask for this plan and others, kill the plane in the step, start it and see to it all.
+
+        A step that was over too soon to be caught is tried for again, with other agents.
+        """
+        for _ in range(ATTEMPTS):
+            lines = self._ask_for(plan, step)
+            if self._caught(plan, step, how):
+                self._note(lines, is_locked=how is How.UNRECORDED)
+                break
+            self.plane.tell(signal.SIGCONT)
+            self._note(lines)
+            self._await_quiet()
+            self._fleet = self._listed()
+        else:
+            raise AssertionError(f"{plan}/{step} was never caught")
+        self._died()
+        self.recover()
+
+    def _caught(self, plan: str, step: str, how: How) -> bool:
+        """Whether the plane was caught in this step, and killed."""
         with ExitStack() as stack:
             if how is How.REFUSED and step in HELD:
                 stack.enter_context(locked(self.plane.home / f"{HELD[step]}.db"))
             watch = stack.enter_context(closing(Watch(self.plane)))
-            if self._run_until(watch, plan, step):
+            caught = self._run_until(watch, plan, step)
+            if caught:
                 self._linger(watch, step, how)
-            self.plane.kill()
-        self._account(lines, is_locked=how is How.UNRECORDED)
-        self.recover()
+                self.plane.kill()
+        return caught
 
     def kill_at_random(self, seconds: float) -> None:
         """Ask for a few operations and kill the plane a little later."""
@@ -277,12 +297,13 @@ class Driver:
         self.plane.tell(signal.SIGCONT)
         time.sleep(self.chance.uniform(0.0, seconds))
         self.plane.kill()
-        self._account(lines)
+        self._note(lines)
+        self._died()
         if self.chance.random() < 0.5:  # and once more while it comes up again
             self.plane.begin()
             time.sleep(self.chance.uniform(0.0, 1.2))
             self.plane.kill()
-            self._account([])
+            self._died()
         self.recover()
 
     def _run_until(self, watch: Watch, plan: str, step: str) -> bool:
@@ -292,7 +313,7 @@ class Driver:
         """
         until = time.monotonic() + RUN_SECONDS
         target, before = f"{plan}/{step}", _before(plan, step)
-        busy = near = False
+        busy, near = False, not before
         while time.monotonic() < until:
             self.plane.tell(signal.SIGCONT)
             _spin(SHORT_SECONDS) if near else time.sleep(SLICE_SECONDS)
@@ -302,7 +323,7 @@ class Driver:
                 if target in watch.steps():
                     return True
                 watch.let_go()
-            near = before in seen or target in seen
+            near = not before or before in seen or target in seen
             if busy and not seen and watch.is_quiet():
                 return False
             busy = busy or bool(seen)
@@ -318,15 +339,14 @@ class Driver:
                 seconds = 0.003
             case How.UNRECORDED:
                 seconds = 0.15 if "runtime" in step or step == "killed" else 0.03
-            case How.REFUSED:
+            case _:
                 watch.let_go()
                 seconds = 0.3
         self.plane.tell(signal.SIGCONT)
         time.sleep(self.chance.uniform(0.0, seconds))
 
-    def _account(self, lines: Sequence[Line], *, is_locked: bool = False) -> None:
-        """Write down what was promised, and where the dead plane stood."""
-        self.kills += 1
+    def _note(self, lines: Sequence[Line], *, is_locked: bool = False) -> None:
+        """Write down what was promised."""
         refusals = {404, 409} | ({503} if is_locked else set())
         for line in lines:
             for answer in line.answers():
@@ -335,6 +355,10 @@ class Driver:
                 else:
                     assert answer.status in refusals, answer
             line.close()
+
+    def _died(self) -> None:
+        """Write down where the dead plane stood."""
+        self.kills += 1
         self.inside.update(checker.under_way(self.plane.home))
 
     def recover(self) -> None:
@@ -342,15 +366,20 @@ class Driver:
         self.plane.start()
         while True:
             self._await_quiet()
-            items = self.plane.ask("GET", "/v1/agents?limit=1000").body["items"]
+            items = self._listed()
             listed = {item["name"]: item["state"] for item in items}
             wrong = checker.check(self.plane.home, self.promises, listed)
             took = time.monotonic() - self.plane.started_at
             self.slowest_seconds = max(self.slowest_seconds, took)
             if not wrong:
                 self._fleet = items
+                self.litter |= checker.litter(self.plane.home)
                 return
             assert took < SETTLE_SECONDS, "\n".join(wrong)
+
+    def _listed(self) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = self.plane.ask("GET", "/v1/agents?limit=1000").body["items"]
+        return items
 
     def _await_quiet(self) -> None:
         asked = "/v1/operations?limit=10&" + "&".join(f"state={state}" for state in OPEN)

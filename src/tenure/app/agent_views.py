@@ -188,9 +188,10 @@ async def address_of(plane: Plane, caller: Caller, name: str) -> tuple[str, str]
     if state in {State.CREATING, State.RESUMING}:
         message = f"agent {name} is {state} and serves once it is READY"
         raise NotReady(message, retry_seconds=RETRY_SECONDS)
-    code = "suspended" if state in {State.SUSPENDING, State.SUSPENDED} else "wrong_state"
     message = f"agent {name} is {state} and serves nothing"
-    raise Conflict(message, code=code, holder=str(row["uid"]))
+    if state in {State.SUSPENDING, State.SUSPENDED}:
+        raise Conflict(message, code="suspended", holder=str(row["uid"]))
+    raise Conflict(message, code="wrong_state", holder=str(row["uid"]))
 
 
 async def logs(plane: Plane, caller: Caller, name: str, *, lines: int = 100) -> str:

@@ -43,6 +43,9 @@ STEPS = [
 @pytest.mark.parametrize(("before", "then"), STEPS)
 def test_whatever_an_operation_does_its_agent_has_a_row_for_it(verb, was, before, then):
     """No way that the table of operations permits is a surprise to the table of agents."""
+    stood = {settled_as(State(row[0])) for row in AGENT.rows if row[1] is ASKED.get(verb)}
+    if verb in CLOSING and was not in stood:
+        return  # it is not accepted there
     after = after_operation(verb, before, then, was=was)
     if after is not None:
         assert any(AGENT.permits(during, after) for during in DURING[verb])

@@ -149,6 +149,15 @@ def test_odd_json_inside_a_token_is_refused(content):
     assert jose.take_apart("e30.e30.AA") is not None
 
 
+def test_a_token_that_is_too_long_is_not_read():
+    def token(length: int) -> str:
+        said = urlsafe_b64encode(f'{{"a":"{"x" * length}"}}'.encode()).rstrip(b"=").decode()
+        return f"e30.{said}.AA"
+
+    assert jose.take_apart(token(12_000)) is not None
+    assert jose.take_apart(token(13_000)) is None
+
+
 def test_a_client_id_that_cannot_be_is_just_unknown(tmp_path):
     async def scenario(served: Served) -> None:
         one = await client(served)

@@ -13,6 +13,7 @@ import socket
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ import click
 
 from tenure.app import tokens
 from tenure.app.plane import Plane
-from tenure.core.errors import CommitUnknown, Invalid, StoreError, TenureError, Unauthenticated
+from tenure.core.errors import CommitUnknown, Invalid, TenureError, Unauthenticated
 from tenure.core.roles import Caller, Role
 from tenure.faces.cli import where
 from tenure.faces.cli.exits import Ended, Exit
@@ -90,10 +91,6 @@ def command(
     )
     try:
         _run(asked)
-    except StoreError as error:
-        raise Ended(Exit.FAILED, str(error)) from None
-    except Invalid as error:
-        raise Ended(Exit.USAGE, str(error)) from None
     except TenureError as error:
         raise Ended(Exit.FAILED, str(error)) from None
     except OSError as error:
@@ -120,8 +117,11 @@ async def _serve(asked: Asked) -> None:
     from tenure.settings import Settings
     from tenure.wiring import managing
 
+    try:
+        listen = Listen(asked.host, asked.port, asked.certificate, asked.key)
+    except Invalid as error:
+        raise Ended(Exit.USAGE, str(error)) from None
     port = asked.port or free_port(asked.host)
-    listen = Listen(asked.host, port, asked.certificate, asked.key)
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     stop: list[Callable[[], object]] = [] if task is None else [task.cancel]
 
@@ -151,7 +151,7 @@ async def _serve(asked: Asked) -> None:
             )
 
         try:
-            await serve(api, listen, beside=_beside(plane), told=told)
+            await serve(api, replace(listen, port=port), beside=_beside(plane), told=told)
         finally:
             with suppress(OSError):
                 file.unlink()

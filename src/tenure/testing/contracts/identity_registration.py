@@ -51,6 +51,19 @@ class RegistrationContract:
 
         serve(scenario)
 
+    def test_an_invitation_only_registers_and_a_registration_token_never_does(
+        self, serve: Serve
+    ) -> None:
+        async def scenario(served: Served) -> None:
+            one, invitation = await invited(served)
+            asked = await served.identity.read_client(one.id, bearer=invitation.token)
+            assert word(asked) is Word.INVALID_TOKEN
+            one, bearer = await registered(served)
+            again = await served.identity.register(bearer, {"jwks": one.jwks})
+            assert word(again) is Word.INVALID_TOKEN
+
+        serve(scenario)
+
     def test_an_update_replaces_keys_and_token(self, serve: Serve) -> None:
         async def scenario(served: Served) -> None:
             one, bearer = await registered(served)

@@ -1,0 +1,100 @@
+"""A control plane as a user starts it: a process of its own in a home of its own, always ended.
+
+Commands are run as processes as well; nothing here reaches into Tenure.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from tests.real.kept import swept
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "02_agent"
+TENURE = (sys.executable, "-m", "tenure")
+READY_SECONDS = 30.0
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours, without what would tell a command of another plane."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TENURE_")}
+    return {**kept, "PYTHONUTF8": "1", **more}
+
+
+class Plane:
+    """One home, and the process that serves it."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, *args: str) -> str:
+        """Start it; the line that it prints when it is ready."""
+        self.process = subprocess.Popen(
+            [*TENURE, "up", "--home", str(self.home), "--port", "0", *args],
+            stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment(),
+        )  # fmt: skip
+        out: IO[str] | None = self.process.stdout
+        assert out is not None
+        line = out.readline()
+        assert "is ready at" in line, self.process.wait(READY_SECONDS)
+        return line
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Tell it to end; its exit code."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(20)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code
+
+    def run(
+        self, *args: str, stdin: str | None = None, code: int | None = 0, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run one command against it; `code` is how it must end."""
+        ran = subprocess.run(
+            [*TENURE, *args], capture_output=True, text=True, timeout=50, check=False,
+            input="" if stdin is None else stdin, env=environment(TENURE_HOME=str(self.home), **env),
+            cwd=self.home.parent,
+        )  # fmt: skip
+        assert code is None or ran.returncode == code, (args, ran.returncode, ran.stdout, ran.stderr)
+        return ran
+
+    def begin(self, *args: str) -> subprocess.Popen[str]:
+        """Begin a command that takes its time."""
+        return subprocess.Popen(
+            [*TENURE, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=environment(TENURE_HOME=str(self.home)), start_new_session=True,
+        )  # fmt: skip
+
+
+@contextmanager
+def home_at(home: Path) -> Iterator[Plane]:
+    """A home whose processes, the plane's and the agents', are gone at the end."""
+    plane = Plane(home)
+    with swept(home / "runtimes"):
+        try:
+            yield plane
+        finally:
+            if plane.process is not None and plane.process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(plane.process.pid, signal.SIGKILL)
+                plane.process.wait(10)
+            if plane.process is not None and plane.process.stdout is not None:
+                plane.process.stdout.close()
+
+
+def until(held, seconds: float = 20.0):
+    """What it returns once that is true."""
+    end = time.monotonic() + seconds
+    while not (said := held()):
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+    return said
