@@ -58,6 +58,14 @@ coverage: .venv/test.installed           ## which branches the tests take
 simulate: .venv/test.installed           ## many lives of a plane, one for each seed: SEEDS=n [SEED=first]
 	@$(BIN)/python -m tenure.testing.simulation --seeds $(SEEDS) --first $(SEED)
 
+# How many cases of schemathesis, and how many of our own generator over the route table.
+CASES   ?= 20000
+REQUESTS ?= 200000
+
+fuzz: .venv/test.installed               ## strange requests at the HTTP face: [CASES=n] [REQUESTS=n] [SEED=first]
+	@TENURE_CASES=$(CASES) $(BIN)/python -m pytest -q tests/real/test_openapi.py -n $(WORKERS) $(ARGS)
+	@TENURE_FUZZ=$(REQUESTS) TENURE_SEED=$(SEED) $(BIN)/python -m pytest -q tests/real/test_fuzz.py -n $(WORKERS) $(ARGS)
+
 prove: .venv/test.installed              ## the proof of one promise: P=n [ABLATE=safeguard to switch off]
 	@[ -n '$(P)' ] || { echo "say which promise: make prove P=1"; exit 2; }
 	@$(BIN)/python -m tenure.testing.prove $(P) $(if $(ABLATE),--ablate $(ABLATE))
@@ -122,4 +130,4 @@ lock: $(if $(UV),,.venv-lock/bin/uv)     ## the pins in requirements/, worked ou
 	@$(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install -q uv
 
 FORCE:
-.PHONY: help demo test test-fast test-long check coverage simulate prove bench debian lock FORCE
+.PHONY: help demo test test-fast test-long check coverage simulate fuzz prove bench debian lock FORCE

@@ -175,7 +175,8 @@ class Up:
     def __enter__(self):
         began = time.perf_counter()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tenure", "up", "--home", str(self.home), "--port", "0"],
+            [sys.executable, "-m", "tenure", "up", "--new-token", "--home", str(self.home),
+             "--port", "0"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )
         stale = (self.home / "address").read_text() if (self.home / "address").exists() else ""

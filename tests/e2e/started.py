@@ -34,10 +34,10 @@ class Plane:
         self.home = home
         self.process: subprocess.Popen[str] | None = None
 
-    def start(self, *args: str) -> str:
+    def start(self) -> str:
         """Start it; the line that it prints when it is ready."""
         self.process = subprocess.Popen(
-            [*TENURE, "up", "--home", str(self.home), "--port", "0", *args],
+            [*TENURE, "up", "--home", str(self.home), "--port", "0"],
             stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment(),
         )  # fmt: skip
         out: IO[str] | None = self.process.stdout
@@ -61,10 +61,10 @@ class Plane:
         """Run one command against it; `code` is how it must end."""
         ran = subprocess.run(
             [*TENURE, *args], capture_output=True, text=True, timeout=50, check=False,
-            input="" if stdin is None else stdin, env=environment(TENURE_HOME=str(self.home), **env),
+            input=stdin or "", env=environment(TENURE_HOME=str(self.home), **env),
             cwd=self.home.parent,
         )  # fmt: skip
-        assert code is None or ran.returncode == code, (args, ran.returncode, ran.stdout, ran.stderr)
+        assert code in {None, ran.returncode}, (args, ran.returncode, ran.stdout, ran.stderr)
         return ran
 
     def begin(self, *args: str) -> subprocess.Popen[str]:

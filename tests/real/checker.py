@@ -5,7 +5,7 @@ runtimes' directories and the process table, and has its own idea of what an age
 must hold.  `check` says what is wrong, in sentences; none is the good answer.  `under_way` tells
 which steps a dead plane had begun and not ended.
 
-usage: checker.py HOME [PROMISES]    PROMISES is a JSON list of [operation, kind] that were accepted
+usage: checker.py HOME [PROMISES]    PROMISES is a JSON list of [operation, kind, agent]
 """
 
 import hashlib
@@ -45,6 +45,14 @@ class World(NamedTuple):
     ports: Mapping[str, str]
     groups: Sequence[str]
     processes: Sequence["Process"]
+
+
+class Promise(NamedTuple):
+    """An operation that was acknowledged."""
+
+    operation: str
+    kind: str
+    agent: str
 
 
 class Home(NamedTuple):
@@ -187,12 +195,12 @@ def _groups(home: Path, known: set[str]) -> Iterator[str]:
 
 def check(
     home: Path,
-    promises: Sequence[tuple[str, str]] = (),
+    promises: Sequence[Promise] = (),
     listed: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Everything that is not as it should be once nothing is under way.
 
-    `promises` are operations that were accepted, with their kinds; `listed` are the states of all
+    `promises` are operations that were acknowledged; `listed` are the states of all
     agents by their names, as a caller is told them.
     """
     world = read_world(home)
@@ -206,14 +214,15 @@ def check(
     return wrong
 
 
-def _unended(world: World, promises: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _unended(world: World, promises: Sequence[Promise]) -> Iterator[str]:
     rows = {row["id"]: row for row in world.store["operation"]}
-    for operation, kind in promises:
+    for operation, kind, agent in promises:
         row = rows.get(operation)
         if row is None:
-            yield f"operation {operation} ({kind}) was accepted and is lost"
-        elif row["kind"] != kind:
-            yield f"operation {operation} was accepted as {kind} and is {row['kind']}"
+            yield f"operation {operation} ({kind} of {agent}) was accepted and is lost"
+        elif (row["kind"], row["agent"]) != (kind, agent):
+            found = f"{row['kind']} of {row['agent']}"
+            yield f"operation {operation} was accepted as {kind} of {agent} and is {found}"
     for row in rows.values():
         if row["state"] not in ENDS:
             yield f"operation {row['id']} ({row['kind']}) is {row['state']}: {row['error']}"
@@ -358,10 +367,22 @@ def _serving(world: World, key: str, row: Row, some: list[Process]) -> Iterator[
         yield f"runtime: keepers {keepers} of {_called(row)}, not the one that says it is"
     if home.state.get("pid") not in agents:
         yield f"runtime: the process of {_called(row)} is not among {agents}"
-    elif len(agents) != 1:
-        yield f"runtime: {len(agents)} processes of {_called(row)}, not 1"
+    for pid in agents:
+        if not {*_above(pid)} & {*keepers}:
+            yield f"runtime: process {pid} of {_called(row)} is not below its keeper"
     if not _answers(int(home.state.get("port", 0))):
         yield f"runtime: {_called(row)} does not answer /ping"
+
+
+def _above(pid: int) -> Iterator[int]:
+    """The parents of a process, nearest first."""
+    while pid > 1:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            return
+        pid = int(stat.rpartition(")")[2].split()[1])
+        yield pid
 
 
 def _answers(port: int) -> bool:
@@ -426,7 +447,7 @@ def under_way(home: Path) -> set[str]:
                 "SELECT kind, step FROM journal WHERE operation = ? ORDER BY seq", (operation,)
             ).fetchall()
             ended = {step: record for record, step in records if record in ENDED}
-            if any(record == "compensating" for record, _ in records):
+            if any(hold in {"REMOVING", "BURNED"} for _, hold in intents):
                 order = _order(body)
                 left = [step for step, hold in intents if hold == "REMOVING"]
                 left = [step for step in left if ended.get(step) != "undone"]
@@ -444,7 +465,7 @@ def _order(body: str) -> list[str]:
 def main(words: Sequence[str]) -> int:
     """Print what is wrong, one sentence a line."""
     promises = json.loads(Path(words[1]).read_text()) if words[1:] else []
-    wrong = check(Path(words[0]), [(operation, kind) for operation, kind in promises])
+    wrong = check(Path(words[0]), [Promise(*one) for one in promises])
     for sentence in wrong:
         print(sentence)
     return 1 if wrong else 0

@@ -228,7 +228,11 @@ def identity_spec(call: Call) -> Spec:
     spec = spec_of(call)
     wanted = spec.get("credentials", ())
     scopes = sorted({scope for one in wanted for scope in one.get("scopes", ())})
-    return {"name": spec["name"], "owner": spec.get("owner", ""), "scopes": scopes}
+    audiences = sorted({one["audience"] for one in wanted})
+    return {
+        "name": spec["name"], "owner": spec.get("owner", ""), "scopes": scopes,
+        "audiences": audiences,
+    }  # fmt: skip
 
 
 def access_spec(call: Call) -> Spec:

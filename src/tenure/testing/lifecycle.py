@@ -269,7 +269,7 @@ class WiredMore(WiredProvider):
         found = getattr(self._inner, verb)
         if verb not in CROSSING:
             return found
-        name = f"{cast(FakeProvider, self._inner).name}.{verb}"
+        name = f"{self._names['ensure'].partition('.')[0]}.{verb}"
 
         async def cross(*given: object, **named: object) -> object:
             return await self._wire.cross(name, lambda: found(*given, **named))

@@ -246,6 +246,7 @@ async def until_at_rest(rig: LifeRig, patience_seconds: float = PATIENCE_SECONDS
         for row in await store.list_operations(TENANT, limit=1_000):
             name, state = str(row["id"]), State(str(row["state"]))
             if state in OPERATION.final:
+                since.pop(name, None)
                 continue
             if state is not State.STUCK and not await _waits(store, name):
                 since.pop(name, None)

@@ -293,6 +293,21 @@ def events_tell_the_state(roll: Roll) -> list[str]:
     ]
 
 
+def closed_stays_closed(roll: Roll) -> list[str]:
+    """Once a newer operation was accepted for an agent, an older one says nothing of its state."""
+    wrong: list[str] = []
+    newest: dict[str, int] = {}
+    for event in roll.books.events:
+        operation = roll.books.operations.get(str(event["operation"]))
+        if operation is None or not str(event["type"]).startswith("agent."):
+            continue
+        uid, generation = str(event["agent"]), cast(int, operation["generation"])
+        if generation < newest.get(uid, 0):
+            wrong.append(f"{event['type']!s} of agent {uid} was told by an operation it had closed")
+        newest[uid] = max(generation, newest.get(uid, 0))
+    return wrong
+
+
 def operations_keep_their_word(roll: Roll) -> list[str]:
     """What the kernel promises of every operation holds here too."""
     evidence = invariants.Evidence(
@@ -340,6 +355,7 @@ INVARIANTS: tuple[Callable[[Roll], list[str]], ...] = (
     no_child_outlives_its_parent,
     the_audit_chain_is_whole,
     events_tell_the_state,
+    closed_stays_closed,
     operations_keep_their_word,
 )
 

@@ -1,4 +1,4 @@
-"""The audit log: a line for everything that was asked, and nothing that is done to it stays unseen."""
+"""The audit log: a line for everything that was asked; what is done to it afterwards is seen."""
 
 import pytest
 
@@ -32,8 +32,6 @@ async def test_every_verb_has_a_line_with_who_asked_and_of_what(lives):
     assert {line.principal for line in lines} == {"someone"}
     assert lines[0].body["name"] == "alpha"
     assert lines[0].body["operation"] == (await lives.rows("operation"))[0]["id"]
-    with pytest.raises(AssertionError):
-        assert lines[0].position == lines[1].position
 
 
 @alive
@@ -41,8 +39,10 @@ async def test_a_tenant_sees_its_own_lines_alone(lives):
     await busy(lives)
     lines = await audit.list_audit(lives.plane, STRANGER)
     assert [line.action for line in lines] == ["agent.create"]
-    assert [line.position for line in await audit.list_audit(lives.plane, CALLER, limit=2)] == [1, 2]
-    assert [line.position for line in await audit.list_audit(lives.plane, CALLER, after=4)] == [6]
+    first = await audit.list_audit(lives.plane, CALLER, limit=2)
+    later = await audit.list_audit(lives.plane, CALLER, after=4)
+    assert [line.position for line in first] == [1, 2]
+    assert [line.position for line in later] == [6]
 
 
 @alive

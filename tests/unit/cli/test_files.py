@@ -1,13 +1,16 @@
 """Files are read strictly: what is not plainly meant is refused with the place and a sentence."""
 
+import re
 import string
 import time
+from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenure.app.spec import AgentSpec, Credential, Runtime
 from tenure.faces.cli import files
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.output import as_yaml
@@ -83,7 +86,7 @@ def test_words_mean_what_they_look_like(text, value, tmp_path):
 
 LEAVES = (
     st.text(string.printable + "äß☃", max_size=12)
-    | st.sampled_from(["yes", "no", "on", "010", "1e5", "12:30", "~", "null", "<<", "=", "1.", ".5"])
+    | st.sampled_from(["yes", "on", "010", "1e5", "12:30", "~", "null", "<<", "=", "1.", ".5"])
     | st.integers(-(10**9), 10**9)
     | st.booleans()
     | st.floats(-1e6, 1e6, allow_nan=False)
@@ -171,3 +174,18 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 
 def test_the_loader_of_the_library_is_left_as_it_was():
     assert yaml.safe_load("a: yes") == {"a": True}
+
+
+def test_the_file_of_the_howto_and_the_example_are_sound():
+    root = Path(__file__).resolve().parents[3]
+    page = (root / "docs" / "howto" / "declarative-files.md").read_text()
+    (block,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (document,) = files.documents(block, "page", root)
+    assert files.check(document.tree, source="page")["name"] == "notes"
+    example = root / "examples" / "02_agent"
+    (document,) = files.read(str(example / "agent.yaml"))
+    spec = files.check(document.tree, source="example")
+    assert spec["runtime"]["command"] == ["python3", str(example / "agent.py")]
+    for part in (AgentSpec, Runtime, Credential):
+        for field in part.__struct_fields__:
+            assert re.search(rf"\b{field}\b", page), field

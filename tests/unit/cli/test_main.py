@@ -146,7 +146,8 @@ def test_advice_names_what_it_is_about_or_is_left_out():
 
 
 def test_every_end_of_an_operation_has_an_exit_code():
-    assert {State.SUCCEEDED: 0, State.COMPENSATED: 1, State.ABANDONED: 1, State.STUCK: 6} == OF_STATE
+    ends = {State.SUCCEEDED: 0, State.COMPENSATED: 1, State.ABANDONED: 1, State.STUCK: 6}
+    assert ends == OF_STATE
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

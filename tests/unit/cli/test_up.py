@@ -97,5 +97,5 @@ def test_a_private_file_replaces_whole_and_follows_no_link(tmp_path):
 
 def test_a_host_that_cannot_be_listened_on_is_refused():
     assert up.free_port("127.0.0.1") > 0
-    with pytest.raises(Invalid, match="cannot listen on 192.0.2.1"):
+    with pytest.raises(Invalid, match=r"cannot listen on 192\.0\.2\.1"):
         up.free_port("192.0.2.1")

@@ -5,6 +5,7 @@ from typing import Any
 
 from tenure.core.errors import Invalid, Rejected
 from tenure.core.ids import ResourceKey
+from tenure.ports.identity import Invitation, Refusal, Word
 from tenure.ports.provider import Observed, Owned, Presence, Spec
 from tenure.ports.runtime import LogPart, Status
 
@@ -59,6 +60,13 @@ class Memory:
         self, tenant: str, agent: str, *, epoch: int, closed: bool = False
     ) -> None:
         self.closed[agent] = closed
+
+
+    async def invite(self, key: ResourceKey) -> Invitation | Refusal:
+        """A token for what is there."""
+        if key.text not in self.held:
+            return Refusal(Word.INVALID_CLIENT, "there is no such client")
+        return Invitation(key.text, f"invitation-{key.text}", 300.0)
 
 
 class MemoryRuntime(Memory):

@@ -160,6 +160,45 @@ class Failing:
         """Nothing is held."""
 
 
+class Lost(Failing):
+    """A disk that carries COMMIT out and says that it failed."""
+
+    def __call__(self, work: Work, done: Done) -> None:
+        if self.fails:
+            work()
+        super().__call__(work, done)
+
+
+def test_a_rotation_that_was_carried_out_all_the_same_is_seen(tmp_path):
+    path, disk = tmp_path / "identity.db", Lost()
+
+    async def scenario(local: LocalIdentity) -> None:
+        before = await local.jwks()
+        disk.fails = True
+        with pytest.raises(OutcomeUnknown):
+            await local.rotate()
+        assert len((await local.jwks())["keys"]) == len(before["keys"]) + 1  # type: ignore[arg-type]
+
+    on(path, scenario, disk)
+
+
+def test_a_key_that_is_over_verifies_nothing_and_goes_with_the_next_rotation(tmp_path):
+    async def main() -> None:
+        clock = StoppedClock(START)
+        local = build(tmp_path / "identity.db", issuer=ISSUER, clock=clock, flush=Inline())
+        old = (await local._signers.ready()).kid
+        await local.rotate()
+        loaded = await local._signers.ready()
+        assert local._signers.verifier(loaded, old) is not None
+        clock.at += 911
+        assert local._signers.verifier(loaded, old) is None
+        await local.rotate()
+        assert local._holdings.find("signer", (old,)) is None
+        await local.close()
+
+    asyncio.run(main())
+
+
 def test_after_a_rotation_of_unknown_outcome_the_file_is_asked(tmp_path):
     path, disk = tmp_path / "identity.db", Failing()
 

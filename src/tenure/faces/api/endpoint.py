@@ -72,8 +72,8 @@ class Path:
         api, bare = self._api, scope["method"] == "HEAD"
         ask = Ask(api, scope, receive)
         try:
+            single(scope, ask.headers)
             if route.role is not None:
-                single(scope, ask.headers)
                 ask.caller = await caller_of(ask.headers, authenticate=api.authenticate)
                 authorise(ask.caller, route.role)
             await take(route, ask, scope["path_params"])

@@ -188,7 +188,6 @@ def single(scope: Scope, headers: dict[bytes, bytes]) -> None:
 
 async def take(route: Route, ask: Ask, names: dict[str, str]) -> None:
     """Read everything of a request that its route declares, and refuse the rest."""
-    single(ask.scope, ask.headers)
     for name, value in names.items():
         if not FITS[name](value):
             raise Refusal("not_found", f"there is no {name} of this name")

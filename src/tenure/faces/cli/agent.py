@@ -118,8 +118,9 @@ def _tree(name: str | None, file: str | None, given: dict[str, Any]) -> dict[str
         "tenure agent list --state READY -o name",
     ),
 )
-@click.option("--state", multiple=True, type=click.Choice(STATES, case_sensitive=False))
-@click.option("--selector", "-l", multiple=True, metavar="K=V", help="Only with this label.")
+@click.option("--state", multiple=True, type=click.Choice(STATES, case_sensitive=False),
+              metavar="STATE", help="Only in this state.")  # fmt: skip
+@click.option("-l", "--selector", multiple=True, metavar="K=V", help="Only with this label.")
 @shown
 @asking
 def list_agents(
@@ -253,7 +254,8 @@ def invoke(
 
 @command.command("logs")
 @click.argument("name")
-@click.option("--lines", "-n", type=click.IntRange(1, 10_000), default=100, show_default=True)
+@click.option("-n", "--lines", type=click.IntRange(1, 10_000), default=100, show_default=True,
+              metavar="N", help="The last so many lines.")  # fmt: skip
 @click.option("--follow", is_flag=True, help="Go on printing until ctrl-c, or its end.")
 @asking
 def logs(client: Client, *, name: str, lines: int, follow: bool) -> None:

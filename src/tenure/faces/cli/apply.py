@@ -1,7 +1,6 @@
 """`tenure apply`: agents as files say."""
 
 import json
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from tenure.faces.cli import nouns, progress
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.differences import Action, Difference, compare, wanted, waves
 from tenure.faces.cli.exits import OF_STATE, Ended, Exit, Refused
-from tenure.faces.cli.options import Waits, asking, examples, pairs, shown, waiting
+from tenure.faces.cli.options import Waits, asking, confirm, examples, pairs, shown, waiting
 from tenure.faces.cli.output import as_yaml, plain, say
 
 NOT_FOUND = 404
@@ -23,7 +22,7 @@ FILES = click.option(
     help="A file, a directory of .yaml files, or - for standard input.",
 )  # fmt: skip
 SELECTOR = click.option(
-    "--selector", "-l", multiple=True, callback=pairs, metavar="K=V",
+    "-l", "--selector", multiple=True, callback=pairs, metavar="K=V",
     help="Only agents with this label, of the files and of those that are there.",
 )  # fmt: skip
 PRUNE = click.option(
@@ -63,21 +62,13 @@ def command(
         tell(found, form=form)
         return
     gone = [one.name for one in found if one.action is Action.DELETE]
-    if gone and not yes:
-        _confirm(gone)
+    if gone:
+        confirm(f"--prune would delete {', '.join(gone)}", yes=yes)
     failed = [
         *_create(client, [one for one in found if one.action is Action.CREATE], waits),
         *_delete(client, gone, waits),
     ]
     _report(found, failed, form=form)
-
-
-def _confirm(gone: Sequence[str]) -> None:
-    if not sys.stdin.isatty():
-        raise Ended(
-            Exit.USAGE, f"--prune would delete {', '.join(gone)}", advice="say --yes to do it"
-        )
-    click.confirm(f"Delete {', '.join(gone)}?", abort=True, err=True)
 
 
 def _create(client: Client, found: Sequence[Difference], waits: Waits) -> list[str]:

@@ -24,8 +24,6 @@ class Exit(IntEnum):
     STUCK = 6
     """The operation needs an operator."""
     INTERRUPTED = 130
-    BROKEN_PIPE = 141
-    """Whoever read our output went away."""
 
 
 OF_STATE: Final = {

@@ -17,7 +17,7 @@ FORMS = ("yaml", "json", "name")
     "export", epilog=examples("tenure export > agents.yaml", "tenure export hello other -o json")
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--selector", "-l", multiple=True, metavar="K=V", help="Only with this label.")
+@click.option("-l", "--selector", multiple=True, metavar="K=V", help="Only with this label.")
 @click.option(
     "-o", "--output", "form", type=click.Choice(FORMS), default="yaml", show_default=True
 )

@@ -79,9 +79,8 @@ class Late(click.Group):
 
 def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:  # noqa: FBT001
     if asked:
-        from tenure import __version__
-
-        click.echo(f"tenure {__version__}")
+        # The package is loaded already: this module is a part of it.
+        click.echo(f"tenure {sys.modules['tenure'].__version__}")
         context.exit()
 
 
@@ -125,7 +124,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Python flushes standard output once more on its way out; there is nobody to read it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.BROKEN_PIPE
+        return Exit.FAILED
 
 
 def _complain(sentence: str, advice: str = "") -> None:

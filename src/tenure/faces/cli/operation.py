@@ -10,7 +10,7 @@ import click
 from tenure.faces.cli import nouns, progress
 from tenure.faces.cli.accepted import attend, settled
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.options import Waits, asking, examples, shown, waiting
+from tenure.faces.cli.options import Waits, asking, confirm, examples, shown, waiting
 from tenure.faces.cli.output import say, show, show_all
 
 STATES = (
@@ -32,10 +32,14 @@ def command() -> None:
         "tenure operation list --state STUCK -o name",
     ),
 )
-@click.option("--state", multiple=True, type=click.Choice(STATES, case_sensitive=False))
+@click.option("--state", multiple=True, type=click.Choice(STATES, case_sensitive=False),
+              metavar="STATE", help="Only in this state.")  # fmt: skip
 @click.option("--open", "only_open", is_flag=True, help="Only what has not ended.")
 @click.option("--agent", metavar="NAME", help="Only of this agent.")
-@click.option("--last", type=click.IntRange(min=1), default=100, show_default=True, metavar="N")
+@click.option(
+    "--last", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
+    help="The last so many.",
+)  # fmt: skip
 @shown
 @asking
 def list_operations(
@@ -131,9 +135,7 @@ def retry(client: Client, *, operation: str, waits: Waits, form: str) -> None:
 @asking
 def abandon(client: Client, *, operation: str, yes: bool, form: str) -> None:
     """End a stuck operation as it is: what it may hold stays in the world."""
-    if not yes:
-        click.confirm("What it may hold stays there, and nobody looks after it. Go on?",
-                      abort=True, err=True)  # fmt: skip
+    confirm("what it may hold stays in the world, and nobody looks after it", yes=yes)
     answer = _decide(client, operation, "abandon")
     show(answer, nouns.OPERATION, form=form, text=nouns.operation_text)
 

@@ -1,6 +1,7 @@
 """Options that many commands share: where the server is, the form of the output, how to wait."""
 
 import os
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ import click
 
 from tenure.faces.cli import where
 from tenure.faces.cli.client import Client
+from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.output import FORMS
 
 Command = Callable[..., Any]
@@ -84,6 +86,16 @@ def waiting(command: Command) -> Command:
         return command(*given, waits=Waits(not no_wait, timeout), **named)
 
     return run
+
+
+def confirm(would: str, *, yes: bool) -> None:
+    """Return if it shall be done; where nobody can be asked it must have been said before."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Ended(Exit.USAGE, would, advice="say --yes to do it")
+    if not click.confirm(f"{would}. Go on?", err=True):
+        raise Ended(Exit.FAILED, "nothing was done")
 
 
 def examples(*lines: str) -> str:

@@ -56,7 +56,8 @@ class Asked(NamedTuple):
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option(
     "--port", default=PORT, show_default=True, type=click.IntRange(0, 65_535),
-    help="0: any that is free; the file `address` in the home says which.",
+    envvar="TENURE_PORT",
+    help="0: any that is free; the file `address` in the home says which.  [TENURE_PORT]",
 )  # fmt: skip
 @click.option("--tls-cert", default="", metavar="FILE", help="The certificate chain, as PEM.")
 @click.option("--tls-key", default="", metavar="FILE", help="Its key, as PEM.")

@@ -5,7 +5,7 @@ from typing import cast
 
 from msgspec import UNSET
 
-from tenure.app import agent_views, agents
+from tenure.app import agent_views, agents, identities
 from tenure.app.agents import Asked
 from tenure.app.spec import AgentSpec, read_spec
 from tenure.core.agent import Verb
@@ -142,6 +142,12 @@ async def delete_agent(ask: Ask) -> Reply:
     return await accepted(ask, made)
 
 
+async def invite_agent(ask: Ask) -> schemas.Invitation:
+    """A one-time right to register its keys."""
+    made = await identities.invite(ask.plane, ask.caller, ask.names["agent"])
+    return schemas.Invitation(**made._asdict())
+
+
 async def invoke_agent(ask: Ask) -> Stream:
     """Pass the request through to the agent's runtime.
 
@@ -204,6 +210,12 @@ ROUTES = (
         "POST", f"{ONE}:stop", stop_agent, "In an emergency: revoke, fence, kill",
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
         query=schemas.Ask, idempotent=True, waits=True, conditional=True, problems=VERB,
+    ),
+    Route(
+        "POST", f"{ONE}:invite", invite_agent,
+        "A one-time token to register the agent's keys with at /oauth/register",
+        role=Role.OPERATOR, answer=schemas.Invitation,
+        problems=("wrong_state", "rejected", "unavailable", "outcome_unknown"),
     ),
     Route(
         "GET", f"{ONE}/resources", list_resources, "List what providers hold for an agent",

@@ -72,6 +72,14 @@ class Planned(Told, frozen=True):
     steps: list[PlannedStep]
 
 
+class Invitation(Told, frozen=True):
+    """Shown once; send `token` as the bearer to /oauth/register, with the agent's public keys."""
+
+    client_id: str
+    token: str
+    expires_at: Instant
+
+
 class Log(Told, frozen=True):
     """What an agent printed."""
 

@@ -1,0 +1,127 @@
+"""The operator's verbs and the waiting, on a real server with operations that stick."""
+
+import asyncio
+import json
+
+import pytest
+
+from tenure.faces.api.server import Listen, serving
+from tenure.faces.cli import main as cli
+from tenure.faces.cli import progress
+from tests.unit.faces.asked import faced
+
+pytestmark = pytest.mark.timeout(20)
+
+
+class Typed:
+    """What is typed at a terminal that knows the server."""
+
+    def __init__(self, address, token, monkeypatch, capsys):
+        monkeypatch.setenv("TENURE_ADDRESS", address)
+        monkeypatch.setenv("TENURE_TOKEN", token)
+        self._capsys = capsys
+
+    async def __call__(self, *words):
+        """The exit code, standard output and standard error."""
+        self._capsys.readouterr()
+        code = await asyncio.to_thread(cli.main, words)
+        return (code, *self._capsys.readouterr())
+
+
+@pytest.fixture
+def typing(monkeypatch, capsys):
+    def at(face, address, role="operator"):
+        return Typed(address, face.tokens[role], monkeypatch, capsys)
+
+    return at
+
+
+@faced
+async def test_a_stuck_operation_ends_a_wait_with_six_and_what_can_be_done(face, typing):
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address)
+        name = await face.accept("sticks")
+        code, out, err = await tenure("operation", "watch", name)
+        assert (code, out) == (6, "")
+        assert "! charge is stuck" in err
+        for verb in ("retry", "mark-absent", "adopt", "abandon"):
+            assert f"tenure operation {verb} {name}" in err
+        code, out, err = await tenure("operation", "show", name)
+        assert (code, "!  charge    stuck" in out) == (0, True)
+        code, out, _ = await tenure("operation", "retry", name, "--no-wait", "-o", "name")
+        assert (code, out) == (0, f"{name}\n")
+        await face.until(name, "STUCK")
+        code, out, err = await tenure("operation", "adopt", name, "charge", "--result", "[1]")
+        assert (code, out) == (0, "")
+        assert "has succeeded" in err
+        assert (await tenure("operation", "retry", name))[0] == 1
+
+
+@faced
+async def test_what_holds_nothing_is_done_again_or_given_up(face, typing):
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address)
+        name = await face.accept("sticks")
+        await face.until(name, "STUCK")
+        code, _, _ = await tenure("operation", "mark-absent", name, "charge", "--timeout", "5")
+        assert code in {1, 6}, "it is tried again, and sticks again or is undone"
+        name = await face.accept("sticks")
+        await face.until(name, "STUCK")
+        code, out, err = await tenure("operation", "abandon", name)
+        assert (code, "say --yes" in err) == (2, True), "nobody can be asked"
+        code, out, _ = await tenure("operation", "abandon", name, "--yes", "-o", "json")
+        assert (code, json.loads(out)["state"]) == (0, "ABANDONED")
+        assert (await tenure("operation", "watch", name))[0] == 1
+
+
+@faced
+async def test_a_cancel_ends_with_zero_once_it_is_undone(face, typing):
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address)
+        name = await face.accept("waits")
+        await face.until(name, "WAITING")
+        code, out, err = await tenure("operation", "cancel", name)
+        assert (code, out) == (0, "")
+        assert "↺ identity undone" in err
+        assert "waits was undone" in err
+
+
+@faced
+async def test_without_a_stream_it_looks_again_and_again(face, typing, monkeypatch):
+    monkeypatch.setattr(progress, "_stream", lambda *_: False)
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address)
+        name = await face.accept("make")
+        code, _, err = await tenure("operation", "watch", name)
+        assert code == 0
+        assert [line.strip() for line in err.splitlines()[:2]] == ["✓ identity", "✓ access"]
+        name = await face.accept("waits")
+        code, _, err = await tenure("operation", "watch", name, "--timeout", "0.3")
+        assert (code, "is WAITING after 0.3 s" in err) == (5, True)
+
+
+@faced
+async def test_every_page_of_a_list_is_read_and_the_last_are_shown(face, typing, monkeypatch):
+    monkeypatch.setattr("tenure.faces.cli.client.PAGE", 2)
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address)
+        names = [await face.accept("make") for _ in range(5)]
+        _, out, _ = await tenure("operation", "list", "-o", "name")
+        assert out.split() == sorted(names)
+        _, out, _ = await tenure("operation", "list", "--last", "2", "-o", "name")
+        assert out.split() == sorted(names)[-2:]
+        for name in names:
+            await face.until(name, "SUCCEEDED")
+        code, out, _ = await tenure("operation", "list", "--open", "-o", "json")
+        assert (code, out) == (0, "[]\n")
+
+
+@faced
+async def test_what_is_not_there_and_what_may_not_be_asked_end_apart(face, typing):
+    async with serving(face.api, Listen(port=0)) as address:
+        assert (await typing(face, address)("operation", "show", "0" * 32))[0] == 1
+        name = await face.accept("make")
+        assert (await typing(face, address, "stranger")("operation", "show", name))[0] == 1
+        assert (await typing(face, address, "viewer")("operation", "cancel", name))[0] == 4
+        code, _, err = await typing(face, address, "viewer")("operation", "watch", "0" * 32)
+        assert (code, "(not_found)" in err) == (1, True)
