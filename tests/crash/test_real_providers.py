@@ -160,7 +160,8 @@ async def live(home: Path, acts, *, processes: bool, crash_at: int = 0, side=Sid
         await asyncio.wait({driver, death}, return_when=asyncio.FIRST_COMPLETED)
         if not node.dead:
             driver.result()
-            await plane.engine.stop()
+            stopping = asyncio.ensure_future(cast(Any, plane.engine).stop())
+            await asyncio.wait({stopping, death}, return_when=asyncio.FIRST_COMPLETED)
         node.crash()
     return wire.crossings, wire.tripped
 

@@ -259,14 +259,16 @@ def test_a_terminal_gets_a_drawing(plane):
     plane.run("agent", "delete", "drawn")
 
 
-def test_a_reader_that_goes_away_is_no_defect(plane):
-    line = f"{' '.join(TENURE)} operation list | true; echo ${{PIPESTATUS[0]}}"
+@pytest.mark.parametrize("words", ["operation list", "export -o json"])
+def test_a_reader_that_goes_away_is_no_defect(plane, words):
+    line = f"{' '.join(TENURE)} {words} | true; echo ${{PIPESTATUS[0]}}"
     ran = subprocess.run(
         ["bash", "-c", line], capture_output=True, text=True, check=True,
         env=environment(TENURE_HOME=str(plane.home)),
     )  # fmt: skip
     assert ran.stdout.strip() in {"0", "1"}
     assert "Traceback" not in ran.stderr
+    assert "Broken" not in ran.stderr
 
 
 def test_the_doctor_is_content_with_a_plane_that_runs(plane):

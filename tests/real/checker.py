@@ -196,6 +196,7 @@ def _groups(home: Path, known: set[str]) -> Iterator[str]:
 def check(
     home: Path,
     promises: Sequence[Promise] = (),
+    *,
     listed: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Everything that is not as it should be once nothing is under way.
@@ -335,6 +336,8 @@ def _running(world: World) -> Iterator[str]:
     for row in _existing(world):
         if row["serving"]:
             wanted[json.loads(row["serving"])["key"]] = row
+            if row["state"] == "SUSPENDED" and not _is_kept_warm(world, row):
+                yield f"{_called(row)} is SUSPENDED and its runtime was not to be kept"
         elif row["state"] == "READY":
             yield f"{_called(row)} is READY and nothing serves it"
     running: dict[str, list[Process]] = {}
@@ -352,6 +355,17 @@ def _running(world: World) -> Iterator[str]:
             yield f"runtime: port {port} is kept for {key!r}, which serves nobody"
     for key, row in wanted.items():
         yield from _serving(world, key, row, running.get(key, []))
+
+
+def _is_kept_warm(world: World, agent: Row) -> bool:
+    """Whether the last of the operations that suspended it was asked to keep its runtime."""
+    kinds = {"suspend_agent", "stop_agent"}
+    shut = [
+        row for row in world.store["operation"]
+        if row["agent"] == agent["uid"] and row["kind"] in kinds and row["state"] == "SUCCEEDED"
+    ]  # fmt: skip
+    last = max(shut, key=lambda row: row["generation"], default=None)
+    return last is not None and bool(json.loads(last["input"])["keep_runtime"])
 
 
 def _serving(world: World, key: str, row: Row, some: list[Process]) -> Iterator[str]:

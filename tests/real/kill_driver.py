@@ -184,7 +184,7 @@ class Driver:
             self._await_quiet()
             items = self._listed()
             listed = {item["name"]: item["state"] for item in items}
-            wrong = checker.check(self.plane.home, self.promises, listed)
+            wrong = checker.check(self.plane.home, self.promises, listed=listed)
             took = time.monotonic() - self.plane.started_at
             self.slowest_seconds = max(self.slowest_seconds, took)
             if not wrong:

@@ -19,6 +19,7 @@ import sys
 from contextlib import closing, contextmanager
 from itertools import cycle
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -186,6 +187,7 @@ CUT = "DROP TRIGGER audit_is_never_shortened; DELETE FROM audit WHERE position =
         ("tenure", f"DELETE FROM reservation WHERE agent = {ALPHA}", "no place is reserved"),
         ("tenure", "UPDATE agent SET state = 'DELETED', serving = NULL", "a place is reserved"),
         ("tenure", "UPDATE agent SET state = 'DELETED', serving = NULL", "belong to no agent that"),
+        ("tenure", "UPDATE agent SET state = 'SUSPENDED'", "its runtime was not to be kept"),
         ("tenure", "DELETE FROM agent_name", "its name belongs to None"),
         ("tenure", UNCHAINED, "the audit log is broken at entry 2"),
         ("tenure", CUT, "the audit log is broken at entry 2"),
@@ -195,9 +197,9 @@ CUT = "DROP TRIGGER audit_is_never_shortened; DELETE FROM audit WHERE position =
 def test_the_checker_sees_what_is_wrong_in_a_file(bases, still, file, sql, said):
     _, promises = still
     listed = {"alpha": "READY", "beta": "SUSPENDED", "gamma": "CREATE_FAILED"}
-    assert checker.check(bases, promises, listed) == []
+    assert checker.check(bases, promises, listed=listed) == []
     change(bases / f"{file}.db", sql)
-    wrong = checker.check(bases, promises, listed)
+    wrong = checker.check(bases, promises, listed=listed)
     assert any(said in sentence for sentence in wrong), wrong
 
 
@@ -234,7 +236,7 @@ def test_the_checker_sees_processes_that_belong_to_nobody(still):
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_the_checker_sees_what_lies_about(still):
+def test_the_checker_sees_what_lies_about(still, tmp_path, monkeypatch):
     home, _ = still
     stray = home / "runtimes" / "local-b" / "runtime0"
     stray.mkdir()
@@ -244,6 +246,14 @@ def test_the_checker_sees_what_lies_about(still):
     port.write_text("runtime0")
     assert checker.check(home) == ["runtime: port 1 is kept for 'runtime0', which serves nobody"]
     port.unlink()
+    with closing(sqlite3.connect(home / "tenure.db")) as base:
+        asked = "SELECT key FROM intent WHERE slot = 'runtime' AND key <> ?"
+        (key,), *_ = base.execute(asked, (running_key(home),)).fetchall()
+    path = home / "runtimes" / "local-a" / key
+    group = tmp_path / "unified" / f"tenure-{key}-{crc32(os.fsencode(path)):08x}"
+    group.mkdir(parents=True)
+    monkeypatch.setattr(checker, "GROUPS", tmp_path)
+    assert checker.check(home) == [f"runtime: group of {key} is left behind"]
 
 
 @pytest.mark.slow
@@ -269,6 +279,21 @@ def test_the_checker_sees_a_runtime_that_is_gone(tmp_path):
         wrong = checker.check(home)
         assert any("keepers [] of agent alpha" in sentence for sentence in wrong), wrong
         assert any("the process of agent alpha" in sentence for sentence in wrong), wrong
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_store_that_forgets_what_it_acknowledged_is_found_out(tmp_path):
+    with driven(tmp_path / "home") as driver:
+        home, plane = driver.plane.home, driver.plane
+        made = plane.ask("POST", "/v1/agents", driver.spec("healthy"), wait=30).body
+        plane.kill()
+        tables = "operation", "agent", "agent_name", "reservation", "intent", "journal", "outbox"
+        change(home / "tenure.db", ";".join(f"DELETE FROM {table}" for table in tables))
+        plane.start()
+        wrong = checker.check(home, [promise(made)])
+        for said in ("was accepted and is lost", "holds identity", "belong to no agent"):
+            assert any(said in sentence for sentence in wrong), wrong
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ class Memory:
 
     async def invite(self, key: ResourceKey) -> Invitation | Refusal:
         """A token for what is there."""
-        if key.text not in self.held:
+        if key.text not in self.things:
             return Refusal(Word.INVALID_CLIENT, "there is no such client")
         return Invitation(key.text, f"invitation-{key.text}", 300.0)
 
