@@ -34,11 +34,11 @@ class Plane:
         self.home = home
         self.process: subprocess.Popen[str] | None = None
 
-    def start(self) -> str:
+    def start(self, **env: str) -> str:
         """Start it; the line that it prints when it is ready."""
         self.process = subprocess.Popen(
             [*TENURE, "up", "--home", str(self.home), "--port", "0"],
-            stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment(),
+            stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment(**env),
         )  # fmt: skip
         out: IO[str] | None = self.process.stdout
         assert out is not None
