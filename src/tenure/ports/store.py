@@ -258,6 +258,14 @@ class Store(Protocol):
         """How many rows of a table say this; the cost grows with the answer."""
         ...
 
+    async def count_states(self, tenant: str) -> Mapping[tuple[str, str], int]:
+        """How many of a tenant's open operations and named agents are in each state they are in.
+
+        By ("operation" or "agent", state); the cost grows with what is open or named, not with
+        what has ended.
+        """
+        ...
+
     async def plans_of_open_operations(self) -> Sequence[str]:
         """Digests of the plans that open operations follow."""
         ...

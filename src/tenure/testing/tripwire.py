@@ -257,6 +257,10 @@ class WiredStore:
             "store.count_rows", lambda: self._inner.count_rows(table, said)
         )
 
+    async def count_states(self, tenant: str) -> Mapping[tuple[str, str], int]:
+        """Cross."""
+        return await self._read("store.count_states", lambda: self._inner.count_states(tenant))
+
     async def plans_of_open_operations(self) -> Sequence[str]:
         """Cross."""
         return await self._read("store.plans", self._inner.plans_of_open_operations)

@@ -71,6 +71,31 @@ class ChainPromises:
         assert [row["action"] for row in whole] == ["three"]
 
     @scenario
+    async def test_counts_what_is_open_and_what_has_a_name_by_state(
+        self, store: Store, change: Names
+    ) -> None:
+        rows = [
+            Put("agent", (uid,), {"tenant": tenant, "generation": 1, "state": state})
+            for uid, tenant, state in [
+                ("1", "north", "READY"), ("2", "north", "READY"), ("3", "north", "DELETED"),
+                ("4", "south", "READY"),
+            ]
+        ]  # fmt: skip
+        names = [
+            Put("agent_name", (tenant, f"a{uid}"), {"agent": uid})
+            for uid, tenant in [("1", "north"), ("2", "north"), ("4", "south")]
+        ]
+        others = [
+            operation("a", state="STUCK"), operation("b", state="RUNNING"),
+            operation("c", state="SUCCEEDED", ended_at=3.0), operation("d", tenant="south"),
+        ]  # fmt: skip
+        await store.commit(change(*rows, *names, *others))
+        assert dict(await store.count_states("north")) == {
+            ("operation", "STUCK"): 1, ("operation", "RUNNING"): 1, ("agent", "READY"): 2,
+        }  # fmt: skip
+        assert dict(await store.count_states("nobody")) == {}
+
+    @scenario
     async def test_lists_and_counts_the_rows_that_say_something(
         self, store: Store, change: Names
     ) -> None:

@@ -6,6 +6,7 @@ same tables go on.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, assert_never
@@ -193,6 +194,19 @@ class MemoryStore:
             if key[: len(after)] > after or not after
             if all(row[name] == value for name, value in said.items())
         ]
+
+    async def count_states(self, tenant: str) -> Mapping[tuple[str, str], int]:
+        """Look at every open operation and at every name."""
+        self._use()
+        rows = self.tables.rows
+        found = [
+            ("operation", str(row["state"]))
+            for row in rows["operation"].values()
+            if row["tenant"] == tenant and row["ended_at"] is None
+        ]
+        agents = [row["agent"] for row in rows["agent_name"].values() if row["tenant"] == tenant]
+        found += [("agent", str(rows["agent"][(str(uid),)]["state"])) for uid in agents]
+        return Counter(found)
 
     async def plans_of_open_operations(self) -> Sequence[str]:
         """Look at every open operation."""

@@ -135,6 +135,13 @@ class SqliteStore:
         """Count them."""
         return int(self._read(self._statements.count(table, said), _bound(said))[0][0])
 
+    async def count_states(self, tenant: str) -> Mapping[tuple[str, str], int]:
+        """Count them by the indexes of what is open and of what has a name."""
+        asked: Row = {"tenant": tenant}
+        rows = self._read(self._queries["count_open_operations"], asked)
+        rows += self._read(self._queries["count_agents"], asked)
+        return {(noun, state): count for noun, state, count in rows}
+
     async def plans_of_open_operations(self) -> Sequence[str]:
         """Read the open operations."""
         return [digest for (digest,) in self._read(self._queries["plans_of_open_operations"])]
