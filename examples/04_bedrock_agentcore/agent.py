@@ -1,4 +1,4 @@
-"""A plain Bedrock AgentCore app, as its own documentation writes one; it knows nothing of Tenure."""
+"""A plain Bedrock AgentCore app as its own documents write one; it knows nothing of Tenure."""
 
 from bedrock_agentcore import BedrockAgentCoreApp
 

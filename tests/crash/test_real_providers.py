@@ -11,9 +11,12 @@ a directory with a file for each agent; the crossings of the runtime are tried w
 
 import asyncio
 import json
+import os
 import shutil
+import signal
 import sqlite3
 import sys
+import tempfile
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -73,7 +76,7 @@ SCENARIOS = {
     "stop": ((CREATE, KEEP, RESUME, Act(Verb.STOP)), NO_RUNTIME),
     "delete": ((CREATE, DELETE), ()),
     "delete_suspended": ((CREATE, SUSPEND, DELETE), ()),
-    "delete_while_creating": ((CREATE, DELETE._replace(after_seconds=0.004)), ()),
+    "delete_while_creating": ((CREATE, DELETE._replace(after_seconds=0.001)), ()),
 }
 """What is asked, and what providers hold in the end."""
 READS = ("store.find", "store.load", "store.list", "store.count", "store.plans")
@@ -289,9 +292,19 @@ def check(home: Path, wanted, *, processes: bool) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory) -> Path:
+def folder():
+    """In memory where there is such a place: what a disk does when power fails is not the point."""
+    memory = Path("/dev/shm")
+    place = str(memory) if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="tenure-real-", dir=place) as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def template(folder) -> Path:
     """Files of a plane that has done nothing yet: keys are made once."""
-    home = tmp_path_factory.mktemp("template")
+    home = folder / "template"
+    home.mkdir()
     alone(live(home, (), processes=False))
     return home
 
@@ -313,13 +326,13 @@ def sides(crossing: str) -> tuple[Side, ...]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_plane_on_real_files_dies_at_every_crossing(scenario, template, tmp_path, tally):
-    wrong, crossings, _ = run(tmp_path / "calm", template, scenario)
+def test_a_plane_on_real_files_dies_at_every_crossing(scenario, template, folder, tally):
+    wrong, crossings, _ = run(folder / scenario, template, scenario)
     assert wrong == []
     cells = 0
     for number, crossing in enumerate(crossings, 1):
         for side in sides(crossing):
-            home = tmp_path / f"{number}-{side}"
+            home = folder / f"{scenario}-{number}-{side}"
             wrong, _, died = run(home, template, scenario, crash_at=number, side=side)
             assert wrong == [], f"{scenario}: it died {side} {crossing} (crossing {number})"
             cells += died
@@ -331,17 +344,18 @@ def test_a_plane_on_real_files_dies_at_every_crossing(scenario, template, tmp_pa
 
 @pytest.mark.parametrize("scenario", ["create_fails", "resume", "stop", "delete_while_creating"])
 def test_a_plane_with_real_processes_dies_at_every_crossing_of_the_runtime(
-    scenario, template, tmp_path, tally
+    scenario, template, folder, tally
 ):
-    calm = tmp_path / "calm"
+    place = folder / "processes" / scenario
+    place.mkdir(parents=True)
     try:
-        wrong, crossings, _ = run(calm, template, scenario, processes=True)
+        wrong, crossings, _ = run(place / "calm", template, scenario, processes=True)
         assert wrong == []
         for number, crossing in enumerate(crossings, 1):
             if not crossing.startswith("runtime."):
                 continue
             for side in (Side.BEFORE, Side.AFTER):
-                home = tmp_path / f"{number}-{side}"
+                home = place / f"{number}-{side}"
                 wrong, _, died = run(
                     home, template, scenario, processes=True, crash_at=number, side=side
                 )
@@ -350,15 +364,12 @@ def test_a_plane_with_real_processes_dies_at_every_crossing_of_the_runtime(
                 tally.add("crash_runs", died)
                 clean(home)
     finally:
-        for home in tmp_path.iterdir():
+        for home in place.iterdir():
             clean(home)
 
 
 def clean(home: Path) -> None:
     """End what runs below here, whatever became of the test."""
-    import os
-    import signal
-
     for pid in (*keepers(home / "runtimes"), *tagged(home / "runtimes")):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

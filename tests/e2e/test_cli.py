@@ -264,7 +264,7 @@ def test_a_reader_that_goes_away_is_no_defect(plane, words):
     line = f"{' '.join(TENURE)} {words} | true; echo ${{PIPESTATUS[0]}}"
     ran = subprocess.run(
         ["bash", "-c", line], capture_output=True, text=True, check=True,
-        env=environment(TENURE_HOME=str(plane.home)),
+        env=environment(TENURE_HOME=str(plane.home), PYTHONUNBUFFERED=""),
     )  # fmt: skip
     assert ran.stdout.strip() in {"0", "1"}
     assert "Traceback" not in ran.stderr

@@ -22,7 +22,9 @@ from typing import Any, NamedTuple
 import apsw
 
 COMMIT_SECONDS = 0.002
-"""For which a commit is waited for."""
+"""For which the beginning of a commit is waited for."""
+PATIENT_SECONDS = 0.1
+"""For which its end is."""
 WRITE_LOCK_AT = 120
 """Where in the index of a log the lock of whoever writes is, by the file format of SQLite."""
 SETTLE_SECONDS = 90.0
@@ -197,6 +199,8 @@ class Watch:
         self._index = os.open(plane.home / "tenure.db-shm", os.O_RDWR)
         self._asked_at = 0.0
         self._nudged = False
+        self._patient_until = 0.0
+        self._base.set_busy_handler(lambda _: time.perf_counter() < self._patient_until)
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._helper = threading.Thread(target=self._nudge, daemon=True)
@@ -230,16 +234,20 @@ class Watch:
             if nudged:
                 self._plane.tell(signal.SIGSTOP)
 
-    def await_commit(self) -> bool:
-        """Wait until the plane, which runs, has just committed; not for long."""
+    def hold_after_commit(self) -> bool:
+        """Let the plane, which runs, begin a commit, and hold its store the instant that is over.
+
+        False if none begins soon, or another follows too closely.
+        """
         until = time.perf_counter() + COMMIT_SECONDS
-        was = False
-        while time.perf_counter() < until:
-            is_written = self._is_written()
-            if was and not is_written:
-                return True
-            was = is_written
-        return False
+        while not self._is_written():
+            if time.perf_counter() > until:
+                return False
+        self._patient_until = time.perf_counter() + PATIENT_SECONDS
+        try:
+            return self.hold()
+        finally:
+            self._patient_until = 0.0
 
     def _is_written(self) -> bool:
         """Whether somebody writes: asked of the lock itself, which is not touched."""

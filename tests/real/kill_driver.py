@@ -7,13 +7,14 @@ was promised must have ended, and a checker that knows nothing of Tenure must fi
 order.
 """
 
+import os
 import random
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ AGENT = Path(__file__).parent / "agents" / "quick.py"
 SLICE_SECONDS = 0.0002
 """For which the plane runs before it is looked at again."""
 RUN_SECONDS = 20.0
-ATTEMPTS = 30
+ATTEMPTS = 60
 """To catch a step that is over in less than a millisecond on a machine with much else to do."""
 FLEET = 8
 """Agents that there should be, or about so many."""
@@ -50,6 +51,18 @@ class How(StrEnum):
 def promise(operation: dict[str, Any]) -> checker.Promise:
     """What was acknowledged by this body of a 202."""
     return checker.Promise(operation["id"], operation["kind"], operation["agent"])
+
+
+@contextmanager
+def quick() -> Iterator[None]:
+    """Run before others where that is allowed, so that less of what is hunted gets away."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    try:
+        with suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, 0, -15)
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, before)
 
 
 def ways(step: str) -> list[How]:
@@ -99,7 +112,8 @@ class Driver:
             if how is How.REFUSED and step in HELD:
                 stack.enter_context(locked(self.plane.home / f"{HELD[step]}.db"))
             watch = stack.enter_context(closing(Watch(self.plane)))
-            caught = self._run_until(watch, plan, step)
+            with quick():
+                caught = self._run_until(watch, plan, step)
             if caught:
                 self._linger(watch, step, how)
                 self.plane.kill()
@@ -132,7 +146,7 @@ class Driver:
             self.plane.tell(signal.SIGCONT)
             if not near:
                 time.sleep(SLICE_SECONDS)
-            held = near and watch.await_commit() and watch.hold()
+            held = near and watch.hold_after_commit()
             self.plane.tell(signal.SIGSTOP)
             seen = watch.steps()
             if target in seen and (held or watch.hold()):

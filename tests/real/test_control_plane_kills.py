@@ -110,10 +110,7 @@ def test_many_kills_at_any_instant_lose_and_leave_nothing(tally, tmp_path):
 
 @contextmanager
 def stopped(home: Path):
-    """A home whose plane is stopped: one agent READY, one SUSPENDED, one whose create failed.
-
-    The operations that were accepted stand beside it.
-    """
+    """A home whose plane is stopped: one agent READY, one SUSPENDED, one whose create failed."""
     with driven(home) as driver:
         for name, mode in (("alpha", "healthy"), ("beta", "healthy"), ("gamma", "exits")):
             spec = {
@@ -126,14 +123,14 @@ def stopped(home: Path):
         assert shut["state"] == "SUCCEEDED", shut
         driver.plane.stop()
         assert checker.check(home, driver.promises) == []
-        yield home, driver.promises
+        yield driver
 
 
 @pytest.fixture(scope="module")
 def still(tmp_path_factory):
-    """A home that is left as it was found."""
-    with stopped(tmp_path_factory.mktemp("still") / "home") as found:
-        yield found
+    """Such a home, and what was promised there; it is left as it was found."""
+    with stopped(tmp_path_factory.mktemp("still") / "home") as driver:
+        yield driver.plane.home, driver.promises
 
 
 @pytest.fixture
@@ -189,6 +186,8 @@ CUT = "DROP TRIGGER audit_is_never_shortened; DELETE FROM audit WHERE position =
         ("tenure", "UPDATE agent SET state = 'DELETED', serving = NULL", "belong to no agent that"),
         ("tenure", "UPDATE agent SET state = 'SUSPENDED'", "its runtime was not to be kept"),
         ("tenure", "DELETE FROM agent_name", "its name belongs to None"),
+        ("tenure", "UPDATE agent_name SET agent = 'nobody'", "belongs to nobody, which is gone"),
+        ("tenure", "UPDATE agent SET serving = NULL", "is READY and nothing serves it"),
         ("tenure", UNCHAINED, "the audit log is broken at entry 2"),
         ("tenure", CUT, "the audit log is broken at entry 2"),
         ("tenure", "UPDATE agent SET name = name || 'x'", "and listed are"),
@@ -259,7 +258,8 @@ def test_the_checker_sees_what_lies_about(still, tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_the_checker_sees_a_runtime_that_is_gone(tmp_path):
-    with stopped(tmp_path / "home") as (home, _):
+    with stopped(tmp_path / "home") as driver:
+        home, plane = driver.plane.home, driver.plane
         world = checker.read_world(home)
         (there,) = world.homes.values()
         agents = [process.pid for process in world.processes if not process.keeper]
@@ -269,6 +269,12 @@ def test_the_checker_sees_a_runtime_that_is_gone(tmp_path):
         for pid in agents:
             os.kill(pid, signal.SIGCONT)
         assert "does not answer /ping" in sentence
+        owner = there.path / "owner.json"
+        said = owner.read_text()
+        owner.write_text(json.dumps(there.owner | {"agent": "nobody"}))
+        (sentence,) = checker.check(home)
+        owner.write_text(said)
+        assert "belongs to nobody, not to agent alpha" in sentence
         moved = there.path.with_name("elsewhere")
         there.path.rename(moved)
         wrong = checker.check(home)
@@ -279,6 +285,10 @@ def test_the_checker_sees_a_runtime_that_is_gone(tmp_path):
         wrong = checker.check(home)
         assert any("keepers [] of agent alpha" in sentence for sentence in wrong), wrong
         assert any("the process of agent alpha" in sentence for sentence in wrong), wrong
+        plane.start()
+        gone = plane.ask("DELETE", "/v1/agents/alpha", wait=30).body
+        assert gone["state"] == "SUCCEEDED", gone
+        assert checker.check(home) == []
 
 
 @pytest.mark.slow

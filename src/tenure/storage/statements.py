@@ -53,7 +53,7 @@ class Statements:
         if unknown:
             raise Defect(f"Table {table!r} has no column {unknown[0]!r}; nothing was read.")
         # A partial index serves only who writes its condition out, so None is never bound.
-        terms = [f"{name} IS NULL" if value is None else f"{name}=?" for name, value in said.items()]
+        terms = [f"{name} IS NULL" if one is None else f"{name}=?" for name, one in said.items()]
         if after:
             key = self._tables[table].key[: len(after)]
             terms.append(f"({','.join(key)}) > ({','.join('?' * len(after))})")

@@ -132,6 +132,24 @@ def nothing_is_an_orphan(roll: Roll) -> list[str]:
     ]
 
 
+def what_is_listed_is_there(roll: Roll) -> list[str]:
+    """An agent that is at rest lists as its resources what providers hold, and nothing else."""
+    wrong: list[str] = []
+    for uid, row in roll.agents.items():
+        if not roll.is_at_rest(uid) or roll.was_left(uid):
+            continue
+        unused = json.loads(str(row["serving"] or "{}")).get("instead_of")
+        listed = {
+            (str(intent["slot"]), str(intent["key"]))
+            for one in roll.operations_of(uid)
+            for intent in roll.books.intents[str(one["id"])]
+            if intent["slot"] and intent["state"] != Hold.BURNED and intent["key"] != unused
+        }
+        held = {(thing.provider, thing.key.text) for thing in roll.world.holds(agent=uid)}
+        wrong += [f"agent {uid} lists {slot} {key} in vain" for slot, key in sorted(listed - held)]
+    return wrong
+
+
 def quota_counts_live_agents(roll: Roll) -> list[str]:
     """There is one reservation for each agent that is there, and no other."""
     live = {
@@ -346,6 +364,7 @@ def _input(row: Row) -> dict[str, Any]:
 INVARIANTS: tuple[Callable[[Roll], list[str]], ...] = (
     holds_what_its_state_says,
     nothing_is_an_orphan,
+    what_is_listed_is_there,
     quota_counts_live_agents,
     names_are_unique,
     the_lock_is_free,

@@ -9,6 +9,7 @@ usage: python -m tenure.testing.prove P [--ablate NAME]
 """
 
 import argparse
+import itertools
 import os
 import random
 import subprocess
@@ -21,14 +22,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tenure.testing import crash, kill9, loop
-from tenure.testing.ablations import ABLATIONS, TURNS_MAX, Ablation
+from tenure.testing import crash, kill9, lifecycle_ablations, lifecycle_life, lifecycle_proofs, loop
+from tenure.testing.ablations import ABLATIONS as OF_OPERATIONS
+from tenure.testing.ablations import TURNS_MAX, Ablation
 from tenure.testing.life import live
 from tenure.testing.mixes import MIXES
 from tenure.testing.patches import patched
 
+ABLATIONS = {**OF_OPERATIONS, **lifecycle_ablations.ABLATIONS}
 SEEDS = 300
 """Lives of each mix, of which a proof has several."""
+AGENTS_SEEDS = 150
+"""Lives of agents of each mix."""
 AIMED_SEEDS = 1_000
 """Lives of the mix that aims at the safeguard which is off."""
 KILLS = 40
@@ -59,6 +64,8 @@ class Proof:
     matrix: tuple[str, ...] = ()
     """Scenarios of the crash matrix, each crossing and side without a further fault."""
     also: Callable[[], Cases] | None = None
+    agents: tuple[str, ...] = ()
+    """Mixes of the lives of agents."""
 
 
 def lives(mix: str, seeds: int) -> Cases:
@@ -66,6 +73,28 @@ def lives(mix: str, seeds: int) -> Cases:
     for seed in range(seeds):
         again = f"python -m tenure.testing.simulation --mix {mix} --first {seed} --seeds 1"
         yield Case(again, live(seed, MIXES[mix]).wrong)
+
+
+def agents(mix: str, seeds: int) -> Cases:
+    """The first lives of agents in a mix."""
+    for seed in range(seeds):
+        again = f"python -m tenure.testing.lifecycle_life --mix {mix} --first {seed} --seeds 1"
+        yield Case(again, lifecycle_life.live(seed, lifecycle_life.MIXES[mix]).wrong)
+
+
+def retries() -> Cases:
+    """Requests that are repeated, at once and later, also to planes that die."""
+    yield from itertools.starmap(Case, lifecycle_proofs.retries())
+
+
+def tenants() -> Cases:
+    """Everything that can be asked, asked by another tenant."""
+    yield from itertools.starmap(Case, lifecycle_proofs.tenants())
+
+
+def tampering() -> Cases:
+    """Everything that can be done to an audit log."""
+    yield from itertools.starmap(Case, lifecycle_proofs.tampering())
 
 
 def cells(scenario: str) -> Cases:
@@ -138,6 +167,26 @@ PROOFS: Mapping[int, Proof] = {
             ("zombies", "clocks", "front", "abandoned", "effects"),
         ),
         Proof(
+            10,
+            "Safe retries: the same key and request are one operation for a day.",
+            also=retries,
+        ),
+        Proof(
+            13,
+            "Closing closes: from its acknowledgement on nothing is served, and no child is left.",
+            agents=("closing", "owned", "late", "agents"),
+        ),
+        Proof(
+            18,
+            "Tenants: another's object is as absent as one that never was.",
+            also=tenants,
+        ),
+        Proof(
+            20,
+            "Audit: an edit, removal, reorder or cut of the log is found, and named.",
+            also=tampering,
+        ),
+        Proof(
             22,
             "Replayable: a seed gives the same life, and the same trace hash, every time.",
             also=replays,
@@ -152,6 +201,9 @@ def cases_of(proof: Proof, ablation: Ablation | None) -> Iterator[tuple[str, Cas
     if ablation is not None and ablation.mix in mixes:
         yield f"lives of {ablation.mix}", lives(ablation.mix, AIMED_SEEDS)
         mixes = tuple(mix for mix in mixes if mix != ablation.mix)
+    aimed = ablation.mix if ablation is not None else ""
+    for mix in sorted(proof.agents, key=lambda mix: mix != aimed):
+        yield f"lives of agents, {mix}", agents(mix, AIMED_SEEDS if mix == aimed else AGENTS_SEEDS)
     for scenario in proof.matrix:
         yield f"crash matrix of {scenario}", cells(scenario)
     for mix in mixes:

@@ -1,39 +1,14 @@
 """The operator's verbs and the waiting, on a real server with operations that stick."""
 
-import asyncio
 import json
 
 import pytest
 
 from tenure.faces.api.server import Listen, serving
-from tenure.faces.cli import main as cli
 from tenure.faces.cli import progress
 from tests.unit.faces.asked import faced
 
 pytestmark = pytest.mark.timeout(20)
-
-
-class Typed:
-    """What is typed at a terminal that knows the server."""
-
-    def __init__(self, address, token, monkeypatch, capsys):
-        monkeypatch.setenv("TENURE_ADDRESS", address)
-        monkeypatch.setenv("TENURE_TOKEN", token)
-        self._capsys = capsys
-
-    async def __call__(self, *words):
-        """The exit code, standard output and standard error."""
-        self._capsys.readouterr()
-        code = await asyncio.to_thread(cli.main, words)
-        return (code, *self._capsys.readouterr())
-
-
-@pytest.fixture
-def typing(monkeypatch, capsys):
-    def at(face, address, role="operator"):
-        return Typed(address, face.tokens[role], monkeypatch, capsys)
-
-    return at
 
 
 @faced

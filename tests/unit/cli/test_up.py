@@ -1,12 +1,17 @@
 """The owner's token: made once, kept private, made good after a crash, never brought back."""
 
 import asyncio
+import http.client
+import os
+import signal
 import stat
+from urllib.parse import urlsplit
 
 import pytest
 
 from tenure.app import tokens
 from tenure.core.errors import Invalid, Unauthenticated
+from tenure.faces.cli import main as cli
 from tenure.faces.cli import up
 from tenure.settings import Settings
 from tenure.wiring import running
@@ -99,3 +104,79 @@ def test_a_host_that_cannot_be_listened_on_is_refused():
     assert up.free_port("127.0.0.1") > 0
     with pytest.raises(Invalid, match=r"cannot listen on 192\.0\.2\.1"):
         up.free_port("192.0.2.1")
+
+
+def asked_for(home, **more):
+    given = {"host": "127.0.0.1", "port": 0, "certificate": "", "key": "", "new_token": False}
+    return up.Asked(home, **{**given, **more})
+
+
+def status(address, path, token=""):
+    to = http.client.HTTPConnection("127.0.0.1", urlsplit(address).port, timeout=5)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    if path.startswith("/oauth"):
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        to.request("POST", path, b"token=x", {**headers, **kind})
+    else:
+        to.request("GET", path, None, headers)
+    found = to.getresponse().status
+    to.close()
+    return found
+
+
+@pytest.mark.timeout(30)
+def test_it_serves_until_a_signal_and_takes_its_address_away(tmp_path, capsys):
+    home = tmp_path / "home"
+
+    async def main():
+        serving = asyncio.ensure_future(up._serve(asked_for(home)))
+        while not (home / "address").exists() and not serving.done():  # noqa: ASYNC110 (a file)
+            await asyncio.sleep(0.01)
+        address = (home / "address").read_text().strip()
+        token = (home / "token").read_text().strip()
+        for path, bearer, wanted in (
+            ("/readyz", "", 200), ("/v1/agents", "", 401), ("/v1/agents", token, 200),
+            ("/.well-known/oauth-authorization-server", "", 200),
+            ("/oauth/introspect", "tenure_wrong", 401), ("/oauth/introspect", token, 200),
+        ):  # fmt: skip
+            found = await asyncio.to_thread(status, address, path, bearer)
+            assert found == wanted, path
+        os.kill(os.getpid(), signal.SIGTERM)
+        await serving
+
+    asyncio.run(main())
+    assert "tenure is ready at http://127.0.0.1:" in capsys.readouterr().out
+    assert not (home / "address").exists()
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+
+
+@pytest.mark.timeout(30)
+def test_a_signal_before_it_has_started_ends_it_as_well(tmp_path, monkeypatch):
+    async def never(plane, file, *, new):
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(up, "admit", never)
+    up._run(asked_for(tmp_path / "home"))
+    assert not (tmp_path / "home" / "address").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "words"),
+    [
+        (["--host", "0.0.0.0"], 2, "can be reached by others"),
+        (["--tls-key", "k"], 2, "both a certificate and its key"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_before_anything_is_made(
+    more, code, words, tmp_path, capsys
+):
+    assert cli.main(["up", "--home", str(tmp_path / "home"), *more]) == code
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_home_that_cannot_be_made_is_named(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert cli.main(["up", "--home", str(tmp_path / "file"), "--port", "0"]) == 1
+    assert str(tmp_path / "file") in capsys.readouterr().err

@@ -18,13 +18,13 @@ Authenticate = Callable[[str], Awaitable[Caller]]
 class Api:
     """The state of one HTTP face."""
 
-    def __init__(self, plane: Plane) -> None:
+    def __init__(self, plane: Plane, *, step_times: StepTimes | None = None) -> None:
         """Serve this plane to whoever has a token of it."""
         self.plane = plane
         self.authenticate: Authenticate = partial(tokens.authenticate, plane)
         self.requests: Counter[tuple[str, str, int]] = Counter()
         """Answers by method, route and status."""
-        self.step_times = StepTimes()
+        self.step_times = StepTimes() if step_times is None else step_times
         self.ready = False
         """Whether the plane has started; told by whoever starts it."""
         self.stopping = asyncio.Event()

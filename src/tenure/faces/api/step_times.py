@@ -3,6 +3,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tenure.core.endings import Performed
+from tenure.core.saga import Act
+
 BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 
 
@@ -22,6 +25,13 @@ class StepTimes:
         """Nothing was told yet."""
         self._counts: dict[tuple[str, str], list[int]] = {}
         self._seconds: dict[tuple[str, str], float] = {}
+
+    def told_of(self, performed: Performed) -> None:
+        """A move was performed; what only looks or decides is no step's time."""
+        if performed.act in {Act.DO, Act.UNDO}:
+            seconds = performed.ended_at - performed.started_at
+            name = performed.step if performed.act == Act.DO else f"{performed.step}.undo"
+            self.observe(performed.plan, name, seconds=seconds)
 
     def observe(self, plan: str, step: str, *, seconds: float) -> None:
         """One step took so long."""

@@ -12,7 +12,7 @@ from tenure.faces.cli.accepted import attend
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import Waits, asking, examples, pairs, shown, waiting
-from tenure.faces.cli.output import show, show_all
+from tenure.faces.cli.output import instant, say, show, show_all
 
 STATES = (
     "CREATING", "CREATE_FAILED", "READY", "SUSPENDING", "SUSPENDED", "RESUMING", "DELETING",
@@ -220,6 +220,18 @@ def delete(
             client, answer, waits=waits, form=form, name=name,
             done=f"agent {name} is deleted, and nothing of it is left",
         )  # fmt: skip
+
+
+@command.command("invite")
+@click.argument("name")
+@shown
+@asking
+def invite(client: Client, *, name: str, form: str) -> None:
+    """Print a token with which an agent may register its keys, once, at /oauth/register."""
+    made = client.send("POST", path("agents", name, verb="invite"), agent=name)
+    if form == "table":
+        say(f"client {made['client_id']}, good until {instant(made['expires_at'])}")
+    show(made, nouns.INVITATION, form=form, text=lambda one: str(one["token"]))
 
 
 @command.command(

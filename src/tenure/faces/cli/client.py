@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 30.0
 """How long a server may take for an answer that waits for nothing."""
-AGAIN_SECONDS = (0.1, 0.5)
-"""Pauses before a request is sent again after its connection broke."""
+AGAIN_SECONDS = (0.1, 0.4, 1.0, 2.0, 4.0)
+"""Pauses before a request is sent again after its connection broke: a server that died in the
+middle of it may be back by then.
+"""
 PAGE = 1_000
-PROBLEM = "application/problem+json"
 Body = bytes | Iterator[bytes] | None
 Query = Mapping[str, object]
 
@@ -148,23 +149,28 @@ class Client:
     def _repeatedly(
         self, ask: Callable[[], tuple[int, bytes]], pauses: tuple[float, ...]
     ) -> tuple[int, bytes]:
-        """What it answers, asked again after each of these pauses if the connection breaks."""
+        """What it answers, asked again after each of these pauses once the connection has broken.
+
+        That nobody listens is told at once, unless somebody did a moment ago.
+        """
         if self._server is None:
             self.find()
         from http.client import HTTPException
 
-        for pause in pauses:
+        broke = False
+        for pause in (*pauses, None):
             try:
                 return ask()
-            except ConnectionRefusedError as error:
-                raise self._broken(error) from None
-            except (OSError, HTTPException):
-                self.close()
+            except Unreachable:
+                if pause is None or not broke:
+                    raise
+            except (OSError, HTTPException) as error:
+                failure = self._broken(error)
+                if pause is None or not (broke or isinstance(failure, Broken)):
+                    raise failure from None
+                broke = True
             time.sleep(pause)
-        try:
-            return ask()
-        except (OSError, HTTPException) as error:
-            raise self._broken(error) from None
+        raise AssertionError  # the last try has no pause: it has returned, or raised
 
     def _once(
         self,

@@ -23,7 +23,6 @@ NODES_MAX = 20_000
 DEPTH_MAX = 64
 ENDINGS: Final = (".yaml", ".yml", ".json")
 STANDARD_INPUT: Final = "-"
-MAP = "tag:yaml.org,2002:map"
 MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -39,6 +38,20 @@ class Strict(yaml.SafeLoader):
     """A loader of plain data by the rules of this module."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (a class attribute by its design)
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """A node that is not nested too deeply; seen while reading, so nothing deep is read."""
+        if self.depth > DEPTH_MAX:
+            raise yaml.composer.ComposerError(
+                problem=f"it is nested more than {DEPTH_MAX} deep",
+                problem_mark=self.peek_event().start_mark,  # type: ignore[no-untyped-call]
+            )
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 (as its parent)
         """A mapping in which each key is text, and is there once."""
@@ -108,8 +121,6 @@ def documents(text: str, source: str, directory: Path) -> Iterator[Document]:
         raise wrong(source, f"{where}{error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise wrong(source, " ".join(str(error).split())) from None
-    except RecursionError:
-        raise wrong(source, f"it is nested more than {DEPTH_MAX} deep") from None
     except ValueError as error:  # a number with too many digits
         raise wrong(source, str(error)) from None
     for number, tree in enumerate(trees, 1):
@@ -125,20 +136,18 @@ def _trees(text: str) -> Iterator[Any]:
         while loader.check_node():
             node = loader.get_node()
             if node is not None:
-                _weigh(node, {}, 0)
+                _weigh(node, {})
                 yield loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def _weigh(node: yaml.Node, known: dict[int, int], depth: int) -> int:
+def _weigh(node: yaml.Node, known: dict[int, int]) -> int:
     """How many values a node unfolds to; an error if that is too many, or has no end."""
 
     def refuse(why: str) -> yaml.MarkedYAMLError:
         return yaml.MarkedYAMLError(problem=why, problem_mark=node.start_mark)
 
-    if depth > DEPTH_MAX:
-        raise refuse(f"it is nested more than {DEPTH_MAX} deep")
     if id(node) in known:
         if known[id(node)] == 0:
             raise refuse("an alias stands for something that holds it")
@@ -146,9 +155,9 @@ def _weigh(node: yaml.Node, known: dict[int, int], depth: int) -> int:
     known[id(node)] = 0
     size = 1
     if isinstance(node, yaml.SequenceNode):
-        size += sum(_weigh(child, known, depth + 1) for child in node.value)
+        size += sum(_weigh(child, known) for child in node.value)
     elif isinstance(node, yaml.MappingNode):
-        size += sum(_weigh(one, known, depth + 1) for pair in node.value for one in pair)
+        size += sum(_weigh(one, known) for pair in node.value for one in pair)
     if size > NODES_MAX:
         raise refuse(f"it unfolds to more than {NODES_MAX} values")
     known[id(node)] = size

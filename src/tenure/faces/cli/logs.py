@@ -15,7 +15,7 @@ NOT_FOUND = 404
 
 def follow(client: Client, name: str, *, lines: int) -> None:
     """Write the last lines, then whatever comes, until the agent is gone."""
-    uid, generation = _agent(client, name)
+    uid, generation, _ = _agent(client, name)
     since, looks = _begin(client, uid, lines), 0
     while True:
         time.sleep(LOOK_SECONDS)
@@ -23,7 +23,9 @@ def follow(client: Client, name: str, *, lines: int) -> None:
         try:
             since = _drain(client, uid, since)
             if looks % AGENT_EVERY == 0:
-                _, now = _agent(client, uid)
+                _, now, state = _agent(client, uid)
+                if state == "DELETED":
+                    return
                 if now != generation:  # another operation, maybe another runtime with a new log
                     generation, since = now, _again(client, uid, since)
         except Refused as error:
@@ -32,9 +34,9 @@ def follow(client: Client, name: str, *, lines: int) -> None:
             raise
 
 
-def _agent(client: Client, name: str) -> tuple[str, int]:
+def _agent(client: Client, name: str) -> tuple[str, int, str]:
     found = client.get(path("agents", name))
-    return str(found["uid"]), int(found["generation"])
+    return str(found["uid"]), int(found["generation"]), str(found["state"])
 
 
 def _begin(client: Client, uid: str, lines: int) -> int:

@@ -52,6 +52,9 @@ RESOURCE: Final = Noun(
     (_is("slot"), _is("state"), _is("step"), _is("key")), lambda resource: str(resource["key"])
 )
 QUOTA: Final = Noun((_is("kind"), _is("used"), _is("most")), lambda quota: str(quota["kind"]))
+INVITATION: Final = Noun(
+    (_is("client_id"), _at("expires_at")), lambda invitation: str(invitation["client_id"])
+)
 PLANNED: Final = Noun(
     (_is("name"), _is("kind"), _is("compensation"), _is("slot")), lambda step: str(step["name"])
 )

@@ -6,7 +6,6 @@ while it runs.  This is the only part of the command line that starts a plane.
 """
 
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -43,6 +42,7 @@ class Asked(NamedTuple):
     certificate: str
     key: str
     new_token: bool
+    traces: bool = False
 
 
 @click.command(
@@ -66,6 +66,11 @@ class Asked(NamedTuple):
     "--log-level", type=click.Choice(LEVELS), default="warning", show_default=True,
     help="What is logged to standard error.",
 )  # fmt: skip
+@click.option(
+    "--log-format", type=click.Choice(("plain", "json")), default="plain", show_default=True,
+    help="How a line is written.",
+)  # fmt: skip
+@click.option("--traces", is_flag=True, help="Tell OpenTelemetry's tracer of every attempt.")
 @placed
 @click.pass_context
 def command(
@@ -77,6 +82,8 @@ def command(
     tls_key: str,
     new_token: bool,
     log_level: str,
+    log_format: str,
+    traces: bool,
 ) -> None:
     """Start a control plane here, in the foreground; ctrl-c or SIGTERM stops it.
 
@@ -84,11 +91,11 @@ def command(
     directories, and the token with which the command line asks.  Agents go on running while it is
     stopped, and are taken over at the next start.
     """
-    logging.basicConfig(
-        level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    from tenure.telemetry import logs
+
+    logs.configure(json_lines=log_format == "json", level=log_level.upper())
     asked = Asked(
-        said(context).directory().absolute(), host, port, tls_cert, tls_key, new_token
+        said(context).directory().absolute(), host, port, tls_cert, tls_key, new_token, traces
     )
     try:
         _run(asked)
@@ -115,6 +122,7 @@ def _run(asked: Asked) -> None:
 async def _serve(asked: Asked) -> None:
     from tenure.faces.api.server import Listen, serve
     from tenure.faces.api.state import Api
+    from tenure.faces.api.step_times import StepTimes
     from tenure.settings import Settings
     from tenure.wiring import managing
 
@@ -135,11 +143,15 @@ async def _serve(asked: Asked) -> None:
         loop.add_signal_handler(one, stopped)
     asked.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     scheme = "https" if asked.certificate else "http"
-    issuer = f"{scheme}://{asked.host}:{port}"
-    settings = Settings(home=str(asked.home), host=asked.host, port=port, issuer=issuer)
-    async with managing(settings) as plane:
+    host = f"[{asked.host}]" if ":" in asked.host else asked.host
+    issuer = f"{scheme}://{host}:{port}"
+    settings = Settings(
+        home=str(asked.home), host=asked.host, port=port, issuer=issuer, traces=asked.traces
+    )
+    times = StepTimes()
+    async with managing(settings, observe=times.told_of) as plane:
         await admit(plane, asked.home / "token", new=asked.new_token)
-        api = Api(plane)
+        api = Api(plane, step_times=times)
         stop.append(api.stopping.set)
         file = asked.home / "address"
 

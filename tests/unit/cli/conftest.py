@@ -1,0 +1,15 @@
+"""What the tests of the command line share."""
+
+import pytest
+
+from tests.unit.cli.typed import Typed
+
+
+@pytest.fixture
+def typing(monkeypatch, capsys):
+    """Makes a terminal for somebody of a role."""
+
+    def at(face, address, role="operator"):
+        return Typed(address, face.tokens[role], monkeypatch, capsys)
+
+    return at

@@ -1,0 +1,273 @@
+"""Agents, files and an admin's commands, typed against a real server over providers in memory."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+import yaml
+
+from tenure.faces.api.server import Listen, serving
+from tenure.faces.cli import logs
+from tenure.faces.cli.client import Client
+from tenure.faces.cli.exits import Ended
+from tenure.faces.cli.where import Where
+from tenure.ports.runtime import LogPart
+from tests.unit.faces.asked import faced
+
+pytestmark = pytest.mark.timeout(20)
+RUN = ("--command", "true")
+
+
+@pytest.fixture
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("files")
+
+
+@asynccontextmanager
+async def served(face):
+    async with serving(face.api, Listen(port=0)) as address:
+        yield address
+
+
+@faced
+async def test_the_verbs_of_an_agent(face, typing):
+    async with served(face) as address:
+        tenure = typing(face, address)
+        code, out, err = await tenure(
+            "agent", "create", "a", *RUN, "--label", "x=1", "--env", "A=b", "--role", "r",
+            "--owner", "me", "--drain-seconds", "0",
+        )  # fmt: skip
+        assert (code, out, "agent a is READY" in err) == (0, "", True)
+        code, out, _ = await tenure("agent", "show", "a", "-o", "yaml")
+        assert yaml.safe_load(out)["spec"] == {
+            "name": "a", "owner": "me", "labels": {"x": "1"}, "roles": ["r"],
+            "runtime": {"command": ["true"], "env": {"A": "b"}, "drain_seconds": 0.0},
+        }  # fmt: skip
+        assert "labels:  x=1" in (await tenure("agent", "show", "a"))[1]
+        assert (await tenure("agent", "logs", "a", "-n", "2"))[1] == "one line\n" * 2
+        for verb, state in (("suspend", "SUSPENDED"), ("resume", "READY"), ("stop", "SUSPENDED")):
+            code, out, _ = await tenure("agent", verb, "a", "-o", "json")
+            assert (code, json.loads(out)["state"]) == (0, "SUCCEEDED")
+            _, out, _ = await tenure("agent", "list", "--state", state, "-o", "name")
+            assert out == "a\n"
+        code, out, err = await tenure("agent", "delete", "a", "--no-wait", "-o", "yaml")
+        assert (code, yaml.safe_load(out)["kind"]) == (0, "delete_agent")
+
+
+@faced
+async def test_an_invitation_is_printed_once(face, typing):
+    async with served(face) as address:
+        tenure = typing(face, address)
+        await tenure("agent", "create", "a", *RUN)
+        code, out, err = await tenure("agent", "invite", "a")
+        assert (code, out.startswith("invitation-"), "client " in err) == (0, True, True)
+
+
+@faced
+async def test_a_refused_creation_prints_no_name_and_ends_with_one(face, typing):
+    async with served(face) as address:
+        tenure = typing(face, address)
+        code, out, err = await tenure("agent", "create", "a", *RUN, "--role", "refuse-access",
+                                      "-o", "name")  # fmt: skip
+        assert (code, out) == (1, "")
+        assert "✗ access was refused" in err
+        assert "↺ identity undone" in err
+        code, out, _ = await tenure("agent", "create", "b", *RUN, "--dry-run", "-o", "name")
+        assert (code, out.split()[0]) == (0, "identity")
+
+
+@faced
+async def test_an_agent_comes_from_a_file_or_from_options_not_from_both(face, typing, folder):
+    one = folder / "one.yaml"
+    one.write_text("name: a\nruntime: {command: ['true']}\n")
+    two = folder / "two.yaml"
+    two.write_text(f"{one.read_text()}---\nname: b\nruntime: {{command: ['true']}}\n")
+    async with served(face) as address:
+        tenure = typing(face, address)
+        assert (await tenure("agent", "create", "-f", str(one), "-o", "name"))[1] == "a\n"
+        assert (await tenure("agent", "create", "c", "-f", str(one), "-o", "name"))[1] == "c\n"
+        code, _, err = await tenure("agent", "create", "-f", str(one), "--label", "a=b")
+        assert (code, "--label belongs into" in err) == (2, True)
+        code, _, err = await tenure("agent", "create", "-f", str(two))
+        assert (code, "tenure apply makes them all" in err) == (2, True)
+
+
+@faced
+async def test_files_are_applied_planned_exported_and_pruned(face, typing, folder):
+    where = folder / "files"
+    where.mkdir()
+    body = "runtime: {command: ['true']}\nlabels: {set: f}\n"
+    (where / "a.yaml").write_text(f"name: below\nparent: above\n{body}---\nname: above\n{body}")
+    (where / "b.yaml").write_text(f"name: bad\nroles: [refuse-access]\n{body}")
+    async with served(face) as address:
+        tenure = typing(face, address)
+        code, out, _ = await tenure("plan", "-f", str(where), "--detailed-exitcode", "-o", "name")
+        assert (code, out.split()) == (3, ["above", "below", "bad"])
+        code, out, err = await tenure("apply", "-f", str(where), "-o", "yaml")
+        assert (code, [one["name"] for one in yaml.safe_load(out)]) == (1, ["above", "below"])
+        assert "agent bad is not created: access was refused" in err
+        assert "2 created, 0 unchanged, 0 deleted, 0 differ, 1 failed" in err
+        (where / "b.yaml").unlink()
+        assert (await tenure("plan", "-f", str(where), "--detailed-exitcode"))[0] == 0
+        code, out, _ = await tenure("export", "above", "below")
+        assert [one["name"] for one in yaml.safe_load_all(out)] == ["above", "below"]
+        assert json.loads((await tenure("export", "-o", "json"))[1])[0]["name"] == "above"
+        assert (await tenure("export", "-l", "set=g", "-o", "name"))[1] == ""
+        (where / "a.yaml").write_text(f"name: above\nowner: eve\n{body}")
+        code, out, _ = await tenure("apply", "-f", str(where), "--prune", "--yes")
+        assert (code, "~ above differs" in out) == (1, True)
+        assert (await tenure("agent", "list", "-o", "name"))[1] == "above\n"
+        code, _, err = await tenure("apply", "-f", str(where), "--dry-run", "-o", "json")
+        assert code == 0
+        code, _, err = await tenure("apply", "-f", str(where), "-l", "set=g", "--no-wait")
+        assert (code, "0 created" in err) == (0, True)
+
+
+@faced
+async def test_an_apply_without_a_token_for_it_stops_at_once(face, typing, folder):
+    file = folder / "a.yaml"
+    file.write_text("name: a\nruntime: {command: ['true']}\n---\nname: b\nruntime: {command: [x]}")
+    async with served(face) as address:
+        code, _, err = await typing(face, address, "viewer")("apply", "-f", str(file))
+        assert (code, err.count("forbidden")) == (4, 1)
+        code, _, err = await typing(face, address)("apply", "-f", str(file), "--no-wait")
+        assert (code, err.count("accepted, operation")) == (0, 2)
+
+
+@faced
+async def test_what_an_admin_asks(face, typing):
+    async with served(face) as address:
+        tenure = typing(face, address, "admin")
+        code, out, err = await tenure("token", "create", "eve", "--role", "viewer")
+        assert (code, out.startswith("tenure_")) == (0, True)
+        name = err.split()[1]
+        assert name in (await tenure("token", "list", "-o", "name"))[1]
+        assert (await tenure("token", "revoke", name))[0] == 0
+        assert (await tenure("token", "revoke", name, "-o", "name"))[1] == f"{name}\n"
+        assert (await tenure("quota", "show"))[1] == "0 agents without bound\n"
+        assert (await tenure("quota", "set", "3"))[1] == "0 agents of 3\n"
+        code, out, _ = await tenure("audit", "list", "--after", "1", "--limit", "1", "-o", "name")
+        assert (code, out) == (0, "2\n")
+        assert (await tenure("audit", "verify"))[0] == 0
+        code, out, err = await tenure("audit", "verify", "--head", "0" * 64)
+        assert (code, "broken:" in out) == (1, True)
+        found = json.loads((await tenure("doctor", "-o", "json"))[1])
+        assert {one["result"] for one in found if one["check"] in {"server", "token"}} == {"ok"}
+
+
+def answers(text: bytes):
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(text)
+        await writer.drain()
+        writer.close()
+
+    return serve
+
+
+@faced
+async def test_an_invocation_ends_as_the_agent_answers(face, typing, folder):
+    good = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nhi"
+    bad = b"HTTP/1.1 418 No\r\nContent-Length: 3\r\n\r\nno!"
+    cut = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"
+    async with served(face) as address:
+        tenure = typing(face, address)
+        for name, text, code, out in (
+            ("good", good, 0, "hi"), ("bad", bad, 1, "no!"), ("cut", cut, 1, "half"),
+        ):  # fmt: skip
+            listening = await asyncio.start_server(answers(text), "127.0.0.1", 0)
+            port = listening.sockets[0].getsockname()[1]
+            face.held["runtime"].address = f"127.0.0.1:{port}"
+            await tenure("agent", "create", name, *RUN)
+            said = await tenure("agent", "invoke", name, "{}", "--session", "s" * 33)
+            assert said[:2] == (code, out), said
+            listening.close()
+        code, _, err = await tenure("agent", "invoke", "good", "text")
+        assert (code, "(runtime_broken)\n  tenure agent logs good" in err) == (1, True)
+        code, _, err = await tenure("agent", "invoke", "good", "@/nowhere")
+        assert (code, "cannot be read" in err) == (2, True)
+        (folder / "body").write_bytes(b"\xff")
+        assert (await tenure("agent", "invoke", "good", f"@{folder / 'body'}"))[0] == 1
+        assert (await tenure("agent", "invoke", "nobody", "{}"))[0] == 1
+
+
+@faced
+async def test_a_followed_log_ends_with_its_agent(face, typing, monkeypatch):
+    parts = iter(["a\nb\nc\n", "", "d\n"])
+
+    async def follow(key, *, since):
+        text = next(parts, "")
+        return LogPart(text, since + len(text))
+
+    monkeypatch.setattr(logs, "LOOK_SECONDS", 0.01)
+    face.held["runtime"].follow = follow
+    async with served(face) as address:
+        tenure = typing(face, address)
+        await tenure("agent", "create", "a", *RUN)
+        following = asyncio.ensure_future(tenure("agent", "logs", "a", "-n", "2", "--follow"))
+        await asyncio.sleep(0.3)
+        told = await face.ask("DELETE", "/v1/agents/a", headers={"prefer": "wait=5"})
+        assert told.status == 202
+        assert await following == (0, "b\nc\nd\n", "")
+
+
+def test_a_server_that_is_no_tenure_is_told_apart():
+    async def main() -> None:
+        text = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>"
+        async with await asyncio.start_server(answers(text), "127.0.0.1", 0) as listening:
+            port = listening.sockets[0].getsockname()[1]
+            client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
+            with pytest.raises(Ended, match="is no Tenure"):
+                await asyncio.to_thread(client.get, "/v1/agents")
+            client.close()
+
+    asyncio.run(main())
+
+
+def test_a_connection_that_breaks_is_tried_again_for_reads_alone(monkeypatch):
+    monkeypatch.setattr("tenure.faces.cli.client.AGAIN_SECONDS", (0.01, 0.01))
+    seen: list[str] = []
+
+    async def breaks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append((await reader.readuntil(b"\r\n\r\n")).decode().split()[0])
+        writer.close()
+
+    async def main() -> None:
+        async with await asyncio.start_server(breaks, "127.0.0.1", 0) as listening:
+            port = listening.sockets[0].getsockname()[1]
+            client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
+            with pytest.raises(Ended, match="broke"):
+                await asyncio.to_thread(client.get, "/v1/agents")
+            with pytest.raises(Ended, match="broke"):
+                await asyncio.to_thread(client.send, "POST", "/v1/operations/x:cancel")
+
+    asyncio.run(main())
+    assert seen == ["GET"] * 3 + ["POST"]
+
+
+def test_a_server_that_dies_in_the_middle_is_asked_again_when_it_is_back():
+    made: list[asyncio.Server] = []
+
+    async def dies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        made[0].close()
+        writer.close()
+
+    async def main() -> object:
+        made.append(await asyncio.start_server(dies, "127.0.0.1", 0))
+        port = made[0].sockets[0].getsockname()[1]
+        client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
+        asking = asyncio.ensure_future(
+            asyncio.to_thread(client.send, "DELETE", "/v1/agents/a", keyed=True)
+        )
+        await asyncio.sleep(0.3)
+        text = b"HTTP/1.1 202 OK\r\nContent-Length: 2\r\n\r\n{}"
+        async with await asyncio.start_server(answers(text), "127.0.0.1", port):
+            answer = await asking
+        client.close()
+        with pytest.raises(Ended, match="no server answers"):
+            await asyncio.to_thread(client.get, "/v1/agents")
+        return answer
+
+    assert asyncio.run(main()) == {}
