@@ -242,7 +242,7 @@ async def _settled(plane: Plane, asked) -> None:
 # --- what is there, without a word of Tenure's ---------------------------------------------------
 
 
-def rows(path: Path, query: str) -> list[tuple]:
+def rows(path: Path, query: str) -> list[Any]:
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as file:
         return file.execute(query).fetchall()
 
@@ -301,7 +301,7 @@ def folder():
 
 
 @pytest.fixture(scope="module")
-def template(folder) -> Path:
+def template(folder: Path) -> Path:
     """Files of a plane that has done nothing yet: keys are made once."""
     home = folder / "template"
     home.mkdir()

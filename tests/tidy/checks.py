@@ -136,7 +136,8 @@ def imports(source: Source) -> Iterator[tuple[int, str]]:
                 for alias in names:
                     yield line, start if alias.name == "*" else f"{start}.{alias.name}"
             case ast.Call(func=func, args=[ast.Constant(value=str(name)), *_], lineno=line):
-                if ast.unparse(func).rpartition(".")[2] in {"import_module", "__import__"}:
+                called = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+                if called in {"import_module", "__import__"}:
                     yield line, name
             case _:
                 pass
@@ -214,7 +215,8 @@ def dead_modules(sources: Sequence[Source], users: Iterable[Source], notes: str)
     modules = {source.module for source in sources}
     uses = {("", name) for name in re.findall(r"\btenure(?:\.\w+)+", notes)}
     for user in (*sources, *users):
-        uses |= {(user.module, name) for _, name in imports(user)}
+        named = (name for _, name in imports(user))
+        uses |= {(user.module, name) for name in named if is_within(name, "tenure")}
         uses |= {
             (user.module, node.value)
             for node in user.nodes

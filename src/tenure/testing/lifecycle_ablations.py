@@ -18,7 +18,7 @@ from typing import Any
 
 from tenure.adapters.store.memory import Tables, tables
 from tenure.app import agent_views, agents, audit, lifecycle, operations
-from tenure.app.agents import Ground
+from tenure.app.operations import Ground
 from tenure.app.roster import PlaneRoster
 from tenure.core import audit as chain
 from tenure.core import saga

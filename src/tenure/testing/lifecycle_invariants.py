@@ -101,20 +101,24 @@ def holds_what_its_state_says(roll: Roll) -> list[str]:
         if state is State.READY:
             wanted = [SLOTS]
         elif state is State.SUSPENDED:
-            wanted = [SLOTS] if _kept(roll, uid) else [NO_RUNTIME]
+            wanted = _suspended(roll, uid)
         if held not in [sorted(slots) for slots in wanted]:
             wrong.append(f"agent {row['name']!s} is {state} and holds {', '.join(held) or 'none'}")
     return wrong
 
 
-def _kept(roll: Roll, uid: str) -> bool:
-    """Whether the operation that suspended it was asked to keep its runtime."""
-    done = [
-        row
-        for row in roll.operations_of(uid)
+def _suspended(roll: Roll, uid: str) -> list[tuple[str, ...]]:
+    """What the operation that suspended it was asked to leave: a runtime only if it had one."""
+    rows = roll.operations_of(uid)
+    suspended = [
+        number
+        for number, row in enumerate(rows)
         if row["kind"] in {Verb.SUSPEND, Verb.STOP} and row["state"] == OperationState.SUCCEEDED
     ]
-    return bool(done and _input(done[-1]).get("keep_runtime"))
+    if not suspended or not _input(rows[suspended[-1]]).get("keep_runtime"):
+        return [NO_RUNTIME]
+    sure = rows[suspended[-1] - 1]["state"] == OperationState.SUCCEEDED
+    return [SLOTS] if sure else [SLOTS, NO_RUNTIME]
 
 
 def nothing_is_an_orphan(roll: Roll) -> list[str]:

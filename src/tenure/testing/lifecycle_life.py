@@ -136,7 +136,8 @@ class Drawn(Faults):
 def _wishes(rng: random.Random, mix: Mix) -> list[Wish]:
     made = [Wish(0.0, Act(Verb.CREATE, name), None) for name in mix.names[:2]]
     for _ in range(rng.randint(*mix.acts)):
-        verb, given = rng.choice(mix.verbs), {}
+        verb = rng.choice(mix.verbs)
+        given: dict[str, object] = {}
         name = rng.choice(mix.names)
         if verb == Verb.CREATE and rng.random() < mix.owned:
             given = {"parent": "alpha" if name != "alpha" else "beta"}
@@ -231,8 +232,9 @@ class Simulation(LifeRig):
         if act.verb in CLOSING:
             row = await self.disk.look().find("operation", (accepted.id,))
             newest = await self.disk.look().find("agent", (accepted.agent,))
-            both = row is not None and newest is not None
-            if both and row["generation"] == newest["generation"]:  # unless somebody was faster
+            assert row is not None
+            assert newest is not None
+            if row["generation"] == newest["generation"]:  # unless somebody was faster
                 self.closed[name] = (accepted.id, self.loop.time())
         if wish.cancel_after is not None:
             await asyncio.sleep(wish.cancel_after)
@@ -263,6 +265,9 @@ class Simulation(LifeRig):
             return
         if taken is None or taken["agent"] != row["agent"]:
             return  # another agent has the name by now
+        agent = await self.disk.look().find("agent", (str(row["agent"]),))
+        if agent is None or agent["generation"] != row["generation"]:
+            return  # somebody has asked for something else since
         self.wrong.append(f"closed_serves_nothing: {name} was reached after {row['kind']!s}")
 
 

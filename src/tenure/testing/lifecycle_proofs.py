@@ -151,13 +151,14 @@ async def _ask_across(loop: SeededLoop) -> list[tuple[str, list[str]]]:
     await process.start()
     rig.serving.append(process)
     plane = process.plane
-    uids, ids = [], []
+    uids: list[str] = []
+    ids: list[str] = []
     for name, acts in (("alpha", ()), ("beta", (Verb.SUSPEND,)), ("gamma", (Verb.DELETE,))):
         for verb in (Verb.CREATE, *acts):
             made = await ask(plane, Act(verb, name), asked=Asked(idempotency_key=f"{verb} {name}"))
             ids.append(made.id)
+            uids.append(made.agent)
             await until_at_rest(rig)
-        uids.append(made.agent)
     view, _ = await tokens.create_token(plane, CALLER, principal="p", role=Role.VIEWER)
     before = await _everything(rig)
     found: list[tuple[str, list[str]]] = []

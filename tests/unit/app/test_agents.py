@@ -109,7 +109,8 @@ async def test_of_fifty_creates_of_one_name_one_wins(lives):
     ]
     answers = await asyncio.gather(*asked, return_exceptions=True)
     (winner,) = [answer for answer in answers if not isinstance(answer, Conflict)]
-    assert {answer.code for answer in answers if answer is not winner} == {"name_taken"}
+    refused = [answer for answer in answers if isinstance(answer, Conflict)]
+    assert {answer.code for answer in refused} == {"name_taken"}
     assert (await lives.done(winner)).state == SUCCEEDED
     assert len(await lives.rows("agent")) == len(await lives.rows("reservation")) == 1
     assert await lives.wrong() == []
@@ -332,9 +333,9 @@ async def test_another_tenants_operation_is_invisible(lives):
     for ask in (operations.get, operations.wait):
         with pytest.raises(NotFound):
             await ask(lives.plane, "elsewhere", operation)
-    for ask in (operations.cancel, operations.retry, operations.abandon):
+    for verb in (operations.cancel, operations.retry, operations.abandon):
         with pytest.raises(NotFound):
-            await ask(lives.plane, "elsewhere", operation, by="stranger")
+            await verb(lives.plane, "elsewhere", operation, by="stranger")
     assert await operations.list_operations(lives.plane, "elsewhere") == []
 
 

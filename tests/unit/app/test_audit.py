@@ -131,4 +131,6 @@ async def test_a_log_of_many_pages_is_walked_to_its_end(lives, monkeypatch):
     verdict = await audit.verify(lives.plane)
     assert (verdict.entries, verdict.broken) == (6, None)
     lives.disk.tables.rows["audit"][5,]["body"] = "{}"
-    assert (await audit.verify(lives.plane)).broken.position == 5
+    broken = (await audit.verify(lives.plane)).broken
+    assert broken is not None
+    assert broken.position == 5

@@ -1,5 +1,7 @@
 """What an agent should be: read strictly, refused with a sentence that names the field."""
 
+from typing import Any
+
 import pytest
 
 from tenure.app.spec import plain, read_spec
@@ -31,7 +33,7 @@ def test_a_spec_is_read_and_written_as_it_was(tree):
 
 def change(path, value):
     tree = plain(read_spec(WHOLE))
-    at = tree
+    at: Any = tree
     *folders, last = path
     for folder in folders:
         at = at[folder]

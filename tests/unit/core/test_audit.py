@@ -18,6 +18,13 @@ def chain(length=LENGTH):
     return rows
 
 
+def position_of(rows, **where):
+    """The first bad entry."""
+    found = first_broken(rows, **where)
+    assert found is not None
+    return found.position
+
+
 def test_a_chain_that_nobody_touched_is_whole():
     assert first_broken(chain()) is None
     assert first_broken([]) is None
@@ -50,7 +57,7 @@ def test_a_removed_entry_is_found_also_if_the_rest_is_numbered_anew(number):
     del rows[number]
     for position, row in enumerate(rows, 1):
         row[0] = position
-    assert number == LENGTH - 1 or first_broken(rows).position == number + 1
+    assert number == LENGTH - 1 or position_of(rows) == number + 1
 
 
 @given(st.integers(0, LENGTH - 1), st.integers(0, LENGTH - 1))
@@ -58,22 +65,22 @@ def test_entries_that_changed_places_are_found(one, other):
     rows = chain()
     rows[one], rows[other] = rows[other], rows[one]
     if one != other:
-        assert first_broken(rows).position == min(one, other) + 1
+        assert position_of(rows) == min(one, other) + 1
         rows[one][0], rows[other][0] = rows[other][0], rows[one][0]
-        assert first_broken(rows).position == min(one, other) + 1
+        assert position_of(rows) == min(one, other) + 1
 
 
 def test_an_inserted_entry_is_found():
     rows = chain()
     rows.insert(4, list(rows[4]))
-    assert first_broken(rows).position == 6
+    assert position_of(rows) == 6
 
 
 def test_a_walk_goes_on_where_the_last_one_ended():
     rows = chain()
     head = rows[4][-1]
     assert first_broken(rows[5:], previous=head, position=5) is None
-    assert first_broken(rows[5:], previous="other", position=5).position == 6
+    assert position_of(rows[5:], previous="other", position=5) == 6
 
 
 @pytest.mark.parametrize("values", [(1, "a,b", "c"), (1, "a", "b,c"), (1, 'a","b', "c")])

@@ -39,7 +39,7 @@ def _reached():
     """Every state in which some verb, or its end, puts an agent."""
     asked = {AgentState(then) for _, by, then in AGENT.rows if by in ASKED.values()}
     ended = {
-        after_operation(verb, before, then)
+        after_operation(verb, before, State(then))
         for verb in Verb for before in State for then in OPERATION.final | {State.STUCK}
         if OPERATION.permits(before, then) and before is not then
     }  # fmt: skip

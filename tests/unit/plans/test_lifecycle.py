@@ -1,0 +1,269 @@
+"""The plans of an agent's life: their order, their pivots, and what their steps do."""
+
+import asyncio
+
+import pytest
+
+from tenure.app import agent_views, agents, operations
+from tenure.core.agent import State
+from tenure.core.errors import NotReady, Rejected
+from tenure.core.operation import State as OperationState
+from tenure.core.plan import Kind
+from tenure.plans import lifecycle
+from tenure.testing.faults import Call, Fault
+from tenure.testing.lifecycle import CALLER, TENANT, spec_of
+from tests.unit.app.lives import alive
+
+PLANS = {plan.name: plan for plan in lifecycle.PLANS}
+
+
+@pytest.mark.parametrize(
+    ("plan", "steps"),
+    [
+        ("create_agent", "identity access runtime runtime_ready credentials exposed"),
+        ("suspend_agent", "turn drained closed runtime"),
+        ("stop_agent", "closed killed turn runtime"),
+        ("resume_agent", "turn kept runtime runtime_ready opened exposed"),
+        ("delete_agent", "turn drained sub_agents credentials access runtime identity"),
+    ],
+)
+def test_a_plan_has_its_order(plan, steps):
+    assert " ".join(PLANS[plan].steps) == steps
+
+
+@pytest.mark.parametrize(
+    ("plan", "pivot"),
+    [
+        ("create_agent", "exposed"), ("resume_agent", "exposed"), ("suspend_agent", "closed"),
+        ("delete_agent", "sub_agents"),
+    ],
+)  # fmt: skip
+def test_there_is_a_way_back_until_the_pivot(plan, pivot):
+    steps = PLANS[plan].steps
+    assert [name for name, step in steps.items() if step.kind is Kind.PIVOT] == [pivot]
+
+
+def test_a_stop_has_no_way_back():
+    assert {step.kind for step in PLANS["stop_agent"].steps.values()} == {Kind.RETRIABLE}
+
+
+def busy(lives):
+    lives.fakes.runtime.busy = {thing.key.text for thing in lives.world.holds(provider="runtime")}
+
+
+async def results(lives, operation):
+    seen = await operations.get(lives.plane, TENANT, operation.id)
+    return {step.name: step.result for step in seen.steps}
+
+
+# --- draining -------------------------------------------------------------------------------------
+
+
+@alive
+async def test_a_drain_waits_for_a_busy_runtime_and_no_longer(lives):
+    await lives.made()
+    busy(lives)
+    began = lives.loop.time()
+    operation = await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=60.0)
+    await asyncio.sleep(5.0)
+    lives.fakes.runtime.busy = set()
+    operation = await lives.done(operation)
+    assert operation.state == OperationState.SUCCEEDED
+    assert 5.0 < lives.loop.time() - began < 6.0
+    assert (await results(lives, operation))["drained"] == {"forced": False}
+
+
+@alive
+async def test_a_drain_waits_for_what_this_plane_passes_through(lives):
+    uid = await lives.made()
+    with lives.plane.in_flight.one(uid):
+        operation = await _suspend(lives, 60.0)
+        await asyncio.sleep(5.0)
+        assert await lives.state() is State.SUSPENDING
+    assert (await lives.done(operation)).state == OperationState.SUCCEEDED
+
+
+async def _suspend(lives, drain_seconds):
+    return await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=drain_seconds)
+
+
+@alive
+async def test_a_drain_ends_at_its_deadline_whatever_the_runtime_says(lives):
+    await lives.made()
+    busy(lives)
+    began = lives.loop.time()
+    operation = await lives.done(await _suspend(lives, 3.0))
+    assert operation.state == OperationState.SUCCEEDED
+    assert lives.loop.time() - began < 4.0
+    assert (await results(lives, operation))["drained"]["forced"] is True
+
+
+@pytest.mark.parametrize("fault", [Fault.BUSY, Fault.LOST, Fault.CUT])
+def test_a_drain_ends_at_its_deadline_also_if_nobody_can_be_asked(fault):
+    @alive
+    async def play(lives):
+        await lives.made()
+        for nth in range(1, 100):
+            lives.faults.script[Call("runtime", "status", nth)] = fault
+        began = lives.loop.time()
+        operation = await lives.done(await _suspend(lives, 3.0))
+        assert operation.state == OperationState.SUCCEEDED
+        assert lives.loop.time() - began < 10.0
+
+    play()
+
+
+@alive
+async def test_an_agents_own_drain_seconds_are_the_default(lives):
+    await lives.made()  # its spec says one second
+    busy(lives)
+    began = lives.loop.time()
+    await lives.verb("suspend")
+    assert 1.0 <= lives.loop.time() - began < 2.0
+
+
+# --- shutting and opening -------------------------------------------------------------------------
+
+
+@alive
+async def test_a_suspend_shuts_both_doors_and_a_resume_opens_them(lives):
+    uid = await lives.made()
+    doors = (lives.fakes.identity.door, lives.fakes.credentials.door)
+    for verb, stands in (("suspend", False), ("resume", True), ("stop", False), ("resume", True)):
+        await lives.verb(verb)
+        assert [door.is_open(uid) for door in doors] == [stands, stands]
+
+
+@alive
+async def test_a_refused_shutting_is_no_refusal_of_the_suspend(lives):
+    """Half of it may have been applied: the agent does not become READY with its doors shut."""
+    await lives.made()
+    lives.faults.script[Call("identity", "raise_epoch", 1)] = Fault.REFUSED_FOR_A_WHILE
+    assert (await lives.verb("suspend")).state == OperationState.SUCCEEDED
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_an_opening_that_arrives_after_its_undo_opens_nothing(lives):
+    uid = await lives.made()
+    await lives.verb("suspend")
+    lives.faults.script[Call("credentials", "reopen_agent", 1)] = Fault.SLOWEST
+    resumed = await agents.resume_agent(lives.plane, CALLER, "alpha")
+    await asyncio.sleep(0.5)
+    await operations.cancel(lives.plane, TENANT, resumed.id, by="someone")
+    assert (await lives.done(resumed)).state == OperationState.COMPENSATED
+    await asyncio.sleep(60.0)
+    await lives.world.quiet()
+    assert not lives.fakes.credentials.door.is_open(uid)
+    assert not lives.fakes.identity.door.is_open(uid)
+    assert await lives.wrong() == []
+
+
+# --- runtimes -------------------------------------------------------------------------------------
+
+
+@alive
+async def test_a_kept_runtime_is_used_again(lives):
+    await lives.made()
+    (before,) = lives.world.holds(provider="runtime")
+    await lives.verb("suspend", keep_runtime=True)
+    assert lives.world.holds(provider="runtime") == [before]
+    await lives.verb("resume")
+    assert lives.world.holds(provider="runtime") == [before]
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_a_kept_runtime_that_broke_meanwhile_is_replaced_and_removed(lives):
+    await lives.made()
+    (before,) = lives.world.holds(provider="runtime")
+    await lives.verb("suspend", keep_runtime=True)
+    lives.fakes.runtime.stopped.add(before.key.text)
+    await lives.verb("resume")
+    (after,) = lives.world.holds(provider="runtime")
+    assert after.key.text != before.key.text
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_a_kept_runtime_that_is_not_ready_is_waited_for(lives):
+    await lives.made()
+    (before,) = lives.world.holds(provider="runtime")
+    await lives.verb("suspend", keep_runtime=True)
+    before.ready_at = lives.loop.time() + 4.0
+    began = lives.loop.time()
+    assert (await lives.verb("resume")).state == OperationState.SUCCEEDED
+    assert 3.5 < lives.loop.time() - began < 5.0
+    assert lives.world.holds(provider="runtime") == [before]
+
+
+@alive
+async def test_a_resume_that_fails_leaves_the_agent_suspended_and_can_be_asked_again(lives):
+    await lives.made()
+    await lives.verb("suspend")
+    lives.faults.script[Call("runtime", "ensure", 2)] = Fault.NEVER_READY
+    assert (await lives.verb("resume")).state == OperationState.COMPENSATED
+    assert await lives.state() is State.SUSPENDED
+    assert await lives.wrong() == []
+    assert (await lives.verb("resume")).state == OperationState.SUCCEEDED
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_a_stop_revokes_before_it_kills(lives):
+    uid = await lives.made()
+    lives.faults.script[Call("credentials", "close_agent", 1)] = Fault.REFUSED_FOR_A_WHILE
+    operation = await agents.stop_agent(lives.plane, CALLER, "alpha")
+    await asyncio.sleep(1.0)
+    assert lives.fakes.runtime.stopped == set()
+    await lives.done(operation)
+    (killed,) = lives.fakes.runtime.stopped
+    assert killed.startswith("runtime")
+    assert not lives.fakes.credentials.door.is_open(uid)
+
+
+@alive
+async def test_what_is_foreign_is_neither_killed_nor_removed_and_ends_the_stop_all_the_same(lives):
+    uid = await lives.made()
+    (mine,) = lives.world.holds(provider="runtime")
+    del lives.world.things["runtime", mine.key.text]
+    lives.world.plant("runtime", mine.key)
+    lives.fakes.runtime._stop = _refuse
+    operation = await lives.verb("stop")
+    assert operation.state == OperationState.SUCCEEDED
+    assert lives.world.things["runtime", mine.key.text].owner == "someone else"
+    assert await lives.state(uid) is State.SUSPENDED
+
+
+def _refuse(key, fault):
+    raise Rejected("it is somebody else's")
+
+
+# --- exposure -------------------------------------------------------------------------------------
+
+
+@alive
+async def test_nothing_is_exposed_before_the_end(lives):
+    lives.faults.script[Call("credentials", "ensure", 1)] = Fault.SLOW
+    operation = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
+    await asyncio.sleep(0.5)
+    assert "runtime" in lives.held()
+    with pytest.raises(NotReady, match="once it is READY"):
+        await agent_views.address_of(lives.plane, CALLER, "alpha")
+    await lives.done(operation)
+    await agent_views.address_of(lives.plane, CALLER, "alpha")
+
+
+@alive
+async def test_the_providers_are_told_what_the_spec_says(lives):
+    await lives.made(owner="a team", teams=["blue"])
+    told = {thing.provider: thing.spec for thing in lives.world.things.values()}
+    assert told["identity"] == {
+        "name": "alpha", "owner": "a team", "scopes": ["tool:use"], "audiences": ["https://tool"],
+    }  # fmt: skip
+    assert told["access"] == {"roles": ["reader"], "teams": ["blue"], "granted_by": "someone"}
+    assert told["runtime"]["digest"] == "a digest"
+    assert told["runtime"].keys() & {"kind", "ready_seconds", "drain_seconds"} == set()
+    assert told["credentials"] == {
+        "credentials": [{"audience": "https://tool", "scopes": ["tool:use"], "ttl_seconds": 300}]
+    }
