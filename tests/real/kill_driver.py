@@ -101,6 +101,7 @@ class Driver:
             self._note(lines, is_locked=True)
             self._await_quiet()
             self._fleet = self._listed()
+            self._thin_out()
         else:
             raise AssertionError(f"{plan}/{step} was never caught")
         self._died()
@@ -302,20 +303,39 @@ class Driver:
 
     def _take(self, states: set[str], *, needed: bool) -> str:
         """The name of an agent in one of these states, which is then nobody else's this time."""
-        found = [one for one in self._fleet if one["state"] in states]
-        if found:
+        if found := self._in(states):
             one = self.chance.choice(found)
             self._fleet.remove(one)
             return str(one["name"])
         if not needed:
             return ""
+        for other, verb in (("READY", "suspend"), ("SUSPENDED", "resume")):
+            if other not in states and (found := self._in({other})):
+                self._fleet.remove(found[0])
+                name = str(found[0]["name"])
+                self._succeed("POST", f"/v1/agents/{name}:{verb}")
+                return name
         spec = self.spec("healthy")
-        made = self.plane.ask("POST", "/v1/agents", spec, wait=30)
-        assert made.body["state"] == "SUCCEEDED", made
+        self._succeed("POST", "/v1/agents", spec)
         if "READY" not in states:
-            shut = self.plane.ask("POST", f"/v1/agents/{spec['name']}:suspend", wait=30)
-            assert shut.body["state"] == "SUCCEEDED", shut
+            self._succeed("POST", f"/v1/agents/{spec['name']}:suspend")
         return str(spec["name"])
+
+    def _in(self, states: set[str]) -> list[dict[str, Any]]:
+        return [one for one in self._fleet if one["state"] in states]
+
+    def _succeed(self, method: str, path: str, body: object = None) -> None:
+        """Ask for what must succeed, and wait for it."""
+        answer = self.plane.ask(method, path, body, wait=60)
+        assert answer.body.get("state") == "SUCCEEDED", answer
+
+    def _thin_out(self) -> None:
+        """Delete what is too much: each agent takes its part of the machine."""
+        for one in self._fleet[2 * FLEET :]:
+            answer = self.plane.ask("DELETE", f"/v1/agents/{one['name']}?drain_seconds=0", wait=60)
+            assert answer.status in {202, 404, 409}, answer  # its parent may have taken it along
+        self._await_quiet()
+        del self._fleet[2 * FLEET :]
 
 
 def _before(plan: str, step: str) -> str:

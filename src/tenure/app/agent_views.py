@@ -62,7 +62,7 @@ class PlannedStep(NamedTuple):
 
 
 def etag(row: Row) -> str:
-    """Changes with everything that a caller can see change."""
+    """Changes with the agent's generation and state."""
     return f"{row['generation']!s}-{row['state']!s}"
 
 

@@ -9,6 +9,7 @@ from typing import cast
 from tenure.app.agent_views import find_agent, holdings_of
 from tenure.app.audit import entry, require
 from tenure.app.plane import Plane
+from tenure.core.agent import CONDUCT, State
 from tenure.core.errors import Conflict
 from tenure.core.ids import ResourceKey
 from tenure.core.roles import Caller, Role
@@ -21,16 +22,16 @@ async def invite(plane: Plane, caller: Caller, name: str) -> Invitation:
     require(caller, Role.OPERATOR)
     row = await find_agent(plane, caller, name)
     uid, slot = str(row["uid"]), "identity"
-    answer: Invitation | Refusal | None = None
-    for held in (await holdings_of(plane, caller.tenant, uid)).get(slot, [])[:1]:
-        key = ResourceKey(
-            held["key"], plane.id, caller.tenant, uid, held["generation"], slot, held["step"]
-        )
-        answer = await cast(Authorization, plane.providers[slot]).invite(key)
-    if not isinstance(answer, Invitation):
-        message = f"agent {name} is {row['state']!s} and has no identity that could be invited"
+    held = (await holdings_of(plane, caller.tenant, uid)).get(slot, [])
+    if not held or not CONDUCT[State(str(row["state"]))].serves:
+        message = f"agent {name} is {row['state']!s}; only one that serves registers keys"
         raise Conflict(message, code="wrong_state", holder=uid)
-    now = plane.store.now()
-    told = entry(caller, "agent.invite", target=uid, now=now, name=row["name"])
+    generation, step = held[0]["generation"], held[0]["step"]
+    key = ResourceKey(held[0]["key"], plane.id, caller.tenant, uid, generation, slot, step)
+    # The line comes first: after a crash between the two it tells of a right that nobody has seen.
+    told = entry(caller, "agent.invite", target=uid, now=plane.store.now(), name=row["name"])
     await plane.store.commit(Change("", (), (told,)))
+    answer = await cast(Authorization, plane.providers[slot]).invite(key)
+    if isinstance(answer, Refusal):
+        raise Conflict(f"agent {name}: {answer.sentence}", code="wrong_state", holder=uid)
     return answer

@@ -17,9 +17,10 @@ Name = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,62}$(?!\n)", max_length=6
 Word = Annotated[
     str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$(?!\n)")
 ]
+Grant = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9._:-]{0,62}$(?!\n)", max_length=63)]
+"""A role or a team, in the form that the access provider keeps."""
 Text = Annotated[str, Meta(max_length=4096)]
 Path = Annotated[str, Meta(min_length=1, max_length=4096)]
-Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -78,8 +79,8 @@ class AgentSpec(Part, frozen=True):
     runtime: Runtime
     owner: Text = ""
     labels: Annotated[dict[Word, Annotated[str, Meta(max_length=256)]], Meta(max_length=64)] = {}
-    roles: Annotated[tuple[Word, ...], Meta(max_length=64)] = ()
-    teams: Annotated[tuple[Word, ...], Meta(max_length=64)] = ()
+    roles: Annotated[tuple[Grant, ...], Meta(max_length=64)] = ()
+    teams: Annotated[tuple[Grant, ...], Meta(max_length=64)] = ()
     credentials: Annotated[tuple[Credential, ...], Meta(max_length=32)] = ()
     parent: Name | None = None
     on_delete: Literal["revoke"] = "revoke"

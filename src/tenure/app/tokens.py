@@ -15,7 +15,7 @@ from tenure.core.errors import Invalid, NotFound, Unauthenticated
 from tenure.core.ids import uuid7
 from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX, PAGE_MAX
 from tenure.core.roles import Caller, Role
-from tenure.ports.store import Change, Put, Row, Set
+from tenure.ports.store import Change, Is, Put, Row, Set
 
 PREFIX = "tenure_"
 TENANT = "default"
@@ -115,11 +115,13 @@ async def revoke_token(plane: Plane, caller: Caller, token_id: str) -> TokenView
         raise NotFound(f"there is no token {token_id}")
     if rows[0]["revoked_at"] is not None:
         return _view(rows[0])
+    first = Is("token", (str(rows[0]["hash"]),), {"revoked_at": None})
     now = plane.store.now()
     revoked: Row = {"revoked_at": now}
     told = entry(caller, "token.revoke", target=token_id, now=now)
     write = Set("token", (str(rows[0]["hash"]),), revoked)
-    await plane.store.commit(Change("", (), (write, told)))
+    if await plane.store.commit(Change("", (first,), (write, told))) is not None:
+        return await revoke_token(plane, caller, token_id)  # someone was faster
     return _view({**rows[0], **revoked})
 
 

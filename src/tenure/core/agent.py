@@ -1,8 +1,8 @@
 """An agent: its states, what each of them allows, and what the end of an operation makes of it.
 
-Whatever changes an agent's state asks the table here.  An agent is closed (nothing new starts) by
-the very commit that accepts a suspend, stop or delete; everything else changes its state when its
-operation has ended.
+Whatever changes an agent's state asks the table here.  It changes in two places only: in the commit
+that accepts a verb, by which a suspend, stop or delete closes the agent (nothing new starts), and
+in the one that records what became of its operation.
 """
 
 import re
@@ -120,11 +120,11 @@ class Conduct(NamedTuple):
     serves: bool
     """Whether an invocation is passed on to it."""
     mints: str
-    """Whether credentials are handed out: yes, no, or only to work already in flight."""
+    """Whether tokens are handed out: yes, no, or until the drain ends, for work in flight."""
 
 
 _OPEN = Conduct(serves=True, mints="yes")
-_DRAINING = Conduct(serves=False, mints="in flight, until the drain ends")
+_DRAINING = Conduct(serves=False, mints="until the drain ends")
 _SHUT = Conduct(serves=False, mints="no")
 CONDUCT: Final = {
     State.CREATING: _SHUT,

@@ -4,7 +4,7 @@ Three are returned because they are news, three are raised (`tenure.core.errors`
 trouble; both are values to the saga.  What an ending means is decided in `tenure.core.saga`.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import DETAIL_CHARACTERS_MAX
@@ -53,6 +53,11 @@ class Performed(NamedTuple):
     attempt: int
     started_at: float
     ended_at: float
+
+
+def is_trouble(ending: Ending) -> TypeGuard[Rejected | Unavailable | OutcomeUnknown]:
+    """Whether it was raised rather than returned."""
+    return not isinstance(ending, Done | NotYet | Waiting | Absent)
 
 
 def words_of(ending: Ending) -> str:

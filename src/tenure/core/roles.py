@@ -12,7 +12,7 @@ class Role(StrEnum):
     OPERATOR = "operator"
     """Create, suspend, resume, delete, and help what is stuck."""
     APPROVER = "approver"
-    """Say yes to what an operator has asked for."""
+    """Say yes to what an operator has asked for; nothing needs a yes yet."""
     ADMIN = "admin"
     """Hand out tokens, set quotas, read the audit log."""
 

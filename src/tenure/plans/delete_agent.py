@@ -37,6 +37,7 @@ PLAN = Plan(
             limits=StepLimits(deadline_seconds=agents.YEARS),
             provider=ROSTER,
         ),
+        agents.closed(Kind.RETRIABLE),
         agents.removed("credentials", "credentials"),
         agents.removed("access", "access"),
         agents.removed("runtime", "runtime"),

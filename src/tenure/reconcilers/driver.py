@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tenure.app.plane import Plane
-from tenure.core.errors import TenureError
 from tenure.ports.clock import Clock
 from tenure.reconcilers import late
 
@@ -33,5 +32,5 @@ async def _drive(plane: Plane, clock: Clock, seconds: float) -> None:
         await clock.sleep(seconds * (1.0 - plane.entropy.fraction() / 4.0))
         try:
             await late.tick(plane)
-        except TenureError as error:
-            log.warning("late arrivals were not looked for: %s; again in %g s", error, seconds)
+        except Exception:
+            log.exception("late arrivals were not looked for; again in %g s", seconds)

@@ -5,18 +5,24 @@ burns no keys.  So every burned key is looked at until it was absent twice and t
 something can still arrive is over; what is found is removed by its key.
 """
 
+import asyncio
 import logging
 from typing import NamedTuple, cast
 
 from tenure.app.plane import Plane
 from tenure.core.errors import ProviderError
 from tenure.core.ids import ResourceKey
+from tenure.core.limits import PAGE_MAX
 from tenure.ports.provider import Presence
-from tenure.ports.store import Change, Drop, Is, Row, Set
+from tenure.ports.store import Change, Drop, Is, Key, Row, Set
 
 log = logging.getLogger("tenure.reconcilers")
 SIGHTINGS = 2
 """How often it must have been absent."""
+
+
+LOOK_SECONDS = 10.0
+"""How long one look may take."""
 
 
 class Tick(NamedTuple):
@@ -26,16 +32,20 @@ class Tick(NamedTuple):
     fixed: int
 
 
-async def tick(plane: Plane, *, limit: int = 1_000) -> Tick:
-    """Look once at every tombstone, up to `limit` of them, oldest first."""
-    stones = await plane.store.list_rows("tombstone", {}, limit=limit)
-    fixed = 0
-    for stone in stones:
-        try:
-            fixed += await _look(plane, stone)
-        except ProviderError as error:
-            log.info("step %s of operation %s: %s", stone["step"], stone["operation"], error)
-    return Tick(len(stones), fixed)
+async def tick(plane: Plane) -> Tick:
+    """Look once at every tombstone; a provider that fails or hangs holds up no other."""
+    seen = fixed = 0
+    last: Key = ()
+    while stones := await plane.store.list_rows("tombstone", {}, after=last, limit=PAGE_MAX):
+        last = (str(stones[-1]["operation"]), str(stones[-1]["step"]))
+        for stone in stones:
+            seen += 1
+            try:
+                async with asyncio.timeout(LOOK_SECONDS):
+                    fixed += await _look(plane, stone)
+            except (ProviderError, TimeoutError) as error:
+                log.info("step %s of operation %s: %r", stone["step"], stone["operation"], error)
+    return Tick(seen, fixed)
 
 
 async def _look(plane: Plane, stone: Row) -> int:

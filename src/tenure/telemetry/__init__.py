@@ -1,7 +1,7 @@
 """Telemetry: what a plane tells of its moves, to logs and to traces.
 
-Nothing here is on the way of a move that goes well and is not traced.  No spec, input, result or
-body is ever told, so no secret can be.
+Nothing here is on the way of a move that goes well and is not traced.  No spec, input, result, body
+or provider's words are ever told, so no secret can be.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,9 @@
 """Logs: one line for every attempt that did not go well, with the ids to find it by.
 
 A step that is done writes no line: at thousands of operations a second that would cost more than
-the step.  Lines are JSON objects or plain text; what may stand in one is the list of `FIELDS`.
+the step.  The provider's words are not told either: an agent's own output can stand in them, and
+they are kept with the operation.  Lines are JSON objects or plain text; what may stand in one is
+the list of `FIELDS`.
 """
 
 import json
@@ -9,7 +11,7 @@ import logging
 import sys
 from typing import Final
 
-from tenure.core.endings import Absent, Done, NotYet, Performed, Waiting, words_of
+from tenure.core.endings import Performed, is_trouble
 
 log = logging.getLogger("tenure.steps")
 FIELDS: Final = ("operation", "tenant", "agent", "plan", "step", "act", "attempt", "ending")
@@ -18,7 +20,7 @@ FIELDS: Final = ("operation", "tenant", "agent", "plan", "step", "act", "attempt
 def log_trouble(performed: Performed) -> None:
     """A warning for a refusal, and less for what is tried again by itself."""
     ending = performed.ending
-    if isinstance(ending, Done | NotYet | Waiting | Absent):
+    if not is_trouble(ending):
         return
     fields = {
         "operation": performed.operation,
@@ -31,12 +33,8 @@ def log_trouble(performed: Performed) -> None:
         "ending": ending.code,
     }
     level = logging.WARNING if ending.code == "rejected" else logging.INFO
-    log.log(
-        level,
-        "%s.%s of operation %s ended as %s: %s",
-        performed.step, performed.act, performed.operation, ending.code, words_of(ending),
-        extra=fields,
-    )  # fmt: skip
+    names = performed.step, performed.act, performed.operation, ending.code
+    log.log(level, "%s.%s of operation %s ended as %s", *names, extra=fields)
 
 
 class JsonLines(logging.Formatter):

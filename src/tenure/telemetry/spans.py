@@ -18,7 +18,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from tenure.core.endings import Absent, Done, NotYet, Performed, Waiting, words_of
+from tenure.core.endings import Performed, is_trouble
 
 NANOSECONDS = 1_000_000_000
 
@@ -61,6 +61,6 @@ class Spans:
                 "tenure.ending": type(ending).__name__,
             },
         )
-        if not isinstance(ending, Done | NotYet | Waiting | Absent):
-            span.set_status(Status(StatusCode.ERROR, words_of(ending)))
+        if is_trouble(ending):
+            span.set_status(Status(StatusCode.ERROR, ending.code))
         span.end(end_time=int(performed.ended_at * NANOSECONDS))

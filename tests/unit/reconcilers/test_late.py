@@ -144,12 +144,14 @@ def test_the_driver_looks_by_itself_and_outlives_a_failure(tmp_path, monkeypatch
         ticks.append(plane)
         if len(ticks) == 1:
             raise Unavailable("not now")
+        if len(ticks) == 2:
+            raise ZeroDivisionError
 
     async def scenario(plane, runtime):
         monkeypatch.setattr(late, "tick", tick)
         async with reconciling(plane, clock=SystemClock(), seconds=0.01):
             async with asyncio.timeout(5):
-                while len(ticks) < 3:  # noqa: ASYNC110 (it has nothing to wait for)
+                while len(ticks) < 4:  # noqa: ASYNC110 (it has nothing to wait for)
                     await asyncio.sleep(0.01)
 
     run(tmp_path, scenario)

@@ -22,7 +22,8 @@ schema.
 
 A request carries `Authorization: Bearer TOKEN`. The token says whose things are asked for and how
 far its role reaches: `viewer` looks, `operator` changes, `approver` says yes to what was asked
-for, `admin` hands out tokens and reads the audit log. Each role may do what those before it may.
+for (nothing needs a yes yet), `admin` hands out tokens and reads the audit log.
+Each role may do what those before it may.
 What belongs to another tenant looks the same as what is not there.
 
 A body is JSON in UTF-8 of at most 1 MiB, nested at most 64 deep. Unknown fields and query

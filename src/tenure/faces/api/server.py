@@ -103,7 +103,7 @@ class Listen:
     """Where to listen, and with which certificate."""
 
     host: str = "127.0.0.1"
-    port: int = 8420
+    port: int = 7450
     """0: any that is free."""
     certificate: str = ""
     """The file with the certificate chain; needed beyond this machine."""
@@ -144,7 +144,7 @@ class _Server(uvicorn.Server):
 async def serving(
     api: Api, listen: Listen, *, beside: Iterable[BaseRoute] = ()
 ) -> AsyncIterator[str]:
-    """Serve while the block runs; it is given the address, such as `http://127.0.0.1:8420`.
+    """Serve while the block runs; it is given the address, such as `http://127.0.0.1:7450`.
 
     The socket listens before the block begins, and answers under way may end when it is left.
     """
