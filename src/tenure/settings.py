@@ -22,6 +22,8 @@ class Settings:
     """Where the HTTP face listens."""
     issuer: str = ""
     """The origin under which the authorization server is reached; by default host and port."""
+    sandbox: str = "auto"
+    """Bubblewrap around local processes: `auto` where it works, `off`, or `require`."""
     traces: bool = False
     """Whether every attempt of a step is told to OpenTelemetry's tracer, as the process has it."""
     reconcile_seconds: float = 30.0

@@ -143,7 +143,9 @@ async def _embedded(
     registered = credentials.build(home / "credentials.db", clock=clock)
     stack.push_async_callback(registered.close)
     path = os.environ.get("PATH", os.defpath)
-    runtime = ProcessRuntime(home / "runtimes", clock=clock, path=path, hidden=(home,))
+    runtime = ProcessRuntime(
+        home / "runtimes", clock=clock, path=path, hidden=(home,), sandbox=settings.sandbox
+    )
     stack.callback(runtime.close)
     return {
         "identity": known, "access": granted, "runtime": runtime, "credentials": registered,

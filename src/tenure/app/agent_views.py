@@ -209,20 +209,32 @@ async def follow_logs(plane: Plane, caller: Caller, name: str, *, since: int) ->
 async def _runtime(
     plane: Plane, caller: Caller, name: str
 ) -> tuple[RuntimeProvider, ResourceKey | None]:
-    """The newest runtime that the agent holds or may hold."""
+    """The newest runtime that the agent holds or may hold; if there is none, the last it had."""
     row = await find_agent(plane, caller, name)
     unused = _serving(row).get("instead_of")
     holds = (await holdings_of(plane, caller.tenant, str(row["uid"]))).get("runtime", [])
     holds = [held for held in holds if held["key"] != unused]
     runtime = cast(RuntimeProvider, plane.providers["runtime"])
-    if not holds:
+    held = holds[0] if holds else await _last_runtime(plane, str(row["uid"]))
+    if held is None:
         return runtime, None
-    held = holds[0]
     key = ResourceKey(
         held["key"], plane.id, caller.tenant, str(row["uid"]), held["generation"], "runtime",
         held["step"],
     )  # fmt: skip
     return runtime, key
+
+
+async def _last_runtime(plane: Plane, agent: str) -> dict[str, Any] | None:
+    """The runtime of the agent's last operation that had one: its log may outlive it."""
+    rows = await plane.store.list_rows("operation", {"agent": agent}, limit=PAGE_MAX)
+    for row in reversed(rows):
+        intent = await plane.store.find("intent", (str(row["id"]), "runtime"))
+        if intent is not None and intent["slot"] == "runtime":
+            return {
+                "key": intent["key"], "generation": row["generation"], "step": intent["step"],
+            }  # fmt: skip
+    return None
 
 
 def _view(row: Row) -> AgentView:

@@ -254,7 +254,7 @@ _TABLE = (
     Ablation(
         "was_kept",
         "A close that is taken back returns the agent to what it was.",
-        "S17", (2,), "closing", was_forgotten,
+        "S17", (2,), "spared", was_forgotten,
     ),
     Ablation(
         "agent_guarded",

@@ -52,6 +52,7 @@ class Mix:
     fault_rate: float = 0.04
     flush_seconds: float = 0.01
     cancels: float = 0.2
+    cancel_within: float = 0.2
     verbs: tuple[str, ...] = (
         Verb.CREATE, Verb.CREATE, Verb.CREATE, Verb.SUSPEND, Verb.STOP, Verb.RESUME, Verb.RESUME,
         Verb.DELETE, Verb.DELETE,
@@ -84,6 +85,11 @@ MIXES: Mapping[str, Mix] = {
         verbs=(Verb.CREATE, Verb.CREATE, Verb.DELETE), names=("alpha", "beta", "gamma", "delta"),
         acts=(8, 12), owned=0.9, quota=None, planes=(2, 3), fault_rate=0.0, within_seconds=6.0,
         instants=4, deaths=(0, 0), flush_seconds=0.15, cancels=0.0,
+    ),
+    "spared": Mix(
+        verbs=(Verb.SUSPEND, Verb.SUSPEND, Verb.RESUME, Verb.DELETE, Verb.DELETE), keeps=1.0,
+        names=("alpha",), cancels=0.9, cancel_within=0.02, fault_rate=0.02, owned=0.0,
+        deaths=(0, 0), within_seconds=3.0,
     ),
     "late": Mix(
         fault_rate=0.15, names=("alpha",), within_seconds=2.0, owned=0.0, cancels=0.5,
@@ -143,7 +149,7 @@ def _wishes(rng: random.Random, mix: Mix) -> list[Wish]:
             given = {"parent": "alpha" if name != "alpha" else "beta"}
         if verb == Verb.SUSPEND and rng.random() < mix.keeps:
             given = {"keep_runtime": True}
-        cancel = rng.uniform(0.0, 0.2) if rng.random() < mix.cancels else None
+        cancel = rng.uniform(0.0, mix.cancel_within) if rng.random() < mix.cancels else None
         at = mix.within_seconds * rng.randrange(mix.instants) / mix.instants
         made.append(Wish(at, Act(verb, name, given), cancel))
     return sorted(made, key=lambda wish: wish.at)

@@ -242,7 +242,12 @@ def prove(proof: Proof, ablation: Ablation | None = None) -> int:
 
 def relevant(number: int) -> list[str]:
     """The safeguards that a promise rests on."""
-    return [name for name, ablation in ABLATIONS.items() if number in ablation.promises]
+    aimed = {*PROOFS[number].agents, lifecycle_ablations.PROVED}
+    return [
+        name
+        for name, ablation in ABLATIONS.items()
+        if number in ablation.promises and (name in OF_OPERATIONS or ablation.mix in aimed)
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -280,7 +280,7 @@ def an_ec_key(**changed: object) -> dict[str, object]:
         ({"kty": "RSA", "kid": "one", "e": "A" * 9, "n": "_" * 342}, "e is too large"),
         ({**OKPKey.generate_key("Ed448").as_dict(private=False), "kid": "one"}, "crv"),
     ],
-    ids=lambda value: str(value)[:40] if isinstance(value, str) else "key",
+    ids=map(str, range(15)),
 )
 def test_a_key_that_cannot_be_used_is_refused_by_field(one, field):
     with pytest.raises(Invalid, match=field) as refused:

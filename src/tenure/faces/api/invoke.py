@@ -160,7 +160,10 @@ class _Relay:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             log.warning("the runtime at %s broke: %s", url, type(error).__name__)
             if not self.status:  # else the caller sees an answer that never ends: it is cut off
-                detail = "the agent's runtime did not answer as HTTP asks for"
+                detail = (
+                    f"the agent's runtime does not answer ({type(error).__name__}); if it has"
+                    " ended, suspend and resume give the agent a new one"
+                )
                 with suppress(OSError):
                     self.status = await send_problem(
                         self._send, problems.problem("runtime_broken", detail)

@@ -91,18 +91,24 @@ def operation_text(operation: Item) -> str:
         ("created", instant(operation["created_at"])),
         ("updated", instant(operation["updated_at"])),
     ])  # fmt: skip
-    rows = [[_mark(step), step["name"], _fate(step), step["detail"]] for step in operation["steps"]]
+    over = bool(operation["done"])
+    rows = [
+        [_mark(step, over), step["name"], _fate(step, over), step["detail"]]
+        for step in operation["steps"]
+    ]
     return f"{head}\n\n{table(['', 'STEP', 'STATE', 'DETAIL'], rows)}"
 
 
-def _fate(step: Item) -> str:
+def _fate(step: Item, over: bool) -> str:  # noqa: FBT001 (of its operation)
     if step["stuck"]:
         return "stuck"
-    return OF_HOLD.get(str(step["state"] or ""), "not begun")
+    fate = OF_HOLD.get(str(step["state"] or ""), "not begun")
+    return "not done" if over and fate == "running" else fate
 
 
-def _mark(step: Item) -> str:
-    return MARKS["stuck" if step["stuck"] else OF_HOLD.get(str(step["state"] or ""), "")].sign
+def _mark(step: Item, over: bool) -> str:  # noqa: FBT001 (of its operation)
+    fate = _fate(step, over)
+    return MARKS[fate if fate in MARKS else ""].sign
 
 
 def advice_for_stuck(operation: Item) -> list[str]:

@@ -322,7 +322,11 @@ def ended(operation: Plain, *, what: str, seconds: float) -> None:
             say(f"{what} ({took})")
             return
         case "COMPENSATED":
-            sentence = f"{operation['kind']} was undone, and left nothing behind ({took})"
+            left = {
+                "create_agent": "left nothing behind",
+                "resume_agent": "the agent stays suspended",
+            }.get(str(operation["kind"]), "the agent is as it was")
+            sentence = f"{operation['kind']} was undone, and {left} ({took})"
             advice = ""
         case "ABANDONED":
             sentence, advice = f"{operation['kind']} was abandoned as it was", ""

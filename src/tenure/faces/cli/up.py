@@ -43,6 +43,7 @@ class Asked(NamedTuple):
     key: str
     new_token: bool
     traces: bool = False
+    sandbox: str = "auto"
 
 
 @click.command(
@@ -70,6 +71,10 @@ class Asked(NamedTuple):
     "--log-format", type=click.Choice(("plain", "json")), default="plain", show_default=True,
     help="How a line is written.",
 )  # fmt: skip
+@click.option(
+    "--sandbox", type=click.Choice(("auto", "off", "require")), default="auto", show_default=True,
+    help="Bubblewrap around agents: where it works, never, or else no start.",
+)  # fmt: skip
 @click.option("--traces", is_flag=True, help="Tell OpenTelemetry's tracer of every attempt.")
 @placed
 @click.pass_context
@@ -83,6 +88,7 @@ def command(
     new_token: bool,
     log_level: str,
     log_format: str,
+    sandbox: str,
     traces: bool,
 ) -> None:
     """Start a control plane here, in the foreground; ctrl-c or SIGTERM stops it.
@@ -95,7 +101,8 @@ def command(
 
     logs.configure(json_lines=log_format == "json", level=log_level.upper())
     asked = Asked(
-        said(context).directory().absolute(), host, port, tls_cert, tls_key, new_token, traces
+        said(context).directory().absolute(), host, port, tls_cert, tls_key, new_token, traces,
+        sandbox,
     )
     try:
         _run(asked)
@@ -146,7 +153,8 @@ async def _serve(asked: Asked) -> None:
     host = f"[{asked.host}]" if ":" in asked.host else asked.host
     issuer = f"{scheme}://{host}:{port}"
     settings = Settings(
-        home=str(asked.home), host=asked.host, port=port, issuer=issuer, traces=asked.traces
+        home=str(asked.home), host=asked.host, port=port, issuer=issuer, traces=asked.traces,
+        sandbox=asked.sandbox,
     )
     times = StepTimes()
     async with managing(settings, observe=times.told_of) as plane:

@@ -102,6 +102,12 @@ def of(given: Mapping[str, str | None], environment: Mapping[str, str]) -> Where
         return given.get(option) or environment.get(variable, "")
 
     token_file = given.get("token_file") or ""
+    if not token_file and not environment.get("TENURE_TOKEN", "x").strip():
+        raise Ended(
+            Exit.USAGE,
+            "TENURE_TOKEN is set and empty",
+            advice="unset it to use the home's own token, or give a token",
+        )
     return Where(
         home=said("home", "TENURE_HOME"),
         address=said("address", "TENURE_ADDRESS"),

@@ -111,10 +111,17 @@ class ProcessRuntime:
     async def digest(self, spec: Spec) -> Spec:
         """The spec with the digests of program, files and bundle."""
         wanted = self._read(spec)
+        self._refuse_ours(wanted.bundle)
         path, digests = self._place.means.path, self._place.digests
         return await self._call(
             lambda: recipe.digest(spec, wanted, path=path, digests=digests)
         )
+
+    def _refuse_ours(self, bundle: str) -> None:
+        """A bundle that holds what the plane hides would copy its keys, and itself into itself."""
+        for ours in (self._place.root, *map(Path, self._place.means.hidden)):
+            if bundle and ours.resolve().is_relative_to(Path(bundle).resolve()):
+                raise Invalid(f"bundle: {bundle} holds the control plane's own {ours}; move one")
 
     async def status(self, key: ResourceKey) -> Status:
         """How it is, by its keeper, by its own word, and by whose socket that word came from."""

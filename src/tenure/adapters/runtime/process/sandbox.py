@@ -1,8 +1,8 @@
 """Bubblewrap around an agent, where it is there and works: less to see, and one kill for all.
 
-The file system is read-only but for the agent's own directories, other runtimes and what the plane
-hides are empty, and its processes are in a namespace of their own that dies with the keeper.  The
-network is the machine's own.  This is not a security boundary.
+The file system is read-only but for the agent's own directories and /tmp, other runtimes and what
+the plane hides are empty, and its processes are in a namespace of their own that dies with the
+keeper.  The network is the machine's own.  This is not a security boundary.
 """
 
 import shutil
@@ -38,7 +38,7 @@ def wrap(
     """The words before a command: all read-only, `hidden` empty but for what is named."""
     words = [bwrap, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
     words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    hidden = ("/tmp", *hidden)  # noqa: S108 (the agent's own: empty at first, gone with it)
+    words += ["--bind", "/tmp", "/tmp"]  # noqa: S108 (programs and what they import may lie there)
     for path in hidden:
         words += ["--tmpfs", path]
     for path in readable:
