@@ -1,7 +1,7 @@
-"""Delete an agent: it is closed already; drain it, delete what it owns, then take everything away.
+"""Delete an agent: it is closed already; drain it, revoke, delete what it owns, take all away.
 
-The pivot is the first thing that cannot be taken back: the deletion of the agents it owns.  From
-there on there is only forward.
+The pivot is the first thing that cannot be taken back: what was handed out is revoked, and nothing
+is minted any more.  From there on there is only forward.
 """
 
 from tenure.core.endings import Done, Ending, NotYet
@@ -28,16 +28,16 @@ PLAN = Plan(
     stages=(
         agents.turn(),
         agents.drained(),
+        agents.closed(Kind.PIVOT),
         Step(
             "sub_agents",
             _delete_owned,
             None,
             repeat,
-            kind=Kind.PIVOT,
+            kind=Kind.RETRIABLE,
             limits=StepLimits(deadline_seconds=agents.YEARS),
             provider=ROSTER,
         ),
-        agents.closed(Kind.RETRIABLE),
         agents.removed("credentials", "credentials"),
         agents.removed("access", "access"),
         agents.removed("runtime", "runtime"),

@@ -24,7 +24,7 @@ PLANS = {plan.name: plan for plan in lifecycle.PLANS}
         ("suspend_agent", "turn drained closed runtime"),
         ("stop_agent", "closed killed turn runtime"),
         ("resume_agent", "turn kept runtime runtime_ready opened exposed"),
-        ("delete_agent", "turn drained sub_agents closed credentials access runtime identity"),
+        ("delete_agent", "turn drained closed sub_agents credentials access runtime identity"),
     ],
 )
 def test_a_plan_has_its_order(plan, steps):
@@ -35,7 +35,7 @@ def test_a_plan_has_its_order(plan, steps):
     ("plan", "pivot"),
     [
         ("create_agent", "exposed"), ("resume_agent", "exposed"), ("suspend_agent", "closed"),
-        ("delete_agent", "sub_agents"),
+        ("delete_agent", "closed"),
     ],
 )  # fmt: skip
 def test_there_is_a_way_back_until_the_pivot(plan, pivot):
