@@ -14,6 +14,8 @@ import pytest
 
 # The order of the closing line; names that are not here follow in the order of the alphabet.
 ORDER = ("crash_runs", "kills", "seeds", "ablations")
+INSIDE = "inside_"
+"""Names that begin so are shown as a table before the closing line: kills by plan and step."""
 _PROPERTY = "tenure.tally"
 
 # The same examples on every run, and no bound on one example: a test as a whole has its timeout.
@@ -47,8 +49,12 @@ class Totals:
                     self.counts.update(value)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self.counts:
-            terminalreporter.write_line(f"tenure: {line(self.counts)}")
+        inside = {name: n for name, n in self.counts.items() if name.startswith(INSIDE)}
+        for name, n in sorted(inside.items()):
+            terminalreporter.write_line(f"{n:6} kills inside {name.removeprefix(INSIDE)}")
+        rest = Counter({name: n for name, n in self.counts.items() if name not in inside})
+        if rest:
+            terminalreporter.write_line(f"tenure: {line(rest)}")
 
 
 def line(counts: Counter[str]) -> str:

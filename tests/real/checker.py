@@ -212,6 +212,7 @@ def check(
     for name in PROVIDERS:
         wrong += _held(world, name)
     wrong += [*_granted(world), *_registered(world), *_closed(world), *_running(world)]
+    wrong += [f"the directory of {key} is half deleted" for key in sorted(litter(home))]
     return wrong
 
 

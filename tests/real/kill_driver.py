@@ -81,7 +81,6 @@ class Driver:
         """Kills by the steps that were under way."""
         self.kills = 0
         self.slowest_seconds = 0.0
-        self.litter: set[str] = set()
         self._made = 0
         self._fleet: list[dict[str, Any]] = []
 
@@ -204,7 +203,6 @@ class Driver:
             self.slowest_seconds = max(self.slowest_seconds, took)
             if not wrong:
                 self._fleet = items
-                self.litter |= checker.litter(self.plane.home)
                 return
             assert took < SETTLE_SECONDS, "\n".join(wrong)
 

@@ -57,7 +57,6 @@ def told(driver: Driver, tally) -> None:
         print(f"{count:4} {step}")
     print(f"{driver.kills} kills, {len(driver.promises)} acknowledged operations")
     print(f"in order at the latest {driver.slowest_seconds:.1f} s after a start")
-    print(f"half deleted: {sorted(driver.litter)}")
 
 
 @pytest.mark.slow

@@ -142,6 +142,7 @@ class Place:
                     self._free_port(key, there)
                     home.keep_logs(there, self.root / LOGS, count=self.means.logs_kept)
                     self._delete(there.path)
+        shutil.rmtree(self.root / TRASH / key.text, ignore_errors=True)  # half deleted before
         self._reap(key)
 
     def stop(self, key: ResourceKey) -> None:
