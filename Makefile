@@ -46,7 +46,8 @@ check: .venv/test.installed              ## lint, types and the house rules
 
 # Measured on unit and contract tests, what the gate and a host meet on a real disk, and a thin crash run: counting
 # branches slows the mass runs threefold.
-MEASURED := tests/unit tests/contract tests/crash tests/real/test_store_gate.py tests/real/test_plane.py
+MEASURED := tests/unit tests/contract tests/crash $(addprefix tests/real/test_,$(addsuffix .py,\
+            store_gate plane api oauth keeper runtime))
 # Of these every branch must be taken; of the rest 95 in 100.
 WHOLE    := src/tenure/core/saga.py,src/tenure/app/advance.py,src/tenure/storage/*,src/tenure/adapters/engine/embedded/*
 

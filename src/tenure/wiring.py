@@ -122,7 +122,7 @@ def _made(home: str) -> Path:
     """The directory, for its owner alone."""
     path = Path(home)
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return path
+    return path.resolve()
 
 
 async def _embedded(

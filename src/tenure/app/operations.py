@@ -94,12 +94,17 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
     _refuse_odd_key(command.idempotency_key)
     while True:
         now = plane.store.now()
-        if command.idempotency_key:
-            earlier = await _earlier(plane, command, now)
-            if earlier is not None:
-                return earlier
+        earlier = await _earlier(plane, command, now)
+        if earlier is not None:
+            return earlier
         operation = uuid7(now, plane.entropy.bits())
-        ground = await prepare(now, operation)
+        try:
+            ground = await prepare(now, operation)
+        except Conflict:
+            # What stands in the way may be the same request, accepted since we looked for it.
+            if (twin := await _earlier(plane, command, now)) is None:
+                raise
+            return twin
         if ground.input is not None:
             text, given = kept(ground.input, "the input", INPUT_BYTES_MAX)
         live = Live(
@@ -117,7 +122,9 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
             live.token, live.state = 1, State.RUNNING
         writing = Writing(live, live.progress, live.state, 0.0)
         writes = _accepted(live, writing, command, worker=worker, text=text, now=now)
-        change = Change(live.id, ground.guards, (*ground.writes, *writes), admits=True)
+        # What closes an agent may use the room that is kept for accepted work.
+        admits = plan.name not in CLOSING
+        change = Change(live.id, ground.guards, (*ground.writes, *writes), admits=admits)
         try:
             refused = await plane.store.commit(change)
         except CommitUnknown as error:
@@ -210,6 +217,8 @@ def _fingerprint(command: Accept) -> str:
 
 async def _earlier(plane: Plane, command: Accept, now: float) -> Operation | None:
     """The operation that this idempotency key was given for, while it is kept."""
+    if not command.idempotency_key:
+        return None
     scope = _scope(command)
     known = await plane.store.find("idempotency", scope)
     if known is None:

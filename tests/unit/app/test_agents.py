@@ -1,6 +1,7 @@
 """Agents as callers ask for them: what is accepted, what is refused, and what closing means."""
 
 import asyncio
+from typing import Any
 from dataclasses import replace
 from functools import partial
 
@@ -15,6 +16,7 @@ from tenure.core.errors import (
     Invalid,
     NotFound,
     PreconditionFailed,
+    StoreFull,
 )
 from tenure.core.operation import State as OperationState
 from tenure.core.plan import Plan
@@ -678,3 +680,30 @@ async def test_a_child_whose_delete_was_cancelled_is_asked_again(lives):
     await operations.cancel(lives.plane, TENANT, asked, by="someone")
     assert (await lives.done(deleted)).state == SUCCEEDED
     assert await lives.state(child) is State.DELETED
+
+
+@alive
+async def test_a_request_that_meets_its_own_twin_is_told_the_same_operation(lives, monkeypatch):
+    """The twin is accepted after this one has looked for its key, before it looks at the name."""
+    real, answers = agents._free_name, list[Any]()
+
+    async def late(*given, **more):
+        if not answers:
+            answers.append(None)
+            asked = agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("k"))
+            answers[0] = await asked
+        return await real(*given, **more)
+
+    monkeypatch.setattr(agents, "_free_name", late)
+    mine = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("k"))
+    assert mine.id == answers[0].id
+
+
+@alive
+async def test_what_closes_an_agent_is_accepted_on_a_full_disk(lives):
+    await lives.made("alpha")
+    lives.disk.tables.full = True
+    with pytest.raises(StoreFull):
+        await agents.create_agent(lives.plane, CALLER, spec_of("beta"))
+    await agents.delete_agent(lives.plane, CALLER, "alpha")
+    lives.disk.tables.full = False

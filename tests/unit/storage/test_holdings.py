@@ -13,6 +13,7 @@ from tenure.core.ids import ResourceKey
 from tenure.core.limits import DEPTH_MAX, INPUT_BYTES_MAX
 from tenure.ports.provider import Presence
 from tenure.ports.store import Change, Is, Put, Refused, Row
+from tenure.storage import holdings as holdings_module
 from tenure.storage.holdings import ATTEMPTS_MAX, OWNED_PAGE, revised
 from tenure.testing.contracts.provider import Held, ProviderContract, Scenario, key
 from tenure.testing.contracts.store_rows import scenario
@@ -462,3 +463,16 @@ async def test_a_call_handed_in_before_the_close_is_finished(folder: Path) -> No
     await asyncio.sleep(0)
     await holdings.close()
     assert await late == {"key": key().text}
+
+
+def test_a_surprise_while_it_is_opened_lets_go_of_the_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def surprise(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(holdings_module, "Committer", surprise)
+        with pytest.raises(ZeroDivisionError):
+            opened(folder)
+    asyncio.run(opened(folder).close())

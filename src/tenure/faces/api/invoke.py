@@ -134,6 +134,10 @@ def _request_headers(ask: Ask) -> list[tuple[str, str]]:
     ]
 
 
+SPACE, DELETE = 0x20, 0x7F
+OK, LAST = 200, 599
+
+
 class _Relay:
     """What the runtime answers, on its way to the caller."""
 
@@ -176,6 +180,9 @@ class _Relay:
             for name, value in answer.raw_headers
             if name.lower() in RETURNED
         ]
+        odd = any(byte < SPACE or byte == DELETE for _, value in headers for byte in value)
+        if odd or not OK <= answer.status <= LAST:
+            raise ValueError("no answer that HTTP could pass on")
         await self._send(
             {
                 "type": "http.response.start",

@@ -1,12 +1,14 @@
 """Metrics in Prometheus' text form, counted when they are asked for.
 
 The hot path adds one to a plain counter; everything else is read at the scrape.  What is counted of
-agents and operations is counted for the tenant whose token asks.
+agents and operations is counted for the tenant whose token asks; what is counted of the process as
+a whole is told to admins of the plane's own tenant alone.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tenure.app.tokens import TENANT
 from tenure.core import agent
 from tenure.core.operation import OPERATION, State
 from tenure.faces.api.state import Api
@@ -22,9 +24,12 @@ THERE = tuple(str(state) for state in agent.State if state not in agent.AGENT.fi
 class _Scrape:
     """One scrape, as the client library wants it."""
 
-    def __init__(self, api: Api, gauges: Mapping[str, tuple[str, Mapping[str, int]]]) -> None:
+    def __init__(
+        self, api: Api, gauges: Mapping[str, tuple[str, Mapping[str, int]]], *, whole: bool
+    ) -> None:
         self._api = api
         self._gauges = gauges
+        self._whole = whole
 
     def collect(self) -> Iterable[Any]:
         """Every family."""
@@ -35,6 +40,8 @@ class _Scrape:
             for state, count in sorted(counts.items()):
                 family.add_metric([state], count)
             yield family
+        if not self._whole:
+            return
         requests = core.CounterMetricFamily(
             "tenure_http_requests", "Answers of the HTTP face.",
             labels=["method", "route", "status"],
@@ -68,5 +75,5 @@ async def exposition(api: Api, tenant: str) -> bytes:
         ),
     }  # fmt: skip
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Scrape(api, gauges))
+    registry.register(_Scrape(api, gauges, whole=tenant == TENANT))
     return generate_latest(registry)

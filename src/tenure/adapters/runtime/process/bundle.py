@@ -4,6 +4,7 @@ A bundle is hashed while it is copied, so that what runs is what was hashed.  A 
 remembered for as long as the file is the same by inode, size and the times that the kernel keeps.
 """
 
+import errno
 import hashlib
 import os
 import stat
@@ -14,6 +15,7 @@ from tenure.core.errors import Invalid
 
 ENTRIES_MAX = 4_096
 BYTES_MAX = 67_108_864
+FILE_BYTES_MAX = 1_073_741_824
 REMEMBERED_MAX = 1_024
 
 Mark = tuple[int, int, int, int, int]
@@ -27,9 +29,17 @@ class Digests:
         self._known: dict[str, tuple[Mark, str]] = {}
 
     def of(self, path: str) -> str:
-        """The digest of a file as it is now; OSError if it cannot be read."""
-        with open(path, "rb") as file:  # noqa: PTH123 (a text, as it stands in the spec)
+        """The digest of a file as it is now; OSError if it cannot be read, or is no plain file.
+
+        What is not plain is never read: a device has no end, and a pipe may never begin.
+        """
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:  # noqa: PTH123 (it is open already)
             is_now = os.fstat(file.fileno())
+            if not stat.S_ISREG(is_now.st_mode):
+                raise OSError(errno.EINVAL, "it is no plain file", path)
+            if is_now.st_size > FILE_BYTES_MAX:
+                raise OSError(errno.EFBIG, f"it has more than {FILE_BYTES_MAX} bytes", path)
             times = (is_now.st_mtime_ns, is_now.st_ctime_ns)
             mark = (is_now.st_dev, is_now.st_ino, is_now.st_size, *times)
             known = self._known.get(path)

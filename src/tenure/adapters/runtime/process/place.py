@@ -11,10 +11,11 @@ import os
 import resource
 import select
 import shutil
+import subprocess
 import sys
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,6 +88,8 @@ class Place:
         """Make it so; Rejected is remembered before it is raised."""
         self._reap(key)
         self._refuse_burned(key)
+        if wanted.port:
+            self._reserve(key, wanted.port)
         elsewhere = self.find(key)
         if elsewhere is not None and elsewhere.path.parent.name != wanted.zone:
             self.refuse(key, f"{key.text} stands in {elsewhere.path.parent.name} and cannot move")
@@ -142,7 +145,7 @@ class Place:
                     self._free_port(key, there)
                     home.keep_logs(there, self.root / LOGS, count=self.means.logs_kept)
                     self._delete(there.path)
-        shutil.rmtree(self.root / TRASH / key.text, ignore_errors=True)  # half deleted before
+        _delete_whole(self.root / TRASH / key.text)  # the plane may have died half-way
         self._reap(key)
 
     def stop(self, key: ResourceKey) -> None:
@@ -385,6 +388,16 @@ class Place:
         found = self.means.groups.paths(group_of(there))
         proc.sweep(tuple(os.fsencode(tag) for tag in tags), found)
 
+    def _reserve(self, key: ResourceKey, port: int) -> None:
+        """A port that was asked for is this key's, or refused: another agent was told it is its."""
+        path = self.root / keeper.PORTS / str(port)
+        try:
+            with path.open("x") as file:
+                file.write(key.text)
+        except FileExistsError:
+            if path.read_text() != key.text:
+                self.refuse(key, f"port: {port} is another agent's")
+
     def _free_port(self, key: ResourceKey, there: Home) -> None:
         """Give the port back; a keeper that died early may have reserved one it never named."""
         port = there.state().port
@@ -399,9 +412,9 @@ class Place:
     def _delete(self, path: Path) -> None:
         """Out of sight in one step, then for good."""
         trash = self.root / TRASH / path.name
-        shutil.rmtree(trash, ignore_errors=True)
+        _delete_whole(trash)
         path.rename(trash)
-        shutil.rmtree(trash, ignore_errors=True)
+        _delete_whole(trash)
 
     def _reap(self, key: ResourceKey) -> None:
         """Collect a keeper that we started and that has ended."""
@@ -464,3 +477,12 @@ def reason_of(state: home.State) -> str:
     if state.exit < 0:
         return f"it was ended by signal {-state.exit}"
     return f"it exited with code {state.exit}"
+
+
+def _delete_whole(path: Path) -> None:
+    """Delete a directory, however deep an agent has nested it."""
+    with suppress(RecursionError):
+        shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        words = ["rm", "-rf", "--", str(path)]
+        subprocess.run(words, check=False, capture_output=True)  # noqa: S603 (our own path)

@@ -111,17 +111,24 @@ class ProcessRuntime:
     async def digest(self, spec: Spec) -> Spec:
         """The spec with the digests of program, files and bundle."""
         wanted = self._read(spec)
-        self._refuse_ours(wanted.bundle)
+        self._refuse_ours(wanted)
         path, digests = self._place.means.path, self._place.digests
         return await self._call(
             lambda: recipe.digest(spec, wanted, path=path, digests=digests)
         )
 
-    def _refuse_ours(self, bundle: str) -> None:
-        """A bundle that holds what the plane hides would copy its keys, and itself into itself."""
-        for ours in (self._place.root, *map(Path, self._place.means.hidden)):
-            if bundle and ours.resolve().is_relative_to(Path(bundle).resolve()):
-                raise Invalid(f"bundle: {bundle} holds the control plane's own {ours}; move one")
+    def _refuse_ours(self, wanted: recipe.Recipe) -> None:
+        """Nothing that the plane hides is given to an agent by naming it."""
+        for ours in {self._place.root.resolve(), *map(_resolved, self._place.means.hidden)}:
+            for part in wanted.command:
+                if part.startswith("/") and _resolved(part).is_relative_to(ours):
+                    raise Invalid(f"command: {part} lies in the control plane's own directory")
+            bundle = _resolved(wanted.bundle) if wanted.bundle else None
+            if bundle and (bundle.is_relative_to(ours) or ours.is_relative_to(bundle)):
+                raise Invalid(
+                    f"bundle: {wanted.bundle} and the control plane's own {ours} are one inside the"
+                    " other; move one"
+                )
 
     async def status(self, key: ResourceKey) -> Status:
         """How it is, by its keeper, by its own word, and by whose socket that word came from."""
@@ -213,3 +220,7 @@ def _sandbox(wish: str, path: str) -> str:
     if wish == "require" and not found:
         raise Invalid("sandbox: bubblewrap is required, and none works here")
     return found
+
+
+def _resolved(path: str) -> Path:
+    return Path(os.path.realpath(path))

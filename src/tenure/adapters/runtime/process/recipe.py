@@ -33,7 +33,8 @@ LIMITS = {
 RESOURCES = frozenset({*LIMITS, "memory_mib", "processes"})
 PORT_NAMES = ("PORT", "UVICORN_PORT")
 """Environment variables that tell an agent its port."""
-RESERVED = frozenset({"HOME", *PORT_NAMES})
+RESERVED = frozenset({"HOME", "GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH", *PORT_NAMES})
+"""Not for a spec to say; what the loader reads would act before the sandbox is there."""
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 LOG_BYTES, LOG_BYTES_MIN, LOG_BYTES_MAX = 1_048_576, 4_096, 1_073_741_824
 TEXTS_CHARACTERS_MAX = 131_072
@@ -73,7 +74,7 @@ def read(spec: Spec, *, zones: tuple[str, ...]) -> Recipe:
         raise Invalid("bundle: an absolute path of a directory")
     env = _texts(spec, "env")
     for name in env:
-        if not ENV_NAME.match(name) or name in RESERVED or name.startswith("TENURE_"):
+        if not ENV_NAME.match(name) or name in RESERVED or name.startswith(("TENURE_", "LD_")):
             raise Invalid(f"env: {name!r} is no name that a spec may set")
     return Recipe(
         command=_command(spec),
@@ -170,6 +171,8 @@ def digest(spec: Spec, recipe: Recipe, *, path: str, digests: Digests) -> dict[s
     if recipe.bundle:
         try:
             found[recipe.bundle] = read_bundle(Path(recipe.bundle))
+        except RecursionError:
+            raise Invalid("bundle: its directories are nested too deeply") from None
         except OSError as error:
             raise Invalid(f"bundle: {error.filename} cannot be read: {error.strerror}") from error
     return {**spec, "digests": found}

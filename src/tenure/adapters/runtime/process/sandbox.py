@@ -37,6 +37,7 @@ def wrap(
 ) -> list[str]:
     """The words before a command: all read-only, `hidden` empty but for what is named."""
     words = [bwrap, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    words += ["--cap-drop", "ALL"]  # root could unmount what hides
     words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     words += ["--bind", "/tmp", "/tmp"]  # noqa: S108 (programs and what they import may lie there)
     for path in hidden:
