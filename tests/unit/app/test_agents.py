@@ -1,9 +1,9 @@
 """Agents as callers ask for them: what is accepted, what is refused, and what closing means."""
 
 import asyncio
-from typing import Any
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
