@@ -104,6 +104,13 @@ def test_an_agent_registers_its_own_key_and_loses_its_token_when_it_is_suspended
         signed = assertion(pair, client_id, server.address, 3)
         status, told = server.ask("POST", "/oauth/token", token_form(signed), kind=FORM)
         assert status == 200, told
+        before = server.ask("GET", "/.well-known/jwks.json")[1]["keys"]
+        status, key = server.ask("POST", "/v1/keys:rotate", bearer=server.admin)
+        assert status == 200, key
+        after = [one["kid"] for one in server.ask("GET", "/.well-known/jwks.json")[1]["keys"]]
+        assert key["kid"] in after
+        assert {one["kid"] for one in before} <= set(after), "what older tokens need stays"
+        assert server.is_active(told["access_token"])
         gone = server.ask("DELETE", "/v1/agents/mailer", bearer=server.admin, **wait)
         assert gone[1]["state"] == "SUCCEEDED", gone
         assert not server.is_active(told["access_token"])

@@ -9,12 +9,23 @@ from typing import cast
 from tenure.app.agent_views import find_agent, holdings_of
 from tenure.app.audit import entry, require
 from tenure.app.plane import Plane
+from tenure.app.tokens import TENANT
 from tenure.core.agent import CONDUCT, State
-from tenure.core.errors import Conflict
+from tenure.core.errors import Conflict, Forbidden
 from tenure.core.ids import ResourceKey
 from tenure.core.roles import Caller, Role
 from tenure.ports.identity import Authorization, Invitation, Refusal
 from tenure.ports.store import Change
+
+
+async def rotate(plane: Plane, caller: Caller) -> str:
+    """Sign tokens with a new key from now on; the id of that key.  Older tokens stay valid."""
+    require(caller, Role.ADMIN)
+    if caller.tenant != TENANT:
+        raise Forbidden(f"this needs an admin of the tenant {TENANT}")
+    told = entry(caller, "keys.rotate", target="identity", now=plane.store.now())
+    await plane.store.commit(Change("", (), (told,)))
+    return await cast(Authorization, plane.providers["identity"]).rotate()
 
 
 async def invite(plane: Plane, caller: Caller, name: str) -> Invitation:

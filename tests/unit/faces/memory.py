@@ -62,6 +62,10 @@ class Memory:
         self.closed[agent] = closed
 
 
+    async def rotate(self) -> str:
+        """There is one key, and it stays."""
+        return "the only one"
+
     async def invite(self, key: ResourceKey) -> Invitation | Refusal:
         """A token for what is there."""
         if key.text not in self.things:

@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from tenure.app import audit, quotas, tokens
+from tenure.app import audit, identities, quotas, tokens
 from tenure.core.roles import Role
 from tenure.faces.api.problems import Refusal
 from tenure.faces.api.schemas import tenancy as schemas
@@ -34,6 +34,11 @@ async def verify_audit(ask: Ask) -> schemas.Verdict:
     )
 
 
+async def rotate_keys(ask: Ask) -> schemas.SigningKey:
+    """A new signing key."""
+    return schemas.SigningKey(kid=await identities.rotate(ask.plane, ask.caller))
+
+
 async def get_quota(ask: Ask) -> schemas.Quota:
     """The quota of agents."""
     return schemas.Quota(**(await quotas.get_quota(ask.plane, ask.caller))._asdict())
@@ -53,6 +58,12 @@ ROUTES = (
     Route(
         "GET", "/v1/audit/verify", verify_audit, "Walk the chain of the audit log",
         role=Role.ADMIN, answer=schemas.Verdict, query=schemas.VerifyAudit,
+    ),
+    Route(
+        "POST", "/v1/keys:rotate", rotate_keys,
+        "Sign agents' tokens with a new key from now on; older tokens stay valid",
+        role=Role.ADMIN, answer=schemas.SigningKey,
+        problems=("rejected", "unavailable", "outcome_unknown"),
     ),
     Route(
         "GET", "/v1/quotas/agents", get_quota, "Show the quota of agents", role=Role.VIEWER,

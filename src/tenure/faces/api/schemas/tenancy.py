@@ -58,6 +58,12 @@ class Verdict(Told, frozen=True):
     broken: BrokenLine | None
 
 
+class SigningKey(Told, frozen=True):
+    """The key that signs from now on, as `/.well-known/jwks.json` names it."""
+
+    kid: str
+
+
 class Quota(Told, frozen=True):
     """How many agents the tenant may have, and has."""
 
