@@ -27,6 +27,11 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONUTF8": "1", **more}
 
 
+def listens() -> None:
+    """Let ctrl-c reach a child, also where whoever runs the tests in the background ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Plane:
     """One home, and the process that serves it."""
 
@@ -39,6 +44,7 @@ class Plane:
         self.process = subprocess.Popen(
             [*TENURE, "up", "--home", str(self.home), "--port", "0"],
             stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment(**env),
+            preexec_fn=listens,  # noqa: PLW1509 (one call, no lock)
         )  # fmt: skip
         out: IO[str] | None = self.process.stdout
         assert out is not None
@@ -72,6 +78,7 @@ class Plane:
         return subprocess.Popen(
             [*TENURE, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=environment(TENURE_HOME=str(self.home)), start_new_session=True,
+            preexec_fn=listens,  # noqa: PLW1509 (one call, no lock)
         )  # fmt: skip
 
 

@@ -240,6 +240,8 @@ async def until_at_rest(rig: LifeRig, patience_seconds: float = PATIENCE_SECONDS
     """Return when every operation has ended, or is stuck and will not come loose by itself."""
     until = rig.loop.time() + patience_seconds
     since: dict[str, float] = {}
+    while not rig.serving and rig.loop.time() < until:  # noqa: ASYNC110 (it has no event)
+        await asyncio.sleep(LOOK_SECONDS)  # before the first start there is nothing to look at
     store = rig.disk.look()
     while rig.loop.time() < until:
         now, moving, stuck = rig.loop.time(), not rig.serving, False
