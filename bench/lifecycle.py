@@ -222,7 +222,7 @@ async def creates(address, token, count):
     for number in range(count):
         name = f"real-{number}"
         body = json.dumps(
-            {"name": name, "runtime": {"command": ["python3", str(AGENT)]}}
+            {"name": name, "runtime": {"command": [sys.executable, str(AGENT)]}}
         ).encode()
         began = time.perf_counter()
         _, answer = await line.ask(head("POST", "/v1/agents", token, body))

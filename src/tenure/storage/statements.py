@@ -5,12 +5,14 @@ always bound, the key's columns first in a `Put` and last everywhere else.  The 
 because the library hashes it at every use.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from tenure.core.errors import Defect
 from tenure.ports.store import Key, Shape, Value
 
 _Key = tuple[str, ...]
+T = TypeVar("T")
 
 
 class Kept(dict[_Key, str]):
@@ -55,9 +57,21 @@ class Statements:
         # A partial index serves only who writes its condition out, so None is never bound.
         terms = [f"{name} IS NULL" if one is None else f"{name}=?" for name, one in said.items()]
         if after:
-            key = self._tables[table].key[: len(after)]
-            terms.append(f"({','.join(key)}) > ({','.join('?' * len(after))})")
+            key = self.beyond(table, said, self._tables[table].key[: len(after)])
+            terms.append(f"({','.join(key)}) > ({','.join('?' * len(key))})")
         return " WHERE " + " AND ".join(terms) if terms else ""
+
+    def beyond(self, table: str, said: Mapping[str, Value], after: Sequence[T]) -> tuple[T, ...]:
+        """The part of a key that orders rows which say this: what is said is the same in all.
+
+        Compared with the whole key, rows would be found by what is said and passed one by one.
+        """
+        same = 0
+        for column in self._tables[table].key[: len(after) - 1]:
+            if column not in said:
+                break
+            same += 1
+        return tuple(after[same:])
 
     def columns(self, table: str) -> tuple[str, ...]:
         """Every column of a table, the key's first."""

@@ -127,7 +127,8 @@ class SqliteStore:
     ) -> Sequence[Row]:
         """Read one page."""
         sql = self._statements.select(table, said, after)
-        rows = self._read(sql, (*_bound(said), *after, limit))
+        beyond = self._statements.beyond(table, said, after) if after else ()
+        rows = self._read(sql, (*_bound(said), *beyond, limit))
         columns = self._statements.columns(table)
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
