@@ -34,7 +34,7 @@ test: .venv/test.installed debian        ## everything the project promises
 	@$(PYTEST) -m 'not long' $(ARGS)
 
 test-fast: .venv/test.installed          ## what can be tested in under a minute
-	@$(PYTEST) -m 'not slow and not long' $(ARGS)
+	@$(PYTEST) --ignore tests/real --ignore tests/e2e -m 'not slow and not long' $(ARGS)
 
 test-long: .venv/test.installed debian   ## the same promises, tried for longer
 	@$(PYTEST) $(ARGS)
