@@ -98,7 +98,7 @@ class Driver:
                 break
             self.plane.tell(signal.SIGCONT)
             self._note(lines, is_locked=True)
-            self._await_quiet()
+            self._await_quiet(since=time.monotonic())  # nothing holds it up from here on
             self._fleet = self._listed()
             self._thin_out()
         else:
@@ -195,7 +195,7 @@ class Driver:
         """Start the plane; within a bounded time everything has ended and is as it should be."""
         self.plane.start()
         while True:
-            self._await_quiet()
+            self._await_quiet(since=self.plane.started_at)
             items = self._listed()
             listed = {item["name"]: item["state"] for item in items}
             wrong = checker.check(self.plane.home, self.promises, listed=listed)
@@ -210,11 +210,10 @@ class Driver:
         items: list[dict[str, Any]] = self.plane.ask("GET", "/v1/agents?limit=1000").body["items"]
         return items
 
-    def _await_quiet(self) -> None:
+    def _await_quiet(self, *, since: float) -> None:
         asked = "/v1/operations?limit=10&" + "&".join(f"state={state}" for state in OPEN)
-        began = time.monotonic()  # a plane that was not killed may have been held up until now
         while left := self.plane.ask("GET", asked).body["items"]:
-            took = time.monotonic() - began
+            took = time.monotonic() - since
             assert took < SETTLE_SECONDS, left
             time.sleep(0.02)
 
@@ -333,7 +332,7 @@ class Driver:
         for one in self._fleet[2 * FLEET :]:
             answer = self.plane.ask("DELETE", f"/v1/agents/{one['name']}?drain_seconds=0", wait=60)
             assert answer.status in {202, 404, 409}, answer  # its parent may have taken it along
-        self._await_quiet()
+        self._await_quiet(since=time.monotonic())
         del self._fleet[2 * FLEET :]
 
 

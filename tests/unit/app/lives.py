@@ -7,14 +7,18 @@ import inspect
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+import pytest
+
 from tenure.app import agent_views, agents, operations
 from tenure.app.agents import Asked
 from tenure.app.plane import Plane
 from tenure.app.views import Operation
 from tenure.core.agent import State
+from tenure.core.errors import Conflict
 from tenure.core.operation import State as OperationState
 from tenure.core.plan import Plan
 from tenure.core.roles import Caller, Role
+from tenure.testing.faults import Call
 from tenure.testing.lifecycle import CALLER, PLANS, TENANT, LifeRig, spec_of
 from tenure.testing.lifecycle_invariants import call_the_roll, violations
 from tenure.testing.loop import run
@@ -88,3 +92,16 @@ def alive(
     played.__name__, played.__doc__ = test.__name__, test.__doc__
     played.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
     return played
+
+
+async def refusal(asked, code):
+    with pytest.raises(Conflict) as refused:
+        await asked
+    assert refused.value.code == code
+    return refused.value
+
+
+def fault(lives, provider, verb, what, nth=None):
+    """Strike the next call of a verb, or the nth."""
+    nth = nth or lives.faults.calls[provider, verb] + 1
+    lives.faults.script[Call(provider, verb, nth)] = what
