@@ -163,6 +163,12 @@ async def holdings_of(plane: Plane, tenant: str, agent: str) -> dict[str, list[d
     return holds
 
 
+def key_of(plane: Plane, row: Row, slot: str, held: Mapping[str, Any]) -> ResourceKey:
+    """The key of what an agent holds, by a line of `holdings_of`."""
+    tenant, uid = str(row["tenant"]), str(row["uid"])
+    return ResourceKey(held["key"], plane.id, tenant, uid, held["generation"], slot, held["step"])
+
+
 def planned(plane: Plane, verb: Verb, row: Row | None) -> tuple[Plan, list[PlannedStep]]:
     """The plan that a verb would follow now, with the keys of what it would make."""
     plan = plane.catalogue.newest(verb)
@@ -218,11 +224,7 @@ async def _runtime(
     held = holds[0] if holds else await _last_runtime(plane, str(row["uid"]))
     if held is None:
         return runtime, None
-    key = ResourceKey(
-        held["key"], plane.id, caller.tenant, str(row["uid"]), held["generation"], "runtime",
-        held["step"],
-    )  # fmt: skip
-    return runtime, key
+    return runtime, key_of(plane, row, "runtime", held)
 
 
 async def _last_runtime(plane: Plane, agent: str) -> dict[str, Any] | None:

@@ -6,13 +6,12 @@ and for minutes; whoever holds it registers the agent's public keys by it (RFC 7
 
 from typing import cast
 
-from tenure.app.agent_views import find_agent, holdings_of
+from tenure.app.agent_views import find_agent, holdings_of, key_of
 from tenure.app.audit import entry, require
 from tenure.app.plane import Plane
 from tenure.app.tokens import TENANT
 from tenure.core.agent import CONDUCT, State
 from tenure.core.errors import Conflict, Forbidden
-from tenure.core.ids import ResourceKey
 from tenure.core.roles import Caller, Role
 from tenure.ports.identity import Authorization, Invitation, Refusal
 from tenure.ports.store import Change
@@ -37,12 +36,12 @@ async def invite(plane: Plane, caller: Caller, name: str) -> Invitation:
     if not held or not CONDUCT[State(str(row["state"]))].serves:
         message = f"agent {name} is {row['state']!s}; only one that serves registers keys"
         raise Conflict(message, code="wrong_state", holder=uid)
-    generation, step = held[0]["generation"], held[0]["step"]
-    key = ResourceKey(held[0]["key"], plane.id, caller.tenant, uid, generation, slot, step)
     # The line comes first: after a crash between the two it tells of a right that nobody has seen.
     told = entry(caller, "agent.invite", target=uid, now=plane.store.now(), name=row["name"])
     await plane.store.commit(Change("", (), (told,)))
-    answer = await cast(Authorization, plane.providers[slot]).invite(key)
+    answer = await cast(Authorization, plane.providers[slot]).invite(
+        key_of(plane, row, slot, held[0])
+    )
     if isinstance(answer, Refusal):
         raise Conflict(f"agent {name}: {answer.sentence}", code="wrong_state", holder=uid)
     return answer
