@@ -201,7 +201,9 @@ async def test_both_ways_stream(face):
 @pytest.mark.parametrize(
     "answer",
     [b"", b"SSH-2.0-nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
-     b"HTTP/1.1 200 OK\r\nBroken"],
+     b"HTTP/1.1 200 OK\r\nBroken", b"HTTP/1.1 999 Odd\r\nContent-Length: 0\r\n\r\n",
+     b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+     b"HTTP/1.1 200 OK\r\nContent-Type: a\x01b\r\nContent-Length: 0\r\n\r\n"],
 )  # fmt: skip
 def test_a_runtime_that_does_not_answer_as_http_asks_for_is_a_bad_gateway(tmp_path, answer):
     @faced

@@ -278,6 +278,8 @@ async def test_metrics_count_what_is_open_and_what_was_answered(face):
         assert line in told.splitlines(), line
     theirs = (await face.ask("GET", "/metrics", token="stranger")).body.decode()
     assert 'tenure_operations{state="WAITING"} 0.0' in theirs
+    for ours in ("tenure_http_requests", "tenure_step_seconds", "tenure_invocations_in_flight"):
+        assert ours not in theirs, "what others do is not told"
 
 
 @faced
