@@ -41,8 +41,8 @@ class RuntimeProvider(Provider, Protocol):
     async def digest(self, spec: Spec) -> Spec:
         """The spec with the digests of all that it starts: other bytes then refuse to start.
 
-        Raises Invalid, with a sentence that names the field, for what cannot be enforced here, found
-        or read.
+        Raises Invalid, with a sentence that names the field, for what cannot be enforced here,
+        found or read.
         """
         ...
 
