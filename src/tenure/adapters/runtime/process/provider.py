@@ -104,12 +104,11 @@ class ProcessRuntime:
 
     # ------------------------------------------------------------------------- what a runtime has
 
-    def check(self, spec: Spec) -> None:
-        """Raise Invalid for what a process of this machine cannot be held to."""
-        self._read(spec)
-
     async def digest(self, spec: Spec) -> Spec:
-        """The spec with the digests of program, files and bundle."""
+        """The spec with the digests of program, files and bundle.
+
+        Invalid, too, is what a process of this machine cannot be held to.
+        """
         wanted = self._read(spec)
         self._refuse_ours(wanted)
         path, digests = self._place.means.path, self._place.digests
