@@ -2,8 +2,8 @@
 
 `--cycles` create+delete cycles run against a plane with a runtime that only remembers, so that the
 control plane's own cost is left. One create at a time on real processes measures how much longer a
-create takes than the runtime's own start: the same program by hand in the same sandbox. Then a store with `--agents` agents is listed by pages
-and started from anew.
+create takes than the runtime's own start: the same program by hand in the same sandbox. Then a
+store with `--agents` agents is listed by pages and started from anew.
 """
 
 import argparse
