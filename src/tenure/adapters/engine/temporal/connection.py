@@ -32,7 +32,7 @@ async def connect(settings: TemporalSettings) -> Client:
     tls = _tls(settings)
     try:
         async with asyncio.timeout(settings.connect_seconds):
-            client = await _client(settings, tls)
+            client = await _client(settings, tls=tls)
             request = DescribeNamespaceRequest(namespace=settings.namespace)
             await client.workflow_service.describe_namespace(request)
     except TimeoutError:
@@ -45,7 +45,7 @@ async def connect(settings: TemporalSettings) -> Client:
     return client
 
 
-async def _client(settings: TemporalSettings, tls: TLSConfig | bool) -> Client:
+async def _client(settings: TemporalSettings, *, tls: TLSConfig | bool) -> Client:
     """A connected client; a server that is just starting is given the time."""
     while True:
         try:
