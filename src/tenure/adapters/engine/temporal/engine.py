@@ -342,6 +342,8 @@ class TemporalEngine(Generic[L]):
                     f"control plane: `tenure operation show {operation}` says how it stands."
                 ),
                 rpc_timeout=RPC_SECONDS,
+                # Its first task comes with the answer, if a worker here has room for it.
+                request_eager_start=self._worker is not None and not wake,
                 **(signal if wake else {}),
             )
         except RPCError as error:
