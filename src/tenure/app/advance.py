@@ -8,7 +8,6 @@ nothing.  What a record means is the saga's word, not ours.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from functools import partial
 from math import isfinite
 from typing import TypeVar, cast
 
@@ -110,7 +109,7 @@ class Advance:
                 try:
                     ending = await _function(move)(call)
                 except ProviderError as error:
-                    ending = error
+                    ending = error.with_traceback(None)  # it leads to this frame: a cycle
                 except asyncio.CancelledError:
                     cancelled = task.cancelling() > 0
                     ending = OutcomeUnknown("the step was cancelled from within")
@@ -198,7 +197,14 @@ class Advance:
             except CallerError as error:  # its result cannot stand in the journal
                 ending = OutcomeUnknown(str(error))
                 continue
-            if await _surely(partial(self._store.commit, writing.change)) is None:
+            try:
+                refused = await self._store.commit(writing.change)
+            except StoreClosed:
+                raise
+            except StoreError:  # only this process knows how its calls have ended
+                await asyncio.sleep(STORE_RETRY_SECONDS)
+                continue
+            if refused is None:
                 writing.take_effect(live)
                 return
             await self.refresh(live)
@@ -207,7 +213,7 @@ class Advance:
 
 
 async def _surely(ask: Callable[[], Awaitable[T]]) -> T:
-    """Read or write until the disk lets us: only this process knows how its calls have ended."""
+    """Read until the disk lets us."""
     while True:
         try:
             return await ask()
