@@ -38,6 +38,7 @@ class Line:
         self.presented: Mapping[str, Any] = {}
         """What the house has said of itself."""
         self._hearing: asyncio.Task[None] | None = None
+        self._is_leaving = False
 
     @classmethod
     async def open(cls, home: Path) -> Self:
@@ -82,7 +83,7 @@ class Line:
         try:
             return self._read(method, await self._answer(method, arguments, answers))
         finally:
-            self._waiting.pop(number, None)
+            self._had(number)
 
     async def listed(self, method: Method, arguments: dict[str, Any]) -> AsyncIterator[Any]:
         """The items, page by page."""
@@ -98,16 +99,16 @@ class Line:
                 if more:
                     self._write([Word.NEXT, number])
         finally:
-            self._waiting.pop(number, None)
             if more:
                 self._write([Word.DROP, number])
+            self._had(number)
 
     # --------------------------------------------------------------------------------------- parts
 
     def _ask(
         self, method: Method, arguments: dict[str, Any]
     ) -> tuple[int, asyncio.Queue[list[Any]]]:
-        if self._writer.is_closing():
+        if self._is_leaving or self._writer.is_closing():
             raise NotBegun
         number = next(self._numbers)
         try:
@@ -118,6 +119,12 @@ class Line:
         self._waiting[number] = answers
         self._writer.write(frame)
         return number, answers
+
+    def _had(self, number: int) -> None:
+        """Wait for it no more; who serves may be waiting for us to hang up."""
+        self._waiting.pop(number, None)
+        if self._is_leaving and not self._waiting:
+            self._writer.close()
 
     async def _answer(
         self, method: Method, arguments: dict[str, Any], answers: asyncio.Queue[list[Any]]
@@ -155,9 +162,11 @@ class Line:
         """Hand every answer to who waits for it; at the end tell those who wait in vain."""
         try:
             while (message := await wire.read(self._reader)) is not None:
-                waiting = self._waiting.get(message[1]) if len(message) > 1 else None
-                if waiting is not None:
-                    waiting.put_nowait(message)
+                if message[0] == Word.LEAVING:
+                    self._is_leaving = True
+                    self._had(-1)
+                elif len(message) > 1 and message[1] in self._waiting:
+                    self._waiting[message[1]].put_nowait(message)
         finally:
             self._hang_up()
 

@@ -4,6 +4,7 @@
     a guest     [CALL, number, provider, method, arguments]
                 [NEXT, number] · [DROP, number]                        more of a listing · no more
     the house   [VALUE | REFUSAL | PAGE | ERROR | LEFT, number, …]     by the question's number
+                [LEAVING]                                              ask no more, and hang up
 
 JSON, and Python's own, because it carries whatever a caller may say, odd text too: a provider then
 refuses it as it would have refused it here.  What JSON cannot say travels as a number that is none,
@@ -41,6 +42,7 @@ class Word(StrEnum):
     REFUSAL = "refusal"
     PAGE = "page"
     ERROR = "error"
+    LEAVING = "leaving"
     LEFT = "left"
     """The call was not begun: who serves here is leaving."""
 
