@@ -12,10 +12,12 @@ from typing import cast
 
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
+from tenure.adapters.house import unix as house
 from tenure.adapters.seal.local import LocalSeal
 from tenure.adapters.store import sqlite
 from tenure.app.advance import Advance, Observe
 from tenure.app.events import Wanted
+from tenure.app.in_flight import InFlight
 from tenure.app.live import Live
 from tenure.app.news import News
 from tenure.app.plane import Plane, prepare
@@ -45,6 +47,7 @@ async def running(
     before: Callable[[Plane], None] | None = None,
     observe: Observe | None = None,
     seal: Seal | None = None,
+    in_flight: InFlight | None = None,
 ) -> AsyncIterator[Plane]:
     """A plane that has recovered every open operation and moves them until the block is left.
 
@@ -87,6 +90,7 @@ async def running(
             news=news,
             seal=seal,
             webhooks_here=settings.webhooks_here,
+            in_flight=in_flight or InFlight(),
         )
         await prepare(plane)
         if before is not None:
@@ -118,8 +122,12 @@ async def managing(
     home = _made(settings.home)
     async with AsyncExitStack() as stack:
         roster = PlaneRoster()
-        providers = await _embedded(settings, home, stack)
-        providers |= {**(instead or {}), "roster": cast(Provider, roster)}
+        clock = SystemClock()
+        opening = partial(embedded, settings, home)
+        shared = await stack.enter_async_context(house.shared(home, opening, clock=clock))
+        marks = house.FileMarks(home)
+        stack.callback(marks.close)
+        providers = {**shared, **(instead or {}), "roster": cast(Provider, roster)}
         settings = replace(settings, store=str(home / "tenure.db"))
         plane = await stack.enter_async_context(
             running(
@@ -128,11 +136,12 @@ async def managing(
                 providers=providers,
                 before=roster.serve,
                 observe=both(observe, watching(settings)),
+                in_flight=InFlight(marks),
                 seal=LocalSeal(home / "secrets.key"),
             )
         )
         await stack.enter_async_context(_publishing(plane, settings, reactions))
-        reconcile = reconciling(plane, clock=SystemClock(), seconds=settings.reconcile_seconds)
+        reconcile = reconciling(plane, clock=clock, seconds=settings.reconcile_seconds)
         await stack.enter_async_context(reconcile)
         yield plane
 
@@ -173,31 +182,34 @@ def _made(home: str) -> Path:
     return path.resolve()
 
 
-async def _embedded(
-    settings: Settings, home: Path, stack: AsyncExitStack
-) -> dict[str, Provider]:
-    """The four embedded providers, each with a file or directory of its own."""
+@asynccontextmanager
+async def embedded(settings: Settings, home: Path, issuer: str) -> AsyncIterator[house.Providers]:
+    """The four embedded providers, each with a file or directory of its own.
+
+    `issuer` is the one that other processes of this home have: it is kept.
+    """
     from tenure.adapters.access import local as access
     from tenure.adapters.credentials import local as credentials
     from tenure.adapters.identity import local as identity
     from tenure.adapters.runtime.process import ProcessRuntime
 
     clock = SystemClock()
-    issuer = settings.issuer or f"http://{settings.host}:{settings.port}"
-    known = identity.build(home / "identity.db", issuer=issuer, clock=clock)
-    stack.push_async_callback(known.close)
-    granted = access.build(home / "access.db", clock=clock)
-    stack.push_async_callback(granted.close)
-    registered = credentials.build(home / "credentials.db", clock=clock)
-    stack.push_async_callback(registered.close)
-    path = os.environ.get("PATH", os.defpath)
-    runtime = ProcessRuntime(
-        home / "runtimes", clock=clock, path=path, hidden=(home,), sandbox=settings.sandbox
-    )
-    stack.callback(runtime.close)
-    return {
-        "identity": known, "access": granted, "runtime": runtime, "credentials": registered,
-    }  # fmt: skip
+    issuer = issuer or settings.issuer or f"http://{settings.host}:{settings.port}"
+    async with AsyncExitStack() as stack:
+        known = identity.build(home / "identity.db", issuer=issuer, clock=clock)
+        stack.push_async_callback(known.close)
+        granted = access.build(home / "access.db", clock=clock)
+        stack.push_async_callback(granted.close)
+        registered = credentials.build(home / "credentials.db", clock=clock)
+        stack.push_async_callback(registered.close)
+        path = os.environ.get("PATH", os.defpath)
+        runtime = ProcessRuntime(
+            home / "runtimes", clock=clock, path=path, hidden=(home,), sandbox=settings.sandbox
+        )
+        stack.callback(runtime.close)
+        yield {
+            "identity": known, "access": granted, "runtime": runtime, "credentials": registered,
+        }  # fmt: skip
 
 
 @asynccontextmanager

@@ -114,7 +114,7 @@ class PlaneRoster:
         return await acknowledgements.missing_of(self._of(), operation)
 
     def in_flight(self, agent: str) -> int:
-        """What this process passes through."""
+        """What this process passes through, and whether others do."""
         return self._of().in_flight.of(agent)
 
     def _of(self) -> Plane:
