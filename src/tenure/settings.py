@@ -30,6 +30,10 @@ class Settings:
     """Bubblewrap around local processes: `auto` where it works, `off`, or `require`."""
     traces: bool = False
     """Whether every attempt of a step is told to OpenTelemetry's tracer, as the process has it."""
+    bus: str = ""
+    """A NATS server (`nats://HOST:PORT`) to whose JetStream every event is published as well."""
+    webhooks_here: bool = False
+    """Whether webhooks may lead to this machine, and by plain http: for development."""
     reconcile_seconds: float = 30.0
     """How often reconcilers look."""
     concurrency_max: int = 2_000

@@ -13,18 +13,27 @@ from typing import cast
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
 from tenure.adapters.house import unix as house
+from tenure.adapters.seal.local import LocalSeal
 from tenure.adapters.store import sqlite
 from tenure.app.advance import Advance, Observe
+from tenure.app.events import Wanted
 from tenure.app.in_flight import InFlight
 from tenure.app.live import Live
+from tenure.app.news import News
 from tenure.app.plane import Plane, prepare
+from tenure.app.reactions import REACTIONS, Reaction
 from tenure.app.roster import PlaneRoster
 from tenure.core.plan import Plan
+from tenure.core.subscription import Kind
 from tenure.plans.catalogue import Catalogue
 from tenure.plans.lifecycle import PLANS
+from tenure.ports.bus import Bus, Destination
 from tenure.ports.engine import Engine
 from tenure.ports.provider import Provider
+from tenure.ports.seal import Seal
 from tenure.reconcilers.driver import reconciling
+from tenure.reconcilers.outbox import Route
+from tenure.reconcilers.relay import relaying
 from tenure.settings import Settings
 from tenure.telemetry import both, watching
 
@@ -37,6 +46,7 @@ async def running(
     providers: Mapping[str, Provider],
     before: Callable[[Plane], None] | None = None,
     observe: Observe | None = None,
+    seal: Seal | None = None,
     in_flight: InFlight | None = None,
 ) -> AsyncIterator[Plane]:
     """A plane that has recovered every open operation and moves them until the block is left.
@@ -47,7 +57,8 @@ async def running(
     """
     thresholds = gc.get_threshold()
     clock, entropy, catalogue = SystemClock(), SystemEntropy(), Catalogue(plans)
-    store = sqlite.build(settings.store, clock=clock)
+    news = News()
+    store = sqlite.build(settings.store, clock=clock, landed=news.tell)
     try:
         if settings.collect_after:
             gc.set_threshold(settings.collect_after, *thresholds[1:])
@@ -76,6 +87,9 @@ async def running(
             entropy=entropy,
             catalogue=catalogue,
             providers=providers,
+            news=news,
+            seal=seal,
+            webhooks_here=settings.webhooks_here,
             in_flight=in_flight or InFlight(),
         )
         await prepare(plane)
@@ -98,10 +112,12 @@ async def managing(
     *,
     observe: Observe | None = None,
     instead: Mapping[str, Provider] | None = None,
+    reactions: Mapping[str, Reaction] = REACTIONS,
 ) -> AsyncIterator[Plane]:
     """A plane with the plans of an agent's life and the embedded providers, below one directory.
 
-    `instead` are other providers, by the names of those they stand for.
+    `instead` are other providers, by the names of those they stand for; `reactions` are the
+    plane's own subscribers.
     """
     home = _made(settings.home)
     async with AsyncExitStack() as stack:
@@ -121,11 +137,42 @@ async def managing(
                 before=roster.serve,
                 observe=both(observe, watching(settings)),
                 in_flight=InFlight(marks),
+                seal=LocalSeal(home / "secrets.key"),
             )
         )
+        await stack.enter_async_context(_publishing(plane, settings, reactions))
         reconcile = reconciling(plane, clock=clock, seconds=settings.reconcile_seconds)
         await stack.enter_async_context(reconcile)
         yield plane
+
+
+@asynccontextmanager
+async def _publishing(
+    plane: Plane, settings: Settings, reactions: Mapping[str, Reaction]
+) -> AsyncIterator[None]:
+    """Events leave: to the plane's own subscribers, to subscriptions, to the NATS server."""
+    from tenure.adapters.bus.local import LocalBus
+    from tenure.adapters.bus.webhook import WebhookBus
+
+    own = LocalBus({name: partial(one.react, plane) for name, one in reactions.items()})
+    always = [
+        Route(Destination(f"tenure:{name}", name), own, Wanted(types=one.types))
+        for name, one in reactions.items()
+    ]
+    buses: dict[Kind, Bus] = {
+        Kind.WEBHOOK: WebhookBus(clock=SystemClock(), loopback=settings.webhooks_here)
+    }
+    if settings.bus:
+        from tenure.adapters.bus.nats import NatsBus
+
+        buses[Kind.NATS] = NatsBus(settings.bus)
+        always.append(Route(Destination("tenure:nats", ""), buses[Kind.NATS]))
+    try:
+        async with relaying(plane, buses=buses, always=always):
+            yield
+    finally:
+        for bus in buses.values():
+            await bus.close()
 
 
 def _made(home: str) -> Path:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tenure.app.lifecycle import VERBS, agent_writes, tombstones
-from tenure.app.live import OUTBOX, POSITION, Live, decode, encode
+from tenure.app.live import OUTBOX, POSITION, Live, decode, encode, sequence_of
 from tenure.core import saga
 from tenure.core.errors import Defect, Invalid, LimitExceeded
 from tenure.core.events import event_of
@@ -177,7 +177,9 @@ def event(
         body = encode(data | {"why": why} if why else data)
         if not why:
             _told[told] = body
-    row = (live.tenant, live.agent, live.id, event_of(kind, state), now, body)
+    row = (
+        live.tenant, live.agent, live.id, event_of(kind, state), now, body, sequence_of(live.agent)
+    )  # fmt: skip
     return Add(OUTBOX, POSITION, row)
 
 

@@ -7,7 +7,7 @@ was closed by another one lets go of the lock and says nothing more.
 from collections.abc import Iterable
 from typing import Any
 
-from tenure.app.live import OUTBOX, POSITION, Live, encode
+from tenure.app.live import OUTBOX, POSITION, Live, encode, sequence_of
 from tenure.core import agent
 from tenure.core.agent import State, Verb
 from tenure.core.events import agent_event
@@ -71,7 +71,9 @@ def tombstones(burned: Iterable[tuple[str, str]], now: float) -> list[Put]:
 def agent_told(live: Live, then: State, now: float) -> Writes:
     """The event that an agent is in another state."""
     body = encode({"state": then, "name": live.input.get("name", ""), "by": live.kind})
-    told = (live.tenant, live.agent, live.id, agent_event(then), now, body)
+    told = (
+        live.tenant, live.agent, live.id, agent_event(then), now, body, sequence_of(live.agent)
+    )  # fmt: skip
     return [Add(OUTBOX, POSITION, told)]
 
 

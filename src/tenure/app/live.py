@@ -18,7 +18,7 @@ from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Next, Row, Store
 
 POSITION = (Next("outbox"),)
-OUTBOX = ("outbox", "tenant", "agent", "operation", "type", "at", "body")
+OUTBOX = ("outbox", "tenant", "agent", "operation", "type", "at", "body", "sequence")
 Calls = tuple["asyncio.Task[None]", ...]
 decode = msgspec.json.decode
 
@@ -26,6 +26,11 @@ decode = msgspec.json.decode
 def encode(value: object) -> str:
     """Plain data as JSON text, the form of every body column."""
     return msgspec.json.encode(value).decode()
+
+
+def sequence_of(agent: str) -> Next:
+    """The number of an event among those of its agent: it grows by one with each."""
+    return Next(f"event/{agent}")
 
 
 def canonical(value: object) -> bytes:

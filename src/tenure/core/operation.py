@@ -123,6 +123,8 @@ class Noted(StrEnum):
     ABANDONED = "abandoned"
 
 
+ACKNOWLEDGED = "tenure:acknowledged"
+"""The signal that a required subscriber has acknowledged, or is no longer waited for."""
 CLOSED = "tenure:closed"
 """The signal that another operation has closed the agent: this one has no say in its state now."""
 

@@ -21,6 +21,13 @@ class Turn(NamedTuple):
     """What it holds or may hold, by slot: operation, step, key, generation."""
 
 
+class Missing(NamedTuple):
+    """A required subscriber that has not acknowledged an operation, and since when it is asked."""
+
+    name: str
+    since: float
+
+
 class Roster(Protocol):
     """Every promise here is a test in `tests/unit/app/test_roster.py`."""
 
@@ -37,6 +44,10 @@ class Roster(Protocol):
 
         Asking twice under the same operation asks for nothing new.
         """
+        ...
+
+    async def unacknowledged(self, operation: str) -> Sequence[Missing]:
+        """The required subscribers for whom this operation still waits."""
         ...
 
     def in_flight(self, agent: str) -> int:

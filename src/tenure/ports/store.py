@@ -151,7 +151,7 @@ class Shape(NamedTuple):
 
 
 TABLES: dict[str, Shape] = {
-    "plane": Shape(("one",), ("name",)),
+    "plane": Shape(("one",), ("name", "epoch", "held")),
     "plan": Shape(("digest",), ("name", "version", "body")),
     "agent": Shape(
         ("uid",),
@@ -164,7 +164,7 @@ TABLES: dict[str, Shape] = {
     "tombstone": Shape(("operation", "step"), ("until", "sightings")),
     "token": Shape(
         ("hash",),
-        ("id", "tenant", "principal", "role", "created_at", "expires_at", "revoked_at"),
+        ("id", "tenant", "principal", "role", "created_at", "expires_at", "revoked_at", "epoch"),
     ),
     "audit": Shape(
         ("position",), ("tenant", "principal", "action", "target", "at", "body", "hash")
@@ -183,7 +183,26 @@ TABLES: dict[str, Shape] = {
         ("tenant", "slot", "key", "state", "token", "attempts", "due_at", "unknown_since",
          "waiting_on", "detail"),
     ),
-    "outbox": Shape(("position",), ("tenant", "agent", "operation", "type", "at", "body")),
+    "outbox": Shape(
+        ("position",), ("tenant", "agent", "operation", "type", "at", "body", "sequence")
+    ),
+    "subscription": Shape(
+        ("id",),
+        ("tenant", "principal", "name", "kind", "target", "agent", "types", "required", "secret",
+         "secret_before", "before_until", "revision", "created_at", "updated_at"),
+    ),
+    "cursor": Shape(
+        ("destination",), ("position", "attempts", "due_at", "why", "since", "missed")
+    ),
+    "parked": Shape(("destination", "agent"), ("attempts", "due_at", "why", "since")),
+    "letter": Shape(
+        ("destination", "agent", "position"),
+        ("tenant", "operation", "type", "at", "body", "sequence"),
+    ),
+    "awaited": Shape(
+        ("operation", "subscription"), ("tenant", "agent", "since", "acknowledged_at", "principal")
+    ),
+    "tenancy": Shape(("tenant",), ("strict", "revision")),
     "lease": Shape(("name",), ("holder", "token", "until")),
 }  # fmt: skip
 """Every table the app may name.  Beside them a store keeps its own: batches and counters."""

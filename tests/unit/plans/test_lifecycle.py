@@ -21,10 +21,13 @@ PLANS = {plan.name: plan for plan in lifecycle.PLANS}
     ("plan", "steps"),
     [
         ("create_agent", "identity access runtime runtime_ready credentials exposed"),
-        ("suspend_agent", "turn drained closed runtime"),
+        ("suspend_agent", "turn drained closed runtime acknowledged"),
         ("stop_agent", "closed killed turn runtime"),
         ("resume_agent", "turn kept runtime runtime_ready opened exposed"),
-        ("delete_agent", "turn drained closed sub_agents credentials access runtime identity"),
+        (
+            "delete_agent",
+            "turn drained closed sub_agents credentials access runtime identity acknowledged",
+        ),
     ],
 )
 def test_a_plan_has_its_order(plan, steps):

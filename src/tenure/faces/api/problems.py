@@ -96,6 +96,10 @@ PROBLEMS: Final[Mapping[str, Meaning]] = {
         409, "The operation waits for another to end", "Cancel it when its turn has come."
     ),
     "name_taken": Meaning(409, "An agent of this name exists", "Choose another name."),
+    "awaits_acknowledgement": Meaning(
+        409, "A required subscriber has not acknowledged",
+        "Wait for it to acknowledge `operation`, or have an operator override it.",
+    ),
     "wrong_state": Meaning(409, "Not as the agent stands", "`detail` names its state."),
     "suspended": Meaning(409, "The agent is suspended", "Resume it first."),
     "precondition_failed": Meaning(
@@ -110,6 +114,9 @@ PROBLEMS: Final[Mapping[str, Meaning]] = {
     ),
     "quota_exceeded": Meaning(
         429, "The tenant's quota is used up", "Delete what is not needed, or ask for more."
+    ),
+    "too_many_streams": Meaning(
+        429, "The tenant follows too many streams", "Close one, or ask for pages."
     ),
     # it is not the caller
     "internal": Meaning(500, "Something broke here", "`detail` holds an id; the log has more."),

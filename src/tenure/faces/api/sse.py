@@ -34,11 +34,11 @@ encode = msgspec.json.encode
 async def progress(ask: Ask, operation: str) -> Stream:
     """Everything that was and is recorded for this operation; NotFound before anything is sent."""
     await operations.get(ask.plane, ask.tenant, operation)
-    last = _last_seen(ask.headers)
+    last = last_seen(ask.headers)
 
     async def write(send: Send) -> int:
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        gone = asyncio.ensure_future(_gone(ask.receive))
+        gone = asyncio.ensure_future(gone_of(ask.receive))
         try:
             await _follow(ask, operation, last=last, gone=gone, send=send)
         except (StoreError, CommitUnknown):
@@ -51,14 +51,16 @@ async def progress(ask: Ask, operation: str) -> Stream:
     return Stream(write)
 
 
-def _last_seen(headers: dict[bytes, bytes]) -> int:
+def last_seen(headers: dict[bytes, bytes]) -> int:
+    """The id of the last event that a client has seen, 0 if it says none."""
     text = headers.get(b"last-event-id", b"0")
     if not text.isdigit() or len(text) > SEQ_DIGITS_MAX:
         raise Refusal("invalid_header", "Last-Event-ID is the id of an event", "Last-Event-Id")
     return int(text)
 
 
-async def _gone(receive: Receive) -> None:
+async def gone_of(receive: Receive) -> None:
+    """Return when whoever asked has hung up."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -24,6 +24,8 @@ class Api:
         self.authenticate: Authenticate = partial(tokens.authenticate, plane)
         self.requests: Counter[tuple[str, str, int]] = Counter()
         """Answers by method, route and status."""
+        self.streams: Counter[str] = Counter()
+        """Streams of events that are open, by tenant."""
         self.step_times = StepTimes() if step_times is None else step_times
         self.ready = False
         """Whether the plane has started; told by whoever starts it."""

@@ -34,6 +34,7 @@ NAMES: Final = {
     "operation": ID,
     "step": r"[a-z][a-z0-9_-]{0,62}",
     "token": ID,
+    "subscription": ID,
 }
 """What stands in a path, by the parameter's name; anything else is not found."""
 FITS: Final = {name: re.compile(f"(?:{pattern})\\Z").match for name, pattern in NAMES.items()}
@@ -72,6 +73,8 @@ class Route:
     conditional: bool = False
     """It takes If-Match."""
     media: str = "application/json"
+    streams: bool = False
+    """It answers with server-sent events where those are asked for."""
     headers: tuple[tuple[str, str], ...] = ()
     """Further request headers, with what each is for."""
 

@@ -79,6 +79,10 @@ class Asked(NamedTuple):
     "--sandbox", type=click.Choice(("auto", "off", "require")), default="auto", show_default=True,
     help="Bubblewrap around agents: where it works, never, or else no start.",
 )  # fmt: skip
+@click.option(
+    "--webhooks-here", is_flag=True,
+    help="Let webhooks lead to this machine, and by plain http: for development.",
+)  # fmt: skip
 @click.option("--traces", is_flag=True, help="Tell OpenTelemetry's tracer of every attempt.")
 @scaled
 @click.option(
@@ -98,6 +102,7 @@ def command(
     log_format: str,
     sandbox: str,
     traces: bool,
+    webhooks_here: bool,
     scale: Scale,
     api_only: bool,
 ) -> None:
@@ -112,7 +117,7 @@ def command(
     logs.configure(json_lines=log_format == "json", level=log_level.upper())
     asked = Asked(
         said(context).directory().absolute(), host, port, tls_cert, tls_key, new_token, traces,
-        sandbox, not api_only, scale,
+        sandbox, not api_only, {**scale, "webhooks_here": webhooks_here},
     )
     if api_only and "store" not in scale:
         raise Ended(

@@ -32,8 +32,15 @@ CHANGES_KEPT = 100_000
 """Ids of changes that can still be looked up."""
 NULLABLE: dict[str, frozenset[str]] = {
     "agent": frozenset(TABLES["agent"].columns) - {"tenant", "generation"},
-    "token": frozenset({"expires_at", "revoked_at"}),
+    "plane": frozenset({"epoch", "held"}),
+    "token": frozenset({"expires_at", "revoked_at", "epoch"}),
     "operation": frozenset({"due_at", "error", "ended_at"}),
+    "outbox": frozenset({"sequence"}),
+    "subscription": frozenset({"secret", "secret_before", "before_until"}),
+    "cursor": frozenset({"since"}),
+    "parked": frozenset({"due_at"}),
+    "letter": frozenset({"sequence"}),
+    "awaited": frozenset({"acknowledged_at", "principal"}),
     "intent": frozenset({"due_at", "unknown_since", "waiting_on", "detail"}),
 }
 """Columns that may hold None; a test compares them with the SQLite schema."""

@@ -178,7 +178,8 @@ ROUTES = (
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
         body=AgentSpec, query=schemas.Ask, idempotent=True, waits=True,
         problems=(
-            "invalid", "name_taken", "quota_exceeded", "not_found", "limit_exceeded", *VERB,
+            "invalid", "name_taken", "quota_exceeded", "not_found", "limit_exceeded",
+            "awaits_acknowledgement", *VERB,
             "rejected", "unavailable", "outcome_unknown",
         ),
     ),
