@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +12,13 @@ from typing import cast
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
 from tenure.adapters.store import sqlite
+from tenure.app import epochs
 from tenure.app.advance import Advance, Observe
+from tenure.app.hold import Hold
 from tenure.app.live import Live
 from tenure.app.plane import Plane, prepare
 from tenure.app.roster import PlaneRoster
+from tenure.core.errors import Invalid
 from tenure.core.plan import Plan
 from tenure.plans.catalogue import Catalogue
 from tenure.plans.lifecycle import PLANS
@@ -23,7 +26,12 @@ from tenure.ports.engine import Engine
 from tenure.ports.provider import Provider
 from tenure.reconcilers.driver import reconciling
 from tenure.settings import Settings
+from tenure.storage.epoch import EpochFile
+from tenure.storage.gate import APPLICATION_ID
+from tenure.storage.holdings import steps_of
+from tenure.storage.migrations import read_migrations
 from tenure.telemetry import both, watching
+from tenure.upkeep.homes import STORE, Held
 
 
 @asynccontextmanager
@@ -34,12 +42,13 @@ async def running(
     providers: Mapping[str, Provider],
     before: Callable[[Plane], None] | None = None,
     observe: Observe | None = None,
+    held: Hold | None = None,
 ) -> AsyncIterator[Plane]:
     """A plane that has recovered every open operation and moves them until the block is left.
 
     If the store fails the block is left at once, whatever it waits for, by CommitUnknown: stop the
     process then.  `before` is told of the plane before anything moves, `observe`
-    of every move that was performed.
+    of every move that was performed.  While it is `held` nothing moves: see `tenure.app.epochs`.
     """
     thresholds = gc.get_threshold()
     clock, entropy, catalogue = SystemClock(), SystemEntropy(), Catalogue(plans)
@@ -72,13 +81,16 @@ async def running(
             entropy=entropy,
             catalogue=catalogue,
             providers=providers,
+            hold=held or Hold(),
         )
         await prepare(plane)
+        await epochs.compare(plane)
         if before is not None:
             before(plane)
         try:
-            await engine.start()
-            async with _ended_by(engine):
+            if not plane.hold.why:
+                await engine.start()
+            async with _ended_by(_life(engine, plane.hold)):
                 yield plane
         finally:
             await engine.stop()
@@ -99,11 +111,18 @@ async def managing(
     `instead` are other providers, by the names of those they stand for.
     """
     home = _made(settings.home)
+    held = Hold(EpochFile(home))
+    if held.kept.restoring:
+        message = (
+            f"a restore of {held.kept.restoring} was interrupted: nothing was started."
+            " Say tenure restore again"
+        )
+        raise Invalid(message)
     async with AsyncExitStack() as stack:
         roster = PlaneRoster()
-        providers = await _embedded(settings, home, stack)
+        providers = await _embedded(settings, home, stack, held)
         providers |= {**(instead or {}), "roster": cast(Provider, roster)}
-        settings = replace(settings, store=str(home / "tenure.db"))
+        settings = replace(settings, store=str(home / STORE))
         plane = await stack.enter_async_context(
             running(
                 settings,
@@ -111,11 +130,36 @@ async def managing(
                 providers=providers,
                 before=roster.serve,
                 observe=both(observe, watching(settings)),
+                held=held,
             )
         )
         reconcile = reconciling(plane, clock=SystemClock(), seconds=settings.reconcile_seconds)
         await stack.enter_async_context(reconcile)
         yield plane
+
+
+def files_of_a_home() -> list[Held]:
+    """What `managing` keeps in a home and a backup holds, the store first."""
+    from tenure.adapters.access import local as access
+    from tenure.adapters.credentials import local as credentials
+    from tenure.adapters.identity import local as identity
+
+    return [
+        Held(STORE, APPLICATION_ID, read_migrations(Path(sqlite.__file__).parent / "migrations")),
+        *(
+            Held(f"{name}.db", application_id, steps_of(Path(str(file)).parent), renew)
+            for name, application_id, file, renew in (
+                ("identity", identity.APPLICATION_ID, identity.__file__, identity.renew),
+                ("access", access.APPLICATION_ID, access.__file__, lambda _: None),
+                ("credentials", credentials.APPLICATION_ID, credentials.__file__, lambda _: None),
+            )
+        ),
+    ]
+
+
+def now() -> float:
+    """The time, by the system's clock."""
+    return SystemClock().now()
 
 
 def _made(home: str) -> Path:
@@ -126,7 +170,7 @@ def _made(home: str) -> Path:
 
 
 async def _embedded(
-    settings: Settings, home: Path, stack: AsyncExitStack
+    settings: Settings, home: Path, stack: AsyncExitStack, held: Hold
 ) -> dict[str, Provider]:
     """The four embedded providers, each with a file or directory of its own."""
     from tenure.adapters.access import local as access
@@ -136,7 +180,9 @@ async def _embedded(
 
     clock = SystemClock()
     issuer = settings.issuer or f"http://{settings.host}:{settings.port}"
-    known = identity.build(home / "identity.db", issuer=issuer, clock=clock)
+    known = identity.build(
+        home / "identity.db", issuer=issuer, clock=clock, epoch=lambda: held.epoch
+    )
     stack.push_async_callback(known.close)
     granted = access.build(home / "access.db", clock=clock)
     stack.push_async_callback(granted.close)
@@ -152,11 +198,19 @@ async def _embedded(
     }  # fmt: skip
 
 
+async def _life(engine: Engine[Live], held: Hold) -> None:
+    """Until the engine has stopped; if the plane is held, it starts when that is over."""
+    if held.why:
+        await held.let_go.wait()
+        await engine.start()
+    await engine.join()
+
+
 @asynccontextmanager
-async def _ended_by(engine: Engine[Live]) -> AsyncIterator[None]:
+async def _ended_by(life: Coroutine[None, None, None]) -> AsyncIterator[None]:
     """End the block by what stops the engine: a host that only sleeps must learn of it."""
     host = asyncio.current_task()
-    joined = asyncio.ensure_future(engine.join())
+    joined = asyncio.ensure_future(life)
     failure: BaseException | None = None
 
     def tell(joined: asyncio.Future[None]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tenure.app.hold import Hold
 from tenure.app.in_flight import InFlight
 from tenure.app.live import Live
 from tenure.core.errors import Invalid
@@ -27,6 +28,7 @@ class Plane:
     catalogue: Catalogue
     providers: Mapping[str, Provider]
     in_flight: InFlight = field(default_factory=InFlight)
+    hold: Hold = field(default_factory=Hold)
 
 
 async def prepare(plane: Plane) -> None:

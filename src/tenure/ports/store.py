@@ -151,7 +151,7 @@ class Shape(NamedTuple):
 
 
 TABLES: dict[str, Shape] = {
-    "plane": Shape(("one",), ("name",)),
+    "plane": Shape(("one",), ("name", "epoch", "held")),
     "plan": Shape(("digest",), ("name", "version", "body")),
     "agent": Shape(
         ("uid",),
@@ -164,7 +164,7 @@ TABLES: dict[str, Shape] = {
     "tombstone": Shape(("operation", "step"), ("until", "sightings")),
     "token": Shape(
         ("hash",),
-        ("id", "tenant", "principal", "role", "created_at", "expires_at", "revoked_at"),
+        ("id", "tenant", "principal", "role", "created_at", "expires_at", "revoked_at", "epoch"),
     ),
     "audit": Shape(
         ("position",), ("tenant", "principal", "action", "target", "at", "body", "hash")

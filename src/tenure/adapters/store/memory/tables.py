@@ -32,7 +32,8 @@ CHANGES_KEPT = 100_000
 """Ids of changes that can still be looked up."""
 NULLABLE: dict[str, frozenset[str]] = {
     "agent": frozenset(TABLES["agent"].columns) - {"tenant", "generation"},
-    "token": frozenset({"expires_at", "revoked_at"}),
+    "plane": frozenset({"epoch", "held"}),
+    "token": frozenset({"expires_at", "revoked_at", "epoch"}),
     "operation": frozenset({"due_at", "error", "ended_at"}),
     "intent": frozenset({"due_at", "unknown_since", "waiting_on", "detail"}),
 }

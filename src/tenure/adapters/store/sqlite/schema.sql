@@ -4,7 +4,10 @@
 -- Whose store this is: the name is part of every resource's key.
 CREATE TABLE plane (
     one         TEXT PRIMARY KEY,
-    name        TEXT NOT NULL
+    name        TEXT NOT NULL,
+    epoch       INTEGER,
+    -- Why nothing may move until an operator confirms; empty: nothing holds it.
+    held        TEXT
 ) WITHOUT ROWID;
 
 CREATE TABLE plan (
@@ -188,7 +191,8 @@ CREATE TABLE token (
     ),
     created_at  REAL NOT NULL,
     expires_at  REAL,
-    revoked_at  REAL
+    revoked_at  REAL,
+    epoch       INTEGER
 ) WITHOUT ROWID;
 
 CREATE INDEX token_tenant ON token (tenant, id);
