@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,14 +15,17 @@ from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
 from tenure.adapters.house import unix as house
 from tenure.adapters.seal.local import LocalSeal
 from tenure.adapters.store import sqlite
+from tenure.app import epochs
 from tenure.app.advance import Advance, Observe
 from tenure.app.events import Wanted
+from tenure.app.hold import Hold
 from tenure.app.in_flight import InFlight
 from tenure.app.live import Live
 from tenure.app.news import News
 from tenure.app.plane import Plane, prepare
 from tenure.app.reactions import REACTIONS, Reaction
 from tenure.app.roster import PlaneRoster
+from tenure.core.errors import Invalid
 from tenure.core.plan import Plan
 from tenure.core.subscription import Kind
 from tenure.plans.catalogue import Catalogue
@@ -35,7 +38,12 @@ from tenure.reconcilers.driver import reconciling
 from tenure.reconcilers.outbox import Route
 from tenure.reconcilers.relay import relaying
 from tenure.settings import Settings
+from tenure.storage.epoch import EpochFile
+from tenure.storage.gate import APPLICATION_ID
+from tenure.storage.holdings import steps_of
+from tenure.storage.migrations import read_migrations
 from tenure.telemetry import both, watching
+from tenure.upkeep.homes import STORE, Held
 
 
 @asynccontextmanager
@@ -48,12 +56,13 @@ async def running(
     observe: Observe | None = None,
     seal: Seal | None = None,
     in_flight: InFlight | None = None,
+    held: Hold | None = None,
 ) -> AsyncIterator[Plane]:
     """A plane that has recovered every open operation and moves them until the block is left.
 
     If the store fails the block is left at once, whatever it waits for, by CommitUnknown: stop the
     process then.  `before` is told of the plane before anything moves, `observe`
-    of every move that was performed.
+    of every move that was performed.  While it is `held` nothing moves: see `tenure.app.epochs`.
     """
     thresholds = gc.get_threshold()
     clock, entropy, catalogue = SystemClock(), SystemEntropy(), Catalogue(plans)
@@ -91,13 +100,16 @@ async def running(
             seal=seal,
             webhooks_here=settings.webhooks_here,
             in_flight=in_flight or InFlight(),
+            hold=held or Hold(),
         )
         await prepare(plane)
+        await epochs.compare(plane)
         if before is not None:
             before(plane)
         try:
-            await engine.start()
-            async with _ended_by(engine):
+            if not plane.hold.why:
+                await engine.start()
+            async with _ended_by(_life(engine, plane.hold)):
                 yield plane
         finally:
             await engine.stop()
@@ -120,15 +132,22 @@ async def managing(
     plane's own subscribers.
     """
     home = _made(settings.home)
+    held = Hold(EpochFile(home))
+    if held.kept.restoring:
+        message = (
+            f"a restore of {held.kept.restoring} was interrupted: nothing was started."
+            " Say tenure restore again"
+        )
+        raise Invalid(message)
     async with AsyncExitStack() as stack:
         roster = PlaneRoster()
         clock = SystemClock()
-        opening = partial(embedded, settings, home)
+        opening = partial(embedded, settings, home, held)
         shared = await stack.enter_async_context(house.shared(home, opening, clock=clock))
         marks = house.FileMarks(home)
         stack.callback(marks.close)
         providers = {**shared, **(instead or {}), "roster": cast(Provider, roster)}
-        settings = replace(settings, store=str(home / "tenure.db"))
+        settings = replace(settings, store=str(home / STORE))
         plane = await stack.enter_async_context(
             running(
                 settings,
@@ -138,6 +157,7 @@ async def managing(
                 observe=both(observe, watching(settings)),
                 in_flight=InFlight(marks),
                 seal=LocalSeal(home / "secrets.key"),
+                held=held,
             )
         )
         await stack.enter_async_context(_publishing(plane, settings, reactions))
@@ -175,6 +195,30 @@ async def _publishing(
             await bus.close()
 
 
+def files_of_a_home() -> list[Held]:
+    """What `managing` keeps in a home and a backup holds, the store first."""
+    from tenure.adapters.access import local as access
+    from tenure.adapters.credentials import local as credentials
+    from tenure.adapters.identity import local as identity
+
+    return [
+        Held(STORE, APPLICATION_ID, read_migrations(Path(sqlite.__file__).parent / "migrations")),
+        *(
+            Held(f"{name}.db", application_id, steps_of(Path(str(file)).parent), renew)
+            for name, application_id, file, renew in (
+                ("identity", identity.APPLICATION_ID, identity.__file__, identity.renew),
+                ("access", access.APPLICATION_ID, access.__file__, lambda _: None),
+                ("credentials", credentials.APPLICATION_ID, credentials.__file__, lambda _: None),
+            )
+        ),
+    ]
+
+
+def now() -> float:
+    """The time, by the system's clock."""
+    return SystemClock().now()
+
+
 def _made(home: str) -> Path:
     """The directory, for its owner alone."""
     path = Path(home)
@@ -183,7 +227,9 @@ def _made(home: str) -> Path:
 
 
 @asynccontextmanager
-async def embedded(settings: Settings, home: Path, issuer: str) -> AsyncIterator[house.Providers]:
+async def embedded(
+    settings: Settings, home: Path, held: Hold, issuer: str
+) -> AsyncIterator[house.Providers]:
     """The four embedded providers, each with a file or directory of its own.
 
     `issuer` is the one that other processes of this home have: it is kept.
@@ -196,7 +242,9 @@ async def embedded(settings: Settings, home: Path, issuer: str) -> AsyncIterator
     clock = SystemClock()
     issuer = issuer or settings.issuer or f"http://{settings.host}:{settings.port}"
     async with AsyncExitStack() as stack:
-        known = identity.build(home / "identity.db", issuer=issuer, clock=clock)
+        known = identity.build(
+            home / "identity.db", issuer=issuer, clock=clock, epoch=lambda: held.epoch
+        )
         stack.push_async_callback(known.close)
         granted = access.build(home / "access.db", clock=clock)
         stack.push_async_callback(granted.close)
@@ -212,11 +260,19 @@ async def embedded(settings: Settings, home: Path, issuer: str) -> AsyncIterator
         }  # fmt: skip
 
 
+async def _life(engine: Engine[Live], held: Hold) -> None:
+    """Until the engine has stopped; if the plane is held, it starts when that is over."""
+    if held.why:
+        await held.let_go.wait()
+        await engine.start()
+    await engine.join()
+
+
 @asynccontextmanager
-async def _ended_by(engine: Engine[Live]) -> AsyncIterator[None]:
+async def _ended_by(life: Coroutine[None, None, None]) -> AsyncIterator[None]:
     """End the block by what stops the engine: a host that only sleeps must learn of it."""
     host = asyncio.current_task()
-    joined = asyncio.ensure_future(engine.join())
+    joined = asyncio.ensure_future(life)
     failure: BaseException | None = None
 
     def tell(joined: asyncio.Future[None]) -> None:

@@ -29,13 +29,15 @@ MAY_IMPORT = {
     "reconcilers": ("core", "ports", "app"),
     "adapters": ("core", "ports", "storage"),
     "storage": ("core", "ports"),
+    "upkeep": ("core", "ports", "plans", "storage"),
     "telemetry": ("core", "settings"),
-    "testing": ("core", "ports", "plans", "app", "adapters", "storage", "settings", "wiring"),
+    "testing": ("core", "ports", "plans", "app", "adapters", "storage", "settings", "wiring",
+                "upkeep"),
     "faces": ("core", "app", "ports.identity"),
     "settings": ("core",),
     "wiring": (
         "core", "ports", "plans", "app", "reconcilers", "adapters", "storage", "telemetry",
-        "settings",
+        "settings", "upkeep",
     ),
     "__init__": ("core", "ports", "plans", "app", "settings", "wiring"),
     "__main__": ("faces",),
@@ -44,6 +46,10 @@ STARTS = ("wiring", "settings", "telemetry")
 ALSO = {
     "src/tenure/faces/cli/up.py": STARTS,
     "src/tenure/faces/cli/worker.py": STARTS,
+    **{
+        f"src/tenure/faces/cli/{verb}.py": ("wiring", "upkeep")
+        for verb in ("backup", "restore", "upgrade", "migrate_store", "doctor")
+    },
 }
 ROOMS = tuple(room for room in MAY_IMPORT if not room.startswith("__"))
 NOT_IN_CORE = frozenset(

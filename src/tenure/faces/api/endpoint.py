@@ -76,6 +76,9 @@ class Path:
             if route.role is not None:
                 ask.caller = await caller_of(ask.headers, authenticate=api.authenticate)
                 authorise(ask.caller, route.role)
+            if api.plane.hold.why and route.is_held:
+                why = api.plane.hold.why
+                raise Refusal("held", f"{why}; nothing changes until that is confirmed")
             await take(route, ask, scope["path_params"])
             value = await route.handler(ask)
         except Refusal as refusal:

@@ -102,6 +102,7 @@ PROBLEMS: Final[Mapping[str, Meaning]] = {
     ),
     "wrong_state": Meaning(409, "Not as the agent stands", "`detail` names its state."),
     "suspended": Meaning(409, "The agent is suspended", "Resume it first."),
+    "not_held": Meaning(409, "The control plane is not held", "There is nothing to confirm."),
     "precondition_failed": Meaning(
         412, "It has changed since it was read", "Read it again and decide again."
     ),
@@ -128,6 +129,10 @@ PROBLEMS: Final[Mapping[str, Meaning]] = {
     "not_ready": Meaning(503, "The agent is not ready yet", "Ask again after `retry_after`."),
     "starting": Meaning(503, "The control plane is not ready", "Ask again after `retry_after`."),
     "stopping": Meaning(503, "The control plane is stopping", "Ask again after `retry_after`."),
+    "held": Meaning(
+        503, "The control plane is held: its store was restored",
+        "Look with `GET /v1/plane/review`, then `POST /v1/plane:confirm`.",
+    ),
     "store": Meaning(503, "The store cannot be used", "Nothing was written; ask again."),
     "store_full": Meaning(503, "There is no room for new work", "What was accepted is kept."),
     "store_closed": Meaning(503, "The store is closed", "Nothing was written; ask again."),

@@ -72,11 +72,18 @@ class Route:
     """It takes `Prefer: wait=N`."""
     conditional: bool = False
     """It takes If-Match."""
+    while_held: bool = False
+    """It changes something and is answered even so while the plane is held."""
     media: str = "application/json"
     streams: bool = False
     """It answers with server-sent events where those are asked for."""
     headers: tuple[tuple[str, str], ...] = ()
     """Further request headers, with what each is for."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is refused while the plane is held: whatever is no read."""
+        return self.method not in {"GET", "HEAD"} and not self.while_held
 
     @property
     def name(self) -> str:
@@ -95,6 +102,8 @@ class Route:
     def _codes(self) -> Iterator[str]:
         if self.role is not None:
             yield from ("unauthenticated", "forbidden", "store", "store_closed", "commit_unknown")
+        if self.role is not None and self.is_held:
+            yield "held"
         if self.parameters:
             yield "not_found"
         yield from ("invalid_header", "unknown_parameter", "not_utf8", "invalid_parameter")

@@ -186,17 +186,22 @@ async def _serve(asked: Asked) -> None:
 
         def told(address: str) -> None:
             write_private(file, address)
-            hint = f" --home {asked.home}" if asked.home != Path(where.NAME).absolute() else ""
-            print(
-                f"tenure is ready at {address}; next: tenure agent create NAME --command …{hint}",
-                flush=True,
-            )
+            _say_ready(asked, address, plane.hold.why)
 
         try:
             await serve(api, replace(listen, port=port), beside=_beside(plane), told=told)
         finally:
             with suppress(OSError):
                 file.unlink()
+
+
+def _say_ready(asked: Asked, address: str, held: str) -> None:
+    hint = f" --home {asked.home}" if asked.home != Path(where.NAME).absolute() else ""
+    then = "tenure agent create NAME --command …"
+    if held:
+        say(f"the plane is held: {held}; it answers reads and moves nothing")
+        then = "tenure restore --confirm"
+    print(f"tenure is ready at {address}; next: {then}{hint}", flush=True)
 
 
 def _beside(plane: Plane) -> list[Any]:
@@ -211,7 +216,7 @@ def _beside(plane: Plane) -> list[Any]:
         return caller.tenant if caller.role.may(Role.ADMIN) else None
 
     authorization: Any = plane.providers["identity"]
-    return [*routes(authorization, admin=admin)]
+    return [*routes(authorization, admin=admin, held=lambda: plane.hold.why)]
 
 
 async def admit(plane: Plane, file: Path, *, new: bool = False) -> None:
@@ -230,7 +235,7 @@ async def admit(plane: Plane, file: Path, *, new: bool = False) -> None:
     now = plane.store.now()
     admins = [
         one for one in known
-        if one.role is Role.ADMIN and one.revoked_at is None
+        if one.role is Role.ADMIN and one.revoked_at is None and one.epoch == plane.hold.epoch
         and (one.expires_at is None or one.expires_at > now)
     ]  # fmt: skip
     if admins and not new:

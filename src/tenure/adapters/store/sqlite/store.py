@@ -167,7 +167,8 @@ class SqliteStore:
     def _table(self, table: str, query: str, asked: _Asked) -> list[Row]:
         columns = self._statements.columns(table)
         rows = self._read(self._queries[query], asked)
-        return [dict(zip(columns, row, strict=True)) for row in rows]
+        # A later release may have added columns at the end, which are not ours to know.
+        return [dict(zip(columns, row, strict=False)) for row in rows]
 
     def _read(self, sql: str, asked: _Asked = ()) -> list[tuple[Any, ...]]:
         try:
