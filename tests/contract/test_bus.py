@@ -7,12 +7,14 @@ import pytest
 from aiohttp import web
 
 from tenure.adapters.bus.local import LocalBus
-from tenure.adapters.bus.webhook import WebhookBus, verify
+from tenure.adapters.bus.webhook import WebhookBus
 from tenure.adapters.bus.webhook import bus as webhook_bus
 from tenure.adapters.clock.system import SystemClock
+from tenure.app.subscriptions import shown_secret
 from tenure.core.errors import Invalid
 from tenure.ports.bus import Destination, Outgoing, Verdict
 from tenure.testing.contracts.bus import BusContract, Carried, Scenario, event_of
+from tenure_agent import verify
 from tests.contract.nats_server import BINARY, NatsServer, free_port
 
 SECRET = b"0123456789abcdef0123456789abcdef"
@@ -76,9 +78,7 @@ class Receiver:
 
     async def _take(self, request: web.Request) -> web.Response:
         body = await request.read()
-        name = verify(
-            request.headers, body, now=SystemClock().now(), secret=self.secret
-        )
+        name = verify(request.headers, body, shown_secret(self.secret))
         if any(name.startswith(f"{agent}-") for agent in self.bad):
             return web.Response(status=422)
         self.seen.append((name, body))

@@ -31,8 +31,9 @@ async def list_letters(
     require(caller, Role.VIEWER)
     await find_row(plane, caller, subscription)
     limit = max(1, min(limit, PAGE_MAX))
+    beyond = (subscription, *after) if after else ()
     rows = await plane.store.list_rows(
-        "letter", {"destination": subscription}, after=(subscription, *after), limit=limit
+        "letter", {"destination": subscription}, after=beyond, limit=limit
     )
     streams = {row["agent"]: row for row in await _parked(plane, subscription)}
     found: list[LetterView] = []

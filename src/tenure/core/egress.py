@@ -6,7 +6,7 @@ connect to an address that passed, or a name that changes its mind leads inside 
 
 import re
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -26,6 +26,9 @@ _WITHIN: Final = tuple(
     )
 )  # fmt: skip
 """Networks in whose addresses an IPv4 address is hidden: nobody needs them to reach a webhook."""
+
+_SPECIAL: Final = (IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"))
+"""Networks with a use of their own that not every Python knows of."""
 
 Address = IPv4Address | IPv6Address
 
@@ -95,6 +98,8 @@ def is_public(address: Address) -> bool:
             return False
         if address.scope_id is not None or address.is_site_local:
             return False
+    elif any(address in net for net in _SPECIAL):
+        return False
     return address.is_global and not (
         address.is_multicast or address.is_reserved or address.is_unspecified
         or address.is_loopback or address.is_link_local or address.is_private
