@@ -97,10 +97,10 @@ class Line:
                 for item in page:
                     yield item
                 if more:
-                    self._write([Word.NEXT, number])
+                    wire.write(self._writer, wire.encode([Word.NEXT, number]))
         finally:
             if more:
-                self._write([Word.DROP, number])
+                wire.write(self._writer, wire.encode([Word.DROP, number]))
             self._had(number)
 
     # --------------------------------------------------------------------------------------- parts
@@ -108,7 +108,7 @@ class Line:
     def _ask(
         self, method: Method, arguments: dict[str, Any]
     ) -> tuple[int, asyncio.Queue[list[Any]]]:
-        if self._is_leaving or self._writer.is_closing():
+        if self._is_leaving:
             raise NotBegun
         number = next(self._numbers)
         try:
@@ -116,8 +116,9 @@ class Line:
         except wire.TooLong as error:
             raise Rejected(f"{method.provider}.{method.name} was not sent: {error}") from None
         answers: asyncio.Queue[list[Any]] = asyncio.Queue()
+        if not wire.write(self._writer, frame):
+            raise NotBegun
         self._waiting[number] = answers
-        self._writer.write(frame)
         return number, answers
 
     def _had(self, number: int) -> None:
@@ -153,10 +154,6 @@ class Line:
                     raise _lost(method, "who served the providers has gone before it answered")
         except msgspec.ValidationError as error:
             raise _lost(method, f"the answer cannot be understood ({error})") from None
-
-    def _write(self, message: list[Any]) -> None:
-        if not self._writer.is_closing():
-            self._writer.write(wire.encode(message))
 
     async def _hear(self) -> None:
         """Hand every answer to who waits for it; at the end tell those who wait in vain."""

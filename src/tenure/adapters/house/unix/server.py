@@ -54,7 +54,7 @@ class Server:
         if self._server is not None:
             self._server.close()
         for guest in self._guests.values():
-            guest.write(wire.encode([Word.LEAVING]))
+            wire.write(guest, wire.encode([Word.LEAVING]))
         if under_way := {*self._guests, *self._calls}:
             await asyncio.wait(under_way, timeout=LEAVE_SECONDS)
         late = [*self._guests, *self._calls]
@@ -87,7 +87,7 @@ class Server:
             self._guests[visit] = writer
             said: dict[str, object] = {"protocol": wire.PROTOCOL, "process": os.getpid()}
             said |= presented(self._providers)
-            writer.write(wire.encode([Word.WELCOME, said]))
+            wire.write(writer, wire.encode([Word.WELCOME, said]))
             await _Guest(self, reader, writer).serve()
         except (OSError, asyncio.CancelledError):
             pass  # it is gone, or we go
@@ -186,8 +186,6 @@ class _Guest:
             frame = wire.encode(message)
         except wire.TooLong as error:
             frame = wire.encode([Word.ERROR, message[1], *wire.told(error)])
-        if self._writer.is_closing():
-            return
         with suppress(OSError):
-            self._writer.write(frame)
-            await self._writer.drain()
+            if wire.write(self._writer, frame):
+                await self._writer.drain()

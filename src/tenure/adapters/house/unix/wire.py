@@ -78,6 +78,17 @@ async def read(reader: asyncio.StreamReader) -> list[Any] | None:
     return message if isinstance(message, list) and message else None
 
 
+def write(writer: asyncio.StreamWriter, frame: bytes) -> bool:
+    """Send it on its way; False if the line has ended, and surely nothing was sent."""
+    try:
+        if writer.is_closing():
+            return False
+        writer.write(frame)
+    except RuntimeError:  # how one of the loops says it
+        return False
+    return True
+
+
 def travels(error: Exception) -> bool:
     """Whether it arrives as what it is."""
     return type(error) in KINDS.values()
