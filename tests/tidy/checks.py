@@ -31,8 +31,10 @@ MAY_IMPORT = {
     "storage": ("core", "ports"),
     "upkeep": ("core", "ports", "plans", "storage"),
     "telemetry": ("core", "settings"),
-    "testing": ("core", "ports", "plans", "app", "adapters", "storage", "settings", "wiring",
-                "upkeep"),
+    "testing": (
+        "core", "ports", "plans", "app", "reconcilers", "adapters", "storage", "settings", "wiring",
+        "upkeep",
+    ),
     "faces": ("core", "app", "ports.identity"),
     "settings": ("core",),
     "wiring": (

@@ -22,14 +22,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tenure.testing import crash, kill9, lifecycle_ablations, lifecycle_life, lifecycle_proofs, loop
+from tenure.testing import (
+    crash,
+    event_proofs,
+    kill9,
+    lifecycle_ablations,
+    lifecycle_life,
+    lifecycle_proofs,
+    loop,
+)
 from tenure.testing.ablations import ABLATIONS as OF_OPERATIONS
 from tenure.testing.ablations import TURNS_MAX, Ablation
 from tenure.testing.life import live
 from tenure.testing.mixes import MIXES
 from tenure.testing.patches import patched
 
-ABLATIONS = {**OF_OPERATIONS, **lifecycle_ablations.ABLATIONS}
+ABLATIONS = {**OF_OPERATIONS, **lifecycle_ablations.ABLATIONS, **event_proofs.ABLATIONS}
 SEEDS = 300
 """Lives of each mix, of which a proof has several."""
 AGENTS_SEEDS = 150
@@ -95,6 +103,11 @@ def tenants() -> Cases:
 def tampering() -> Cases:
     """Everything that can be done to an audit log."""
     yield from itertools.starmap(Case, lifecycle_proofs.tampering())
+
+
+def getting_out() -> Cases:
+    """Relays that die at every crossing, and receivers that are not always there."""
+    yield from itertools.starmap(Case, event_proofs.getting_out())
 
 
 def cells(scenario: str) -> Cases:
@@ -175,6 +188,11 @@ PROOFS: Mapping[int, Proof] = {
             13,
             "Closing closes: from its acknowledgement on nothing is served, and no child is left.",
             agents=("closing", "owned", "late", "agents"),
+        ),
+        Proof(
+            17,
+            "Events: every committed one is published, in order for each agent, under one id.",
+            also=getting_out,
         ),
         Proof(
             18,

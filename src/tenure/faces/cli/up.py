@@ -80,8 +80,9 @@ class Asked(NamedTuple):
     help="Bubblewrap around agents: where it works, never, or else no start.",
 )  # fmt: skip
 @click.option(
-    "--webhooks-here", is_flag=True,
-    help="Let webhooks lead to this machine, and by plain http: for development.",
+    "--webhooks-here", is_flag=True, envvar="TENURE_WEBHOOKS_HERE",
+    help="Let webhooks lead to this machine, and by plain http: for development."
+    "  [TENURE_WEBHOOKS_HERE]",
 )  # fmt: skip
 @click.option("--traces", is_flag=True, help="Tell OpenTelemetry's tracer of every attempt.")
 @scaled

@@ -37,7 +37,7 @@ class LocalBus:
         except CallerError as error:
             return Receipt(Verdict.REFUSED, str(error))
         except Exception as error:  # noqa: BLE001 (whatever it is, others are told all the same)
-            log.warning("event %s was not applied: %r", event.id, error)
+            log.info("event %s was not applied: %r", event.id, error)
             return Receipt(Verdict.UNAVAILABLE, f"{type(error).__name__}: {error}")
         return DELIVERED
 
