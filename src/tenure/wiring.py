@@ -6,15 +6,18 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
+from tenure.adapters.house import unix as house
 from tenure.adapters.store import sqlite
 from tenure.app import epochs
 from tenure.app.advance import Advance, Observe
 from tenure.app.hold import Hold
+from tenure.app.in_flight import InFlight
 from tenure.app.live import Live
 from tenure.app.plane import Plane, prepare
 from tenure.app.roster import PlaneRoster
@@ -43,6 +46,7 @@ async def running(
     before: Callable[[Plane], None] | None = None,
     observe: Observe | None = None,
     held: Hold | None = None,
+    in_flight: InFlight | None = None,
 ) -> AsyncIterator[Plane]:
     """A plane that has recovered every open operation and moves them until the block is left.
 
@@ -81,6 +85,7 @@ async def running(
             entropy=entropy,
             catalogue=catalogue,
             providers=providers,
+            in_flight=in_flight or InFlight(),
             hold=held or Hold(),
         )
         await prepare(plane)
@@ -120,8 +125,12 @@ async def managing(
         raise Invalid(message)
     async with AsyncExitStack() as stack:
         roster = PlaneRoster()
-        providers = await _embedded(settings, home, stack, held)
-        providers |= {**(instead or {}), "roster": cast(Provider, roster)}
+        clock = SystemClock()
+        opening = partial(embedded, settings, home, held)
+        shared = await stack.enter_async_context(house.shared(home, opening, clock=clock))
+        marks = house.FileMarks(home)
+        stack.callback(marks.close)
+        providers = {**shared, **(instead or {}), "roster": cast(Provider, roster)}
         settings = replace(settings, store=str(home / STORE))
         plane = await stack.enter_async_context(
             running(
@@ -130,10 +139,11 @@ async def managing(
                 providers=providers,
                 before=roster.serve,
                 observe=both(observe, watching(settings)),
+                in_flight=InFlight(marks),
                 held=held,
             )
         )
-        reconcile = reconciling(plane, clock=SystemClock(), seconds=settings.reconcile_seconds)
+        reconcile = reconciling(plane, clock=clock, seconds=settings.reconcile_seconds)
         await stack.enter_async_context(reconcile)
         yield plane
 
@@ -169,33 +179,38 @@ def _made(home: str) -> Path:
     return path.resolve()
 
 
-async def _embedded(
-    settings: Settings, home: Path, stack: AsyncExitStack, held: Hold
-) -> dict[str, Provider]:
-    """The four embedded providers, each with a file or directory of its own."""
+@asynccontextmanager
+async def embedded(
+    settings: Settings, home: Path, held: Hold, issuer: str
+) -> AsyncIterator[house.Providers]:
+    """The four embedded providers, each with a file or directory of its own.
+
+    `issuer` is the one that other processes of this home have: it is kept.
+    """
     from tenure.adapters.access import local as access
     from tenure.adapters.credentials import local as credentials
     from tenure.adapters.identity import local as identity
     from tenure.adapters.runtime.process import ProcessRuntime
 
     clock = SystemClock()
-    issuer = settings.issuer or f"http://{settings.host}:{settings.port}"
-    known = identity.build(
-        home / "identity.db", issuer=issuer, clock=clock, epoch=lambda: held.epoch
-    )
-    stack.push_async_callback(known.close)
-    granted = access.build(home / "access.db", clock=clock)
-    stack.push_async_callback(granted.close)
-    registered = credentials.build(home / "credentials.db", clock=clock)
-    stack.push_async_callback(registered.close)
-    path = os.environ.get("PATH", os.defpath)
-    runtime = ProcessRuntime(
-        home / "runtimes", clock=clock, path=path, hidden=(home,), sandbox=settings.sandbox
-    )
-    stack.callback(runtime.close)
-    return {
-        "identity": known, "access": granted, "runtime": runtime, "credentials": registered,
-    }  # fmt: skip
+    issuer = issuer or settings.issuer or f"http://{settings.host}:{settings.port}"
+    async with AsyncExitStack() as stack:
+        known = identity.build(
+            home / "identity.db", issuer=issuer, clock=clock, epoch=lambda: held.epoch
+        )
+        stack.push_async_callback(known.close)
+        granted = access.build(home / "access.db", clock=clock)
+        stack.push_async_callback(granted.close)
+        registered = credentials.build(home / "credentials.db", clock=clock)
+        stack.push_async_callback(registered.close)
+        path = os.environ.get("PATH", os.defpath)
+        runtime = ProcessRuntime(
+            home / "runtimes", clock=clock, path=path, hidden=(home,), sandbox=settings.sandbox
+        )
+        stack.callback(runtime.close)
+        yield {
+            "identity": known, "access": granted, "runtime": runtime, "credentials": registered,
+        }  # fmt: skip
 
 
 async def _life(engine: Engine[Live], held: Hold) -> None:

@@ -42,8 +42,10 @@ MAY_IMPORT = {
     "__init__": ("core", "ports", "plans", "app", "settings", "wiring"),
     "__main__": ("faces",),
 }  # fmt: skip
+STARTS = ("wiring", "settings", "telemetry")
 ALSO = {
-    "src/tenure/faces/cli/up.py": ("wiring", "settings", "telemetry"),
+    "src/tenure/faces/cli/up.py": STARTS,
+    "src/tenure/faces/cli/worker.py": STARTS,
     **{
         f"src/tenure/faces/cli/{verb}.py": ("wiring", "upkeep")
         for verb in ("backup", "restore", "upgrade", "migrate_store", "doctor")

@@ -82,9 +82,10 @@ class Advance:
         live.take(loaded.operation)
         live.merge(loaded.intents, live.fold(loaded.journal))
 
-    def moves(self, live: Live) -> Moves:
-        """What to perform now."""
-        return saga.next_moves(live.plan, live.progress, live.intents, self._store.now())
+    def moves(self, live: Live, at: float | None = None) -> Moves:
+        """What to perform now, or what it will be then if nothing else happens."""
+        now = self._store.now() if at is None else at
+        return saga.next_moves(live.plan, live.progress, live.intents, now)
 
     def perform(
         self, live: Live, move: Move, task: asyncio.Task[None] | None = None
@@ -158,7 +159,7 @@ class Advance:
             progress.done,
             progress.signals,
             self._providers,
-            live.token,
+            intent.token,
             intent.attempts,
             live.id,
             started_at,
@@ -173,7 +174,11 @@ class Advance:
     async def _record(
         self, live: Live, move: Move, ending: Ending, started_at: float, signals: Signals
     ) -> None:
-        """Write what the end of this move means; after a refusal read again and decide again."""
+        """Write what the end of this move means; after a refusal read again and decide again.
+
+        LeaseLost if the step's token was raised meanwhile: another performs it now.
+        """
+        token = live.intents[move.step.name].token
         if self._observe is not None:
             self._tell(live, move, ending, started_at)
         while saga.wanted(live.progress, move, ending):
@@ -197,6 +202,8 @@ class Advance:
                 writing.take_effect(live)
                 return
             await self.refresh(live)
+            if live.intents[move.step.name].token != token:
+                raise LeaseLost(live.id)
 
 
 async def _surely(ask: Callable[[], Awaitable[T]]) -> T:

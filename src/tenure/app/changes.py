@@ -89,7 +89,7 @@ def recorded(live: Live, step: Step, settled: Settled, now: float) -> Writing:
     if settled.record is None:
         return _polled(live, step, settled, now)
     kind, body = settled.record
-    guard = Is("intent", (live.id, step.name), {"token": live.token})
+    guard = Is("intent", (live.id, step.name), {"token": live.intents[step.name].token})
     return noted(
         live, kind, step.name, body, now,
         columns=settled.intent, guards=(guard,), burned=settled.burned,
@@ -149,7 +149,9 @@ def noted(
         writes += [Set("intent", other, {"state": Hold.BURNED}) for other in burned]
         writes += tombstones(burned, now)
     guard = Is("operation", (live.id,), {"revision": live.revision})
-    writing.change = Change(f"{live.id}/{seq}/{live.token}", (*guards, guard), tuple(writes))
+    # Two processes may try for this number, for siblings or by a verb: the id says whose it is.
+    name = f"{live.id}/{seq}/{live.intents[step].token if guards else live.token}/{step or kind}"
+    writing.change = Change(name, (*guards, guard), tuple(writes))
     return writing
 
 
@@ -208,7 +210,7 @@ def _polled(live: Live, step: Step, settled: Settled, now: float) -> Writing:
     writing.columns.append((step.name, settled.intent))
     row: Row = {"due_at": due_at, "state": state, "updated_at": now}
     guards = (
-        Is("intent", (live.id, step.name), {"token": live.token}),
+        Is("intent", (live.id, step.name), {"token": live.intents[step.name].token}),
         Is("operation", (live.id,), {"revision": live.revision}),
     )
     writes = (

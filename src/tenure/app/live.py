@@ -38,7 +38,7 @@ class Live:
 
     __slots__ = (
         "agent", "calls", "due_at", "generation", "id", "input", "intents", "kind", "lock", "plan",
-        "plane", "progress", "revision", "seq", "state", "stem", "tenant", "token",
+        "plane", "progress", "revision", "seq", "state", "stem", "tenant", "token", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +69,7 @@ class Live:
         self.seq = 0
         self.revision = 0
         self.token = 0
+        self.worker = ""
         self.state = State.PENDING
         self.due_at: float | None = 0.0
         self.calls: Calls = ()
@@ -80,6 +81,7 @@ class Live:
         """What the operation's row says now."""
         self.revision = cast(int, row["revision"])
         self.token = cast(int, row["token"])
+        self.worker = cast(str, row["worker"])
         self.state = State(cast(str, row["state"]))
         self.due_at = cast("float | None", row["due_at"])
 
@@ -107,6 +109,10 @@ class Live:
                 if new.unknown_since is None and not told:
                     new.unknown_since = old.unknown_since
             self.intents[new.step] = new
+
+    def token_of(self, step: str) -> int:
+        """The fence token under which the end of this step may be recorded."""
+        return self.intents[step].token
 
     def new_key(self, step: Step) -> str:
         """The address of what this step will make."""

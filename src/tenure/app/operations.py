@@ -119,7 +119,7 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
         )
         worker = plane.engine.worker
         if worker:
-            live.token, live.state = 1, State.RUNNING
+            live.token, live.worker, live.state = 1, worker, State.RUNNING
         writing = Writing(live, live.progress, live.state, 0.0)
         writes = _accepted(live, writing, command, worker=worker, text=text, now=now)
         # What closes an agent may use the room that is kept for accepted work.
@@ -135,8 +135,7 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
             writing.take_effect(live)
             if ground.then is not None:
                 ground.then()
-            if worker:
-                plane.engine.take(live)
+            plane.engine.take(live)
             return views.accepted(live, now)
 
 

@@ -110,7 +110,7 @@ class PlaneRoster:
             return  # another operation closes it, or waits to; it is asked again at the next look
 
     def in_flight(self, agent: str) -> int:
-        """What this process passes through."""
+        """What this process passes through, and whether others do."""
         return self._of().in_flight.of(agent)
 
     def _of(self) -> Plane:

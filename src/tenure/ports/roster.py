@@ -40,5 +40,8 @@ class Roster(Protocol):
         ...
 
     def in_flight(self, agent: str) -> int:
-        """How many invocations are being passed through to the agent by this process."""
+        """How many invocations are being passed through to the agent; 0 only if nobody does.
+
+        Those of all other processes of this plane count as one.
+        """
         ...

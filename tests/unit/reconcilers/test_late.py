@@ -31,9 +31,6 @@ class Unburning:
         self.held = {}
         self.away = False
 
-    def check(self, spec):
-        pass
-
     async def digest(self, spec):
         return spec
 

@@ -129,6 +129,7 @@ PROBLEMS: Final[Mapping[str, Meaning]] = {
     "store": Meaning(503, "The store cannot be used", "Nothing was written; ask again."),
     "store_full": Meaning(503, "There is no room for new work", "What was accepted is kept."),
     "store_closed": Meaning(503, "The store is closed", "Nothing was written; ask again."),
+    "engine": Meaning(503, "The engine cannot be used", "What was accepted is kept; ask again."),
     "commit_unknown": Meaning(
         503, "It is not known whether this was kept",
         "The control plane restarts; ask for `operation` then, or repeat with the same key.",

@@ -16,6 +16,7 @@ from tenure.faces.cli.exits import Ended, Exit
 
 COMMANDS: Final = {
     "up": ("tenure.faces.cli.up", "Start a control plane here, in the foreground."),
+    "worker": ("tenure.faces.cli.worker", "Move operations beside other processes of a plane."),
     "doctor": ("tenure.faces.cli.doctor", "Look whether everything is in order."),
     "agent": ("tenure.faces.cli.agent", "Create, look at, use and delete agents."),
     "operation": ("tenure.faces.cli.operation", "Follow what is under way; help what is stuck."),

@@ -26,6 +26,7 @@ from tenure.faces.cli import where
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import examples, placed, said
 from tenure.faces.cli.output import say
+from tenure.faces.cli.scale import Scale, scaled
 
 PORT = 7450
 LEVELS = ("debug", "info", "warning", "error")
@@ -42,8 +43,10 @@ class Asked(NamedTuple):
     certificate: str
     key: str
     new_token: bool
-    traces: bool = False
-    sandbox: str = "auto"
+    traces: bool
+    sandbox: str
+    works: bool
+    scale: Scale
 
 
 @click.command(
@@ -52,6 +55,7 @@ class Asked(NamedTuple):
         "tenure up",
         "tenure up --home /var/lib/tenure --port 8000",
         "tenure up --host 0.0.0.0 --tls-cert chain.pem --tls-key key.pem",
+        "tenure up --store postgresql://tenure@db/tenure --engine temporal --temporal db:7233",
     ),
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
@@ -76,6 +80,10 @@ class Asked(NamedTuple):
     help="Bubblewrap around agents: where it works, never, or else no start.",
 )  # fmt: skip
 @click.option("--traces", is_flag=True, help="Tell OpenTelemetry's tracer of every attempt.")
+@scaled
+@click.option(
+    "--api-only", is_flag=True, help="Accept operations and leave them to `tenure worker`."
+)
 @placed
 @click.pass_context
 def command(
@@ -90,6 +98,8 @@ def command(
     log_format: str,
     sandbox: str,
     traces: bool,
+    scale: Scale,
+    api_only: bool,
 ) -> None:
     """Start a control plane here, in the foreground; ctrl-c or SIGTERM stops it.
 
@@ -102,8 +112,14 @@ def command(
     logs.configure(json_lines=log_format == "json", level=log_level.upper())
     asked = Asked(
         said(context).directory().absolute(), host, port, tls_cert, tls_key, new_token, traces,
-        sandbox,
+        sandbox, not api_only, scale,
     )
+    if api_only and "store" not in scale:
+        raise Ended(
+            Exit.USAGE,
+            "--api-only leaves the work to other processes, and a file in the home admits none",
+            advice="say --store postgresql://… as well",
+        )
     try:
         _run(asked)
     except TenureError as error:
@@ -154,8 +170,8 @@ async def _serve(asked: Asked) -> None:
     issuer = f"{scheme}://{host}:{port}"
     settings = Settings(
         home=str(asked.home), host=asked.host, port=port, issuer=issuer, traces=asked.traces,
-        sandbox=asked.sandbox,
-    )
+        sandbox=asked.sandbox, works=asked.works, **asked.scale,
+    )  # fmt: skip
     times = StepTimes()
     async with managing(settings, observe=times.told_of) as plane:
         await admit(plane, asked.home / "token", new=asked.new_token)

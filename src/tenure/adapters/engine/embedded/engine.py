@@ -305,8 +305,8 @@ class EmbeddedEngine(Generic[L]):
     # --- what others ask -------------------------------------------------------------------------
 
     def take(self, live: L) -> None:
-        """Move an operation that was just accepted for this worker."""
-        if not self._has(live.id):
+        """Move an operation that was just accepted for this worker; others are to be claimed."""
+        if live.worker and not self._has(live.id):
             self._drive(live.id, live.token, live)
 
     def wake(self, operation: str, *, interrupt: bool = False) -> None:

@@ -20,7 +20,6 @@ from tenure.core.ids import ResourceKey
 from tenure.ports.runtime import LogPart
 
 OWNER = "owner.json"
-ERRORS = "keeper.err"
 SAID_BYTES_MAX = 2_048
 TAIL_BYTES_MAX = 262_144
 PART_BYTES_MAX = 65_536
@@ -136,7 +135,7 @@ class Home:
     def errors(self) -> str:
         """The last words of a keeper that failed itself."""
         try:
-            return plain((self.path / ERRORS).read_bytes()[-500:])
+            return plain((self.path / keeper.ERRORS).read_bytes()[-500:])
         except OSError:
             return ""
 

@@ -12,7 +12,6 @@ import resource
 import select
 import shutil
 import subprocess
-import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from tenure.adapters.runtime.process import groups, home, keeper, proc, recipe, 
 from tenure.adapters.runtime.process.bundle import Digests, read_bundle
 from tenure.adapters.runtime.process.home import Home, Owner
 from tenure.adapters.runtime.process.recipe import Recipe
+from tenure.adapters.runtime.process.spares import Spares
 from tenure.core.errors import Invalid, OutcomeUnknown, Rejected
 from tenure.core.ids import ResourceKey
 from tenure.ports.provider import Owned, Presence
@@ -32,8 +32,6 @@ PROCESSES = 512
 """In one tree, where that can be bounded and nothing else was said."""
 START_SECONDS = 10.0
 """For a keeper to answer; the agent may take as long as it likes."""
-KEEPER_PLACE = str(Path(keeper.__file__).parent)
-BOOT = "import sys; sys.path.append(sys.argv[1]); import keeper; sys.exit(keeper.main(sys.argv[2]))"
 
 
 class Busy(Exception):
@@ -78,6 +76,7 @@ class Place:
         self.zones = zones
         self.means = means
         self.digests = Digests()
+        self.spares = Spares(root)
         self._children: dict[str, int] = {}
         for name in (*zones, keeper.BURNED, keeper.PORTS, LOGS, TRASH):
             (root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -337,28 +336,10 @@ class Place:
         ]
 
     def _spawn(self, key: ResourceKey, there: Home) -> None:
-        """Start a keeper, detached from us in every way, and wait until it has started the agent.
-
-        Of our environment it gets nothing, of our files the three that are named.
-        """
-        heard, tell = os.pipe()
+        """Have a keeper for it, and wait until that has started the agent."""
+        pid, heard = self.spares.keep(there.path)
         try:
-            errors = os.fspath(there.path / home.ERRORS)
-            pid = os.posix_spawn(
-                sys.executable,
-                [sys.executable, "-I", "-S", "-c", BOOT, KEEPER_PLACE, str(there.path)],
-                {},
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, tell, 1),
-                    (os.POSIX_SPAWN_OPEN, 2, errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
-                ],
-                setsid=True,
-                setsigmask=(),
-            )
             self._children[key.text] = pid
-            os.close(tell)
-            tell = -1
             there.flush()  # while the keeper is starting
             poll = select.poll()
             poll.register(heard, select.POLLIN)
@@ -366,8 +347,6 @@ class Place:
                 return
         finally:
             os.close(heard)
-            if tell >= 0:
-                os.close(tell)
         self._refuse_burned(key)
         if proc.is_kept(there.path):  # one that a dead plane had started came first
             raise Busy
