@@ -8,6 +8,7 @@ import json
 import re
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -38,10 +39,11 @@ def truth(home: Path) -> dict[str, dict[str, str]]:
 def running(home: Path) -> dict[str, int]:
     """The keeper of every key, by the process table."""
     found: dict[str, int] = {}
-    for pid in sorted(keepers(home / "runtimes"), reverse=True):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if b"keeper.main" in b" ".join(words):
-            found[words[-2].decode().rpartition("/")[2]] = pid
+    for pid in keepers(home / "runtimes"):
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # it may end meanwhile
+                if (lock := file.readlink()).name == "lock":
+                    found[lock.parent.name] = pid
     return found
 
 

@@ -98,14 +98,22 @@ async def note(plane: Plane) -> None:
 async def follow(plane: Plane) -> bool:
     """Whether this process must let go: another has begun a later epoch, or holds the plane.
 
-    From then on it is held itself, until it is started anew.
+    From then on it is held itself, until it is started anew.  What was held from the start is let
+    go once another process was told so.
     """
+    hold = plane.hold
     row = await plane.store.find("plane", THIS) or {}
     epoch, held = cast(int, row.get("epoch") or 1), str(row.get("held") or "")
-    if plane.hold.why or (epoch <= plane.hold.epoch and not held):
+    if hold.why and not hold.is_over and epoch == hold.epoch and not held:
+        hold.remember(held="")
+        hold.let_go.set()
+    if hold.why or (epoch <= hold.epoch and not held):
         return False
-    why = held or f"epoch {epoch} was begun elsewhere: start this process anew"
-    plane.hold.kept = plane.hold.kept._replace(epoch=max(epoch, plane.hold.epoch), held=why)
+    why = held or f"epoch {epoch} was begun elsewhere"
+    hold.kept = hold.kept._replace(
+        epoch=max(epoch, hold.epoch), held=f"{why}: start this process anew"
+    )
+    hold.is_over = True
     return True
 
 
@@ -201,6 +209,8 @@ async def confirm(plane: Plane, caller: Caller) -> None:
     """Let the plane go: operations move again.  Twice is a Conflict."""
     _require_owner(caller)
     hold = plane.hold
+    if hold.is_over:
+        raise Conflict(f"{hold.why}: it is not to be confirmed here", code="not_held")
     if not hold.why:
         raise Conflict("the plane is not held: there is nothing to confirm", code="not_held")
     now, why = plane.store.now(), hold.why

@@ -16,6 +16,8 @@ class Hold:
         self.kept = read or Kept()
         self.let_go = asyncio.Event()
         """Set when an operator has confirmed."""
+        self.is_over = False
+        """Whether this process has let go of a plane that went on elsewhere, and must end."""
 
     @property
     def epoch(self) -> int:
@@ -29,7 +31,12 @@ class Hold:
 
     def remember(self, **said: object) -> None:
         """Change what is remembered; on disk when this returns."""
-        kept = self.kept._replace(**said)  # type: ignore[arg-type]
-        if self._keeper is not None and (kept != self.kept or self.is_new):
-            self._keeper.write(kept)
-        self.kept, self.is_new = kept, False
+        self.kept = self.kept._replace(**said)  # type: ignore[arg-type]
+        if self._keeper is None:
+            return
+        # Other processes of this home write it too, and what they said of the rest stands.
+        before = self._keeper.read() or Kept()
+        after = before._replace(**said)  # type: ignore[arg-type]
+        if before.epoch <= self.kept.epoch and (after != before or self.is_new):
+            self._keeper.write(after)
+        self.is_new = False

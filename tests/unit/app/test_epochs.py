@@ -124,8 +124,28 @@ def test_a_process_that_learns_of_a_later_epoch_holds_itself(tmp_path):
             raised = Set("plane", ("this",), {"epoch": 2, "held": "restored"})
             await plane.store.commit(Change("", (), (raised,)))
             assert await epochs.follow(plane)
-            assert (plane.hold.epoch, plane.hold.why) == (2, "restored")
+            assert (plane.hold.epoch, plane.hold.is_over) == (2, True)
             assert not await epochs.follow(plane), "once"
+            with pytest.raises(Conflict, match="start this process anew"):
+                await epochs.confirm(plane, ADMIN)
+            assert kept(tmp_path).epoch == 1, "who restores writes the file, not who is told"
+
+    asyncio.run(main())
+
+
+def test_a_process_that_is_held_is_let_go_when_another_was_told_so(tmp_path):
+    EpochFile(tmp_path).write(Kept(2, "restored"))
+
+    async def main():
+        async with plane_in(tmp_path) as plane:
+            assert not await epochs.follow(plane)
+            assert plane.hold.why
+            free = Set("plane", ("this",), {"held": None})
+            await plane.store.commit(Change("", (), (free,)))
+            assert not await epochs.follow(plane)
+            assert not plane.hold.why
+            while not plane.engine.worker:  # noqa: ASYNC110 (it has no event for this)
+                await asyncio.sleep(0)
 
     asyncio.run(main())
 
