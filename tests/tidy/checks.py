@@ -40,7 +40,10 @@ MAY_IMPORT = {
     "__init__": ("core", "ports", "plans", "app", "settings", "wiring"),
     "__main__": ("faces",),
 }  # fmt: skip
-ALSO = {"src/tenure/faces/cli/up.py": ("wiring", "settings", "telemetry")}
+ALSO = {
+    "src/tenure/faces/cli/up.py": ("wiring", "settings", "telemetry"),
+    "src/tenure/testing/flood.py": ("faces",),
+}
 ROOMS = tuple(room for room in MAY_IMPORT if not room.startswith("__"))
 NOT_IN_CORE = frozenset(
     "os io socket time random uuid threading asyncio logging subprocess".split()  # noqa: SIM905

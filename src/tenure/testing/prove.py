@@ -22,9 +22,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tenure.testing import crash, kill9, lifecycle_ablations, lifecycle_life, lifecycle_proofs, loop
+from tenure.testing import (
+    crash,
+    flood,
+    kill9,
+    lifecycle_ablations,
+    lifecycle_life,
+    lifecycle_proofs,
+    loop,
+)
 from tenure.testing.ablations import ABLATIONS as OF_OPERATIONS
-from tenure.testing.ablations import TURNS_MAX, Ablation
+from tenure.testing.ablations import PROVED, TURNS_MAX, Ablation
 from tenure.testing.life import live
 from tenure.testing.mixes import MIXES
 from tenure.testing.patches import patched
@@ -95,6 +103,11 @@ def tenants() -> Cases:
 def tampering() -> Cases:
     """Everything that can be done to an audit log."""
     yield from itertools.starmap(Case, lifecycle_proofs.tampering())
+
+
+def floods() -> Cases:
+    """Floods and slow clients, while another tenant asks politely."""
+    yield from itertools.starmap(Case, flood.floods())
 
 
 def cells(scenario: str) -> Cases:
@@ -187,6 +200,11 @@ PROOFS: Mapping[int, Proof] = {
             also=tampering,
         ),
         Proof(
+            21,
+            "Bounded: a flood or a slow client is refused or cut off, and others are served.",
+            also=floods,
+        ),
+        Proof(
             22,
             "Replayable: a seed gives the same life, and the same trace hash, every time.",
             also=replays,
@@ -242,7 +260,7 @@ def prove(proof: Proof, ablation: Ablation | None = None) -> int:
 
 def relevant(number: int) -> list[str]:
     """The safeguards that a promise rests on."""
-    aimed = {*PROOFS[number].agents, lifecycle_ablations.PROVED}
+    aimed = {*PROOFS[number].agents, PROVED}
     return [
         name
         for name, ablation in ABLATIONS.items()

@@ -44,6 +44,7 @@ class Asked(NamedTuple):
     new_token: bool
     traces: bool = False
     sandbox: str = "auto"
+    requests_per_second: float = 2_000.0
 
 
 @click.command(
@@ -75,6 +76,10 @@ class Asked(NamedTuple):
     "--sandbox", type=click.Choice(("auto", "off", "require")), default="auto", show_default=True,
     help="Bubblewrap around agents: where it works, never, or else no start.",
 )  # fmt: skip
+@click.option(
+    "--requests-per-second", type=click.FloatRange(min=0), metavar="N", default=2_000.0,
+    show_default=True, help="What each tenant may ask for; 0: no bound.",
+)  # fmt: skip
 @click.option("--traces", is_flag=True, help="Tell OpenTelemetry's tracer of every attempt.")
 @placed
 @click.pass_context
@@ -89,6 +94,7 @@ def command(
     log_level: str,
     log_format: str,
     sandbox: str,
+    requests_per_second: float,
     traces: bool,
 ) -> None:
     """Start a control plane here, in the foreground; ctrl-c or SIGTERM stops it.
@@ -102,7 +108,7 @@ def command(
     logs.configure(json_lines=log_format == "json", level=log_level.upper())
     asked = Asked(
         said(context).directory().absolute(), host, port, tls_cert, tls_key, new_token, traces,
-        sandbox,
+        sandbox, requests_per_second,
     )
     try:
         _run(asked)
@@ -127,6 +133,7 @@ def _run(asked: Asked) -> None:
 
 
 async def _serve(asked: Asked) -> None:
+    from tenure.faces.api.bounds import Bounds
     from tenure.faces.api.server import Listen, serve
     from tenure.faces.api.state import Api
     from tenure.faces.api.step_times import StepTimes
@@ -154,12 +161,16 @@ async def _serve(asked: Asked) -> None:
     issuer = f"{scheme}://{host}:{port}"
     settings = Settings(
         home=str(asked.home), host=asked.host, port=port, issuer=issuer, traces=asked.traces,
-        sandbox=asked.sandbox,
+        sandbox=asked.sandbox, requests_per_second=asked.requests_per_second,
     )
     times = StepTimes()
     async with managing(settings, observe=times.told_of) as plane:
         await admit(plane, asked.home / "token", new=asked.new_token)
-        api = Api(plane, step_times=times)
+        bounds = Bounds(
+            requests_per_second=settings.requests_per_second,
+            requests_at_once=settings.requests_at_once,
+        )
+        api = Api(plane, step_times=times, bounds=bounds)
         stop.append(api.stopping.set)
         file = asked.home / "address"
 
