@@ -42,3 +42,7 @@ class Roster(Protocol):
     def in_flight(self, agent: str) -> int:
         """How many invocations are being passed through to the agent by this process."""
         ...
+
+    def cut(self, agent: str) -> None:
+        """End all invocations that are still being passed through to the agent."""
+        ...
