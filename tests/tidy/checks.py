@@ -48,6 +48,7 @@ STARTS = ("wiring", "settings", "telemetry")
 ALSO = {
     "src/tenure/faces/cli/up.py": STARTS,
     "src/tenure/faces/cli/worker.py": STARTS,
+    "src/tenure/testing/flood.py": ("faces",),
     **{
         f"src/tenure/faces/cli/{verb}.py": ("wiring", "upkeep")
         for verb in ("backup", "restore", "upgrade", "migrate_store", "doctor")

@@ -25,8 +25,8 @@ from tenure.core import saga
 from tenure.core.agent import State
 from tenure.core.saga import Settled
 from tenure.ports.store import Add, Change, Put, Refused, Set
-from tenure.testing import loop
-from tenure.testing.ablations import TURNS_MAX, Ablation, Caught
+from tenure.testing import flood, loop
+from tenure.testing.ablations import PROVED, TURNS_MAX, Ablation, Caught
 from tenure.testing.lifecycle_life import MIXES, live
 from tenure.testing.patches import Off, patched
 from tenure.testing.store_switches import without_guards
@@ -198,8 +198,6 @@ def head_ignored() -> AbstractContextManager[None]:
 
 # --- all of them ----------------------------------------------------------------------------------
 
-PROVED = "proof"
-"""Stands for a mix where the proof of the promise notices, and no life."""
 _TABLE = (
     Ablation(
         "closed_in_accept",
@@ -296,6 +294,7 @@ _TABLE = (
         "The head that was written down must still be in the audit log.",
         "T17", (20,), PROVED, head_ignored,
     ),
+    *flood.ABLATIONS,
 )  # fmt: skip
 ABLATIONS: Mapping[str, Ablation] = {ablation.name: ablation for ablation in _TABLE}
 """Every safeguard of the lifecycle that can be switched off, by name."""
