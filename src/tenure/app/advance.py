@@ -27,7 +27,8 @@ from tenure.core.errors import (
     Unavailable,
 )
 from tenure.core.plan import Perform
-from tenure.core.saga import Act, Move, Moves, Signals
+from tenure.core.progress import Signals
+from tenure.core.saga import Act, Move, Moves
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.entropy import Entropy
 from tenure.ports.provider import Call, Provider

@@ -14,7 +14,7 @@ from tenure.core.events import agent_event
 from tenure.core.limits import LATE_SECONDS
 from tenure.core.operation import CLOSED
 from tenure.core.operation import State as OperationState
-from tenure.core.saga import Progress
+from tenure.core.progress import Progress
 from tenure.ports.store import Add, Drop, Put, Row, Set
 
 Writes = list[Put | Add | Set | Drop]
