@@ -3,8 +3,8 @@
 import asyncio
 import gc
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from tenure.adapters.seal.local import LocalSeal
 from tenure.adapters.store import sqlite
 from tenure.app import epochs
 from tenure.app.advance import Advance, Observe
+from tenure.app.claims import OneByOne
 from tenure.app.events import Wanted
 from tenure.app.hold import Hold
 from tenure.app.in_flight import InFlight
@@ -31,9 +32,12 @@ from tenure.core.subscription import Kind
 from tenure.plans.catalogue import Catalogue
 from tenure.plans.lifecycle import PLANS
 from tenure.ports.bus import Bus, Destination
+from tenure.ports.clock import Clock
 from tenure.ports.engine import Engine
+from tenure.ports.entropy import Entropy
 from tenure.ports.provider import Provider
 from tenure.ports.seal import Seal
+from tenure.ports.store import Store
 from tenure.reconcilers.driver import reconciling
 from tenure.reconcilers.outbox import Route
 from tenure.reconcilers.relay import relaying
@@ -44,6 +48,8 @@ from tenure.storage.holdings import steps_of
 from tenure.storage.migrations import read_migrations
 from tenure.telemetry import both, watching
 from tenure.upkeep.homes import STORE, Held
+
+EMBEDDED = "embedded"
 
 
 @asynccontextmanager
@@ -67,7 +73,7 @@ async def running(
     thresholds = gc.get_threshold()
     clock, entropy, catalogue = SystemClock(), SystemEntropy(), Catalogue(plans)
     news = News()
-    store = sqlite.build(settings.store, clock=clock, landed=news.tell)
+    store = await _opened(settings, clock, news)
     try:
         if settings.collect_after:
             gc.set_threshold(settings.collect_after, *thresholds[1:])
@@ -79,16 +85,7 @@ async def running(
             providers=providers,
             observe=observe,
         )
-        engine = EmbeddedEngine(
-            work,
-            store=store,
-            clock=clock,
-            entropy=entropy,
-            settings=EngineSettings(
-                concurrency_max=settings.concurrency_max,
-                lease_ttl_seconds=settings.lease_ttl_seconds,
-            ),
-        )
+        engine, serve = _moved_by(settings, work, store=store, clock=clock, entropy=entropy)
         plane = Plane(
             id=settings.plane,
             store=store,
@@ -104,18 +101,79 @@ async def running(
         )
         await prepare(plane)
         await epochs.compare(plane)
+        serve(plane)
         if before is not None:
             before(plane)
+        # A process that only accepts has an engine that never starts, unless it tells Temporal.
+        moves = settings.works or settings.engine != EMBEDDED
         try:
-            if not plane.hold.why:
+            if moves and not plane.hold.why:
                 await engine.start()
-            async with _ended_by(_life(engine, plane.hold)):
+            async with _ended_by(_life(engine, plane.hold) if moves else _for_ever()):
                 yield plane
         finally:
             await engine.stop()
     finally:
         gc.set_threshold(*thresholds)
         await store.close()
+
+
+async def _opened(settings: Settings, clock: Clock, news: News) -> Store:
+    """The store that the settings name: a file, or a PostgreSQL."""
+    if not is_shared(settings):
+        return sqlite.build(settings.store, clock=clock, landed=news.tell)
+    with _extra("postgres"):
+        from tenure.adapters.store import postgres
+    return await postgres.build(settings.store, clock=clock)
+
+
+def is_shared(settings: Settings) -> bool:
+    """Whether the store is one that several processes use."""
+    return settings.store.startswith(("postgresql://", "postgres://"))
+
+
+def _moved_by(
+    settings: Settings, work: Advance, *, store: Store, clock: Clock, entropy: Entropy
+) -> tuple[Engine[Live], Callable[[Plane], None]]:
+    """The engine that the settings name, and what it must be told of the plane before it starts."""
+    if settings.engine == EMBEDDED:
+        behaviour = EngineSettings(
+            concurrency_max=settings.concurrency_max,
+            lease_ttl_seconds=settings.lease_ttl_seconds,
+        )
+        embedded = EmbeddedEngine(
+            work, store=store, clock=clock, entropy=entropy, settings=behaviour
+        )
+        return embedded, lambda _: None
+    if settings.engine != "temporal":
+        raise Invalid(f"the engine is embedded or temporal, not {settings.engine!r}")
+    if not is_shared(settings):
+        raise Invalid("Temporal moves operations of a store that is shared: store=postgresql://…")
+    with _extra("temporal"):
+        from tenure.adapters.engine import temporal
+    claims = OneByOne(temporal.WORKER, resting=temporal.RESTING)
+    there = temporal.TemporalSettings(
+        address=settings.temporal_address,
+        namespace=settings.temporal_namespace,
+        task_queue=settings.temporal_queue,
+        tls_server_ca=settings.temporal_tls_ca,
+        tls_client_certificate=settings.temporal_tls_certificate,
+        tls_client_key=settings.temporal_tls_key,
+        api_key=settings.temporal_api_key,
+        works=settings.works,
+    )
+    engine = temporal.TemporalEngine(work, claims, store=store, clock=clock, settings=there)
+    return engine, claims.serve
+
+
+@contextmanager
+def _extra(name: str) -> Iterator[None]:
+    """Say how to install what is not needed by everybody."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        message = f"{error.name} is not installed: pip install 'tenure[{name}]'"
+        raise Invalid(message) from None
 
 
 @asynccontextmanager
@@ -147,7 +205,8 @@ async def managing(
         marks = house.FileMarks(home)
         stack.callback(marks.close)
         providers = {**shared, **(instead or {}), "roster": cast(Provider, roster)}
-        settings = replace(settings, store=str(home / STORE))
+        if not is_shared(settings):
+            settings = replace(settings, store=str(home / STORE))
         plane = await stack.enter_async_context(
             running(
                 settings,
@@ -258,6 +317,11 @@ async def embedded(
         yield {
             "identity": known, "access": granted, "runtime": runtime, "credentials": registered,
         }  # fmt: skip
+
+
+async def _for_ever() -> None:
+    """Until somebody stops waiting."""
+    await asyncio.Event().wait()
 
 
 async def _life(engine: Engine[Live], held: Hold) -> None:

@@ -23,6 +23,7 @@ from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.house.unix import Providers, shared
 from tenure.app import agents, operations
 from tenure.app.agents import Asked
+from tenure.app.hold import Hold
 from tenure.app.roster import PlaneRoster
 from tenure.app.spec import read_spec
 from tenure.core.errors import OutcomeUnknown, ProviderError, Unavailable
@@ -116,7 +117,7 @@ async def main(home: Path, name: str, work: str, count: int) -> None:
 
     @asynccontextmanager
     async def opening(issuer: str) -> AsyncIterator[Providers]:
-        async with embedded(settings, home, issuer) as providers:
+        async with embedded(settings, home, Hold(), issuer) as providers:
             say("opened")
             yield providers
 
