@@ -130,7 +130,7 @@ class Applier:
         if type(work) is not Change:
             self._pour()
             return self.apply(work)
-        name, guards, writes, admits = work
+        name, guards, writes, admits, _ = work
         if admits and self._is_full():
             return Failed(StoreFull(_FULL))
         mine: set[Any] = {guard[1][0] for guard in guards}
@@ -195,7 +195,7 @@ class Applier:
             result = work(self._cursor)  # type: ignore[operator]
             self._worked = True
             return result
-        name, guards, writes, admits = work
+        name, guards, writes, admits, _ = work
         if admits and self._is_full():
             return Failed(StoreFull(_FULL))
         writes = tuple(write.put() if type(write) is Add else write for write in writes)
