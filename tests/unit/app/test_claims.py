@@ -14,10 +14,11 @@ from tenure.app.operations import Accept
 from tenure.app.plane import Plane, prepare
 from tenure.core.endings import Done
 from tenure.core.errors import LeaseLost, OutcomeUnknown, Unavailable
-from tenure.core.operation import Hold, State
+from tenure.core.operation import Hold, Noted, State
 from tenure.core.plan import Plan, Step, nothing
 from tenure.core.saga import Act
 from tenure.plans.catalogue import Catalogue
+from tenure.ports.store import Is
 from tenure.testing.patches import patched
 
 WORKER, RESTING = "temporal", "temporal/rest"
@@ -39,7 +40,7 @@ class Bench:
     """One plane, one worker, and a provider whose answers the test gives when it likes."""
 
     def __init__(self) -> None:
-        self.store = memory.build(clock=SystemClock(), tables=memory.Tables())
+        self.store: Any = memory.build(clock=SystemClock(), tables=memory.Tables())
         self.asked: list[asyncio.Future[Any]] = []
 
         async def ask(call):
@@ -55,10 +56,10 @@ class Bench:
             Plan("siblings", stages=((one, two),)),
         ]
         catalogue, entropy = Catalogue(plans), SystemEntropy()
-        self.work = Advance(
+        self.work: Any = Advance(
             "plane", store=self.store, entropy=entropy, catalogue=catalogue, providers={}
         )
-        self.claims = OneByOne(WORKER, resting=RESTING)
+        self.claims: Any = OneByOne(WORKER, resting=RESTING)
         self.plane = Plane(
             id="plane",
             store=self.store,
@@ -77,7 +78,7 @@ class Bench:
         """A move of this step, its call out at the provider."""
         (move,) = [m for m in self.work.moves(live).now if m.step.name == step]
         before = len(self.asked)
-        task = asyncio.ensure_future(self.work.perform(live, move))
+        task: asyncio.Task[None] = asyncio.ensure_future(self.work.perform(live, move))
         while len(self.asked) == before:  # noqa: ASYNC110 (the call is made within a few turns)
             await asyncio.sleep(0)
         return task
@@ -220,13 +221,14 @@ def test_a_raised_token_does_not_fence_a_sibling():
         name = await bench.accept("siblings")
         token = (await bench.claims.begin(name)).token
         one, two = [await bench.work.load(name, token) for _ in range(2)]
-        await bench.begin(one, "one")
+        first = await bench.begin(one, "one")
         sibling = await bench.begin(two, "two")
         again = await bench.claims.raise_token(await bench.work.load(name, token), "one", 2)
         assert bench.acts(again) == {"one": Act.INSPECT, "two": Act.DO}
         bench.asked[1].set_result(Done({}))
         await sibling
         assert (await bench.work.load(name, token)).intents["two"].state is Hold.PRESENT
+        first.cancel()
 
     asyncio.run(main())
 
@@ -252,9 +254,9 @@ def test_siblings_that_try_for_one_number_in_the_journal_have_changes_of_their_o
         now = bench.store.now()
         steps = live.plan.steps
         written = [
-            changes.noted(live, changes.Noted.DONE, step, {}, now, guards=(guard,)).change.id
+            changes.noted(live, Noted.DONE, step, {}, now, guards=(guard,)).change.id
             for step in steps
-            for guard in [changes.Is("intent", (name, step), {"token": 1})]
+            for guard in [Is("intent", (name, step), {"token": 1})]
         ]
         assert len(set(written)) == len(steps)
 

@@ -88,7 +88,7 @@ def _unreachable(settings: TemporalSettings, words: str) -> str:
     low = words.lower()
     if "expired" in low:
         return f"{where}: a certificate has expired; renew it and start again. Nothing was changed"
-    if "certificate" in low or "tls" in low or "handshake" in low or "corrupt" in low:
+    if settings.secured and "refused" not in low and "did not answer" not in low:
         return (
             f"{where} over TLS: {_last(words)}; check the server's CA, the client's certificate "
             "and key, and whether the address speaks TLS at all. Nothing was changed"
