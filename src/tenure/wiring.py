@@ -225,6 +225,10 @@ async def managing(
         yield plane
 
 
+NATS_PAGE = 2_000
+"""Events that are handed to a NATS server together."""
+
+
 @asynccontextmanager
 async def _publishing(
     plane: Plane, settings: Settings, reactions: Mapping[str, Reaction]
@@ -245,7 +249,7 @@ async def _publishing(
         from tenure.adapters.bus.nats import NatsBus
 
         buses[Kind.NATS] = NatsBus(settings.bus)
-        always.append(Route(Destination("tenure:nats", ""), buses[Kind.NATS]))
+        always.append(Route(Destination("tenure:nats", ""), buses[Kind.NATS], page=NATS_PAGE))
     try:
         async with relaying(plane, buses=buses, always=always):
             yield

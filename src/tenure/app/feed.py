@@ -39,11 +39,18 @@ class Feed:
             if self._from is None or position > self._last():
                 self._from, self._rows, self._seen = position, [], -1  # who is ahead leads
             if position >= self._from:
+                rows = self._beyond(position, limit)
+                if len(rows) == limit:
+                    return rows
                 if self._seen != self._news.number or self._is_old():
                     await self._look()
-                start = bisect_right(self._rows, position, key=_position)
-                return self._rows[start : start + limit]
+                if position >= self._from:  # else it was let go of
+                    return self._beyond(position, limit)
         return await self._store.list_events(after=position, limit=limit)
+
+    def _beyond(self, position: int, limit: int) -> Sequence[Row]:
+        start = bisect_right(self._rows, position, key=_position)
+        return self._rows[start : start + limit]
 
     def newest(self) -> int:
         """The position of the newest event that somebody here has seen; 0: none."""

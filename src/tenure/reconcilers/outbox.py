@@ -26,6 +26,8 @@ from tenure.reconcilers.leader import Leader
 log = logging.getLogger("tenure.reconcilers")
 PAGE = 500
 """Events looked at in one commit of a cursor."""
+SKIMMED = 1_000
+"""Events that are none of a destination's, after which its cursor is moved all the same."""
 RETRY_SECONDS, RETRY_SECONDS_MAX = 1.0, 60.0
 """Backoff doubles from the first to the cap; jitter takes up to half of it away."""
 PARKED_SECONDS, PARKED_SECONDS_MAX = 5.0, 3_600.0
@@ -48,6 +50,8 @@ class Tick(NamedTuple):
     """Whether there is more to do at once."""
     rests: bool = False
     """Whether the destination is left alone until then, whatever is committed."""
+    position: int = 0
+    """Up to where everything was looked at, also where nothing had to be written down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ class Route:
     wanted: Wanted = field(default_factory=Wanted)
     tenant: str = ""
     """Whose events; empty: everybody's."""
+    page: int = PAGE
+    """Events that one commit of its cursor stands for at most."""
 
     @property
     def id(self) -> str:
@@ -73,11 +79,13 @@ class Route:
 # --- one destination ------------------------------------------------------------------------------
 
 
-async def tick(plane: Plane, leader: Leader, route: Route, *, limit: int = PAGE) -> Tick:
+async def tick(plane: Plane, leader: Leader, route: Route, *, skimmed: int = 0) -> Tick:
     """Send what lies beyond the cursor of one destination, one page of it.
 
-    LeaseLost if somebody else leads by now; then nothing was written.
+    What lies before `skimmed` is none of its own, as an earlier look has found.  LeaseLost if
+    somebody else leads by now; then nothing was written.
     """
+    limit = route.page
     cursor = await plane.store.find("cursor", (route.id,))
     if cursor is None:
         return Tick()
@@ -87,11 +95,14 @@ async def tick(plane: Plane, leader: Leader, route: Route, *, limit: int = PAGE)
         return Tick(retry_at=due_at, rests=True)
     again = await _retry_parked(plane, leader, route, now)
     position = cast(int, cursor["position"])
-    rows = await plane.feed.after(position, limit=limit)
+    rows = await plane.feed.after(max(position, skimmed), limit=limit)
     if not rows:
-        return again
+        return again._replace(position=skimmed)
     parked = {str(row["agent"]) for row in await _parked(plane, route)}
     mine = [row for row in rows if route.has(row)]
+    last = cast(int, rows[-1]["position"])
+    if not mine and last - position < SKIMMED:
+        return again._replace(position=last, more=len(rows) == limit)
     sent = await _send(plane, route, [row for row in mine if row["agent"] not in parked])
     if sent.failed and not sent.delivered and not sent.refused:
         full = len(rows) == limit and len(sent.failed) == 1
@@ -108,7 +119,7 @@ async def tick(plane: Plane, leader: Leader, route: Route, *, limit: int = PAGE)
     ]
     parks = [_park(plane, route, agent, receipt, now) for agent, receipt in sent.failed.items()]
     writes += parks
-    there: Row = {"position": rows[-1]["position"]}
+    there: Row = {"position": last}
     if cursor["attempts"]:
         there |= {"attempts": 0, "due_at": 0.0, "why": "", "since": None}
     writes.append(Set("cursor", (route.id,), there))
@@ -116,7 +127,7 @@ async def tick(plane: Plane, leader: Leader, route: Route, *, limit: int = PAGE)
     seen, fixed = again.seen + len(mine), again.fixed + sent.delivered
     due = [cast(float, park.row["due_at"]) for park in parks]
     due += [] if again.retry_at is None else [again.retry_at]
-    return Tick(seen, fixed, min(due, default=None), more=len(rows) == limit)
+    return Tick(seen, fixed, min(due, default=None), more=len(rows) == limit, position=last)
 
 
 class Sent(NamedTuple):

@@ -26,6 +26,8 @@ LOOK_SECONDS: Final = 1.0
 ROUTES_SECONDS: Final = 0.25
 """How old the list of destinations may be."""
 TRIM_SECONDS: Final = 30.0
+LINGER_SECONDS: Final = 0.01
+"""How long events gather before they are carried together: a commit wakes us for each batch."""
 STRAIN_SECONDS: Final = 1.0
 """How long a destination is left alone after something unforeseen."""
 
@@ -98,7 +100,7 @@ class Relay:
         for _, route in (await self.routes()).values():
             done = Tick(more=True)
             while done.more:
-                done = await tick(self._plane, self.leader, route)
+                done = await tick(self._plane, self.leader, route, skimmed=done.position)
                 seen, fixed = seen + done.seen, fixed + done.fixed
             if done.retry_at is not None:
                 retry_at = done.retry_at if retry_at is None else min(retry_at, done.retry_at)
@@ -141,11 +143,12 @@ class Relay:
 
     async def _carry(self, route: Route) -> None:
         """Send whatever there is to send, as soon as there is something."""
-        plane = self._plane
+        plane, skimmed = self._plane, 0
         while self.leader.leads:
             number = plane.news.number
             try:
-                done = await tick(plane, self.leader, route)
+                done = await tick(plane, self.leader, route, skimmed=skimmed)
+                skimmed = done.position
             except LeaseLost:
                 return
             except Exception:
@@ -161,6 +164,7 @@ class Relay:
                 await asyncio.sleep(wait)
             else:
                 await plane.news.beyond(number, seconds=wait)
+                await asyncio.sleep(LINGER_SECONDS)
 
     async def _drop(self, name: str) -> None:
         task = self._carried.pop(name).task
