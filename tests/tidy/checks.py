@@ -48,8 +48,9 @@ ALSO = {
     "src/tenure/faces/cli/worker.py": STARTS,
     **{
         f"src/tenure/faces/cli/{verb}.py": ("wiring", "upkeep")
-        for verb in ("backup", "restore", "upgrade", "migrate_store", "doctor")
+        for verb in ("backup", "restore", "upgrade")
     },
+    "src/tenure/faces/cli/doctor.py": ("storage.epoch",),
 }
 ROOMS = tuple(room for room in MAY_IMPORT if not room.startswith("__"))
 NOT_IN_CORE = frozenset(

@@ -25,7 +25,7 @@ from tenure.core import saga
 from tenure.core.agent import State
 from tenure.core.saga import Settled
 from tenure.ports.store import Add, Change, Put, Refused, Set
-from tenure.testing import loop
+from tenure.testing import loop, releases
 from tenure.testing.ablations import TURNS_MAX, Ablation, Caught
 from tenure.testing.lifecycle_life import MIXES, live
 from tenure.testing.patches import Off, patched
@@ -295,6 +295,11 @@ _TABLE = (
         "head_compared",
         "The head that was written down must still be in the audit log.",
         "T17", (20,), PROVED, head_ignored,
+    ),
+    Ablation(
+        "only_adds",
+        "A migration that only adds leaves the file open to the release before.",
+        "S28", (23,), PROVED, lambda: patched(releases, ablated="only_adds"),
     ),
 )  # fmt: skip
 ABLATIONS: Mapping[str, Ablation] = {ablation.name: ablation for ablation in _TABLE}

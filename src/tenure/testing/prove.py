@@ -22,7 +22,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tenure.testing import crash, kill9, lifecycle_ablations, lifecycle_life, lifecycle_proofs, loop
+from tenure.testing import (
+    crash,
+    kill9,
+    lifecycle_ablations,
+    lifecycle_life,
+    lifecycle_proofs,
+    loop,
+    releases,
+)
 from tenure.testing.ablations import ABLATIONS as OF_OPERATIONS
 from tenure.testing.ablations import TURNS_MAX, Ablation
 from tenure.testing.life import live
@@ -95,6 +103,11 @@ def tenants() -> Cases:
 def tampering() -> Cases:
     """Everything that can be done to an audit log."""
     yield from itertools.starmap(Case, lifecycle_proofs.tampering())
+
+
+def upgrades() -> Cases:
+    """What one release has begun, finished by another, forward and back."""
+    yield from itertools.starmap(Case, releases.upgrades())
 
 
 def cells(scenario: str) -> Cases:
@@ -190,6 +203,11 @@ PROOFS: Mapping[int, Proof] = {
             22,
             "Replayable: a seed gives the same life, and the same trace hash, every time.",
             also=replays,
+        ),
+        Proof(
+            23,
+            "Upgrade: what an earlier release began is finished by this one, and back.",
+            also=upgrades,
         ),
     )
 }  # fmt: skip
