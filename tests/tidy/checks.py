@@ -112,7 +112,7 @@ class Source:
     def nodes(self) -> tuple[ast.AST, ...]:
         return tuple(ast.walk(self.tree))
 
-    @property
+    @cached_property
     def module(self) -> str:
         """The dotted name it is imported by, such as `tenure.core.saga`."""
         parts = PurePosixPath(self.path).with_suffix("").parts
