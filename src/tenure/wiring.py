@@ -277,6 +277,11 @@ def files_of_a_home() -> list[Held]:
     ]
 
 
+def plans_of_agents() -> Iterable[Plan]:
+    """Every plan that `managing` can perform."""
+    return PLANS
+
+
 def now() -> float:
     """The time, by the system's clock."""
     return SystemClock().now()

@@ -51,8 +51,9 @@ ALSO = {
     "src/tenure/testing/flood.py": ("faces",),
     **{
         f"src/tenure/faces/cli/{verb}.py": ("wiring", "upkeep")
-        for verb in ("backup", "restore", "upgrade", "migrate_store", "doctor")
+        for verb in ("backup", "restore", "upgrade")
     },
+    "src/tenure/faces/cli/doctor.py": ("storage.epoch",),
 }
 ROOMS = tuple(room for room in MAY_IMPORT if not room.startswith("__"))
 NOT_IN_CORE = frozenset(
@@ -114,7 +115,7 @@ class Source:
     def nodes(self) -> tuple[ast.AST, ...]:
         return tuple(ast.walk(self.tree))
 
-    @property
+    @cached_property
     def module(self) -> str:
         """The dotted name it is imported by, such as `tenure.core.saga`."""
         parts = PurePosixPath(self.path).with_suffix("").parts

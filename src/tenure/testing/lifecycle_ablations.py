@@ -25,7 +25,7 @@ from tenure.core import saga
 from tenure.core.agent import State
 from tenure.core.saga import Settled
 from tenure.ports.store import Add, Change, Put, Refused, Set
-from tenure.testing import flood, loop
+from tenure.testing import flood, loop, releases
 from tenure.testing.ablations import PROVED, TURNS_MAX, Ablation, Caught
 from tenure.testing.lifecycle_life import MIXES, live
 from tenure.testing.patches import Off, patched
@@ -295,6 +295,11 @@ _TABLE = (
         "T17", (20,), PROVED, head_ignored,
     ),
     *flood.ABLATIONS,
+    Ablation(
+        "only_adds",
+        "A migration that only adds leaves the file open to the release before.",
+        "S28", (23,), PROVED, lambda: patched(releases, ablated="only_adds"),
+    ),
 )  # fmt: skip
 ABLATIONS: Mapping[str, Ablation] = {ablation.name: ablation for ablation in _TABLE}
 """Every safeguard of the lifecycle that can be switched off, by name."""

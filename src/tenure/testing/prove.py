@@ -31,6 +31,7 @@ from tenure.testing import (
     lifecycle_life,
     lifecycle_proofs,
     loop,
+    releases,
 )
 from tenure.testing.ablations import ABLATIONS as OF_OPERATIONS
 from tenure.testing.ablations import PROVED, TURNS_MAX, Ablation
@@ -114,6 +115,11 @@ def getting_out() -> Cases:
 def floods() -> Cases:
     """Floods and slow clients, while another tenant asks politely."""
     yield from itertools.starmap(Case, flood.floods())
+
+
+def upgrades() -> Cases:
+    """What one release has begun, finished by another, forward and back."""
+    yield from itertools.starmap(Case, releases.upgrades())
 
 
 def cells(scenario: str) -> Cases:
@@ -219,6 +225,11 @@ PROOFS: Mapping[int, Proof] = {
             22,
             "Replayable: a seed gives the same life, and the same trace hash, every time.",
             also=replays,
+        ),
+        Proof(
+            23,
+            "Upgrade: what an earlier release began is finished by this one, and back.",
+            also=upgrades,
         ),
     )
 }  # fmt: skip
