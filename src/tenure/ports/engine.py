@@ -64,6 +64,10 @@ class Work(Protocol[L]):
         """Stop the calls of its do's that are under way; their outcome is then unknown."""
         ...
 
+    def is_deaf(self, task: "asyncio.Task[None]") -> bool:
+        """Whether the call this task is in goes on though it was stopped a while ago."""
+        ...
+
 
 class Engine(Protocol[L_contra]):
     """Every promise here is a test in `tenure.testing.contracts.engine`."""
