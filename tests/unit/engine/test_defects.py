@@ -117,6 +117,10 @@ async def test_a_call_that_hears_nobody_does_not_keep_its_operation(solo, caplog
     assert (await operations.get(process.plane, TENANT, name)).steps[0].result == "found"
 
 
+async def slow(_):
+    await asyncio.sleep(60)
+
+
 @virtual
 async def test_a_call_beside_one_that_hears_nobody_is_stopped_and_looked_at_too(solo):
     look = Script(Done("there"))
@@ -124,7 +128,7 @@ async def test_a_call_beside_one_that_hears_nobody_is_stopped_and_looked_at_too(
         "two",
         [
             step("deaf", Script(deaf_once), Script(), look, limits=StepLimits(call_seconds=2.0)),
-            step("slow", Script(lambda _: asyncio.sleep(50)), Script(), look),
+            step("slow", Script(slow), Script(), look, limits=StepLimits(call_seconds=90.0)),
         ],
     )
     process = await solo.start()
