@@ -73,7 +73,7 @@ async def running(
     thresholds = gc.get_threshold()
     clock, entropy, catalogue = SystemClock(), SystemEntropy(), Catalogue(plans)
     news = News()
-    store = await _opened(settings, clock, news)
+    store = await _opened(settings, clock=clock, entropy=entropy, news=news)
     try:
         if settings.collect_after:
             gc.set_threshold(settings.collect_after, *thresholds[1:])
@@ -118,13 +118,15 @@ async def running(
         await store.close()
 
 
-async def _opened(settings: Settings, clock: Clock, news: News) -> Store:
+async def _opened(
+    settings: Settings, *, clock: Clock, entropy: Entropy, news: News
+) -> Store:
     """The store that the settings name: a file, or a PostgreSQL."""
     if not is_shared(settings):
         return sqlite.build(settings.store, clock=clock, landed=news.tell)
     with _extra("postgres"):
         from tenure.adapters.store import postgres
-    return await postgres.build(settings.store, clock=clock)
+    return await postgres.build(settings.store, clock=clock, entropy=entropy)
 
 
 def is_shared(settings: Settings) -> bool:

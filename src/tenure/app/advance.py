@@ -12,6 +12,7 @@ from math import isfinite
 from typing import TypeVar, cast
 
 from tenure.app.changes import recorded
+from tenure.app.lifecycle import renewed
 from tenure.app.live import Calls, Live, read
 from tenure.app.watch import Watch
 from tenure.core import saga
@@ -32,7 +33,7 @@ from tenure.core.saga import Act, Move, Moves
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.entropy import Entropy
 from tenure.ports.provider import Call, Provider
-from tenure.ports.store import Store
+from tenure.ports.store import Key, Store
 
 STORE_RETRY_SECONDS = 1.0
 """Between attempts to record while the disk refuses."""
@@ -171,6 +172,10 @@ class Advance:
         for task in live.calls:
             self._watch.stop(task, "the call was interrupted by a cancel")
 
+    def is_deaf(self, task: "asyncio.Task[None]") -> bool:
+        """Whether the call this task is in goes on though it was stopped a while ago."""
+        return self._watch.is_deaf(task)
+
     async def _record(
         self, live: Live, move: Move, ending: Ending, started_at: float, signals: Signals
     ) -> None:
@@ -181,6 +186,8 @@ class Advance:
         token = live.intents[move.step.name].token
         if self._observe is not None:
             self._tell(live, move, ending, started_at)
+        standing: set[Key] = set()
+        """Tombstones that are there already."""
         while saga.wanted(live.progress, move, ending):
             now = self._store.now()
             settled = saga.settle(
@@ -199,7 +206,7 @@ class Advance:
                 ending = OutcomeUnknown(str(error))
                 continue
             try:
-                refused = await self._store.commit(writing.change)
+                refused = await self._store.commit(renewed(writing.change, standing))
             except StoreClosed:
                 raise
             except StoreError:  # only this process knows how its calls have ended
@@ -208,6 +215,9 @@ class Advance:
             if refused is None:
                 writing.take_effect(live)
                 return
+            if refused.what.table == "tombstone":
+                standing ^= {cast(Key, refused.what.key)}  # it stands there, or it is gone again
+                continue
             await self.refresh(live)
             if live.intents[move.step.name].token != token:
                 raise LeaseLost(live.id)

@@ -113,7 +113,8 @@ def noted(
     state = saga.state_of(live.plan, progress, live.intents)
     if live.state is State.PENDING and state is State.RUNNING:
         state = State.PENDING  # only a claim makes it run: a signal before it has called nobody
-    writing = Writing(live, progress, state, 0.0)
+    due_at = _next_look(live, progress, said or {}, now) if kind is Noted.STUCK else 0.0
+    writing = Writing(live, progress, state, due_at)
     writing.seq = seq
     writes: list[Put | Add | Set | Drop] = [
         Add(JOURNAL, (live.id, seq), (live.tenant, kind, step, now, text)),
@@ -125,8 +126,8 @@ def noted(
             message = f"operation {live.id}: {kind} leads from {live.state} to {state}: no such row"
             raise Defect(message)
         row["state"] = state
-    if live.due_at != 0.0:
-        row["due_at"] = 0.0
+    if live.due_at != due_at:
+        row["due_at"] = due_at
     if progress.cause != before.cause:
         row["error"] = progress.cause
     if progress.end is not None:
@@ -187,15 +188,11 @@ _told: dict[tuple[str, Noted, str, State, str], str] = {}
 
 def _polled(live: Live, step: Step, settled: Settled, now: float) -> Writing:
     """Not there yet: only the due time moves; journal and revision do not grow with polls."""
-    ahead = replace(live.intents[step.name], **settled.intent, busy=False)  # type: ignore[arg-type]
-    intents = {**live.intents, step.name: ahead}
-    moves = saga.next_moves(live.plan, live.progress, intents, now)
-    state = saga.state_of(live.plan, live.progress, intents)
-    # A sibling whose call is out has no time of its own: after a crash it is looked at at once.
-    out = any(intent.busy for intent in intents.values())
-    due_at = 0.0 if moves.now or out else moves.wake_at
+    said = {step.name: settled.intent}
+    due_at = _next_look(live, live.progress, said, now)
+    state = saga.state_of(live.plan, live.progress, _ahead(live, said))
     writing = Writing(live, live.progress, state, due_at)
-    writing.said = {step.name: settled.intent}
+    writing.said = said
     row: Row = {"due_at": due_at, "state": state, "updated_at": now}
     guards = (
         Is("intent", (live.id, step.name), {"token": live.intents[step.name].token}),
@@ -207,3 +204,21 @@ def _polled(live: Live, step: Step, settled: Settled, now: float) -> Writing:
     )
     writing.change = Change("", guards, writes)
     return writing
+
+
+def _next_look(live: Live, progress: Progress, said: Said, now: float) -> float | None:
+    """When the operation is due once these columns are written; None: not by time."""
+    intents = _ahead(live, said)
+    moves = saga.next_moves(live.plan, progress, intents, now)
+    # A sibling whose call is out has no time of its own: after a crash it is looked at at once.
+    out = any(intent.busy for intent in intents.values())
+    return 0.0 if moves.now or out else moves.wake_at
+
+
+def _ahead(live: Live, said: Said) -> dict[str, Intent]:
+    """The intents as they will be; whose move has ended is no longer busy."""
+    ahead = {
+        name: replace(live.intents[name], **columns, busy=False)  # type: ignore[arg-type]
+        for name, columns in said.items()
+    }
+    return live.intents | ahead

@@ -356,7 +356,7 @@ async def abandon(plane: Plane, tenant: str, operation: str, *, by: str) -> Oper
         ]
         return noted(live, Noted.ABANDONED, "", {"by": by, "left": left}, now)
 
-    return await _decide(plane, tenant, operation, decide, by=by, verb="abandon")
+    return await _decide(plane, tenant, operation, decide, by=by, verb="abandon", interrupt=True)
 
 
 async def _refuse_before_its_turn(plane: Plane, tenant: str, operation: str) -> None:

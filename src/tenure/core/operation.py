@@ -105,7 +105,7 @@ INTENT = Table(
         (Hold.INTENDED, Fate.DONE, Hold.PRESENT),
         (Hold.INTENDED, Fate.REFUSED, Hold.REFUSED),
         (Hold.INTENDED, Fate.TURNED_BACK, Hold.REMOVING),
-        (Hold.INTENDED, Fate.UNDONE, Hold.BURNED),  # never called
+        (Hold.INTENDED, Fate.UNDONE, Hold.BURNED),  # never called, or its undo is `nothing`
         (Hold.PRESENT, Fate.TURNED_BACK, Hold.REMOVING),
         (Hold.REFUSED, Fate.TURNED_BACK, Hold.REMOVING),  # a refusal can leave residue
         (Hold.REMOVING, Fate.UNDONE, Hold.BURNED),

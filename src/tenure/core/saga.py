@@ -120,16 +120,14 @@ def _free(new: Progress, still_stuck: frozenset[str]) -> None:
 def owed(plan: Plan, progress: Progress) -> list[Step]:
     """The steps whose undo, or an operator's word on them, is still to come; newest stage first.
 
-    A step whose undo is `nothing` owes one only if nobody can tell whether it happened.
+    A step whose undo is `nothing` owes one until it is sure that no call of it is out.
     """
     left: list[Step] = []
     for stage, step in plan.undoable:
         if stage > progress.stage or step.name in progress.undone:
             continue
         if step.undoes or (
-            step.inquiry is Inquiry.NOBODY_KNOWS
-            and step.name not in progress.done
-            and step.name not in progress.refused
+            step.name not in progress.done and step.name not in progress.refused
         ):
             left.append(step)
     return left
@@ -169,7 +167,7 @@ class Act(StrEnum):
     GIVE_UP = "give_up"
     """Nobody can tell what became of the call: STUCK."""
     FORGET = "forget"
-    """Its undo is `nothing`, and no call is out whose end we do not know."""
+    """Its undo is `nothing`, and no call of it is running."""
 
 
 class Move(NamedTuple):
@@ -255,7 +253,7 @@ def _backward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now
         if intent.busy:
             continue
         if not step.undoes:
-            if intent.unknown_since is None:
+            if intent.unknown_since is None or step.inquiry is not Inquiry.NOBODY_KNOWS:
                 moves.append(Move(Act.FORGET, step))
             elif not stuck:
                 moves.append(Move(Act.GIVE_UP, step))
