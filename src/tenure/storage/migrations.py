@@ -18,7 +18,8 @@ import apsw
 _NAME = re.compile(r"(\d{4})_(?:pre|post)_[a-z0-9_]+\.sql")
 _ADDS = re.compile(
     r"create\s+table\s|create\s+index\s"
-    r"|alter\s+table\s+\w+\s+add\s+column\s+\w+\s+\w+(?:\s+default\s+\S+)?$",
+    r"|alter\s+table\s+\w+\s+add\s+column\s+\w+\s+(?:double\s+precision|\w+)"
+    r"(?:\s+collate\s+\S+)?(?:\s+default\s+\S+)?$",
     re.IGNORECASE,
 )
 ONLY_ADDS = "-- Only adds:"
