@@ -9,13 +9,14 @@ class Settings:
 
     store: str = "tenure.db"
     """The embedded store's file.  It is made if it is not there; `FILE.lock` beside it admits one
-    process.
+    process.  Or a PostgreSQL server, for any number of processes:
+    `postgresql://user@host/database?schema=tenure`.
     """
     plane: str = "local"
     """The name of this control plane; part of every resource's key, so it must never change."""
     home: str = ".tenure"
     """The directory of a plane that manages agents: its store, its providers' files, its runtimes,
-    and the CLI's token.  `managing` keeps its store there, whatever `store` says.
+    and the CLI's token.  `managing` keeps its store there, unless `store` names a server.
     """
     host: str = "127.0.0.1"
     port: int = 7450

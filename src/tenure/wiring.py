@@ -19,8 +19,11 @@ from tenure.app.roster import PlaneRoster
 from tenure.core.plan import Plan
 from tenure.plans.catalogue import Catalogue
 from tenure.plans.lifecycle import PLANS
+from tenure.ports.clock import Clock
 from tenure.ports.engine import Engine
+from tenure.ports.entropy import Entropy
 from tenure.ports.provider import Provider
+from tenure.ports.store import Store
 from tenure.reconcilers.driver import reconciling
 from tenure.settings import Settings
 from tenure.telemetry import both, watching
@@ -43,7 +46,7 @@ async def running(
     """
     thresholds = gc.get_threshold()
     clock, entropy, catalogue = SystemClock(), SystemEntropy(), Catalogue(plans)
-    store = sqlite.build(settings.store, clock=clock)
+    store = await _opened(settings, clock, entropy)
     try:
         if settings.collect_after:
             gc.set_threshold(settings.collect_after, *thresholds[1:])
@@ -73,6 +76,7 @@ async def running(
             catalogue=catalogue,
             providers=providers,
         )
+        store.listen(lambda ring: engine.wake(ring.operation, interrupt=ring.interrupt))
         await prepare(plane)
         if before is not None:
             before(plane)
@@ -103,7 +107,8 @@ async def managing(
         roster = PlaneRoster()
         providers = await _embedded(settings, home, stack)
         providers |= {**(instead or {}), "roster": cast(Provider, roster)}
-        settings = replace(settings, store=str(home / "tenure.db"))
+        if not _is_served(settings):
+            settings = replace(settings, store=str(home / "tenure.db"))
         plane = await stack.enter_async_context(
             running(
                 settings,
@@ -116,6 +121,20 @@ async def managing(
         reconcile = reconciling(plane, clock=SystemClock(), seconds=settings.reconcile_seconds)
         await stack.enter_async_context(reconcile)
         yield plane
+
+
+def _is_served(settings: Settings) -> bool:
+    """Whether the store is a server's."""
+    return settings.store.startswith(("postgresql://", "postgres://"))
+
+
+async def _opened(settings: Settings, clock: Clock, entropy: Entropy) -> Store:
+    """The store that the settings name: a file, or a schema of a PostgreSQL server."""
+    if not _is_served(settings):
+        return sqlite.build(settings.store, clock=clock)
+    from tenure.adapters.store import postgres
+
+    return await postgres.build(settings.store, clock=clock, entropy=entropy)
 
 
 def _made(home: str) -> Path:

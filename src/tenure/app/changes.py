@@ -18,7 +18,7 @@ from tenure.core.operation import OPERATION, Hold, Intent, Noted, Record, State
 from tenure.core.plain import refuse_odd
 from tenure.core.plan import Step
 from tenure.core.saga import Progress, Settled
-from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set, Value
+from tenure.ports.store import Add, Change, Drop, Is, Put, Ring, Row, Set, Value
 
 Columns = Mapping[str, Value]
 JOURNAL = ("journal", "tenant", "kind", "step", "at", "body")
@@ -149,7 +149,11 @@ def noted(
         writes += [Set("intent", other, {"state": Hold.BURNED}) for other in burned]
         writes += tombstones(burned, now)
     guard = Is("operation", (live.id,), {"revision": live.revision})
-    writing.change = Change(f"{live.id}/{seq}/{live.token}", (*guards, guard), tuple(writes))
+    settled = progress.end is not None or (state is State.STUCK and state is not live.state)
+    writing.change = Change(
+        f"{live.id}/{seq}/{live.token}", (*guards, guard), tuple(writes),
+        ring=Ring(live.id) if settled else None,
+    )  # fmt: skip
     return writing
 
 

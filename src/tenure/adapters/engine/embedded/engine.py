@@ -325,6 +325,9 @@ class EmbeddedEngine(Generic[L]):
         elif operation in self._queued:
             token, _ = self._queued[operation]
             self._queued[operation] = (token, None)  # it is read anew when its turn comes
+        else:  # another process has it: who waits for it here looks at it again
+            for waiter in self._waiters.pop(operation, ()):
+                _tell(waiter, None)
 
     async def wait(self, operation: str, seconds: float | None = None) -> State | None:
         """The state in which this operation ended or got stuck here; None if that took longer."""

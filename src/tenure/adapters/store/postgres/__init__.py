@@ -6,7 +6,7 @@ import asyncpg
 
 from tenure.adapters.store.postgres import schema, server
 from tenure.adapters.store.postgres.clock import ServerClock
-from tenure.adapters.store.postgres.committer import Committer, Lanes
+from tenure.adapters.store.postgres.committer import RESERVE_BYTES, Committer, Lanes
 from tenure.adapters.store.postgres.readers import Readers
 from tenure.adapters.store.postgres.side import Side
 from tenure.adapters.store.postgres.store import PostgresStore
@@ -16,7 +16,7 @@ from tenure.ports.entropy import Entropy
 from tenure.storage.migrations import read_migrations
 from tenure.storage.queries import read_queries
 
-__all__ = ["Lanes", "PostgresStore", "build"]
+__all__ = ["RESERVE_BYTES", "Lanes", "PostgresStore", "build"]
 
 
 async def build(

@@ -60,6 +60,12 @@ class Session:
         self._statements: dict[tuple[Shape, ...], Any] = {}
         self._numbers = False
 
+    def send(self) -> None:
+        """From here on only the server knows; but not if the connection is known to be gone."""
+        if self.connection.is_closed():
+            raise ConnectionResetError("the connection was closed")
+        self.sent = True
+
     async def apply(self, batch: Sequence[Parts], batch_id: str, at: float) -> None:
         """Apply all of these changes durably; Refusal if some cannot be."""
         self.sent = False
@@ -73,7 +79,7 @@ class Session:
                 if wanted or batch[0].doubled is not None:
                     await self._apply_held(statement, batch, wanted, noted)
                 else:
-                    self.sent = True
+                    self.send()
                     await statement.fetchval(*self._call.arguments)
         except asyncpg.PostgresError as error:
             if error.sqlstate != REFUSED:
@@ -113,7 +119,7 @@ class Session:
         if batch[0].doubled is not None:  # it stands alone, and what it would write goes no further
             await self.connection.execute("ROLLBACK")
             return
-        self.sent = True
+        self.send()
         await self.connection.execute("COMMIT")
 
     async def _prepared(self, shapes: tuple[Shape, ...]) -> Any:

@@ -52,7 +52,7 @@ class PostgresStore:
 
     def _claiming(self, worker: str, limit: int) -> Work:
         async def run(session: Session, name: str) -> list[Claimed]:
-            session.sent = True
+            session.send()
             rows = await session.connection.fetch(
                 self._queries["claim"], worker, self.now(), limit, name
             )
