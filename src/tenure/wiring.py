@@ -37,7 +37,7 @@ from tenure.ports.engine import Engine
 from tenure.ports.entropy import Entropy
 from tenure.ports.provider import Provider
 from tenure.ports.seal import Seal
-from tenure.ports.store import Store
+from tenure.ports.store import Ring, Store
 from tenure.reconcilers.driver import reconciling
 from tenure.reconcilers.outbox import Route
 from tenure.reconcilers.relay import relaying
@@ -99,6 +99,12 @@ async def running(
             in_flight=in_flight or InFlight(),
             hold=held or Hold(),
         )
+
+        def heard(ring: Ring) -> None:
+            engine.heard(ring.operation, interrupt=ring.interrupt)
+            news.tell()
+
+        store.listen(heard)
         await prepare(plane)
         await epochs.compare(plane)
         serve(plane)
@@ -126,7 +132,9 @@ async def _opened(
         return sqlite.build(settings.store, clock=clock, landed=news.tell)
     with _extra("postgres"):
         from tenure.adapters.store import postgres
-    return await postgres.build(settings.store, clock=clock, entropy=entropy)
+    return await postgres.build(
+        settings.store, clock=clock, entropy=entropy, landed=news.tell
+    )
 
 
 def is_shared(settings: Settings) -> bool:

@@ -43,6 +43,8 @@ def complaints_about(rule, path, text):
         case "schema_differences":
             schema, *steps = text.split("=>")
             return rule("src/tenure/store", schema, {f"{n:04}": step for n, step in enumerate(steps)})
+        case "twin_differences":
+            return rule("sqlite", "postgres", tuple(text.split("=>")))
         case _:
             return rule(at)
 
@@ -133,6 +135,8 @@ BAD = [
     (migrations.schema_differences, "", "CREATE TABLE t (a); CREATE INDEX i ON t (a); => CREATE TABLE t (a)", "index i"),
     (migrations.schema_differences, "", " => CREATE TABLE t (a)", "absent"),
     (migrations.schema_differences, "", "CREATE TABLE t (a CHECK (a IN ('X'))) => CREATE TABLE t (a CHECK (a IN ('Y')))", "'Y'"),
+    (migrations.twin_differences, "", "CREATE TABLE t (\n    a TEXT\n) => CREATE TABLE t (\n    a TEXT,\n    b TEXT\n)", "t.b is only in postgres"),
+    (migrations.twin_differences, "", "CREATE TABLE t (\n    a TEXT\n) => ", "t.a is only in sqlite"),
 ]  # fmt: skip
 
 GOOD = [
@@ -164,6 +168,7 @@ GOOD = [
     (checks.machine_traces, "notes.md", f"the frame/{WORK}/s of ${{dir}}/{ROOT_HOME}/x"),
     (migrations.misnamed_migrations, "", "0001_pre_a.sql 0002_post_b.sql"),
     (migrations.schema_differences, "", "CREATE TABLE t (\n a, -- why\n b\n) => CREATE TABLE t (a); => ALTER TABLE t ADD b"),
+    (migrations.twin_differences, "", "CREATE TABLE t (\n    a REAL\n) => CREATE TABLE t (\n    a DOUBLE PRECISION\n)"),
 ]  # fmt: skip
 
 

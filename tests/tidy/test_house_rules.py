@@ -137,3 +137,15 @@ def test_a_fresh_schema_is_the_sum_of_its_migrations():
         complaints += migrations.misnamed_migrations(str(folder), names)
         complaints += migrations.schema_differences(store, read(f"{store}/schema.sql"), texts)
     hold(complaints)
+
+
+def test_both_databases_have_the_same_migrations_and_columns():
+    one, other = (f"src/tenure/adapters/store/{name}" for name in ("sqlite", "postgres"))
+    names = [
+        {Path(path).name for path in files_of(f"{folder}/migrations/", ".sql")}
+        for folder in (one, other)
+    ]
+    assert names[0] == names[1]
+    schemas = (read(f"{one}/schema.sql"), read(f"{other}/schema.sql"))
+    assert len(migrations.columns_of(schemas[0])) > 80
+    hold(migrations.twin_differences(one, other, schemas))

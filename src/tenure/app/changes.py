@@ -18,7 +18,7 @@ from tenure.core.plain import refuse_odd
 from tenure.core.plan import Step
 from tenure.core.progress import Progress
 from tenure.core.saga import Columns, Said, Settled
-from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set
+from tenure.ports.store import Add, Change, Drop, Is, Put, Ring, Row, Set
 
 JOURNAL = ("journal", "tenant", "kind", "step", "at", "body")
 INTENT = ("intent", "tenant", "slot", "key", "state", "token", "attempts", "due_at")
@@ -141,17 +141,26 @@ def noted(
         writing.said = said
     if progress.compensating_at is not None and before.compensating_at is None:
         writing.said = writing.said | saga.turned_back(live.plan, progress, live.intents)
-    for name, columns in writing.said.items():
-        if columns != IMPLIED:
-            writes.append(Set("intent", (live.id, name), columns))
+    writes += [
+        Set("intent", (live.id, name), columns)
+        for name, columns in writing.said.items()
+        if columns != IMPLIED
+    ]
     if burned:
         writes += [Set("intent", other, {"state": Hold.BURNED}) for other in burned]
         writes += tombstones(burned, now)
     guard = Is("operation", (live.id,), {"revision": live.revision})
     # Two processes may try for this number, for siblings or by a verb: the id says whose it is.
     name = f"{live.id}/{seq}/{live.intents[step].token if guards else live.token}/{step or kind}"
-    writing.change = Change(name, (*guards, guard), tuple(writes))
+    ring = Ring(live.id) if _is_settled(live, writing) else None
+    writing.change = Change(name, (*guards, guard), tuple(writes), ring=ring)
     return writing
+
+
+def _is_settled(live: Live, writing: Writing) -> bool:
+    """Whether it ends or gets stuck by this: who waits for it elsewhere wants to know."""
+    stuck = writing.state is State.STUCK and live.state is not State.STUCK
+    return writing.progress.end is not None or stuck
 
 
 def intended(live: Live, writing: Writing, stage: int) -> list[Add]:

@@ -29,7 +29,7 @@ from tenure.core.limits import (
 )
 from tenure.core.operation import SETTLED, Hold, Noted, State
 from tenure.core.roles import Caller, Role
-from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set
+from tenure.ports.store import Add, Change, Drop, Is, Put, Ring, Row, Set
 
 AGENT = ("agent", "tenant", "generation", "operation")
 OPERATION = (
@@ -124,7 +124,10 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
         writes = _accepted(live, writing, command, worker=worker, text=text, now=now)
         # What closes an agent may use the room that is kept for accepted work.
         admits = plan.name not in CLOSING
-        change = Change(live.id, ground.guards, (*ground.writes, *writes), admits=admits)
+        change = Change(
+            live.id, ground.guards, (*ground.writes, *writes), admits,
+            ring=None if worker else Ring(live.id),
+        )  # fmt: skip
         try:
             refused = await plane.store.commit(change)
         except CommitUnknown as error:
@@ -417,7 +420,8 @@ async def _decide(
         if writing is None:
             return views.operation(live, row)
         told = entry(caller, f"operation.{verb}", target=operation, now=now, record=writing.seq)
-        change = writing.change._replace(writes=(*writing.change.writes, told))
+        ring = Ring(operation, interrupt=interrupt)
+        change = writing.change._replace(writes=(*writing.change.writes, told), ring=ring)
         if await plane.store.commit(change) is None:
             writing.take_effect(live)
             plane.engine.wake(operation, interrupt=interrupt)

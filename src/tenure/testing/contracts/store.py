@@ -219,10 +219,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises):
         assert await store.find("operation", ("b",)) is None
         assert await store.find("operation", ("a",)) == whole(operation("a"))
         await store.commit(change(event("second")))
-        assert [(row["position"], row["type"]) for row in await store.list_events()] == [
-            (1, "first"),
-            (2, "second"),
-        ]
+        assert [row["type"] for row in await store.list_events()] == ["first", "second"]
 
     @scenario
     async def test_of_two_puts_of_one_key_the_first_wins(self, store: Store, change: Names) -> None:
@@ -267,9 +264,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises):
         assert await store.find("operation", ("a",)) == whole(operation("a"))
         assert await store.find("operation", ("b",)) == whole(operation("b"))
         assert await store.find("journal", ("b", 1)) is None
-        assert [(row["position"], row["type"]) for row in await store.list_events()] == [
-            (1, "kept")
-        ]
+        assert [row["type"] for row in await store.list_events()] == ["kept"]
 
     @scenario
     async def test_a_drop_removes_and_dropping_nothing_succeeds(
@@ -302,10 +297,12 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises):
     ) -> None:
         waiting = [store.commit(change(event(f"e{n}"), event(f"f{n}"))) for n in range(3)]
         assert [await answer for answer in waiting] == [None] * 3
-        await store.commit(change(operation("a", generation=Next("other"))))  # type: ignore[arg-type]
-        found = [(row["position"], row["type"]) for row in await store.list_events()]
-        assert found == [(1, "e0"), (2, "f0"), (3, "e1"), (4, "f1"), (5, "e2"), (6, "f2")]
-        assert await store.find("operation", ("a",)) == whole(operation("a", generation=1))
+        found = [row["type"] for row in await store.list_events()]
+        assert found == ["e0", "f0", "e1", "f1", "e2", "f2"]
+        for number, name in enumerate("abc", 1):
+            await store.commit(change(operation(name, generation=Next("other"))))  # type: ignore[arg-type]
+            kept = whole(operation(name, generation=number))
+            assert await store.find("operation", (name,)) == kept
 
     @pytest.mark.parametrize(
         "wrong",
@@ -335,7 +332,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises):
         assert isinstance(answers[1], Defect)
         assert isinstance(answers[2], Defect)
         assert await store.find("operation", ("b",)) is None
-        assert [row["position"] for row in await store.list_events()] == [1, 2]
+        assert len(await store.list_events()) == 2
 
     @scenario
     async def test_the_answer_comes_on_a_later_turn(self, store: Store, change: Names) -> None:
@@ -385,7 +382,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises):
         assert [await store.was_committed(f"change-{n}") for n in (1, 2, 3)] == [True] * 3
         assert not await store.was_committed(refused.id)
         await store.commit(change(event("d")))
-        assert [row["position"] for row in await store.list_events()] == [1, 2, 3, 4]
+        assert [row["type"] for row in await store.list_events()] == ["a", "b", "c", "d"]
         await store.close()
 
     @scenario

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
-from tenure.ports.store import Row, Set, Store
+from tenure.ports.store import Given, Next, Put, Row, Set, Store, Value
 from tenure.testing.contracts.store_rows import (
     Names,
     StoppedClock,
@@ -110,13 +110,44 @@ class ReadPromises:
     @scenario
     async def test_lists_events_after_a_position(self, store: Store, change: Names) -> None:
         await store.commit(change(*(event(f"e{n}") for n in range(5))))
-        assert [row["position"] for row in await store.list_events(after=2, limit=2)] == [3, 4]
-        assert (await store.list_events(after=4))[0] == {
-            "position": 5, "tenant": "north", "agent": "agent", "operation": "operation",
+        places = [cast(int, row["position"]) for row in await store.list_events()]
+        assert places == sorted(set(places))
+        page = await store.list_events(after=places[1], limit=2)
+        assert [row["position"] for row in page] == places[2:4]
+        assert (await store.list_events(after=places[3]))[0] == {
+            "position": places[4], "tenant": "north", "agent": "agent", "operation": "operation",
             "type": "e4", "at": 3.0,
             "body": "{}", "sequence": None,
         }  # fmt: skip
-        assert list(await store.list_events(after=5)) == []
+        assert list(await store.list_events(after=places[4])) == []
+
+    @scenario
+    async def test_a_place_among_the_events_is_before_all_that_commit_later(
+        self, store: Store, change: Names
+    ) -> None:
+        await store.commit(change(event("earlier")))
+        fresh: dict[str, Value | Given] = {"attempts": 0, "due_at": 0.0, "why": "", "missed": 0}
+        fresh["position"] = Next("outbox")
+        await store.commit(change(Put("cursor", ("mine",), fresh)))
+        await store.commit(change(event("later")))
+        mine = cast(Row, await store.find("cursor", ("mine",)))
+        after = await store.list_events(after=cast(int, mine["position"]))
+        assert [one["type"] for one in after] == ["later"]
+
+    @scenario
+    async def test_counts_the_events_of_each_agent(self, store: Store, change: Names) -> None:
+        def told(agent: str) -> Put:
+            put = event("told")
+            counted = Next(f"event/{agent}")
+            return put._replace(row={**put.row, "agent": agent, "sequence": counted})
+
+        await store.commit(change(told("a"), told("b"), told("a")))
+        await asyncio.gather(*(store.commit(change(told("a"), told("b"))) for _ in range(5)))
+        found = await store.list_events(limit=100)
+        for agent in ("a", "b"):
+            numbers = [row["sequence"] for row in found if row["agent"] == agent]
+            assert numbers == [*range(1, len(numbers) + 1)]
+        assert len(found) == 13
 
     @scenario
     async def test_names_what_is_due_and_the_plans_still_followed(

@@ -321,6 +321,13 @@ class EmbeddedEngine(Generic[L]):
         elif operation in self._queued:
             token, _ = self._queued[operation]
             self._queued[operation] = (token, None)  # it is read anew when its turn comes
+        else:  # another process has it: who waits for it here looks at it again
+            for waiter in self._waiters.pop(operation, ()):
+                _tell(waiter, None)
+
+    def heard(self, operation: str, *, interrupt: bool = False) -> None:
+        """Another process has recorded something for this operation: look at it now."""
+        self.wake(operation, interrupt=interrupt)
 
     async def wait(self, operation: str, seconds: float | None = None) -> State | None:
         """The state in which this operation ended or got stuck here; None if that took longer."""

@@ -242,8 +242,10 @@ class TemporalEngine(Generic[L]):
             self._activities.interrupt(operation)
         self._soon(self._follow(operation, interrupt=interrupt))
 
-    def heard(self, operation: str) -> None:
-        """Something was recorded by another process: whoever waits may be told."""
+    def heard(self, operation: str, *, interrupt: bool = False) -> None:
+        """Another process recorded something, and told the run: whoever waits here may be told."""
+        if interrupt:
+            self._activities.interrupt(operation)
         if operation in self._waiters and self._open:
             self._soon(self._look(operation))
 

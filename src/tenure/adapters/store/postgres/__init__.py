@@ -6,7 +6,7 @@ import asyncpg
 
 from tenure.adapters.store.postgres import schema, server
 from tenure.adapters.store.postgres.clock import ServerClock
-from tenure.adapters.store.postgres.committer import Committer, Lanes
+from tenure.adapters.store.postgres.committer import RESERVE_BYTES, Committer, Lanes
 from tenure.adapters.store.postgres.readers import Readers
 from tenure.adapters.store.postgres.side import Side
 from tenure.adapters.store.postgres.store import PostgresStore
@@ -16,7 +16,7 @@ from tenure.ports.entropy import Entropy
 from tenure.storage.migrations import read_migrations
 from tenure.storage.queries import read_queries
 
-__all__ = ["Lanes", "PostgresStore", "build"]
+__all__ = ["RESERVE_BYTES", "Lanes", "PostgresStore", "build"]
 
 
 async def build(
@@ -27,6 +27,7 @@ async def build(
     schema_name: str = "",
     lanes: Lanes | None = None,
     room: Callable[[], int] | None = None,
+    landed: Callable[[], None] | None = None,
     own_clock: bool = False,
 ) -> PostgresStore:
     """Open the schema that the URL names (`?schema=tenure`), made if it is not there.
@@ -45,7 +46,7 @@ async def build(
             await server.refuse_unfit(connection)
             migrations = read_migrations(schema.HERE / "migrations")
             await schema.migrate(connection, address, migrations)
-            await schema.shift_restored(connection)
+            await schema.go_on_after_restore(connection)
             types = await schema.read_types(connection, address.schema)
             await told.look(connection)
         finally:
@@ -58,7 +59,9 @@ async def build(
     def fresh() -> str:
         return uuid7(now(), entropy.bits())
 
-    committer = Committer(address, types, now=now, fresh=fresh, lanes=lanes, room=room)
+    committer = Committer(
+        address, types, now=now, fresh=fresh, lanes=lanes, room=room, landed=landed
+    )
     readers = Readers(address, most=lanes.readers, patience_seconds=lanes.patience_seconds)
     side = Side(address, clock=told, now=now, forget=queries["forget_batches"], fresh=fresh())
     return PostgresStore(committer, readers, side, queries, now=now)

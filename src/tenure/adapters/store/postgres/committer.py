@@ -91,6 +91,7 @@ class Committer:
         fresh: Callable[[], str],
         lanes: Lanes,
         room: Callable[[], int] | None = None,
+        landed: Callable[[], None] | None = None,
     ) -> None:
         self._address = address
         self._types = types
@@ -110,6 +111,7 @@ class Committer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._emptied: asyncio.Future[None] | None = None
         self._ended: Callable[[], BaseException] | None = None
+        self._landed = landed
         self.rang: Callable[[Ring], None] = lambda _ring: None
         """Told of every ring that was committed."""
 
@@ -230,6 +232,8 @@ class Committer:
             _answer(item.future, item.answer)
             if item.answer is None and item.parts is not None and item.parts.change.ring:
                 self.rang(item.parts.change.ring)
+        if self._landed is not None:
+            self._landed()
 
     async def _see_through(self, lane: int, batch: list[Item]) -> None:
         if batch[0].work is not None:

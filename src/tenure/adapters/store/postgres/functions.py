@@ -34,7 +34,9 @@ CHECK = "check"
 INSERT = "insert"
 """Put new rows."""
 APPEND = "append"
-"""Put new rows that get their key from the server, and so never clash."""
+"""Put new rows whose key is the number of the transaction and a place in it: they never clash."""
+PLACE_BITS = 16
+"""How many rows one transaction can append, as a power of two."""
 UPDATE = "update"
 """Set columns of rows that are there."""
 REMOVE = "remove"
@@ -118,13 +120,35 @@ class Functions:
         return _function(("n", *names), ["integer", *types], body)
 
     def _append(self, shape: Shape) -> Function:
-        _, table, columns, _ = shape
+        """Columns named last are given the name of a counter, and get its next number."""
+        _, table, columns, counted = shape
         _refuse_unknown(table, columns)
+        key, names = _shape_of(table)[0], ("n", *columns)
+        given = f"FROM {_given(names)}"
+        values, raised = _listed(columns), ""
+        types = [self._type(table, column) for column in columns]
+        if counted:
+            if counted not in columns:
+                raise Defect(f"A row of table {table!r} counts one column at most.")
+            types[columns.index(counted)] = "text"
+            raised = (
+                "WITH raised AS (INSERT INTO counter (name, value)"
+                f" SELECT given.{counted}, count(*) {given} GROUP BY 1 ORDER BY 1"
+                " ON CONFLICT (name) DO UPDATE SET value = counter.value + excluded.value"
+                " RETURNING name, value) "
+            )
+            number = (
+                f"raised.value - count(*) OVER (PARTITION BY given.{counted})"
+                f" + row_number() OVER (PARTITION BY given.{counted} ORDER BY given.n)"
+            )
+            values = ", ".join(number if c == counted else f"given.{c}" for c in columns)
+            given += f" JOIN raised ON raised.name = given.{counted}"
         body = (
-            f"INSERT INTO {table} ({', '.join(columns)}) SELECT {_listed(columns)}"
-            f" FROM {_given(columns)}; RETURN so_far;"
+            f"{raised}INSERT INTO {table} ({key}, {', '.join(columns)})"
+            f" SELECT ((pg_current_xact_id()::text::bigint + horizon.moved) << {PLACE_BITS})"
+            f" + given.n, {values} {given} CROSS JOIN horizon; RETURN so_far;"
         )
-        return self._function(table, columns, body)
+        return _function(names, ["integer", *types], body)
 
     def _update(self, shape: Shape) -> Function:
         _, table, columns, _ = shape

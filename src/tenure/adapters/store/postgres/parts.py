@@ -39,7 +39,7 @@ from tenure.ports.store import (
 )
 
 NUMBERED = "outbox"
-"""The table, and the counter, whose numbers come from a sequence: they may have gaps."""
+"""The table, and the counter, whose numbers are those of transactions: they have gaps."""
 _RANK = {table: rank for rank, table in enumerate(TABLES)}
 _KEYS = {table: shape.key for table, shape in TABLES.items()}
 
@@ -75,15 +75,13 @@ class Parts:
             if kind is Add or kind is Put:
                 table = write[0][0] if kind is Add else write[0]
                 _refuse_odd(table, key)
-                if type(key[0]) is Next:
-                    if key[0].counter != NUMBERED or table != NUMBERED:
-                        self._count(write)
-                else:
-                    where = (table, key)
-                    if self._is_doubled(new, where, write):
-                        return
-                    self.keys.add(where)
+                if table != NUMBERED or key != _NUMBERED_KEY:
                     self._count(write)
+                    where = (table, key)
+                    if type(key[0]) is not Next:
+                        if self._is_doubled(new, where, write):
+                            return
+                        self.keys.add(where)
                 self.puts.append(write)
                 continue
             where = (write[0], key)
@@ -141,8 +139,8 @@ def counted(batch: Iterable[Parts]) -> dict[str, int]:
     for parts in batch:
         if parts.counters:
             for put in map(_as_put, parts.puts):
-                for value in (*put.key, *put.row.values()):
-                    if type(value) is Next and (value.counter, put.table) != (NUMBERED, NUMBERED):
+                for value in () if put.key == _NUMBERED_KEY else (*put.key, *put.row.values()):
+                    if type(value) is Next:
                         wanted[value.counter] = wanted.get(value.counter, 0) + 1
     return wanted
 
@@ -158,6 +156,7 @@ class Builder:
         self._updates: dict[Shape, list[tuple[Any, ...]]] = {}
         self._removes: dict[str, list[tuple[Any, ...]]] = {}
         self._what: list[tuple[int, Is | Put | Set]] = []
+        self._appended = 0
 
     def add(self, place: int, parts: Parts) -> None:
         """Take in one change."""
@@ -194,31 +193,37 @@ class Builder:
             columns, values = tuple(row), tuple(row.values())
         if len(columns) != len(values):
             raise Defect(f"An Add to table {table!r} has another number of values than columns.")
-        numbered = table == NUMBERED and key == _NUMBERED_KEY
-        if self._numbers is not None:
-            key, values = self._fill(table, key, values, numbered=numbered)
-        if numbered:
-            self._inserts.setdefault((APPEND, table, columns, ""), []).append(values)
+        if table == NUMBERED and key == _NUMBERED_KEY:
+            self._append(table, columns, values)
             return
+        if self._numbers is not None:
+            key, values = self._fill(table, key, values)
         rows = self._inserts.setdefault((INSERT, table, columns, ""), [])
         rows.append((len(self._what), *key, *values))
         self._what.append((place, _as_put(put)))
 
+    def _append(self, table: str, columns: tuple[str, ...], values: tuple[Any, ...]) -> None:
+        """A row that the server numbers, and of which it may count one column by itself."""
+        counted = [column for column, one in zip(columns, values, strict=True) if type(one) is Next]
+        row = [one.counter if type(one) is Next else one for one in values]
+        rows = self._inserts.setdefault((APPEND, table, columns, " ".join(counted)), [])
+        rows.append((self._appended, *row))
+        self._appended += 1
+
     def _fill(
-        self, table: str, key: Any, values: Any, *, numbered: bool
+        self, table: str, key: Any, values: Any
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Replace every `Next` by its number, and a `Chained` by the hash of what is before it."""
         assert self._numbers is not None  # noqa: S101 (the caller has looked)
         last, heads = self._numbers
-        whole = list(values if numbered else (*key, *values))
+        whole = [*key, *values]
         for place, value in enumerate(whole):
             if type(value) is Next:
                 last[value.counter] += 1
                 whole[place] = last[value.counter]
             elif type(value) is Chained:
                 heads[table] = whole[place] = link(heads[table], whole[:place])
-        length = 0 if numbered else len(key)
-        return tuple(whole[:length]) if length else key, tuple(whole[length:])
+        return tuple(whole[: len(key)]), tuple(whole[len(key) :])
 
     def call(self, batch_id: str, at: float, ids: str) -> Call:
         """The statement: hold, compare, put, set, number, drop, note."""

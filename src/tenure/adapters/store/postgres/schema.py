@@ -17,9 +17,6 @@ _LOCK = "SELECT pg_advisory_xact_lock(hashtext('tenure migrations'), hashtext($1
 _MARK = "tenure_migration"
 _MARKED = f"CREATE TABLE {_MARK} (number BIGINT PRIMARY KEY, name TEXT NOT NULL)"
 
-_FROM_ELSEWHERE = (
-    "(SELECT max(written_by) FROM outbox) >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
-)
 
 
 async def migrate(
@@ -82,16 +79,14 @@ async def read_types(connection: asyncpg.Connection, schema: str) -> Types:
     return {(row[0], row[1]): row[2] for row in rows}
 
 
-async def shift_restored(connection: asyncpg.Connection) -> None:
-    """Events that were restored here carry another server's transaction numbers: make them past.
+async def go_on_after_restore(connection: asyncpg.Connection) -> None:
+    """Events that were restored here carry another server's transaction numbers: go on after them.
 
-    Their order stays; without this they would wait until this server has counted as far.
+    Without this they would wait until this server has counted as far, and new ones stand before.
     """
-    if not await connection.fetchval(f"SELECT {_FROM_ELSEWHERE}"):
-        return
-    async with connection.transaction():
-        await connection.execute("LOCK TABLE outbox IN SHARE ROW EXCLUSIVE MODE")
-        await connection.execute(
-            "UPDATE outbox SET written_by = written_by - (SELECT max(written_by) + 1 FROM outbox)"
-            f" WHERE {_FROM_ELSEWHERE}"
-        )
+    await connection.execute(
+        "UPDATE horizon SET moved = (SELECT max(position) >> 16 FROM outbox) + 1"
+        " - pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+        " WHERE (SELECT max(position) >> 16 FROM outbox)"
+        " >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint + moved"
+    )

@@ -12,6 +12,7 @@ import asyncpg
 from tenure.adapters.store.postgres import server
 from tenure.adapters.store.postgres.functions import REFUSED, Functions, Shape
 from tenure.adapters.store.postgres.parts import (
+    NUMBERED,
     Builder,
     Call,
     Numbers,
@@ -35,6 +36,9 @@ CREATE FUNCTION pg_temp.numbered(
     SELECT hash INTO head FROM audit ORDER BY position DESC LIMIT 1;
 END $$"""
 """Counters are held in the order of their names; the last row of the chain is read after that."""
+_PLACE = (
+    "SELECT (pg_snapshot_xmin(pg_current_snapshot())::text::bigint + moved) << 16 FROM horizon"
+)
 
 
 class Refusal(Exception):
@@ -60,6 +64,12 @@ class Session:
         self._statements: dict[tuple[Shape, ...], Any] = {}
         self._numbers = False
 
+    def send(self) -> None:
+        """From here on only the server knows; but not if the connection is known to be gone."""
+        if self.connection.is_closed():
+            raise ConnectionResetError("the connection was closed")
+        self.sent = True
+
     async def apply(self, batch: Sequence[Parts], batch_id: str, at: float) -> None:
         """Apply all of these changes durably; Refusal if some cannot be."""
         self.sent = False
@@ -73,7 +83,7 @@ class Session:
                 if wanted or batch[0].doubled is not None:
                     await self._apply_held(statement, batch, wanted, noted)
                 else:
-                    self.sent = True
+                    self.send()
                     await statement.fetchval(*self._call.arguments)
         except asyncpg.PostgresError as error:
             if error.sqlstate != REFUSED:
@@ -95,11 +105,15 @@ class Session:
         await self.connection.execute("BEGIN")
         try:
             if wanted:
-                names = sorted(wanted)
+                names = sorted(wanted.keys() - {NUMBERED})
                 ((last, head),) = await self.connection.fetch(
                     "SELECT * FROM pg_temp.numbered($1, $2)", names, [wanted[n] for n in names]
                 )
-                before = {name: n - wanted[name] for name, n in zip(names, last, strict=True)}
+                counts = zip(names, last or (), strict=True)
+                before = {name: n - wanted[name] for name, n in counts}
+                if NUMBERED in wanted:  # a place among the events: what commits later is beyond it
+                    place = await self.connection.fetchval(_PLACE)
+                    before[NUMBERED] = place - 1 - wanted[NUMBERED]
                 numbers = Numbers(before, {"audit": head or ""})
                 self._call = _built(batch, numbers).call(*noted)
             await statement.fetchval(*self._call.arguments)
@@ -113,7 +127,7 @@ class Session:
         if batch[0].doubled is not None:  # it stands alone, and what it would write goes no further
             await self.connection.execute("ROLLBACK")
             return
-        self.sent = True
+        self.send()
         await self.connection.execute("COMMIT")
 
     async def _prepared(self, shapes: tuple[Shape, ...]) -> Any:

@@ -10,7 +10,7 @@ from tenure.adapters.store.postgres.committer import Committer, Work
 from tenure.adapters.store.postgres.readers import Readers
 from tenure.adapters.store.postgres.session import Session
 from tenure.adapters.store.postgres.side import Side
-from tenure.core.errors import Defect, NotFound, StoreError
+from tenure.core.errors import Defect, StoreError
 from tenure.ports.store import TABLES, Claimed, Key, Loaded, Queue, Ring, Row, Value
 
 _COLUMNS = {table: shape.key + shape.columns for table, shape in TABLES.items()}
@@ -52,7 +52,7 @@ class PostgresStore:
 
     def _claiming(self, worker: str, limit: int) -> Work:
         async def run(session: Session, name: str) -> list[Claimed]:
-            session.sent = True
+            session.send()
             rows = await session.connection.fetch(
                 self._queries["claim"], worker, self.now(), limit, name
             )
@@ -113,10 +113,8 @@ class PostgresStore:
         return [dict(row) for row in rows]
 
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
-        """Read one page, in the order of transactions; `after` is a position that was read."""
+        """Read one page, in the order of transactions."""
         rows = await self._readers.fetch(self._queries["list_events"], after, limit)
-        if after and not await self._readers.fetch(self._queries["knows_event"], after):
-            raise NotFound(f"There is no event at position {after}: read from 0, or from another.")
         return [dict(row) for row in rows]
 
     async def list_rows(

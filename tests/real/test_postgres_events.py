@@ -1,0 +1,124 @@
+"""Sequence order is not commit order: no event that commits late is skipped, none is told twice.
+
+Goal: RULES S21 on a real server. Method: a transaction of another program takes a position and
+stays open while the store commits a later one; whoever reads meanwhile must find both in the end.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import asyncpg
+import pytest
+
+from tenure.adapters.store import postgres
+from tenure.adapters.store.postgres.schema import go_on_after_restore
+from tenure.ports.store import Change
+from tenure.testing.contracts.store_rows import event
+from tests.real.postgres import opened
+
+pytestmark = pytest.mark.timeout(60)
+_PUT = (
+    "INSERT INTO outbox (position, tenant, agent, operation, type, at, body)"
+    " VALUES (pg_current_xact_id()::text::bigint << 16, 'north', 'a', 'o', $1, 1.0, '{}')"
+)
+
+
+async def stranger(url: str) -> asyncpg.Connection:
+    """Somebody else who writes to the same schema."""
+    parts = urlsplit(url)
+    schema = parse_qs(parts.query)["schema"][0]
+    plain = parts._replace(query="").geturl()
+    return await asyncpg.connect(plain, server_settings={"search_path": schema})
+
+
+async def read_on(store: postgres.PostgresStore, seen: list[Any]) -> None:
+    """Read what is new after the last row read, as a relay does."""
+    after = seen[-1]["position"] if seen else 0
+    seen += await store.list_events(after=after)
+
+
+async def told(url: str, *, read: Callable[..., Awaitable[None]] = read_on) -> list[str]:
+    """T1 takes position 1 and stays open, T2 commits 2, read, T1 commits, read."""
+    async with opened(url) as store:
+        first = await stranger(url)
+        try:
+            open_one = first.transaction()
+            await open_one.start()
+            await first.execute(_PUT, "first")
+            assert await store.commit(Change("", (), (event("second"),))) is None
+            seen: list[Any] = []
+            await read(store, seen)
+            await open_one.commit()
+            await read(store, seen)
+            await read(store, seen)
+        finally:
+            await first.close()
+        return [row["type"] for row in seen]
+
+
+def test_an_event_that_commits_late_is_told_and_none_twice(postgres_url: str) -> None:
+    assert asyncio.run(told(postgres_url)) == ["first", "second"]
+
+
+def test_ablation_without_the_horizon_the_late_one_is_lost(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, tally
+) -> None:
+    build = postgres.store.PostgresStore.__init__
+
+    def without(self, committer, readers, side, queries, **rest):
+        sql = queries["list_events"].replace("AND position <", "AND 0 <")
+        assert sql != queries["list_events"]
+        build(self, committer, readers, side, {**queries, "list_events": sql}, **rest)
+
+    monkeypatch.setattr(postgres.store.PostgresStore, "__init__", without)
+    assert asyncio.run(told(postgres_url)) == ["second"]
+    tally.add("ablations")
+
+
+def test_what_begins_first_is_read_first_whoever_commits_first(postgres_url: str) -> None:
+    async def scenario() -> None:
+        async with opened(postgres_url) as store:
+            older, newer = await stranger(postgres_url), await stranger(postgres_url)
+            first, second = older.transaction(), newer.transaction()
+            await first.start()
+            await older.fetchval("SELECT pg_current_xact_id()::text")
+            await second.start()
+            await newer.execute(_PUT, "newer")
+            await older.execute(_PUT, "older")
+            await second.commit()
+            assert list(await store.list_events()) == []
+            await first.commit()
+            page = await store.list_events(limit=1)
+            rest = await store.list_events(after=page[-1]["position"])  # type: ignore[arg-type]
+            assert [row["type"] for row in (*page, *rest)] == ["older", "newer"]
+            await older.close()
+            await newer.close()
+
+    asyncio.run(scenario())
+
+
+def test_events_restored_from_another_server_are_told_at_once_and_in_order(
+    postgres_url: str,
+) -> None:
+    async def scenario() -> None:
+        async with opened(postgres_url) as store:
+            for name in ("one", "two", "three"):
+                await store.commit(Change("", (), (event(name),)))
+            page = await store.list_events(limit=1)
+            other = await stranger(postgres_url)
+            # As a dump of a server that has counted far more transactions would leave them.
+            await other.execute("UPDATE outbox SET position = position + (4000000000 << 16)")
+            assert len(await store.list_events()) == 0
+            await go_on_after_restore(other)
+            await go_on_after_restore(other)
+            await other.close()
+            rest = await store.list_events(limit=2)
+            assert [row["type"] for row in rest] == ["one", "two"]
+            await store.commit(Change("", (), (event("four"),)))
+            assert [row["type"] for row in await store.list_events()] == [
+                "one", "two", "three", "four",
+            ]  # fmt: skip
+
+    asyncio.run(scenario())
