@@ -24,12 +24,22 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 7450
     """Where the HTTP face listens."""
+    requests_per_second: float = 2_000.0
+    """What each tenant may ask of the HTTP face, with as much again saved up for a burst of two
+    seconds; beyond it 429 and Retry-After.  0: no bound.
+    """
+    requests_at_once: int = 1_000
+    """Requests of each tenant under way at the same time, waits and streams included."""
     issuer: str = ""
     """The origin under which the authorization server is reached; by default host and port."""
     sandbox: str = "auto"
     """Bubblewrap around local processes: `auto` where it works, `off`, or `require`."""
     traces: bool = False
     """Whether every attempt of a step is told to OpenTelemetry's tracer, as the process has it."""
+    bus: str = ""
+    """A NATS server (`nats://HOST:PORT`) to whose JetStream every event is published as well."""
+    webhooks_here: bool = False
+    """Whether webhooks may lead to this machine, and by plain http: for development."""
     reconcile_seconds: float = 30.0
     """How often reconcilers look."""
     concurrency_max: int = 2_000

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tenure.app import audit, quotas
+from tenure.app import acknowledgements, audit, quotas
 from tenure.app.agent_views import etag, find_agent, holdings_of, kept_spec
 from tenure.app.changes import noted
-from tenure.app.live import OUTBOX, POSITION, encode, read
+from tenure.app.live import OUTBOX, POSITION, encode, read, sequence_of
 from tenure.app.operations import Accept, Ground, refuse_held, submit
 from tenure.app.plane import Plane
 from tenure.app.spec import AgentSpec, plain
@@ -65,6 +65,7 @@ async def create_agent(
         runtime = runtime or await _resolved(plane, kept)
         uid = uuid7(now, plane.entropy.bits())
         guards, writes = await _free_name(plane, caller, spec.name, uid, now=now)
+        guards += (await acknowledgements.nothing_missing(plane, caller.tenant)).guards
         parent = await _open_parent(plane, caller, spec.parent)
         quota = await quotas.reserve(plane, caller.tenant, agent=uid, operation=operation, now=now)
         row: Row = {
@@ -180,6 +181,11 @@ async def _ground(
         writes += writing.writes
         then_wake = str(holder)
     given = {**body, **await _given(plane, caller, row, body), "epoch": epoch}
+    waits = await acknowledgements.awaited_by(
+        plane, caller.tenant, verb, agent=uid, operation=operation, now=now
+    )
+    guards += waits.guards
+    writes += waits.writes
     writes += (
         _told(caller, uid, operation, then, name=str(row["name"]), by=verb, now=now),
         audit.entry(
@@ -331,4 +337,5 @@ def _told(
     caller: Caller, uid: str, operation: str, then: State, *, name: str, by: Verb, now: float
 ) -> Add:
     body = encode({"state": then, "name": name, "by": by})
-    return Add(OUTBOX, POSITION, (caller.tenant, uid, operation, agent_event(then), now, body))
+    row = (caller.tenant, uid, operation, agent_event(then), now, body, sequence_of(uid))
+    return Add(OUTBOX, POSITION, row)

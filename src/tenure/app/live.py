@@ -14,11 +14,12 @@ from tenure.core import saga
 from tenure.core.ids import ResourceKey, key_text, stem_of
 from tenure.core.operation import Hold, Intent, Noted, Record, State
 from tenure.core.plan import Plan, Step
+from tenure.core.progress import Progress
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Next, Row, Store
 
 POSITION = (Next("outbox"),)
-OUTBOX = ("outbox", "tenant", "agent", "operation", "type", "at", "body")
+OUTBOX = ("outbox", "tenant", "agent", "operation", "type", "at", "body", "sequence")
 Calls = tuple["asyncio.Task[None]", ...]
 decode = msgspec.json.decode
 
@@ -26,6 +27,11 @@ decode = msgspec.json.decode
 def encode(value: object) -> str:
     """Plain data as JSON text, the form of every body column."""
     return msgspec.json.encode(value).decode()
+
+
+def sequence_of(agent: str) -> Next:
+    """The number of an event among those of its agent: it grows by one with each."""
+    return Next(f"event/{agent}")
 
 
 def canonical(value: object) -> bytes:
@@ -64,7 +70,7 @@ class Live:
         self.plane = plane
         self.stem = ""
         """What the keys of this operation have in common, once one was made."""
-        self.progress = saga.Progress()
+        self.progress = Progress()
         self.intents: dict[str, Intent] = {}
         self.seq = 0
         self.revision = 0

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import cast
 
-from tenure.app import agents
+from tenure.app import acknowledgements, agents
 from tenure.app.agent_views import holdings_of
 from tenure.app.agents import Asked
 from tenure.app.live import decode, encode
@@ -14,7 +14,7 @@ from tenure.core.errors import Conflict, Defect
 from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import State as OperationState
 from tenure.core.roles import Caller, Role
-from tenure.ports.roster import Turn
+from tenure.ports.roster import Missing, Turn
 from tenure.ports.store import Change, Is, Row, Set
 
 
@@ -109,9 +109,17 @@ class PlaneRoster:
         except Conflict:
             return  # another operation closes it, or waits to; it is asked again at the next look
 
+    async def unacknowledged(self, operation: str) -> Sequence[Missing]:
+        """As its rows say."""
+        return await acknowledgements.missing_of(self._of(), operation)
+
     def in_flight(self, agent: str) -> int:
         """What this process passes through, and whether others do."""
         return self._of().in_flight.of(agent)
+
+    def cut(self, agent: str) -> None:
+        """Through this process, which is all there are."""
+        self._of().in_flight.cut(agent)
 
     def _of(self) -> Plane:
         if self._plane is None:

@@ -11,16 +11,13 @@ from tenure.plans import agents
 from tenure.ports.provider import Call
 from tenure.ports.roster import ROSTER
 
-NAMED_MAX = 5
-"""Agents named while they are waited for."""
-
 
 async def _delete_owned(call: Call) -> Ending:
     left = await agents.roster_of(call).delete_owned(call.key.agent, call.operation)
     if not left:
         return Done()
-    more = f" and {len(left) - NAMED_MAX} more" if len(left) > NAMED_MAX else ""
-    return NotYet(agents.POLL_SECONDS, f"waits for {', '.join(left[:NAMED_MAX])}{more}")
+    more = f" and {len(left) - agents.NAMED_MAX} more" if len(left) > agents.NAMED_MAX else ""
+    return NotYet(agents.POLL_SECONDS, f"waits for {', '.join(left[:agents.NAMED_MAX])}{more}")
 
 
 PLAN = Plan(
@@ -42,5 +39,6 @@ PLAN = Plan(
         agents.removed("access", "access"),
         agents.removed("runtime", "runtime"),
         agents.removed("identity", "identity"),
+        agents.acknowledged(),
     ),
 )

@@ -21,6 +21,13 @@ class Turn(NamedTuple):
     """What it holds or may hold, by slot: operation, step, key, generation."""
 
 
+class Missing(NamedTuple):
+    """A required subscriber that has not acknowledged an operation, and since when it is asked."""
+
+    name: str
+    since: float
+
+
 class Roster(Protocol):
     """Every promise here is a test in `tests/unit/app/test_roster.py`."""
 
@@ -39,9 +46,17 @@ class Roster(Protocol):
         """
         ...
 
+    async def unacknowledged(self, operation: str) -> Sequence[Missing]:
+        """The required subscribers for whom this operation still waits."""
+        ...
+
     def in_flight(self, agent: str) -> int:
         """How many invocations are being passed through to the agent; 0 only if nobody does.
 
         Those of all other processes of this plane count as one.
         """
+        ...
+
+    def cut(self, agent: str) -> None:
+        """End all invocations that are still being passed through to the agent."""
         ...

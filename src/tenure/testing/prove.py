@@ -22,14 +22,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tenure.testing import crash, kill9, lifecycle_ablations, lifecycle_life, lifecycle_proofs, loop
+from tenure.testing import (
+    crash,
+    event_proofs,
+    flood,
+    kill9,
+    lifecycle_ablations,
+    lifecycle_life,
+    lifecycle_proofs,
+    loop,
+    releases,
+)
 from tenure.testing.ablations import ABLATIONS as OF_OPERATIONS
-from tenure.testing.ablations import TURNS_MAX, Ablation
+from tenure.testing.ablations import PROVED, TURNS_MAX, Ablation
 from tenure.testing.life import live
 from tenure.testing.mixes import MIXES
 from tenure.testing.patches import patched
 
-ABLATIONS = {**OF_OPERATIONS, **lifecycle_ablations.ABLATIONS}
+ABLATIONS = {**OF_OPERATIONS, **lifecycle_ablations.ABLATIONS, **event_proofs.ABLATIONS}
 SEEDS = 300
 """Lives of each mix, of which a proof has several."""
 AGENTS_SEEDS = 150
@@ -95,6 +105,21 @@ def tenants() -> Cases:
 def tampering() -> Cases:
     """Everything that can be done to an audit log."""
     yield from itertools.starmap(Case, lifecycle_proofs.tampering())
+
+
+def getting_out() -> Cases:
+    """Relays that die at every crossing, and receivers that are not always there."""
+    yield from itertools.starmap(Case, event_proofs.getting_out())
+
+
+def floods() -> Cases:
+    """Floods and slow clients, while another tenant asks politely."""
+    yield from itertools.starmap(Case, flood.floods())
+
+
+def upgrades() -> Cases:
+    """What one release has begun, finished by another, forward and back."""
+    yield from itertools.starmap(Case, releases.upgrades())
 
 
 def cells(scenario: str) -> Cases:
@@ -177,6 +202,11 @@ PROOFS: Mapping[int, Proof] = {
             agents=("closing", "owned", "late", "agents"),
         ),
         Proof(
+            17,
+            "Events: every committed one is published, in order for each agent, under one id.",
+            also=getting_out,
+        ),
+        Proof(
             18,
             "Tenants: another's object is as absent as one that never was.",
             also=tenants,
@@ -187,9 +217,19 @@ PROOFS: Mapping[int, Proof] = {
             also=tampering,
         ),
         Proof(
+            21,
+            "Bounded: a flood or a slow client is refused or cut off, and others are served.",
+            also=floods,
+        ),
+        Proof(
             22,
             "Replayable: a seed gives the same life, and the same trace hash, every time.",
             also=replays,
+        ),
+        Proof(
+            23,
+            "Upgrade: what an earlier release began is finished by this one, and back.",
+            also=upgrades,
         ),
     )
 }  # fmt: skip
@@ -242,7 +282,7 @@ def prove(proof: Proof, ablation: Ablation | None = None) -> int:
 
 def relevant(number: int) -> list[str]:
     """The safeguards that a promise rests on."""
-    aimed = {*PROOFS[number].agents, lifecycle_ablations.PROVED}
+    aimed = {*PROOFS[number].agents, PROVED}
     return [
         name
         for name, ablation in ABLATIONS.items()

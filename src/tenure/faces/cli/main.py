@@ -25,7 +25,15 @@ COMMANDS: Final = {
     "export": ("tenure.faces.cli.export", "Print agents as files that apply takes."),
     "token": ("tenure.faces.cli.token", "Hand out and revoke tokens."),
     "quota": ("tenure.faces.cli.quota", "Look at the quota of agents, and set it."),
+    "event": ("tenure.faces.cli.event", "Look at events, and follow them as they are committed."),
+    "subscription": (
+        "tenure.faces.cli.subscription", "Have events sent, and see what was not taken."
+    ),
+    "tenant": ("tenure.faces.cli.tenant", "Look whether the tenant is strict, and set it."),
     "audit": ("tenure.faces.cli.audit", "Read the audit log, and verify its chain."),
+    "backup": ("tenure.faces.cli.backup", "Copy a plane's files, also while it runs."),
+    "restore": ("tenure.faces.cli.restore", "Put a backup back, and let the plane go."),
+    "upgrade": ("tenure.faces.cli.upgrade", "Look what this release would do to a home."),
     "completion": ("tenure.faces.cli.completion", "Print a script that completes commands."),
 }
 """Each command's module, and what it does; the module holds it under the name `command`."""

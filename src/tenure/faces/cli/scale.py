@@ -19,6 +19,8 @@ API_KEY = "TENURE_TEMPORAL_API_KEY"
 _OPTIONS = (
     ("--store", "URL", "TENURE_STORE",
      "Where operations are kept: postgresql://…; without it a file in the home."),
+    ("--bus", "URL", "TENURE_BUS",
+     "A NATS server to which every event is published too: nats://…"),
     ("--engine", None, "TENURE_ENGINE", "What moves operations."),
     ("--temporal", "HOST:PORT", "TENURE_TEMPORAL", "Temporal's frontend."),
     ("--temporal-namespace", "NAME", "TENURE_TEMPORAL_NAMESPACE", "Its namespace."),
@@ -32,6 +34,7 @@ _OPTIONS = (
 )  # fmt: skip
 _FIELDS = {
     "--store": "store",
+    "--bus": "bus",
     "--engine": "engine",
     "--temporal": "temporal_address",
     "--temporal-namespace": "temporal_namespace",
