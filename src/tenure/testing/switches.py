@@ -262,7 +262,10 @@ def no_fence() -> Iterator[None]:
         loaded = await self._store.load(live.id)
         assert loaded is not None
         live.take(loaded.operation)
+        held = {name: intent.token for name, intent in live.intents.items()}
         live.merge(loaded.intents, live.fold(loaded.journal))
+        for name, token in held.items():
+            live.intents[name].token = token  # it does not see that another was given out
 
     with without_guards("intent", "token")(), patched(Advance, refresh=refresh):
         yield

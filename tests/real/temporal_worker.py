@@ -1,0 +1,70 @@
+"""A plane on Temporal in a process of its own, to be killed: `temporal_worker.py ADDRESS PLACE`.
+
+Its store is one SQLite file and its providers are shelves in a directory, so that both outlive it.
+Each shelf notes every effect in a file of its own.  A third argument accepts so many operations and
+prints their ids; SIGTERM stops the process in peace.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tenure.adapters.clock.system import SystemClock
+from tenure.adapters.store import sqlite
+from tenure.app.operations import Accept, accept
+from tenure.app.plane import prepare
+from tenure.core.errors import StoreLocked
+from tenure.ports.store import Store
+from tenure.testing.plans import PLANS
+from tenure.testing.shelf import Shelf
+from tests.real.on_temporal import paced, settings_for, wired
+
+NAMES = ("identity", "access", "runtime", "credentials")
+
+
+class Noting(Shelf):
+    """A shelf that notes what it makes, in a file that can be counted from outside."""
+
+    def __init__(self, place: Path, name: str) -> None:
+        super().__init__(place, name, now=SystemClock().now, slow=0.4)
+        self._notes = place / f"{name}.made"
+
+    async def ensure(self, key, spec):
+        if key.text not in self.held():
+            with self._notes.open("a") as notes:
+                notes.write(f"{key.text}\n")
+        return await super().ensure(key, spec)
+
+
+async def opened(place: Path, clock: SystemClock) -> Store:
+    """The store, once the process that held it is dead."""
+    while True:
+        try:
+            return sqlite.build(str(place / "tenure.db"), clock=clock)
+        except StoreLocked:
+            await asyncio.sleep(0.05)
+
+
+async def main(address: str, place: Path, count: int) -> None:
+    clock = SystemClock()
+    store = await opened(place, clock)
+    shelves = {name: Noting(place, name) for name in NAMES}
+    settings = settings_for(address, task_queue="killed")
+    plane = wired(store, shelves, settings, [paced(PLANS["linear"])])
+    await prepare(plane)
+    await plane.engine.start()
+    for _ in range(count):
+        print((await accept(plane, Accept("linear"))).id, flush=True)
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    print("ready", flush=True)
+    await stopped.wait()
+    await plane.engine.stop()
+    await store.close()
+    print("stopped", os.getpid(), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))
