@@ -47,7 +47,9 @@ from tenure.storage.gate import APPLICATION_ID
 from tenure.storage.holdings import steps_of
 from tenure.storage.migrations import read_migrations
 from tenure.telemetry import both, watching
+from tenure.upkeep.backup import Told
 from tenure.upkeep.homes import STORE, Held
+from tenure.upkeep.move import Compared, move
 
 EMBEDDED = "embedded"
 
@@ -290,6 +292,14 @@ def files_of_a_home() -> list[Held]:
 def plans_of_agents() -> Iterable[Plan]:
     """Every plan that `managing` can perform."""
     return PLANS
+
+
+async def move_store(source: Path, url: str, *, told: Told) -> list[Compared]:
+    """Move an embedded store to the PostgreSQL that the URL names; what was compared."""
+    with _extra("postgres"):
+        from tenure.adapters.store.postgres.landing import landing
+    async with landing(url) as target:
+        return await move(source, target, files_of_a_home()[0], told=told)
 
 
 def now() -> float:

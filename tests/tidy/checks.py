@@ -51,7 +51,7 @@ ALSO = {
     "src/tenure/testing/flood.py": ("faces",),
     **{
         f"src/tenure/faces/cli/{verb}.py": ("wiring", "upkeep")
-        for verb in ("backup", "restore", "upgrade")
+        for verb in ("backup", "restore", "upgrade", "migrate_store")
     },
     "src/tenure/faces/cli/doctor.py": ("storage.epoch",),
 }

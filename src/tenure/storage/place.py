@@ -22,6 +22,12 @@ name.
 """
 
 
+MOVED = int.from_bytes(b"Tnmv", "big")
+"""Stands in the header of a file whose records were moved elsewhere."""
+MOVED_NOTE = ".moved"
+"""The end of the name of the file that says where."""
+
+
 class Header(NamedTuple):
     """What the first hundred bytes say: whose file it is, and which migration it has reached."""
 
@@ -59,6 +65,13 @@ def check_header(path: Path, *, application_id: int, version: int) -> None:
 
 def check_owner(path: Path, header: Header, *, application_id: int, version: int) -> None:
     """The same, once the header is known."""
+    if header.application_id == MOVED:
+        note = Path(f"{path}{MOVED_NOTE}")
+        there = note.read_text(encoding="utf-8").strip() if note.exists() else "another store"
+        raise StoreForeign(
+            f"{path} was moved to {there}: nothing was touched."
+            " Name that place: tenure up --store URL."
+        )
     if header.application_id != application_id:
         raise StoreForeign(
             f"{path} belongs to another program (application id {header.application_id:#010x}):"

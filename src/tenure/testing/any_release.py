@@ -37,7 +37,12 @@ UNRULY = "unruly"
 STORE = "tenure.db"
 DIED = 9
 WAIT_SECONDS = 30.0
-QUICK = StepLimits(undo_seconds=0.3, retry_first_seconds=0.02, retry_cap_seconds=0.1)
+QUICK = StepLimits(
+    deadline_seconds=3e9,  # golden files are finished years after they were written
+    undo_seconds=0.3,
+    retry_first_seconds=0.02,
+    retry_cap_seconds=0.1,
+)
 PHASES: dict[str, tuple[dict[str, object], str]] = {
     "done": ({}, "SUCCEEDED"),
     "running": ({"hang": "access"}, "RUNNING"),
@@ -200,24 +205,30 @@ async def finish(directory: Path) -> dict[str, Any]:
     """Let everything end: what is waited for is said, what is stuck is tried again."""
     (directory / UNRULY).unlink(missing_ok=True)
     shelves = _shelves(directory)
-    ended: dict[str, str] = {}
     async with _plane(directory, shelves) as plane:
-        for row in await operations.list_operations(plane, TENANT):
-            name, label = str(row["id"]), str(row["agent"])
-            seen = await operations.get(plane, TENANT, name)
-            if seen.state not in {"SUCCEEDED", "COMPENSATED"}:
-                await operations.signal(plane, TENANT, name, name=SIGNAL, by="golden")
-            if seen.state == "STUCK":
-                await operations.retry(plane, TENANT, name, by="golden")
-            async with asyncio.timeout(WAIT_SECONDS):
-                while seen.state not in {"SUCCEEDED", "COMPENSATED"}:
-                    seen = await operations.wait(plane, TENANT, name, seconds=1.0)
-            ended[label] = str(seen.state)
+        ended = await all_ended(plane)
     held = {
         name: sorted(shelf.agent_of(key) for key in shelf.held())
         for name, shelf in shelves.items()
     }
     return {"ended": ended, "held": held}
+
+
+async def all_ended(plane: Any) -> dict[str, str]:
+    """How each operation ends."""
+    ended: dict[str, str] = {}
+    for row in await operations.list_operations(plane, TENANT):
+        name, label = str(row["id"]), str(row["agent"])
+        seen = await operations.get(plane, TENANT, name)
+        if seen.state not in {"SUCCEEDED", "COMPENSATED"}:
+            await operations.signal(plane, TENANT, name, name=SIGNAL, by="golden")
+        if seen.state == "STUCK":
+            await operations.retry(plane, TENANT, name, by="golden")
+        async with asyncio.timeout(WAIT_SECONDS):
+            while seen.state not in {"SUCCEEDED", "COMPENSATED"}:
+                seen = await operations.wait(plane, TENANT, name, seconds=1.0)
+        ended[label] = str(seen.state)
+    return ended
 
 
 def ablate(name: str) -> None:

@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "audit": ("tenure.faces.cli.audit", "Read the audit log, and verify its chain."),
     "backup": ("tenure.faces.cli.backup", "Copy a plane's files, also while it runs."),
     "restore": ("tenure.faces.cli.restore", "Put a backup back, and let the plane go."),
+    "migrate-store": ("tenure.faces.cli.migrate_store", "Move an embedded store to PostgreSQL."),
     "upgrade": ("tenure.faces.cli.upgrade", "Look what this release would do to a home."),
     "completion": ("tenure.faces.cli.completion", "Print a script that completes commands."),
 }

@@ -15,14 +15,21 @@ from tenure.storage.migrations import Migration
 HERE = Path(__file__).parent
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('tenure migrations'), hashtext($1))"
 _MARK = "tenure_migration"
-_MARKED = f"CREATE TABLE {_MARK} (number BIGINT PRIMARY KEY, name TEXT NOT NULL)"
+_MARKED = (
+    f"CREATE TABLE {_MARK}"
+    " (number BIGINT PRIMARY KEY, name TEXT NOT NULL, only_adds BOOLEAN NOT NULL)"
+)
+_BEYOND = f"SELECT EXISTS (SELECT FROM {_MARK} WHERE number > $1 AND NOT only_adds)"
 
 
 
 async def migrate(
     connection: asyncpg.Connection, address: Address, migrations: list[Migration]
 ) -> list[str]:
-    """Apply what the schema lacks; the names applied.  Refuses what is newer or not ours."""
+    """Apply what the schema lacks; the names applied.  Refuses what is newer or not ours.
+
+    A newer schema that only grew is open to this release: see `tenure.storage.migrations`.
+    """
     schema = address.schema
     if await _number(connection, schema) == len(migrations):
         return []
@@ -34,7 +41,7 @@ async def migrate(
             await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
             await connection.execute(_MARKED)
             number = 0
-        if number > len(migrations):
+        if await connection.fetchval(_BEYOND, len(migrations)):
             raise StoreNewer(
                 f"{address.shown()} was written by a newer Tenure (schema {number}, this one knows"
                 f" {len(migrations)}): start that one. Nothing was touched."
@@ -42,9 +49,10 @@ async def migrate(
         for migration in migrations[number:]:
             await connection.execute(migration.sql)
             await connection.execute(
-                f"INSERT INTO {_MARK} (number, name) VALUES ($1, $2)",
+                f"INSERT INTO {_MARK} (number, name, only_adds) VALUES ($1, $2, $3)",
                 migration.number,
                 migration.name,
+                migration.adds,
             )
         return [migration.name for migration in migrations[number:]]
 

@@ -1,0 +1,54 @@
+"""`tenure migrate-store`: moves an embedded store to PostgreSQL while no plane runs on it."""
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from tenure.core.errors import TenureError
+from tenure.faces.cli.exits import Ended, Exit
+from tenure.faces.cli.options import examples, placed, said, shown
+from tenure.faces.cli.output import Column, Noun, say, show_all
+
+NOUN = Noun(
+    (
+        Column("TABLE", lambda one: str(one["table"])),
+        Column("ROWS", lambda one: str(one["rows"])),
+        Column("THERE", lambda one: str(one["rows_there"])),
+        Column("SAME", lambda one: "yes" if one["same"] else "no"),
+    ),
+    lambda one: str(one["table"]),
+)
+
+
+@click.command(
+    "migrate-store",
+    epilog=examples("tenure migrate-store --to postgresql://tenure@db.example/tenure"),
+)
+@click.option("--to", "url", required=True, metavar="URL", envvar="TENURE_STORE",
+              help="The PostgreSQL, such as postgresql://user@host/database?schema=tenure."
+                   "  [TENURE_STORE]")  # fmt: skip
+@click.option(
+    "--from", "source", metavar="FILE", type=click.Path(path_type=Path),
+    help="The embedded store; by default that of the home.",
+)  # fmt: skip
+@shown
+@placed
+@click.pass_context
+def command(context: click.Context, *, url: str, source: Path | None, form: str) -> None:
+    """Copy every record of an embedded store to PostgreSQL, and compare both sides.
+
+    The plane must be stopped; whoever is killed meanwhile says it again, and it goes on.  Only when
+    every table has the same rows and the same hash there is the file marked: it then refuses to be
+    opened and names the new place.  Afterwards: tenure up --store URL.
+    """
+    from tenure.wiring import move_store
+
+    path = source or said(context).directory() / "tenure.db"
+    try:
+        compared = asyncio.run(move_store(path, url, told=say))
+    except TenureError as error:
+        raise Ended(Exit.FAILED, str(error)) from None
+    except OSError as error:
+        raise Ended(Exit.FAILED, f"{error.filename or path}: {error.strerror}") from None
+    show_all([one._asdict() for one in compared], NOUN, form=form)

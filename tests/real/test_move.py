@@ -1,0 +1,175 @@
+"""Goal: a store that is moved to PostgreSQL is there whole, or the file is as it was.
+
+Method: golden files, with operations in every phase, are moved to a real server by processes that
+die at every page, before and after it is kept; then a plane finishes what is there, and the world
+is counted.  What is changed on the way must be found by the comparison.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+from hashlib import sha256
+
+import apsw
+import asyncpg
+import pytest
+
+from tenure.adapters.store.postgres import server
+from tenure.core.errors import Invalid, StoreError, StoreForeign, StoreLocked
+from tenure.settings import Settings
+from tenure.storage.gate import open_file
+from tenure.testing import any_release
+from tenure.testing.any_release import PLAN, SHELVES, STORE, Unruly
+from tenure.testing.releases import ENDED, GOLDEN, load
+from tenure.upkeep import move as moving
+from tenure.wiring import files_of_a_home, move_store, running
+
+pytest_plugins = ["tenure.testing.server_fixtures"]
+pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
+HELD = files_of_a_home()[0]
+DYING = """
+import asyncio, os, sys
+from pathlib import Path
+from tenure.adapters.store.postgres.landing import Landing
+from tenure.upkeep import move
+from tenure.wiring import move_store
+move.PAGE, left = 7, int(sys.argv[3])
+take = Landing.take
+async def dying(self, *given):
+    global left
+    left -= 1
+    if not left:
+        os._exit(9)
+    await take(self, *given)
+    left -= 1
+    if not left:
+        os._exit(9)
+Landing.take = dying
+asyncio.run(move_store(Path(sys.argv[1]), sys.argv[2], told=lambda _: None))
+"""
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+@pytest.fixture
+def golden(tmp_path):
+    load(GOLDEN / "lifecycle", tmp_path / "plane")
+    (tmp_path / "plane" / any_release.UNRULY).unlink(missing_ok=True)
+    return tmp_path / "plane"
+
+
+def finished(directory, url):
+    """Let a plane on the new store finish everything; how each ended, and what there is."""
+
+    async def main():
+        shelves = {name: Unruly(directory, name) for name in SHELVES}
+        settings = Settings(store=url)
+        async with running(settings, plans=[PLAN], providers=shelves) as plane:
+            told = await any_release.all_ended(plane)
+        return told, {n: sorted(s.agent_of(key) for key in s.held()) for n, s in shelves.items()}
+
+    return asyncio.run(main())
+
+
+def test_a_move_that_is_killed_at_every_page_is_whole_in_the_end(golden, postgres_url, tally):
+    file = golden / STORE
+    deaths = 0
+    for number in range(1, 200):
+        ran = subprocess.run(
+            [sys.executable, "-c", DYING, str(file), postgres_url, str(number % 4 + 1)],
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        if not ran.returncode:
+            break
+        assert ran.returncode == 9, ran.stderr
+        open_file(file, HELD.migrations).close()  # it is still the plane's
+        deaths += 1
+    assert deaths > 10
+    tally.add("kills", deaths)
+    with pytest.raises(StoreForeign, match="was moved to postgresql://"):
+        open_file(file, HELD.migrations)
+    ended, held = finished(golden, postgres_url)
+    assert ended == ENDED
+    there = sorted(label for label, state in ENDED.items() if state == "SUCCEEDED")
+    assert held == dict.fromkeys(SHELVES, there)
+
+
+def test_every_row_is_compared_and_told(golden, postgres_url):
+    counts = {}
+    file = apsw.Connection(str(golden / STORE))
+    for table in ("operation", "journal", "intent", "outbox", "agent"):
+        counts[table] = file.execute(f"SELECT count(*) FROM {table}").get
+    file.close()
+    compared = asyncio.run(move_store(golden / STORE, postgres_url, told=quiet))
+    seen = {one.table: (one.rows, one.rows_there, one.same) for one in compared}
+    assert {t: seen[t] for t in counts} == {t: (n, n, True) for t, n in counts.items()}
+    assert set(seen) == set(moving.MOVED)
+
+
+async def tampered(url, sql):
+    address = server.read_address(url)
+    connection = await server.connect(address, "tampering")
+    try:
+        await connection.execute(sql)
+    except asyncpg.PostgresError as error:
+        raise AssertionError(str(error)) from None
+    finally:
+        await connection.close()
+
+
+TAMPERING = [
+    "UPDATE operation SET revision = revision + 1 WHERE agent = 'stuck'",
+    "UPDATE operation SET created_at = created_at + 0.000001 WHERE agent = 'stuck'",
+    "DELETE FROM journal WHERE seq = 2",
+    "UPDATE intent SET detail = NULL WHERE detail IS NOT NULL",
+]
+
+
+def tampering(monkeypatch, url, sql):
+    """Change something between the last page and the comparison."""
+    real = moving._compare
+    done: list[None] = []
+
+    async def compare(reader, target, table):
+        if not done:
+            await tampered(url, sql)
+            done.append(None)
+        return await real(reader, target, table)
+
+    monkeypatch.setattr(moving, "_compare", compare)
+
+
+@pytest.mark.parametrize("sql", TAMPERING)
+def test_what_differs_there_is_found_and_the_file_stays(sql, golden, postgres_url, monkeypatch):
+    tampering(monkeypatch, postgres_url, sql)
+    with pytest.raises(StoreError, match=r"is not what .* holds, in "):
+        asyncio.run(move_store(golden / STORE, postgres_url, told=quiet))
+    open_file(golden / STORE, HELD.migrations).close()
+
+
+def test_without_the_hash_a_changed_row_is_not_noticed(golden, postgres_url, monkeypatch):
+    """An ablation: it is the hash that notices."""
+    tampering(monkeypatch, postgres_url, TAMPERING[0])
+    monkeypatch.setattr(moving, "sha256", lambda _: sha256(b""))
+    asyncio.run(move_store(golden / STORE, postgres_url, told=quiet))
+
+
+def test_a_store_in_use_another_plane_and_a_second_move_are_refused(golden, postgres_url, tmp_path):
+    file = golden / STORE
+    held = open_file(file, HELD.migrations)
+    with pytest.raises(StoreLocked):
+        asyncio.run(move_store(file, postgres_url, told=quiet))
+    held.close()
+    with pytest.raises(Invalid, match="no store at"):
+        asyncio.run(move_store(tmp_path / "none", postgres_url, told=quiet))
+    asyncio.run(move_store(file, postgres_url, told=quiet))
+    load(GOLDEN / "kernel", tmp_path / "other")
+    with pytest.raises(StoreForeign, match="is not empty"):
+        asyncio.run(move_store(tmp_path / "other" / STORE, postgres_url, told=quiet))
+    note = json.loads((tmp_path / "other" / f"{STORE}.moving").read_text())
+    assert note["to"]
+    with pytest.raises(Invalid, match="is being moved to"):
+        asyncio.run(move_store(tmp_path / "other" / STORE, f"{postgres_url}2", told=quiet))
