@@ -24,6 +24,12 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 7450
     """Where the HTTP face listens."""
+    requests_per_second: float = 2_000.0
+    """What each tenant may ask of the HTTP face, with as much again saved up for a burst of two
+    seconds; beyond it 429 and Retry-After.  0: no bound.
+    """
+    requests_at_once: int = 1_000
+    """Requests of each tenant under way at the same time, waits and streams included."""
     issuer: str = ""
     """The origin under which the authorization server is reached; by default host and port."""
     sandbox: str = "auto"

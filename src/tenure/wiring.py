@@ -3,8 +3,8 @@
 import asyncio
 import gc
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,27 +15,41 @@ from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
 from tenure.adapters.house import unix as house
 from tenure.adapters.seal.local import LocalSeal
 from tenure.adapters.store import sqlite
+from tenure.app import epochs
 from tenure.app.advance import Advance, Observe
+from tenure.app.claims import OneByOne
 from tenure.app.events import Wanted
+from tenure.app.hold import Hold
 from tenure.app.in_flight import InFlight
 from tenure.app.live import Live
 from tenure.app.news import News
 from tenure.app.plane import Plane, prepare
 from tenure.app.reactions import REACTIONS, Reaction
 from tenure.app.roster import PlaneRoster
+from tenure.core.errors import Invalid
 from tenure.core.plan import Plan
 from tenure.core.subscription import Kind
 from tenure.plans.catalogue import Catalogue
 from tenure.plans.lifecycle import PLANS
 from tenure.ports.bus import Bus, Destination
+from tenure.ports.clock import Clock
 from tenure.ports.engine import Engine
+from tenure.ports.entropy import Entropy
 from tenure.ports.provider import Provider
 from tenure.ports.seal import Seal
+from tenure.ports.store import Store
 from tenure.reconcilers.driver import reconciling
 from tenure.reconcilers.outbox import Route
 from tenure.reconcilers.relay import relaying
 from tenure.settings import Settings
+from tenure.storage.epoch import EpochFile
+from tenure.storage.gate import APPLICATION_ID
+from tenure.storage.holdings import steps_of
+from tenure.storage.migrations import read_migrations
 from tenure.telemetry import both, watching
+from tenure.upkeep.homes import STORE, Held
+
+EMBEDDED = "embedded"
 
 
 @asynccontextmanager
@@ -48,17 +62,18 @@ async def running(
     observe: Observe | None = None,
     seal: Seal | None = None,
     in_flight: InFlight | None = None,
+    held: Hold | None = None,
 ) -> AsyncIterator[Plane]:
     """A plane that has recovered every open operation and moves them until the block is left.
 
     If the store fails the block is left at once, whatever it waits for, by CommitUnknown: stop the
     process then.  `before` is told of the plane before anything moves, `observe`
-    of every move that was performed.
+    of every move that was performed.  While it is `held` nothing moves: see `tenure.app.epochs`.
     """
     thresholds = gc.get_threshold()
     clock, entropy, catalogue = SystemClock(), SystemEntropy(), Catalogue(plans)
     news = News()
-    store = sqlite.build(settings.store, clock=clock, landed=news.tell)
+    store = await _opened(settings, clock=clock, entropy=entropy, news=news)
     try:
         if settings.collect_after:
             gc.set_threshold(settings.collect_after, *thresholds[1:])
@@ -70,16 +85,7 @@ async def running(
             providers=providers,
             observe=observe,
         )
-        engine = EmbeddedEngine(
-            work,
-            store=store,
-            clock=clock,
-            entropy=entropy,
-            settings=EngineSettings(
-                concurrency_max=settings.concurrency_max,
-                lease_ttl_seconds=settings.lease_ttl_seconds,
-            ),
-        )
+        engine, serve = _moved_by(settings, work, store=store, clock=clock, entropy=entropy)
         plane = Plane(
             id=settings.plane,
             store=store,
@@ -91,19 +97,85 @@ async def running(
             seal=seal,
             webhooks_here=settings.webhooks_here,
             in_flight=in_flight or InFlight(),
+            hold=held or Hold(),
         )
         await prepare(plane)
+        await epochs.compare(plane)
+        serve(plane)
         if before is not None:
             before(plane)
+        # A process that only accepts has an engine that never starts, unless it tells Temporal.
+        moves = settings.works or settings.engine != EMBEDDED
         try:
-            await engine.start()
-            async with _ended_by(engine):
+            if moves and not plane.hold.why:
+                await engine.start()
+            async with _ended_by(_life(engine, plane.hold) if moves else _for_ever()):
                 yield plane
         finally:
             await engine.stop()
     finally:
         gc.set_threshold(*thresholds)
         await store.close()
+
+
+async def _opened(
+    settings: Settings, *, clock: Clock, entropy: Entropy, news: News
+) -> Store:
+    """The store that the settings name: a file, or a PostgreSQL."""
+    if not is_shared(settings):
+        return sqlite.build(settings.store, clock=clock, landed=news.tell)
+    with _extra("postgres"):
+        from tenure.adapters.store import postgres
+    return await postgres.build(settings.store, clock=clock, entropy=entropy)
+
+
+def is_shared(settings: Settings) -> bool:
+    """Whether the store is one that several processes use."""
+    return settings.store.startswith(("postgresql://", "postgres://"))
+
+
+def _moved_by(
+    settings: Settings, work: Advance, *, store: Store, clock: Clock, entropy: Entropy
+) -> tuple[Engine[Live], Callable[[Plane], None]]:
+    """The engine that the settings name, and what it must be told of the plane before it starts."""
+    if settings.engine == EMBEDDED:
+        behaviour = EngineSettings(
+            concurrency_max=settings.concurrency_max,
+            lease_ttl_seconds=settings.lease_ttl_seconds,
+        )
+        embedded = EmbeddedEngine(
+            work, store=store, clock=clock, entropy=entropy, settings=behaviour
+        )
+        return embedded, lambda _: None
+    if settings.engine != "temporal":
+        raise Invalid(f"the engine is embedded or temporal, not {settings.engine!r}")
+    if not is_shared(settings):
+        raise Invalid("Temporal moves operations of a store that is shared: store=postgresql://…")
+    with _extra("temporal"):
+        from tenure.adapters.engine import temporal
+    claims = OneByOne(temporal.WORKER, resting=temporal.RESTING)
+    there = temporal.TemporalSettings(
+        address=settings.temporal_address,
+        namespace=settings.temporal_namespace,
+        task_queue=settings.temporal_queue,
+        tls_server_ca=settings.temporal_tls_ca,
+        tls_client_certificate=settings.temporal_tls_certificate,
+        tls_client_key=settings.temporal_tls_key,
+        api_key=settings.temporal_api_key,
+        works=settings.works,
+    )
+    engine = temporal.TemporalEngine(work, claims, store=store, clock=clock, settings=there)
+    return engine, claims.serve
+
+
+@contextmanager
+def _extra(name: str) -> Iterator[None]:
+    """Say how to install what is not needed by everybody."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        message = f"{error.name} is not installed: pip install 'tenure[{name}]'"
+        raise Invalid(message) from None
 
 
 @asynccontextmanager
@@ -120,15 +192,23 @@ async def managing(
     plane's own subscribers.
     """
     home = _made(settings.home)
+    held = Hold(EpochFile(home))
+    if held.kept.restoring:
+        message = (
+            f"a restore of {held.kept.restoring} was interrupted: nothing was started."
+            " Say tenure restore again"
+        )
+        raise Invalid(message)
     async with AsyncExitStack() as stack:
         roster = PlaneRoster()
         clock = SystemClock()
-        opening = partial(embedded, settings, home)
+        opening = partial(embedded, settings, home, held)
         shared = await stack.enter_async_context(house.shared(home, opening, clock=clock))
         marks = house.FileMarks(home)
         stack.callback(marks.close)
         providers = {**shared, **(instead or {}), "roster": cast(Provider, roster)}
-        settings = replace(settings, store=str(home / "tenure.db"))
+        if not is_shared(settings):
+            settings = replace(settings, store=str(home / STORE))
         plane = await stack.enter_async_context(
             running(
                 settings,
@@ -138,6 +218,7 @@ async def managing(
                 observe=both(observe, watching(settings)),
                 in_flight=InFlight(marks),
                 seal=LocalSeal(home / "secrets.key"),
+                held=held,
             )
         )
         await stack.enter_async_context(_publishing(plane, settings, reactions))
@@ -179,6 +260,35 @@ async def _publishing(
             await bus.close()
 
 
+def files_of_a_home() -> list[Held]:
+    """What `managing` keeps in a home and a backup holds, the store first."""
+    from tenure.adapters.access import local as access
+    from tenure.adapters.credentials import local as credentials
+    from tenure.adapters.identity import local as identity
+
+    return [
+        Held(STORE, APPLICATION_ID, read_migrations(Path(sqlite.__file__).parent / "migrations")),
+        *(
+            Held(f"{name}.db", application_id, steps_of(Path(str(file)).parent), renew)
+            for name, application_id, file, renew in (
+                ("identity", identity.APPLICATION_ID, identity.__file__, identity.renew),
+                ("access", access.APPLICATION_ID, access.__file__, lambda _: None),
+                ("credentials", credentials.APPLICATION_ID, credentials.__file__, lambda _: None),
+            )
+        ),
+    ]
+
+
+def plans_of_agents() -> Iterable[Plan]:
+    """Every plan that `managing` can perform."""
+    return PLANS
+
+
+def now() -> float:
+    """The time, by the system's clock."""
+    return SystemClock().now()
+
+
 def _made(home: str) -> Path:
     """The directory, for its owner alone."""
     path = Path(home)
@@ -187,7 +297,9 @@ def _made(home: str) -> Path:
 
 
 @asynccontextmanager
-async def embedded(settings: Settings, home: Path, issuer: str) -> AsyncIterator[house.Providers]:
+async def embedded(
+    settings: Settings, home: Path, held: Hold, issuer: str
+) -> AsyncIterator[house.Providers]:
     """The four embedded providers, each with a file or directory of its own.
 
     `issuer` is the one that other processes of this home have: it is kept.
@@ -200,7 +312,9 @@ async def embedded(settings: Settings, home: Path, issuer: str) -> AsyncIterator
     clock = SystemClock()
     issuer = issuer or settings.issuer or f"http://{settings.host}:{settings.port}"
     async with AsyncExitStack() as stack:
-        known = identity.build(home / "identity.db", issuer=issuer, clock=clock)
+        known = identity.build(
+            home / "identity.db", issuer=issuer, clock=clock, epoch=lambda: held.epoch
+        )
         stack.push_async_callback(known.close)
         granted = access.build(home / "access.db", clock=clock)
         stack.push_async_callback(granted.close)
@@ -216,11 +330,24 @@ async def embedded(settings: Settings, home: Path, issuer: str) -> AsyncIterator
         }  # fmt: skip
 
 
+async def _for_ever() -> None:
+    """Until somebody stops waiting."""
+    await asyncio.Event().wait()
+
+
+async def _life(engine: Engine[Live], held: Hold) -> None:
+    """Until the engine has stopped; if the plane is held, it starts when that is over."""
+    if held.why:
+        await held.let_go.wait()
+        await engine.start()
+    await engine.join()
+
+
 @asynccontextmanager
-async def _ended_by(engine: Engine[Live]) -> AsyncIterator[None]:
+async def _ended_by(life: Coroutine[None, None, None]) -> AsyncIterator[None]:
     """End the block by what stops the engine: a host that only sleeps must learn of it."""
     host = asyncio.current_task()
-    joined = asyncio.ensure_future(engine.join())
+    joined = asyncio.ensure_future(life)
     failure: BaseException | None = None
 
     def tell(joined: asyncio.Future[None]) -> None:

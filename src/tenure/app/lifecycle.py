@@ -5,6 +5,7 @@ was closed by another one lets go of the lock and says nothing more.
 """
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from tenure.app.live import OUTBOX, POSITION, Live, encode, sequence_of
@@ -14,8 +15,8 @@ from tenure.core.events import agent_event
 from tenure.core.limits import LATE_SECONDS
 from tenure.core.operation import CLOSED
 from tenure.core.operation import State as OperationState
-from tenure.core.saga import Progress
-from tenure.ports.store import Add, Drop, Put, Row, Set
+from tenure.core.progress import Progress
+from tenure.ports.store import Add, Change, Drop, Key, Put, Row, Set
 
 Writes = list[Put | Add | Set | Drop]
 
@@ -66,6 +67,17 @@ def tombstones(burned: Iterable[tuple[str, str]], now: float) -> list[Put]:
     """Steps, as (operation, step), whose keys were burned just now and are watched for a while."""
     row: Row = {"until": now + LATE_SECONDS, "sightings": 0}
     return [Put("tombstone", step, row) for step in burned]
+
+
+def renewed(change: Change, standing: AbstractSet[Key]) -> Change:
+    """The same change; tombstones that stand already are not put but begin anew."""
+    if not standing:
+        return change
+    writes = tuple(
+        Set(*write) if write[0] == "tombstone" and write[1] in standing else write
+        for write in change.writes
+    )
+    return change._replace(writes=writes)
 
 
 def agent_told(live: Live, then: State, now: float) -> Writes:

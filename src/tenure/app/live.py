@@ -14,6 +14,7 @@ from tenure.core import saga
 from tenure.core.ids import ResourceKey, key_text, stem_of
 from tenure.core.operation import Hold, Intent, Noted, Record, State
 from tenure.core.plan import Plan, Step
+from tenure.core.progress import Progress
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Next, Row, Store
 
@@ -69,7 +70,7 @@ class Live:
         self.plane = plane
         self.stem = ""
         """What the keys of this operation have in common, once one was made."""
-        self.progress = saga.Progress()
+        self.progress = Progress()
         self.intents: dict[str, Intent] = {}
         self.seq = 0
         self.revision = 0

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tenure.app.feed import Feed
+from tenure.app.hold import Hold
 from tenure.app.in_flight import InFlight
 from tenure.app.live import Live
 from tenure.app.news import News
@@ -36,6 +37,7 @@ class Plane:
     """None: nothing secret can be kept here."""
     webhooks_here: bool = False
     """Whether webhooks may lead to this very machine, for development."""
+    hold: Hold = field(default_factory=Hold)
     feed: Feed = field(init=False)
 
     def __post_init__(self) -> None:

@@ -117,6 +117,10 @@ class PlaneRoster:
         """What this process passes through, and whether others do."""
         return self._of().in_flight.of(agent)
 
+    def cut(self, agent: str) -> None:
+        """Through this process, which is all there are."""
+        self._of().in_flight.cut(agent)
+
     def _of(self) -> Plane:
         if self._plane is None:
             raise Defect("the roster was asked before its plane was there")

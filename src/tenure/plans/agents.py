@@ -130,12 +130,14 @@ def ready() -> Step:
 async def _drain(call: Call) -> Ending:
     """Nothing new starts, since the agent is closed; what is in flight is waited for.
 
-    Past the deadline nobody is asked any more: a runtime that cannot be asked ends it too.
+    Past the deadline nobody is asked any more: a runtime that cannot be asked ends it too, and what
+    is in flight is cut, also when the runtime is kept.
     """
     until = call.since + float(cast(float, call.input["drain_seconds"]))
     in_flight = roster_of(call).in_flight(call.key.agent)
     busy = [f"{in_flight} invocations in flight"] if in_flight else []
     if call.now >= until:
+        roster_of(call).cut(call.key.agent)
         return Done({"forced": True, "busy": busy})
     for held in held_in(call, "runtime"):
         status = await runtime_of(call).status(key_of(call, "runtime", held))

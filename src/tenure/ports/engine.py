@@ -88,6 +88,10 @@ class Work(Protocol[L]):
         """Stop the calls of its do's that are under way; their outcome is then unknown."""
         ...
 
+    def is_deaf(self, task: "asyncio.Task[None]") -> bool:
+        """Whether the call this task is in goes on though it was stopped a while ago."""
+        ...
+
 
 class Claims(Protocol[L]):
     """How an engine holds operations one by one, where they are not claimed from a queue.

@@ -56,3 +56,7 @@ class Roster(Protocol):
         Those of all other processes of this plane count as one.
         """
         ...
+
+    def cut(self, agent: str) -> None:
+        """End all invocations that are still being passed through to the agent."""
+        ...

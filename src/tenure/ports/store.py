@@ -5,7 +5,7 @@ whole or returns the `Refused` that says which guard failed and what stands in t
 hold None, int, float, str or bytes.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -100,18 +100,26 @@ class Drop(NamedTuple):
     key: Key
 
 
+class Ring(NamedTuple):
+    """Who else works on this operation, or waits for it, should look at it now."""
+
+    operation: str
+    interrupt: bool = False
+
+
 class Change(NamedTuple):
     """Guards and writes that become true together or not at all.
 
     `id` is stored with the batch that applied the change, so that one whose reply was lost can be
     looked up.  A change that `admits` new work is refused (StoreFull) when the store runs out of
-    room; others may use the reserve.
+    room; others may use the reserve.  A `ring` tells other processes once the change is durable.
     """
 
     id: str
     guards: tuple[Is, ...]
     writes: tuple[Put | Add | Set | Drop, ...]
     admits: bool = False
+    ring: Ring | None = None
 
 
 class Refused(NamedTuple):
@@ -223,6 +231,10 @@ class Store(Protocol):
         """
         ...
 
+    def listen(self, heard: Callable[[Ring], None]) -> None:
+        """Call this for the rings of other processes' changes; a hint, which may be lost."""
+        ...
+
     def claim(
         self, queue: Queue, worker: str, *, limit: int
     ) -> Awaitable[Sequence[Claimed]]:
@@ -261,7 +273,10 @@ class Store(Protocol):
         ...
 
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
-        """Outbox rows in commit order, after this position."""
+        """Outbox rows in an order that later commits only add to.
+
+        `after` is 0 or the `position` of the last row read; they need not rise from row to row.
+        """
         ...
 
     async def list_rows(

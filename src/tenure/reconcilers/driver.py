@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tenure.app import epochs
 from tenure.app.plane import Plane
 from tenure.ports.clock import Clock
 from tenure.reconcilers import late
@@ -31,6 +32,10 @@ async def _drive(plane: Plane, clock: Clock, seconds: float) -> None:
     while True:
         await clock.sleep(seconds * (1.0 - plane.entropy.fraction() / 4.0))
         try:
+            if await epochs.follow(plane):
+                log.critical("the plane is held: %s", plane.hold.why)
+                await plane.engine.stop()
+            await epochs.note(plane)
             await late.tick(plane)
         except Exception:
             log.exception("late arrivals were not looked for; again in %g s", seconds)

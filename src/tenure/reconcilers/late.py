@@ -58,6 +58,8 @@ async def _look(plane: Plane, stone: Row) -> int:
         return 0
     presence = (await provider.inspect(key)).presence
     late = presence not in {Presence.ABSENT, Presence.FOREIGN}
+    if plane.hold.why:
+        return 0  # held: it only looks
     if late:
         log.warning("%s turned up after it was removed; it is removed again", key.text)
         await provider.remove(key)

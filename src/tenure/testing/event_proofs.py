@@ -25,9 +25,8 @@ from tenure.ports.store import Change, Row, Set, Store
 from tenure.reconcilers import outbox
 from tenure.reconcilers.outbox import Lanes, Route, Sent
 from tenure.reconcilers.relay import Relay
-from tenure.testing.ablations import Ablation
+from tenure.testing.ablations import PROVED, Ablation
 from tenure.testing.lifecycle import CALLER, LifeRig, spec_of
-from tenure.testing.lifecycle_ablations import PROVED
 from tenure.testing.lifecycle_crash import until_at_rest
 from tenure.testing.loop import Dead, SeededLoop, run
 from tenure.testing.patches import patched

@@ -25,14 +25,16 @@ from typing import NamedTuple
 from tenure.testing import (
     crash,
     event_proofs,
+    flood,
     kill9,
     lifecycle_ablations,
     lifecycle_life,
     lifecycle_proofs,
     loop,
+    releases,
 )
 from tenure.testing.ablations import ABLATIONS as OF_OPERATIONS
-from tenure.testing.ablations import TURNS_MAX, Ablation
+from tenure.testing.ablations import PROVED, TURNS_MAX, Ablation
 from tenure.testing.life import live
 from tenure.testing.mixes import MIXES
 from tenure.testing.patches import patched
@@ -108,6 +110,16 @@ def tampering() -> Cases:
 def getting_out() -> Cases:
     """Relays that die at every crossing, and receivers that are not always there."""
     yield from itertools.starmap(Case, event_proofs.getting_out())
+
+
+def floods() -> Cases:
+    """Floods and slow clients, while another tenant asks politely."""
+    yield from itertools.starmap(Case, flood.floods())
+
+
+def upgrades() -> Cases:
+    """What one release has begun, finished by another, forward and back."""
+    yield from itertools.starmap(Case, releases.upgrades())
 
 
 def cells(scenario: str) -> Cases:
@@ -205,9 +217,19 @@ PROOFS: Mapping[int, Proof] = {
             also=tampering,
         ),
         Proof(
+            21,
+            "Bounded: a flood or a slow client is refused or cut off, and others are served.",
+            also=floods,
+        ),
+        Proof(
             22,
             "Replayable: a seed gives the same life, and the same trace hash, every time.",
             also=replays,
+        ),
+        Proof(
+            23,
+            "Upgrade: what an earlier release began is finished by this one, and back.",
+            also=upgrades,
         ),
     )
 }  # fmt: skip
@@ -260,7 +282,7 @@ def prove(proof: Proof, ablation: Ablation | None = None) -> int:
 
 def relevant(number: int) -> list[str]:
     """The safeguards that a promise rests on."""
-    aimed = {*PROOFS[number].agents, lifecycle_ablations.PROVED}
+    aimed = {*PROOFS[number].agents, PROVED}
     return [
         name
         for name, ablation in ABLATIONS.items()

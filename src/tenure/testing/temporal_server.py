@@ -74,14 +74,23 @@ class TemporalServer:
     def _await_ready(self, server: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline and server.poll() is None:
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            if self._serves():
                 return
             time.sleep(0.02)
         tail = (self._place / "temporal.log").read_text(errors="replace")[-2000:]
         self.kill()
         message = f"the Temporal dev server did not come up: {tail}"
         raise Invalid(message)
+
+    def _serves(self) -> bool:
+        """Whether it answers; it takes connections a little earlier than that."""
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        command = [str(program()), "operator", "cluster", "health", "--address", self.address]
+        asked = subprocess.run(command, check=False, capture_output=True)  # noqa: S603 (as above)
+        return asked.returncode == 0 and b"SERVING" in asked.stdout
 
     def kill(self) -> None:
         """Kill -9; without a file all its data are lost."""

@@ -21,6 +21,7 @@ from tenure.ports.store import (
     Loaded,
     Queue,
     Refused,
+    Ring,
     Row,
     Store,
     Value,
@@ -235,6 +236,10 @@ class WiredStore:
         return await self._read(
             "store.list_resources", lambda: self._inner.list_resources(tenant, agent)
         )
+
+    def listen(self, heard: Callable[[Ring], None]) -> None:
+        """No crossing: what is heard is a hint."""
+        self._inner.listen(heard)
 
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
         """Cross."""

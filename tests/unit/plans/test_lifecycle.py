@@ -86,6 +86,19 @@ async def test_a_drain_waits_for_what_this_plane_passes_through(lives):
     assert (await lives.done(operation)).state == OperationState.SUCCEEDED
 
 
+@alive
+async def test_what_outlives_a_drain_is_cut_though_the_runtime_is_kept(lives):
+    uid = await lives.made()
+    with lives.plane.in_flight.one(uid) as cut:
+        operation = await agents.suspend_agent(
+            lives.plane, CALLER, "alpha", drain_seconds=3.0, keep_runtime=True
+        )
+        await asyncio.sleep(2.0)
+        assert not cut.is_set()
+        assert (await lives.done(operation)).state == OperationState.SUCCEEDED
+        assert cut.is_set()
+
+
 async def _suspend(lives, drain_seconds):
     return await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=drain_seconds)
 

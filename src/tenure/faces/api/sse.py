@@ -15,11 +15,14 @@ from tenure.app.live import record_of
 from tenure.core.errors import CommitUnknown, StoreError
 from tenure.core.events import OF_RECORD
 from tenure.core.operation import SETTLED, State
+from tenure.faces.api.authenticate import caller_of
 from tenure.faces.api.problems import Refusal
 from tenure.faces.api.schemas import operations as schemas
 from tenure.faces.api.table import Ask, Receive, Send, Stream
 
 HEARTBEAT_SECONDS = 5.0
+KNOWN_SECONDS = 0.5
+"""How long a token that was good is taken to be."""
 LOOK_SECONDS, LOOK_SECONDS_MAX = 0.02, 0.5
 SEQ_DIGITS_MAX = 12
 HEADERS = [
@@ -71,7 +74,14 @@ async def _follow(
     plane, loop = ask.plane, asyncio.get_running_loop()
     revision: object = None
     pause, beat_at = LOOK_SECONDS, loop.time() + HEARTBEAT_SECONDS
+    known_at = loop.time()
     while not gone.done():
+        if loop.time() >= known_at + KNOWN_SECONDS:
+            known_at = loop.time()
+            try:
+                await caller_of(ask.headers, authenticate=ask.api.authenticate)
+            except Refusal:
+                return  # the token was revoked, or has expired
         row = await plane.store.find("operation", (operation,)) or {}
         if row.get("revision") != revision:
             revision = row.get("revision")

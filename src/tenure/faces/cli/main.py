@@ -31,6 +31,9 @@ COMMANDS: Final = {
     ),
     "tenant": ("tenure.faces.cli.tenant", "Look whether the tenant is strict, and set it."),
     "audit": ("tenure.faces.cli.audit", "Read the audit log, and verify its chain."),
+    "backup": ("tenure.faces.cli.backup", "Copy a plane's files, also while it runs."),
+    "restore": ("tenure.faces.cli.restore", "Put a backup back, and let the plane go."),
+    "upgrade": ("tenure.faces.cli.upgrade", "Look what this release would do to a home."),
     "completion": ("tenure.faces.cli.completion", "Print a script that completes commands."),
 }
 """Each command's module, and what it does; the module holds it under the name `command`."""

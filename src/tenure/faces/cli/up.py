@@ -80,6 +80,10 @@ class Asked(NamedTuple):
     help="Bubblewrap around agents: where it works, never, or else no start.",
 )  # fmt: skip
 @click.option(
+    "--requests-per-second", type=click.FloatRange(min=0), metavar="N", default=2_000.0,
+    show_default=True, help="What each tenant may ask for; 0: no bound.",
+)  # fmt: skip
+@click.option(
     "--webhooks-here", is_flag=True, envvar="TENURE_WEBHOOKS_HERE",
     help="Let webhooks lead to this machine, and by plain http: for development."
     "  [TENURE_WEBHOOKS_HERE]",
@@ -102,6 +106,7 @@ def command(
     log_level: str,
     log_format: str,
     sandbox: str,
+    requests_per_second: float,
     traces: bool,
     webhooks_here: bool,
     scale: Scale,
@@ -118,7 +123,8 @@ def command(
     logs.configure(json_lines=log_format == "json", level=log_level.upper())
     asked = Asked(
         said(context).directory().absolute(), host, port, tls_cert, tls_key, new_token, traces,
-        sandbox, not api_only, {**scale, "webhooks_here": webhooks_here},
+        sandbox, not api_only,
+        {**scale, "webhooks_here": webhooks_here, "requests_per_second": requests_per_second},
     )
     if api_only and "store" not in scale:
         raise Ended(
@@ -149,6 +155,7 @@ def _run(asked: Asked) -> None:
 
 
 async def _serve(asked: Asked) -> None:
+    from tenure.faces.api.bounds import Bounds
     from tenure.faces.api.server import Listen, serve
     from tenure.faces.api.state import Api
     from tenure.faces.api.step_times import StepTimes
@@ -181,23 +188,32 @@ async def _serve(asked: Asked) -> None:
     times = StepTimes()
     async with managing(settings, observe=times.told_of) as plane:
         await admit(plane, asked.home / "token", new=asked.new_token)
-        api = Api(plane, step_times=times)
+        bounds = Bounds(
+            requests_per_second=settings.requests_per_second,
+            requests_at_once=settings.requests_at_once,
+        )
+        api = Api(plane, step_times=times, bounds=bounds)
         stop.append(api.stopping.set)
         file = asked.home / "address"
 
         def told(address: str) -> None:
             write_private(file, address)
-            hint = f" --home {asked.home}" if asked.home != Path(where.NAME).absolute() else ""
-            print(
-                f"tenure is ready at {address}; next: tenure agent create NAME --command …{hint}",
-                flush=True,
-            )
+            _say_ready(asked, address, plane.hold.why)
 
         try:
             await serve(api, replace(listen, port=port), beside=_beside(plane), told=told)
         finally:
             with suppress(OSError):
                 file.unlink()
+
+
+def _say_ready(asked: Asked, address: str, held: str) -> None:
+    hint = f" --home {asked.home}" if asked.home != Path(where.NAME).absolute() else ""
+    then = "tenure agent create NAME --command …"
+    if held:
+        say(f"the plane is held: {held}; it answers reads and moves nothing")
+        then = "tenure restore --confirm"
+    print(f"tenure is ready at {address}; next: {then}{hint}", flush=True)
 
 
 def _beside(plane: Plane) -> list[Any]:
@@ -212,7 +228,7 @@ def _beside(plane: Plane) -> list[Any]:
         return caller.tenant if caller.role.may(Role.ADMIN) else None
 
     authorization: Any = plane.providers["identity"]
-    return [*routes(authorization, admin=admin)]
+    return [*routes(authorization, admin=admin, held=lambda: plane.hold.why)]
 
 
 async def admit(plane: Plane, file: Path, *, new: bool = False) -> None:
@@ -231,7 +247,7 @@ async def admit(plane: Plane, file: Path, *, new: bool = False) -> None:
     now = plane.store.now()
     admins = [
         one for one in known
-        if one.role is Role.ADMIN and one.revoked_at is None
+        if one.role is Role.ADMIN and one.revoked_at is None and one.epoch == plane.hold.epoch
         and (one.expires_at is None or one.expires_at > now)
     ]  # fmt: skip
     if admins and not new:

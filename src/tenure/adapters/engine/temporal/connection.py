@@ -22,6 +22,8 @@ AGENT = SearchAttributeKey.for_keyword("TenureAgent")
 KIND = SearchAttributeKey.for_keyword("TenureKind")
 STATE = SearchAttributeKey.for_keyword("TenureState")
 NAMES = (AGENT.name, KIND.name, STATE.name)
+STARTING_SECONDS = 0.2
+"""Between two attempts at a server that says that it is not healthy yet."""
 DENIED = frozenset({RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED})
 
 
@@ -30,12 +32,7 @@ async def connect(settings: TemporalSettings) -> Client:
     tls = _tls(settings)
     try:
         async with asyncio.timeout(settings.connect_seconds):
-            client = await Client.connect(
-                settings.address,
-                namespace=settings.namespace,
-                api_key=settings.api_key or None,
-                tls=tls,
-            )
+            client = await _client(settings, tls=tls)
             request = DescribeNamespaceRequest(namespace=settings.namespace)
             await client.workflow_service.describe_namespace(request)
     except TimeoutError:
@@ -46,6 +43,22 @@ async def connect(settings: TemporalSettings) -> Client:
     except (RuntimeError, ValueError, OSError) as error:
         raise EngineError(_unreachable(settings, str(error))) from None
     return client
+
+
+async def _client(settings: TemporalSettings, *, tls: TLSConfig | bool) -> Client:
+    """A connected client; a server that is just starting is given the time."""
+    while True:
+        try:
+            return await Client.connect(
+                settings.address,
+                namespace=settings.namespace,
+                api_key=settings.api_key or None,
+                tls=tls,
+            )
+        except RuntimeError as error:
+            if "not healthy yet" not in str(error):
+                raise
+            await asyncio.sleep(STARTING_SECONDS)
 
 
 def _tls(settings: TemporalSettings) -> TLSConfig | bool:
@@ -75,7 +88,7 @@ def _unreachable(settings: TemporalSettings, words: str) -> str:
     low = words.lower()
     if "expired" in low:
         return f"{where}: a certificate has expired; renew it and start again. Nothing was changed"
-    if "certificate" in low or "tls" in low or "handshake" in low or "corrupt" in low:
+    if settings.secured and "refused" not in low and "did not answer" not in low:
         return (
             f"{where} over TLS: {_last(words)}; check the server's CA, the client's certificate "
             "and key, and whether the address speaks TLS at all. Nothing was changed"

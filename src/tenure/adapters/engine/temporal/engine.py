@@ -8,7 +8,7 @@ engine and drop the leases `worker/temporal` and `worker/temporal/rest`.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import Any, Generic
 
@@ -77,7 +77,7 @@ class TemporalEngine(Generic[L]):
         )
         self._relay = Relay(
             store,
-            self._follow,
+            lambda name, wake: self._follow(name, wake=wake),
             worker=WORKER,
             resting=RESTING,
             margin_seconds=self._settings.margin_seconds,
@@ -296,7 +296,7 @@ class TemporalEngine(Generic[L]):
             except BaseException as error:  # noqa: BLE001 (the store failed)
                 self._fail(error)
 
-    async def _follow(self, operation: str, *, interrupt: bool = False) -> None:
+    async def _follow(self, operation: str, *, wake: bool = True, interrupt: bool = False) -> None:
         """Wake the run of an operation, or start one that reads it first."""
         row = await self._store.find("operation", (operation,))
         if row is None:
@@ -305,7 +305,7 @@ class TemporalEngine(Generic[L]):
             await self._signal(operation, interrupt=interrupt)
             return
         kind, agent = str(row["kind"]), str(row["agent"])
-        await self._start(operation, kind, agent, None, wake=True, interrupt=interrupt)
+        await self._start(operation, kind, agent, None, wake=wake, interrupt=interrupt)
 
     async def _start(
         self,
@@ -322,31 +322,55 @@ class TemporalEngine(Generic[L]):
         if client is None:
             return
         title = f"{kind} of {agent}"
-        pairs: list[SearchAttributePair[Any]] = [
-            SearchAttributePair(AGENT, agent),
-            SearchAttributePair(KIND, kind),
-            SearchAttributePair(STATE, State.RUNNING),
-        ]
         signal: dict[str, Any] = {"start_signal": WAKE, "start_signal_args": [interrupt]}
-        try:
+
+        async def start(pairs: Sequence[SearchAttributePair[Any]]) -> None:
             await client.start_workflow(
                 WORKFLOW,
-                Start(operation, title, answer, attributes=self._attributes),
+                Start(operation, title, answer, attributes=bool(pairs)),
                 id=operation,
                 task_queue=self._settings.task_queue,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                search_attributes=TypedSearchAttributes(pairs if self._attributes else []),
+                search_attributes=TypedSearchAttributes(pairs),
                 static_summary=title,
                 static_details=(
                     f"One run of operation `{operation}`. Its journal is in the store of the "
                     f"control plane: `tenure operation show {operation}` says how it stands."
                 ),
                 rpc_timeout=RPC_SECONDS,
+                # Its first task comes with the answer, if a worker here has room for it.
+                request_eager_start=self._worker is not None and not wake,
                 **(signal if wake else {}),
             )
+
+        try:
+            await self._with_attributes(start, agent=agent, kind=kind)
         except RPCError as error:
             message = f"Temporal did not start operation {operation} ({error.message})"
             raise EngineError(message) from None
+
+    async def _with_attributes(
+        self,
+        start: Callable[[Sequence[SearchAttributePair[Any]]], Awaitable[None]],
+        *,
+        agent: str,
+        kind: str,
+    ) -> None:
+        """Start it with its search attributes; without them where the namespace has lost them."""
+        pairs: list[SearchAttributePair[Any]] = [
+            SearchAttributePair(AGENT, agent),
+            SearchAttributePair(KIND, kind),
+            SearchAttributePair(STATE, State.RUNNING),
+        ]
+        try:
+            return await start(pairs if self._attributes else ())
+        except RPCError as error:
+            if error.status is not RPCStatusCode.INVALID_ARGUMENT or not self._attributes:
+                raise
+        self._attributes = False
+        if self._client is not None:  # runs that start from now on have them again
+            self._attributes = await register_attributes(self._client, self._settings)
+        return await start(())
 
     async def _signal(self, operation: str, *, interrupt: bool) -> None:
         """Wake the run of an operation that has ended, if it has one: it will see that itself."""

@@ -17,7 +17,7 @@ AT_ONCE_MAX = 200
 """Runs started in one look; the next look goes on with the rest."""
 Held = tuple[str, int]
 """An operation and the token under which it is held: a new claim is a new case."""
-Follow = Callable[[str], Awaitable[None]]
+Follow = Callable[[str, bool], Awaitable[None]]
 
 
 class Relay:
@@ -32,7 +32,7 @@ class Relay:
         resting: str,
         margin_seconds: float,
     ) -> None:
-        """`follow` starts a run for an operation, or wakes the one it has."""
+        """`follow` starts a run for an operation that has none; it wakes the one it has if told."""
         self._store = store
         self._follow = follow
         self._worker = worker
@@ -40,7 +40,7 @@ class Relay:
         self._margin = margin_seconds
         self._seen: dict[Held, float] = {}
         """When each was seen moving, or followed last; it is left alone for a margin from then."""
-        self._unclaimed: set[Held] | None = None
+        self._unclaimed: set[Held] = set()
         """Seen at the last look; most are claimed by the next."""
 
     async def look(self) -> int:
@@ -52,13 +52,14 @@ class Relay:
         held = [(name, token) for name, token, _ in await self._store.list_due(self._worker)]
         self._unclaimed = set(unclaimed)
         self._seen = {one: at for one, at in self._seen.items() if now - at <= margin}
-        due = [one for one in unclaimed if before is None or one in before]
-        due = [one for one in [*due, *resting] if one not in self._seen]
-        due += await self._standing([one for one in held if one not in self._seen], now)
+        left = [one for one in unclaimed if one in before]
+        waiting = [one for one in [*left, *resting] if one not in self._seen]
+        due = waiting + await self._standing([one for one in held if one not in self._seen], now)
         followed = 0
         for one in due[:AT_ONCE_MAX]:
             try:
-                await self._follow(one[0])
+                # A run that waits for a worker is not woken: that would only be more to do.
+                await self._follow(one[0], followed >= len(waiting))
             except EngineError as error:
                 log.warning("%s; %d operations wait for it", error, len(due) - followed)
                 break

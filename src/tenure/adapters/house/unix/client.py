@@ -38,6 +38,7 @@ class Line:
         self.presented: Mapping[str, Any] = {}
         """What the house has said of itself."""
         self._hearing: asyncio.Task[None] | None = None
+        self._is_leaving = False
 
     @classmethod
     async def open(cls, home: Path) -> Self:
@@ -82,7 +83,7 @@ class Line:
         try:
             return self._read(method, await self._answer(method, arguments, answers))
         finally:
-            self._waiting.pop(number, None)
+            self._had(number)
 
     async def listed(self, method: Method, arguments: dict[str, Any]) -> AsyncIterator[Any]:
         """The items, page by page."""
@@ -96,18 +97,18 @@ class Line:
                 for item in page:
                     yield item
                 if more:
-                    self._write([Word.NEXT, number])
+                    wire.write(self._writer, wire.encode([Word.NEXT, number]))
         finally:
-            self._waiting.pop(number, None)
             if more:
-                self._write([Word.DROP, number])
+                wire.write(self._writer, wire.encode([Word.DROP, number]))
+            self._had(number)
 
     # --------------------------------------------------------------------------------------- parts
 
     def _ask(
         self, method: Method, arguments: dict[str, Any]
     ) -> tuple[int, asyncio.Queue[list[Any]]]:
-        if self._writer.is_closing():
+        if self._is_leaving:
             raise NotBegun
         number = next(self._numbers)
         try:
@@ -115,9 +116,16 @@ class Line:
         except wire.TooLong as error:
             raise Rejected(f"{method.provider}.{method.name} was not sent: {error}") from None
         answers: asyncio.Queue[list[Any]] = asyncio.Queue()
+        if not wire.write(self._writer, frame):
+            raise NotBegun
         self._waiting[number] = answers
-        self._writer.write(frame)
         return number, answers
+
+    def _had(self, number: int) -> None:
+        """Wait for it no more; who serves may be waiting for us to hang up."""
+        self._waiting.pop(number, None)
+        if self._is_leaving and not self._waiting:
+            self._writer.close()
 
     async def _answer(
         self, method: Method, arguments: dict[str, Any], answers: asyncio.Queue[list[Any]]
@@ -147,17 +155,15 @@ class Line:
         except msgspec.ValidationError as error:
             raise _lost(method, f"the answer cannot be understood ({error})") from None
 
-    def _write(self, message: list[Any]) -> None:
-        if not self._writer.is_closing():
-            self._writer.write(wire.encode(message))
-
     async def _hear(self) -> None:
         """Hand every answer to who waits for it; at the end tell those who wait in vain."""
         try:
             while (message := await wire.read(self._reader)) is not None:
-                waiting = self._waiting.get(message[1]) if len(message) > 1 else None
-                if waiting is not None:
-                    waiting.put_nowait(message)
+                if message[0] == Word.LEAVING:
+                    self._is_leaving = True
+                    self._had(-1)
+                elif len(message) > 1 and message[1] in self._waiting:
+                    self._waiting[message[1]].put_nowait(message)
         finally:
             self._hang_up()
 

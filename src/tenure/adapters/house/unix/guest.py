@@ -7,7 +7,7 @@ over the line, or straight to the provider once this process serves itself.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from tenure.adapters.house.unix.client import Line, NotBegun
 from tenure.adapters.house.unix.methods import TABLE, Method
@@ -46,7 +46,7 @@ class Serving:
         """The issuer that who serves next has to keep; "" if there was none."""
         return str(self.presented["identity"]["issuer"]) if self.presented else ""
 
-    async def found(self, seconds: float = PATIENCE_SECONDS) -> Served:
+    async def found(self, seconds: float) -> Served:
         """Who serves, as soon as somebody does; Unavailable if nobody does for so long."""
         try:
             async with asyncio.timeout(seconds):
@@ -71,7 +71,7 @@ class Guest:
 
     async def _call(self, method: Method, *arguments: object, **named: object) -> object:
         while True:
-            served = await self._serving.found()
+            served = await self._serving.found(PATIENCE_SECONDS)
             if not isinstance(served, Line):
                 question: Callable[..., Awaitable[object]]
                 question = getattr(served[self._provider], method.name)
@@ -84,17 +84,19 @@ class Guest:
     async def _list(
         self, method: Method, *arguments: object, **named: object
     ) -> AsyncIterator[object]:
-        served = await self._serving.found()
-        if isinstance(served, Line):
-            items = served.listed(method, method.named(arguments, named))
-        else:
-            items = getattr(served[self._provider], method.name)(*arguments, **named)
-        try:
-            async for item in items:
-                yield item
-        except NotBegun:
-            why = f"{self._provider}.{method.name}: who serves the providers is leaving"
-            raise Unavailable(why) from None
+        while True:
+            served = await self._serving.found(PATIENCE_SECONDS)
+            if isinstance(served, Line):
+                items = served.listed(method, method.named(arguments, named))
+            else:
+                items = getattr(served[self._provider], method.name)(*arguments, **named)
+            try:
+                async for item in items:
+                    yield item
+            except NotBegun:  # so there was no item yet
+                await cast(Line, served).ended()
+            else:
+                return
 
     @property
     def issuer(self) -> str:

@@ -49,5 +49,5 @@ class FileMarks:
         place = int.from_bytes(blake2b(agent.encode(), digest_size=8).digest(), "big") >> 2
         try:
             return fcntl.fcntl(self._file, command, FLOCK.pack(kind, os.SEEK_SET, place, 1, 0))
-        except OSError as error:
-            raise Unavailable(f"{NAME} in the home cannot be locked ({error.strerror})") from None
+        except (OSError, ValueError) as error:  # the latter of one that is closed
+            raise Unavailable(f"{NAME} in the home cannot be locked ({error})") from None

@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -26,7 +26,7 @@ log = logging.getLogger("tenure.house")
 CALLS_MAX = 4_096
 """Under way for one guest; it is not read from while there are more."""
 LEAVE_SECONDS = 5.0
-"""How long who leaves waits for the calls under way."""
+"""How long who leaves waits for its guests to hang up."""
 
 
 class Server:
@@ -37,7 +37,7 @@ class Server:
         self._providers = providers
         self._uid = os.geteuid() if uid is None else uid
         self._server: asyncio.Server | None = None
-        self._guests: set[asyncio.StreamWriter] = set()
+        self._guests: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
         self._calls: set[asyncio.Task[None]] = set()
         self.is_leaving = False
 
@@ -46,17 +46,23 @@ class Server:
         self._server = await asyncio.start_unix_server(self._welcome, sock=listener)
 
     async def stop(self) -> None:
-        """Let nobody in, begin nothing, finish what is under way, and let go."""
+        """Let nobody in and begin nothing; let go when every guest has, or has had the time to.
+
+        A guest hangs up when all it had under way is answered; so nothing is lost on the way.
+        """
         self.is_leaving = True
         if self._server is not None:
             self._server.close()
-        if self._calls:
-            _, late = await asyncio.wait(self._calls, timeout=LEAVE_SECONDS)
-            for call in late:
-                call.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
-        for guest in self._guests:
-            guest.close()
+        for guest in self._guests.values():
+            wire.write(guest, wire.encode([Word.LEAVING]))
+        if under_way := {*self._guests, *self._calls}:
+            await asyncio.wait(under_way, timeout=LEAVE_SECONDS)
+        late = [*self._guests, *self._calls]
+        for guest in self._guests.values():
+            guest.transport.abort()
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
 
     def answering(self, work: Any) -> asyncio.Task[None]:
         """Have a call done, whatever becomes of its guest."""
@@ -70,20 +76,23 @@ class Server:
         return self._providers[name]
 
     async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._guests.add(writer)
+        visit = asyncio.current_task()
         try:
             uid = peer_uid(writer.get_extra_info("socket"))
             if uid != self._uid:
                 log.warning("user %d is not served: the house is for user %d", uid, self._uid)
                 return
+            if visit is None or self.is_leaving:
+                return
+            self._guests[visit] = writer
             said: dict[str, object] = {"protocol": wire.PROTOCOL, "process": os.getpid()}
             said |= presented(self._providers)
-            writer.write(wire.encode([Word.WELCOME, said]))
+            wire.write(writer, wire.encode([Word.WELCOME, said]))
             await _Guest(self, reader, writer).serve()
         except (OSError, asyncio.CancelledError):
             pass  # it is gone, or we go
         finally:
-            self._guests.discard(writer)
+            self._guests.pop(cast("asyncio.Task[Any]", visit), None)
             writer.close()
 
 
@@ -177,8 +186,6 @@ class _Guest:
             frame = wire.encode(message)
         except wire.TooLong as error:
             frame = wire.encode([Word.ERROR, message[1], *wire.told(error)])
-        if self._writer.is_closing():
-            return
         with suppress(OSError):
-            self._writer.write(frame)
-            await self._writer.drain()
+            if wire.write(self._writer, frame):
+                await self._writer.drain()

@@ -4,6 +4,7 @@
     a guest     [CALL, number, provider, method, arguments]
                 [NEXT, number] · [DROP, number]                        more of a listing · no more
     the house   [VALUE | REFUSAL | PAGE | ERROR | LEFT, number, …]     by the question's number
+                [LEAVING]                                              ask no more, and hang up
 
 JSON, and Python's own, because it carries whatever a caller may say, odd text too: a provider then
 refuses it as it would have refused it here.  What JSON cannot say travels as a number that is none,
@@ -41,6 +42,7 @@ class Word(StrEnum):
     REFUSAL = "refusal"
     PAGE = "page"
     ERROR = "error"
+    LEAVING = "leaving"
     LEFT = "left"
     """The call was not begun: who serves here is leaving."""
 
@@ -74,6 +76,17 @@ async def read(reader: asyncio.StreamReader) -> list[Any] | None:
     except (OSError, EOFError, ValueError, RecursionError):
         return None
     return message if isinstance(message, list) and message else None
+
+
+def write(writer: asyncio.StreamWriter, frame: bytes) -> bool:
+    """Send it on its way; False if the line has ended, and surely nothing was sent."""
+    try:
+        if writer.is_closing():
+            return False
+        writer.write(frame)
+    except RuntimeError:  # how one of the loops says it
+        return False
+    return True
 
 
 def travels(error: Exception) -> bool:

@@ -222,6 +222,17 @@ def keep_logs(home: Home, into: Path, *, count: int) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
+def forget_old(directory: Path, *, seconds: float) -> None:
+    """Delete the files of a directory that are older than this, by the file system's own clock."""
+    probe = directory / ".now"
+    probe.touch()
+    oldest = _age(probe) - seconds
+    probe.unlink(missing_ok=True)
+    for path in directory.iterdir():
+        if _age(path) < oldest:
+            path.unlink(missing_ok=True)
+
+
 def _age(path: Path) -> float:
     try:
         return path.stat().st_mtime

@@ -30,6 +30,10 @@ from tenure.ports.provider import Owned, Presence
 LOGS, TRASH = "logs", "trash"
 PROCESSES = 512
 """In one tree, where that can be bounded and nothing else was said."""
+BURNS = 256
+"""Keys burned between two looks for marks that can be forgotten."""
+BURNED_SECONDS = 7 * 86_400.0
+"""A week: a call that is later than that is not on its way any more."""
 START_SECONDS = 10.0
 """For a keeper to answer; the agent may take as long as it likes."""
 
@@ -77,6 +81,7 @@ class Place:
         self.means = means
         self.digests = Digests()
         self.spares = Spares(root)
+        self._burns = 0
         self._children: dict[str, int] = {}
         for name in (*zones, keeper.BURNED, keeper.PORTS, LOGS, TRASH):
             (root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -142,6 +147,7 @@ class Place:
                     self._refuse_foreign(key, there)
                     self._end(key, there, at_once=False)
                     self._free_port(key, there)
+                    proc.remove_groups(self.means.groups.paths(group_of(there)))
                     home.keep_logs(there, self.root / LOGS, count=self.means.logs_kept)
                     self._delete(there.path)
         _delete_whole(self.root / TRASH / key.text)  # the plane may have died half-way
@@ -203,6 +209,9 @@ class Place:
         if self.is_burned(key):
             return
         directory = self.root / keeper.BURNED
+        self._burns += 1
+        if self._burns % BURNS == 0:
+            home.forget_old(directory, seconds=BURNED_SECONDS)
         file = os.open(directory / key.text, os.O_WRONLY | os.O_CREAT, 0o600)
         os.close(file)
         folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)

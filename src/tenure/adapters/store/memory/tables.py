@@ -63,7 +63,7 @@ class Tables:
 
     def apply(self, change: Change) -> Refused | None:
         """Apply the change, or say what refused it; if it makes no sense, nothing of it stays."""
-        name, guards, writes, admits = change
+        name, guards, writes, admits, _ = change
         if admits and self.full:
             raise StoreFull("There is no room: this was not accepted; what was accepted is kept.")
         puts: list[Put] = []
