@@ -1,7 +1,7 @@
 -- name: list_events
 -- Outbox rows after the one at position $1, at most $2, in an order that later commits only add to: by transaction, and
 -- none of a transaction that began after the oldest one that is still open.
-SELECT position, tenant, agent, operation, type, at, body
+SELECT position, tenant, agent, operation, type, at, body, sequence
 FROM outbox
 WHERE (written_by, position) > (
     SELECT coalesce(max(seen.written_by), '-9223372036854775808'), $1::bigint
