@@ -1,4 +1,4 @@
--- Only adds: the epoch of a plane, which rises with every restore; a token is good in the one it was issued in.
+-- The epoch of a plane rises with every restore; a token is good in the one it was issued in.
 
 ALTER TABLE plane ADD COLUMN epoch BIGINT;
 -- Why nothing may move until an operator confirms; empty: nothing holds it.
