@@ -85,16 +85,16 @@ async def carried(folder, server, count):
     async with plane_at(folder) as plane:
         await fill(plane.store, count)
         bus = NatsBus(server.url)
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         async with relaying(plane, buses={}, always=[route_to(bus)]):
             while True:
                 cursor = await plane.store.find("cursor", ("tenure:nats",))
                 if cursor is not None and cursor["position"] >= count:
                     break
                 await asyncio.sleep(0.005)
-            took = time.perf_counter() - began
+            took, cpu = time.perf_counter() - began, time.process_time() - cpu
         await bus.close()
-    return count / took, await stored(server.url)
+    return count / took, cpu / count * 1e6, await stored(server.url)
 
 
 async def paced(plane, rate, seconds, first):
@@ -183,9 +183,9 @@ async def measure(asked):
             server.start()
             try:
                 if part == "carried":
-                    rate, there = await carried(home / "a", server, asked.events)
-                    found |= {"events": asked.events, "in_the_stream": there,
-                              "events_a_second": round(rate)}  # fmt: skip
+                    rate, cpu, there = await carried(home / "a", server, asked.events)
+                    found |= {"events": asked.events, "in_the_stream": there}
+                    found |= {"events_a_second": round(rate), "cpu_us_an_event": round(cpu, 1)}
                 else:
                     ratio, made = await slowed(
                         home / "b", server, asked.rate, asked.seconds, asked.rounds

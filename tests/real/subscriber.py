@@ -36,7 +36,9 @@ def main(address, token, subscription, file):
             if event["type"] in {"tenure.agent.suspending", "tenure.agent.deleting"}:
                 body = {"operation": event["operation"]}
                 ask(address, token, f"/v1/subscriptions/{subscription}/acknowledgements", body)
-            kept.write_text(position)
+            part = kept.with_suffix(".part")  # whole or not at all: it may be killed here
+            part.write_text(position)
+            part.replace(kept)
 
 
 if __name__ == "__main__":

@@ -111,13 +111,20 @@ class Page(NamedTuple):
     """Whether some after the position asked for are no longer kept."""
 
 
+async def _is_gone(plane: Plane, position: int) -> bool:
+    """Whether events after this position are no longer kept."""
+    trimmed = await plane.store.find("cursor", (TRIMMED,))
+    if trimmed is None or trimmed["position"] == position:
+        return False
+    return await plane.store.find("outbox", (position,)) is None
+
+
 async def list_events(
     plane: Plane, caller: Caller, wanted: Wanted, *, after: int = 0, limit: int = 100
 ) -> Page:
     """Events of the caller's tenant after a position, in the order of their commits."""
     limit = max(1, min(limit, PAGE_MAX))
-    trimmed = await plane.store.find("cursor", (TRIMMED,)) if after else None
-    missed = trimmed is not None and cast(int, trimmed["position"]) > after
+    missed = after != 0 and await _is_gone(plane, after)
     found: list[Row] = []
     scanned = 0
     while True:

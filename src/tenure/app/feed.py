@@ -1,15 +1,15 @@
 """The feed: committed events in order, read from the store once for all who follow them.
 
-The newest ones are held in memory; whoever asks for older ones reads the store.  Positions are
-cursors: they grow, and nothing else is known of them.
+The newest ones are held in memory; whoever asks for older ones reads the store.  A position is a
+cursor: the one of the last row read, or 0.  Nothing else is known of it, not even that it grows.
 """
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Sequence
 from typing import cast
 
 from tenure.app.news import News
+from tenure.core.errors import NotFound
 from tenure.ports.store import Row, Store
 
 HELD = 8_192
@@ -27,37 +27,53 @@ class Feed:
         self._store = store
         self._news = news
         self._rows: list[Row] = []
-        self._from: int | None = None
-        """Everything after this position is held, as far as the last look."""
+        self._places: dict[int, int] = {}
+        """Where the row after each position that we know would stand, from `_gone` on."""
+        self._gone = 0
+        """How many rows were let go of since we began."""
+        self._last: int | None = None
         self._seen = -1
         self._looked_at = 0.0
         self._lock = asyncio.Lock()
 
     async def after(self, position: int, *, limit: int) -> Sequence[Row]:
-        """Events after a position in the order of their commits; none if there are none yet."""
+        """Events after a position in an order that later commits only add to."""
         async with self._lock:
-            if self._from is None or position > self._last():
-                self._from, self._rows, self._seen = position, [], -1  # who is ahead leads
-            if position >= self._from:
+            if self._last is None:
+                self._begin(position)
+            if position in self._places:
                 rows = self._beyond(position, limit)
                 if len(rows) == limit:
                     return rows
                 if self._seen != self._news.number or self._is_old():
                     await self._look()
-                if position >= self._from:  # else it was let go of
+                if position in self._places:  # else it was let go of
                     return self._beyond(position, limit)
-        return await self._store.list_events(after=position, limit=limit)
-
-    def _beyond(self, position: int, limit: int) -> Sequence[Row]:
-        start = bisect_right(self._rows, position, key=_position)
-        return self._rows[start : start + limit]
+        rows = await self._list(position, limit)
+        if len(rows) < limit:  # it is ahead of all others: from now on we follow it
+            async with self._lock:
+                if position not in self._places:
+                    self._begin(position)
+        return rows
 
     def newest(self) -> int:
         """The position of the newest event that somebody here has seen; 0: none."""
-        return 0 if self._from is None else self._last()
+        return self._last or 0
 
-    def _last(self) -> int:
-        return _position(self._rows[-1]) if self._rows else cast(int, self._from)
+    async def head(self) -> int:
+        """The position of the newest event there is; 0: there is none."""
+        position = self.newest()
+        while rows := await self.after(position, limit=PAGE):
+            position = _position(rows[-1])
+        return position
+
+    def _begin(self, position: int) -> None:
+        self._rows, self._gone, self._seen = [], 0, -1
+        self._places, self._last = {position: 0}, position
+
+    def _beyond(self, position: int, limit: int) -> Sequence[Row]:
+        start = self._places[position] - self._gone
+        return self._rows[start : start + limit]
 
     def _is_old(self) -> bool:
         """Always, where nobody tells of commits."""
@@ -67,14 +83,26 @@ class Feed:
     async def _look(self) -> None:
         """Read what is new; the oldest are let go of."""
         number, now = self._news.number, self._store.now()
-        rows = await self._store.list_events(after=self._last(), limit=PAGE)
-        self._rows += rows
+        rows = await self._list(cast(int, self._last), PAGE)
+        for row in rows:
+            self._rows.append(row)
+            self._last = _position(row)
+            self._places[self._last] = self._gone + len(self._rows)
         if len(self._rows) > HELD:
-            gone = len(self._rows) - HELD // 2
-            self._from = _position(self._rows[gone - 1])
-            del self._rows[:gone]
+            count = len(self._rows) - HELD // 2
+            self._gone += count
+            del self._rows[:count]
+            self._places = {
+                known: place for known, place in self._places.items() if place >= self._gone
+            }
         if len(rows) < PAGE:  # else there is more, whatever was told
             self._seen, self._looked_at = number, now
+
+    async def _list(self, position: int, limit: int) -> Sequence[Row]:
+        try:
+            return await self._store.list_events(after=position, limit=limit)
+        except NotFound:  # it is no longer kept, and so are none before it: all the rest is after
+            return await self._store.list_events(limit=limit)
 
 
 def _position(row: Row) -> int:

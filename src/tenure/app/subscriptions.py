@@ -21,7 +21,7 @@ from tenure.core.limits import PAGE_MAX, SUBSCRIPTIONS_MAX
 from tenure.core.roles import Caller, Role
 from tenure.core.subscription import NAME, SUBJECT, Kind
 from tenure.ports.seal import Seal
-from tenure.ports.store import Change, Drop, Is, Next, Put, Row, Set
+from tenure.ports.store import Change, Drop, Is, Put, Row, Set
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 (how such a secret begins, as the Standard Webhooks have it)
 OVERLAP_SECONDS = 86_400.0
@@ -99,8 +99,8 @@ async def create_subscription(
     )  # fmt: skip
     writes: tuple[Put, ...] = (Put("subscription", (name,), row),)
     if asked.kind is not Kind.PULL:
-        # It takes a place among the events: exactly what is committed later is delivered.
-        start = 0 if asked.from_start else Next("outbox")
+        # Whatever is committed from here on lies beyond it.
+        start = 0 if asked.from_start else await plane.feed.head()
         writes += (Put("cursor", (name,), {**FRESH, "position": start}),)
     guards: tuple[Is, ...] = ()
     if agent:

@@ -9,7 +9,6 @@ longer each time.  Every commit guards the leader's fence token.
 """
 
 import logging
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
@@ -26,6 +25,8 @@ from tenure.reconcilers.leader import Leader
 log = logging.getLogger("tenure.reconcilers")
 PAGE = 500
 """Events looked at in one commit of a cursor."""
+AHEAD = 100
+"""Events read beyond a page, to see where it can be cut."""
 SKIMMED = 1_000
 """Events that are none of a destination's, after which its cursor is moved all the same."""
 RETRY_SECONDS, RETRY_SECONDS_MAX = 1.0, 60.0
@@ -39,6 +40,18 @@ TRIM_ROWS = 500
 MANY = 1_000
 
 
+class Skimmed(NamedTuple):
+    """Events beyond a cursor that are none of its destination's."""
+
+    position: int = 0
+    """Of the last of them."""
+    passed: int = 0
+    """How many there were."""
+
+
+NOTHING = Skimmed()
+
+
 class Tick(NamedTuple):
     """What one look came to."""
 
@@ -50,8 +63,8 @@ class Tick(NamedTuple):
     """Whether there is more to do at once."""
     rests: bool = False
     """Whether the destination is left alone until then, whatever is committed."""
-    position: int = 0
-    """Up to where everything was looked at, also where nothing had to be written down."""
+    skimmed: Skimmed = NOTHING
+    """What was looked at beyond the cursor and had not to be written down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +92,11 @@ class Route:
 # --- one destination ------------------------------------------------------------------------------
 
 
-async def tick(plane: Plane, leader: Leader, route: Route, *, skimmed: int = 0) -> Tick:
+async def tick(plane: Plane, leader: Leader, route: Route, *, skimmed: Skimmed = NOTHING) -> Tick:
     """Send what lies beyond the cursor of one destination, one page of it.
 
-    What lies before `skimmed` is none of its own, as an earlier look has found.  LeaseLost if
-    somebody else leads by now; then nothing was written.
+    What was `skimmed` is none of its own, as an earlier look has found.  LeaseLost if somebody
+    else leads by now; then nothing was written.
     """
     limit = route.page
     cursor = await plane.store.find("cursor", (route.id,))
@@ -95,17 +108,20 @@ async def tick(plane: Plane, leader: Leader, route: Route, *, skimmed: int = 0) 
         return Tick(retry_at=due_at, rests=True)
     again = await _retry_parked(plane, leader, route, now)
     position = cast(int, cursor["position"])
-    rows = await plane.feed.after(max(position, skimmed), limit=limit)
+    rows = await plane.feed.after(skimmed.position or position, limit=limit + AHEAD)
+    more = len(rows) > limit
+    rows = rows[: whole(rows, limit)]
     if not rows:
-        return again._replace(position=skimmed)
+        return again._replace(skimmed=skimmed)
     parked = {str(row["agent"]) for row in await _parked(plane, route)}
     mine = [row for row in rows if route.has(row)]
     last = cast(int, rows[-1]["position"])
-    if not mine and last - position < SKIMMED:
-        return again._replace(position=last, more=len(rows) == limit)
+    passed = skimmed.passed + len(rows)
+    if not mine and passed < SKIMMED:
+        return again._replace(skimmed=Skimmed(last, passed), more=more)
     sent = await _send(plane, route, [row for row in mine if row["agent"] not in parked])
     if sent.failed and not sent.delivered and not sent.refused:
-        full = len(rows) == limit and len(sent.failed) == 1
+        full = more and len(sent.failed) == 1
         if not full or cast(int, cursor["attempts"]) + 1 < ALONE_ATTEMPTS:
             return await _back_off(plane, leader, route, cursor, sent)
     letters = [row for row in mine if row["agent"] in parked or row["position"] in sent.left]
@@ -127,7 +143,33 @@ async def tick(plane: Plane, leader: Leader, route: Route, *, skimmed: int = 0) 
     seen, fixed = again.seen + len(mine), again.fixed + sent.delivered
     due = [cast(float, park.row["due_at"]) for park in parks]
     due += [] if again.retry_at is None else [again.retry_at]
-    return Tick(seen, fixed, min(due, default=None), more=len(rows) == limit, position=last)
+    return Tick(seen, fixed, min(due, default=None), more=more)
+
+
+def whole(rows: Sequence[Row], limit: int) -> int:
+    """How many of the rows to take, so that none goes before an earlier one of its agent.
+
+    Where several write at once, two transactions can stand the other way round than the numbers
+    they gave; they become visible together, so what follows shows it.
+    """
+    if len(rows) <= limit:
+        return len(rows)
+    cut = limit
+    while True:
+        least: dict[object, int] = {}
+        for row in rows[cut:]:
+            sequence = cast(int, row["sequence"] or 0)
+            least[row["agent"]] = min(sequence, least.get(row["agent"], sequence))
+        before = (
+            place for place, row in enumerate(rows[:cut])
+            if cast(int, row["sequence"] or 0) > least.get(row["agent"], OUTBOX_MAX**2)
+        )  # fmt: skip
+        earlier = next(before, cut)
+        if earlier == cut:
+            return cut
+        if earlier == 0:
+            return limit
+        cut = earlier
 
 
 class Sent(NamedTuple):
@@ -141,14 +183,16 @@ class Sent(NamedTuple):
     """Positions of what was not taken, or not sent because an earlier one was not taken."""
 
 
-Lanes = dict[str, deque[Row]]
+Lanes = dict[str, list[Row]]
 
 
 async def _send(plane: Plane, route: Route, rows: Sequence[Row]) -> Sent:
     """Each agent's events one after the other, those of different agents together."""
     lanes: Lanes = {}
     for row in rows:
-        lanes.setdefault(str(row["agent"]), deque()).append(row)
+        lanes.setdefault(str(row["agent"]), []).append(row)
+    for lane in lanes.values():
+        lane.sort(key=lambda row: cast(int, row["sequence"] or 0))
     delivered = refused = 0
     failed: dict[str, Receipt] = {}
     left: list[object] = []
@@ -308,38 +352,49 @@ async def trim(
 
     What a destination has not had of them is counted as missed, in the same commit.
     """
+    rows = await plane.store.list_events(limit=TRIM_ROWS)
+    if not rows:
+        return Tick()
     cursors = [
         row for row in await plane.store.list_rows("cursor", {}, limit=MANY)
         if row["destination"] != TRIMMED
     ]  # fmt: skip
-    rows = await plane.store.list_events(limit=TRIM_ROWS)
-    if not rows:
-        return Tick()
-    old = plane.store.now() - seconds
-    low = min((cast(int, row["position"]) for row in cursors), default=None)
+    had = {str(row["destination"]): await _had(plane, row, rows) for row in cursors}
+    all_have, old = min(had.values(), default=len(rows)), plane.store.now() - seconds
     # Positions grow by about one for each event, which is near enough for a cap.
     over = plane.feed.newest() - rows_max
-    gone = [
-        row for row in rows
-        if cast(int, row["position"]) <= over
-        or (cast(float, row["at"]) < old and (low is None or cast(int, row["position"]) <= low))
-    ]  # fmt: skip
-    if not gone:
+    count = 0
+    for row in rows:
+        aged = cast(float, row["at"]) < old and count < all_have
+        if not aged and cast(int, row["position"]) > over:
+            break
+        count += 1
+    if not count:
         return Tick(len(rows))
-    last = cast(int, gone[-1]["position"])
+    last = cast(int, rows[count - 1]["position"])
     writes: list[Put | Set | Drop] = [
-        Drop("outbox", (cast(int, row["position"]),)) for row in gone
+        Drop("outbox", (cast(int, row["position"]),)) for row in rows[:count]
     ]
     for cursor in cursors:
-        missed = sum(cast(int, row["position"]) > cast(int, cursor["position"]) for row in gone)
-        if missed:
-            log.warning("%s has missed %d events, no longer kept", cursor["destination"], missed)
-            count = cast(int, cursor["missed"]) + missed
-            writes.append(Set("cursor", (str(cursor["destination"]),), {"missed": count}))
+        name = str(cursor["destination"])
+        if missed := max(0, count - had[name]):
+            log.warning("%s has missed %d events, no longer kept", name, missed)
+            total = cast(int, cursor["missed"]) + missed
+            writes.append(Set("cursor", (name,), {"missed": total}))
     known = await plane.store.find("cursor", (TRIMMED,))
     mark = Put("cursor", (TRIMMED,), {**FRESH, "position": last})
     writes.append(Set("cursor", (TRIMMED,), {"position": last}) if known else mark)
     refused = await plane.store.commit(Change("", (leader.guard,), tuple(writes)))
     if refused is not None and refused.what.table == "lease":
         raise LeaseLost(TRIMMED)
-    return Tick(len(rows), len(gone), more=len(gone) == len(rows))
+    return Tick(len(rows), count, more=count == len(rows))
+
+
+async def _had(plane: Plane, cursor: Row, oldest: Sequence[Row]) -> int:
+    """How many of the oldest events a destination has had."""
+    position = cast(int, cursor["position"])
+    for place, row in enumerate(oldest):
+        if row["position"] == position:
+            return place + 1
+    beyond = position and await plane.store.find("outbox", (position,)) is not None
+    return len(oldest) if beyond else 0

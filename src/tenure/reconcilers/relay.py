@@ -18,7 +18,7 @@ from tenure.core.subscription import Kind
 from tenure.ports.bus import Bus, Destination, Outgoing, Receipt, Verdict
 from tenure.ports.store import Change, Put, Row
 from tenure.reconcilers.leader import TTL_SECONDS, Leader
-from tenure.reconcilers.outbox import Route, Tick, tick, trim
+from tenure.reconcilers.outbox import NOTHING, Route, Tick, tick, trim
 
 log = logging.getLogger("tenure.reconcilers")
 LOOK_SECONDS: Final = 1.0
@@ -100,7 +100,7 @@ class Relay:
         for _, route in (await self.routes()).values():
             done = Tick(more=True)
             while done.more:
-                done = await tick(self._plane, self.leader, route, skimmed=done.position)
+                done = await tick(self._plane, self.leader, route, skimmed=done.skimmed)
                 seen, fixed = seen + done.seen, fixed + done.fixed
             if done.retry_at is not None:
                 retry_at = done.retry_at if retry_at is None else min(retry_at, done.retry_at)
@@ -143,12 +143,12 @@ class Relay:
 
     async def _carry(self, route: Route) -> None:
         """Send whatever there is to send, as soon as there is something."""
-        plane, skimmed = self._plane, 0
+        plane, skimmed = self._plane, NOTHING
         while self.leader.leads:
             number = plane.news.number
             try:
                 done = await tick(plane, self.leader, route, skimmed=skimmed)
-                skimmed = done.position
+                skimmed = done.skimmed
             except LeaseLost:
                 return
             except Exception:

@@ -1,4 +1,4 @@
--- Events get out: numbered for each agent, subscriptions, how far each destination is, what it waits for.
+-- Only adds: events get out, numbered for each agent, subscriptions, how far each destination is, what it waits for.
 
 -- Grows by one for each event of an agent; rows of earlier releases have none.
 ALTER TABLE outbox ADD COLUMN sequence BIGINT;
