@@ -109,12 +109,12 @@ class Driver:
     def _caught(self, plan: str, step: str, how: How) -> bool:
         """Whether the plane was caught in this step, and killed."""
         with ExitStack() as stack:
-            if how is How.REFUSED and step in HELD:
-                stack.enter_context(locked(self.plane.home / f"{HELD[step]}.db"))
             watch = stack.enter_context(closing(Watch(self.plane)))
             with quick():
                 caught = self._run_until(watch, plan, step)
             if caught:
+                if how is How.REFUSED and step in HELD:  # not before: `closed` needs the same file
+                    stack.enter_context(locked(self.plane.home / f"{HELD[step]}.db"))
                 self._linger(watch, step, how)
                 self.plane.kill()
         return caught

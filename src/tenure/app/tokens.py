@@ -1,6 +1,8 @@
 """Tokens: how a caller says who it is.  The store keeps their hashes, never the tokens.
 
-The tenant of everything a caller asks for comes from its token and from nowhere else.
+The tenant of everything a caller asks for comes from its token and from nowhere else.  Tokens
+themselves have one rule: an admin hands out, lists and revokes those of its own tenant, and an
+admin of the plane's own tenant those of any; to others they are as absent as what never was.
 """
 
 from base64 import urlsafe_b64encode
@@ -68,10 +70,7 @@ async def create_token(
     seconds: float | None = None,
 ) -> tuple[TokenView, str]:
     """A new token, which is shown here and nowhere else."""
-    require(caller, Role.ADMIN)
-    tenant = tenant or caller.tenant
-    if caller.tenant not in {tenant, TENANT}:
-        raise NotFound(f"there is no tenant {tenant}")
+    tenant = _tenant(caller, tenant)
     if not NAME.fullmatch(tenant):
         raise Invalid("tenant: a lower-case letter, then such letters, digits and -; 63 at most")
     if not principal.isprintable() or not 0 < len(principal) <= IDENTIFIER_CHARACTERS_MAX:
@@ -99,13 +98,13 @@ async def begin(plane: Plane, token: str) -> None:
     await plane.store.commit(Change("", (), (_row(view, token),)))
 
 
-async def list_tokens(plane: Plane, caller: Caller) -> Sequence[TokenView]:
-    """The tokens of the caller's tenant, also those that are no good any more."""
-    require(caller, Role.ADMIN)
+async def list_tokens(plane: Plane, caller: Caller, *, tenant: str = "") -> Sequence[TokenView]:
+    """The tokens of a tenant, by default the caller's, also those that are no good any more."""
+    tenant = _tenant(caller, tenant)
     found: list[TokenView] = []
     last = ""
     while rows := await plane.store.list_rows(
-        "token", {"tenant": caller.tenant}, after=(last,), limit=PAGE_MAX
+        "token", {"tenant": tenant}, after=(last,), limit=PAGE_MAX
     ):
         found += map(_view, rows)
         last = str(rows[-1]["hash"])
@@ -115,7 +114,9 @@ async def list_tokens(plane: Plane, caller: Caller) -> Sequence[TokenView]:
 async def revoke_token(plane: Plane, caller: Caller, token_id: str) -> TokenView:
     """No good from now on; twice succeeds, and the first time stands."""
     require(caller, Role.ADMIN)
-    named = {"tenant": caller.tenant, "id": token_id}
+    named: Row = {"id": token_id}
+    if caller.tenant != TENANT:
+        named["tenant"] = caller.tenant
     rows = await plane.store.list_rows("token", named, limit=1)
     if not rows:
         raise NotFound(f"there is no token {token_id}")
@@ -134,6 +135,15 @@ async def revoke_token(plane: Plane, caller: Caller, token_id: str) -> TokenView
 def _is_current(plane: Plane, row: Row) -> bool:
     """Whether a token was issued in the epoch that the plane is in."""
     return (row["epoch"] or FIRST) == plane.hold.epoch
+
+
+def _tenant(caller: Caller, tenant: str) -> str:
+    """The tenant whose tokens are meant; NotFound if they are not for this caller."""
+    require(caller, Role.ADMIN)
+    tenant = tenant or caller.tenant
+    if caller.tenant not in {tenant, TENANT}:
+        raise NotFound(f"there is no tenant {tenant}")
+    return tenant
 
 
 def _hash(token: str) -> str:

@@ -140,3 +140,20 @@ async def test_another_tenants_token_is_as_absent_as_one_that_never_was(lives):
         with pytest.raises(NotFound) as refused:
             await tokens.revoke_token(lives.plane, STRANGER, token_id)
         assert str(refused.value) == f"there is no token {token_id}"
+
+
+@alive
+async def test_the_planes_own_admin_hands_out_lists_and_revokes_tokens_of_any_tenant(lives):
+    plane, admin = lives.plane, Caller(tokens.TENANT, "root", Role.ADMIN)
+    made, token = await tokens.create_token(
+        plane, admin, tenant="elsewhere", principal="p", role=Role.VIEWER
+    )
+    assert [view.id for view in await tokens.list_tokens(plane, admin, tenant="elsewhere")] == [
+        made.id
+    ]
+    assert made.id not in {view.id for view in await tokens.list_tokens(plane, admin)}
+    with pytest.raises(NotFound):
+        await tokens.list_tokens(plane, STRANGER._replace(tenant="third"), tenant="elsewhere")
+    assert (await tokens.revoke_token(plane, admin, made.id)).revoked_at is not None
+    with pytest.raises(Unauthenticated):
+        await tokens.authenticate(plane, token)

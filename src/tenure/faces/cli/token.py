@@ -40,11 +40,13 @@ def create(
 
 
 @command.command("list")
+@click.option("--tenant", default="", metavar="NAME", help="Another tenant than your own.")
 @shown
 @asking
-def list_tokens(client: Client, *, form: str) -> None:
+def list_tokens(client: Client, *, tenant: str, form: str) -> None:
     """List tokens, also those that are no good any more."""
-    show_all(client.get(path("tokens"))["items"], nouns.TOKEN, form=form)
+    query = {"tenant": tenant} if tenant else {}
+    show_all(client.get(path("tokens"), query)["items"], nouns.TOKEN, form=form)
 
 
 @command.command("revoke")

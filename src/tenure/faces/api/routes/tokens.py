@@ -23,8 +23,9 @@ async def create_token(ask: Ask) -> schemas.NewToken:
 
 
 async def list_tokens(ask: Ask) -> schemas.Tokens:
-    """The tenant's tokens."""
-    views = await tokens.list_tokens(ask.plane, ask.caller)
+    """A tenant's tokens."""
+    tenant = cast(schemas.ListTokens, ask.query).tenant
+    views = await tokens.list_tokens(ask.plane, ask.caller, tenant=tenant)
     return schemas.Tokens(items=[schemas.token(view) for view in views])
 
 
@@ -41,6 +42,7 @@ ROUTES = (
     ),
     Route(
         "GET", "/v1/tokens", list_tokens, "List tokens", role=Role.ADMIN, answer=schemas.Tokens,
+        query=schemas.ListTokens, problems=("not_found",),
     ),
     Route(
         "DELETE", "/v1/tokens/{token}", revoke_token, "Revoke a token", role=Role.ADMIN,

@@ -37,6 +37,16 @@ class Tokens(Told, frozen=True):
     next: str | None = None
 
 
+Tenant = Annotated[str, Meta(pattern=r"^([a-z][a-z0-9-]{0,62})?$(?!\n)")]
+
+
+class ListTokens(Wire, frozen=True):
+    """Whose tokens are listed."""
+
+    tenant: Tenant = ""
+    """Another tenant than the caller's own: for admins of the tenant `default` alone."""
+
+
 class CreateToken(Wire, frozen=True):
     """For whom a token is."""
 
@@ -45,7 +55,7 @@ class CreateToken(Wire, frozen=True):
         Meta(min_length=1, max_length=IDENTIFIER_CHARACTERS_MAX, pattern=r"^[ -~]+$(?!\n)"),
     ]
     role: Role
-    tenant: Annotated[str, Meta(pattern=r"^([a-z][a-z0-9-]{0,62})?$(?!\n)")] = ""
+    tenant: Tenant = ""
     """Another tenant than the caller's own: for admins of the tenant `default` alone."""
     seconds: Annotated[float, Meta(gt=0, le=315_360_000)] | None = None
     """How long it is good; null: until it is revoked."""
