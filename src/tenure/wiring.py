@@ -21,7 +21,7 @@ from tenure.plans.catalogue import Catalogue
 from tenure.plans.lifecycle import PLANS
 from tenure.ports.engine import Engine
 from tenure.ports.provider import Provider
-from tenure.reconcilers.driver import reconciling
+from tenure.reconcilers.driver import Ways, reconciling
 from tenure.settings import Settings
 from tenure.telemetry import both, watching
 
@@ -113,7 +113,8 @@ async def managing(
                 observe=both(observe, watching(settings)),
             )
         )
-        reconcile = reconciling(plane, clock=SystemClock(), seconds=settings.reconcile_seconds)
+        ways = Ways(settings.reconcile_seconds, repairs=settings.drift == "repair")
+        reconcile = reconciling(plane, clock=SystemClock(), ways=ways)
         await stack.enter_async_context(reconcile)
         yield plane
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from tenure.app.in_flight import InFlight
 from tenure.app.live import Live
+from tenure.app.ticks import Reconciled
 from tenure.core.errors import Invalid
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.engine import Engine
@@ -27,6 +28,7 @@ class Plane:
     catalogue: Catalogue
     providers: Mapping[str, Provider]
     in_flight: InFlight = field(default_factory=InFlight)
+    reconciled: Reconciled = field(default_factory=Reconciled)
 
 
 async def prepare(plane: Plane) -> None:

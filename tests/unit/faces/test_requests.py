@@ -14,7 +14,8 @@ from tests.unit.faces.asked import faced
 
 OPEN = {"/livez", "/readyz"}
 ABSENT = "0" * 32
-OTHERS = {"agent": "nobody", "operation": ABSENT, "step": "nowhere", "token": ABSENT}
+OTHERS = {"agent": "nobody", "operation": ABSENT, "step": "nowhere", "token": ABSENT,
+          "finding": ABSENT}  # fmt: skip
 
 
 def paths():

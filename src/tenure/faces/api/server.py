@@ -26,12 +26,13 @@ from starlette.routing import Route as Mounted
 from tenure.core.errors import Invalid
 from tenure.faces.api import invoke, openapi, problems
 from tenure.faces.api.endpoint import PLAIN, Path, encode
-from tenure.faces.api.routes import agents, operations, plane, tenancy, tokens
+from tenure.faces.api.routes import agents, findings, operations, plane, tenancy, tokens
 from tenure.faces.api.state import Api
 from tenure.faces.api.table import Route
 
 ROUTES: tuple[Route, ...] = (
     *plane.ROUTES, *agents.ROUTES, *operations.ROUTES, *tokens.ROUTES, *tenancy.ROUTES,
+    *findings.ROUTES,
 )  # fmt: skip
 KEEP_ALIVE_SECONDS = 75
 GRACE_SECONDS = 10

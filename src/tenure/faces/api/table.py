@@ -34,6 +34,7 @@ NAMES: Final = {
     "operation": ID,
     "step": r"[a-z][a-z0-9_-]{0,62}",
     "token": ID,
+    "finding": ID,
 }
 """What stands in a path, by the parameter's name; anything else is not found."""
 FITS: Final = {name: re.compile(f"(?:{pattern})\\Z").match for name, pattern in NAMES.items()}

@@ -24,6 +24,8 @@ COMMANDS: Final = {
     "export": ("tenure.faces.cli.export", "Print agents as files that apply takes."),
     "token": ("tenure.faces.cli.token", "Hand out and revoke tokens."),
     "quota": ("tenure.faces.cli.quota", "Look at the quota of agents, and set it."),
+    "finding": ("tenure.faces.cli.finding", "Read what reconcilers have seen; settle it."),
+    "reconcile": ("tenure.faces.cli.reconcile", "Let reconcilers look now."),
     "audit": ("tenure.faces.cli.audit", "Read the audit log, and verify its chain."),
     "completion": ("tenure.faces.cli.completion", "Print a script that completes commands."),
 }

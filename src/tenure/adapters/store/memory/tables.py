@@ -33,6 +33,7 @@ CHANGES_KEPT = 100_000
 NULLABLE: dict[str, frozenset[str]] = {
     "agent": frozenset(TABLES["agent"].columns) - {"tenant", "generation"},
     "token": frozenset({"expires_at", "revoked_at"}),
+    "finding": frozenset({"resolved_at", "resolved_by"}),
     "operation": frozenset({"due_at", "error", "ended_at"}),
     "intent": frozenset({"due_at", "unknown_since", "waiting_on", "detail"}),
 }
