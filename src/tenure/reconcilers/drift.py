@@ -68,10 +68,8 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
             if sure:
                 clean.add(uid)
     for row in opened:
-        if str(row["agent"]) in clean and not term.dry_run:
-            now = await plane.store.find("finding", (str(row["id"]),))
-            if now is not None and cast(float, now["last_seen"]) < term.began:
-                await findings.settle(plane, now, by=f"reconciler {term.reconciler}")
+        if str(row["agent"]) in clean:
+            await term.settle(row)
     return Tick(len(uids), fixed, min(again, default=None))
 
 

@@ -61,8 +61,9 @@ class Term:
         self.dry_run = dry_run
         self.repairs = repairs and not self.read_only
         """Whether what differs is put right where an agent does not say otherwise."""
-        self.began = plane.store.now()
         self.token = token
+        self._seen: set[str] = set()
+        """Findings that this look has reported."""
         self.told: list[Sighting] = []
         """What a dry run would have reported."""
 
@@ -93,18 +94,20 @@ class Term:
         if self.dry_run:
             self.told.append(seen)
             return None
-        return await findings.report(self._plane, seen, guards=guards, writes=writes)
+        row = await findings.report(self._plane, seen, guards=guards, writes=writes)
+        if row is not None:
+            self._seen.add(str(row["id"]))
+        return row
 
-    async def settle_unseen(self) -> int:
+    async def settle_unseen(self) -> None:
         """Resolve this reconciler's findings that this look, which was whole, has not seen."""
-        if self.dry_run:
-            return 0
-        settled = 0
         for row in await findings.list_open(self._plane, self.reconciler):
-            if cast(float, row["last_seen"]) < self.began:
-                by = f"reconciler {self.reconciler}"
-                settled += await findings.settle(self._plane, row, by=by)
-        return settled
+            await self.settle(row)
+
+    async def settle(self, row: Row) -> None:
+        """Resolve a finding, unless this look has seen it again."""
+        if not self.dry_run and str(row["id"]) not in self._seen:
+            await findings.settle(self._plane, row, by=f"reconciler {self.reconciler}")
 
 
 class Leader:
