@@ -219,7 +219,7 @@ async def _ground(
         writes += writing.writes
         then_wake = str(holder)
     given = {**body, **await _given(plane, caller, row, body), "epoch": epoch}
-    if verb is Verb.DELETE and owners:
+    if verb is Verb.DELETE and not body.get("cascade"):  # else the way down to it must stay
         given["owners"] = [str(one["owner"]) for one in owners]
     if verb is not Verb.RECOVER:  # by that alone it is in no other state
         told_of = _told(caller, uid, operation, then, name=str(row["name"]), by=verb, now=now)

@@ -20,12 +20,14 @@ from tenure.core.edge import EdgeKind
 from tenure.core.errors import Conflict
 from tenure.core.roles import Caller, Role
 from tenure.ports.access import Access
-from tenure.ports.store import Change, Is, Row
+from tenure.ports.store import Change, Drop, Is, Row
 
 ASKED_AT_ONCE = 250
 """Deletions asked for side by side; their commits share transactions."""
 ASKED_MAX = 1_000
 """Deletions that one look asks for: it must be over before its call is taken for lost."""
+DROPPED_AT_ONCE = 500
+"""Edges that are dropped in one change."""
 BREATH = 64
 """Agents read before others have the loop."""
 
@@ -126,7 +128,25 @@ async def delete_below(plane: Plane, agent: str, operation: str) -> Below:
         if row["state"] != State.DELETED
         and not (str(row["uid"]) in above and await _is_older(plane, row, operation))
     ]
+    if not left:
+        await _drop(plane, [agent, *(str(row["uid"]) for row in doomed)])
     return Below(left, len(now), len(wanted) > len(now))
+
+
+async def _drop(plane: Plane, owners: list[str]) -> None:
+    """End the edges between agents that are all gone: until now they were the way down."""
+    gone = set(owners[1:])
+    drops: list[Drop] = []
+    for uid in owners:
+        drops += [
+            edges.dropped(row)
+            for row in await edges.owned_by(plane, uid)
+            if str(row["target"]) in gone
+        ]
+        if len(drops) >= DROPPED_AT_ONCE:
+            await plane.store.commit(Change("", (), tuple(drops)))
+            drops = []
+    await plane.store.commit(Change("", (), tuple(drops)))
 
 
 async def _let_go(plane: Plane, agent: str) -> None:
