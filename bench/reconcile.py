@@ -211,7 +211,7 @@ async def measure_load(plane):
 
 async def measure_cascade(home, nodes):
     async with managing(settings(home), instead={"runtime": Kept(home)}) as plane:
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         deleted = await agents.delete_agent(plane, CALLER, "a0", drain_seconds=0.0)
         accepted = time.perf_counter() - began
         ended = await operations.wait(plane, "default", deleted.id, seconds=600)
@@ -223,6 +223,7 @@ async def measure_cascade(home, nodes):
                 held += 1
         return {
             "nodes": nodes, "state": ended.state, "seconds": round(seconds, 2),
+            "cpu_seconds": round(time.process_time() - cpu, 2),
             "accepted_ms": round(accepted * 1e3, 1), "agents_left": left, "resources_left": held,
         }  # fmt: skip
 

@@ -65,13 +65,12 @@ async def tree(plane: Plane, row: Row, *, limit: int) -> list[Branch]:
     while queue and len(found) < limit:
         owner, depth = queue.pop()
         below: list[tuple[str, int]] = []
-        for kind in EdgeKind:
-            for one in await edges.owned_by(plane, owner, kind):
-                branch = await _branch(vouching, one, depth + 1)
-                found.append(branch)
-                if branch.fate == "delete" and branch.target not in seen:
-                    seen.add(branch.target)
-                    below.append((branch.target, depth + 1))
+        for one in await edges.edges_of(plane, owner):
+            branch = await _branch(vouching, one, depth + 1)
+            found.append(branch)
+            if branch.fate == "delete" and branch.target not in seen:
+                seen.add(branch.target)
+                below.append((branch.target, depth + 1))
         queue += reversed(below)
         await asyncio.sleep(0)
     return found[:limit]
@@ -151,13 +150,11 @@ async def _drop(plane: Plane, owners: list[str]) -> None:
 
 async def _let_go(plane: Plane, agent: str) -> None:
     """End every edge of this agent but those to agents that go with it."""
-    for kind in EdgeKind:
-        if kind is EdgeKind.AGENT:
-            continue
-        for row in await edges.owned_by(plane, agent, kind):
-            await take_away(plane, row)
     vouching = _Without(plane, agent)
-    for row in await edges.owned_by(plane, agent):
+    for row in await edges.edges_of(plane, agent):
+        if row["kind"] != EdgeKind.AGENT:
+            await take_away(plane, row)
+            continue
         target = str(row["target"])
         chain = await vouching.guards(target)
         child = await plane.store.find("agent", (target,))

@@ -55,19 +55,23 @@ async def owners_of(plane: Plane, uid: str) -> Sequence[Row]:
     return await plane.store.list_rows("edge", said, limit=PAGE_MAX)
 
 
-async def owned_by(plane: Plane, uid: str, kind: EdgeKind = EdgeKind.AGENT) -> list[Row]:
-    """The edges of one kind that begin at an agent."""
+async def edges_of(plane: Plane, uid: str) -> list[Row]:
+    """Every edge that begins at an agent, agents that it owns first."""
     found: list[Row] = []
-    last = ""
-    said: Row = {"owner": uid, "kind": kind}
+    last = ("", "")
     while page := await plane.store.list_rows(
-        "edge", said, after=(uid, kind, last), limit=PAGE_MAX
+        "edge", {"owner": uid}, after=(uid, *last), limit=PAGE_MAX
     ):
-        last = str(page[-1]["target"])
+        last = (str(page[-1]["kind"]), str(page[-1]["target"]))
         found += page
         if len(page) < PAGE_MAX:
             break
     return found
+
+
+async def owned_by(plane: Plane, uid: str) -> list[Row]:
+    """The edges from an agent to those that it owns."""
+    return [row for row in await edges_of(plane, uid) if row["kind"] == EdgeKind.AGENT]
 
 
 class Vouching:
