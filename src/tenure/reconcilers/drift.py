@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from tenure.app import agents, findings
 from tenure.app.agent_views import holdings_of, kept_spec, key_of
+from tenure.app.edges import GOING
 from tenure.app.live import decode, read
 from tenure.app.plane import Plane
 from tenure.core.agent import State
@@ -215,6 +216,15 @@ async def _make_again(plane: Plane, row: Row, held: Held) -> None:
     if current is None or current["generation"] != row["generation"]:
         raise Rejected("the agent has changed since it was looked at")
     done, signals = made.progress.done, made.progress.signals
-    call = Call(held.key, made.input, done, signals, plane.providers)
+    given = await _still_granted(plane, made.input)
+    call = Call(held.key, given, done, signals, plane.providers)
     async with asyncio.timeout(LOOK_SECONDS):
         await made.plan.steps[held.key.name].do(call)
+
+
+async def _still_granted(plane: Plane, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the step was given, without what an agent has granted that is deleted by now."""
+    granter = await plane.store.find("agent", (str(given.get("principal", "")),))
+    if granter is None or granter["state"] not in GOING:
+        return given
+    return {**given, "spec": {**given.get("spec", {}), "roles": [], "teams": []}}

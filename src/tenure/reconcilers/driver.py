@@ -143,7 +143,7 @@ class Driver:
         if name and name not in RECONCILERS:
             known = ", ".join(RECONCILERS)
             raise Invalid(f"name: there is no reconciler {name!r}; known are {known}")
-        if not dry_run and not self.leader.token and not await self._lead():
+        if not dry_run and not await self._lead():
             message = "the reconcilers of another process lead; ask there, or look with dry_run"
             raise Conflict(message, code="not_leading")
         names = [name] if name else list(RECONCILERS)

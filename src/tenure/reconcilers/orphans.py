@@ -2,10 +2,10 @@
 
 What a provider lists as ours is compared with the store, the provider first: what was created while
 the list was made is in the store by the time that is asked.  A resource is removed only if our own
-records say that its key is burned or its agent deleted; if it was so at two looks, longer than a
-grace; if it is still there under the generation that was listed; and if the commit that intends the
-removal finds our records unchanged and this process still leading.  That commit leaves a tombstone,
-so a crash after it is finished by the reconciler of late arrivals.
+records say that its key is burned or its agent deleted; if it was so at two looks, and is older
+than a grace; if it is still there under the generation that was listed; and if the commit that
+intends the removal finds our records unchanged and this process still leading.  That commit leaves
+a tombstone, so a crash after it is finished by the reconciler of late arrivals.
 
 What our records have never heard of, or what is newer than they are, is reported and never removed:
 it is the store that is out of date then, not the world.
@@ -39,8 +39,10 @@ CHUNK = 100
 PAUSE = 3.0
 """How long others have the loop after a chunk, in times of what the chunk took."""
 GRACE_SECONDS = LATE_SECONDS
-"""How old a resource must be, and how long ago it must first have been seen, to be removed."""
+"""How old a resource must be to be removed: a call that made it may still be under way."""
 SIGHTINGS = 2
+APART_SECONDS = 10.0
+"""From the first sighting to the one that counts."""
 CAP_LEAST, CAP_SHARE = 5, 0.1
 """More orphans than this, of all that is there, and something else is wrong: none is removed."""
 SILENT_SECONDS = 60.0
@@ -239,7 +241,7 @@ async def _sweep(plane: Plane, term: Term, one: Judged) -> tuple[int, float | No
     before = await findings.find(plane, term.reconciler, subject)
     sightings = 1 if before is None else cast(int, before["sightings"]) + 1
     since = now if before is None else cast(float, before["first_seen"])
-    ripe_at = max(since, owned.since) + GRACE_SECONDS
+    ripe_at = max(since + APART_SECONDS, owned.since + GRACE_SECONDS)
     if sightings < SIGHTINGS or now < ripe_at or term.read_only:
         await term.report(Kind.DRIFT, subject, what, about=one.about, said={"provider": slot})
         return 0, None if term.read_only else max(ripe_at, now)

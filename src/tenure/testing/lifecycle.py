@@ -215,7 +215,9 @@ class FakeAccess(FakeProvider):
         return [
             thing.key.text
             for thing in self._world.holds(provider="access")
-            if thing.spec.get("granted_by") == granter and thing.key.text not in self.revoked
+            if thing.spec.get("granted_by") == granter
+            and thing.spec.get("roles")
+            and thing.key.text not in self.revoked
         ]
 
     async def revoke_granter(self, tenant: str, granter: str) -> int:
