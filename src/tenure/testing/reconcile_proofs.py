@@ -33,7 +33,7 @@ from tenure.testing.tripwire import Side
 LONG = orphans.GRACE_SECONDS + 1
 ROUND_SECONDS = 30.0
 ROUNDS = 12
-SEEDS = 5
+SEEDS = 3
 Cases = Iterator[tuple[str, list[str]]]
 
 
