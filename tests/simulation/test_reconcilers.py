@@ -9,7 +9,8 @@ in turn, and some life must notice.
 
 import pytest
 
-from tenure.testing import reconcile_life, reconcile_proofs
+from tenure.reconcilers.driver import RECONCILERS
+from tenure.testing import reconcile_proofs
 from tenure.testing.reconcile_life import live, without
 from tenure.testing.reconcile_proofs import ABLATIONS, disturbed, false_deletions
 
@@ -61,7 +62,7 @@ def test_a_reconciler_that_does_not_look_is_missed(name, tally):
 
 
 def test_every_reconciler_is_among_them():
-    assert set(NAMES) == set(reconcile_life.RECONCILERS)
+    assert set(NAMES) == set(RECONCILERS)
 
 
 def test_what_must_not_be_believed_is_not():

@@ -30,7 +30,9 @@ MAY_IMPORT = {
     "adapters": ("core", "ports", "storage"),
     "storage": ("core", "ports"),
     "telemetry": ("core", "settings"),
-    "testing": ("core", "ports", "plans", "app", "adapters", "storage", "settings", "wiring"),
+    "testing": (
+        "core", "ports", "plans", "app", "reconcilers", "adapters", "storage", "settings", "wiring",
+    ),
     "faces": ("core", "app", "ports.identity"),
     "settings": ("core",),
     "wiring": (
