@@ -2,8 +2,8 @@
 
 The harness counts, never the reader: each test adds what it did, the sums travel home with the
 test reports (so they hold for one process and for many workers alike), and the run closes with one
-line such as `tenure: crash_runs=21034 kills=200 seeds=3000 ablations=18`. Nothing else that tests
-share belongs here.
+line such as `tenure: crash_runs=21034 kills=200 seeds=3000 ablations=18`. Real servers are in
+`tenure.testing.server_fixtures`; nothing else that tests share belongs here.
 """
 
 from collections import Counter
@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
+
+pytest_plugins = ["tenure.testing.server_fixtures"]
 
 # The order of the closing line; names that are not here follow in the order of the alphabet.
 ORDER = ("crash_runs", "kills", "seeds", "ablations")

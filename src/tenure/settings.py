@@ -1,6 +1,6 @@
 """Every setting, one frozen dataclass, each field documented."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -8,24 +8,38 @@ class Settings:
     """How one control plane runs."""
 
     store: str = "tenure.db"
-    """The embedded store's file.  It is made if it is not there; `FILE.lock` beside it admits one
-    process.
+    """The embedded store's file, or a `postgresql://` URL.  A file is made if it is not there;
+    `FILE.lock` beside it admits one process.  Any number of processes share a PostgreSQL.
     """
+    engine: str = "embedded"
+    """What moves operations: `embedded`, in this process, or `temporal`."""
+    works: bool = True
+    """Whether this process moves operations, or leaves those it accepts to others."""
     plane: str = "local"
     """The name of this control plane; part of every resource's key, so it must never change."""
     home: str = ".tenure"
     """The directory of a plane that manages agents: its store, its providers' files, its runtimes,
-    and the CLI's token.  `managing` keeps its store there, whatever `store` says.
+    and the CLI's token.  `managing` keeps its store there, unless `store` is a URL.
     """
     host: str = "127.0.0.1"
     port: int = 7450
     """Where the HTTP face listens."""
+    requests_per_second: float = 2_000.0
+    """What each tenant may ask of the HTTP face, with as much again saved up for a burst of two
+    seconds; beyond it 429 and Retry-After.  0: no bound.
+    """
+    requests_at_once: int = 1_000
+    """Requests of each tenant under way at the same time, waits and streams included."""
     issuer: str = ""
     """The origin under which the authorization server is reached; by default host and port."""
     sandbox: str = "auto"
     """Bubblewrap around local processes: `auto` where it works, `off`, or `require`."""
     traces: bool = False
     """Whether every attempt of a step is told to OpenTelemetry's tracer, as the process has it."""
+    bus: str = ""
+    """A NATS server (`nats://HOST:PORT`) to whose JetStream every event is published as well."""
+    webhooks_here: bool = False
+    """Whether webhooks may lead to this machine, and by plain http: for development."""
     reconcile_seconds: float = 30.0
     """How often reconcilers look."""
     drift: str = "repair"
@@ -38,3 +52,15 @@ class Settings:
     """A worker that has not renewed its lease for so long is taken for dead."""
     collect_after: int = 200_000
     """New objects after which Python's cycle collector looks for garbage; 0 leaves Python's own."""
+    temporal_address: str = "127.0.0.1:7233"
+    """Host and port of Temporal's frontend."""
+    temporal_namespace: str = "default"
+    temporal_queue: str = "tenure"
+    """The task queue that workers of this plane share; two planes in one namespace need two."""
+    temporal_tls_ca: str = ""
+    """File with the certificates that sign Temporal's; naming any of these files means TLS."""
+    temporal_tls_certificate: str = ""
+    temporal_tls_key: str = ""
+    """Files with our own certificate and its key, where Temporal asks for one."""
+    temporal_api_key: str = field(default="", repr=False)
+    """The key by which Temporal knows us, where it asks for one; it means TLS."""

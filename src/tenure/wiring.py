@@ -3,27 +3,53 @@
 import asyncio
 import gc
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
+from tenure.adapters.house import unix as house
+from tenure.adapters.seal.local import LocalSeal
 from tenure.adapters.store import sqlite
+from tenure.app import epochs
 from tenure.app.advance import Advance, Observe
+from tenure.app.claims import OneByOne
+from tenure.app.events import Wanted
+from tenure.app.hold import Hold
+from tenure.app.in_flight import InFlight
 from tenure.app.live import Live
+from tenure.app.news import News
 from tenure.app.plane import Plane, prepare
+from tenure.app.reactions import REACTIONS, Reaction
 from tenure.app.roster import PlaneRoster
+from tenure.core.errors import Invalid
 from tenure.core.plan import Plan
+from tenure.core.subscription import Kind
 from tenure.plans.catalogue import Catalogue
 from tenure.plans.lifecycle import PLANS
+from tenure.ports.bus import Bus, Destination
+from tenure.ports.clock import Clock
 from tenure.ports.engine import Engine
+from tenure.ports.entropy import Entropy
 from tenure.ports.provider import Provider
+from tenure.ports.seal import Seal
+from tenure.ports.store import Store
 from tenure.reconcilers.driver import Ways, reconciling
+from tenure.reconcilers.outbox import Route
+from tenure.reconcilers.relay import relaying
 from tenure.settings import Settings
+from tenure.storage.epoch import EpochFile
+from tenure.storage.gate import APPLICATION_ID
+from tenure.storage.holdings import steps_of
+from tenure.storage.migrations import read_migrations
 from tenure.telemetry import both, watching
+from tenure.upkeep.homes import STORE, Held
+
+EMBEDDED = "embedded"
 
 
 @asynccontextmanager
@@ -34,16 +60,20 @@ async def running(
     providers: Mapping[str, Provider],
     before: Callable[[Plane], None] | None = None,
     observe: Observe | None = None,
+    seal: Seal | None = None,
+    in_flight: InFlight | None = None,
+    held: Hold | None = None,
 ) -> AsyncIterator[Plane]:
     """A plane that has recovered every open operation and moves them until the block is left.
 
     If the store fails the block is left at once, whatever it waits for, by CommitUnknown: stop the
     process then.  `before` is told of the plane before anything moves, `observe`
-    of every move that was performed.
+    of every move that was performed.  While it is `held` nothing moves: see `tenure.app.epochs`.
     """
     thresholds = gc.get_threshold()
     clock, entropy, catalogue = SystemClock(), SystemEntropy(), Catalogue(plans)
-    store = sqlite.build(settings.store, clock=clock)
+    news = News()
+    store = await _opened(settings, clock=clock, entropy=entropy, news=news)
     try:
         if settings.collect_after:
             gc.set_threshold(settings.collect_after, *thresholds[1:])
@@ -55,16 +85,7 @@ async def running(
             providers=providers,
             observe=observe,
         )
-        engine = EmbeddedEngine(
-            work,
-            store=store,
-            clock=clock,
-            entropy=entropy,
-            settings=EngineSettings(
-                concurrency_max=settings.concurrency_max,
-                lease_ttl_seconds=settings.lease_ttl_seconds,
-            ),
-        )
+        engine, serve = _moved_by(settings, work, store=store, clock=clock, entropy=entropy)
         plane = Plane(
             id=settings.plane,
             store=store,
@@ -72,13 +93,23 @@ async def running(
             entropy=entropy,
             catalogue=catalogue,
             providers=providers,
+            news=news,
+            seal=seal,
+            webhooks_here=settings.webhooks_here,
+            in_flight=in_flight or InFlight(),
+            hold=held or Hold(),
         )
         await prepare(plane)
+        await epochs.compare(plane)
+        serve(plane)
         if before is not None:
             before(plane)
+        # A process that only accepts has an engine that never starts, unless it tells Temporal.
+        moves = settings.works or settings.engine != EMBEDDED
         try:
-            await engine.start()
-            async with _ended_by(engine):
+            if moves and not plane.hold.why:
+                await engine.start()
+            async with _ended_by(_life(engine, plane.hold) if moves else _for_ever()):
                 yield plane
         finally:
             await engine.stop()
@@ -87,23 +118,97 @@ async def running(
         await store.close()
 
 
+async def _opened(
+    settings: Settings, *, clock: Clock, entropy: Entropy, news: News
+) -> Store:
+    """The store that the settings name: a file, or a PostgreSQL."""
+    if not is_shared(settings):
+        return sqlite.build(settings.store, clock=clock, landed=news.tell)
+    with _extra("postgres"):
+        from tenure.adapters.store import postgres
+    return await postgres.build(settings.store, clock=clock, entropy=entropy)
+
+
+def is_shared(settings: Settings) -> bool:
+    """Whether the store is one that several processes use."""
+    return settings.store.startswith(("postgresql://", "postgres://"))
+
+
+def _moved_by(
+    settings: Settings, work: Advance, *, store: Store, clock: Clock, entropy: Entropy
+) -> tuple[Engine[Live], Callable[[Plane], None]]:
+    """The engine that the settings name, and what it must be told of the plane before it starts."""
+    if settings.engine == EMBEDDED:
+        behaviour = EngineSettings(
+            concurrency_max=settings.concurrency_max,
+            lease_ttl_seconds=settings.lease_ttl_seconds,
+        )
+        embedded = EmbeddedEngine(
+            work, store=store, clock=clock, entropy=entropy, settings=behaviour
+        )
+        return embedded, lambda _: None
+    if settings.engine != "temporal":
+        raise Invalid(f"the engine is embedded or temporal, not {settings.engine!r}")
+    if not is_shared(settings):
+        raise Invalid("Temporal moves operations of a store that is shared: store=postgresql://…")
+    with _extra("temporal"):
+        from tenure.adapters.engine import temporal
+    claims = OneByOne(temporal.WORKER, resting=temporal.RESTING)
+    there = temporal.TemporalSettings(
+        address=settings.temporal_address,
+        namespace=settings.temporal_namespace,
+        task_queue=settings.temporal_queue,
+        tls_server_ca=settings.temporal_tls_ca,
+        tls_client_certificate=settings.temporal_tls_certificate,
+        tls_client_key=settings.temporal_tls_key,
+        api_key=settings.temporal_api_key,
+        works=settings.works,
+    )
+    engine = temporal.TemporalEngine(work, claims, store=store, clock=clock, settings=there)
+    return engine, claims.serve
+
+
+@contextmanager
+def _extra(name: str) -> Iterator[None]:
+    """Say how to install what is not needed by everybody."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        message = f"{error.name} is not installed: pip install 'tenure[{name}]'"
+        raise Invalid(message) from None
+
+
 @asynccontextmanager
 async def managing(
     settings: Settings,
     *,
     observe: Observe | None = None,
     instead: Mapping[str, Provider] | None = None,
+    reactions: Mapping[str, Reaction] = REACTIONS,
 ) -> AsyncIterator[Plane]:
     """A plane with the plans of an agent's life and the embedded providers, below one directory.
 
-    `instead` are other providers, by the names of those they stand for.
+    `instead` are other providers, by the names of those they stand for; `reactions` are the
+    plane's own subscribers.
     """
     home = _made(settings.home)
+    held = Hold(EpochFile(home))
+    if held.kept.restoring:
+        message = (
+            f"a restore of {held.kept.restoring} was interrupted: nothing was started."
+            " Say tenure restore again"
+        )
+        raise Invalid(message)
     async with AsyncExitStack() as stack:
         roster = PlaneRoster()
-        providers = await _embedded(settings, home, stack)
-        providers |= {**(instead or {}), "roster": cast(Provider, roster)}
-        settings = replace(settings, store=str(home / "tenure.db"))
+        clock = SystemClock()
+        opening = partial(embedded, settings, home, held)
+        shared = await stack.enter_async_context(house.shared(home, opening, clock=clock))
+        marks = house.FileMarks(home)
+        stack.callback(marks.close)
+        providers = {**shared, **(instead or {}), "roster": cast(Provider, roster)}
+        if not is_shared(settings):
+            settings = replace(settings, store=str(home / STORE))
         plane = await stack.enter_async_context(
             running(
                 settings,
@@ -111,12 +216,78 @@ async def managing(
                 providers=providers,
                 before=roster.serve,
                 observe=both(observe, watching(settings)),
+                in_flight=InFlight(marks),
+                seal=LocalSeal(home / "secrets.key"),
+                held=held,
             )
         )
+        await stack.enter_async_context(_publishing(plane, settings, reactions))
         ways = Ways(settings.reconcile_seconds, repairs=settings.drift == "repair")
-        reconcile = reconciling(plane, clock=SystemClock(), ways=ways)
+        reconcile = reconciling(plane, clock=clock, ways=ways)
         await stack.enter_async_context(reconcile)
         yield plane
+
+
+NATS_PAGE = 2_000
+"""Events that are handed to a NATS server together."""
+
+
+@asynccontextmanager
+async def _publishing(
+    plane: Plane, settings: Settings, reactions: Mapping[str, Reaction]
+) -> AsyncIterator[None]:
+    """Events leave: to the plane's own subscribers, to subscriptions, to the NATS server."""
+    from tenure.adapters.bus.local import LocalBus
+    from tenure.adapters.bus.webhook import WebhookBus
+
+    own = LocalBus({name: partial(one.react, plane) for name, one in reactions.items()})
+    always = [
+        Route(Destination(f"tenure:{name}", name), own, Wanted(types=one.types))
+        for name, one in reactions.items()
+    ]
+    buses: dict[Kind, Bus] = {
+        Kind.WEBHOOK: WebhookBus(clock=SystemClock(), loopback=settings.webhooks_here)
+    }
+    if settings.bus:
+        from tenure.adapters.bus.nats import NatsBus
+
+        buses[Kind.NATS] = NatsBus(settings.bus)
+        always.append(Route(Destination("tenure:nats", ""), buses[Kind.NATS], page=NATS_PAGE))
+    try:
+        async with relaying(plane, buses=buses, always=always):
+            yield
+    finally:
+        for bus in buses.values():
+            await bus.close()
+
+
+def files_of_a_home() -> list[Held]:
+    """What `managing` keeps in a home and a backup holds, the store first."""
+    from tenure.adapters.access import local as access
+    from tenure.adapters.credentials import local as credentials
+    from tenure.adapters.identity import local as identity
+
+    return [
+        Held(STORE, APPLICATION_ID, read_migrations(Path(sqlite.__file__).parent / "migrations")),
+        *(
+            Held(f"{name}.db", application_id, steps_of(Path(str(file)).parent), renew)
+            for name, application_id, file, renew in (
+                ("identity", identity.APPLICATION_ID, identity.__file__, identity.renew),
+                ("access", access.APPLICATION_ID, access.__file__, lambda _: None),
+                ("credentials", credentials.APPLICATION_ID, credentials.__file__, lambda _: None),
+            )
+        ),
+    ]
+
+
+def plans_of_agents() -> Iterable[Plan]:
+    """Every plan that `managing` can perform."""
+    return PLANS
+
+
+def now() -> float:
+    """The time, by the system's clock."""
+    return SystemClock().now()
 
 
 def _made(home: str) -> Path:
@@ -126,38 +297,58 @@ def _made(home: str) -> Path:
     return path.resolve()
 
 
-async def _embedded(
-    settings: Settings, home: Path, stack: AsyncExitStack
-) -> dict[str, Provider]:
-    """The four embedded providers, each with a file or directory of its own."""
+@asynccontextmanager
+async def embedded(
+    settings: Settings, home: Path, held: Hold, issuer: str
+) -> AsyncIterator[house.Providers]:
+    """The four embedded providers, each with a file or directory of its own.
+
+    `issuer` is the one that other processes of this home have: it is kept.
+    """
     from tenure.adapters.access import local as access
     from tenure.adapters.credentials import local as credentials
     from tenure.adapters.identity import local as identity
     from tenure.adapters.runtime.process import ProcessRuntime
 
     clock = SystemClock()
-    issuer = settings.issuer or f"http://{settings.host}:{settings.port}"
-    known = identity.build(home / "identity.db", issuer=issuer, clock=clock)
-    stack.push_async_callback(known.close)
-    granted = access.build(home / "access.db", clock=clock)
-    stack.push_async_callback(granted.close)
-    registered = credentials.build(home / "credentials.db", clock=clock)
-    stack.push_async_callback(registered.close)
-    path = os.environ.get("PATH", os.defpath)
-    runtime = ProcessRuntime(
-        home / "runtimes", clock=clock, path=path, hidden=(home,), sandbox=settings.sandbox
-    )
-    stack.callback(runtime.close)
-    return {
-        "identity": known, "access": granted, "runtime": runtime, "credentials": registered,
-    }  # fmt: skip
+    issuer = issuer or settings.issuer or f"http://{settings.host}:{settings.port}"
+    async with AsyncExitStack() as stack:
+        known = identity.build(
+            home / "identity.db", issuer=issuer, clock=clock, epoch=lambda: held.epoch
+        )
+        stack.push_async_callback(known.close)
+        granted = access.build(home / "access.db", clock=clock)
+        stack.push_async_callback(granted.close)
+        registered = credentials.build(home / "credentials.db", clock=clock)
+        stack.push_async_callback(registered.close)
+        path = os.environ.get("PATH", os.defpath)
+        runtime = ProcessRuntime(
+            home / "runtimes", clock=clock, path=path, hidden=(home,), sandbox=settings.sandbox
+        )
+        stack.callback(runtime.close)
+        yield {
+            "identity": known, "access": granted, "runtime": runtime, "credentials": registered,
+        }  # fmt: skip
+
+
+async def _for_ever() -> None:
+    """Until somebody stops waiting."""
+    await asyncio.Event().wait()
+
+
+async def _life(engine: Engine[Live], held: Hold) -> None:
+    """Until the engine has stopped; if the plane is held, it starts when that is over."""
+    if held.why:
+        await held.let_go.wait()
+        await engine.start()
+    await engine.join()
 
 
 @asynccontextmanager
-async def _ended_by(engine: Engine[Live]) -> AsyncIterator[None]:
+async def _ended_by(life: Coroutine[None, None, None]) -> AsyncIterator[None]:
     """End the block by what stops the engine: a host that only sleeps must learn of it."""
     host = asyncio.current_task()
-    joined = asyncio.ensure_future(engine.join())
+    joined = asyncio.ensure_future(life)
     failure: BaseException | None = None
 
     def tell(joined: asyncio.Future[None]) -> None:

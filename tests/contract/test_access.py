@@ -1,4 +1,4 @@
-"""Who is held to the access contract: the provider on a file of its own; and what it rests on."""
+"""Who is held to the access contract: the provider on a file of its own, and its guests'."""
 
 import asyncio
 from pathlib import Path
@@ -19,6 +19,7 @@ from tenure.testing.contracts.access import (
 )
 from tenure.testing.contracts.provider import Held, ProviderContract
 from tests.contract import killed
+from tests.contract.visited import visited
 
 
 async def on_file(path: Path, run) -> None:
@@ -49,6 +50,35 @@ class TestLocalGrants(AccessContract):
     def grant_in(self, tmp_path):
         def grant_in(scenario: Scenario) -> None:
             asyncio.run(on_file(tmp_path / "access.db", scenario))
+
+        return grant_in
+
+
+class TestVisitedAccess(ProviderContract):
+    @pytest.fixture
+    def hold(self, tmp_path):
+        def hold(scenario) -> None:
+            async def held(access: LocalAccess) -> None:
+                async def plant(key: ResourceKey) -> None:
+                    await access.ensure(key._replace(plane="another"), access_spec("reader"))
+
+                async with visited(tmp_path, access=access) as guest:
+                    await scenario(Held(sized_access(guest), plant))
+
+            asyncio.run(on_file(tmp_path / "access.db", held))
+
+        return hold
+
+
+class TestVisitedGrants(AccessContract):
+    @pytest.fixture
+    def grant_in(self, tmp_path):
+        def grant_in(scenario: Scenario) -> None:
+            async def held(access: LocalAccess) -> None:
+                async with visited(tmp_path, access=access) as guest:
+                    await scenario(guest)
+
+            asyncio.run(on_file(tmp_path / "access.db", held))
 
         return grant_in
 

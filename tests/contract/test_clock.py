@@ -1,6 +1,7 @@
 """Who is held to the contracts of time and chance: the machine's own, and those of a seeded run."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -45,3 +46,21 @@ def test_a_seed_draws_the_same_again():
     one, other = SeededEntropy(7), SeededEntropy(7)
     assert [one.bits() for _ in range(5)] == [other.bits() for _ in range(5)]
     assert SeededEntropy(8).bits() != SeededEntropy(7).bits()
+
+
+def test_a_wall_clock_that_is_set_back_lengthens_nothing(monkeypatch):
+    clock, real = SystemClock(), time.time
+    before = clock.now()
+    monkeypatch.setattr(time, "time", lambda: real() - 3_600)
+    assert before <= clock.now() < before + 60
+    assert before <= clock.now() < before + 60
+    monkeypatch.setattr(time, "time", lambda: real() + 3_600)
+    assert clock.now() > before + 3_500
+
+
+def test_a_wall_clock_that_is_corrected_is_followed(monkeypatch):
+    clock, real = SystemClock(), time.time
+    monkeypatch.setattr(time, "time", lambda: real() - 0.5)
+    told = [clock.now() for _ in range(100)]
+    assert told == sorted(told)
+    assert told[-1] < real() + 0.01

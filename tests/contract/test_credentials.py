@@ -1,4 +1,4 @@
-"""Who is held to the credentials contract: the provider on a file of its own."""
+"""Who is held to the credentials contract: the provider on a file of its own, and its guests'."""
 
 import asyncio
 from pathlib import Path
@@ -20,6 +20,7 @@ from tenure.testing.contracts.credentials import (
 )
 from tenure.testing.contracts.provider import Held, ProviderContract
 from tests.contract import killed
+from tests.contract.visited import visited
 
 
 async def on_file(path: Path, run) -> None:
@@ -50,6 +51,35 @@ class TestLocalRegistrations(CredentialsContract):
     def register_in(self, tmp_path):
         def register_in(scenario: Scenario) -> None:
             asyncio.run(on_file(tmp_path / "credentials.db", scenario))
+
+        return register_in
+
+
+class TestVisitedCredentials(ProviderContract):
+    @pytest.fixture
+    def hold(self, tmp_path):
+        def hold(scenario) -> None:
+            async def held(credentials: LocalCredentials) -> None:
+                async def plant(key: ResourceKey) -> None:
+                    await credentials.ensure(key._replace(plane="another"), credentials_spec(MAIL))
+
+                async with visited(tmp_path, credentials=credentials) as guest:
+                    await scenario(Held(sized_credentials(guest), plant))
+
+            asyncio.run(on_file(tmp_path / "credentials.db", held))
+
+        return hold
+
+
+class TestVisitedRegistrations(CredentialsContract):
+    @pytest.fixture
+    def register_in(self, tmp_path):
+        def register_in(scenario: Scenario) -> None:
+            async def held(credentials: LocalCredentials) -> None:
+                async with visited(tmp_path, credentials=credentials) as guest:
+                    await scenario(guest)
+
+            asyncio.run(on_file(tmp_path / "credentials.db", held))
 
         return register_in
 

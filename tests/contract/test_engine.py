@@ -22,6 +22,8 @@ EFFECTIVE = {"made", "removed"}
 class RigBench:
     """Planes of one rig; the scenario itself stands outside all of them."""
 
+    pace = 1.0
+
     def __init__(self, loop: SeededLoop, settings: EngineSettings = SETTINGS) -> None:
         self.world = World(loop)
         self.faults = Faults()
@@ -65,6 +67,14 @@ class TestEmbeddedEngine(EngineContract):
             run(request.param, lambda loop: scenario(RigBench(loop)))
 
         return hold
+
+
+def test_operations_are_accepted_for_the_engine_that_takes_them():
+    async def main(loop):
+        plane = await RigBench(loop).start()
+        assert plane.engine.worker
+
+    run(0, main)
 
 
 def test_what_is_cancelled_while_it_is_queued_is_never_called():

@@ -1,4 +1,4 @@
-"""Who is held to the contracts of identity: the server in one file."""
+"""Who is held to the contracts of identity: the server in one file, here and as a guest has it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from tenure.storage.flush import Inline
 from tenure.testing.contracts import identity, provider
 from tenure.testing.contracts.identity_client import START, Scenario, Served
 from tenure.testing.contracts.store_rows import StoppedClock
+from tests.contract.visited import visited
 from tests.unit.identity.planted import plant
 
 ISSUER = "https://tenure.example"
@@ -61,6 +62,42 @@ class TestLocalIdentity(identity.IdentityContract):
                 path = tmp_path / "identity.db"
                 local = build(path, issuer=ISSUER, clock=clock, flush=Inline())
                 await scenario(Served(local, clock))
+                await local.close()
+
+            asyncio.run(main())
+
+        return serve
+
+
+class TestVisitedIdentityAsProvider(provider.ProviderContract):
+    @pytest.fixture
+    def hold(self, tmp_path):
+        def hold(scenario: provider.Scenario) -> None:
+            async def main() -> None:
+                local = build(tmp_path / "identity.db", issuer=ISSUER, clock=StoppedClock(START))
+
+                async def planted(key: ResourceKey) -> None:
+                    await plant(local, key)
+
+                async with visited(tmp_path, identity=local) as guest:
+                    await scenario(provider.Held(Sized(guest), planted))
+                await local.close()
+
+            asyncio.run(main())
+
+        return hold
+
+
+class TestVisitedIdentity(identity.IdentityContract):
+    @pytest.fixture
+    def serve(self, tmp_path):
+        def serve(scenario: Scenario) -> None:
+            async def main() -> None:
+                clock = StoppedClock(START)
+                path = tmp_path / "identity.db"
+                local = build(path, issuer=ISSUER, clock=clock, flush=Inline())
+                async with visited(tmp_path, identity=local) as guest:
+                    await scenario(Served(guest, clock))
                 await local.close()
 
             asyncio.run(main())

@@ -1,9 +1,10 @@
-"""Who is held to the contracts of a provider and of a runtime: local processes under keepers."""
+"""Who is held to the contracts of a provider and of a runtime: local processes, and guests'."""
 
 import asyncio
 import json
 import os
 import shutil
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -11,6 +12,7 @@ from tenure.adapters.runtime.process import ProcessRuntime
 from tenure.core.ids import ResourceKey
 from tenure.testing.contracts.provider import Held, ProviderContract, Scenario
 from tenure.testing.contracts.runtime import HeldRuntime, RuntimeContract, RuntimeScenario
+from tests.contract.visited import visited
 from tests.real import kept
 
 
@@ -30,6 +32,11 @@ class Sized:
 class TestProcessRuntime(ProviderContract, RuntimeContract):
     SANDBOX = "off"
 
+    @asynccontextmanager
+    async def had(self, runtime, home):
+        """The runtime as it is asked."""
+        yield runtime
+
     @pytest.fixture
     def runtime(self, tmp_path):
         means = {"sandbox": self.SANDBOX, "path": os.environ["PATH"]}
@@ -45,16 +52,29 @@ class TestProcessRuntime(ProviderContract, RuntimeContract):
             (place / "owner.json").write_text(json.dumps(row))
 
         def hold(scenario: Scenario) -> None:
-            asyncio.run(scenario(Held(Sized(runtime), plant)))
+            async def main() -> None:
+                async with self.had(runtime, tmp_path) as asked:
+                    await scenario(Held(Sized(asked), plant))
+
+            asyncio.run(main())
 
         return hold
 
     @pytest.fixture
-    def hold_runtime(self, runtime):
+    def hold_runtime(self, runtime, tmp_path):
         def hold(scenario: RuntimeScenario) -> None:
-            asyncio.run(scenario(HeldRuntime(runtime, kept.agent)))
+            async def main() -> None:
+                async with self.had(runtime, tmp_path) as asked:
+                    await scenario(HeldRuntime(asked, kept.agent))
+
+            asyncio.run(main())
 
         return hold
+
+
+class TestVisitedRuntime(TestProcessRuntime):
+    def had(self, runtime, home):
+        return visited(home, runtime=runtime)
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bubblewrap here")

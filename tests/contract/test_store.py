@@ -11,6 +11,7 @@ from tenure.ports.store import Store
 from tenure.storage.applier import RESERVE_BYTES
 from tenure.storage.flush import Done, Flush, Inline, InThread, Work
 from tenure.testing.contracts.store import StoreContract
+from tenure.testing.contracts.store_copies import CopyPromises
 from tenure.testing.contracts.store_rows import Stores
 
 
@@ -36,10 +37,10 @@ class SqliteStores:
         self.full = False
         self.flushes: dict[int, Failing] = {}
 
-    def open(self, clock: Clock) -> Store:
+    async def open(self, clock: Clock) -> Store:
         return self._open(self.folder / "store.db", clock)
 
-    def open_copy(self, path: str, clock: Clock) -> Store:
+    async def open_copy(self, path: str, clock: Clock) -> Store:
         return self._open(Path(path), clock)
 
     def _open(self, path: Path, clock: Clock) -> Store:
@@ -66,11 +67,14 @@ class MemoryStores:
         self.folder = folder
         self.tables = memory.Tables()
 
-    def open(self, clock: Clock) -> Store:
+    async def open(self, clock: Clock) -> Store:
         return memory.build(clock=clock, tables=self.tables)
 
-    def open_copy(self, path: str, clock: Clock) -> Store:
-        return memory.build(clock=clock, tables=memory.Tables.read(Path(path).read_text("utf-8")))
+    async def open_copy(self, path: str, clock: Clock) -> Store:
+        return memory.build(clock=clock, tables=self._read(path))
+
+    def _read(self, path: str) -> memory.Tables:
+        return memory.Tables.read(Path(path).read_text("utf-8"))
 
     def backup_path(self) -> str:
         return str(self.folder / "copy.json")
@@ -89,19 +93,19 @@ class MemoryStoresThatLose(MemoryStores):
     applied = False
 
 
-class TestSqliteStore(StoreContract):
+class TestSqliteStore(CopyPromises, StoreContract):
     @pytest.fixture
     def stores(self, tmp_path: Path) -> Stores:
         return SqliteStores(tmp_path, lambda: InThread("commit"))
 
 
-class TestSqliteStoreOnTheLoop(StoreContract):
+class TestSqliteStoreOnTheLoop(CopyPromises, StoreContract):
     @pytest.fixture
     def stores(self, tmp_path: Path) -> Stores:
         return SqliteStores(tmp_path, Inline)
 
 
-class TestMemoryStore(StoreContract):
+class TestMemoryStore(CopyPromises, StoreContract):
     @pytest.fixture(params=[MemoryStores, MemoryStoresThatLose])
     def stores(self, tmp_path: Path, request: pytest.FixtureRequest) -> Stores:
         made: Stores = request.param(tmp_path)

@@ -35,14 +35,15 @@ def listens() -> None:
 class Plane:
     """One home, and the process that serves it."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, tenure: tuple[str, ...] = TENURE) -> None:
         self.home = home
+        self.tenure = tenure
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, **env: str) -> str:
         """Start it; the line that it prints when it is ready."""
         self.process = subprocess.Popen(
-            [*TENURE, "up", "--home", str(self.home), "--port", "0"],
+            [*self.tenure, "up", "--home", str(self.home), "--port", "0"],
             stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment(**env),
             preexec_fn=listens,  # noqa: PLW1509 (one call, no lock)
         )  # fmt: skip
@@ -66,7 +67,7 @@ class Plane:
     ) -> subprocess.CompletedProcess[str]:
         """Run one command against it; `code` is how it must end."""
         ran = subprocess.run(
-            [*TENURE, *args], capture_output=True, text=True, timeout=50, check=False,
+            [*self.tenure, *args], capture_output=True, text=True, timeout=50, check=False,
             input=stdin or "", env=environment(TENURE_HOME=str(self.home), **env),
             cwd=self.home.parent,
         )  # fmt: skip
@@ -76,16 +77,16 @@ class Plane:
     def begin(self, *args: str) -> subprocess.Popen[str]:
         """Begin a command that takes its time."""
         return subprocess.Popen(
-            [*TENURE, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [*self.tenure, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=environment(TENURE_HOME=str(self.home)), start_new_session=True,
             preexec_fn=listens,  # noqa: PLW1509 (one call, no lock)
         )  # fmt: skip
 
 
 @contextmanager
-def home_at(home: Path) -> Iterator[Plane]:
+def home_at(home: Path, tenure: tuple[str, ...] = TENURE) -> Iterator[Plane]:
     """A home whose processes, the plane's and the agents', are gone at the end."""
-    plane = Plane(home)
+    plane = Plane(home, tenure)
     with swept(home / "runtimes"):
         try:
             yield plane

@@ -165,15 +165,27 @@ def _processes(home: Path, known: set[str]) -> Iterator[Process]:
             continue
         try:
             entries = (place / "environ").read_bytes().split(b"\0")
-            words = [os.fsdecode(word) for word in (place / "cmdline").read_bytes().split(b"\0")]
+            kept = _kept(place, below)
         except OSError:
             continue
         env = dict(os.fsdecode(one).partition("=")[::2] for one in entries if one)
         key, directory = env.get("TENURE_KEY", ""), env.get("TENURE_DIRECTORY", "")
         if key in known or directory.startswith(below):
             yield Process(int(place.name), key, keeper=False)
-        elif "-S" in words and words[-2:] and words[-2].startswith(below):
-            yield Process(int(place.name), words[-2].removeprefix(below).partition("/")[2], True)
+        elif kept:
+            yield Process(int(place.name), kept, keeper=True)
+
+
+def _kept(place: Path, below: str) -> str:
+    """The key whose lock this process has open: then it is its keeper."""
+    for file in (place / "fd").iterdir():
+        try:
+            path = str(file.readlink())
+        except OSError:
+            continue
+        if path.startswith(below) and path.endswith("/lock"):
+            return path.removeprefix(below).split("/")[1]
+    return ""
 
 
 def _groups(home: Path, known: set[str]) -> Iterator[str]:

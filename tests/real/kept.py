@@ -77,7 +77,17 @@ def tagged(directory: Path) -> list[int]:
 
 
 def keepers(directory: Path) -> list[int]:
-    """Every keeper of a place below this directory."""
+    """Every keeper of a place below this directory: it has the lock open."""
+    return [pid for pid in _with_command(directory) if _has_lock(pid, directory)]
+
+
+def spares(directory: Path) -> list[int]:
+    """Every keeper that waits to be told what to keep, for a place at this directory."""
+    return [pid for pid in _with_command(directory) if not _has_lock(pid, directory)]
+
+
+def _with_command(directory: Path) -> list[int]:
+    """Keepers by their command line, which ends with the root that they are for."""
     found = []
     for place in Path("/proc").iterdir():
         if place.name.isdigit():
@@ -85,9 +95,18 @@ def keepers(directory: Path) -> list[int]:
                 words = (place / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if b"-S" in words and any(w.startswith(f"{directory}/".encode()) for w in words[5:]):
+            named = Path(os.fsdecode(words[6])) if b"-S" in words and words[6:] else Path("/")
+            if named.is_relative_to(directory):
                 found.append(int(place.name))
     return found
+
+
+def _has_lock(pid: int, directory: Path) -> bool:
+    try:
+        files = [str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir()]
+    except OSError:
+        return False
+    return any(one.startswith(f"{directory}/") and "/lock" in one for one in files)
 
 
 def is_alive(pid: int) -> bool:

@@ -25,6 +25,7 @@ async def populated(one: Face) -> World:
     known: dict[str, list[str]] = {
         "agent": ["nobody"], "operation": ["0" * 32], "step": ["charge", "identity", "turn"],
         "token": ["0" * 32],
+        "subscription": ["0" * 32],
     }  # fmt: skip
     secrets: dict[str, list[str]] = {OURS: [OURS], THEIRS: [THEIRS]}
     for word, token in ((OURS, "operator"), (THEIRS, "stranger")):

@@ -84,7 +84,7 @@ def test_a_bundle_that_is_nested_without_end_is_refused(runtime, tmp_path):
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "LD_AUDIT", "GCONV_PATH", "GLIBC_TUNABLES"])
 def test_nothing_is_loaded_into_the_sandbox_itself(runtime, name):
     with pytest.raises(Invalid, match=name):
-        runtime.check({"command": ["/bin/true"], "env": {name: "x"}})
+        run(runtime.digest({"command": ["/bin/true"], "env": {name: "x"}}))
 
 
 def test_a_port_that_another_agent_was_given_is_refused(runtime):

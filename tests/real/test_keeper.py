@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tenure.adapters.runtime.process import keeper, place
+from tenure.adapters.runtime.process import keeper, place, spares
 from tenure.adapters.runtime.process.home import Home
 from tenure.core.errors import OutcomeUnknown, Rejected
 from tenure.ports.provider import Presence
@@ -45,6 +45,12 @@ def runtime(root):
 
 def gone(root):
     return not kept.tagged(root) and not kept.keepers(root)
+
+
+def keep(home):
+    """One more keeper for this directory; how it ended."""
+    command = [sys.executable, "-I", "-c", spares.BOOT, spares.PLACE]
+    return subprocess.run(command, input=os.fsencode(home), check=False)
 
 
 # -------------------------------------------------------------------------------- who outlives whom
@@ -227,18 +233,18 @@ def test_a_tombstone_beats_a_keeper_that_starts_late(root, runtime):
     home = root / "local-a" / key().text
     (root / "burned" / key().text).touch()
     printed = run(runtime.logs(key()))
-    late = subprocess.run([sys.executable, "-I", keeper.__file__, str(home)], check=False)
+    late = keep(home)
     assert late.returncode == keeper.TOMBSTONE
     assert run(runtime.logs(key())) == printed
     run(runtime.remove(key()))
-    late = subprocess.run([sys.executable, "-I", keeper.__file__, str(home)], check=False)
+    late = keep(home)
     assert late.returncode == keeper.UNREADABLE
 
 
 def test_a_second_keeper_leaves_the_first_alone(root, runtime):
     ready(runtime, agent())
     home = root / "local-a" / key().text
-    second = subprocess.run([sys.executable, "-I", keeper.__file__, str(home)], check=False)
+    second = keep(home)
     assert second.returncode == keeper.HELD
     assert run(runtime.status(key())).presence is Presence.READY
 

@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from tenure.adapters.clock.system import SystemClock
-from tenure.adapters.runtime.process import ProcessRuntime, keeper
+from tenure.adapters.runtime.process import ProcessRuntime, keeper, place
 from tenure.adapters.runtime.process.groups import Groups
+from tenure.adapters.runtime.process.home import Home
 from tenure.core.errors import Invalid, Rejected
 from tenure.ports.provider import Presence
 from tenure.testing.contracts.provider import key
@@ -409,3 +410,31 @@ def invoke(payload):
 if __name__ == "__main__":
     app.run()
 """
+
+
+def test_marks_of_burned_keys_are_forgotten_when_nothing_of_them_can_arrive(
+    root, runtime, monkeypatch
+):
+    monkeypatch.setattr(place, "BURNS", 2)
+    old, young = key("old"), key("young")
+    for one in (old, young):
+        run(runtime.remove(one))
+    week = 8 * 86_400
+    past = (root / "burned" / old.text).stat().st_mtime - week
+    os.utime(root / "burned" / old.text, (past, past))
+    run(runtime.remove(key("third")))
+    run(runtime.remove(key("fourth")))
+    marks = {path.name for path in (root / "burned").iterdir()}
+    assert marks == {one.text for one in (young, key("third"), key("fourth"))}
+
+
+def test_no_control_group_is_left_of_what_was_removed(root, runtime):
+    ready(runtime, agent())
+    there = Home(root / "local-a" / key().text)
+    groups = runtime._place.means.groups.paths(place.group_of(there))
+    assert [group for group in groups if not Path(group).is_dir()] == []
+    run(runtime.stop(key()))
+    for group in groups:
+        Path(group).mkdir(exist_ok=True)  # as a keeper leaves it that found somebody still dying
+    run(runtime.remove(key()))
+    assert [group for group in groups if Path(group).is_dir()] == []

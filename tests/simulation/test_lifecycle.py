@@ -14,7 +14,8 @@ import pytest
 
 from tenure.app import agents, lifecycle
 from tenure.testing import lifecycle_ablations, lifecycle_life
-from tenure.testing.lifecycle_ablations import ABLATIONS, PROVED, hunt
+from tenure.testing.ablations import PROVED
+from tenure.testing.lifecycle_ablations import ABLATIONS, hunt
 from tenure.testing.lifecycle_life import MIXES, live
 
 pytestmark = pytest.mark.timeout(180)

@@ -29,20 +29,32 @@ MAY_IMPORT = {
     "reconcilers": ("core", "ports", "app"),
     "adapters": ("core", "ports", "storage"),
     "storage": ("core", "ports"),
+    "upkeep": ("core", "ports", "plans", "storage"),
     "telemetry": ("core", "settings"),
     "testing": (
         "core", "ports", "plans", "app", "reconcilers", "adapters", "storage", "settings", "wiring",
+        "upkeep",
     ),
     "faces": ("core", "app", "ports.identity"),
     "settings": ("core",),
     "wiring": (
         "core", "ports", "plans", "app", "reconcilers", "adapters", "storage", "telemetry",
-        "settings",
+        "settings", "upkeep",
     ),
     "__init__": ("core", "ports", "plans", "app", "settings", "wiring"),
     "__main__": ("faces",),
 }  # fmt: skip
-ALSO = {"src/tenure/faces/cli/up.py": ("wiring", "settings", "telemetry")}
+STARTS = ("wiring", "settings", "telemetry")
+ALSO = {
+    "src/tenure/faces/cli/up.py": STARTS,
+    "src/tenure/faces/cli/worker.py": STARTS,
+    "src/tenure/testing/flood.py": ("faces",),
+    **{
+        f"src/tenure/faces/cli/{verb}.py": ("wiring", "upkeep")
+        for verb in ("backup", "restore", "upgrade")
+    },
+    "src/tenure/faces/cli/doctor.py": ("storage.epoch",),
+}
 ROOMS = tuple(room for room in MAY_IMPORT if not room.startswith("__"))
 NOT_IN_CORE = frozenset(
     "os io socket time random uuid threading asyncio logging subprocess".split()  # noqa: SIM905
@@ -103,7 +115,7 @@ class Source:
     def nodes(self) -> tuple[ast.AST, ...]:
         return tuple(ast.walk(self.tree))
 
-    @property
+    @cached_property
     def module(self) -> str:
         """The dotted name it is imported by, such as `tenure.core.saga`."""
         parts = PurePosixPath(self.path).with_suffix("").parts

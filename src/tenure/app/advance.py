@@ -8,11 +8,11 @@ nothing.  What a record means is the saga's word, not ours.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from functools import partial
 from math import isfinite
 from typing import TypeVar, cast
 
 from tenure.app.changes import recorded
+from tenure.app.lifecycle import renewed
 from tenure.app.live import Calls, Live, read
 from tenure.app.watch import Watch
 from tenure.core import saga
@@ -28,11 +28,12 @@ from tenure.core.errors import (
     Unavailable,
 )
 from tenure.core.plan import Perform
-from tenure.core.saga import Act, Move, Moves, Signals
+from tenure.core.progress import Signals
+from tenure.core.saga import Act, Move, Moves
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.entropy import Entropy
 from tenure.ports.provider import Call, Provider
-from tenure.ports.store import Store
+from tenure.ports.store import Key, Store
 
 STORE_RETRY_SECONDS = 1.0
 """Between attempts to record while the disk refuses."""
@@ -82,9 +83,10 @@ class Advance:
         live.take(loaded.operation)
         live.merge(loaded.intents, live.fold(loaded.journal))
 
-    def moves(self, live: Live) -> Moves:
-        """What to perform now."""
-        return saga.next_moves(live.plan, live.progress, live.intents, self._store.now())
+    def moves(self, live: Live, at: float | None = None) -> Moves:
+        """What to perform now, or what it will be then if nothing else happens."""
+        now = self._store.now() if at is None else at
+        return saga.next_moves(live.plan, live.progress, live.intents, now)
 
     def perform(
         self, live: Live, move: Move, task: asyncio.Task[None] | None = None
@@ -109,7 +111,7 @@ class Advance:
                 try:
                     ending = await _function(move)(call)
                 except ProviderError as error:
-                    ending = error
+                    ending = error.with_traceback(None)  # it leads to this frame: a cycle
                 except asyncio.CancelledError:
                     cancelled = task.cancelling() > 0
                     ending = OutcomeUnknown("the step was cancelled from within")
@@ -158,7 +160,7 @@ class Advance:
             progress.done,
             progress.signals,
             self._providers,
-            live.token,
+            intent.token,
             intent.attempts,
             live.id,
             started_at,
@@ -170,12 +172,22 @@ class Advance:
         for task in live.calls:
             self._watch.stop(task, "the call was interrupted by a cancel")
 
+    def is_deaf(self, task: "asyncio.Task[None]") -> bool:
+        """Whether the call this task is in goes on though it was stopped a while ago."""
+        return self._watch.is_deaf(task)
+
     async def _record(
         self, live: Live, move: Move, ending: Ending, started_at: float, signals: Signals
     ) -> None:
-        """Write what the end of this move means; after a refusal read again and decide again."""
+        """Write what the end of this move means; after a refusal read again and decide again.
+
+        LeaseLost if the step's token was raised meanwhile: another performs it now.
+        """
+        token = live.intents[move.step.name].token
         if self._observe is not None:
             self._tell(live, move, ending, started_at)
+        standing: set[Key] = set()
+        """Tombstones that are there already."""
         while saga.wanted(live.progress, move, ending):
             now = self._store.now()
             settled = saga.settle(
@@ -193,14 +205,26 @@ class Advance:
             except CallerError as error:  # its result cannot stand in the journal
                 ending = OutcomeUnknown(str(error))
                 continue
-            if await _surely(partial(self._store.commit, writing.change)) is None:
+            try:
+                refused = await self._store.commit(renewed(writing.change, standing))
+            except StoreClosed:
+                raise
+            except StoreError:  # only this process knows how its calls have ended
+                await asyncio.sleep(STORE_RETRY_SECONDS)
+                continue
+            if refused is None:
                 writing.take_effect(live)
                 return
+            if refused.what.table == "tombstone":
+                standing ^= {cast(Key, refused.what.key)}  # it stands there, or it is gone again
+                continue
             await self.refresh(live)
+            if live.intents[move.step.name].token != token:
+                raise LeaseLost(live.id)
 
 
 async def _surely(ask: Callable[[], Awaitable[T]]) -> T:
-    """Read or write until the disk lets us: only this process knows how its calls have ended."""
+    """Read until the disk lets us."""
     while True:
         try:
             return await ask()

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tenure.app import audit, edges, quotas
+from tenure.app import acknowledgements, audit, edges, quotas
 from tenure.app.agent_views import etag, find_agent, holdings_of, kept_spec
 from tenure.app.changes import noted
-from tenure.app.live import OUTBOX, POSITION, encode, read
+from tenure.app.live import OUTBOX, POSITION, encode, read, sequence_of
 from tenure.app.operations import Accept, Ground, refuse_held, submit
 from tenure.app.plane import Plane
 from tenure.app.spec import AgentSpec, plain
@@ -68,6 +68,7 @@ async def create_agent(
         runtime = runtime or await _resolved(plane, kept)
         uid = uuid7(now, plane.entropy.bits())
         guards, writes = await _free_name(plane, caller, spec.name, uid, now=now)
+        guards += (await acknowledgements.nothing_missing(plane, caller.tenant)).guards
         parent = None if spec.parent is None else await find_agent(plane, caller, spec.parent)
         quota = await quotas.reserve(plane, caller.tenant, agent=uid, operation=operation, now=now)
         row: Row = {
@@ -224,6 +225,11 @@ async def _ground(
     if verb is not Verb.RECOVER:  # by that alone it is in no other state
         told_of = _told(caller, uid, operation, then, name=str(row["name"]), by=verb, now=now)
         writes += (told_of,)
+    waits = await acknowledgements.awaited_by(
+        plane, caller.tenant, verb, agent=uid, operation=operation, now=now
+    )
+    guards += waits.guards
+    writes += waits.writes
     writes += (
         audit.entry(
             caller, _ACTIONS[verb], target=uid, now=now, name=row["name"], operation=operation
@@ -308,7 +314,6 @@ async def _resolved(plane: Plane, spec: Mapping[str, Any]) -> Mapping[str, objec
     """The runtime's part with the digests of what it starts; Invalid if it cannot be enforced."""
     runtime = cast(RuntimeProvider, plane.providers["runtime"])
     wanted = {k: v for k, v in spec["runtime"].items() if k not in OURS}
-    runtime.check(wanted)
     return await runtime.digest(wanted)
 
 
@@ -393,4 +398,5 @@ def _told(
     caller: Caller, uid: str, operation: str, then: State, *, name: str, by: Verb, now: float
 ) -> Add:
     body = encode({"state": then, "name": name, "by": by})
-    return Add(OUTBOX, POSITION, (caller.tenant, uid, operation, agent_event(then), now, body))
+    row = (caller.tenant, uid, operation, agent_event(then), now, body, sequence_of(uid))
+    return Add(OUTBOX, POSITION, row)

@@ -4,12 +4,11 @@ Nothing is decided here, and nothing in memory changes before the store has said
 (`take_effect`).
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from tenure.app.lifecycle import VERBS, agent_writes, tombstones
-from tenure.app.live import OUTBOX, POSITION, Live, decode, encode
+from tenure.app.live import OUTBOX, POSITION, Live, decode, encode, sequence_of
 from tenure.core import saga
 from tenure.core.errors import Defect, Invalid, LimitExceeded
 from tenure.core.events import event_of
@@ -17,10 +16,10 @@ from tenure.core.limits import DEPTH_MAX, RESULT_BYTES_MAX
 from tenure.core.operation import OPERATION, Hold, Intent, Noted, Record, State
 from tenure.core.plain import refuse_odd
 from tenure.core.plan import Step
-from tenure.core.saga import Progress, Settled
-from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set, Value
+from tenure.core.progress import Progress
+from tenure.core.saga import Columns, Said, Settled
+from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set
 
-Columns = Mapping[str, Value]
 JOURNAL = ("journal", "tenant", "kind", "step", "at", "body")
 INTENT = ("intent", "tenant", "slot", "key", "state", "token", "attempts", "due_at")
 IMPLIED: Columns = {"state": Hold.PRESENT}
@@ -54,7 +53,7 @@ def kept(
 class Writing:
     """A change on its way to the store, and what it means in memory once it is there."""
 
-    __slots__ = ("change", "columns", "due_at", "fresh", "progress", "seq", "state")
+    __slots__ = ("change", "due_at", "fresh", "progress", "said", "seq", "state")
 
     def __init__(self, live: Live, progress: Progress, state: State, due_at: float | None) -> None:
         """The operation will stand so."""
@@ -63,9 +62,9 @@ class Writing:
         self.state = state
         self.due_at = due_at
         self.seq = live.seq
-        self.columns: list[tuple[str, Columns]] = []
+        self.said: Said = {}
         """Columns of intents that change, by step."""
-        self.fresh: list[Intent] = []
+        self.fresh: tuple[Intent, ...] = ()
         """Intents that are new."""
 
     def take_effect(self, live: Live) -> None:
@@ -76,7 +75,7 @@ class Writing:
         live.progress = self.progress
         live.state = self.state
         live.due_at = self.due_at
-        for step, columns in self.columns:
+        for step, columns in self.said.items():
             intent = live.intents[step]
             for name, value in columns.items():
                 setattr(intent, name, value)
@@ -89,11 +88,11 @@ def recorded(live: Live, step: Step, settled: Settled, now: float) -> Writing:
     if settled.record is None:
         return _polled(live, step, settled, now)
     kind, body = settled.record
-    guard = Is("intent", (live.id, step.name), {"token": live.token})
+    guard = Is("intent", (live.id, step.name), {"token": live.intents[step.name].token})
+    said = {step.name: settled.intent}
     return noted(
-        live, kind, step.name, body, now,
-        columns=settled.intent, guards=(guard,), burned=settled.burned,
-    )  # fmt: skip
+        live, kind, step.name, body, now, said=said, guards=(guard,), burned=settled.burned
+    )
 
 
 def noted(
@@ -103,22 +102,19 @@ def noted(
     body: object,
     now: float,
     *,
-    columns: Columns | None = None,
+    said: Said | None = None,
     guards: tuple[Is, ...] = (),
     burned: tuple[tuple[str, str], ...] = (),
 ) -> Writing:
     """One more record, and all that follows from it: state, intents of the next stage, event."""
-    seq = live.seq + 1
-    before = live.progress
+    seq, before = live.seq + 1, live.progress
     text, value = kept(body)  # later steps see what a restart would show them
     progress = saga.after(live.plan, before, Record(seq, kind, step, now, value))
     state = saga.state_of(live.plan, progress, live.intents)
     if live.state is State.PENDING and state is State.RUNNING:
         state = State.PENDING  # only a claim makes it run: a signal before it has called nobody
-    if not OPERATION.permits(live.state, state):
-        message = f"operation {live.id}: {kind} leads from {live.state} to {state}: no such row"
-        raise Defect(message)
-    writing = Writing(live, progress, state, 0.0)
+    due_at = _next_look(live, progress, said or {}, now) if kind is Noted.STUCK else 0.0
+    writing = Writing(live, progress, state, due_at)
     writing.seq = seq
     writes: list[Put | Add | Set | Drop] = [
         Add(JOURNAL, (live.id, seq), (live.tenant, kind, step, now, text)),
@@ -126,9 +122,12 @@ def noted(
     ]
     row: Row = {"revision": live.revision + 1, "updated_at": now}
     if state is not live.state:
+        if not OPERATION.permits(live.state, state):
+            message = f"operation {live.id}: {kind} leads from {live.state} to {state}: no such row"
+            raise Defect(message)
         row["state"] = state
-    if live.due_at != 0.0:
-        row["due_at"] = 0.0
+    if live.due_at != due_at:
+        row["due_at"] = due_at
     if progress.cause != before.cause:
         row["error"] = progress.cause
     if progress.end is not None:
@@ -138,18 +137,20 @@ def noted(
     if progress.end is not None or (state is not live.state and live.kind in VERBS):
         writes += agent_writes(live, progress, state, now)
     writes.append(Set("operation", (live.id,), row))
-    if columns:
-        writing.columns.append((step, columns))
+    if said:
+        writing.said = said
     if progress.compensating_at is not None and before.compensating_at is None:
-        _turn_back(live, writing)
-    for name, said in writing.columns:
-        if said != IMPLIED:
-            writes.append(Set("intent", (live.id, name), said))
+        writing.said = writing.said | saga.turned_back(live.plan, progress, live.intents)
+    for name, columns in writing.said.items():
+        if columns != IMPLIED:
+            writes.append(Set("intent", (live.id, name), columns))
     if burned:
         writes += [Set("intent", other, {"state": Hold.BURNED}) for other in burned]
         writes += tombstones(burned, now)
     guard = Is("operation", (live.id,), {"revision": live.revision})
-    writing.change = Change(f"{live.id}/{seq}/{live.token}", (*guards, guard), tuple(writes))
+    # Two processes may try for this number, for siblings or by a verb: the id says whose it is.
+    name = f"{live.id}/{seq}/{live.intents[step].token if guards else live.token}/{step or kind}"
+    writing.change = Change(name, (*guards, guard), tuple(writes))
     return writing
 
 
@@ -158,7 +159,7 @@ def intended(live: Live, writing: Writing, stage: int) -> list[Add]:
     puts: list[Add] = []
     for step in live.plan.stages[stage]:
         key = live.new_key(step)
-        writing.fresh.append(Intent(step.name, step.slot, key, token=live.token))
+        writing.fresh += (Intent(step.name, step.slot, key, token=live.token),)
         row = (live.tenant, step.slot, key, Hold.INTENDED, live.token, 0, 0.0)
         puts.append(Add(INTENT, (live.id, step.name), row))
     return puts
@@ -175,7 +176,9 @@ def event(
         body = encode(data | {"why": why} if why else data)
         if not why:
             _told[told] = body
-    row = (live.tenant, live.agent, live.id, event_of(kind, state), now, body)
+    row = (
+        live.tenant, live.agent, live.id, event_of(kind, state), now, body, sequence_of(live.agent)
+    )  # fmt: skip
     return Add(OUTBOX, POSITION, row)
 
 
@@ -183,32 +186,16 @@ _told: dict[tuple[str, Noted, str, State, str], str] = {}
 """Bodies of events that tell of no cause: as many as plans have steps and states."""
 
 
-def _turn_back(live: Live, writing: Writing) -> None:
-    """Compensation covers every intended step whose undo is a call, also a refused one.
-
-    An operation that was never claimed has called nobody: its keys are burned without an undo.
-    """
-    hold = Hold.REMOVING if writing.progress.end is None else Hold.BURNED
-    covered = [name for name in live.intents if live.plan.steps[name].undoes]
-    writing.columns = [(name, said) for name, said in writing.columns if name not in covered]
-    columns: Columns = {"state": hold, "due_at": 0.0, "attempts": 0, "waiting_on": None}
-    writing.columns += [(name, columns) for name in covered]
-
-
 def _polled(live: Live, step: Step, settled: Settled, now: float) -> Writing:
     """Not there yet: only the due time moves; journal and revision do not grow with polls."""
-    ahead = replace(live.intents[step.name], **settled.intent, busy=False)  # type: ignore[arg-type]
-    intents = {**live.intents, step.name: ahead}
-    moves = saga.next_moves(live.plan, live.progress, intents, now)
-    state = saga.state_of(live.plan, live.progress, intents)
-    # A sibling whose call is out has no time of its own: after a crash it is looked at at once.
-    out = any(intent.busy for intent in intents.values())
-    due_at = 0.0 if moves.now or out else moves.wake_at
+    said = {step.name: settled.intent}
+    due_at = _next_look(live, live.progress, said, now)
+    state = saga.state_of(live.plan, live.progress, _ahead(live, said))
     writing = Writing(live, live.progress, state, due_at)
-    writing.columns.append((step.name, settled.intent))
+    writing.said = said
     row: Row = {"due_at": due_at, "state": state, "updated_at": now}
     guards = (
-        Is("intent", (live.id, step.name), {"token": live.token}),
+        Is("intent", (live.id, step.name), {"token": live.intents[step.name].token}),
         Is("operation", (live.id,), {"revision": live.revision}),
     )
     writes = (
@@ -217,3 +204,21 @@ def _polled(live: Live, step: Step, settled: Settled, now: float) -> Writing:
     )
     writing.change = Change("", guards, writes)
     return writing
+
+
+def _next_look(live: Live, progress: Progress, said: Said, now: float) -> float | None:
+    """When the operation is due once these columns are written; None: not by time."""
+    intents = _ahead(live, said)
+    moves = saga.next_moves(live.plan, progress, intents, now)
+    # A sibling whose call is out has no time of its own: after a crash it is looked at at once.
+    out = any(intent.busy for intent in intents.values())
+    return 0.0 if moves.now or out else moves.wake_at
+
+
+def _ahead(live: Live, said: Said) -> dict[str, Intent]:
+    """The intents as they will be; whose move has ended is no longer busy."""
+    ahead = {
+        name: replace(live.intents[name], **columns, busy=False)  # type: ignore[arg-type]
+        for name, columns in said.items()
+    }
+    return live.intents | ahead

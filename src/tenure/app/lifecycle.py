@@ -5,9 +5,10 @@ was closed by another one lets go of the lock and says nothing more.
 """
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
-from tenure.app.live import OUTBOX, POSITION, Live, encode
+from tenure.app.live import OUTBOX, POSITION, Live, encode, sequence_of
 from tenure.core import agent
 from tenure.core.agent import State, Verb
 from tenure.core.edge import EdgeKind
@@ -15,8 +16,8 @@ from tenure.core.events import agent_event
 from tenure.core.limits import LATE_SECONDS
 from tenure.core.operation import CLOSED
 from tenure.core.operation import State as OperationState
-from tenure.core.saga import Progress
-from tenure.ports.store import Add, Drop, Put, Row, Set
+from tenure.core.progress import Progress
+from tenure.ports.store import Add, Change, Drop, Key, Put, Row, Set
 
 Writes = list[Put | Add | Set | Drop]
 
@@ -69,10 +70,23 @@ def tombstones(burned: Iterable[tuple[str, str]], now: float) -> list[Put]:
     return [Put("tombstone", step, row) for step in burned]
 
 
+def renewed(change: Change, standing: AbstractSet[Key]) -> Change:
+    """The same change; tombstones that stand already are not put but begin anew."""
+    if not standing:
+        return change
+    writes = tuple(
+        Set(*write) if write[0] == "tombstone" and write[1] in standing else write
+        for write in change.writes
+    )
+    return change._replace(writes=writes)
+
+
 def agent_told(live: Live, then: State, now: float) -> Writes:
     """The event that an agent is in another state."""
     body = encode({"state": then, "name": live.input.get("name", ""), "by": live.kind})
-    told = (live.tenant, live.agent, live.id, agent_event(then), now, body)
+    told = (
+        live.tenant, live.agent, live.id, agent_event(then), now, body, sequence_of(live.agent)
+    )  # fmt: skip
     return [Add(OUTBOX, POSITION, told)]
 
 

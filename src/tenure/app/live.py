@@ -14,11 +14,12 @@ from tenure.core import saga
 from tenure.core.ids import ResourceKey, key_text, stem_of
 from tenure.core.operation import Hold, Intent, Noted, Record, State
 from tenure.core.plan import Plan, Step
+from tenure.core.progress import Progress
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Next, Row, Store
 
 POSITION = (Next("outbox"),)
-OUTBOX = ("outbox", "tenant", "agent", "operation", "type", "at", "body")
+OUTBOX = ("outbox", "tenant", "agent", "operation", "type", "at", "body", "sequence")
 Calls = tuple["asyncio.Task[None]", ...]
 decode = msgspec.json.decode
 
@@ -26,6 +27,11 @@ decode = msgspec.json.decode
 def encode(value: object) -> str:
     """Plain data as JSON text, the form of every body column."""
     return msgspec.json.encode(value).decode()
+
+
+def sequence_of(agent: str) -> Next:
+    """The number of an event among those of its agent: it grows by one with each."""
+    return Next(f"event/{agent}")
 
 
 def canonical(value: object) -> bytes:
@@ -38,7 +44,7 @@ class Live:
 
     __slots__ = (
         "agent", "calls", "due_at", "generation", "id", "input", "intents", "kind", "lock", "plan",
-        "plane", "progress", "revision", "seq", "state", "stem", "tenant", "token",
+        "plane", "progress", "revision", "seq", "state", "stem", "tenant", "token", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -64,11 +70,12 @@ class Live:
         self.plane = plane
         self.stem = ""
         """What the keys of this operation have in common, once one was made."""
-        self.progress = saga.Progress()
+        self.progress = Progress()
         self.intents: dict[str, Intent] = {}
         self.seq = 0
         self.revision = 0
         self.token = 0
+        self.worker = ""
         self.state = State.PENDING
         self.due_at: float | None = 0.0
         self.calls: Calls = ()
@@ -80,6 +87,7 @@ class Live:
         """What the operation's row says now."""
         self.revision = cast(int, row["revision"])
         self.token = cast(int, row["token"])
+        self.worker = cast(str, row["worker"])
         self.state = State(cast(str, row["state"]))
         self.due_at = cast("float | None", row["due_at"])
 
@@ -107,6 +115,10 @@ class Live:
                 if new.unknown_since is None and not told:
                     new.unknown_since = old.unknown_since
             self.intents[new.step] = new
+
+    def token_of(self, step: str) -> int:
+        """The fence token under which the end of this step may be recorded."""
+        return self.intents[step].token
 
     def new_key(self, step: Step) -> str:
         """The address of what this step will make."""

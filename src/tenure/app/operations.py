@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 
 from tenure.app import views
 from tenure.app.audit import entry
-from tenure.app.changes import JOURNAL, Columns, Writing, event, intended, kept, noted
+from tenure.app.changes import JOURNAL, Writing, event, intended, kept, noted
 from tenure.app.findings import abandoned
 from tenure.app.live import Live, canonical, read
 from tenure.app.plane import Plane
@@ -120,7 +120,7 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
         )
         worker = plane.engine.worker
         if worker:
-            live.token, live.state = 1, State.RUNNING
+            live.token, live.worker, live.state = 1, worker, State.RUNNING
         writing = Writing(live, live.progress, live.state, 0.0)
         writes = _accepted(live, writing, command, worker=worker, text=text, now=now)
         # What closes an agent may use the room that is kept for accepted work.
@@ -136,8 +136,7 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
             writing.take_effect(live)
             if ground.then is not None:
                 ground.then()
-            if worker:
-                plane.engine.take(live)
+            plane.engine.take(live)
             return views.accepted(live, now)
 
 
@@ -311,11 +310,9 @@ async def retry(plane: Plane, tenant: str, operation: str, *, by: str) -> Operat
     """Try what is stuck again, now; its clock starts anew."""
 
     def decide(live: Live, now: float) -> Writing:
-        stuck = live.progress.stuck
         _must_be_stuck(live)
-        writing = noted(live, Noted.RETRIED, "", {"by": by}, now)
-        again: Columns = {"due_at": 0.0, "attempts": 0}
-        return _also(live, writing, dict.fromkeys(sorted(stuck), again))
+        said = saga.retried(live.progress)
+        return noted(live, Noted.RETRIED, "", {"by": by}, now, said=said)
 
     return await _decide(plane, tenant, operation, decide, by=by, verb="retry")
 
@@ -330,9 +327,7 @@ async def adopt(
         if live.progress.compensating_at is not None and live.plan.steps[step].undoes:
             message = f"operation {live.id} is being undone; say mark-absent or abandon"
             raise Conflict(message, code="compensating", holder=live.id)
-        detail = f"adopted by {by}"
-        columns = {"state": Hold.PRESENT, "unknown_since": None, "detail": detail}
-        return noted(live, Noted.ADOPTED, step, result, now, columns=columns)
+        return noted(live, Noted.ADOPTED, step, result, now, said=saga.adopted(step, by))
 
     return await _decide(plane, tenant, operation, decide, by=by, verb="adopt")
 
@@ -344,11 +339,8 @@ async def mark_absent(
 
     def decide(live: Live, now: float) -> Writing:
         _must_be_stuck(live, step)
-        columns: Row = {"unknown_since": None, "due_at": 0.0, "attempts": 0}
-        if live.progress.compensating_at is not None:
-            columns = {"state": Hold.BURNED}
-        columns["detail"] = f"marked absent by {by}"
-        return noted(live, Noted.MARKED_ABSENT, step, {"by": by}, now, columns=columns)
+        said = saga.marked_absent(live.progress, step, by)
+        return noted(live, Noted.MARKED_ABSENT, step, {"by": by}, now, said=said)
 
     return await _decide(plane, tenant, operation, decide, by=by, verb="mark_absent")
 
@@ -368,7 +360,7 @@ async def abandon(plane: Plane, tenant: str, operation: str, *, by: str) -> Oper
         writing.change = writing.change._replace(writes=(*writing.change.writes, told))
         return writing
 
-    return await _decide(plane, tenant, operation, decide, by=by, verb="abandon")
+    return await _decide(plane, tenant, operation, decide, by=by, verb="abandon", interrupt=True)
 
 
 async def _refuse_before_its_turn(plane: Plane, tenant: str, operation: str) -> None:
@@ -395,14 +387,6 @@ def _must_be_stuck(live: Live, step: str = "") -> None:
         there = f"stuck there: {stuck}" if stuck else f"it is {live.state}; cancel it, or wait"
         message = f"{what} is not stuck: {there}"
         raise Conflict(message, code="not_stuck", holder=live.id)
-
-
-def _also(live: Live, writing: Writing, columns: dict[str, Columns]) -> Writing:
-    """The same change with further columns of intents."""
-    sets = tuple(Set("intent", (live.id, name), said) for name, said in columns.items())
-    writing.change = writing.change._replace(writes=writing.change.writes + sets)
-    writing.columns += columns.items()
-    return writing
 
 
 async def _live(plane: Plane, tenant: str, operation: str) -> tuple[Live, Row]:

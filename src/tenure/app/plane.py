@@ -3,14 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tenure.app.feed import Feed
+from tenure.app.hold import Hold
 from tenure.app.in_flight import InFlight
 from tenure.app.live import Live
+from tenure.app.news import News
 from tenure.app.ticks import Reconciled
 from tenure.core.errors import Invalid
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.engine import Engine
 from tenure.ports.entropy import Entropy
 from tenure.ports.provider import Provider
+from tenure.ports.seal import Seal
 from tenure.ports.store import Change, Put, Row, Store
 
 THIS = ("this",)
@@ -29,6 +33,18 @@ class Plane:
     providers: Mapping[str, Provider]
     in_flight: InFlight = field(default_factory=InFlight)
     reconciled: Reconciled = field(default_factory=Reconciled)
+    news: News = field(default_factory=News)
+    """Told of every commit of this process, where the store can tell."""
+    seal: Seal | None = None
+    """None: nothing secret can be kept here."""
+    webhooks_here: bool = False
+    """Whether webhooks may lead to this very machine, for development."""
+    hold: Hold = field(default_factory=Hold)
+    feed: Feed = field(init=False)
+
+    def __post_init__(self) -> None:
+        """What follows from the rest."""
+        object.__setattr__(self, "feed", Feed(self.store, self.news))
 
 
 async def prepare(plane: Plane) -> None:

@@ -1,9 +1,9 @@
 """The plane's own word on its agents, as steps of plans ask for it (`tenure.ports.roster`)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
-from tenure.app import cascade
+from tenure.app import acknowledgements, cascade
 from tenure.app.agent_views import holdings_of
 from tenure.app.live import decode, encode
 from tenure.app.plane import Plane
@@ -11,7 +11,7 @@ from tenure.core import agent as core
 from tenure.core.agent import State
 from tenure.core.errors import Defect
 from tenure.core.operation import State as OperationState
-from tenure.ports.roster import Below, Turn
+from tenure.ports.roster import Below, Missing, Turn
 from tenure.ports.store import Change, Is, Row, Set
 
 
@@ -92,9 +92,17 @@ class PlaneRoster:
         below = await cascade.delete_below(self._of(), agent, operation)
         return Below(below.left, more=below.more)
 
+    async def unacknowledged(self, operation: str) -> Sequence[Missing]:
+        """As its rows say."""
+        return await acknowledgements.missing_of(self._of(), operation)
+
     def in_flight(self, agent: str) -> int:
-        """What this process passes through."""
+        """What this process passes through, and whether others do."""
         return self._of().in_flight.of(agent)
+
+    def cut(self, agent: str) -> None:
+        """Through this process, which is all there are."""
+        self._of().in_flight.cut(agent)
 
     def _of(self) -> Plane:
         if self._plane is None:

@@ -19,6 +19,8 @@ from tenure.ports.store import Change, Is, Put, Row, Set
 
 PREFIX = "tenure_"
 TENANT = "default"
+FIRST = 1
+"""The epoch of a token that was issued before there were epochs."""
 LENGTH_MAX = 128
 """Characters of a token; a longer one is not even hashed."""
 
@@ -33,6 +35,8 @@ class TokenView(NamedTuple):
     created_at: float
     expires_at: float | None
     revoked_at: float | None
+    epoch: int = FIRST
+    """The plane's epoch in which it was issued, and in which alone it is good."""
 
 
 async def authenticate(plane: Plane, token: str) -> Caller:
@@ -46,6 +50,8 @@ async def authenticate(plane: Plane, token: str) -> Caller:
     now = plane.store.now()
     if row is None or row["revoked_at"] is not None:
         raise Unauthenticated("this token is not known here, or was revoked; see tenure token")
+    if not _is_current(plane, row):
+        raise Unauthenticated("this token was issued before the plane was restored; get a new one")
     expires_at = cast("float | None", row["expires_at"])
     if expires_at is not None and expires_at <= now:
         raise Unauthenticated("this token has expired; ask an admin for a new one")
@@ -77,7 +83,7 @@ async def create_token(
     token = PREFIX + urlsafe_b64encode(plane.entropy.secret()).decode().rstrip("=")
     expires_at = None if seconds is None else now + seconds
     name = uuid7(now, plane.entropy.bits())
-    view = TokenView(name, tenant, principal, role, now, expires_at, None)
+    view = TokenView(name, tenant, principal, role, now, expires_at, None, plane.hold.epoch)
     whose = {"principal": principal, "role": role, "tenant": tenant}
     told = entry(caller, "token.create", target=name, now=now, **whose)
     await plane.store.commit(Change("", (), (_row(view, token), told)))
@@ -88,7 +94,7 @@ async def begin(plane: Plane, token: str) -> None:
     """Let whoever starts the plane in as its admin; the token was made for this store before."""
     view = TokenView(
         uuid7(plane.store.now(), plane.entropy.bits()), TENANT, "admin", Role.ADMIN,
-        plane.store.now(), None, None,
+        plane.store.now(), None, None, plane.hold.epoch,
     )  # fmt: skip
     await plane.store.commit(Change("", (), (_row(view, token),)))
 
@@ -125,6 +131,11 @@ async def revoke_token(plane: Plane, caller: Caller, token_id: str) -> TokenView
     return _view({**rows[0], **revoked})
 
 
+def _is_current(plane: Plane, row: Row) -> bool:
+    """Whether a token was issued in the epoch that the plane is in."""
+    return (row["epoch"] or FIRST) == plane.hold.epoch
+
+
 def _hash(token: str) -> str:
     return sha256(token.encode()).hexdigest()
 
@@ -132,7 +143,7 @@ def _hash(token: str) -> str:
 def _row(view: TokenView, token: str) -> Put:
     row: Row = {
         "id": view.id, "tenant": view.tenant, "principal": view.principal, "role": view.role,
-        "created_at": view.created_at, "expires_at": view.expires_at,
+        "created_at": view.created_at, "expires_at": view.expires_at, "epoch": view.epoch,
     }  # fmt: skip
     return Put("token", (_hash(token),), row)
 
@@ -141,5 +152,5 @@ def _view(row: Row) -> TokenView:
     return TokenView(
         str(row["id"]), str(row["tenant"]), str(row["principal"]), Role(str(row["role"])),
         cast(float, row["created_at"]), cast("float | None", row["expires_at"]),
-        cast("float | None", row["revoked_at"]),
+        cast("float | None", row["revoked_at"]), cast(int, row["epoch"] or FIRST),
     )  # fmt: skip

@@ -8,6 +8,8 @@ import asyncio
 from typing import Any
 
 Calling = asyncio.Task[Any]
+DEAF_SECONDS = 1.0
+"""How long a call that was stopped may take to end."""
 
 
 class Watch:
@@ -17,7 +19,8 @@ class Watch:
         """Nothing is watched yet."""
         self._ends: dict[float, dict[Calling, float]] = {}
         self._armed: set[float] = set()
-        self._why: dict[Calling, str] = {}
+        self._why: dict[Calling, tuple[str, float]] = {}
+        """Why a task was stopped, and when."""
 
     def begin(self, task: Calling, seconds: float) -> None:
         """This task is in a call that may take so many seconds."""
@@ -33,13 +36,18 @@ class Watch:
     def end(self, task: Calling, seconds: float) -> str:
         """The call is over; why it was stopped, if it was."""
         del self._ends[seconds][task]
-        return self._why.pop(task, "") if self._why else ""
+        return self._why.pop(task, ("", 0.0))[0] if self._why else ""
 
     def stop(self, task: Calling, why: str) -> None:
         """Stop the call this task is in, unless it is being stopped already."""
         if task not in self._why:
-            self._why[task] = why
+            self._why[task] = why, task.get_loop().time()
             task.cancel()
+
+    def is_deaf(self, task: Calling) -> bool:
+        """Whether the call this task is in goes on though it was stopped a while ago."""
+        stopped = self._why.get(task)
+        return stopped is not None and task.get_loop().time() - stopped[1] > DEAF_SECONDS
 
     def _look(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         now = loop.time()

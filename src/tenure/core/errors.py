@@ -22,6 +22,7 @@
     │   ├── StoreUnsafe        the settings, version or place would not survive a crash
     │   ├── StoreFull          no room for new work; accepted work is kept
     │   └── StoreClosed        it was closed; nothing is written any more
+    ├── EngineError       what executes operations cannot be used as asked; nothing was touched
     └── Defect            our own bug: this operation stops loudly, nothing more is touched
 
     LeaseLost(BaseException)       someone else works on this now: stop, touch nothing
@@ -170,6 +171,12 @@ class StoreClosed(StoreError):
     """The store was closed: nothing was written, and nothing will be."""
 
     code = "store_closed"
+
+
+class EngineError(TenureError):
+    """What executes operations cannot be used as asked; nothing was touched."""
+
+    code = "engine"
 
 
 class Defect(TenureError):

@@ -1,6 +1,7 @@
 """Every event: a past fact, committed with the change it tells of."""
 
 from enum import StrEnum
+from hashlib import blake2b
 from typing import Final
 
 from tenure.core import agent
@@ -29,6 +30,25 @@ class Event(StrEnum):
     AGENT_DELETING = "agent.deleting"
     AGENT_DELETE_FAILED = "agent.delete_failed"
     AGENT_DELETED = "agent.deleted"
+
+
+PREFIX: Final = "tenure."
+"""What the types of event begin with in CloudEvents."""
+SEQUENCE_DIGITS: Final = 20
+
+
+def event_id(position: int, agent: str, sequence: int | None, at: float) -> str:
+    """The same for the same event whenever it is told, and no other's.
+
+    After a restore positions are given again: the rest keeps the new ones apart from the old.
+    """
+    told = repr((agent, sequence, at)).encode()
+    return f"{position}-{blake2b(told, digest_size=8).hexdigest()}"
+
+
+def sequence_text(sequence: int | None) -> str:
+    """A sequence number in the form of CloudEvents: text that sorts as the numbers do."""
+    return f"{sequence or 0:0{SEQUENCE_DIGITS}}"
 
 
 OF_END: Final = {

@@ -30,6 +30,16 @@ OWNERS_MAX = 64
 """How many agents may own each other in one chain."""
 BATCH_CHANGES_MAX = 512
 """Changes that share one transaction."""
+SUBSCRIPTIONS_MAX = 100
+"""Subscriptions of one tenant."""
+LETTERS_MAX = 10_000
+"""Dead letters of one destination; with so many it takes no further event before some are gone."""
+OUTBOX_MAX = 1_000_000
+"""Events kept at most, delivered or not."""
+OUTBOX_SECONDS = 86_400.0
+"""How long a delivered event is kept for whoever comes back late."""
+STREAMS_MAX = 100
+"""Streams of events that one tenant may hold open in one process."""
 PAGE_MAX = 1_000
 """Rows in one page of a list."""
 POLL_SECONDS_MIN = 0.001

@@ -15,6 +15,8 @@ from tenure.core.states import Table
 class State(StrEnum):
     """Where an operation is."""
 
+    __hash__ = str.__hash__  # Enum's own is a function in Python, and of the name
+
     PENDING = "PENDING"
     RUNNING = "RUNNING"
     WAITING = "WAITING"
@@ -75,6 +77,8 @@ SETTLED = OPERATION.final | {State.STUCK}
 class Hold(StrEnum):
     """What a step holds in the world, as far as we know."""
 
+    __hash__ = str.__hash__
+
     INTENDED = "INTENDED"
     PRESENT = "PRESENT"
     REFUSED = "REFUSED"
@@ -84,6 +88,8 @@ class Hold(StrEnum):
 
 class Fate(StrEnum):
     """What changes what a step holds."""
+
+    __hash__ = str.__hash__
 
     DONE = "done"
     REFUSED = "refused"
@@ -99,7 +105,7 @@ INTENT = Table(
         (Hold.INTENDED, Fate.DONE, Hold.PRESENT),
         (Hold.INTENDED, Fate.REFUSED, Hold.REFUSED),
         (Hold.INTENDED, Fate.TURNED_BACK, Hold.REMOVING),
-        (Hold.INTENDED, Fate.UNDONE, Hold.BURNED),  # never called
+        (Hold.INTENDED, Fate.UNDONE, Hold.BURNED),  # never called, or its undo is `nothing`
         (Hold.PRESENT, Fate.TURNED_BACK, Hold.REMOVING),
         (Hold.REFUSED, Fate.TURNED_BACK, Hold.REMOVING),  # a refusal can leave residue
         (Hold.REMOVING, Fate.UNDONE, Hold.BURNED),
@@ -109,6 +115,8 @@ INTENT = Table(
 
 class Noted(StrEnum):
     """What a journal record can say."""
+
+    __hash__ = str.__hash__
 
     ACCEPTED = "accepted"
     DONE = "done"
@@ -123,6 +131,8 @@ class Noted(StrEnum):
     ABANDONED = "abandoned"
 
 
+ACKNOWLEDGED = "tenure:acknowledged"
+"""The signal that a required subscriber has acknowledged, or is no longer waited for."""
 CLOSED = "tenure:closed"
 """The signal that another operation has closed the agent: this one has no say in its state now."""
 

@@ -25,54 +25,14 @@ from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import POLL_SECONDS_MIN, StepLimits
 from tenure.core.operation import CLOSED, INTENT, Fate, Hold, Intent, Noted, Record, State
 from tenure.core.plan import Inquiry, Kind, Plan, Step
+from tenure.core.progress import Progress, Signals
 
-Columns = dict[str, int | float | str | None]  # of an intent, those that change
-Signals = Mapping[str, tuple[object, ...]]
-"""Payloads of the signals that have come, by name, oldest first."""
+Columns = dict[str, int | float | str | None]
+"""Columns of an intent, those that change."""
+Said = dict[str, Columns]
+"""The same by step."""
 
 # --- where an operation stands --------------------------------------------------------------------
-
-
-class Progress:
-    """What the journal says, folded.  A value: `after` returns a new one."""
-
-    __slots__ = (
-        "cause", "compensating_at", "done", "end", "refused", "retried_at", "signals", "since",
-        "stage", "stuck", "undone",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        """Nothing was recorded yet."""
-        self.stage = 0
-        """The newest intended stage; beyond the last when all are done."""
-        self.since = 0.0
-        """When it was intended."""
-        self.done: dict[str, object] = {}
-        self.refused: frozenset[str] = frozenset()
-        self.undone: frozenset[str] = frozenset()
-        self.stuck: frozenset[str] = frozenset()
-        self.signals: Signals = {}
-        self.compensating_at: float | None = None
-        self.cause = ""
-        """Why it is stuck or turned back; empty while all is well."""
-        self.retried_at = 0.0
-        self.end: State | None = None
-
-    def copy(self) -> "Progress":
-        """A Progress of its own with the same contents; dictionaries are shared until replaced."""
-        new = Progress.__new__(Progress)
-        new.stage = self.stage
-        new.since = self.since
-        new.done = self.done
-        new.refused = self.refused
-        new.undone = self.undone
-        new.stuck = self.stuck
-        new.signals = self.signals
-        new.compensating_at = self.compensating_at
-        new.cause = self.cause
-        new.retried_at = self.retried_at
-        new.end = self.end
-        return new
 
 
 def fold(plan: Plan, journal: list[Record]) -> Progress:
@@ -160,16 +120,14 @@ def _free(new: Progress, still_stuck: frozenset[str]) -> None:
 def owed(plan: Plan, progress: Progress) -> list[Step]:
     """The steps whose undo, or an operator's word on them, is still to come; newest stage first.
 
-    A step whose undo is `nothing` owes one only if nobody can tell whether it happened.
+    A step whose undo is `nothing` owes one until it is sure that no call of it is out.
     """
     left: list[Step] = []
     for stage, step in plan.undoable:
         if stage > progress.stage or step.name in progress.undone:
             continue
         if step.undoes or (
-            step.inquiry is Inquiry.NOBODY_KNOWS
-            and step.name not in progress.done
-            and step.name not in progress.refused
+            step.name not in progress.done and step.name not in progress.refused
         ):
             left.append(step)
     return left
@@ -209,7 +167,7 @@ class Act(StrEnum):
     GIVE_UP = "give_up"
     """Nobody can tell what became of the call: STUCK."""
     FORGET = "forget"
-    """Its undo is `nothing`, and no call is out whose end we do not know."""
+    """Its undo is `nothing`, and no call of it is running."""
 
 
 class Move(NamedTuple):
@@ -295,7 +253,7 @@ def _backward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now
         if intent.busy:
             continue
         if not step.undoes:
-            if intent.unknown_since is None:
+            if intent.unknown_since is None or step.inquiry is not Inquiry.NOBODY_KNOWS:
                 moves.append(Move(Act.FORGET, step))
             elif not stuck:
                 moves.append(Move(Act.GIVE_UP, step))
@@ -497,3 +455,34 @@ def backoff(limits: StepLimits, attempts: int, jitter: float) -> float:
     """Seconds to the next attempt: doubling up to the cap, less up to half of it by jitter."""
     full = min(limits.retry_cap_seconds, limits.retry_first_seconds * 2.0 ** min(attempts, 30))
     return full * (1.0 - jitter / 2.0)
+
+
+# --- what a decision changes in the intents -------------------------------------------------------
+
+
+def turned_back(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> Said:
+    """Compensation covers every intended step whose undo is a call, also a refused one.
+
+    An operation that was never claimed has called nobody: its keys are burned without an undo.
+    """
+    hold = Hold.REMOVING if progress.end is None else Hold.BURNED
+    columns: Columns = {"state": hold, "due_at": 0.0, "attempts": 0, "waiting_on": None}
+    return {name: columns for name in intents if plan.steps[name].undoes}
+
+
+def retried(progress: Progress) -> Said:
+    """What is stuck is tried again, at once."""
+    return {name: {"due_at": 0.0, "attempts": 0} for name in sorted(progress.stuck)}
+
+
+def adopted(step: str, by: str) -> Said:
+    """A stuck step did happen."""
+    return {step: {"state": Hold.PRESENT, "unknown_since": None, "detail": f"adopted by {by}"}}
+
+
+def marked_absent(progress: Progress, step: str, by: str) -> Said:
+    """A stuck step holds nothing: it is done again, or going back counts as undone."""
+    columns: Columns = {"unknown_since": None, "due_at": 0.0, "attempts": 0}
+    if progress.compensating_at is not None:
+        columns = {"state": Hold.BURNED}
+    return {step: columns | {"detail": f"marked absent by {by}"}}

@@ -7,10 +7,11 @@ remove exactly that.  A resource that an earlier operation made is removed by it
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from tenure.core.endings import Done, Ending, NotYet
+from tenure.core.endings import Done, Ending, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.limits import StepLimits
+from tenure.core.operation import ACKNOWLEDGED
 from tenure.core.plan import Kind, Step, nothing, repeat
 from tenure.ports.credentials import Credentials
 from tenure.ports.identity import Authorization
@@ -27,6 +28,8 @@ POLL_SECONDS = 0.25
 WAIT_SECONDS = 2.0
 """How long one look at a runtime that is starting waits for it, so that ready is told at once."""
 SAID_CHARACTERS_MAX = 400
+NAMED_MAX = 5
+"""Agents or subscribers named while they are waited for."""
 
 Plain = Mapping[str, Any]
 
@@ -127,12 +130,14 @@ def ready() -> Step:
 async def _drain(call: Call) -> Ending:
     """Nothing new starts, since the agent is closed; what is in flight is waited for.
 
-    Past the deadline nobody is asked any more: a runtime that cannot be asked ends it too.
+    Past the deadline nobody is asked any more: a runtime that cannot be asked ends it too, and what
+    is in flight is cut, also when the runtime is kept.
     """
     until = call.since + float(cast(float, call.input["drain_seconds"]))
     in_flight = roster_of(call).in_flight(call.key.agent)
     busy = [f"{in_flight} invocations in flight"] if in_flight else []
     if call.now >= until:
+        roster_of(call).cut(call.key.agent)
         return Done({"forced": True, "busy": busy})
     for held in held_in(call, "runtime"):
         status = await runtime_of(call).status(key_of(call, "runtime", held))
@@ -210,6 +215,28 @@ def removed(name: str, slot: str, *, unless: Callable[[Call], bool] = lambda _: 
         return Done({"removed": len(gone)}, burned=tuple(gone))
 
     return Step(name, remove, None, repeat, kind=Kind.RETRIABLE, provider=slot)
+
+
+# --- whoever must have heard of it ----------------------------------------------------------------
+
+
+async def _await_acknowledged(call: Call) -> Ending:
+    """Parked until one more of them says so: no timer, and what came early counts."""
+    missing = await roster_of(call).unacknowledged(call.operation)
+    if not missing:
+        return Done()
+    named = ", ".join(f"{one.name} since {one.since:.0f}" for one in missing[:NAMED_MAX])
+    more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
+    return Waiting(ACKNOWLEDGED, f"waits for the acknowledgement of {named}{more}")
+
+
+def acknowledged() -> Step:
+    """Wait until every required subscriber has acknowledged; last, so that all is safe before."""
+    limits = StepLimits(deadline_seconds=YEARS)
+    return Step(
+        "acknowledged", _await_acknowledged, None, repeat, kind=Kind.RETRIABLE, limits=limits,
+        provider=ROSTER,
+    )  # fmt: skip
 
 
 # --- exposure -------------------------------------------------------------------------------------

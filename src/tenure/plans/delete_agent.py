@@ -11,8 +11,6 @@ from tenure.plans import agents
 from tenure.ports.provider import Call
 from tenure.ports.roster import ROSTER
 
-NAMED_MAX = 5
-"""Agents named while they are waited for."""
 EACH_SECONDS = 0.0005
 """How much longer a look waits for each agent that is left: it reads them all."""
 SOON_SECONDS = 0.01
@@ -25,9 +23,9 @@ async def _delete_owned(call: Call) -> Ending:
         return Done()
     if more:
         return NotYet(SOON_SECONDS, f"asks for {len(left)} agents to be deleted")
-    rest = f" and {len(left) - NAMED_MAX} more" if len(left) > NAMED_MAX else ""
+    rest = f" and {len(left) - agents.NAMED_MAX} more" if len(left) > agents.NAMED_MAX else ""
     pause = max(agents.POLL_SECONDS, len(left) * EACH_SECONDS)
-    return NotYet(pause, f"waits for {', '.join(left[:NAMED_MAX])}{rest}")
+    return NotYet(pause, f"waits for {', '.join(left[:agents.NAMED_MAX])}{rest}")
 
 
 PLAN = Plan(
@@ -49,5 +47,6 @@ PLAN = Plan(
         agents.removed("access", "access"),
         agents.removed("runtime", "runtime"),
         agents.removed("identity", "identity"),
+        agents.acknowledged(),
     ),
 )

@@ -13,5 +13,6 @@ PLAN = Plan(
         agents.drained(),
         agents.closed(Kind.PIVOT),
         agents.removed("runtime", "runtime", unless=lambda call: bool(call.input["keep_runtime"])),
+        agents.acknowledged(),
     ),
 )

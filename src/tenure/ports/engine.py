@@ -29,6 +29,30 @@ class Live(Protocol):
         """Where it stands after the last record that this worker knows of."""
         ...
 
+    @property
+    def revision(self) -> int:
+        """How many records and claims that is."""
+        ...
+
+    @property
+    def worker(self) -> str:
+        """Who holds it; empty: nobody yet."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """The name of its plan."""
+        ...
+
+    @property
+    def agent(self) -> str:
+        """The agent it works on."""
+        ...
+
+    def token_of(self, step: str) -> int:
+        """The fence token under which the end of this step may be recorded."""
+        ...
+
 
 L = TypeVar("L", bound=Live)
 L_contra = TypeVar("L_contra", bound=Live, contravariant=True)
@@ -45,8 +69,8 @@ class Work(Protocol[L]):
         """Read it again in place, since something else was recorded for it.  LeaseLost as above."""
         ...
 
-    def moves(self, live: L) -> Moves:
-        """What to perform now."""
+    def moves(self, live: L, at: float | None = None) -> Moves:
+        """What to perform now, or what it will be then if nothing else happens."""
         ...
 
     def perform(
@@ -64,6 +88,43 @@ class Work(Protocol[L]):
         """Stop the calls of its do's that are under way; their outcome is then unknown."""
         ...
 
+    def is_deaf(self, task: "asyncio.Task[None]") -> bool:
+        """Whether the call this task is in goes on though it was stopped a while ago."""
+        ...
+
+
+class Claims(Protocol[L]):
+    """How an engine holds operations one by one, where they are not claimed from a queue.
+
+    Any of them raises LeaseLost if the operation is no longer held as it says.
+    """
+
+    async def begin(self, operation: str) -> L | None:
+        """Claim what nobody has claimed yet; None if it has ended.  Nobody has called anything."""
+        ...
+
+    async def take_over(self, operation: str) -> L | None:
+        """Claim it from nobody, or from whoever holds it for the same worker.
+
+        What they may have called has an unknown outcome.
+        """
+        ...
+
+    async def raise_token(self, live: L, step: str, token: int) -> L | None:
+        """Raise one step's token to this; whoever performs it under a smaller one records nothing.
+
+        What they may have called has an unknown outcome.  LeaseLost if it is not smaller now.
+        """
+        ...
+
+    async def rest(self, live: L) -> bool:
+        """Let go of it with no call under way; False if something was recorded meanwhile."""
+        ...
+
+    async def cancel(self, operation: str) -> None:
+        """Cancel it as a caller would, for one who asked the engine; CallerError if it cannot."""
+        ...
+
 
 class Engine(Protocol[L_contra]):
     """Every promise here is a test in `tenure.testing.contracts.engine`."""
@@ -78,7 +139,10 @@ class Engine(Protocol[L_contra]):
         ...
 
     def take(self, live: L_contra) -> None:
-        """Move an operation that was just accepted for this worker."""
+        """Move an operation that was just accepted here, if it is this engine's to move.
+
+        What was accepted for nobody is claimed first.
+        """
         ...
 
     def wake(self, operation: str, *, interrupt: bool = False) -> None:

@@ -30,6 +30,13 @@ class Below(NamedTuple):
     """Whether not all of them were asked for yet."""
 
 
+class Missing(NamedTuple):
+    """A required subscriber that has not acknowledged an operation, and since when it is asked."""
+
+    name: str
+    since: float
+
+
 class Roster(Protocol):
     """Every promise here is a test in `tests/unit/app/test_roster.py`."""
 
@@ -54,6 +61,17 @@ class Roster(Protocol):
         """
         ...
 
+    async def unacknowledged(self, operation: str) -> Sequence[Missing]:
+        """The required subscribers for whom this operation still waits."""
+        ...
+
     def in_flight(self, agent: str) -> int:
-        """How many invocations are being passed through to the agent by this process."""
+        """How many invocations are being passed through to the agent; 0 only if nobody does.
+
+        Those of all other processes of this plane count as one.
+        """
+        ...
+
+    def cut(self, agent: str) -> None:
+        """End all invocations that are still being passed through to the agent."""
         ...

@@ -38,14 +38,11 @@ class RuntimeProvider(Provider, Protocol):
         """Where an agent can be put; the first is the default, any other name is Rejected."""
         ...
 
-    def check(self, spec: Spec) -> None:
-        """Raise Invalid, with a sentence that names the field, for what this cannot enforce."""
-        ...
-
     async def digest(self, spec: Spec) -> Spec:
         """The spec with the digests of all that it starts: other bytes then refuse to start.
 
-        Raises Invalid for what cannot be found or read.
+        Raises Invalid, with a sentence that names the field, for what cannot be enforced here,
+        found or read.
         """
         ...
 

@@ -5,7 +5,7 @@ whole or returns the `Refused` that says which guard failed and what stands in t
 hold None, int, float, str or bytes.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -100,18 +100,26 @@ class Drop(NamedTuple):
     key: Key
 
 
+class Ring(NamedTuple):
+    """Who else works on this operation, or waits for it, should look at it now."""
+
+    operation: str
+    interrupt: bool = False
+
+
 class Change(NamedTuple):
     """Guards and writes that become true together or not at all.
 
     `id` is stored with the batch that applied the change, so that one whose reply was lost can be
     looked up.  A change that `admits` new work is refused (StoreFull) when the store runs out of
-    room; others may use the reserve.
+    room; others may use the reserve.  A `ring` tells other processes once the change is durable.
     """
 
     id: str
     guards: tuple[Is, ...]
     writes: tuple[Put | Add | Set | Drop, ...]
     admits: bool = False
+    ring: Ring | None = None
 
 
 class Refused(NamedTuple):
@@ -151,7 +159,7 @@ class Shape(NamedTuple):
 
 
 TABLES: dict[str, Shape] = {
-    "plane": Shape(("one",), ("name",)),
+    "plane": Shape(("one",), ("name", "epoch", "held")),
     "plan": Shape(("digest",), ("name", "version", "body")),
     "agent": Shape(
         ("uid",),
@@ -164,7 +172,7 @@ TABLES: dict[str, Shape] = {
     "tombstone": Shape(("operation", "step"), ("until", "sightings")),
     "token": Shape(
         ("hash",),
-        ("id", "tenant", "principal", "role", "created_at", "expires_at", "revoked_at"),
+        ("id", "tenant", "principal", "role", "created_at", "expires_at", "revoked_at", "epoch"),
     ),
     "audit": Shape(
         ("position",), ("tenant", "principal", "action", "target", "at", "body", "hash")
@@ -183,7 +191,26 @@ TABLES: dict[str, Shape] = {
         ("tenant", "slot", "key", "state", "token", "attempts", "due_at", "unknown_since",
          "waiting_on", "detail"),
     ),
-    "outbox": Shape(("position",), ("tenant", "agent", "operation", "type", "at", "body")),
+    "outbox": Shape(
+        ("position",), ("tenant", "agent", "operation", "type", "at", "body", "sequence")
+    ),
+    "subscription": Shape(
+        ("id",),
+        ("tenant", "principal", "name", "kind", "target", "agent", "types", "required", "secret",
+         "secret_before", "before_until", "revision", "created_at", "updated_at"),
+    ),
+    "cursor": Shape(
+        ("destination",), ("position", "attempts", "due_at", "why", "since", "missed")
+    ),
+    "parked": Shape(("destination", "agent"), ("attempts", "due_at", "why", "since")),
+    "letter": Shape(
+        ("destination", "agent", "position"),
+        ("tenant", "operation", "type", "at", "body", "sequence"),
+    ),
+    "awaited": Shape(
+        ("operation", "subscription"), ("tenant", "agent", "since", "acknowledged_at", "principal")
+    ),
+    "tenancy": Shape(("tenant",), ("strict", "revision")),
     "lease": Shape(("name",), ("holder", "token", "until")),
     "finding": Shape(
         ("id",),
@@ -208,6 +235,10 @@ class Store(Protocol):
         Raises StoreFull for a change that admits work when there is no room, and CommitUnknown
         (BaseException) when COMMIT itself failed: from then on this store refuses everything.
         """
+        ...
+
+    def listen(self, heard: Callable[[Ring], None]) -> None:
+        """Call this for the rings of other processes' changes; a hint, which may be lost."""
         ...
 
     def claim(
@@ -265,7 +296,10 @@ class Store(Protocol):
         ...
 
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
-        """Outbox rows in commit order, after this position."""
+        """Outbox rows in an order that later commits only add to.
+
+        `after` is 0 or the `position` of the last row read; they need not rise from row to row.
+        """
         ...
 
     async def list_rows(

@@ -6,7 +6,7 @@ reconciler stands for itself.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -51,12 +51,10 @@ class Ways:
     Args:
         seconds: how often each looks, less up to a quarter by chance.
         repairs: whether drift is repaired where an agent does not say; else it is reported.
-        held: whether nothing may be deleted now: a plane that was restored is held so.
     """
 
     seconds: float = 30.0
     repairs: bool = True
-    held: Callable[[], bool] = lambda: False
 
 
 @asynccontextmanager
@@ -155,8 +153,8 @@ class Driver:
         began = self._clock.monotonic()
         async with self._one:
             term = Term(
-                plane, name, token=self.leader.token, read_only=self._ways.held(),
-                dry_run=dry_run, repairs=self._ways.repairs,
+                plane, name, token=self.leader.token, dry_run=dry_run,
+                repairs=self._ways.repairs,
             )  # fmt: skip
             try:
                 done = await one.tick(plane, limit=LIMIT, term=term)

@@ -53,11 +53,13 @@ class Term:
     ) -> None:
         """`read_only` reports and changes nothing else; a dry run does not even report.
 
+        A plane that is held after a restore is looked at so as well.
+
         A token of 0 stands for a process that is alone and holds no lease.
         """
         self._plane = plane
         self.reconciler = reconciler
-        self.read_only = read_only or dry_run
+        self.read_only = read_only or dry_run or bool(plane.hold.why)
         self.dry_run = dry_run
         self.repairs = repairs and not self.read_only
         """Whether what differs is put right where an agent does not say otherwise."""

@@ -37,7 +37,7 @@ class Committer:
     """Writes changes to one connection; each caller is answered when its batch is durable.
 
     `tables` are what changes may name; beside them the file has `batch` and `counter`.  `room`
-    tells the free bytes of the disk.
+    tells the free bytes of the disk, and `landed` is called after each batch that is durable.
     """
 
     def __init__(
@@ -47,8 +47,10 @@ class Committer:
         *,
         flush: Flush,
         room: Callable[[], int] = _plenty,
+        landed: Callable[[], None] | None = None,
     ) -> None:
         self._connection = connection
+        self._told = landed
         self._applier = Applier(connection, tables, room=room)
         self._flush = flush
         self._waiting: list[_Item] = []
@@ -167,6 +169,8 @@ class Committer:
                     future.set_exception(answer.error)
                 else:
                     future.set_result(answer)
+            if self._told is not None:
+                self._told()
 
     def _go_on(self) -> None:
         if self._waiting:

@@ -17,10 +17,11 @@ STEP_PAGES = 1_000
 
 async def copy_file(source: Path, target: Path) -> None:
     """Write what `source` holds now to `target`, which must not exist; the loop goes on."""
-    await asyncio.to_thread(_copy, source, target)
+    await asyncio.to_thread(copy_now, source, target)
 
 
-def _copy(source: Path, target: Path) -> None:
+def copy_now(source: Path, target: Path) -> None:
+    """The same for whoever has no loop."""
     if target.exists():
         raise StoreError(
             f"{target} exists: it was left as it is and no copy was made. Name a new file."
@@ -31,7 +32,7 @@ def _copy(source: Path, target: Path) -> None:
         _copy_pages(source, partial)
         # A link, unlike a rename, does not replace what someone else put there meanwhile.
         os.link(partial, target)
-        _flush_folder(target.parent)
+        flush_folder(target.parent)
     except (apsw.Error, OSError) as error:
         raise StoreError(
             f"No copy was made at {target} ({error}); the store itself goes on."
@@ -59,7 +60,8 @@ def _copy_pages(source: Path, partial: Path) -> None:
         writer.close()
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
+    """Have on the disk which names are in it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -284,8 +284,7 @@ def open_holdings(
     default in a thread of this file's own; `room` tells the free bytes of its disk. Raises a
     StoreError that says what is the matter.
     """
-    steps = [Migration(1, _PRELUDE.stem, _PRELUDE.read_text(encoding="utf-8"))]
-    steps += [own._replace(number=own.number + 1) for own in read_migrations(migrations)]
+    steps = steps_of(migrations.parent)
     tables = {"resource": RESOURCE, **tables}
     running = InThread(f"commit {Path(path).name}") if flush is None else flush
 
@@ -301,6 +300,13 @@ def open_holdings(
             raise
 
     return Holdings(open_held, tables=tables, clock=clock, flush=running)
+
+
+def steps_of(provider: Path) -> list[Migration]:
+    """The migrations of a provider's file: first `resource`, then its own."""
+    first = Migration(1, _PRELUDE.stem, _PRELUDE.read_text(encoding="utf-8"))
+    own = read_migrations(provider / "migrations")
+    return [first, *(one._replace(number=one.number + 1) for one in own)]
 
 
 def encode(value: Mapping[str, object], what: str) -> str:

@@ -1,7 +1,12 @@
 """Numbered files that make and change a file's tables: `0001_pre_kernel.sql`, forward only.
 
 `pre` runs before the code that needs it, `post` after the last code that does not; a single process
-runs both when it opens its file.  The number of the last one applied is the file's `user_version`.
+runs both when it opens its file.
+
+`user_version` is the number of the last migration that code without it cannot live with: code opens
+a file whose number it knows.  A `pre` that begins with `-- Only adds:` and does no more (tables,
+indexes, columns that may be empty) leaves that number alone and is noted in the table `migration`,
+so that the release before can go on with the file; what it writes has the new columns empty.
 """
 
 import re
@@ -11,6 +16,13 @@ from typing import NamedTuple
 import apsw
 
 _NAME = re.compile(r"(\d{4})_(?:pre|post)_[a-z0-9_]+\.sql")
+_ADDS = re.compile(
+    r"create\s+table\s|create\s+index\s"
+    r"|alter\s+table\s+\w+\s+add\s+column\s+\w+\s+\w+(?:\s+default\s+\S+)?$",
+    re.IGNORECASE,
+)
+ONLY_ADDS = "-- Only adds:"
+NOTED = "CREATE TABLE IF NOT EXISTS migration (number INTEGER PRIMARY KEY, name TEXT NOT NULL)"
 
 
 class Migration(NamedTuple):
@@ -19,6 +31,11 @@ class Migration(NamedTuple):
     number: int
     name: str
     sql: str
+
+    @property
+    def adds(self) -> bool:
+        """Whether code that does not know of it can go on: a `pre` that takes nothing away."""
+        return self.sql.startswith(ONLY_ADDS)
 
 
 def read_migrations(folder: Path) -> list[Migration]:
@@ -30,19 +47,42 @@ def read_migrations(folder: Path) -> list[Migration]:
             raise ValueError(
                 f"{path.name} is not migration {len(found) + 1:04} (NNNN_pre|post_name.sql)"
             )
-        found.append(Migration(len(found) + 1, path.stem, path.read_text(encoding="utf-8")))
+        one = Migration(len(found) + 1, path.stem, path.read_text(encoding="utf-8"))
+        if one.adds and not ("_pre_" in one.name and _only_adds(one.sql)):
+            raise ValueError(f"{path.name} does more than add, or is no pre")
+        found.append(one)
     return found
+
+
+def _only_adds(sql: str) -> bool:
+    bare = re.sub(r"--[^\n]*", "", sql)
+    return all(_ADDS.match(one.strip()) for one in bare.split(";") if one.strip())
+
+
+def reached(connection: apsw.Connection) -> int:
+    """The number of the last migration that was applied to a file."""
+    version: int = connection.pragma("user_version")
+    if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migration'").fetchone():
+        noted: int = connection.execute("SELECT max(number) FROM migration").get or 0
+        return max(version, noted)
+    return version
 
 
 def migrate(connection: apsw.Connection, migrations: list[Migration]) -> list[str]:
     """Apply what the file lacks, each whole with its number or not at all; the names applied."""
-    version = connection.pragma("user_version")
+    version = reached(connection)
     applied = [migration for migration in migrations if migration.number > version]
     for migration in applied:
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute(migration.sql)
-            connection.pragma("user_version", migration.number)
+            if migration.adds:
+                connection.execute(NOTED)
+                connection.execute(
+                    "INSERT INTO migration VALUES (?, ?)", (migration.number, migration.name)
+                )
+            else:
+                connection.pragma("user_version", migration.number)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:

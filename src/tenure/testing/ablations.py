@@ -54,6 +54,9 @@ class Ablation:
     oracle: Oracle = Oracle.INVARIANTS
 
 
+PROVED = "proof"
+"""Stands for a mix where the proof of the promise notices, and no life."""
+
 # --- all of them -------------------------------------------------------------------------------
 
 _TABLE = (

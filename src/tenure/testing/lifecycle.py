@@ -104,13 +104,10 @@ class FakeRuntime(FakeProvider):
         self.missing = False
         """Whether what is to be started cannot be found."""
 
-    def check(self, spec: Spec) -> None:
-        """Refuse an egress list, which this cannot enforce."""
+    async def digest(self, spec: Spec) -> Spec:
+        """The spec with a digest; an egress list is refused, which this cannot enforce."""
         if spec.get("network"):
             raise Invalid("runtime.network: this runtime cannot enforce it")
-
-    async def digest(self, spec: Spec) -> Spec:
-        """The spec with a digest."""
         if self.missing:
             raise Invalid("runtime.command: it cannot be found")
         return {**spec, "digest": "a digest"}

@@ -25,8 +25,8 @@ from tenure.core import saga
 from tenure.core.agent import State
 from tenure.core.saga import Settled
 from tenure.ports.store import Add, Change, Put, Refused, Set
-from tenure.testing import loop
-from tenure.testing.ablations import TURNS_MAX, Ablation, Caught
+from tenure.testing import flood, loop, releases
+from tenure.testing.ablations import PROVED, TURNS_MAX, Ablation, Caught
 from tenure.testing.lifecycle_life import MIXES, live
 from tenure.testing.patches import Off, patched
 from tenure.testing.store_switches import without_guards
@@ -198,8 +198,6 @@ def head_ignored() -> AbstractContextManager[None]:
 
 # --- all of them ----------------------------------------------------------------------------------
 
-PROVED = "proof"
-"""Stands for a mix where the proof of the promise notices, and no life."""
 _TABLE = (
     Ablation(
         "closed_in_accept",
@@ -295,6 +293,12 @@ _TABLE = (
         "head_compared",
         "The head that was written down must still be in the audit log.",
         "T17", (20,), PROVED, head_ignored,
+    ),
+    *flood.ABLATIONS,
+    Ablation(
+        "only_adds",
+        "A migration that only adds leaves the file open to the release before.",
+        "S28", (23,), PROVED, lambda: patched(releases, ablated="only_adds"),
     ),
 )  # fmt: skip
 ABLATIONS: Mapping[str, Ablation] = {ablation.name: ablation for ablation in _TABLE}

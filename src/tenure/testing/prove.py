@@ -24,6 +24,8 @@ from typing import NamedTuple
 
 from tenure.testing import (
     crash,
+    event_proofs,
+    flood,
     kill9,
     lifecycle_ablations,
     lifecycle_life,
@@ -31,15 +33,17 @@ from tenure.testing import (
     loop,
     reconcile_life,
     reconcile_proofs,
+    releases,
 )
 from tenure.testing.ablations import ABLATIONS as OF_OPERATIONS
-from tenure.testing.ablations import TURNS_MAX, Ablation
+from tenure.testing.ablations import PROVED, TURNS_MAX, Ablation
 from tenure.testing.life import live
 from tenure.testing.mixes import MIXES
 from tenure.testing.patches import patched
 
 ABLATIONS = {
-    **OF_OPERATIONS, **lifecycle_ablations.ABLATIONS, **reconcile_proofs.ABLATIONS,
+    **OF_OPERATIONS, **lifecycle_ablations.ABLATIONS, **event_proofs.ABLATIONS,
+    **reconcile_proofs.ABLATIONS,
 }  # fmt: skip
 SEEDS = 300
 """Lives of each mix, of which a proof has several."""
@@ -121,6 +125,21 @@ def lost_reactions() -> Cases:
 def false_deletions() -> Cases:
     """Everything that a reconciler must not believe."""
     yield from itertools.starmap(Case, reconcile_proofs.false_deletions())
+
+
+def getting_out() -> Cases:
+    """Relays that die at every crossing, and receivers that are not always there."""
+    yield from itertools.starmap(Case, event_proofs.getting_out())
+
+
+def floods() -> Cases:
+    """Floods and slow clients, while another tenant asks politely."""
+    yield from itertools.starmap(Case, flood.floods())
+
+
+def upgrades() -> Cases:
+    """What one release has begun, finished by another, forward and back."""
+    yield from itertools.starmap(Case, releases.upgrades())
 
 
 def cells(scenario: str) -> Cases:
@@ -213,6 +232,11 @@ PROOFS: Mapping[int, Proof] = {
             agents=("closing", "owned", "late", "agents"),
         ),
         Proof(
+            17,
+            "Events: every committed one is published, in order for each agent, under one id.",
+            also=getting_out,
+        ),
+        Proof(
             18,
             "Tenants: another's object is as absent as one that never was.",
             also=tenants,
@@ -223,9 +247,19 @@ PROOFS: Mapping[int, Proof] = {
             also=tampering,
         ),
         Proof(
+            21,
+            "Bounded: a flood or a slow client is refused or cut off, and others are served.",
+            also=floods,
+        ),
+        Proof(
             22,
             "Replayable: a seed gives the same life, and the same trace hash, every time.",
             also=replays,
+        ),
+        Proof(
+            23,
+            "Upgrade: what an earlier release began is finished by this one, and back.",
+            also=upgrades,
         ),
     )
 }  # fmt: skip
@@ -278,7 +312,7 @@ def prove(proof: Proof, ablation: Ablation | None = None) -> int:
 
 def relevant(number: int) -> list[str]:
     """The safeguards that a promise rests on."""
-    aimed = {*PROOFS[number].agents, lifecycle_ablations.PROVED}
+    aimed = {*PROOFS[number].agents, PROVED}
     return [
         name
         for name, ablation in ABLATIONS.items()

@@ -18,6 +18,7 @@ from tenure.core.endings import Absent, Done, Ending, NotYet
 from tenure.core.errors import OutcomeUnknown, Rejected
 from tenure.core.operation import Noted
 from tenure.core.plan import Kind
+from tenure.core.progress import Progress
 from tenure.core.saga import Act, Move, Moves, Settled
 from tenure.ports.store import Is, Set
 from tenure.testing.patches import Off, patched
@@ -28,21 +29,21 @@ from tenure.testing.store_switches import without_guards
 Ended = Callable[[Move, Ending], tuple[Move, Ending]]
 
 
-def owed(choose: Callable[[saga.Progress, list[Any]], list[Any]]) -> Off:
+def owed(choose: Callable[[Progress, list[Any]], list[Any]]) -> Off:
     """Choose otherwise what compensation covers."""
     real = saga.owed
 
-    def owed(plan: Any, progress: saga.Progress) -> list[Any]:
+    def owed(plan: Any, progress: Progress) -> list[Any]:
         return choose(progress, real(plan, progress))
 
     return lambda: patched(saga, owed=owed)
 
 
-def moves(change: Callable[[saga.Progress, Move], Move]) -> Off:
+def moves(change: Callable[[Progress, Move], Move]) -> Off:
     """Perform something else than the saga says."""
     real = saga.next_moves
 
-    def next_moves(plan: Any, progress: saga.Progress, intents: Any, now: float) -> Moves:
+    def next_moves(plan: Any, progress: Progress, intents: Any, now: float) -> Moves:
         moves = real(plan, progress, intents, now)
         return moves._replace(now=tuple(change(progress, move) for move in moves.now))
 
@@ -64,12 +65,12 @@ def settle(
     return lambda: patched(saga, settle=settle)
 
 
-def repeat_unasked(_: saga.Progress, move: Move) -> Move:
+def repeat_unasked(_: Progress, move: Move) -> Move:
     """Repeat a call instead of asking about it."""
     return move._replace(act=Act.DO) if move.act is Act.INSPECT else move
 
 
-def repeat_unknown(progress: saga.Progress, move: Move) -> Move:
+def repeat_unknown(progress: Progress, move: Move) -> Move:
     """Repeat what nobody can ask about."""
     forward = progress.compensating_at is None
     return move._replace(act=Act.DO) if move.act is Act.GIVE_UP and forward else move
@@ -116,7 +117,7 @@ def unseen_signals() -> AbstractContextManager[None]:
     """Count a signal as seen by a call that it came during."""
     real = saga.settle
 
-    def settle(progress: saga.Progress, *given: Any, **named: Any) -> Settled:
+    def settle(progress: Progress, *given: Any, **named: Any) -> Settled:
         return real(progress, *given, **(named | {"signals": progress.signals}))
 
     return patched(saga, settle=settle)
@@ -144,7 +145,7 @@ def undo_beside_do() -> AbstractContextManager[None]:
     """Undo a step while its do is under way."""
     real = saga.next_moves
 
-    def next_moves(plan: Any, progress: saga.Progress, intents: Any, now: float) -> Moves:
+    def next_moves(plan: Any, progress: Progress, intents: Any, now: float) -> Moves:
         if progress.compensating_at is not None:
             intents = {name: replace(intent, busy=False) for name, intent in intents.items()}
         return real(plan, progress, intents, now)

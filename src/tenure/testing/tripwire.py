@@ -21,6 +21,7 @@ from tenure.ports.store import (
     Loaded,
     Queue,
     Refused,
+    Ring,
     Row,
     Store,
     Value,
@@ -250,6 +251,10 @@ class WiredStore:
             "store.list_open",
             lambda: self._inner.list_open(states=states, after=after, limit=limit),
         )
+
+    def listen(self, heard: Callable[[Ring], None]) -> None:
+        """No crossing: what is heard is a hint."""
+        self._inner.listen(heard)
 
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
         """Cross."""

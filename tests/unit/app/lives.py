@@ -3,6 +3,7 @@
 `alive` turns a coroutine into a test in virtual time; it is given a `Lives`, whose plane runs.
 """
 
+import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
@@ -60,6 +61,10 @@ class Lives(LifeRig):
 
     async def state(self, name: str = "alpha") -> State:
         return (await agent_views.get_agent(self.plane, CALLER, name)).state
+
+    async def loop_until(self, at: float) -> None:
+        """Wait, in virtual time, until the store's clock says so."""
+        await asyncio.sleep(max(0.0, at - self.plane.store.now()) + 0.001)
 
     async def rows(self, table: str) -> list[Any]:
         return list(await self.plane.store.list_rows(table, {}, limit=1_000))

@@ -124,7 +124,7 @@ async def test_a_running_operation_is_undone_newest_first(solo):
     ended = await operations.wait(plane, TENANT, name)
     assert (ended.state, ended.error) == (State.COMPENSATED, "cancelled by the caller")
     assert not solo.holds()
-    assert [one.state for one in ended.steps] == [Hold.BURNED, Hold.INTENDED, None]
+    assert [one.state for one in ended.steps] == [Hold.BURNED, Hold.BURNED, None]
 
 
 @virtual

@@ -83,6 +83,7 @@ async def test_the_agent_stood_as_the_operation_before_has_left_it(lives):
     assert (await lives.done(suspended)).state == OperationState.COMPENSATED
     assert resumed.state == OperationState.SUCCEEDED
     await operations.cancel(lives.plane, TENANT, deleted.id, by="someone")
+    assert (await lives.done(deleted)).state == OperationState.COMPENSATED
     assert await lives.state(uid) is State.READY
     assert await lives.wrong() == []
 

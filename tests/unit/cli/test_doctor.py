@@ -8,6 +8,8 @@ import pytest
 from tenure.faces.cli import doctor
 from tenure.faces.cli import main as cli
 from tenure.faces.cli.where import Where
+from tenure.ports.epoch import Kept
+from tenure.storage.epoch import EpochFile
 
 
 def results(findings):
@@ -35,6 +37,19 @@ def test_a_home_that_is_not_there_yet_is_no_failure(tmp_path):
 def test_a_home_that_is_a_file_fails(tmp_path):
     (tmp_path / "home").write_text("")
     assert results(doctor.home(tmp_path / "home"))["home"] == "fail"
+
+
+def test_an_epoch_that_is_odd_held_or_half_restored_is_told(tmp_path):
+    assert results(doctor.epoch(tmp_path)) == {}
+    file = EpochFile(tmp_path)
+    file.write(Kept(3))
+    assert results(doctor.epoch(tmp_path)) == {"epoch file": "ok", "epoch": "ok"}
+    file.write(Kept(3, "restored"))
+    assert results(doctor.epoch(tmp_path)) == {"epoch file": "ok", "held": "warn"}
+    file.write(Kept(3, "restored", restoring="backup"))
+    assert results(doctor.epoch(tmp_path)) == {"epoch file": "ok", "epoch": "fail"}
+    file.path.write_text("{")
+    assert results(doctor.epoch(tmp_path)) == {"epoch": "fail"}
 
 
 def test_a_full_disk_fails(tmp_path, monkeypatch):

@@ -83,9 +83,10 @@ def test_every_command_has_help_that_teaches(capsys):
 def test_every_command_that_asks_takes_the_same_options():
     for path, command in EVERY.items():
         names = {name for option in command.params for name in option.opts}
-        if path[0] not in {"up", "completion"}:
-            assert {"--home", "--address", "--token-file"} <= names, path
-        if path[0] not in {"up", "completion"} and path[1:] not in {("invoke",), ("logs",)}:
+        if path[0] in {"up", "worker", "completion"}:
+            continue
+        assert {"--home", "--address", "--token-file"} <= names, path
+        if path[1:] not in {("invoke",), ("logs",)}:
             assert "-o" in names, path
 
 
@@ -93,6 +94,8 @@ def test_every_command_that_asks_takes_the_same_options():
     ("typed", "code", "words"),
     [
         (["agnt"], 2, "did you mean agent?"),
+        (["worker"], 2, "a store that several processes share"),
+        (["up", "--api-only"], 2, "a file in the home admits none"),
         (["zzz"], 2, "see tenure --help"),
         (["agent", "list", "--bogus"], 2, "--bogus"),
         (["agent", "create"], 2, "give a NAME and --command, or -f FILE"),

@@ -108,6 +108,7 @@ def test_a_host_that_cannot_be_listened_on_is_refused():
 
 def asked_for(home, **more):
     given = {"host": "127.0.0.1", "port": 0, "certificate": "", "key": "", "new_token": False}
+    given |= {"traces": False, "sandbox": "auto", "works": True, "scale": {}}
     return up.Asked(home, **{**given, **more})
 
 

@@ -8,7 +8,7 @@ from tenure.core.endings import Absent, Done, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.operation import Hold, Intent, Noted, Record, State
 from tenure.core.plan import Kind, Plan, nobody_knows, nothing, repeat
-from tenure.core.saga import Act
+from tenure.core.saga import Act, Move, Moves
 from tests.unit.core.situations import (
     BLIND,
     LINE,
@@ -64,9 +64,19 @@ def test_the_last_undo_ends_the_operation():
     assert (progress.end, progress.cause) == (State.COMPENSATED, "no")
 
 
-def test_turning_back_with_nothing_to_undo_ends_at_once():
+def test_turning_back_with_nothing_to_undo_ends_when_no_call_is_out():
     plan = Plan("look", stages=[step("a", undo=nothing, inspect=repeat)])
-    assert folded(plan, (Noted.COMPENSATING, "", 101.0)).end is State.COMPENSATED
+    progress = folded(plan, (Noted.COMPENSATING, "", 101.0))
+    assert progress.end is None
+    intents = {"a": Intent("a", "", "a", unknown_since=100.5, busy=True)}
+    assert saga.next_moves(plan, progress, intents, 102.0) == saga.AT_REST
+    intents["a"].busy = False
+    forget = Moves((Move(Act.FORGET, plan.steps["a"]),), None)
+    assert saga.next_moves(plan, progress, intents, 102.0) == forget
+    done = folded(plan, (Noted.COMPENSATING, "", 101.0), (Noted.UNDONE, "a", 102.0))
+    assert done.end is State.COMPENSATED
+    refused = folded(plan, (Noted.REFUSED, "a", 101.0))
+    assert refused.end is State.COMPENSATED
 
 
 def test_an_operation_that_nobody_claimed_is_cancelled_without_undos():

@@ -362,7 +362,8 @@ class Life:
             newer = {n for n in newer if plan.stage_of[n] > plan.stage_of[name]}
             assert not newer, "newest first, unless stuck"
         if move.act is Act.FORGET:
-            assert name not in self.doubts, "what may have happened is not forgotten"
+            known = move.step.inquiry is not Inquiry.NOBODY_KNOWS or name not in self.doubts
+            assert known, "what may have happened is not forgotten"
         if move.act is Act.GIVE_UP:
             assert name in self.doubts, "nobody gives up what is known"
 
@@ -399,6 +400,7 @@ class Life:
                 assert set(plan.steps) <= set(self.held) | set(adopted)
             case State.COMPENSATED:
                 assert progress.cause
+                assert not self.out, "it has ended, and a call of it is out"
                 left = [n for n in self.held if plan.steps[n].kind is not Kind.RETRIABLE]
                 assert not [n for n in left if plan.steps[n].undoes], "an orphan"
                 assert not [n for n in left if plan.steps[n].kind is Kind.PIVOT], "a split end"

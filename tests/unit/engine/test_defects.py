@@ -9,6 +9,7 @@ from tenure.adapters.engine.embedded import EngineSettings
 from tenure.app import operations
 from tenure.core.endings import Done
 from tenure.core.errors import Defect, Invalid
+from tenure.core.limits import StepLimits
 from tenure.core.operation import State
 from tests.unit.app.solo import TENANT, Script, accept, step, virtual
 
@@ -90,6 +91,53 @@ async def test_calls_that_do_not_end_are_left_to_themselves_and_the_stop_returns
     await process.engine.stop(grace_seconds=0.5)
     assert solo.loop.time() - began < 5
     assert "1 calls do not end" in caplog.text
+
+
+async def deaf_once(call):
+    """Makes it, and then hears nobody."""
+    end = asyncio.get_running_loop().time() + 100.0
+    while (left := end - asyncio.get_running_loop().time()) > 0:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(left)
+    return Done("late")
+
+
+@virtual
+async def test_a_call_that_hears_nobody_does_not_keep_its_operation(solo, caplog):
+    """It is looked at anew after its limit; what the call says at last is nobody's word."""
+    do, look = Script(deaf_once), Script(Done("found"))
+    solo.plan("one", step("made", do, Script(), look, limits=StepLimits(call_seconds=2.0)))
+    process = await solo.start()
+    name = await accept(process.plane, "one")
+    ended = await operations.wait(process.plane, TENANT, name, seconds=60.0)
+    assert (ended.state, ended.steps[0].result) == (State.SUCCEEDED, "found")
+    assert (len(do.calls), len(look.calls)) == (1, 1)
+    assert "does not end though it was stopped" in caplog.text
+    await asyncio.sleep(200)
+    assert (await operations.get(process.plane, TENANT, name)).steps[0].result == "found"
+
+
+async def slow(_):
+    await asyncio.sleep(60)
+
+
+@virtual
+async def test_a_call_beside_one_that_hears_nobody_is_stopped_and_looked_at_too(solo):
+    look = Script(Done("there"))
+    solo.plan(
+        "two",
+        [
+            step("deaf", Script(deaf_once), Script(), look, limits=StepLimits(call_seconds=2.0)),
+            step("slow", Script(slow), Script(), look, limits=StepLimits(call_seconds=90.0)),
+        ],
+    )
+    process = await solo.start()
+    name = await accept(process.plane, "two")
+    ended = await operations.wait(process.plane, TENANT, name, seconds=40.0)
+    assert ended.state is State.SUCCEEDED
+    assert len(look.calls) == 2
+    await asyncio.sleep(200)
+    assert await operations.get(process.plane, TENANT, name) == ended
 
 
 def test_settings_that_would_let_work_lie_are_refused():

@@ -84,11 +84,9 @@ class MemoryRuntime(Memory):
     def reference(self, key: ResourceKey) -> Mapping[str, object]:
         return {"address": self.address, "zone": "here"}
 
-    def check(self, spec: Spec) -> None:
+    async def digest(self, spec: Spec) -> Spec:
         if spec.get("network"):
             raise Invalid("runtime.network: this runtime cannot enforce it")
-
-    async def digest(self, spec: Spec) -> Spec:
         return spec
 
     async def status(self, key: ResourceKey) -> Status:

@@ -340,3 +340,26 @@ async def test_the_audit_log_tells_who_did_what_and_holds(face):
     lost = await face.ask("GET", "/v1/audit/verify?head=unheard-of", token="admin")
     assert lost.json["broken"]["position"] > 0
     assert (await face.ask("GET", "/v1/audit/verify", token="stranger")).status == 403
+
+
+@faced
+async def test_an_invocation_that_outlives_the_drain_is_cut_off(face):
+    came = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.set()
+        await reader.read()  # until we are cut off
+        writer.close()
+
+    listening = await asyncio.start_server(silent, "127.0.0.1", 0)
+    face.held["runtime"].address = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    await create(face)
+    asked = asyncio.ensure_future(face.ask("POST", "/v1/agents/adder/invocations", {"a": 1}))
+    await came.wait()
+    body = {"keep_runtime": True, "drain_seconds": 0.3}
+    await face.ask("POST", "/v1/agents/adder:suspend", body, headers=WAIT)
+    told = await asyncio.wait_for(asked, 3)
+    assert (told.status, told.json["code"]) == (409, "suspended")
+    assert face.plane.in_flight.total() == 0
+    await face.api.client.close()
+    listening.close()

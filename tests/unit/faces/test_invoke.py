@@ -23,7 +23,7 @@ SECRET = "a-secret-of-the-caller"
 
 async def pass_on(ask: Ask) -> Stream:
     """Pass it on to the runtime of this test."""
-    return Stream(partial(invoke.forward, ask, ADDRESS))
+    return Stream(partial(invoke.forward, ask, ADDRESS, cut=asyncio.Event()))
 
 
 ROUTE = Route(

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tenure.app import operations
+from tenure.app import operations, tokens
+from tenure.core.roles import Role
 from tenure.faces.api import sse
-from tests.unit.faces.asked import faced
+from tests.unit.faces.asked import ADMIN, faced
 
 
 def events(body: bytes) -> list[tuple[str, str, dict[str, Any]]]:
@@ -190,3 +191,28 @@ async def test_a_stream_beats_while_nothing_happens_and_ends_with_the_process(fa
         told = await following
     assert told.body.count(b": heartbeat\n\n") >= 2
     assert "settled" not in {event for _, event, _ in events(told.body)}
+
+
+@faced
+async def test_a_stream_ends_when_its_token_is_revoked(face):
+    name = await face.accept("waits")
+    await face.until(name, "WAITING")
+    admin = await tokens.authenticate(face.plane, ADMIN)
+    view, token = await tokens.create_token(
+        face.plane, admin, principal="leaver", role=Role.VIEWER
+    )
+    path = f"/v1/operations/{name}/events"
+    real, let_in = face.api.authenticate, asyncio.Event()
+
+    async def authenticate(given):
+        caller = await real(given)
+        let_in.set()
+        return caller
+
+    face.api.authenticate = authenticate
+    following = asyncio.ensure_future(face.ask("GET", path, token=token))
+    await let_in.wait()
+    await tokens.revoke_token(face.plane, admin, view.id)
+    told = await asyncio.wait_for(following, 4)
+    assert told.status == 200
+    assert b"settled" not in told.body

@@ -21,10 +21,13 @@ PLANS = {plan.name: plan for plan in lifecycle.PLANS}
     ("plan", "steps"),
     [
         ("create_agent", "identity access runtime runtime_ready credentials exposed"),
-        ("suspend_agent", "turn drained closed runtime"),
+        ("suspend_agent", "turn drained closed runtime acknowledged"),
         ("stop_agent", "closed killed turn runtime"),
         ("resume_agent", "turn kept runtime runtime_ready opened exposed"),
-        ("delete_agent", "turn drained closed sub_agents credentials access runtime identity"),
+        (
+            "delete_agent",
+            "turn drained closed sub_agents credentials access runtime identity acknowledged",
+        ),
     ],
 )
 def test_a_plan_has_its_order(plan, steps):
@@ -81,6 +84,19 @@ async def test_a_drain_waits_for_what_this_plane_passes_through(lives):
         await asyncio.sleep(5.0)
         assert await lives.state() is State.SUSPENDING
     assert (await lives.done(operation)).state == OperationState.SUCCEEDED
+
+
+@alive
+async def test_what_outlives_a_drain_is_cut_though_the_runtime_is_kept(lives):
+    uid = await lives.made()
+    with lives.plane.in_flight.one(uid) as cut:
+        operation = await agents.suspend_agent(
+            lives.plane, CALLER, "alpha", drain_seconds=3.0, keep_runtime=True
+        )
+        await asyncio.sleep(2.0)
+        assert not cut.is_set()
+        assert (await lives.done(operation)).state == OperationState.SUCCEEDED
+        assert cut.is_set()
 
 
 async def _suspend(lives, drain_seconds):

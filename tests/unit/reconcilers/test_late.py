@@ -29,9 +29,6 @@ class Unburning:
         self.held = {}
         self.away = False
 
-    def check(self, spec):
-        pass
-
     async def digest(self, spec):
         return spec
 

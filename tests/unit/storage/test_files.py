@@ -10,7 +10,7 @@ import pytest
 from tenure.adapters.store import sqlite
 from tenure.adapters.store.memory.tables import NULLABLE
 from tenure.ports.store import TABLES
-from tenure.storage.migrations import Migration, migrate, read_migrations
+from tenure.storage.migrations import Migration, migrate, reached, read_migrations
 from tenure.storage.queries import read_queries
 
 STORE = Path(sqlite.__file__).parent
@@ -78,6 +78,34 @@ def test_a_migration_is_applied_whole_once_with_its_number() -> None:
     assert file.pragma("user_version") == 2
     assert file.execute("SELECT name FROM sqlite_schema").fetchall() == [("a",)]
     file.close()
+
+
+def test_a_migration_that_only_adds_leaves_the_file_open_to_code_that_lacks_it() -> None:
+    file = apsw.Connection("")
+    first = Migration(1, "0001_pre_first", "CREATE TABLE a (x)")
+    adds = Migration(2, "0002_pre_adds", "-- Only adds: y.\nALTER TABLE a ADD COLUMN y TEXT")
+    third = Migration(3, "0003_post_third", "DROP TABLE a")
+    assert migrate(file, [first, adds]) == ["0002_pre_adds", "0001_pre_first"][::-1]
+    assert (file.pragma("user_version"), reached(file)) == (1, 2)
+    assert migrate(file, [first]) == [], "the release before goes on"
+    assert migrate(file, [first, adds]) == []
+    assert migrate(file, [first, adds, third]) == ["0003_post_third"]
+    assert (file.pragma("user_version"), reached(file)) == (3, 3)
+    file.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DROP TABLE a", "CREATE UNIQUE INDEX i ON a (x)", "UPDATE a SET x = 1",
+        "ALTER TABLE a ADD COLUMN y TEXT NOT NULL", "ALTER TABLE a DROP COLUMN x",
+        "CREATE TABLE b (x); DROP TABLE a",
+    ],
+)  # fmt: skip
+def test_a_migration_that_says_it_only_adds_is_held_to_it(tmp_path: Path, sql: str) -> None:
+    (tmp_path / "0001_pre_x.sql").write_text(f"-- Only adds: x.\n{sql};\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="does more than add"):
+        read_migrations(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ integers over 64 bits, nesting over 64 and bodies over 1 MiB, whatever a header 
 is quick where nothing is odd; only what was refused is read a second time, to name the field.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -58,8 +59,16 @@ class _Pairs(NamedTuple):
     pairs: list[tuple[str, object]]
 
 
-async def read(receive: Receive, headers: dict[bytes, bytes]) -> bytes:
-    """The whole body, if it is small enough; also when it is sent in pieces."""
+async def read(receive: Receive, headers: dict[bytes, bytes], *, seconds: float) -> bytes:
+    """The whole body, if it is small enough and comes in time; also when it comes in pieces."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await _read(receive, headers)
+    except TimeoutError:
+        raise Refusal("request_timeout", f"a body has {seconds:g} s to come") from None
+
+
+async def _read(receive: Receive, headers: dict[bytes, bytes]) -> bytes:
     promised = headers.get(b"content-length", b"0")
     if not promised.isdigit() or len(promised) > INTEGER_CHARACTERS_MAX:
         raise Refusal("invalid_header", "a content length is a number", "Content-Length")

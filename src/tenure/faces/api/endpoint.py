@@ -5,6 +5,7 @@ nobody knows is answered by 503 with the operation's id, and the face stops.
 """
 
 import logging
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -69,13 +70,24 @@ class Path:
         return await send_problem(send, problems.of_refusal(refusal), bare=method == "HEAD")
 
     async def _answer(self, route: Route, scope: Scope, receive: Receive, send: Send) -> int:
+        with ExitStack() as held:
+            return await self._held(route, scope, receive, send, held)
+
+    async def _held(
+        self, route: Route, scope: Scope, receive: Receive, send: Send, held: ExitStack
+    ) -> int:
+        """Answer; `held` is let go when all of the answer is sent."""
         api, bare = self._api, scope["method"] == "HEAD"
         ask = Ask(api, scope, receive)
         try:
             single(scope, ask.headers)
             if route.role is not None:
                 ask.caller = await caller_of(ask.headers, authenticate=api.authenticate)
+                held.enter_context(api.allowances.one(ask.tenant))
                 authorise(ask.caller, route.role)
+            if api.plane.hold.why and route.is_held:
+                why = api.plane.hold.why
+                raise Refusal("held", f"{why}; nothing changes until that is confirmed")
             await take(route, ask, scope["path_params"])
             value = await route.handler(ask)
         except Refusal as refusal:
@@ -123,7 +135,7 @@ async def send_problem(send: Send, answer: Answer, *, bare: bool = False) -> int
     headers: Headers = (PROBLEM, (b"content-length", b"%d" % len(body)), *answer.headers)
     if status == 401:  # noqa: PLR2004 (the one that must challenge)
         headers += (CHALLENGE,)
-    if status == 413:  # noqa: PLR2004 (what is left of the body is not read)
+    if status in {408, 413}:  # what is left of the body is not read
         headers += ((b"connection", b"close"),)
     await _send(send, status, headers, b"" if bare else body)
     return status

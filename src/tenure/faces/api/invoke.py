@@ -98,8 +98,11 @@ class _Upload:
                 yield piece
 
 
-async def forward(ask: Ask, address: str, send: Send) -> int:
-    """Send the answer of the runtime at this address (`host:port`); the status of it."""
+async def forward(ask: Ask, address: str, send: Send, *, cut: asyncio.Event) -> int:
+    """Send the answer of the runtime at this address (`host:port`); the status of it.
+
+    `cut` ends it, wherever it is.
+    """
     length = ask.headers.get(b"content-length", b"0")
     if not length.isdigit() or int(length[:20]) > REQUEST_BYTES_MAX:
         detail = f"an invocation has at most {REQUEST_BYTES_MAX} bytes"
@@ -112,14 +115,19 @@ async def forward(ask: Ask, address: str, send: Send) -> int:
         relay.run(client, f"http://{address}/invocations", _request_headers(ask), upload),
         name="invocation answer",
     )
+    cutting = asyncio.create_task(cut.wait(), name="invocation cut")
+    tasks = (reading, passing, cutting)
     try:
-        await asyncio.wait({reading, passing}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if passing.done():
             return passing.result()
     finally:
-        for task in (reading, passing):
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(reading, passing, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+    if cut.is_set() and not relay.status:
+        detail = "the agent was closed, and the time to finish what was under way is over"
+        return await send_problem(send, problems.problem("suspended", detail))
     if upload.too_large and not relay.status:
         detail = f"an invocation has at most {REQUEST_BYTES_MAX} bytes"
         return await send_problem(send, problems.problem("body_too_large", detail))

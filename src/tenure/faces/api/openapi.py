@@ -142,6 +142,8 @@ def _responses(route: Route, refs: dict[int, Json]) -> Json:
             shown = {} if form is None else refs[id(form)]
             by_media = {JSON_MEDIA: shown, EVENTS_MEDIA: EVENT}
             answer["content"] = {media: {"schema": by_media.get(media, {"type": "string"})}}
+            if route.streams:
+                answer["content"][EVENTS_MEDIA] = {"schema": EVENT}
         if status == 202:  # noqa: PLR2004 (an operation was accepted)
             answer["headers"] = {
                 "Location": {"description": "The operation.", "schema": {"type": "string"}}

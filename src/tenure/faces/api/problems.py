@@ -102,8 +102,13 @@ PROBLEMS: Final[Mapping[str, Meaning]] = {
         409, "The operation waits for another to end", "Cancel it when its turn has come."
     ),
     "name_taken": Meaning(409, "An agent of this name exists", "Choose another name."),
+    "awaits_acknowledgement": Meaning(
+        409, "A required subscriber has not acknowledged",
+        "Wait for it to acknowledge `operation`, or have an operator override it.",
+    ),
     "wrong_state": Meaning(409, "Not as the agent stands", "`detail` names its state."),
     "suspended": Meaning(409, "The agent is suspended", "Resume it first."),
+    "not_held": Meaning(409, "The control plane is not held", "There is nothing to confirm."),
     "precondition_failed": Meaning(
         412, "It has changed since it was read", "Read it again and decide again."
     ),
@@ -114,8 +119,17 @@ PROBLEMS: Final[Mapping[str, Meaning]] = {
     "idempotency_mismatch": Meaning(
         422, "The idempotency key was used for another request", "Use a new key."
     ),
+    "request_timeout": Meaning(
+        408, "The body did not come in time", "Send it at once; nothing was done."
+    ),
+    "too_many_requests": Meaning(
+        429, "The tenant asks too often, or for too much at once", "Ask again after `retry_after`."
+    ),
     "quota_exceeded": Meaning(
         429, "The tenant's quota is used up", "Delete what is not needed, or ask for more."
+    ),
+    "too_many_streams": Meaning(
+        429, "The tenant follows too many streams", "Close one, or ask for pages."
     ),
     # it is not the caller
     "internal": Meaning(500, "Something broke here", "`detail` holds an id; the log has more."),
@@ -127,9 +141,17 @@ PROBLEMS: Final[Mapping[str, Meaning]] = {
     "not_ready": Meaning(503, "The agent is not ready yet", "Ask again after `retry_after`."),
     "starting": Meaning(503, "The control plane is not ready", "Ask again after `retry_after`."),
     "stopping": Meaning(503, "The control plane is stopping", "Ask again after `retry_after`."),
+    "held": Meaning(
+        503, "The control plane is held: its store was restored",
+        "Look with `GET /v1/plane/review`, then `POST /v1/plane:confirm`.",
+    ),
+    "too_many_connections": Meaning(
+        503, "There are too many connections", "Ask again after `retry_after`."
+    ),
     "store": Meaning(503, "The store cannot be used", "Nothing was written; ask again."),
     "store_full": Meaning(503, "There is no room for new work", "What was accepted is kept."),
     "store_closed": Meaning(503, "The store is closed", "Nothing was written; ask again."),
+    "engine": Meaning(503, "The engine cannot be used", "What was accepted is kept; ask again."),
     "commit_unknown": Meaning(
         503, "It is not known whether this was kept",
         "The control plane restarts; ask for `operation` then, or repeat with the same key.",
@@ -156,13 +178,22 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Refusal(Exception):
     """A request that this face refuses before any use case sees it."""
 
-    def __init__(self, code: str, detail: str = "", field: str = "", *, allow: str = "") -> None:
+    def __init__(
+        self,
+        code: str,
+        detail: str = "",
+        field: str = "",
+        *,
+        allow: str = "",
+        retry_after: float = 0.0,
+    ) -> None:
         super().__init__(detail or code)
         self.code = code
         self.detail = detail
         self.field = field
         self.allow = allow
         """The methods that would do."""
+        self.retry_after = retry_after
 
 
 class Answer(NamedTuple):
@@ -195,7 +226,8 @@ def problem(
 
 def of_refusal(error: Refusal) -> Answer:
     """A refusal of this face."""
-    made, headers = problem(error.code, error.detail, field=error.field)
+    retry_after = ceil(error.retry_after)
+    made, headers = problem(error.code, error.detail, field=error.field, retry_after=retry_after)
     if error.allow:
         headers += ((b"allow", error.allow.encode()),)
     return Answer(made, headers)

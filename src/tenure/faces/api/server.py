@@ -8,9 +8,10 @@ import asyncio
 import contextlib
 import ipaddress
 import re
+import resource
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 import msgspec
@@ -25,14 +26,26 @@ from starlette.routing import Route as Mounted
 
 from tenure.core.errors import Invalid
 from tenure.faces.api import invoke, openapi, problems
+from tenure.faces.api.bounds import Bounds
 from tenure.faces.api.endpoint import PLAIN, Path, encode
-from tenure.faces.api.routes import agents, findings, operations, plane, tenancy, tokens
+from tenure.faces.api.routes import (
+    agents,
+    events,
+    findings,
+    operations,
+    plane,
+    subscriptions,
+    tenancy,
+    tokens,
+)
 from tenure.faces.api.state import Api
 from tenure.faces.api.table import Route
+from tenure.faces.api.wire import wire
 
 ROUTES: tuple[Route, ...] = (
     *plane.ROUTES, *agents.ROUTES, *operations.ROUTES, *tokens.ROUTES, *tenancy.ROUTES,
     *findings.ROUTES,
+    *events.ROUTES, *subscriptions.ROUTES,
 )  # fmt: skip
 KEEP_ALIVE_SECONDS = 75
 GRACE_SECONDS = 10
@@ -132,6 +145,14 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
+def _within_files(bounds: Bounds) -> Bounds:
+    """Bounds that leave half of the files that may be open to everything else."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files == resource.RLIM_INFINITY:
+        return bounds
+    return replace(bounds, connections_max=min(bounds.connections_max, files // 2))
+
+
 class _Server(uvicorn.Server):
     """Uvicorn's server, which leaves signals to its host."""
 
@@ -162,7 +183,7 @@ async def serving(
     server = _Server(
         uvicorn.Config(
             build(api, beside=beside),
-            http="httptools",
+            http=wire(_within_files(api.bounds)),
             ws="none",
             interface="asgi3",
             lifespan="on",

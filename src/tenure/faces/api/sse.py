@@ -15,11 +15,14 @@ from tenure.app.live import record_of
 from tenure.core.errors import CommitUnknown, StoreError
 from tenure.core.events import OF_RECORD
 from tenure.core.operation import SETTLED, State
+from tenure.faces.api.authenticate import caller_of
 from tenure.faces.api.problems import Refusal
 from tenure.faces.api.schemas import operations as schemas
 from tenure.faces.api.table import Ask, Receive, Send, Stream
 
 HEARTBEAT_SECONDS = 5.0
+KNOWN_SECONDS = 0.5
+"""How long a token that was good is taken to be."""
 LOOK_SECONDS, LOOK_SECONDS_MAX = 0.02, 0.5
 SEQ_DIGITS_MAX = 12
 HEADERS = [
@@ -34,11 +37,11 @@ encode = msgspec.json.encode
 async def progress(ask: Ask, operation: str) -> Stream:
     """Everything that was and is recorded for this operation; NotFound before anything is sent."""
     await operations.get(ask.plane, ask.tenant, operation)
-    last = _last_seen(ask.headers)
+    last = last_seen(ask.headers)
 
     async def write(send: Send) -> int:
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        gone = asyncio.ensure_future(_gone(ask.receive))
+        gone = asyncio.ensure_future(gone_of(ask.receive))
         try:
             await _follow(ask, operation, last=last, gone=gone, send=send)
         except (StoreError, CommitUnknown):
@@ -51,14 +54,16 @@ async def progress(ask: Ask, operation: str) -> Stream:
     return Stream(write)
 
 
-def _last_seen(headers: dict[bytes, bytes]) -> int:
+def last_seen(headers: dict[bytes, bytes]) -> int:
+    """The id of the last event that a client has seen, 0 if it says none."""
     text = headers.get(b"last-event-id", b"0")
     if not text.isdigit() or len(text) > SEQ_DIGITS_MAX:
         raise Refusal("invalid_header", "Last-Event-ID is the id of an event", "Last-Event-Id")
     return int(text)
 
 
-async def _gone(receive: Receive) -> None:
+async def gone_of(receive: Receive) -> None:
+    """Return when whoever asked has hung up."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -69,7 +74,14 @@ async def _follow(
     plane, loop = ask.plane, asyncio.get_running_loop()
     revision: object = None
     pause, beat_at = LOOK_SECONDS, loop.time() + HEARTBEAT_SECONDS
+    known_at = loop.time()
     while not gone.done():
+        if loop.time() >= known_at + KNOWN_SECONDS:
+            known_at = loop.time()
+            try:
+                await caller_of(ask.headers, authenticate=ask.api.authenticate)
+            except Refusal:
+                return  # the token was revoked, or has expired
         row = await plane.store.find("operation", (operation,)) or {}
         if row.get("revision") != revision:
             revision = row.get("revision")

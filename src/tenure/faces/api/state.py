@@ -10,6 +10,7 @@ from tenure.app import tokens
 from tenure.app.plane import Plane
 from tenure.core.errors import CommitUnknown
 from tenure.core.roles import Caller
+from tenure.faces.api.bounds import Allowances, Bounds
 from tenure.faces.api.step_times import StepTimes
 
 Authenticate = Callable[[str], Awaitable[Caller]]
@@ -18,12 +19,18 @@ Authenticate = Callable[[str], Awaitable[Caller]]
 class Api:
     """The state of one HTTP face."""
 
-    def __init__(self, plane: Plane, *, step_times: StepTimes | None = None) -> None:
+    def __init__(
+        self, plane: Plane, *, step_times: StepTimes | None = None, bounds: Bounds | None = None
+    ) -> None:
         """Serve this plane to whoever has a token of it."""
         self.plane = plane
+        self.bounds = Bounds() if bounds is None else bounds
+        self.allowances = Allowances(self.bounds)
         self.authenticate: Authenticate = partial(tokens.authenticate, plane)
         self.requests: Counter[tuple[str, str, int]] = Counter()
         """Answers by method, route and status."""
+        self.streams: Counter[str] = Counter()
+        """Streams of events that are open, by tenant."""
         self.step_times = StepTimes() if step_times is None else step_times
         self.ready = False
         """Whether the plane has started; told by whoever starts it."""

@@ -35,6 +35,7 @@ NAMES: Final = {
     "step": r"[a-z][a-z0-9_-]{0,62}",
     "token": ID,
     "finding": ID,
+    "subscription": ID,
 }
 """What stands in a path, by the parameter's name; anything else is not found."""
 FITS: Final = {name: re.compile(f"(?:{pattern})\\Z").match for name, pattern in NAMES.items()}
@@ -72,9 +73,18 @@ class Route:
     """It takes `Prefer: wait=N`."""
     conditional: bool = False
     """It takes If-Match."""
+    while_held: bool = False
+    """It changes something and is answered even so while the plane is held."""
     media: str = "application/json"
+    streams: bool = False
+    """It answers with server-sent events where those are asked for."""
     headers: tuple[tuple[str, str], ...] = ()
     """Further request headers, with what each is for."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is refused while the plane is held: whatever is no read."""
+        return self.method not in {"GET", "HEAD"} and not self.while_held
 
     @property
     def name(self) -> str:
@@ -92,12 +102,19 @@ class Route:
 
     def _codes(self) -> Iterator[str]:
         if self.role is not None:
-            yield from ("unauthenticated", "forbidden", "store", "store_closed", "commit_unknown")
+            yield from (
+                "unauthenticated", "forbidden", "too_many_requests", "store", "store_closed",
+                "commit_unknown",
+            )  # fmt: skip
+        if self.role is not None and self.is_held:
+            yield "held"
         if self.parameters:
             yield "not_found"
         yield from ("invalid_header", "unknown_parameter", "not_utf8", "invalid_parameter")
         if self.query is not None:
             yield from ("duplicate_parameter", "invalid")
+        if self.method not in {"GET", "HEAD"} and not self.raw_body:
+            yield "request_timeout"
         if self.body is not None:
             yield from (
                 "malformed_json", "not_utf8", "duplicate_key", "lone_surrogate", "too_deep",
@@ -211,7 +228,8 @@ async def take(route: Route, ask: Ask, names: dict[str, str]) -> None:
 
 
 async def _take_body(route: Route, ask: Ask) -> None:
-    body = await bodies.read(ask.receive, ask.headers)
+    seconds = ask.api.bounds.body_seconds
+    body = await bodies.read(ask.receive, ask.headers, seconds=seconds)
     if route.body is None:
         if body:
             raise Refusal("unexpected_body", "this route takes no body")

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import click
 
+from tenure.core.errors import TenureError
 from tenure.faces.cli import where
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import Ended, Exit, Refused, Unreachable
@@ -59,7 +60,10 @@ FINDING = Noun(
 def command(context: click.Context, *, form: str) -> None:
     """Look whether everything a control plane needs is in order; exit 1 if something is not."""
     place = said(context)
-    found = [*python(), *sqlite(), *home(place.directory()), *bubblewrap(), *server(place)]
+    found = [
+        *python(), *sqlite(), *home(place.directory()), *epoch(place.directory()), *bubblewrap(),
+        *server(place),
+    ]  # fmt: skip
     show_all([one._asdict() for one in found], FINDING, form=form)
     if any(one.result == FAIL for one in found):
         raise Ended(Exit.FAILED)
@@ -110,6 +114,28 @@ def home(directory: Path) -> Iterator[Finding]:
     result = FAIL if free < ROOM_FAIL_MIB else WARN if free < ROOM_WARN_MIB else OK
     advice = "" if result == OK else "make room: new work is refused on a full disk"
     yield Finding("disk", result, f"{free} MiB free", advice)
+
+
+def epoch(directory: Path) -> Iterator[Finding]:
+    """The epoch's file, and whether a restore has left the plane held; older homes have none."""
+    from tenure.storage.epoch import EpochFile
+
+    file = EpochFile(directory)
+    try:
+        kept = file.read()
+    except TenureError as error:
+        yield Finding("epoch", FAIL, str(error), "tenure restore --hold begins a new one")
+        return
+    if kept is None:
+        return
+    yield private("epoch file", file.path, 0o077)
+    if kept.restoring:
+        advice = "the plane does not start: say tenure restore again"
+        yield Finding("epoch", FAIL, f"a restore of {kept.restoring} was interrupted", advice)
+    elif kept.held:
+        yield Finding("held", WARN, kept.held, "nothing moves: tenure restore --confirm")
+    else:
+        yield Finding("epoch", OK, f"epoch {kept.epoch}")
 
 
 def private(check: str, file: Path, others: int) -> Finding:

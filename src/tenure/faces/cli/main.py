@@ -16,6 +16,7 @@ from tenure.faces.cli.exits import Ended, Exit
 
 COMMANDS: Final = {
     "up": ("tenure.faces.cli.up", "Start a control plane here, in the foreground."),
+    "worker": ("tenure.faces.cli.worker", "Move operations beside other processes of a plane."),
     "doctor": ("tenure.faces.cli.doctor", "Look whether everything is in order."),
     "agent": ("tenure.faces.cli.agent", "Create, look at, use and delete agents."),
     "operation": ("tenure.faces.cli.operation", "Follow what is under way; help what is stuck."),
@@ -26,7 +27,15 @@ COMMANDS: Final = {
     "quota": ("tenure.faces.cli.quota", "Look at the quota of agents, and set it."),
     "finding": ("tenure.faces.cli.finding", "Read what reconcilers have seen; settle it."),
     "reconcile": ("tenure.faces.cli.reconcile", "Let reconcilers look now."),
+    "event": ("tenure.faces.cli.event", "Look at events, and follow them as they are committed."),
+    "subscription": (
+        "tenure.faces.cli.subscription", "Have events sent, and see what was not taken."
+    ),
+    "tenant": ("tenure.faces.cli.tenant", "Look whether the tenant is strict, and set it."),
     "audit": ("tenure.faces.cli.audit", "Read the audit log, and verify its chain."),
+    "backup": ("tenure.faces.cli.backup", "Copy a plane's files, also while it runs."),
+    "restore": ("tenure.faces.cli.restore", "Put a backup back, and let the plane go."),
+    "upgrade": ("tenure.faces.cli.upgrade", "Look what this release would do to a home."),
     "completion": ("tenure.faces.cli.completion", "Print a script that completes commands."),
 }
 """Each command's module, and what it does; the module holds it under the name `command`."""

@@ -48,6 +48,40 @@ ENTRY: Final = Noun(
     ),
     lambda entry: str(entry["position"]),
 )  # fmt: skip
+EVENT: Final = Noun(
+    (
+        Column("TIME", lambda event: str(event["time"])[:19].replace("T", " ")),
+        Column("TYPE", lambda event: str(event["type"]).removeprefix("tenure.")),
+        Column("SEQUENCE", lambda event: str(int(event["sequence"]))),
+        Column("AGENT", lambda event: str(event["subject"])), _is("operation"), _is("id"),
+    ),
+    lambda event: str(event["id"]),
+)  # fmt: skip
+SUBSCRIPTION: Final = Noun(
+    (
+        _is("name"), _is("kind"), _is("target"),
+        Column("TYPES", lambda one: ",".join(one["types"]) or "all"),
+        Column("REQUIRED", lambda one: "yes" if one["required"] else ""),
+        _is("parked"), _is("missed"), _at("failing_since"), _is("id"),
+    ),
+    lambda one: str(one["id"]),
+)  # fmt: skip
+LETTER: Final = Noun(
+    (
+        _is("agent"), Column("TYPE", lambda one: str(one["event"]["type"])),
+        Column("SEQUENCE", lambda one: str(int(one["event"]["sequence"]))), _is("attempts"),
+        _at("due_at"), Column("WHY", lambda one: str(one["why"])[:DETAIL_CHARACTERS_MAX]),
+    ),
+    lambda one: str(one["event"]["id"]),
+)  # fmt: skip
+AWAITED: Final = Noun(
+    (
+        _is("name"), _is("operation"), _is("agent"),
+        Column("SINCE", lambda one: instant(one["since"])), _at("acknowledged_at"),
+        _is("principal"),
+    ),
+    lambda one: str(one["operation"]),
+)  # fmt: skip
 RESOURCE: Final = Noun(
     (_is("slot"), _is("state"), _is("step"), _is("key")), lambda resource: str(resource["key"])
 )

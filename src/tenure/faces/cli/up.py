@@ -26,6 +26,7 @@ from tenure.faces.cli import where
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import examples, placed, said
 from tenure.faces.cli.output import say
+from tenure.faces.cli.scale import Scale, scaled
 
 PORT = 7450
 LEVELS = ("debug", "info", "warning", "error")
@@ -42,8 +43,10 @@ class Asked(NamedTuple):
     certificate: str
     key: str
     new_token: bool
-    traces: bool = False
-    sandbox: str = "auto"
+    traces: bool
+    sandbox: str
+    works: bool
+    scale: Scale
 
 
 @click.command(
@@ -52,6 +55,7 @@ class Asked(NamedTuple):
         "tenure up",
         "tenure up --home /var/lib/tenure --port 8000",
         "tenure up --host 0.0.0.0 --tls-cert chain.pem --tls-key key.pem",
+        "tenure up --store postgresql://tenure@db/tenure --engine temporal --temporal db:7233",
     ),
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
@@ -75,7 +79,20 @@ class Asked(NamedTuple):
     "--sandbox", type=click.Choice(("auto", "off", "require")), default="auto", show_default=True,
     help="Bubblewrap around agents: where it works, never, or else no start.",
 )  # fmt: skip
+@click.option(
+    "--requests-per-second", type=click.FloatRange(min=0), metavar="N", default=2_000.0,
+    show_default=True, help="What each tenant may ask for; 0: no bound.",
+)  # fmt: skip
+@click.option(
+    "--webhooks-here", is_flag=True, envvar="TENURE_WEBHOOKS_HERE",
+    help="Let webhooks lead to this machine, and by plain http: for development."
+    "  [TENURE_WEBHOOKS_HERE]",
+)  # fmt: skip
 @click.option("--traces", is_flag=True, help="Tell OpenTelemetry's tracer of every attempt.")
+@scaled
+@click.option(
+    "--api-only", is_flag=True, help="Accept operations and leave them to `tenure worker`."
+)
 @placed
 @click.pass_context
 def command(
@@ -89,7 +106,11 @@ def command(
     log_level: str,
     log_format: str,
     sandbox: str,
+    requests_per_second: float,
     traces: bool,
+    webhooks_here: bool,
+    scale: Scale,
+    api_only: bool,
 ) -> None:
     """Start a control plane here, in the foreground; ctrl-c or SIGTERM stops it.
 
@@ -102,8 +123,15 @@ def command(
     logs.configure(json_lines=log_format == "json", level=log_level.upper())
     asked = Asked(
         said(context).directory().absolute(), host, port, tls_cert, tls_key, new_token, traces,
-        sandbox,
+        sandbox, not api_only,
+        {**scale, "webhooks_here": webhooks_here, "requests_per_second": requests_per_second},
     )
+    if api_only and "store" not in scale:
+        raise Ended(
+            Exit.USAGE,
+            "--api-only leaves the work to other processes, and a file in the home admits none",
+            advice="say --store postgresql://… as well",
+        )
     try:
         _run(asked)
     except TenureError as error:
@@ -127,6 +155,7 @@ def _run(asked: Asked) -> None:
 
 
 async def _serve(asked: Asked) -> None:
+    from tenure.faces.api.bounds import Bounds
     from tenure.faces.api.server import Listen, serve
     from tenure.faces.api.state import Api
     from tenure.faces.api.step_times import StepTimes
@@ -154,28 +183,37 @@ async def _serve(asked: Asked) -> None:
     issuer = f"{scheme}://{host}:{port}"
     settings = Settings(
         home=str(asked.home), host=asked.host, port=port, issuer=issuer, traces=asked.traces,
-        sandbox=asked.sandbox,
-    )
+        sandbox=asked.sandbox, works=asked.works, **asked.scale,
+    )  # fmt: skip
     times = StepTimes()
     async with managing(settings, observe=times.told_of) as plane:
         await admit(plane, asked.home / "token", new=asked.new_token)
-        api = Api(plane, step_times=times)
+        bounds = Bounds(
+            requests_per_second=settings.requests_per_second,
+            requests_at_once=settings.requests_at_once,
+        )
+        api = Api(plane, step_times=times, bounds=bounds)
         stop.append(api.stopping.set)
         file = asked.home / "address"
 
         def told(address: str) -> None:
             write_private(file, address)
-            hint = f" --home {asked.home}" if asked.home != Path(where.NAME).absolute() else ""
-            print(
-                f"tenure is ready at {address}; next: tenure agent create NAME --command …{hint}",
-                flush=True,
-            )
+            _say_ready(asked, address, plane.hold.why)
 
         try:
             await serve(api, replace(listen, port=port), beside=_beside(plane), told=told)
         finally:
             with suppress(OSError):
                 file.unlink()
+
+
+def _say_ready(asked: Asked, address: str, held: str) -> None:
+    hint = f" --home {asked.home}" if asked.home != Path(where.NAME).absolute() else ""
+    then = "tenure agent create NAME --command …"
+    if held:
+        say(f"the plane is held: {held}; it answers reads and moves nothing")
+        then = "tenure restore --confirm"
+    print(f"tenure is ready at {address}; next: {then}{hint}", flush=True)
 
 
 def _beside(plane: Plane) -> list[Any]:
@@ -190,7 +228,7 @@ def _beside(plane: Plane) -> list[Any]:
         return caller.tenant if caller.role.may(Role.ADMIN) else None
 
     authorization: Any = plane.providers["identity"]
-    return [*routes(authorization, admin=admin)]
+    return [*routes(authorization, admin=admin, held=lambda: plane.hold.why)]
 
 
 async def admit(plane: Plane, file: Path, *, new: bool = False) -> None:
@@ -209,7 +247,7 @@ async def admit(plane: Plane, file: Path, *, new: bool = False) -> None:
     now = plane.store.now()
     admins = [
         one for one in known
-        if one.role is Role.ADMIN and one.revoked_at is None
+        if one.role is Role.ADMIN and one.revoked_at is None and one.epoch == plane.hold.epoch
         and (one.expires_at is None or one.expires_at > now)
     ]  # fmt: skip
     if admins and not new:

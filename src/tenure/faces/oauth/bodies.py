@@ -3,6 +3,7 @@
 The sentence never repeats what was sent: it may hold a token.
 """
 
+import asyncio
 import json
 from typing import Any
 from urllib.parse import parse_qsl
@@ -10,6 +11,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import ClientDisconnect, Request
 
 BODY_BYTES_MAX = 65_536
+BODY_SECONDS = 30.0
 FIELDS_MAX = 32
 BEARER_CHARACTERS_MAX = 8_192
 DEPTH_MAX = 16
@@ -86,12 +88,15 @@ async def _read(request: Request, kind: str) -> bytes:
         raise Odd(f"The content type must be {kind}.", status=415)
     body = bytearray()
     try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > BODY_BYTES_MAX:
-                raise Odd(f"The body is over {BODY_BYTES_MAX} bytes long.", status=413)
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > BODY_BYTES_MAX:
+                    raise Odd(f"The body is over {BODY_BYTES_MAX} bytes long.", status=413)
     except ClientDisconnect:
         raise Odd("The body did not arrive.") from None
+    except TimeoutError:
+        raise Odd("The body did not arrive in time.", status=408) from None
     return bytes(body)
 
 

@@ -47,6 +47,7 @@ _STATUS = {
     Word.UNSUPPORTED_GRANT_TYPE: 400,
     Word.TEMPORARILY_UNAVAILABLE: 503,
 }
+_HELD = Refusal(Word.TEMPORARILY_UNAVAILABLE, "The control plane is held until it is confirmed.")
 _PRIVATE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 _PUBLIC = {"Cache-Control": f"public, max-age={KEEP_SECONDS}"}
 
@@ -55,9 +56,14 @@ async def _nobody(_bearer: str) -> str | None:
     return None
 
 
-def routes(authorization: Authorization, *, admin: Admin = _nobody) -> list[Route]:
-    """The routes over this server; `admin` says whose administrator a bearer token is."""
-    face = _Face(authorization, admin)
+def routes(
+    authorization: Authorization, *, admin: Admin = _nobody, held: Callable[[], object] = bool
+) -> list[Route]:
+    """The routes over this server; `admin` says whose administrator a bearer token is.
+
+    While the plane is `held` no token is minted and no key registered.
+    """
+    face = _Face(authorization, admin, held)
     post, managed = ["POST"], ["GET", "PUT", "DELETE"]
     return [
         Route(TOKEN_PATH, _spoken(face.token), methods=post),
@@ -73,11 +79,16 @@ def routes(authorization: Authorization, *, admin: Admin = _nobody) -> list[Rout
 class _Face:
     """One method for each route."""
 
-    def __init__(self, authorization: Authorization, admin: Admin) -> None:
+    def __init__(
+        self, authorization: Authorization, admin: Admin, held: Callable[[], object]
+    ) -> None:
         self._server = authorization
         self._admin = admin
+        self._held = held
 
     async def token(self, request: Request) -> Response:
+        if self._held():
+            return _refused(_HELD)
         if "authorization" in request.headers:
             return _refused(Refusal(Word.INVALID_CLIENT, "Send a client assertion in the form."))
         return _answer(await self._server.token(await read_form(request)))
@@ -111,6 +122,8 @@ class _Face:
         return fields["token"], Asker(tenant)
 
     async def register(self, request: Request) -> Response:
+        if self._held():
+            return _refused(_HELD)
         bearer = read_bearer(request)
         if bearer is None:
             return _refused(Refusal(Word.INVALID_TOKEN, "An invitation is needed."))
@@ -118,6 +131,8 @@ class _Face:
         return _answer(answer, status=201)
 
     async def manage(self, request: Request) -> Response:
+        if self._held() and request.method != "GET":
+            return _refused(_HELD)
         bearer, client_id = read_bearer(request), str(request.path_params["client_id"])
         if bearer is None:
             return _refused(Refusal(Word.INVALID_TOKEN, "A registration token is needed."))

@@ -170,7 +170,7 @@ class RuntimeContract:
                 assert (await held.provider.ensure(key(zone), spec))["zone"] == zone
             elsewhere = {**held.spec_of("healthy"), "zone": "nowhere"}
             with pytest.raises(Invalid, match="nowhere"):
-                held.provider.check(elsewhere)
+                await held.provider.digest(elsewhere)
             with pytest.raises(Rejected, match="nowhere"):
                 await held.provider.ensure(key("lost"), elsewhere)
             assert (await held.provider.inspect(key("lost"))).presence is Presence.ABSENT
@@ -183,7 +183,7 @@ class RuntimeContract:
         async def scenario(held: HeldRuntime) -> None:
             odd = {**held.spec_of("healthy"), "colour": "green"}
             with pytest.raises(Invalid, match="colour"):
-                held.provider.check(odd)
+                await held.provider.digest(odd)
             with pytest.raises(Rejected, match="colour"):
                 await held.provider.ensure(key(), odd)
             with pytest.raises(Rejected):  # not even a call that was sent before
@@ -212,7 +212,7 @@ class RuntimeContract:
         async def scenario(held: HeldRuntime) -> None:
             pinned = await held.provider.digest(held.spec_of("healthy"))
             assert pinned["digests"]
-            held.provider.check(pinned)
+            assert await held.provider.digest(pinned) == pinned
             await held.provider.ensure(key(), pinned)
             status = await held.provider.wait_ready(key(), seconds=SECONDS)
             assert status.presence is Presence.READY

@@ -151,7 +151,7 @@ class ReadPromises:
         assert (await store.list_events(after=4))[0] == {
             "position": 5, "tenant": "north", "agent": "agent", "operation": "operation",
             "type": "e4", "at": 3.0,
-            "body": "{}",
+            "body": "{}", "sequence": None,
         }  # fmt: skip
         assert list(await store.list_events(after=5)) == []
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from tenure.ports.clock import Clock
@@ -12,16 +13,8 @@ from tenure.ports.store import TABLES, Change, Drop, Given, Is, Next, Put, Row, 
 class Stores(Protocol):
     """Opens the store under test, and plays the disk below it."""
 
-    def open(self, clock: Clock) -> Store:
+    async def open(self, clock: Clock) -> Store:
         """The one store of this test; opened again, it holds what it held."""
-        ...
-
-    def open_copy(self, path: str, clock: Clock) -> Store:
-        """The store that a backup left at this path."""
-        ...
-
-    def backup_path(self) -> str:
-        """Where a backup may be written; nothing is there yet."""
         ...
 
     def fill(self, *, full: bool) -> None:
@@ -49,12 +42,27 @@ class StoppedClock:
         self.at += seconds
 
 
+_running: list[asyncio.Runner] = []
+
+
+@contextmanager
+def one_loop() -> Iterator[asyncio.Runner]:
+    """One loop for all that a test does, its fixtures included."""
+    with asyncio.Runner() as runner:
+        _running.append(runner)
+        try:
+            yield runner
+        finally:
+            _running.remove(runner)
+
+
 def scenario(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that is a coroutine: run on a loop of its own, so that no plugin is needed."""
+    """A test that is a coroutine: run on the test's loop or its own; no plugin is needed."""
 
     @functools.wraps(test)
     def plain(*given: object, **named: object) -> None:
-        asyncio.run(test(*given, **named))
+        run = _running[-1].run if _running else asyncio.run
+        run(test(*given, **named))
 
     return plain
 

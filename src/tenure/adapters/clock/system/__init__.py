@@ -5,13 +5,30 @@ import random
 import secrets
 import time
 
+SET_BACK_SECONDS = 1.0
+"""A wall clock that is behind by more was set; by less it was corrected."""
+
 
 class SystemClock:
     """The machine's clock; see `tenure.ports.clock.Clock`."""
 
+    def __init__(self) -> None:
+        """As the wall clock says."""
+        self._now = time.time()
+        self._seen = time.clock_gettime(time.CLOCK_BOOTTIME)
+
     def now(self) -> float:
-        """Seconds since the epoch."""
-        return time.time()
+        """Seconds since the epoch, which never go back.
+
+        A wall clock that was set forward is followed.  When it was set back we go on as if it had
+        not been, until we are started anew: deadlines and drains last as long as was said.
+        """
+        wall, seen = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
+        went_on = self._now + seen - self._seen
+        is_set_back = went_on - wall > SET_BACK_SECONDS
+        self._now = went_on if is_set_back else max(self._now, wall)
+        self._seen = seen
+        return self._now
 
     def monotonic(self) -> float:
         """Seconds that never go back."""

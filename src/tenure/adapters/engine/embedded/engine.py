@@ -11,11 +11,11 @@ worker that lost its lease from writing is the fence token that every record gua
 import asyncio
 import logging
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Generic
 
+from tenure.adapters.engine.embedded.settings import EngineSettings
 from tenure.adapters.engine.embedded.timers import Timers
-from tenure.core.errors import Defect, Invalid, LeaseLost, StoreError
+from tenure.core.errors import Defect, LeaseLost, StoreError
 from tenure.core.ids import uuid7
 from tenure.core.operation import OPERATION, SETTLED, State
 from tenure.core.saga import Move, Moves
@@ -25,49 +25,26 @@ from tenure.ports.entropy import Entropy
 from tenure.ports.store import Change, Claimed, Drop, Is, Put, Queue, Row, Set, Store
 
 log = logging.getLogger("tenure.engine")
-LEASE_TTL_SECONDS_MIN = 0.05
 HALTED_SECONDS_MAX = 300.0
 """The longest that an operation is left alone after a defect."""
 DEAF_SECONDS = 1.0
 """How long a call that was cancelled may take to end before it is left to itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """How an embedded engine behaves."""
-
-    concurrency_max: int = 2_000
-    """Operations driven at the same time; more are queued."""
-    claim_max: int = 10_000
-    """Operations claimed with one commit."""
-    lease_ttl_seconds: float = 15.0
-    """A worker that has not renewed for so long is taken for dead."""
-
-    def __post_init__(self) -> None:
-        """Refuse what would let accepted work lie."""
-        if self.concurrency_max < 1 or self.claim_max < 1:
-            message = "an engine moves and claims at least one operation at a time"
-            raise Invalid(message)
-        if not LEASE_TTL_SECONDS_MIN <= self.lease_ttl_seconds < float("inf"):
-            message = (
-                f"a lease lasts at least {LEASE_TTL_SECONDS_MIN:g} s, "
-                f"not {self.lease_ttl_seconds!r}: it could not be renewed in time"
-            )
-            raise Invalid(message)
-
-
 class Driven(Generic[L]):
     """An operation that a task is moving."""
 
-    __slots__ = ("dropped", "live", "pulse", "task", "token", "woken")
+    __slots__ = ("dropped", "live", "pulse", "running", "task", "token", "woken")
 
     def __init__(self, token: int, live: L | None) -> None:
         """Held under this token; `live` is None until it is read."""
         self.token = token
         self.live = live
         self.task: asyncio.Task[None]
+        self.running: list[asyncio.Task[None]] = []
+        """The tasks of several moves at the same time."""
         self.dropped = False
-        """This engine has cancelled its task."""
+        """This engine has let go of its task: it begins nothing more."""
         self.woken = False
         """Something was recorded for it by others since it was read."""
         self.pulse: asyncio.Event | None = None
@@ -174,6 +151,7 @@ class EmbeddedEngine(Generic[L]):
         """
         if not await self._renew():
             await self._start_over()
+        self._leave_deaf()
         await self._let_go_of_halted()
         await self._claim()
         for operation, token, _ in await self._store.list_due(self._worker):
@@ -181,6 +159,22 @@ class EmbeddedEngine(Generic[L]):
                 self._due(operation)
             elif not self._has(operation):
                 self._drive(operation, token, None)
+
+    def _leave_deaf(self) -> None:
+        """Halt operations with a call that does not end: it is left to itself, and claimed anew."""
+        for operation, driven in list(self._driven.items()):
+            tasks = (driven.task, *driven.running)
+            deaf = [task for task in tasks if self._work.is_deaf(task)]
+            if not deaf or driven.dropped:
+                continue
+            log.warning("operation %s: a call does not end though it was stopped", operation)
+            self._halt(operation, driven)
+            driven.dropped = True
+            for task in tasks:
+                if task not in deaf:
+                    task.cancel()
+            del self._driven[operation]
+            self._fill()
 
     async def _let_go_of_halted(self) -> None:
         """Belong to nobody, so that a claim makes their calls unknown and they are tried again."""
@@ -191,8 +185,10 @@ class EmbeddedEngine(Generic[L]):
             await self._store.commit(Change("", (guard,), (nobody,)))
             del self._halted[operation]
 
-    def _halt(self, operation: str) -> None:
+    def _halt(self, operation: str, driven: Driven[L]) -> None:
         """What it has called is known to nobody now: it is left alone, longer each time."""
+        if driven.dropped:
+            return
         falls = self._falls[operation] = self._falls.get(operation, 0) + 1
         wait = self._settings.lease_ttl_seconds / 3 * 2 ** min(falls - 1, 20)
         self._halted[operation] = self._clock.monotonic() + min(wait, HALTED_SECONDS_MAX)
@@ -305,8 +301,8 @@ class EmbeddedEngine(Generic[L]):
     # --- what others ask -------------------------------------------------------------------------
 
     def take(self, live: L) -> None:
-        """Move an operation that was just accepted for this worker."""
-        if not self._has(live.id):
+        """Move an operation that was just accepted for this worker; others are to be claimed."""
+        if live.worker and not self._has(live.id):
             self._drive(live.id, live.token, live)
 
     def wake(self, operation: str, *, interrupt: bool = False) -> None:
@@ -381,7 +377,7 @@ class EmbeddedEngine(Generic[L]):
         work = self._work
         try:
             live = driven.live = driven.live or await work.load(operation, driven.token)
-            while live is not None:
+            while live is not None and not driven.dropped:
                 if driven.woken:
                     driven.woken = False
                     await work.refresh(live)
@@ -397,11 +393,11 @@ class EmbeddedEngine(Generic[L]):
         except LeaseLost:
             log.info("operation %s is held by another worker now", operation)
         except Exception:
-            self._halt(operation)
+            self._halt(operation, driven)
             log.exception("operation %s stopped by a defect; it will be tried again", operation)
         except asyncio.CancelledError:
             if self._open and not driven.dropped:
-                self._halt(operation)
+                self._halt(operation, driven)
                 log.warning("operation %s was cancelled by someone else's hand", operation)
             raise
         except BaseException as error:  # noqa: BLE001 (the store failed)
@@ -409,8 +405,9 @@ class EmbeddedEngine(Generic[L]):
         else:
             self._falls.pop(operation, None)
         finally:
-            self._driven.pop(operation)  # another is put there only when this one has ended
-            self._fill()
+            if self._driven.get(operation) is driven:
+                del self._driven[operation]
+                self._fill()
         if rest is not None and driven.live is not None:
             self._settle(operation, driven.live, rest)
 
@@ -432,7 +429,7 @@ class EmbeddedEngine(Generic[L]):
     async def _together(self, driven: Driven[L], live: L, first: tuple[Move, ...]) -> None:
         """Perform several moves at the same time, each at its own pace, until none is under way."""
         pulse = driven.pulse = asyncio.Event()
-        running: list[asyncio.Task[None]] = []
+        running = driven.running = []
         timer: asyncio.TimerHandle | None = None
         starting = first
         try:
@@ -454,7 +451,7 @@ class EmbeddedEngine(Generic[L]):
                     driven.woken = False
                     await self._work.refresh(live)
                 moves = self._work.moves(live)
-                starting = moves.now if self._open else ()
+                starting = moves.now if self._open and not driven.dropped else ()
                 timer = self._later(moves.wake_at, pulse)
         finally:
             driven.pulse = None

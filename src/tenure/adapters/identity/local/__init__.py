@@ -3,9 +3,12 @@
 Its signing keys are sealed by a key in a file beside it.
 """
 
+from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import apsw
 
 from tenure.adapters.identity.local import clients, registrations, seal, tokens
 from tenure.adapters.identity.local.provider import LocalIdentity
@@ -17,7 +20,7 @@ from tenure.storage.flush import Flush
 from tenure.storage.holdings import open_holdings
 from tenure.storage.queries import read_queries
 
-__all__ = ["APPLICATION_ID", "TABLES", "LocalIdentity", "build"]
+__all__ = ["APPLICATION_ID", "TABLES", "LocalIdentity", "build", "renew"]
 
 APPLICATION_ID = int.from_bytes(b"Tnid", "big")
 """Stands in the header of every identity file."""
@@ -40,10 +43,12 @@ def build(
     clock: Clock,
     flush: Flush | None = None,
     token_seconds: float = TOKEN_SECONDS,
+    epoch: Callable[[], int] = lambda: 1,
 ) -> LocalIdentity:
     """Open the provider's file (made if it is not there) and hold it until `close`.
 
-    `issuer` is the origin under which the server is reached.  Raises Invalid for a setting and a
+    `issuer` is the origin under which the server is reached; tokens of another `epoch` of the plane
+    are inactive.  Raises Invalid for a setting and a
     StoreError for a file that cannot be used, also if its sealing key is gone.
     """
     check_issuer(issuer)
@@ -64,8 +69,24 @@ def build(
         flush=flush,
     )
     return LocalIdentity(
-        holdings, queries, issuer=issuer, sealing=sealing, token_seconds=token_seconds
+        holdings, queries, issuer=issuer, sealing=sealing, token_seconds=token_seconds, epoch=epoch
     )
+
+
+def renew(path: Path) -> None:
+    """Make every token void that this file has let anyone have: for a home that is restored.
+
+    Signing keys and rights to register go, and a new sealing key is made; clients and their own
+    keys stay.
+    """
+    file = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        file.pragma("synchronous", "full")
+        file.execute("BEGIN IMMEDIATE; DELETE FROM signer; DELETE FROM permit; COMMIT")
+    finally:
+        file.close()
+    seal.key_path(path).unlink(missing_ok=True)
+    seal.make_key(seal.key_path(path))
 
 
 def check_issuer(issuer: str) -> None:

@@ -6,7 +6,7 @@ itself by a key pair whose private half never comes here.
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tenure.adapters.identity.local import clients
@@ -42,13 +42,15 @@ class LocalIdentity:
         issuer: str,
         sealing: Path,
         token_seconds: float,
+        epoch: Callable[[], int],
     ) -> None:
         self.issuer = issuer
         self._holdings = holdings
         self._signers = Signers(holdings, queries, sealing=sealing)
         tokens = Tokens(
-            holdings, queries, signers=self._signers, issuer=issuer, token_seconds=token_seconds
-        )
+            holdings, queries, signers=self._signers, issuer=issuer,
+            token_seconds=token_seconds, epoch=epoch,
+        )  # fmt: skip
         registrations = Registrations(holdings, issuer=issuer)
         self.inspect = holdings.inspect
         self.list_owned = holdings.list_owned

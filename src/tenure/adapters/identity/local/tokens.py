@@ -1,12 +1,13 @@
 """Access tokens: minted for a client that proves itself, good until they end or are ended.
 
-A token is good while its client is there, its epoch is the agent's, its edition the client's and
-nobody has revoked it; all four are rows, read at each question.  Between the last look at them and
-the signature nothing else runs, so no token is minted after what ended it was acknowledged.
+A token is good while its client is there, its epoch is the agent's, its edition the client's,
+nobody has revoked it and the plane was not restored since; all but the last are rows, read at each
+question.  Between the last look at them and the signature nothing else runs, so no token is minted
+after what ended it was acknowledged.
 """
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from tenure.adapters.identity.local import assertions, clients
@@ -55,12 +56,14 @@ class Tokens:
         signers: Signers,
         issuer: str,
         token_seconds: float,
+        epoch: Callable[[], int],
     ) -> None:
         self._holdings = holdings
         self._queries = queries
         self._signers = signers
         self._issuer = issuer
         self._token_seconds = int(token_seconds)
+        self._plane_epoch = epoch
         self._keys: dict[tuple[str, str], dict[str, jose.Key]] = {}
         self._proofs = 0
 
@@ -185,6 +188,7 @@ class Tokens:
             "agent": agent,
             "epoch": epoch,
             "edition": client["edition"],
+            "plane_epoch": self._plane_epoch(),
         }
 
     # ------------------------------------------------------------------------------ good or ended
@@ -227,6 +231,8 @@ class Tokens:
             return None
         claims = dict(compact.claims)  # signed by us, so of our shape
         if claims["iss"] != self._issuer or claims["exp"] <= self._holdings.now():
+            return None
+        if claims.get("plane_epoch", 1) != self._plane_epoch():
             return None
         client = self._holdings.find("client", (claims["client_id"],))
         if client is None or client["edition"] != claims["edition"]:

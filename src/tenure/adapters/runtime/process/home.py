@@ -20,7 +20,6 @@ from tenure.core.ids import ResourceKey
 from tenure.ports.runtime import LogPart
 
 OWNER = "owner.json"
-ERRORS = "keeper.err"
 SAID_BYTES_MAX = 2_048
 TAIL_BYTES_MAX = 262_144
 PART_BYTES_MAX = 65_536
@@ -136,7 +135,7 @@ class Home:
     def errors(self) -> str:
         """The last words of a keeper that failed itself."""
         try:
-            return plain((self.path / ERRORS).read_bytes()[-500:])
+            return plain((self.path / keeper.ERRORS).read_bytes()[-500:])
         except OSError:
             return ""
 
@@ -221,6 +220,17 @@ def keep_logs(home: Home, into: Path, *, count: int) -> None:
     kept = sorted((_age(path), path) for path in into.iterdir())
     for _, path in kept[:-count]:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def forget_old(directory: Path, *, seconds: float) -> None:
+    """Delete the files of a directory that are older than this, by the file system's own clock."""
+    probe = directory / ".now"
+    probe.touch()
+    oldest = _age(probe) - seconds
+    probe.unlink(missing_ok=True)
+    for path in directory.iterdir():
+        if _age(path) < oldest:
+            path.unlink(missing_ok=True)
 
 
 def _age(path: Path) -> float:

@@ -8,7 +8,7 @@ and obeys a tombstone that is older than its start.
 Standard library alone, and of it what loads fast: `signal`, `socket`, `json` and `ctypes` would
 treble the start.  Nothing of Tenure is imported here.
 
-usage: python -I -S -c '…; keeper.main(DIR)'
+usage: python -I -S -c '…; keeper.main()', with its directory on standard input
 """
 
 # pathlib alone takes longer to load than all of this:
@@ -21,10 +21,10 @@ import fcntl
 import os
 import resource
 import select
-import sys
 import time
 
 LOCK, ORDERS, STATE, WORK, BUNDLE = "lock", "orders", "state.json", "work", "bundle"
+ERRORS = "keeper.err"
 LOG = "log."
 """A log file is called by the offset of its first byte in all that the agent ever printed."""
 FILES_MAX = 2
@@ -32,7 +32,7 @@ PORTS = "ports"
 BURNED = "burned"
 PORT_FIRST, PORT_COUNT = 20_000, 12_768
 """Below the range from which the kernel takes ports for outgoing connections."""
-HELD, TOMBSTONE, UNREADABLE = 3, 4, 5
+HELD, TOMBSTONE, UNREADABLE, UNTOLD = 3, 4, 5, 6
 """Exit codes of a keeper that leaves without having started anything."""
 LOCK_TRIES = 60
 """Somebody who looks whether the lock is held has it for an instant: try again, 2 ms apart."""
@@ -313,7 +313,7 @@ class Keeper:
         for group in orders.all("group"):
             put(f"{group}/cgroup.procs", pid)
 
-    def save(self, orders: Orders) -> None:
+    def save(self, orders: Orders, *, flush: bool) -> None:
         """What there is to know of this life, for whoever adopts it or asks how it ended."""
         ended = "null" if self.exit is None else self.exit
         row = (
@@ -322,8 +322,7 @@ class Keeper:
             f' "stopped": {"true" if self.asked else "false"}, "said": "{plain(self.said)}"}}\n'
         )
         try:
-            # Who asked for the end is about to delete this, or to write it anew.
-            write_whole(f"{self.directory}/{STATE}", row.encode(), flush=not self.asked)
+            write_whole(f"{self.directory}/{STATE}", row.encode(), flush=flush)
         except OSError:  # a full disk, or a directory that is being removed
             return
 
@@ -437,21 +436,41 @@ def close_what_was_inherited() -> None:
 
 def answer(text: str) -> None:
     """Tell the provider that waits at the other end, if it still does, and let go of it."""
-    null = os.open("/dev/null", os.O_WRONLY)
     try:
         os.write(1, text.encode())
     except OSError:  # it is dead; whoever comes after it reads the state
         return
     finally:
-        os.dup2(null, 1)
-        os.close(null)
+        give(1, os.devnull, os.O_WRONLY)
 
 
-def main(directory: str) -> int:
-    """Keep this directory's runtime from its start to its end."""
+def told() -> str:
+    """The directory to keep, as soon as somebody says so; nothing if nobody ever will."""
+    words = b""
+    while part := os.read(0, CHUNK):
+        words += part
+    return os.fsdecode(words)
+
+
+def give(file: int, path: str, flags: int) -> None:
+    """Have this file under the number of one of the three that were given."""
+    opened = os.open(path, flags, 0o600)
+    os.dup2(opened, file)
+    os.close(opened)
+
+
+def main() -> int:
+    """Keep a directory's runtime from its start to its end."""
     close_what_was_inherited()
     os.chdir("/")
+    prctl(SET_SUBREAPER, 1)
+    prctl(SET_NO_NEW_PRIVILEGES, 1)
+    directory = told()
+    if not directory:
+        return UNTOLD
     try:
+        give(0, os.devnull, os.O_RDONLY)
+        give(2, f"{directory}/{ERRORS}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         keeper = Keeper(directory)
         keeper.listen()
         if not keeper.take():
@@ -462,23 +481,18 @@ def main(directory: str) -> int:
             orders = Orders(file.read())
     except FileNotFoundError:  # removed while we were starting
         return UNREADABLE
-    prctl(SET_SUBREAPER, 1)
-    prctl(SET_NO_NEW_PRIVILEGES, 1)
     keeper.port = keeper.choose_port(orders)
     output = keeper.start(orders)
-    keeper.save(orders)
+    keeper.save(orders, flush=False)  # a machine that stops ends the agent too
     answer(f"{keeper.port}\n")
     if not orders.text("strict"):  # no bound was asked for, so nothing need wait for it
         keeper.enter(orders, str(keeper.pid))
     keeper.keep(orders, output)
-    keeper.save(orders)
+    # Who asked for the end is about to delete this, or to write it anew.
+    keeper.save(orders, flush=not keeper.asked)
     for group in orders.all("group"):
         try:
             os.rmdir(group)
         except OSError:
             continue
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))

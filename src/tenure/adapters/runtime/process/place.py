@@ -12,7 +12,6 @@ import resource
 import select
 import shutil
 import subprocess
-import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from tenure.adapters.runtime.process import groups, home, keeper, proc, recipe, 
 from tenure.adapters.runtime.process.bundle import Digests, read_bundle
 from tenure.adapters.runtime.process.home import Home, Owner
 from tenure.adapters.runtime.process.recipe import Recipe
+from tenure.adapters.runtime.process.spares import Spares
 from tenure.core.errors import Invalid, OutcomeUnknown, Rejected
 from tenure.core.ids import ResourceKey
 from tenure.ports.provider import Owned, Presence
@@ -30,10 +30,12 @@ from tenure.ports.provider import Owned, Presence
 LOGS, TRASH = "logs", "trash"
 PROCESSES = 512
 """In one tree, where that can be bounded and nothing else was said."""
+BURNS = 256
+"""Keys burned between two looks for marks that can be forgotten."""
+BURNED_SECONDS = 7 * 86_400.0
+"""A week: a call that is later than that is not on its way any more."""
 START_SECONDS = 10.0
 """For a keeper to answer; the agent may take as long as it likes."""
-KEEPER_PLACE = str(Path(keeper.__file__).parent)
-BOOT = "import sys; sys.path.append(sys.argv[1]); import keeper; sys.exit(keeper.main(sys.argv[2]))"
 
 
 class Busy(Exception):
@@ -78,6 +80,8 @@ class Place:
         self.zones = zones
         self.means = means
         self.digests = Digests()
+        self.spares = Spares(root)
+        self._burns = 0
         self._children: dict[str, int] = {}
         for name in (*zones, keeper.BURNED, keeper.PORTS, LOGS, TRASH):
             (root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -143,6 +147,7 @@ class Place:
                     self._refuse_foreign(key, there)
                     self._end(key, there, at_once=False)
                     self._free_port(key, there)
+                    proc.remove_groups(self.means.groups.paths(group_of(there)))
                     home.keep_logs(there, self.root / LOGS, count=self.means.logs_kept)
                     self._delete(there.path)
         _delete_whole(self.root / TRASH / key.text)  # the plane may have died half-way
@@ -204,6 +209,9 @@ class Place:
         if self.is_burned(key):
             return
         directory = self.root / keeper.BURNED
+        self._burns += 1
+        if self._burns % BURNS == 0:
+            home.forget_old(directory, seconds=BURNED_SECONDS)
         file = os.open(directory / key.text, os.O_WRONLY | os.O_CREAT, 0o600)
         os.close(file)
         folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -337,28 +345,10 @@ class Place:
         ]
 
     def _spawn(self, key: ResourceKey, there: Home) -> None:
-        """Start a keeper, detached from us in every way, and wait until it has started the agent.
-
-        Of our environment it gets nothing, of our files the three that are named.
-        """
-        heard, tell = os.pipe()
+        """Have a keeper for it, and wait until that has started the agent."""
+        pid, heard = self.spares.keep(there.path)
         try:
-            errors = os.fspath(there.path / home.ERRORS)
-            pid = os.posix_spawn(
-                sys.executable,
-                [sys.executable, "-I", "-S", "-c", BOOT, KEEPER_PLACE, str(there.path)],
-                {},
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, tell, 1),
-                    (os.POSIX_SPAWN_OPEN, 2, errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
-                ],
-                setsid=True,
-                setsigmask=(),
-            )
             self._children[key.text] = pid
-            os.close(tell)
-            tell = -1
             there.flush()  # while the keeper is starting
             poll = select.poll()
             poll.register(heard, select.POLLIN)
@@ -366,8 +356,6 @@ class Place:
                 return
         finally:
             os.close(heard)
-            if tell >= 0:
-                os.close(tell)
         self._refuse_burned(key)
         if proc.is_kept(there.path):  # one that a dead plane had started came first
             raise Busy

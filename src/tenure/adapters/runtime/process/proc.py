@@ -27,6 +27,7 @@ HEAD = struct.Struct("=IH10x")
 INODE_AT = 16 + 68
 LINK_SECONDS = 2.0
 SWEEPS_MAX = 200
+GROUP_TRIES = 20
 
 
 def is_kept(directory: Path) -> bool:
@@ -123,12 +124,22 @@ def sweep(tags: tuple[bytes, ...], groups: list[str]) -> int:
             _kill_tagged(pid, tags, groups)
         killed.update(left)
         time.sleep(0.002)
-    for group in groups:
-        try:
-            Path(group).rmdir()
-        except OSError:
-            continue
+    remove_groups(groups)
     return len(killed)
+
+
+def remove_groups(groups: list[str]) -> None:
+    """Remove control groups that nobody is in any more; who has just died leaves in a moment."""
+    for group in groups:
+        for _ in range(GROUP_TRIES):
+            try:
+                Path(group).rmdir()
+            except FileNotFoundError:
+                break
+            except OSError:
+                time.sleep(0.002)
+            else:
+                break
 
 
 def _kill_tagged(pid: int, tags: tuple[bytes, ...], groups: list[str]) -> None:

@@ -27,7 +27,13 @@ THREADS = 16
 PING_SECONDS = 1.0
 BUSY_SECONDS = 20.0
 """How long a call waits for another of the same key."""
-PAUSE_FIRST_SECONDS, PAUSE_CAP_SECONDS = 0.002, 0.05
+PAUSE_FIRST_SECONDS, PAUSE_CAP_SECONDS = 0.001, 0.05
+PAUSE_SHARE = 0.05
+"""Of the time that was waited already: how late a runtime may be found ready."""
+SPARE_SECONDS = 0.1
+"""After a runtime is ready, until a keeper is made ready for the next."""
+LOOK_SECONDS = 0.02
+"""How long what the files say of a runtime that starts is taken for true."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,6 +64,7 @@ class ProcessRuntime:
         self.zones = zones
         self._clock = clock
         self._ping_seconds = ping_seconds
+        self._later: asyncio.TimerHandle | None = None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tenure-runtime")
         means = Means(
             path=path,
@@ -72,6 +79,9 @@ class ProcessRuntime:
 
     def close(self) -> None:
         """Let go of the threads; what runs goes on."""
+        if self._later is not None:
+            self._later.cancel()
+        self._place.spares.close()
         self._pool.shutdown(wait=False)
 
     # ------------------------------------------------------------------------------ the four verbs
@@ -104,12 +114,11 @@ class ProcessRuntime:
 
     # ------------------------------------------------------------------------- what a runtime has
 
-    def check(self, spec: Spec) -> None:
-        """Raise Invalid for what a process of this machine cannot be held to."""
-        self._read(spec)
-
     async def digest(self, spec: Spec) -> Spec:
-        """The spec with the digests of program, files and bundle."""
+        """The spec with the digests of program, files and bundle.
+
+        Invalid, too, is what a process of this machine cannot be held to.
+        """
         wanted = self._read(spec)
         self._refuse_ours(wanted)
         path, digests = self._place.means.path, self._place.digests
@@ -136,16 +145,22 @@ class ProcessRuntime:
         return await self._with_last_lines(key, status)
 
     async def wait_ready(self, key: ResourceKey, *, seconds: float) -> Status:
-        """Look again and again, quickly at first."""
-        until = self._clock.monotonic() + seconds
-        pause = PAUSE_FIRST_SECONDS
+        """Ask again and again, quickly at first; while nobody listens, look only now and then."""
+        began = looked = self._clock.monotonic()
+        seen = await self._call(self._place.look, key)
         while True:
-            status = await self._status(await self._call(self._place.look, key))
-            left = until - self._clock.monotonic()
+            status = await self._status(seen)
+            now = self._clock.monotonic()
+            left = began + seconds - now
             if status.presence is not Presence.STARTING or left <= 0:
+                self._prepare_later()
                 return await self._with_last_lines(key, status)
-            await self._clock.sleep(min(pause, left))
-            pause = min(pause * 1.1, PAUSE_CAP_SECONDS)
+            waited = PAUSE_SHARE * (now - began)
+            pause = min(max(waited, PAUSE_FIRST_SECONDS), PAUSE_CAP_SECONDS, left)
+            await self._clock.sleep(pause)
+            if now - looked > LOOK_SECONDS:
+                looked = now
+                seen = await self._call(self._place.look, key)
 
     async def logs(self, key: ResourceKey, *, lines: int = 100) -> str:
         """The last lines, also of what was removed lately."""
@@ -160,6 +175,14 @@ class ProcessRuntime:
         await self._call(self._place.stop, key)
 
     # --------------------------------------------------------------------------------------- inner
+
+    def _prepare_later(self) -> None:
+        """Have a keeper ready for the next start, once this one's operation has had its time."""
+        if self._later is not None:
+            self._later.cancel()
+        prepare = self._place.spares.prepare
+        loop = asyncio.get_running_loop()
+        self._later = loop.call_later(SPARE_SECONDS, self._pool.submit, prepare)
 
     def _read(self, spec: Spec) -> recipe.Recipe:
         """Understand the spec, and refuse what cannot be enforced on this machine."""

@@ -22,6 +22,7 @@ from tenure.ports.store import (
     Loaded,
     Queue,
     Refused,
+    Ring,
     Row,
     Value,
 )
@@ -64,6 +65,9 @@ class MemoryStore:
             answer = _unknown()
         self._waiting.append((future, answer))
         return future
+
+    def listen(self, heard: Callable[[Ring], None]) -> None:
+        """There is no other process to hear."""
 
     def claim(self, queue: Queue, worker: str, *, limit: int) -> asyncio.Future[Sequence[Claimed]]:
         """Claim now, answer on a later turn."""

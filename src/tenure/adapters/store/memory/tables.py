@@ -32,9 +32,16 @@ CHANGES_KEPT = 100_000
 """Ids of changes that can still be looked up."""
 NULLABLE: dict[str, frozenset[str]] = {
     "agent": frozenset(TABLES["agent"].columns) - {"tenant", "generation"},
-    "token": frozenset({"expires_at", "revoked_at"}),
     "finding": frozenset({"resolved_at", "resolved_by"}),
+    "plane": frozenset({"epoch", "held"}),
+    "token": frozenset({"expires_at", "revoked_at", "epoch"}),
     "operation": frozenset({"due_at", "error", "ended_at"}),
+    "outbox": frozenset({"sequence"}),
+    "subscription": frozenset({"secret", "secret_before", "before_until"}),
+    "cursor": frozenset({"since"}),
+    "parked": frozenset({"due_at"}),
+    "letter": frozenset({"sequence"}),
+    "awaited": frozenset({"acknowledged_at", "principal"}),
     "intent": frozenset({"due_at", "unknown_since", "waiting_on", "detail"}),
 }
 """Columns that may hold None; a test compares them with the SQLite schema."""
@@ -57,7 +64,7 @@ class Tables:
 
     def apply(self, change: Change) -> Refused | None:
         """Apply the change, or say what refused it; if it makes no sense, nothing of it stays."""
-        name, guards, writes, admits = change
+        name, guards, writes, admits, _ = change
         if admits and self.full:
             raise StoreFull("There is no room: this was not accepted; what was accepted is kept.")
         puts: list[Put] = []

@@ -26,18 +26,23 @@ def build(
     clock: Clock,
     flush: Flush | None = None,
     room: Callable[[], int] | None = None,
+    landed: Callable[[], None] | None = None,
 ) -> SqliteStore:
     """Open the file (made if it is not there) and hold it until `close`.
 
     `flush` runs COMMIT, by default in a thread of this file's own; `room` tells the free bytes of
-    its disk. Raises a StoreError that says what is the matter, with nothing touched.
+    its disk; `landed` is called after each commit. Raises a StoreError that says what is the
+    matter, with nothing touched.
     """
     file = open_file(path, read_migrations(_HERE / "migrations"))
     try:
         queries = read_queries(_HERE / "queries")
         file.writer.execute(queries["drop_worker_leases"])
         flush = InThread(f"commit {file.path.name}") if flush is None else flush
-        committer = Committer(file.writer, TABLES, flush=flush, room=room or file.room)
+        file.writer.execute(queries["lapse_leader_leases"])
+        committer = Committer(
+            file.writer, TABLES, flush=flush, room=room or file.room, landed=landed
+        )
         return SqliteStore(file, committer, queries, clock=clock, flush=flush)
     except BaseException as error:
         file.close()

@@ -5,7 +5,7 @@ Reads run on the loop: they are short, and a thread for each would cost more tha
 
 import json
 from asyncio import Future
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -19,6 +19,7 @@ from tenure.ports.store import (
     Key,
     Loaded,
     Queue,
+    Ring,
     Row,
     Value,
 )
@@ -52,6 +53,9 @@ class SqliteStore:
         self._reader = file.reader().cursor()
         self._statements = Statements(TABLES)
         self._closed = False
+
+    def listen(self, heard: Callable[[Ring], None]) -> None:
+        """There is no other process to hear."""
 
     def claim(self, queue: Queue, worker: str, *, limit: int) -> Future[Sequence[Claimed]]:
         """One more item of a batch: the rows are not known before it is their turn."""
@@ -180,7 +184,8 @@ class SqliteStore:
     def _table(self, table: str, query: str, asked: _Asked) -> list[Row]:
         columns = self._statements.columns(table)
         rows = self._read(self._queries[query], asked)
-        return [dict(zip(columns, row, strict=True)) for row in rows]
+        # A later release may have added columns at the end, which are not ours to know.
+        return [dict(zip(columns, row, strict=False)) for row in rows]
 
     def _read(self, sql: str, asked: _Asked = ()) -> list[tuple[Any, ...]]:
         try:

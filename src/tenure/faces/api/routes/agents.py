@@ -188,13 +188,13 @@ async def invoke_agent(ask: Ask) -> Stream:
     plane, caller = ask.plane, ask.caller
     uid, _ = await agent_views.address_of(plane, caller, ask.names["agent"])
     with ExitStack() as stack:
-        stack.enter_context(plane.in_flight.one(uid))
+        cut = stack.enter_context(plane.in_flight.one(uid))
         _, address = await agent_views.address_of(plane, caller, uid)
         counted = stack.pop_all()
 
     async def write(send: Send) -> int:
         with counted:
-            return await invoke.forward(ask, address, send)
+            return await invoke.forward(ask, address, send, cut=cut)
 
     return Stream(write)
 
@@ -209,7 +209,8 @@ ROUTES = (
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
         body=AgentSpec, query=schemas.Ask, idempotent=True, waits=True,
         problems=(
-            "invalid", "name_taken", "quota_exceeded", "not_found", "limit_exceeded", *VERB,
+            "invalid", "name_taken", "quota_exceeded", "not_found", "limit_exceeded",
+            "awaits_acknowledgement", *VERB,
             "rejected", "unavailable", "outcome_unknown",
         ),
     ),

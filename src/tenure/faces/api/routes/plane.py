@@ -2,6 +2,7 @@
 
 import asyncio
 
+from tenure.app import epochs
 from tenure.app.plane import THIS
 from tenure.core.errors import StoreError
 from tenure.core.roles import Role
@@ -24,14 +25,40 @@ async def readyz(ask: Ask) -> schemas.Health:
     api = ask.api
     if api.stopping.is_set():
         raise Refusal("stopping", "the process is about to end")
-    if not api.ready or not api.plane.engine.worker:
+    held = api.plane.hold.why
+    if not api.ready or not (api.plane.engine.worker or held):
         raise Refusal("starting", "the engine does not take work yet")
     try:
         async with asyncio.timeout(STORE_SECONDS):
             await api.plane.store.find("plane", THIS)
     except (TimeoutError, StoreError):
         raise Refusal("starting", "the store does not answer") from None
-    return schemas.Health(status="ready")
+    return schemas.Health(status="held" if held else "ready")
+
+
+async def get_plane(ask: Ask) -> schemas.Plane:
+    """Its epoch, and whether it is held."""
+    plane = ask.plane
+    return schemas.Plane(id=plane.id, epoch=plane.hold.epoch, held=plane.hold.why)
+
+
+async def review_plane(ask: Ask) -> schemas.Review:
+    """The store compared with the providers."""
+    found = await epochs.review(ask.plane, ask.caller)
+    return schemas.Review(
+        **{
+            **found._asdict(),
+            "resumed": [schemas.Resumed(**one._asdict()) for one in found.resumed],
+            "missing": [schemas.Missing(**one._asdict()) for one in found.missing],
+            "unknown": [schemas.Unknown(**one._asdict()) for one in found.unknown],
+        }
+    )
+
+
+async def confirm_plane(ask: Ask) -> schemas.Plane:
+    """It moves again."""
+    await epochs.confirm(ask.plane, ask.caller)
+    return await get_plane(ask)
 
 
 async def get_metrics(ask: Ask) -> bytes:
@@ -49,6 +76,19 @@ ROUTES = (
     Route(
         "GET", "/readyz", readyz, "Say whether requests can be served", answer=schemas.Health,
         problems=("starting", "stopping"),
+    ),
+    Route(
+        "GET", "/v1/plane", get_plane, "Show the plane's epoch, and whether it is held",
+        role=Role.VIEWER, answer=schemas.Plane,
+    ),
+    Route(
+        "GET", "/v1/plane/review", review_plane,
+        "Compare the store with what the providers hold; nothing is changed",
+        role=Role.ADMIN, answer=schemas.Review,
+    ),
+    Route(
+        "POST", "/v1/plane:confirm", confirm_plane, "Let a plane go that is held after a restore",
+        role=Role.ADMIN, answer=schemas.Plane, problems=("not_held",), while_held=True,
     ),
     Route(
         "GET", "/metrics", get_metrics, "Metrics in Prometheus' text form",

@@ -4,7 +4,7 @@ from tenure.faces.api.schemas.forms import Told
 
 
 class Health(Told, frozen=True):
-    """Whether it lives, or takes requests."""
+    """Whether it lives, or takes requests; a plane that is `held` takes reads alone."""
 
     status: str
 
@@ -13,3 +13,56 @@ class Document(Told, frozen=True):
     """An OpenAPI document."""
 
     openapi: str
+
+
+class Plane(Told, frozen=True):
+    """The control plane itself."""
+
+    id: str
+    epoch: int
+    """It rises with every restore; tokens of an earlier one are no good."""
+    held: str
+    """Why nothing may move until an admin confirms; empty: it may."""
+
+
+class Resumed(Told, frozen=True):
+    """An open operation, which goes on once the plane is let go."""
+
+    operation: str
+    tenant: str
+    kind: str
+    agent: str
+    state: str
+
+
+class Missing(Told, frozen=True):
+    """What an agent holds by the store, and its provider does not have."""
+
+    agent: str
+    name: str
+    tenant: str
+    slot: str
+    key: str
+
+
+class Unknown(Told, frozen=True):
+    """What a provider holds for this plane and the store does not know; it is never deleted."""
+
+    slot: str
+    key: str
+    agent: str
+
+
+class Review(Told, frozen=True):
+    """What letting the plane go would mean; the lists hold the first thousand of each kind."""
+
+    epoch: int
+    held: str
+    open_operations: int
+    resumed: list[Resumed]
+    missing_resources: int
+    missing: list[Missing]
+    unknown_resources: int
+    unknown: list[Unknown]
+    silent: list[str]
+    """Providers that did not say what they hold, and why."""

@@ -20,6 +20,8 @@ class Token(Told, frozen=True):
     created_at: Instant
     expires_at: float | None
     revoked_at: float | None
+    epoch: int
+    """The plane's epoch in which it was issued; in a later one it is no good."""
 
 
 class NewToken(Token, frozen=True):

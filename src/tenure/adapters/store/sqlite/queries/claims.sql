@@ -47,3 +47,7 @@ SELECT id, token, due_at FROM operation WHERE worker = :worker AND ended_at IS N
 -- name: drop_worker_leases
 -- Whoever holds the file's lock is alone: every earlier worker is dead.
 DELETE FROM lease WHERE name >= 'worker/' AND name < 'worker0'
+
+-- name: lapse_leader_leases
+-- Every earlier leader is dead too; its token stays, so that the next one's is greater.
+UPDATE lease SET until = 0.0 WHERE name >= 'leader/' AND name < 'leader0'

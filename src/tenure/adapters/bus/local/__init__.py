@@ -1,0 +1,45 @@
+"""The bus within one process: a destination is the name of a function.
+
+A function that returns has applied the event.  One that refuses (CallerError) will never take it;
+whatever else goes wrong may go better later.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from tenure.core.errors import CallerError
+from tenure.ports.bus import DELIVERED, Destination, Outgoing, Receipt, Verdict
+
+log = logging.getLogger("tenure.bus")
+Handler = Callable[[Outgoing], Awaitable[None]]
+
+
+class LocalBus:
+    """Keeps the promises of `tenure.ports.bus.Bus` by calling functions of this process."""
+
+    def __init__(self, handlers: Mapping[str, Handler]) -> None:
+        """Call these, by the names of their destinations."""
+        self._handlers = handlers
+
+    async def publish(
+        self, destination: Destination, events: Sequence[Outgoing]
+    ) -> Sequence[Receipt]:
+        """One after the other."""
+        handler = self._handlers.get(destination.target)
+        if handler is None:
+            why = f"nobody here is called {destination.target}"
+            return [Receipt(Verdict.UNAVAILABLE, why)] * len(events)
+        return [await self._hand(handler, event) for event in events]
+
+    async def _hand(self, handler: Handler, event: Outgoing) -> Receipt:
+        try:
+            await handler(event)
+        except CallerError as error:
+            return Receipt(Verdict.REFUSED, str(error))
+        except Exception as error:  # noqa: BLE001 (whatever it is, others are told all the same)
+            log.info("event %s was not applied: %r", event.id, error)
+            return Receipt(Verdict.UNAVAILABLE, f"{type(error).__name__}: {error}")
+        return DELIVERED
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""

@@ -1,0 +1,203 @@
+"""`WebhookBus`: calls URLs that callers have named, and trusts none of them.
+
+A name is resolved once for each connection; every address must be public, and the connection is
+made to an address that was looked at, under the name's certificate.  Redirects are refused, answers
+are read only as far as they must be, and every call ends in time.  An endpoint that fails again and
+again is not called for a while.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from tenure.adapters.bus.webhook.signing import signed
+from tenure.core.egress import Target, refuse_private, target_of
+from tenure.core.errors import Invalid
+from tenure.ports.bus import DELIVERED, Destination, Outgoing, Receipt, Verdict
+from tenure.ports.clock import Clock
+
+CALL_SECONDS: Final = 10.0
+CONNECT_SECONDS: Final = 5.0
+ANSWER_BYTES_MAX: Final = 4_096
+AT_ONCE: Final = 16
+"""Calls to one endpoint at the same time."""
+BREAK_AFTER: Final = 5
+"""Failures in a row after which an endpoint is not called for a while."""
+BREAK_SECONDS: Final = 30.0
+RETRY_SECONDS_MAX: Final = 3_600.0
+LATER: Final = frozenset({408, 425, 429})
+"""Refusals that are none of the event."""
+GONE: Final = 410
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+
+async def resolve_name(host: str, port: int) -> list[str]:
+    """Every address of a name, as the system knows it."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+class _Breaker:
+    """What is known of one endpoint."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.open_until = 0.0
+
+
+class WebhookBus:
+    """Keeps the promises of `tenure.ports.bus.Bus` by calling URLs."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        loopback: bool = False,
+        resolve: Resolve = resolve_name,
+        call_seconds: float = CALL_SECONDS,
+        ssl_context: Any = None,
+    ) -> None:
+        """`loopback` lets http to this machine through, for development."""
+        self._clock = clock
+        self._loopback = loopback
+        self._resolve = resolve
+        self._call_seconds = call_seconds
+        self._ssl = ssl_context
+        self._session: Any = None
+        self._breakers: dict[str, _Breaker] = {}
+
+    async def publish(
+        self, destination: Destination, events: Sequence[Outgoing]
+    ) -> Sequence[Receipt]:
+        """A call for each; after one that could not be made the rest are not tried."""
+        try:
+            target = target_of(destination.target, loopback=self._loopback)
+        except Invalid as error:
+            return [Receipt(Verdict.UNAVAILABLE, str(error))] * len(events)
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def one(event: Outgoing) -> Receipt:
+            async with gate:
+                return await self._deliver(destination, target, event)
+
+        return await asyncio.gather(*(one(event) for event in events))
+
+    async def _deliver(
+        self, destination: Destination, target: Target, event: Outgoing
+    ) -> Receipt:
+        breaker = self._breakers.setdefault(destination.id, _Breaker())
+        left = breaker.open_until - self._clock.monotonic()
+        if left > 0:
+            why = f"it failed {breaker.failures} times in a row and is left alone for a while"
+            return Receipt(Verdict.UNAVAILABLE, why, left)
+        receipt = await self._call(destination, target, event)
+        if receipt.verdict is Verdict.UNAVAILABLE:
+            breaker.failures += 1
+            if breaker.failures >= BREAK_AFTER:
+                breaker.open_until = self._clock.monotonic() + BREAK_SECONDS
+        else:
+            breaker.failures = 0
+        return receipt
+
+    async def _call(self, destination: Destination, target: Target, event: Outgoing) -> Receipt:
+        import aiohttp  # noqa: PLC0415 (390 ms; most planes call nobody)
+
+        headers = {
+            "content-type": "application/cloudevents+json",
+            "user-agent": "tenure",
+            **signed(event.id, event.body, at=self._clock.now(), secrets=destination.secrets),
+        }
+        try:
+            async with asyncio.timeout(self._call_seconds):
+                async with self._open().post(
+                    target.url, data=event.body, headers=headers, allow_redirects=False
+                ) as answer:
+                    await _read(answer)
+                    return _judged(answer.status, answer.headers.get("retry-after", ""))
+        except TimeoutError:
+            why = f"it did not answer within {self._call_seconds:g} s"
+            return Receipt(Verdict.UNAVAILABLE, why)
+        except Invalid as error:
+            return Receipt(Verdict.UNAVAILABLE, str(error))
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            cause = error.__cause__ if isinstance(error.__cause__, Invalid) else error
+            return Receipt(Verdict.UNAVAILABLE, f"{type(cause).__name__}: {cause}")
+
+    def _open(self) -> Any:
+        """The client, made at the first call: no proxy, no cookies, no cache of names."""
+        if self._session is None:
+            import aiohttp  # noqa: PLC0415 (as above)
+
+            connector = aiohttp.TCPConnector(
+                resolver=_resolver(self._addresses),
+                use_dns_cache=False,
+                limit_per_host=AT_ONCE,
+                **({} if self._ssl is None else {"ssl": self._ssl}),
+            )
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                trust_env=False,
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(connect=CONNECT_SECONDS),
+            )
+        return self._session
+
+    async def _addresses(self, host: str, port: int) -> list[str]:
+        """The addresses to connect to: all that the name has now, every one of them looked at."""
+        found = await self._resolve(host, port)
+        looked_at = refuse_private(host, found, loopback=self._loopback)
+        return [str(address) for address in looked_at]
+
+    async def close(self) -> None:
+        """Hang up."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+
+async def _read(answer: Any) -> None:
+    """No more of an answer than is needed to use the connection again."""
+    body = await answer.content.read(ANSWER_BYTES_MAX)
+    if len(body) >= ANSWER_BYTES_MAX or not answer.content.at_eof():
+        answer.close()
+
+
+def _judged(status: int, retry_after: str) -> Receipt:
+    """What an answer means: yes, no to this event, or not now."""
+    if 200 <= status < 300:  # noqa: PLR2004 (every success)
+        return DELIVERED
+    why = f"it answered {status}"
+    if 300 <= status < 400:  # noqa: PLR2004
+        return Receipt(Verdict.UNAVAILABLE, f"{why}; redirects are not followed")
+    if status == GONE:
+        return Receipt(Verdict.UNAVAILABLE, f"{why}: nobody is there any more", RETRY_SECONDS_MAX)
+    if 400 <= status < 500 and status not in LATER:  # noqa: PLR2004
+        return Receipt(Verdict.REFUSED, why)
+    asked = int(retry_after) if retry_after.isdecimal() and len(retry_after) < 6 else 0  # noqa: PLR2004
+    return Receipt(Verdict.UNAVAILABLE, why, min(float(asked), RETRY_SECONDS_MAX))
+
+
+def _resolver(addresses: Callable[[str, int], Awaitable[list[str]]]) -> Any:
+    """A resolver for the client that names only addresses which were looked at."""
+    from aiohttp.abc import AbstractResolver  # noqa: PLC0415 (as above)
+
+    class Looking(AbstractResolver):
+        async def resolve(
+            self, host: str, port: int = 0, family: int = socket.AF_INET
+        ) -> list[Any]:
+            del family  # every family is looked at
+            return [
+                {
+                    "hostname": host, "host": one, "port": port, "proto": 0, "flags": 0,
+                    "family": socket.AF_INET6 if ":" in one else socket.AF_INET,
+                }
+                for one in await addresses(host, port)
+            ]  # fmt: skip
+
+        async def close(self) -> None:
+            """There is nothing."""
+
+    return Looking()

@@ -1,0 +1,31 @@
+"""How an embedded engine behaves."""
+
+from dataclasses import dataclass
+
+from tenure.core.errors import Invalid
+
+LEASE_TTL_SECONDS_MIN = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How an embedded engine behaves."""
+
+    concurrency_max: int = 2_000
+    """Operations driven at the same time; more are queued."""
+    claim_max: int = 10_000
+    """Operations claimed with one commit."""
+    lease_ttl_seconds: float = 15.0
+    """A worker that has not renewed for so long is taken for dead."""
+
+    def __post_init__(self) -> None:
+        """Refuse what would let accepted work lie."""
+        if self.concurrency_max < 1 or self.claim_max < 1:
+            message = "an engine moves and claims at least one operation at a time"
+            raise Invalid(message)
+        if not LEASE_TTL_SECONDS_MIN <= self.lease_ttl_seconds < float("inf"):
+            message = (
+                f"a lease lasts at least {LEASE_TTL_SECONDS_MIN:g} s, "
+                f"not {self.lease_ttl_seconds!r}: it could not be renewed in time"
+            )
+            raise Invalid(message)

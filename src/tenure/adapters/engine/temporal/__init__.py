@@ -1,0 +1,6 @@
+"""The Temporal engine: any number of processes move operations; Temporal says which and when."""
+
+from tenure.adapters.engine.temporal.engine import RESTING, WORKER, TemporalEngine
+from tenure.adapters.engine.temporal.settings import TemporalSettings
+
+__all__ = ["RESTING", "WORKER", "TemporalEngine", "TemporalSettings"]

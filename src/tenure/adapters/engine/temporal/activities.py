@@ -1,0 +1,248 @@
+"""What a worker does for the workflow: perform one move, then say what there is to do next.
+
+An activity returns how a step ended and never raises it, so Temporal retries only what was lost:
+a worker that died, a store that could not be reached.  A second attempt first raises the token of
+the step's intent, so that the first can record nothing more, and then asks the provider before it
+repeats anything.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Generic
+
+from temporalio import activity
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+from tenure.adapters.engine.temporal.messages import CANCEL, LOAD, REST, Answer, Due, Task
+from tenure.core.errors import CallerError, LeaseLost
+from tenure.core.operation import SETTLED, State
+from tenure.core.saga import Move
+from tenure.ports.engine import Claims, L, Work
+from tenure.ports.store import Store
+
+log = logging.getLogger("tenure.engine")
+BEAT_SECONDS = 1.0
+"""Between two heartbeats; a cancel from afar arrives with the next one."""
+
+
+class Activities(Generic[L]):
+    """The activities of one engine."""
+
+    def __init__(
+        self,
+        work: Work[L],
+        claims: Claims[L],
+        *,
+        store: Store,
+        resting: str,
+        tell: Callable[[str, State], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        """`tell` hears of operations that ended or got stuck, `fail` of a store that failed."""
+        self._work = work
+        self._claims = claims
+        self._store = store
+        self._resting = resting
+        self._tell = tell
+        self._fail = fail
+        self._out: dict[asyncio.Future[None], L] = {}
+        """Moves that are being performed here."""
+        self._dropped = False
+
+    def all(self) -> list[Callable[..., object]]:
+        """What a worker registers."""
+        return [self.move, self.load, self.cancel, self.rest]
+
+    def interrupt(self, operation: str) -> None:
+        """Stop the calls of its do's that are under way here."""
+        for live in [live for live in self._out.values() if live.id == operation]:
+            self._work.interrupt(live)
+
+    def drop(self) -> None:
+        """Leave every move where it is, as if this worker had died."""
+        self._dropped = True
+        for performing in list(self._out):
+            performing.cancel()
+
+    # --- activities ------------------------------------------------------------------------------
+
+    @activity.defn(dynamic=True)
+    async def move(self, arguments: Sequence[RawValue]) -> Answer:
+        """Perform one move; the activity is named after its step."""
+        task: Task = activity.payload_converter().from_payload(arguments[0].payload, Task)
+        return await self._answered(self._move(task))
+
+    @activity.defn(name=LOAD)
+    async def load(self, task: Task) -> Answer:
+        """Read the operation, and claim it if this run does not hold it yet."""
+        return await self._answered(self._load(task))
+
+    @activity.defn(name=CANCEL)
+    async def cancel(self, task: Task) -> Answer:
+        """Record a cancel that was asked of Temporal, as if it had been asked of us."""
+        return await self._answered(self._cancel(task))
+
+    @activity.defn(name=REST)
+    async def rest(self, task: Task) -> Answer:
+        """Let go of an operation that is stuck: a new run comes when its retry is due."""
+        return await self._answered(self._rest(task))
+
+    async def _answered(self, asked: Coroutine[Any, Any, Answer]) -> Answer:
+        """Let nothing pass that Temporal could not carry."""
+        try:
+            return await asked
+        except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
+            raise
+        except Exception:
+            log.exception("an operation stopped by a defect or by its store; it is tried again")
+            raise
+        except BaseException as error:  # noqa: BLE001 (the store failed)
+            self._fail(error)
+            raise ApplicationError(str(error), type=type(error).__name__) from None
+
+    # --- how -------------------------------------------------------------------------------------
+
+    async def _move(self, task: Task) -> Answer:
+        live: L | None
+        attempt = activity.info().attempt
+        try:
+            if task.token == 0:  # whoever comes second is turned away
+                live = await self._claims.begin(task.operation)
+                move = None if live is None else self._wanted(live, task.step)
+            else:
+                live = await self._work.load(task.operation, task.token)
+                move = None if live is None else self._wanted(live, task.step)
+                if live is not None and move is not None and attempt > 1:
+                    token = task.fence + attempt - 1
+                    live = await self._claims.raise_token(live, task.step, token)
+                    move = None if live is None else self._wanted(live, task.step)
+                elif live is not None and move is not None:
+                    same = move.act == task.act and live.token_of(task.step) == task.fence
+                    move = move if same else None  # the answer says what to do instead
+            if live is not None and move is not None:
+                await self._perform(live, move)
+        except LeaseLost:
+            return await self._lost(task)
+        return await self._ended(task) if live is None else self._told(live)
+
+    def _wanted(self, live: L, step: str) -> Move | None:
+        """What the saga says of this step now."""
+        return next((m for m in self._work.moves(live).now if m.step.name == step), None)
+
+    async def _perform(self, live: L, move: Move) -> None:
+        """Perform it; a cancel of the activity interrupts the call and still awaits its end."""
+        performing = asyncio.ensure_future(self._work.perform(live, move))
+        self._out[performing] = live
+        beat = Beat()
+        try:
+            while not performing.done():
+                try:
+                    await asyncio.wait([performing])  # sorted: there is but one
+                except asyncio.CancelledError:
+                    details = activity.cancellation_details()
+                    if details is None or not details.cancel_requested:
+                        raise  # the run is gone, or this worker stops: as if it had died
+                    self._work.interrupt(live)
+            if self._dropped and performing.cancelled():
+                raise ApplicationError("this worker stops", type="WorkerStops")
+            performing.result()
+        finally:
+            beat.stop()
+            del self._out[performing]
+            if not performing.done():
+                performing.cancel()
+                await asyncio.gather(performing, return_exceptions=True)
+
+    async def _load(self, task: Task) -> Answer:
+        try:
+            live: L | None = None
+            if task.token:
+                live = await self._work.load(task.operation, task.token)
+            if task.token == 0 or (live is not None and live.worker == self._resting):
+                live = await self._claims.take_over(task.operation)
+        except LeaseLost:
+            log.info("operation %s is held by another", task.operation)
+            return Answer("", task.token, over=True)
+        return await self._ended(task) if live is None else self._told(live)
+
+    async def _cancel(self, task: Task) -> Answer:
+        interrupt = False
+        try:
+            await self._claims.cancel(task.operation)
+            interrupt = True
+        except CallerError as error:
+            log.info("operation %s is not cancelled: %s", task.operation, error)
+        answer = await self._load(task)
+        return Answer(**{**vars(answer), "interrupt": interrupt})
+
+    async def _rest(self, task: Task) -> Answer:
+        try:
+            live = await self._work.load(task.operation, task.token)
+        except LeaseLost:
+            return await self._lost(task)
+        if live is None:
+            return await self._ended(task)
+        answer = self._told(live)
+        if live.state is State.STUCK and not answer.moves and await self._claims.rest(live):
+            return Answer(live.state, live.token, live.revision, over=True)
+        return answer
+
+    async def _lost(self, task: Task) -> Answer:
+        """Someone has taken the operation, or this step of it: read it again, or leave it."""
+        if task.token == 0:
+            return Answer("", 0, look=True)
+        try:
+            live = await self._work.load(task.operation, task.token)
+        except LeaseLost:
+            log.info("operation %s is held by another run now", task.operation)
+            return Answer("", task.token, over=True)
+        return await self._ended(task) if live is None else self._told(live)
+
+    async def _ended(self, task: Task) -> Answer:
+        row = await self._store.find("operation", (task.operation,))
+        state = State(str(row["state"])) if row is not None else State.COMPENSATED
+        self._tell(task.operation, state)
+        return Answer(state, task.token, int(str(row["revision"])) if row else 0, over=True)
+
+    def _told(self, live: L) -> Answer:
+        """What there is to do for it now, and what will be when it is time again."""
+        answer = decided(self._work, live, self._store.now())
+        if live.state in SETTLED:
+            self._tell(live.id, live.state)
+        return answer
+
+
+def decided(work: Work[L], live: L, now: float) -> Answer:
+    """What the saga says of this operation, as the workflow is told."""
+    moves = work.moves(live)
+    wait, then = None, []
+    if moves.wake_at is not None:
+        wait = max(0.0, moves.wake_at - now)
+        then = _due(live, work.moves(live, moves.wake_at).now)
+    over = live.state in SETTLED and live.state is not State.STUCK
+    return Answer(
+        live.state, live.token, live.revision, _due(live, moves.now), wait, then, over=over
+    )
+
+
+def _due(live: L, moves: Sequence[Move]) -> list[Due]:
+    return [Due(m.step.name, m.act, live.token_of(m.step.name)) for m in moves]
+
+
+class Beat:
+    """Tells the server again and again that this worker lives, until it is stopped."""
+
+    def __init__(self) -> None:
+        """The first beat comes after a second: most calls are over by then."""
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(BEAT_SECONDS, self._beat)
+
+    def _beat(self) -> None:
+        activity.heartbeat()
+        self._timer = self._loop.call_later(BEAT_SECONDS, self._beat)
+
+    def stop(self) -> None:
+        """No more."""
+        self._timer.cancel()

@@ -1,0 +1,150 @@
+"""Reaches Temporal within a bound, or says in one sentence why not and what to do."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import (
+    AddSearchAttributesRequest,
+    ListSearchAttributesRequest,
+)
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client
+from temporalio.common import SearchAttributeKey
+from temporalio.service import RPCError, RPCStatusCode, TLSConfig
+
+from tenure.adapters.engine.temporal.settings import TemporalSettings
+from tenure.core.errors import EngineError
+
+log = logging.getLogger("tenure.engine")
+AGENT = SearchAttributeKey.for_keyword("TenureAgent")
+KIND = SearchAttributeKey.for_keyword("TenureKind")
+STATE = SearchAttributeKey.for_keyword("TenureState")
+NAMES = (AGENT.name, KIND.name, STATE.name)
+STARTING_SECONDS = 0.2
+"""Between two attempts at a server that says that it is not healthy yet."""
+DENIED = frozenset({RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED})
+
+
+async def connect(settings: TemporalSettings) -> Client:
+    """A client whose namespace has answered."""
+    tls = _tls(settings)
+    try:
+        async with asyncio.timeout(settings.connect_seconds):
+            client = await _client(settings, tls=tls)
+            request = DescribeNamespaceRequest(namespace=settings.namespace)
+            await client.workflow_service.describe_namespace(request)
+    except TimeoutError:
+        message = f"it did not answer within {settings.connect_seconds:g} s"
+        raise EngineError(_unreachable(settings, message)) from None
+    except RPCError as error:
+        raise EngineError(_refused(settings, error)) from None
+    except (RuntimeError, ValueError, OSError) as error:
+        raise EngineError(_unreachable(settings, str(error))) from None
+    return client
+
+
+async def _client(settings: TemporalSettings, *, tls: TLSConfig | bool) -> Client:
+    """A connected client; a server that is just starting is given the time."""
+    while True:
+        try:
+            return await Client.connect(
+                settings.address,
+                namespace=settings.namespace,
+                api_key=settings.api_key or None,
+                tls=tls,
+            )
+        except RuntimeError as error:
+            if "not healthy yet" not in str(error):
+                raise
+            await asyncio.sleep(STARTING_SECONDS)
+
+
+def _tls(settings: TemporalSettings) -> TLSConfig | bool:
+    if not settings.secured:
+        return False
+    return TLSConfig(
+        server_root_ca_cert=_file(settings.tls_server_ca),
+        domain=settings.tls_server_name or None,
+        client_cert=_file(settings.tls_client_certificate),
+        client_private_key=_file(settings.tls_client_key),
+    )
+
+
+def _file(path: str) -> bytes | None:
+    if not path:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        message = f"{path} cannot be read ({error.strerror}); it is named in Temporal's settings"
+        raise EngineError(message) from None
+
+
+def _unreachable(settings: TemporalSettings, words: str) -> str:
+    """Why there is no connection, as far as the library's words tell."""
+    where = f"Temporal at {settings.address} cannot be reached"
+    low = words.lower()
+    if "expired" in low:
+        return f"{where}: a certificate has expired; renew it and start again. Nothing was changed"
+    if settings.secured and "refused" not in low and "did not answer" not in low:
+        return (
+            f"{where} over TLS: {_last(words)}; check the server's CA, the client's certificate "
+            "and key, and whether the address speaks TLS at all. Nothing was changed"
+        )
+    return (
+        f"{where}: {_last(words)}; check the address and that its frontend runs there. "
+        "Nothing was changed"
+    )
+
+
+def _last(words: str) -> str:
+    """The end of a chain of causes, without the library's ornaments."""
+    return words.strip().rstrip(".").replace("\n", " ")[-300:]
+
+
+def _refused(settings: TemporalSettings, error: RPCError) -> str:
+    """Why Temporal does not let us in."""
+    name, where = settings.namespace, f"Temporal at {settings.address}"
+    if error.status is RPCStatusCode.NOT_FOUND:
+        return (
+            f"{where} has no namespace {name!r}: create it (temporal operator namespace create "
+            f"--namespace {name}) or name another. Nothing was changed"
+        )
+    if error.status in DENIED:
+        return (
+            f"{where} does not let this client into namespace {name!r} ({error.message}): check "
+            "the API key or client certificate and what it may do. Nothing was changed"
+        )
+    return _unreachable(settings, error.message)
+
+
+async def register_attributes(client: Client, settings: TemporalSettings) -> bool:
+    """Whether the namespace has our search attributes, adding what is missing if we may."""
+    name = settings.namespace
+    try:
+        async with asyncio.timeout(settings.connect_seconds):
+            listing = await client.operator_service.list_search_attributes(
+                ListSearchAttributesRequest(namespace=name)
+            )
+            missing = [n for n in NAMES if n not in listing.custom_attributes]
+            if missing:
+                kinds = dict.fromkeys(missing, IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD)
+                request = AddSearchAttributesRequest(namespace=name, search_attributes=kinds)
+                await client.operator_service.add_search_attributes(request)
+    except RPCError as error:
+        if error.status is RPCStatusCode.ALREADY_EXISTS:
+            return True
+        words = error.message
+    except TimeoutError:
+        words = f"no answer within {settings.connect_seconds:g} s"
+    else:
+        return True
+    attributes = " ".join(f"--name {n} --type Keyword" for n in NAMES)
+    log.warning(
+        "operations cannot be searched for in Temporal (%s): add its search attributes once: "
+        "temporal operator search-attribute create --namespace %s %s",
+        words, name, attributes,
+    )  # fmt: skip
+    return False

@@ -1,0 +1,390 @@
+"""`TemporalEngine`: operations are executed by Temporal; the store stays the truth.
+
+Operations are accepted for nobody.  A run is started for each under the operation's own id, and its
+first activity claims it.  A lease without end in the name of this engine keeps embedded engines on
+the same store from claiming what Temporal follows; to go back to one, stop every process of this
+engine and drop the leases `worker/temporal` and `worker/temporal/rest`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import timedelta
+from typing import Any, Generic
+
+from temporalio.client import Client, WorkflowHandle
+from temporalio.common import (
+    SearchAttributePair,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+)
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from tenure.adapters.engine.temporal.activities import BEAT_SECONDS, Activities, decided
+from tenure.adapters.engine.temporal.connection import (
+    AGENT,
+    KIND,
+    STATE,
+    connect,
+    register_attributes,
+)
+from tenure.adapters.engine.temporal.messages import WAKE, WORKFLOW, Answer, Start
+from tenure.adapters.engine.temporal.relay import Relay
+from tenure.adapters.engine.temporal.settings import TemporalSettings
+from tenure.adapters.engine.temporal.workflow import OperationRun
+from tenure.core.errors import Defect, EngineError, LeaseLost, StoreError
+from tenure.core.operation import SETTLED, State
+from tenure.ports.clock import Clock
+from tenure.ports.engine import Claims, L, Work
+from tenure.ports.store import Change, Put, Queue, Row, Set, Store
+
+log = logging.getLogger("tenure.engine")
+WORKER = "temporal"
+RESTING = "temporal/rest"
+"""Who holds what is stuck while no run follows it."""
+FOR_EVER = 1e11
+"""The end of a lease without end."""
+CLAIM_MAX = 1_000
+STARTS_MAX = 100
+"""Requests to Temporal that are under way at the same time."""
+DEAF_SECONDS = 5.0
+"""How long calls that were cancelled may take to end before they are left to themselves."""
+STICKY = timedelta(seconds=5)
+"""How long a run waits for the worker that has it in memory before any other replays it."""
+RPC_SECONDS = timedelta(seconds=10)
+
+
+class TemporalEngine(Generic[L]):
+    """Lets Temporal move operations, as `tenure.ports.engine.Engine` promises."""
+
+    def __init__(
+        self,
+        work: Work[L],
+        claims: Claims[L],
+        *,
+        store: Store,
+        clock: Clock,
+        settings: TemporalSettings | None = None,
+    ) -> None:
+        """Use `work` to move operations and `claims` to hold them; nothing runs before `start`."""
+        self._work = work
+        self._store = store
+        self._clock = clock
+        self._settings = settings or TemporalSettings()
+        self._activities: Activities[L] = Activities(
+            work, claims, store=store, resting=RESTING, tell=self._tell, fail=self._fail
+        )
+        self._relay = Relay(
+            store,
+            lambda name, wake: self._follow(name, wake=wake),
+            worker=WORKER,
+            resting=RESTING,
+            margin_seconds=self._settings.margin_seconds,
+        )
+        self._attributes = False
+        self._client: Client | None = None
+        self._worker: Worker | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(STARTS_MAX)
+        self._waiters: dict[str, list[asyncio.Future[State | None]]] = {}
+        self._stopped: asyncio.Future[None] | None = None
+        self._relaying: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
+        self._ending: asyncio.Future[None] | None = None
+        self._open = False
+
+    @property
+    def worker(self) -> str:
+        """Nobody: the first activity claims what was accepted."""
+        return ""
+
+    # --- life ------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Reach Temporal, offer to work, and follow every open operation that nobody follows.
+
+        EngineError with a sentence, within a bound, if Temporal cannot be used.
+        """
+        self._stopped = asyncio.get_running_loop().create_future()
+        client = await connect(self._settings)
+        self._attributes = await register_attributes(client, self._settings)
+        for name in (WORKER, RESTING):
+            await self._hold_lease(f"worker/{name}")
+        while len(await self._store.claim(Queue.OPERATIONS, RESTING, limit=CLAIM_MAX)) == CLAIM_MAX:
+            pass  # what an embedded engine has left behind
+        self._client, self._open = client, True
+        if self._settings.works:
+            self._worker = self._made(client)
+            self._polling = asyncio.create_task(self._poll(self._worker), name="tenure worker")
+        self._relaying = asyncio.create_task(self._keep(), name="tenure relay")
+
+    async def _hold_lease(self, name: str) -> None:
+        """A lease without end, whether or not there is one."""
+        row: Row = {"holder": WORKER, "token": 1, "until": FOR_EVER}
+        if await self._store.commit(Change("", (), (Put("lease", (name,), row),))) is not None:
+            await self._store.commit(Change("", (), (Set("lease", (name,), row),)))
+
+    def _made(self, client: Client) -> Worker:
+        settings, beat = self._settings, timedelta(seconds=BEAT_SECONDS)
+        return Worker(
+            client,
+            task_queue=settings.task_queue,
+            workflows=[OperationRun],
+            activities=self._activities.all(),
+            workflow_runner=UnsandboxedWorkflowRunner(),
+            max_cached_workflows=settings.runs_cached_max,
+            max_concurrent_workflow_tasks=settings.workflow_tasks_max,
+            max_concurrent_activities=settings.activities_max,
+            max_heartbeat_throttle_interval=beat,
+            default_heartbeat_throttle_interval=beat,
+            sticky_queue_schedule_to_start_timeout=STICKY,
+            graceful_shutdown_timeout=timedelta(hours=1),  # `stop` has its own grace
+        )
+
+    async def _poll(self, worker: Worker) -> None:
+        """Work until shut down; whatever else ends it ends the engine."""
+        try:
+            await worker.run()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 (the engine must not seem alive)
+            self._fail(EngineError(f"the Temporal worker stopped: {error}"))
+
+    async def _keep(self) -> None:
+        """Look again and again for operations that no run follows; end with the store."""
+        try:
+            while self._open:
+                try:
+                    await self._relay.look()
+                except StoreError as error:
+                    log.warning("the store refuses: %s; it is asked again", error)
+                await self._clock.sleep(self._settings.relay_seconds)
+        except asyncio.CancelledError:
+            if self._open:
+                self._fail(Defect("the engine's relay was cancelled by someone else"))
+            raise
+        except BaseException as error:  # noqa: BLE001 (whatever it is, the engine must not seem alive)
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """The store or the worker failed: nothing may be acknowledged any more."""
+        self._open = False
+        self._activities.drop()
+        if self._worker is not None:
+            self._ending = asyncio.ensure_future(self._worker.shutdown())
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(error)
+        self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        """Tell whoever joined; the first word counts."""
+        stopped = self._stopped
+        if stopped is None or stopped.done():
+            return
+        if error is None:
+            stopped.set_result(None)
+        else:
+            stopped.set_exception(error)
+            stopped.exception()  # `join` may never be called
+
+    async def join(self) -> None:
+        """Return when the engine has stopped; raise what stopped it, if nobody asked it to."""
+        if self._stopped is not None:
+            await asyncio.shield(self._stopped)
+
+    async def stop(self, *, grace_seconds: float = 10.0) -> None:
+        """Start nothing new and let calls under way end within the grace."""
+        self._open = False
+        if self._relaying is not None:
+            self._relaying.cancel()
+            await asyncio.gather(self._relaying, *self._tasks, return_exceptions=True)
+        if self._worker is not None and self._polling is not None:
+            await self._shut_down(self._worker, self._polling, grace_seconds)
+        self._worker, self._client = None, None
+        self._end(None)
+
+    async def _shut_down(
+        self, worker: Worker, polling: asyncio.Task[None], grace_seconds: float
+    ) -> None:
+        """Poll no more; moves that do not end within the grace are left as if we had died."""
+        ending = asyncio.create_task(worker.shutdown())
+        both = asyncio.gather(asyncio.shield(polling), ending, return_exceptions=True)
+        try:
+            async with asyncio.timeout(grace_seconds):
+                await asyncio.shield(both)
+        except TimeoutError:
+            self._activities.drop()
+            try:
+                async with asyncio.timeout(DEAF_SECONDS):
+                    await both
+            except TimeoutError:
+                log.warning("some calls do not end though they were cancelled")
+
+    # --- what others ask -------------------------------------------------------------------------
+
+    def take(self, live: L) -> None:
+        """Start a run for an operation that was just accepted; the relay does so if this fails."""
+        if live.worker or not self._open:
+            return
+        answer: Answer | None = decided(self._work, live, self._store.now())
+        if answer is not None and len(answer.moves) > 1:
+            answer = None  # parallel moves cannot all claim it
+        self._soon(self._start(live.id, live.kind, live.agent, answer))
+
+    def wake(self, operation: str, *, interrupt: bool = False) -> None:
+        """Something was recorded for this operation: let its run look at it now."""
+        if not self._open:
+            return
+        if interrupt:
+            self._activities.interrupt(operation)
+        self._soon(self._follow(operation, interrupt=interrupt))
+
+    def heard(self, operation: str) -> None:
+        """Something was recorded by another process: whoever waits may be told."""
+        if operation in self._waiters and self._open:
+            self._soon(self._look(operation))
+
+    async def _look(self, operation: str) -> None:
+        row = await self._store.find("operation", (operation,))
+        if row is not None:
+            self._tell(operation, State(str(row["state"])))
+
+    async def wait(self, operation: str, seconds: float | None = None) -> State | None:
+        """The state in which this operation ended or got stuck here; None if that took longer."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[State | None] = loop.create_future()
+        self._waiters.setdefault(operation, []).append(waiter)
+        timer = None if seconds is None else loop.call_later(seconds, _set, waiter, None)
+        try:
+            return await waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+            left = self._waiters.get(operation)
+            if left is not None and waiter in left:
+                left.remove(waiter)
+                if not left:
+                    del self._waiters[operation]
+
+    def _tell(self, operation: str, state: State) -> None:
+        if state in SETTLED:
+            for waiter in self._waiters.pop(operation, ()):
+                _set(waiter, state)
+
+    # --- runs ------------------------------------------------------------------------------------
+
+    def _soon(self, asked: Coroutine[Any, Any, None]) -> None:
+        """Do it beside what goes on now."""
+        task = asyncio.get_running_loop().create_task(self._surely(asked))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _surely(self, asked: Coroutine[Any, Any, None]) -> None:
+        """What fails is left to the relay, which sees what is due."""
+        async with self._room:
+            try:
+                await asked
+            except (EngineError, StoreError) as error:
+                log.warning("%s; the relay tries again", error)
+            except Exception:
+                log.exception("a run was not started or woken; the relay tries again")
+            except (LeaseLost, asyncio.CancelledError):
+                raise
+            except BaseException as error:  # noqa: BLE001 (the store failed)
+                self._fail(error)
+
+    async def _follow(self, operation: str, *, wake: bool = True, interrupt: bool = False) -> None:
+        """Wake the run of an operation, or start one that reads it first."""
+        row = await self._store.find("operation", (operation,))
+        if row is None:
+            return
+        if row["ended_at"] is not None:
+            await self._signal(operation, interrupt=interrupt)
+            return
+        kind, agent = str(row["kind"]), str(row["agent"])
+        await self._start(operation, kind, agent, None, wake=wake, interrupt=interrupt)
+
+    async def _start(
+        self,
+        operation: str,
+        kind: str,
+        agent: str,
+        answer: Answer | None,
+        *,
+        wake: bool = False,
+        interrupt: bool = False,
+    ) -> None:
+        """Start a run under the operation's id; if there is one it stays, and is woken if asked."""
+        client = self._client
+        if client is None:
+            return
+        title = f"{kind} of {agent}"
+        signal: dict[str, Any] = {"start_signal": WAKE, "start_signal_args": [interrupt]}
+
+        async def start(pairs: Sequence[SearchAttributePair[Any]]) -> None:
+            await client.start_workflow(
+                WORKFLOW,
+                Start(operation, title, answer, attributes=bool(pairs)),
+                id=operation,
+                task_queue=self._settings.task_queue,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                search_attributes=TypedSearchAttributes(pairs),
+                static_summary=title,
+                static_details=(
+                    f"One run of operation `{operation}`. Its journal is in the store of the "
+                    f"control plane: `tenure operation show {operation}` says how it stands."
+                ),
+                rpc_timeout=RPC_SECONDS,
+                # Its first task comes with the answer, if a worker here has room for it.
+                request_eager_start=self._worker is not None and not wake,
+                **(signal if wake else {}),
+            )
+
+        try:
+            await self._with_attributes(start, agent=agent, kind=kind)
+        except RPCError as error:
+            message = f"Temporal did not start operation {operation} ({error.message})"
+            raise EngineError(message) from None
+
+    async def _with_attributes(
+        self,
+        start: Callable[[Sequence[SearchAttributePair[Any]]], Awaitable[None]],
+        *,
+        agent: str,
+        kind: str,
+    ) -> None:
+        """Start it with its search attributes; without them where the namespace has lost them."""
+        pairs: list[SearchAttributePair[Any]] = [
+            SearchAttributePair(AGENT, agent),
+            SearchAttributePair(KIND, kind),
+            SearchAttributePair(STATE, State.RUNNING),
+        ]
+        try:
+            return await start(pairs if self._attributes else ())
+        except RPCError as error:
+            if error.status is not RPCStatusCode.INVALID_ARGUMENT or not self._attributes:
+                raise
+        self._attributes = False
+        if self._client is not None:  # runs that start from now on have them again
+            self._attributes = await register_attributes(self._client, self._settings)
+        return await start(())
+
+    async def _signal(self, operation: str, *, interrupt: bool) -> None:
+        """Wake the run of an operation that has ended, if it has one: it will see that itself."""
+        if self._client is None:
+            return
+        handle: WorkflowHandle[Any, Any] = self._client.get_workflow_handle(operation)
+        try:
+            await handle.signal(WAKE, interrupt, rpc_timeout=RPC_SECONDS)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                message = f"Temporal did not wake operation {operation} ({error.message})"
+                raise EngineError(message) from None
+
+
+def _set(waiter: asyncio.Future[State | None], state: State | None) -> None:
+    if not waiter.done():
+        waiter.set_result(state)

@@ -1,0 +1,84 @@
+"""Keeps one sentence true: every open operation has a run that follows it.
+
+It looks at levels, never at events: operations that nobody has claimed, those at rest whose retry
+is due, and those that are due and have stood still for longer than a margin.  So an accepted
+operation starts also if Temporal was down when it was accepted, if whoever accepted it died, if its
+run was terminated, and if Temporal has lost all its data.  To wake a run that lives does no harm.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from tenure.core.errors import EngineError
+from tenure.ports.store import Store
+
+log = logging.getLogger("tenure.engine")
+AT_ONCE_MAX = 200
+"""Runs started in one look; the next look goes on with the rest."""
+Held = tuple[str, int]
+"""An operation and the token under which it is held: a new claim is a new case."""
+Follow = Callable[[str, bool], Awaitable[None]]
+
+
+class Relay:
+    """Looks for operations that no run follows."""
+
+    def __init__(
+        self,
+        store: Store,
+        follow: Follow,
+        *,
+        worker: str,
+        resting: str,
+        margin_seconds: float,
+    ) -> None:
+        """`follow` starts a run for an operation that has none; it wakes the one it has if told."""
+        self._store = store
+        self._follow = follow
+        self._worker = worker
+        self._resting = resting
+        self._margin = margin_seconds
+        self._seen: dict[Held, float] = {}
+        """When each was seen moving, or followed last; it is left alone for a margin from then."""
+        self._unclaimed: set[Held] = set()
+        """Seen at the last look; most are claimed by the next."""
+
+    async def look(self) -> int:
+        """How many operations were followed."""
+        now = self._store.now()
+        before, margin = self._unclaimed, self._margin
+        unclaimed = [(name, token) for name, token, _ in await self._store.list_due("")]
+        resting = [(name, token) for name, token, _ in await self._store.list_due(self._resting)]
+        held = [(name, token) for name, token, _ in await self._store.list_due(self._worker)]
+        self._unclaimed = set(unclaimed)
+        self._seen = {one: at for one, at in self._seen.items() if now - at <= margin}
+        left = [one for one in unclaimed if one in before]
+        waiting = [one for one in [*left, *resting] if one not in self._seen]
+        due = waiting + await self._standing([one for one in held if one not in self._seen], now)
+        followed = 0
+        for one in due[:AT_ONCE_MAX]:
+            try:
+                # A run that waits for a worker is not woken: that would only be more to do.
+                await self._follow(one[0], followed >= len(waiting))
+            except EngineError as error:
+                log.warning("%s; %d operations wait for it", error, len(due) - followed)
+                break
+            self._seen[one] = now
+            followed += 1
+        return followed
+
+    async def _standing(self, held: list[Held], now: float) -> list[Held]:
+        """Of those that are due, the ones for which nothing was recorded for a while."""
+        found: list[Held] = []
+        for one in held:
+            if len(found) == AT_ONCE_MAX:
+                break
+            row = await self._store.find("operation", (one[0],))
+            if row is None or row["ended_at"] is not None:
+                continue
+            since = max(float(str(row["updated_at"])), float(str(row["due_at"] or 0.0)))
+            if now - since > self._margin:
+                found.append(one)
+            else:
+                self._seen[one] = since
+        return found

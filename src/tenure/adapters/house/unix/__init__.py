@@ -1,0 +1,145 @@
+"""The embedded providers of one home, opened by one process and served to all others.
+
+Whoever has `providers.lock` opens the providers, uses them directly and serves them on
+`providers.sock`; every other process is a guest.  The kernel lets go of the lock when its holder
+ends, however that is, and hangs up on every guest: each then tries for the lock, and who gets it
+serves.  What a provider holds is on its disk, so there is nothing to hand over.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+from tenure.adapters.house.unix import door
+from tenure.adapters.house.unix.client import Line
+from tenure.adapters.house.unix.guest import Guest, Serving
+from tenure.adapters.house.unix.marks import FileMarks
+from tenure.adapters.house.unix.methods import PORTS, presented
+from tenure.adapters.house.unix.server import Server
+from tenure.core.errors import StoreLocked, Unavailable
+from tenure.ports.clock import Clock
+from tenure.ports.provider import Provider
+from tenure.storage.place import Lock
+
+__all__ = ["FileMarks", "Providers", "shared"]
+
+log = logging.getLogger("tenure.house")
+PAUSE_SECONDS = 0.05
+"""Between two tries while nobody serves."""
+AGAIN_SECONDS = 1.0
+"""Before who could not open the providers tries again."""
+START_SECONDS = 10.0
+"""For who has the lock to open the providers, until a guest gives up its own start."""
+RELEASE_SECONDS = 2.0
+"""For the kernel to let go of all the files of a process that was killed."""
+
+Providers = Mapping[str, Provider]
+Open = Callable[[str], AbstractAsyncContextManager[Providers]]
+"""Opens the providers and closes them again; given the issuer to keep, or "" for its own."""
+
+
+@asynccontextmanager
+async def shared(home: Path, open_providers: Open, *, clock: Clock) -> AsyncIterator[Providers]:
+    """The providers of this home, until the block is left.
+
+    Who is the first has the opened ones themselves, and pays nothing for those who may come.
+    """
+    async with AsyncExitStack() as stack:
+        house = _House(home, open_providers, clock)
+        try:
+            providers = await stack.enter_async_context(house.served())
+        except _Held:
+            providers = await stack.enter_async_context(house.visited())
+        yield providers
+
+
+class _Held(Exception):
+    """Another process has the house."""
+
+
+class _House:
+    """This process's part in it."""
+
+    def __init__(self, home: Path, open_providers: Open, clock: Clock) -> None:
+        self._home = home
+        self._open = open_providers
+        self._clock = clock
+
+    @asynccontextmanager
+    async def served(self, issuer: str = "") -> AsyncIterator[Providers]:
+        """Open the providers and serve them until the block is left; _Held if another does."""
+        try:
+            lock = Lock.take(self._home / "providers")
+        except StoreLocked:
+            raise _Held from None
+        async with AsyncExitStack() as stack:
+            stack.callback(lock.release)
+            providers = await self._opened(stack, issuer)
+            server = Server(providers)
+            await server.start(door.open_door(self._home))
+            stack.callback(door.close_door, self._home)
+            stack.push_async_callback(server.stop)
+            yield providers
+
+    async def _opened(self, stack: AsyncExitStack, issuer: str) -> Providers:
+        """Open them, as soon as the kernel has taken their files from who was killed."""
+        until = self._clock.monotonic() + RELEASE_SECONDS
+        while True:
+            try:
+                return await stack.enter_async_context(self._open(issuer))
+            except StoreLocked:
+                if self._clock.monotonic() > until:
+                    raise
+            await self._clock.sleep(PAUSE_SECONDS)
+
+    @asynccontextmanager
+    async def visited(self) -> AsyncIterator[Providers]:
+        """Be a guest until the block is left, or serve when nobody does any more."""
+        serving = Serving()
+        following = asyncio.create_task(self._follow(serving), name="house")
+        try:
+            try:
+                await serving.found(START_SECONDS)
+            except Unavailable:
+                raise StoreLocked(
+                    f"{self._home / 'providers.lock'} is held by another process, which cannot be"
+                    f" asked for the embedded providers: {serving.why}. Nothing was touched."
+                    " Stop that process."
+                ) from None
+            yield {name: cast(Provider, Guest(serving, name)) for name in PORTS}
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    async def _follow(self, serving: Serving) -> None:
+        """Be a guest of whoever serves, and serve when nobody does, for ever."""
+        while True:
+            await self._visit(serving)
+            try:
+                async with self.served(serving.issuer()) as providers:
+                    log.warning("this process serves the embedded providers now")
+                    serving.by(providers, presented(providers))
+                    await asyncio.Event().wait()
+            except _Held:
+                await self._clock.sleep(PAUSE_SECONDS)
+            except Exception as error:
+                serving.why = str(error)
+                log.exception("the embedded providers cannot be opened; it is tried again")
+                await self._clock.sleep(AGAIN_SECONDS)
+
+    async def _visit(self, serving: Serving) -> None:
+        """Be the guest of who serves, if anybody does, until it is gone."""
+        try:
+            line = await Line.open(self._home)
+        except OSError as error:
+            serving.why = str(error) or "who has the lock does not answer"
+            return
+        serving.by(line, line.presented)
+        try:
+            await line.ended()
+        finally:
+            serving.nobody("who served them is gone, and nobody else does yet")
+            line.close()

@@ -1,0 +1,114 @@
+"""What may be asked of the house: exactly what the ports promise, and nothing else.
+
+The table is read off the ports, so that both sides and the promise cannot come apart.  Arguments
+travel by name; those that are records are made records again, all others are left as they came: it
+is the provider that refuses what is odd, in its own words.
+"""
+
+import inspect
+from collections.abc import AsyncIterator, Mapping
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from tenure.ports.access import Access
+from tenure.ports.credentials import Credentials
+from tenure.ports.identity import Authorization, Refusal
+from tenure.ports.provider import Provider
+from tenure.ports.runtime import RuntimeProvider
+
+PORTS: Mapping[str, tuple[type, ...]] = {
+    "identity": (Provider, Authorization),
+    "access": (Access,),
+    "credentials": (Credentials,),
+    "runtime": (RuntimeProvider,),
+}
+READS = frozenset({
+    "inspect", "list_owned", "jwks", "introspect", "read_client", "check", "list_by_subject",
+    "list_by_granter", "list_team_roles", "list_registrations", "is_open", "digest", "status",
+    "wait_ready", "logs", "follow",
+})  # fmt: skip
+"""They change nothing: one whose answer was lost is asked again, and was not applied."""
+PRESENTED: Mapping[str, tuple[str, ...]] = {
+    "identity": ("issuer", "metadata"),
+    "runtime": ("zones",),
+}
+"""What is said at once when a guest comes, because the ports answer it without waiting."""
+
+
+class Method(NamedTuple):
+    """One question."""
+
+    provider: str
+    name: str
+    signature: inspect.Signature
+    records: Mapping[str, Any]
+    """The arguments that are records, by name: their types."""
+    answer: Any
+    """The type of the answer, or of a page of a listing; a Refusal is told beside it."""
+    is_listing: bool
+    reads: bool
+
+    def named(self, arguments: tuple[object, ...], named: Mapping[str, object]) -> dict[str, Any]:
+        """The arguments by name, as the port calls them."""
+        return self.signature.bind(*arguments, **named).arguments
+
+    def restored(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as they were before they travelled; ValidationError if they cannot be."""
+        return {
+            name: msgspec.convert(value, self.records[name]) if name in self.records else value
+            for name, value in said.items()
+        }
+
+
+def _read(provider: str, port: type, name: str) -> Method:
+    function = getattr(port, name)
+    hints = get_type_hints(function)
+    whole = inspect.signature(function)
+    parameters = [one for one in whole.parameters.values() if one.name != "self"]
+    answer = hints.pop("return")
+    is_listing = get_origin(answer) is AsyncIterator
+    if is_listing:
+        answer = list[get_args(answer)[0]]  # type: ignore[misc]
+    elif get_origin(answer) is UnionType:
+        answer = next(one for one in get_args(answer) if one is not Refusal)
+    return Method(
+        provider,
+        name,
+        whole.replace(parameters=parameters),
+        {one: hint for one, hint in hints.items() if _is_record(hint)},
+        answer,
+        is_listing,
+        name in READS,
+    )
+
+
+def _is_record(hint: Any) -> bool:
+    """A NamedTuple, or one that may be None."""
+    kinds = [one for one in get_args(hint) or (hint,) if one is not NoneType]
+    return all(hasattr(one, "_fields") for one in kinds)
+
+
+def _names(port: type) -> list[str]:
+    return [name for name, member in inspect.getmembers(port, inspect.isfunction) if name[0] != "_"]
+
+
+TABLE: Mapping[str, Mapping[str, Method]] = {
+    provider: {
+        name: _read(provider, port, name)
+        for port in ports
+        for name in _names(port)
+        if name not in PRESENTED.get(provider, ())
+    }
+    for provider, ports in PORTS.items()
+}
+
+
+def presented(providers: Mapping[str, Provider]) -> dict[str, dict[str, object]]:
+    """What these providers say of themselves without waiting."""
+    said: dict[str, dict[str, object]] = {}
+    for provider, names in PRESENTED.items():
+        values = {name: getattr(providers[provider], name) for name in names}
+        said[provider] = {n: value() if callable(value) else value for n, value in values.items()}
+    return said

@@ -1,0 +1,112 @@
+"""Starts keepers, and has the next one ready before it is asked for.
+
+A keeper's start is mostly its interpreter's.  So one that has nothing to keep yet waits at the end
+of a pipe for its directory; it holds no lock and no file of ours, and ends when the pipe does: with
+the plane, however that ends.
+"""
+
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from tenure.adapters.runtime.process import keeper
+
+PLACE = str(Path(keeper.__file__).parent)
+BOOT = "import sys; sys.path.append(sys.argv[1]); import keeper; sys.exit(keeper.main())"
+
+
+class Started(NamedTuple):
+    """A keeper's process: where it is told its directory, and where it answers."""
+
+    pid: int
+    tell: int
+    heard: int
+
+
+class Spares:
+    """At most one keeper that waits; safe to use from several threads."""
+
+    def __init__(self, root: Path) -> None:
+        """For runtimes below this directory, which the command line of each names."""
+        self._root = root
+        self._lock = threading.Lock()
+        self._waiting: Started | None = None
+        self._closed = False
+
+    def keep(self, directory: Path) -> tuple[int, int]:
+        """Have a keeper for this directory; its pid, and where it will answer."""
+        with self._lock:
+            taken, self._waiting = self._waiting, None
+        if taken is not None and not _tell(taken, directory):
+            taken = None
+        if taken is None:
+            taken = self._spawn()
+            _tell(taken, directory)
+        return taken.pid, taken.heard
+
+    def prepare(self) -> None:
+        """See that one waits."""
+        with self._lock:
+            if self._waiting is None and not self._closed:
+                self._waiting = self._spawn()
+
+    def close(self) -> None:
+        """End the one that waits; no other will."""
+        with self._lock:
+            left, self._waiting, self._closed = self._waiting, None, True
+        if left is not None:
+            _drop(left)
+
+    def _spawn(self) -> Started:
+        """A keeper detached from us in every way.
+
+        Of our environment it gets nothing, of our files the ends of two pipes.
+        """
+        orders, tell = os.pipe()
+        heard, answer = os.pipe()
+        try:
+            pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-I", "-S", "-c", BOOT, PLACE, str(self._root)],
+                {},
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, orders, 0),
+                    (os.POSIX_SPAWN_DUP2, answer, 1),
+                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+                ],
+                setsid=True,
+                setsigmask=(),
+            )
+        except OSError:
+            os.close(tell)
+            os.close(heard)
+            raise
+        finally:
+            os.close(orders)
+            os.close(answer)
+        return Started(pid, tell, heard)
+
+
+def _tell(one: Started, directory: Path) -> bool:
+    """Give it its directory; False, and it is gone, if it had died while it waited."""
+    try:
+        os.write(one.tell, os.fsencode(directory))
+    except BrokenPipeError:
+        os.close(one.tell)
+        os.close(one.heard)
+        os.waitpid(one.pid, 0)
+        return False
+    os.close(one.tell)
+    return True
+
+
+def _drop(one: Started) -> None:
+    os.close(one.tell)
+    os.close(one.heard)
+    with suppress(ProcessLookupError, ChildProcessError):
+        os.kill(one.pid, signal.SIGKILL)
+        os.waitpid(one.pid, 0)

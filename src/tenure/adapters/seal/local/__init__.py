@@ -1,0 +1,77 @@
+"""Secrets sealed by AES-256-GCM under a key in a file of its own, readable by its owner alone.
+
+The label is authenticated: what was sealed for one row does not open in another.
+"""
+
+import os
+import secrets
+from base64 import b64decode, b64encode
+from pathlib import Path
+
+from tenure.core.errors import Invalid, StoreError, StoreUnsafe
+
+KEY_BYTES = 32
+NONCE_BYTES = 12
+VERSION = "v1."
+
+
+class LocalSeal:
+    """Keeps the promises of `tenure.ports.seal.Seal`; the key is read, or made, at first use."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Seal with the key in this file."""
+        self._path = Path(path)
+        self._key = b""
+
+    def close_up(self, secret: bytes, *, label: str) -> str:
+        """Under a nonce of its own."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 (130 ms)
+
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        sealed = AESGCM(self._read()).encrypt(nonce, secret, label.encode())
+        return VERSION + b64encode(nonce + sealed).decode()
+
+    def open_up(self, sealed: str, *, label: str) -> bytes:
+        """Or Invalid, with nothing said about why."""
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 (as above)
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+
+        try:
+            if not sealed.startswith(VERSION):
+                raise ValueError
+            whole = b64decode(sealed.removeprefix(VERSION), validate=True)
+            nonce, rest = whole[:NONCE_BYTES], whole[NONCE_BYTES:]
+            return AESGCM(self._read()).decrypt(nonce, rest, label.encode())
+        except (ValueError, InvalidTag):
+            message = f"what is kept for {label} does not open: it was sealed with another key"
+            raise Invalid(message) from None
+
+    def _read(self) -> bytes:
+        if not self._key:
+            if not self._path.exists():
+                _make(self._path)
+            if self._path.stat().st_mode & 0o077:
+                raise StoreUnsafe(f"{self._path} can be read by others: run chmod 600 on it.")
+            key = self._path.read_bytes()
+            if len(key) != KEY_BYTES:
+                raise StoreError(f"{self._path} is no sealing key. Put the file back.")
+            self._key = key
+        return self._key
+
+
+def _make(path: Path) -> None:
+    """On the disk before anything is sealed with it."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    made = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(made, secrets.token_bytes(KEY_BYTES))
+        os.fsync(made)
+    finally:
+        os.close(made)
+    new.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

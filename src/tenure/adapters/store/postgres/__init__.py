@@ -1,0 +1,64 @@
+"""The store on PostgreSQL (14 or newer): the same promises, for any number of processes at once."""
+
+from collections.abc import Callable
+
+import asyncpg
+
+from tenure.adapters.store.postgres import schema, server
+from tenure.adapters.store.postgres.clock import ServerClock
+from tenure.adapters.store.postgres.committer import Committer, Lanes
+from tenure.adapters.store.postgres.readers import Readers
+from tenure.adapters.store.postgres.side import Side
+from tenure.adapters.store.postgres.store import PostgresStore
+from tenure.core.ids import uuid7
+from tenure.ports.clock import Clock
+from tenure.ports.entropy import Entropy
+from tenure.storage.migrations import read_migrations
+from tenure.storage.queries import read_queries
+
+__all__ = ["Lanes", "PostgresStore", "build"]
+
+
+async def build(
+    url: str,
+    *,
+    clock: Clock,
+    entropy: Entropy,
+    schema_name: str = "",
+    lanes: Lanes | None = None,
+    room: Callable[[], int] | None = None,
+    own_clock: bool = False,
+) -> PostgresStore:
+    """Open the schema that the URL names (`?schema=tenure`), made if it is not there.
+
+    The store's time is the server's; `clock` counts the seconds between two looks at it, and is
+    the time itself with `own_clock`, for tests that move it.  `room` tells the free bytes of the
+    server's disk, where somebody can.  Raises a StoreError that says what is the matter, with
+    nothing touched.
+    """
+    lanes = lanes or Lanes()
+    address = server.read_address(url, schema_name)
+    told = ServerClock(clock.monotonic)
+    try:
+        connection = await server.connect(address, "tenure opening")
+        try:
+            await server.refuse_unfit(connection)
+            migrations = read_migrations(schema.HERE / "migrations")
+            await schema.migrate(connection, address, migrations)
+            await schema.shift_restored(connection)
+            types = await schema.read_types(connection, address.schema)
+            await told.look(connection)
+        finally:
+            await server.close(connection)
+    except (asyncpg.PostgresError, *server.GONE, ValueError) as error:
+        raise server.translated(error, address) from None
+    now = clock.now if own_clock else told.now
+    queries = read_queries(schema.HERE / "queries")
+
+    def fresh() -> str:
+        return uuid7(now(), entropy.bits())
+
+    committer = Committer(address, types, now=now, fresh=fresh, lanes=lanes, room=room)
+    readers = Readers(address, most=lanes.readers, patience_seconds=lanes.patience_seconds)
+    side = Side(address, clock=told, now=now, forget=queries["forget_batches"], fresh=fresh())
+    return PostgresStore(committer, readers, side, queries, now=now)

@@ -1,0 +1,394 @@
+"""Group commit on a server: changes that are ready together share one transaction.
+
+There are a few lanes, each with a connection of its own; while one commits, the next batch collects
+and another lane may take it.  Two changes that touch one row never share a batch and are never
+under way at once: the later one waits, so each row sees its changes in the order they were handed
+in.  What must stand alone, a claim, waits for all before it and holds up all after it.
+
+If one change makes a batch fail, the batch is halved until the poisoned one fails alone.  If the
+connection is lost after the server was asked to commit, the lost session is ended from another and
+the batch is looked up by its id: then it is answered, or tried again.  Only when that cannot be
+learned in time is its fate unknown, and everything is refused from then on.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import asyncpg
+
+from tenure.adapters.store.postgres import server
+from tenure.adapters.store.postgres.functions import Functions, Types
+from tenure.adapters.store.postgres.parts import Parts
+from tenure.adapters.store.postgres.session import Refusal, Session, open_session
+from tenure.core.errors import (
+    CommitUnknown,
+    Defect,
+    StoreClosed,
+    StoreError,
+    StoreFull,
+    TenureError,
+)
+from tenure.core.limits import BATCH_CHANGES_MAX
+from tenure.ports.store import Change, Refused, Ring
+
+RESERVE_BYTES = 32 * 1024 * 1024
+"""Room that is kept for work already accepted, where somebody can tell how much there is."""
+FULL_SECONDS = 10.0
+"""For how long new work is refused after the server has met a full disk."""
+PAUSE_SECONDS = 0.02
+PAUSE_SECONDS_MAX = 0.5
+"""Between two attempts; doubled each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """How the store uses its server."""
+
+    writers: int = 2
+    """Connections that write."""
+    readers: int = 3
+    """Connections that read."""
+    patience_seconds: float = 30.0
+    """How long a lost server is waited for before callers are told."""
+
+
+Try = Callable[[Session, str], Awaitable[Any]]
+"""Does something on a session, under the id by which it can be looked up."""
+
+
+class Work(NamedTuple):
+    """Something that stands alone: `run` does it, `recall` answers if it turns out to be done."""
+
+    run: Try
+    recall: Try
+
+
+class Item:
+    """A change or work that was handed in, and who waits for it."""
+
+    __slots__ = ("answer", "future", "parts", "work")
+
+    def __init__(self, future: asyncio.Future[Any], parts: Parts | None, work: Work | None) -> None:
+        self.future = future
+        self.parts = parts
+        self.work = work
+        self.answer: Any = None
+
+
+class Committer:
+    """Writes changes; each caller is answered when its batch is durable."""
+
+    def __init__(
+        self,
+        address: server.Address,
+        types: Types,
+        *,
+        now: Callable[[], float],
+        fresh: Callable[[], str],
+        lanes: Lanes,
+        room: Callable[[], int] | None = None,
+    ) -> None:
+        self._address = address
+        self._types = types
+        self._functions = Functions(types)
+        self._now = now
+        self._fresh = fresh
+        self._lanes: list[Session | None] = [None] * lanes.writers
+        self._idle = list(range(lanes.writers))
+        self._patience = lanes.patience_seconds
+        self._room = room
+        self._full_until = 0.0
+        self._waiting: deque[Item] = deque()
+        self._touched: set[Any] = set()
+        """Rows and counters of batches under way."""
+        self._alone = False
+        self._due = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._emptied: asyncio.Future[None] | None = None
+        self._ended: Callable[[], BaseException] | None = None
+        self.rang: Callable[[Ring], None] = lambda _ring: None
+        """Told of every ring that was committed."""
+
+    # -------------------------------------------------------------------------------- handing in
+
+    def commit(self, change: Change) -> asyncio.Future[Refused | None]:
+        """Apply the change; the future resolves when that is durable, or with the refusal."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Refused | None] = loop.create_future()
+        if self._ended is not None:
+            future.set_exception(self._ended())
+            return future
+        try:
+            parts = Parts(change)
+        except TenureError as error:
+            loop.call_soon(_answer, future, error)
+            return future
+        self._hand_in(Item(future, parts, None))
+        return future
+
+    def run(self, work: Work) -> asyncio.Future[Any]:
+        """Do this when everything handed in before it is done, and before anything later."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self._ended is not None:
+            future.set_exception(self._ended())
+            return future
+        self._hand_in(Item(future, None, work))
+        return future
+
+    def _hand_in(self, item: Item) -> None:
+        self._waiting.append(item)
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._start)
+
+    async def close(self) -> None:
+        """Finish what was handed in; whatever comes later is refused."""
+        if self._ended is None:
+            self._ended = _closed
+        if self._waiting or len(self._idle) < len(self._lanes):
+            if self._emptied is None:
+                self._emptied = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._emptied)
+        for place, session in enumerate(self._lanes):
+            if session is not None:
+                await server.close(session.connection)
+                self._lanes[place] = None
+
+    # ----------------------------------------------------------------------------------- batches
+
+    def _start(self) -> None:
+        """Give every idle lane what is ready for it, the one that was busy last first."""
+        self._due = False
+        loop = asyncio.get_running_loop()
+        while self._idle:
+            batch = self._take()
+            if not batch:
+                break
+            task = loop.create_task(self._work(self._idle.pop(), batch))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        emptied = not self._waiting and len(self._idle) == len(self._lanes)
+        if emptied and self._emptied is not None and not self._emptied.done():
+            self._emptied.set_result(None)
+
+    def _take(self) -> list[Item]:
+        """The oldest that can share a batch; what must wait for others keeps its place."""
+        batch: list[Item] = []
+        if self._alone:
+            return batch
+        waiting, touched = self._waiting, self._touched
+        left: list[Item] = []
+        behind, mine, counted = set[Any](), set[Any](), set[Any]()
+        while waiting and len(batch) < BATCH_CHANGES_MAX and len(left) < BATCH_CHANGES_MAX:
+            item = waiting[0]
+            parts = item.parts
+            if parts is None or parts.doubled is not None:
+                if not batch and not left and not touched and len(self._idle) == len(self._lanes):
+                    self._alone = True
+                    batch.append(waiting.popleft())
+                break
+            waiting.popleft()
+            keys, counters = parts.keys, parts.counters
+            if (
+                not touched.isdisjoint(keys)
+                or not mine.isdisjoint(keys)
+                or (behind and not (behind.isdisjoint(keys) and behind.isdisjoint(counters)))
+                or not touched.isdisjoint(counters)
+            ):
+                left.append(item)
+                behind |= keys
+                behind |= counters
+            else:
+                batch.append(item)
+                mine |= keys
+                counted |= counters
+        waiting.extendleft(reversed(left))
+        touched |= mine
+        touched |= counted
+        return batch
+
+    async def _work(self, lane: int, batch: list[Item]) -> None:
+        """See one batch through, answer, and take the next."""
+        try:
+            await self._see_through(lane, batch)
+        except CommitUnknown as unknown:
+            self._die(unknown)
+            for item in batch:
+                item.answer = item.answer or CommitUnknown(str(unknown))
+        self._alone = False
+        for item in batch:
+            if item.parts is not None:
+                self._touched -= item.parts.keys
+                self._touched -= item.parts.counters
+        self._idle.append(lane)
+        self._start()
+        for item in batch:
+            _answer(item.future, item.answer)
+            if item.answer is None and item.parts is not None and item.parts.change.ring:
+                self.rang(item.parts.change.ring)
+
+    async def _see_through(self, lane: int, batch: list[Item]) -> None:
+        if batch[0].work is not None:
+            await self._do(lane, batch[0], batch[0].work)
+            return
+        ready = [item for item in batch if not self._refuse_new(item)]
+        await self._apply(lane, ready)
+
+    def _refuse_new(self, item: Item) -> bool:
+        assert item.parts is not None  # noqa: S101 (work stands alone)
+        if not item.parts.change.admits:
+            return False
+        full = self._room is not None and self._room() < RESERVE_BYTES
+        if full or asyncio.get_running_loop().time() < self._full_until:
+            item.answer = StoreFull(_FULL)
+            return True
+        return False
+
+    async def _apply(self, lane: int, items: list[Item]) -> None:
+        """Apply these, each whole or refused; halve them if one is poisoned."""
+        while items:
+            batch = [item.parts for item in items if item.parts is not None]
+            try:
+                await self._insist(lane, partial(_write, batch, self._now()))
+            except Refusal as refusal:
+                for place, refused in refusal.answers.items():
+                    items[place].answer = refused
+                items = [item for item in items if item.answer is None]
+                continue
+            except StoreError as error:
+                for item in items:
+                    item.answer = error
+                return
+            except Exception as error:  # noqa: BLE001 (some change cannot be written)
+                if len(items) > 1:
+                    half = len(items) // 2
+                    await self._apply(lane, items[:half])
+                    await self._apply(lane, items[half:])
+                else:
+                    items[0].answer = _poisoned(error)
+                return
+            if batch[0].doubled is not None:
+                items[0].answer = Refused(*batch[0].doubled)
+            return
+
+    async def _do(self, lane: int, item: Item, work: Work) -> None:
+        try:
+            item.answer = await self._insist(lane, work.run, work.recall)
+        except StoreError as error:
+            item.answer = error
+        except Exception as error:  # noqa: BLE001 (its caller is told)
+            item.answer = _poisoned(error)
+
+    # ----------------------------------------------------------------------------- a lost server
+
+    async def _insist(self, lane: int, run: Try, recall: Try | None = None) -> Any:
+        """Run it under an id of its own until the server has said yes or no.
+
+        What may have been committed is looked up before it is tried again.
+        """
+        name = self._fresh()
+        loop = asyncio.get_running_loop()
+        until, pause = loop.time() + self._patience, PAUSE_SECONDS
+        doubtful = ""
+        while True:
+            try:
+                session = await self._session(lane)
+                if doubtful:
+                    kept = await _was_kept(session, doubtful, name)
+                    doubtful = ""
+                    if kept:
+                        return None if recall is None else await recall(session, name)
+                return await run(session, name)
+            except asyncpg.DiskFullError as error:
+                self._full_until = loop.time() + FULL_SECONDS
+                raise server.translated(error, self._address) from None
+            except server.GONE as error:
+                if isinstance(error, asyncpg.InterfaceError) and self._is_open(lane):
+                    raise  # the statement was never sent: it makes no sense
+                doubtful = self._let_go(lane) or doubtful
+                if loop.time() > until:
+                    raise self._given_up(error, doubtful) from None
+            except server.BUSY as error:
+                if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+                    self._let_go(lane)  # another server may have taken over
+                if loop.time() > until:
+                    raise server.translated(error, self._address) from None
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, PAUSE_SECONDS_MAX)
+
+    async def _session(self, lane: int) -> Session:
+        session = self._lanes[lane]
+        if session is None:
+            session = self._lanes[lane] = await open_session(
+                self._address, self._functions, self._fresh()
+            )
+        return session
+
+    def _is_open(self, lane: int) -> bool:
+        session = self._lanes[lane]
+        return session is not None and not session.connection.is_closed()
+
+    def _let_go(self, lane: int) -> str:
+        """Give the connection up; its name if what it was asked to commit is in doubt."""
+        session, self._lanes[lane] = self._lanes[lane], None
+        if session is None:
+            return ""
+        session.connection.terminate()
+        return session.name if session.sent else ""
+
+    def _given_up(self, error: BaseException, doubtful: str) -> BaseException:
+        if not doubtful:
+            return server.translated(error, self._address)
+        return CommitUnknown(
+            f"The server was lost while it committed and cannot be reached ({error}): whether the"
+            " last changes were kept is known only when it can. Start this process again then."
+        )
+
+    def _die(self, unknown: CommitUnknown) -> None:
+        """Nobody knows what is kept: refuse everything from now on."""
+        self._ended = partial(CommitUnknown, str(unknown))
+        waiting, self._waiting = self._waiting, deque()
+        for item in waiting:
+            _answer(item.future, self._ended())
+
+
+async def _write(batch: Sequence[Parts], at: float, session: Session, name: str) -> None:
+    await session.apply(batch, name, at)
+
+
+async def _was_kept(session: Session, lost: str, name: str) -> bool:
+    """Whether the batch of this id was committed; the session that sent it is ended first."""
+    async with asyncio.timeout(server.STATEMENT_SECONDS):
+        await server.end_session(session.connection, lost)
+        found = await session.connection.fetchval("SELECT 1 FROM batch WHERE id = $1", name)
+    return found is not None
+
+
+def _answer(future: asyncio.Future[Any], answer: Any) -> None:
+    if future.done():
+        return  # its caller stopped waiting; the change stands all the same
+    if isinstance(answer, BaseException):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)
+
+
+def _poisoned(error: Exception) -> TenureError:
+    """What the caller of a change that failed alone is told; nothing of the driver passes."""
+    if isinstance(error, TenureError):
+        return error
+    return Defect(f"This change cannot be written and was left out: {error}.")
+
+
+def _closed() -> StoreClosed:
+    return StoreClosed("This store is closed: nothing was written.")
+
+
+_FULL = (
+    "The disk is nearly full: this was not accepted, and what was accepted before is kept."
+    " Make room and ask again."
+)

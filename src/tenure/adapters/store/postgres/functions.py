@@ -1,0 +1,235 @@
+"""Temporary functions that apply the parts of a batch, made once for each connection and shape.
+
+A batch is one statement, so that it is one round trip and commits by itself:
+
+    SELECT pg_temp.noted(pg_temp.put_4(pg_temp.met(pg_temp.is_3(pg_temp.hold_1(…), …)), …), …)
+
+Each function takes what the one before it found, so their order is certain; each statement in one
+sees what was committed before it.  Rows are held in the order of table and key, whoever asks, so
+that two batches never wait for each other in a circle.  A change that is refused makes the whole
+statement fail by `REFUSED`, with every refusal and the row in its way in the error's detail: the
+batch is sent again without it.  Names come from the tables' shapes alone; values are always bound.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from tenure.core.errors import Defect
+from tenure.ports.store import TABLES
+
+REFUSED = "TN001"
+"""The error by which a statement says that some of its changes are refused."""
+
+Types = Mapping[tuple[str, str], str]
+"""(table, column) → the column's type, as the server tells it."""
+
+
+Shape = tuple[str, str, tuple[str, ...], str]
+"""What a function does, to which table, which columns it names, and how it compares them."""
+
+HOLD = "hold"
+"""Lock these rows; those that are not there hold nobody up."""
+CHECK = "check"
+"""Compare columns with values, each by `=`, `<` or `>`, which stands for at least."""
+INSERT = "insert"
+"""Put new rows."""
+APPEND = "append"
+"""Put new rows that get their key from the server, and so never clash."""
+UPDATE = "update"
+"""Set columns of rows that are there."""
+REMOVE = "remove"
+"""Drop rows."""
+MET: Shape = ("met", "", (), "")
+"""Go on only if nothing was refused so far."""
+NOTED: Shape = ("noted", "", (), "")
+"""Write down which changes this transaction applied, under its own id."""
+
+
+class Function(NamedTuple):
+    """How to make it, and how many arrays it takes."""
+
+    create: str
+    """SQL with `{name}` where the name goes."""
+    takes: int
+
+
+class Functions:
+    """SQL for every shape of the closed vocabulary of changes."""
+
+    def __init__(self, types: Types) -> None:
+        self.types = types
+        self._made: dict[Shape, Function] = {}
+        self._makers: dict[str, Callable[[Shape], Function]] = {
+            HOLD: self._hold, CHECK: self._check, INSERT: self._insert, APPEND: self._append,
+            UPDATE: self._update, REMOVE: self._remove, MET[0]: _met, NOTED[0]: _noted,
+        }  # fmt: skip
+
+    def of(self, shape: Shape) -> Function:
+        """The function of this shape; a Defect if there is no such table or column."""
+        made = self._made.get(shape)
+        if made is None:
+            made = self._made[shape] = self._makers[shape[0]](shape)
+        return made
+
+    def _hold(self, shape: Shape) -> Function:
+        table = shape[1]
+        key = _shape_of(table)
+        columns = ", ".join(f"held.{column}" for column in key)
+        body = (
+            f"PERFORM 1 FROM {_given(key)} JOIN {table} held ON {_same('held', key)}"
+            f" ORDER BY {columns} FOR UPDATE OF held; RETURN so_far;"
+        )
+        return self._function(table, key, body)
+
+    def _check(self, shape: Shape) -> Function:
+        _, table, columns, operators = shape
+        key = _shape_of(table)
+        names = tuple(f"said_{number}" for number in range(len(columns)))
+        terms = [
+            f"held.{column} IS NOT DISTINCT FROM given.{name}"
+            if operator == "="
+            else f"coalesce(held.{column} {'<' if operator == '<' else '>='} given.{name}, false)"
+            for column, name, operator in zip(columns, names, operators, strict=True)
+        ]
+        met = " AND ".join(terms) or "true"
+        body = _losers(
+            f"FROM {_given(('n', *key, *names))} LEFT JOIN {table} held ON {_same('held', key)}"
+            f" WHERE held.{key[0]} IS NULL OR NOT ({met})"
+        )
+        types = [self._type(table, column) for column in (*key, *columns)]
+        body += " RETURN nullif(concat(so_far, lost), '');"
+        return _function(("n", *key, *names), ["integer", *types], body)
+
+    def _insert(self, shape: Shape) -> Function:
+        _, table, columns, _ = shape
+        key = _shape_of(table)
+        _refuse_unknown(table, columns)
+        names = (*key, *columns)
+        into = f"INSERT INTO {table} ({', '.join(names)}) SELECT {_listed(names)}"
+        losers = _losers(
+            f"FROM {_given(('n', *names))} JOIN {table} held ON {_same('held', key)}"
+            " WHERE held.xmin <> pg_current_xact_id()::xid"
+        )
+        body = (
+            f"{into} FROM {_given(('n', *names))} ON CONFLICT DO NOTHING;"
+            f" {_COUNTED} {losers} {_TOLD}"
+        )
+        types = [self._type(table, column) for column in names]
+        return _function(("n", *names), ["integer", *types], body)
+
+    def _append(self, shape: Shape) -> Function:
+        _, table, columns, _ = shape
+        _refuse_unknown(table, columns)
+        body = (
+            f"INSERT INTO {table} ({', '.join(columns)}) SELECT {_listed(columns)}"
+            f" FROM {_given(columns)}; RETURN so_far;"
+        )
+        return self._function(table, columns, body)
+
+    def _update(self, shape: Shape) -> Function:
+        _, table, columns, _ = shape
+        key = _shape_of(table)
+        _refuse_unknown(table, columns)
+        if not columns:
+            raise Defect(f"A Set on table {table!r} names no column; nothing was written.")
+        values = ", ".join(f"{column} = given.{column}" for column in columns)
+        names = ("n", *key, *columns)
+        losers = _losers(
+            f"FROM {_given(names)} LEFT JOIN {table} held ON {_same('held', key)}"
+            f" WHERE held.{key[0]} IS NULL"
+        )
+        body = (
+            f"UPDATE {table} held SET {values} FROM {_given(names)} WHERE {_same('held', key)};"
+            f" {_COUNTED} {losers} {_TOLD}"
+        )
+        types = [self._type(table, column) for column in (*key, *columns)]
+        return _function(names, ["integer", *types], body)
+
+    def _remove(self, shape: Shape) -> Function:
+        table = shape[1]
+        key = _shape_of(table)
+        body = (
+            f"DELETE FROM {table} held USING {_given(key)} WHERE {_same('held', key)};"
+            " RETURN so_far;"
+        )
+        return self._function(table, key, body)
+
+    def _function(self, table: str, names: tuple[str, ...], body: str) -> Function:
+        return _function(names, [self._type(table, column) for column in names], body)
+
+    def _type(self, table: str, column: str) -> str:
+        found = self.types.get((table, column))
+        if found is None:
+            raise Defect(f"Table {table!r} has no column {column!r}; nothing was written.")
+        return found
+
+
+def _met(_shape: Shape) -> Function:
+    body = (
+        "IF so_far IS NOT NULL THEN RAISE EXCEPTION 'refused' USING"
+        f" ERRCODE = '{REFUSED}', DETAIL = so_far; END IF; RETURN so_far;"
+    )
+    return _function((), [], body)
+
+
+def _noted(_shape: Shape) -> Function:
+    create = (
+        "CREATE FUNCTION pg_temp.{name}(so_far text, a_id text, a_at double precision,"
+        " a_changes text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN"
+        " INSERT INTO batch (id, at, changes) VALUES (a_id, a_at, a_changes); RETURN so_far; END $$"
+    )
+    return Function(create, 3)
+
+
+def _function(names: tuple[str, ...], types: list[str], body: str) -> Function:
+    taken = "".join(f", a_{name} {type_}[]" for name, type_ in zip(names, types, strict=True))
+    create = (
+        f"CREATE FUNCTION pg_temp.{{name}}(so_far text{taken}) RETURNS text LANGUAGE plpgsql AS $$"
+        f" DECLARE written bigint; lost text; BEGIN {body} END $$"
+    )
+    return Function(create, len(names))
+
+
+def _given(names: tuple[str, ...]) -> str:
+    arrays = ", ".join(f"a_{name}" for name in names)
+    return f"unnest({arrays}) AS given({', '.join(names)})"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(f"given.{name}" for name in names)
+
+
+def _same(alias: str, key: tuple[str, ...]) -> str:
+    return " AND ".join(f"{alias}.{column} = given.{column}" for column in key)
+
+
+def _losers(rows: str) -> str:
+    """Put `[n, row],` for each of these rows that is refused into `lost`; NULL if none is."""
+    return (
+        "SELECT string_agg('[' || given.n || ',' || coalesce(to_json(held)::text, 'null') || '],',"
+        f" '') INTO lost {rows};"
+    )
+
+
+_COUNTED = (
+    "GET DIAGNOSTICS written = ROW_COUNT;"
+    " IF written = cardinality(a_n) THEN RETURN so_far; END IF;"
+)
+# What was in the way may have gone since: then the batch is tried again.
+_TOLD = (
+    "IF lost IS NULL THEN RAISE EXCEPTION 'rows moved meanwhile' USING ERRCODE = '40001'; END IF;"
+    " RETURN concat(so_far, lost);"
+)
+
+
+def _shape_of(table: str) -> tuple[str, ...]:
+    shape = TABLES.get(table)
+    if shape is None:
+        raise Defect(f"There is no table {table!r}; nothing was written.")
+    return shape.key
+
+
+def _refuse_unknown(table: str, columns: tuple[str, ...]) -> None:
+    unknown = [column for column in columns if column not in TABLES[table].columns]
+    if unknown:
+        raise Defect(f"Table {table!r} has no column {unknown[0]!r} to write; nothing was written.")

@@ -1,0 +1,307 @@
+"""Turns the changes of a batch into the arrays of its statement; nothing here talks to a server.
+
+Two changes of a batch never touch one row, so their rows can be written grouped by shape: what
+must be held, what is compared, what is put, set and dropped, in this order.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from tenure.adapters.store.postgres.functions import (
+    APPEND,
+    CHECK,
+    HOLD,
+    INSERT,
+    MET,
+    NOTED,
+    REMOVE,
+    UPDATE,
+    Shape,
+    Types,
+)
+from tenure.core.audit import link
+from tenure.core.errors import Defect
+from tenure.ports.store import (
+    TABLES,
+    Add,
+    AtLeast,
+    Below,
+    Chained,
+    Change,
+    Drop,
+    Is,
+    Next,
+    Put,
+    Refused,
+    Row,
+    Set,
+)
+
+NUMBERED = "outbox"
+"""The table, and the counter, whose numbers come from a sequence: they may have gaps."""
+_RANK = {table: rank for rank, table in enumerate(TABLES)}
+_KEYS = {table: shape.key for table, shape in TABLES.items()}
+
+
+class Parts:
+    """One change, read once: which rows and counters it touches, and its writes by kind.
+
+    Several `Set`s of one row are one.  `doubled` is a second `Put` of one row, which is refused
+    however the rest fares: of such a change only what comes before it is tried.
+    """
+
+    __slots__ = ("change", "counters", "doubled", "drops", "keys", "puts", "sets")
+
+    def __init__(self, change: Change) -> None:
+        self.change = change
+        self.keys: set[tuple[str, tuple[Any, ...]]] = {
+            (guard[0], guard[1]) for guard in change.guards
+        }
+        self.counters: set[str] = set()
+        self.puts: list[Put | Add] = []
+        self.sets: dict[tuple[str, tuple[Any, ...]], tuple[Set, Mapping[str, Any]]] = {}
+        self.drops: list[Drop] = []
+        self.doubled: tuple[Put, Row] | None = None
+        for table, key, _ in change.guards:
+            _refuse_odd(table, key)
+        self._read(change)
+
+    def _read(self, change: Change) -> None:
+        new: dict[tuple[str, tuple[Any, ...]], Put | Add] = {}
+        write: Any  # which of the four it is, its type says
+        for write in change.writes:
+            kind, key = type(write), write[1]
+            if kind is Add or kind is Put:
+                table = write[0][0] if kind is Add else write[0]
+                _refuse_odd(table, key)
+                if type(key[0]) is Next:
+                    if key[0].counter != NUMBERED or table != NUMBERED:
+                        self._count(write)
+                else:
+                    where = (table, key)
+                    if self._is_doubled(new, where, write):
+                        return
+                    self.keys.add(where)
+                    self._count(write)
+                self.puts.append(write)
+                continue
+            where = (write[0], key)
+            _refuse_odd(*where)
+            self.keys.add(where)
+            if kind is Drop:
+                self.drops.append(write)
+            else:
+                first, row = self.sets.get(where, (write, None))
+                self.sets[where] = (first, write[2] if row is None else {**row, **write[2]})
+
+    def _is_doubled(
+        self, new: dict[Any, Put | Add], where: tuple[str, Any], write: Put | Add
+    ) -> bool:
+        first = new.setdefault(where, write)
+        if first is write:
+            return False
+        put = _as_put(first)
+        row: Row = dict.fromkeys((*_KEYS[put.table], *TABLES[put.table].columns))
+        row.update(zip(_KEYS[put.table], put.key, strict=True))  # type: ignore[arg-type]
+        row.update(put.row)  # type: ignore[arg-type]
+        self.doubled = (_as_put(write), row)
+        self.sets.clear()
+        self.drops.clear()
+        return True
+
+    def _count(self, write: Put | Add) -> None:
+        values = write.values if isinstance(write, Add) else write.row.values()
+        for value in (*write.key, *values):
+            if type(value) is Next or type(value) is Chained:
+                self.counters.add(value[0])
+
+
+class Numbers(NamedTuple):
+    """What the server says of the counters that it holds for this batch."""
+
+    last: dict[str, int]
+    """Numbers given before this batch."""
+    heads: dict[str, str]
+    """Hashes of the last rows of chained tables."""
+
+
+class Call(NamedTuple):
+    """One statement's worth of functions in their order, and what each is given."""
+
+    shapes: tuple[Shape, ...]
+    arguments: list[Any]
+    what: list[tuple[int, Is | Put | Set]]
+    """What the numbers in a refusal stand for: the change's place, and the guard or write."""
+
+
+def counted(batch: Iterable[Parts]) -> dict[str, int]:
+    """How many numbers of each counter these changes want."""
+    wanted: dict[str, int] = {}
+    for parts in batch:
+        if parts.counters:
+            for put in map(_as_put, parts.puts):
+                for value in (*put.key, *put.row.values()):
+                    if type(value) is Next and (value.counter, put.table) != (NUMBERED, NUMBERED):
+                        wanted[value.counter] = wanted.get(value.counter, 0) + 1
+    return wanted
+
+
+class Builder:
+    """Collects the rows of a batch by shape."""
+
+    def __init__(self, numbers: Numbers | None = None) -> None:
+        self._numbers = numbers
+        self._held: dict[str, set[tuple[Any, ...]]] = {}
+        self._checks: dict[Shape, list[tuple[Any, ...]]] = {}
+        self._inserts: dict[Shape, list[tuple[Any, ...]]] = {}
+        self._updates: dict[Shape, list[tuple[Any, ...]]] = {}
+        self._removes: dict[str, list[tuple[Any, ...]]] = {}
+        self._what: list[tuple[int, Is | Put | Set]] = []
+
+    def add(self, place: int, parts: Parts) -> None:
+        """Take in one change."""
+        what, held = self._what, self._held
+        for guard in parts.change.guards:
+            table, key, said = guard
+            held.setdefault(table, set()).add(key)
+            columns, operators, values = tuple(said), "=" * len(said), tuple(said.values())
+            for value in values:
+                if type(value) is Below or type(value) is AtLeast:
+                    operators, values = _bounds(values)
+                    break
+            rows = self._checks.setdefault((CHECK, table, columns, operators), [])
+            rows.append((len(what), *key, *values))
+            what.append((place, guard))
+        for put in parts.puts:
+            self._put(place, put)
+        for (table, key), (write, row) in parts.sets.items():
+            held.setdefault(table, set()).add(key)
+            rows = self._updates.setdefault((UPDATE, table, tuple(row), ""), [])
+            rows.append((len(what), *key, *row.values()))
+            what.append((place, write))
+        for table, key in parts.drops:
+            held.setdefault(table, set()).add(key)
+            self._removes.setdefault(table, []).append(key)
+
+    def _put(self, place: int, put: Put | Add) -> None:
+        key: tuple[Any, ...]
+        if isinstance(put, Add):
+            header, key, values = put
+            table, columns = header[0], header[1:]
+        else:
+            table, key, row = put
+            columns, values = tuple(row), tuple(row.values())
+        if len(columns) != len(values):
+            raise Defect(f"An Add to table {table!r} has another number of values than columns.")
+        numbered = table == NUMBERED and key == _NUMBERED_KEY
+        if self._numbers is not None:
+            key, values = self._fill(table, key, values, numbered=numbered)
+        if numbered:
+            self._inserts.setdefault((APPEND, table, columns, ""), []).append(values)
+            return
+        rows = self._inserts.setdefault((INSERT, table, columns, ""), [])
+        rows.append((len(self._what), *key, *values))
+        self._what.append((place, _as_put(put)))
+
+    def _fill(
+        self, table: str, key: Any, values: Any, *, numbered: bool
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Replace every `Next` by its number, and a `Chained` by the hash of what is before it."""
+        assert self._numbers is not None  # noqa: S101 (the caller has looked)
+        last, heads = self._numbers
+        whole = list(values if numbered else (*key, *values))
+        for place, value in enumerate(whole):
+            if type(value) is Next:
+                last[value.counter] += 1
+                whole[place] = last[value.counter]
+            elif type(value) is Chained:
+                heads[table] = whole[place] = link(heads[table], whole[:place])
+        length = 0 if numbered else len(key)
+        return tuple(whole[:length]) if length else key, tuple(whole[length:])
+
+    def call(self, batch_id: str, at: float, ids: str) -> Call:
+        """The statement: hold, compare, put, set, number, drop, note."""
+        shapes: list[Shape] = []
+        arguments: list[Any] = []
+
+        def take(shape: Shape, rows: Iterable[tuple[Any, ...]]) -> None:
+            shapes.append(shape)
+            arguments.extend(zip(*rows, strict=True))
+
+        for table in sorted(self._held, key=_RANK.__getitem__):
+            take((HOLD, table, (), ""), sorted(self._held[table]))
+        for shape, rows in self._checks.items():
+            take(shape, rows)
+        if self._checks:
+            shapes.append(MET)
+        plain = [shape for shape in self._inserts if shape[0] == INSERT]
+        plain.sort(key=lambda shape: _RANK[shape[1]])
+        for shape in plain:
+            rows = self._inserts[shape]
+            rows.sort(key=_after_the_number)
+            take(shape, rows)
+        if plain:
+            shapes.append(MET)
+        for shape, rows in self._updates.items():
+            take(shape, rows)
+        if self._updates:
+            shapes.append(MET)
+        for shape, rows in self._inserts.items():
+            if shape[0] == APPEND:
+                take(shape, rows)
+        for table, keys in self._removes.items():
+            take((REMOVE, table, (), ""), keys)
+        shapes.append(NOTED)
+        arguments += (batch_id, at, ids)
+        return Call(tuple(shapes), arguments, self._what)
+
+
+def refusals(call: Call, detail: str, types: Types) -> dict[int, Refused]:
+    """What a refused statement says: for each place the first guard or write that failed."""
+    found: dict[int, tuple[int, Refused]] = {}
+    for number, row in json.loads(f"[{detail.rstrip(',')}]"):
+        place, what = call.what[number]
+        if place not in found or number < found[place][0]:
+            found[place] = (number, Refused(what, _row(what.table, row, types)))
+    return {place: refused for place, (_, refused) in found.items()}
+
+
+def _row(table: str, row: dict[str, Any] | None, types: Types) -> Row | None:
+    if row is None:
+        return None
+    names = (*_KEYS[table], *TABLES[table].columns)
+    return {
+        name: float(row[name])
+        if row[name] is not None and types[table, name] == "double precision"
+        else row[name]
+        for name in names
+    }
+
+
+def _refuse_odd(table: str, key: tuple[Any, ...]) -> None:
+    known = _KEYS.get(table)
+    if known is None:
+        raise Defect(f"There is no table {table!r}; nothing was written.")
+    if len(key) != len(known):
+        raise Defect(f"Table {table!r} has no key like {key!r}; nothing was written.")
+
+
+_NUMBERED_KEY = (Next(NUMBERED),)
+
+
+def _after_the_number(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Its key; what follows is never reached, since no two rows have one key."""
+    return row[1:]
+
+
+def _bounds(values: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    marks = {Below: "<", AtLeast: ">"}
+    operators = "".join(marks.get(type(value), "=") for value in values)
+    return operators, tuple(
+        value.value if isinstance(value, Below | AtLeast) else value for value in values
+    )
+
+
+def _as_put(write: Put | Add) -> Put:
+    return write.put() if isinstance(write, Add) else write

@@ -1,0 +1,79 @@
+"""Connections that can only read, shared by all who ask; a lost one is replaced and asked anew."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import asyncpg
+
+from tenure.adapters.store.postgres import server
+from tenure.core.errors import StoreClosed
+
+PAUSE_SECONDS = 0.05
+T = TypeVar("T")
+
+
+class Readers:
+    """Asks on the first connection that is free; waits for a lost server only so long."""
+
+    def __init__(self, address: server.Address, *, most: int, patience_seconds: float) -> None:
+        self._address = address
+        self._places = asyncio.Semaphore(most)
+        self._patience = patience_seconds
+        self._free: list[asyncpg.Connection] = []
+        self._closed = False
+
+    async def fetch(self, sql: str, *asked: Any) -> Sequence[asyncpg.Record]:
+        """Every row that answers this."""
+        return await self._ask(lambda connection: connection.fetch(sql, *asked))
+
+    async def fetchrow(self, sql: str, *asked: Any) -> asyncpg.Record | None:
+        """The first row that answers this."""
+        return await self._ask(lambda connection: connection.fetchrow(sql, *asked))
+
+    async def close(self) -> None:
+        """Let go of them."""
+        self._closed = True
+        for connection in self._free:
+            await server.close(connection)
+        self._free.clear()
+
+    async def _ask(self, ask: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._patience
+        while True:
+            try:
+                return await self._ask_once(ask)
+            except (*server.GONE, *server.BUSY) as error:
+                if loop.time() > until:
+                    raise server.translated(error, self._address) from None
+            except (asyncpg.PostgresError, ValueError) as error:
+                raise server.translated(error, self._address) from None
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _ask_once(self, ask: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        if self._closed:
+            raise StoreClosed("This store is closed: nothing can be read.")
+        async with self._places:
+            connection = self._free.pop() if self._free else await self._connect()
+            try:
+                async with asyncio.timeout(server.STATEMENT_SECONDS):
+                    answer = await ask(connection)
+            except asyncpg.PostgresError as error:
+                self._give_back(connection, lost=isinstance(error, server.GONE))
+                raise
+            except BaseException:
+                self._give_back(connection, lost=True)
+                raise
+            self._give_back(connection, lost=False)
+            return answer
+
+    async def _connect(self) -> asyncpg.Connection:
+        settings = server.SESSION | {"default_transaction_read_only": "on"}
+        return await server.connect(self._address, "tenure reader", **settings)
+
+    def _give_back(self, connection: asyncpg.Connection, *, lost: bool) -> None:
+        if lost or self._closed or connection.is_closed():
+            connection.terminate()
+        else:
+            self._free.append(connection)

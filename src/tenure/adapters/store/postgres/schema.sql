@@ -1,0 +1,225 @@
+-- The kernel: operations, their journals and intents, the outbox, leases.
+-- Text is compared byte by byte, as in every other store, whatever the database's own order.
+
+-- Whose store this is: the name is part of every resource's key.
+CREATE TABLE plane (
+    one         TEXT COLLATE "C" PRIMARY KEY,
+    name        TEXT COLLATE "C" NOT NULL
+);
+
+CREATE TABLE plan (
+    digest      TEXT COLLATE "C" PRIMARY KEY,
+    name        TEXT COLLATE "C" NOT NULL,
+    version     BIGINT NOT NULL,
+    body        TEXT COLLATE "C" NOT NULL
+);
+
+CREATE TABLE agent (
+    uid         TEXT COLLATE "C" PRIMARY KEY,
+    tenant      TEXT COLLATE "C" NOT NULL,
+    generation  BIGINT NOT NULL,
+    name        TEXT COLLATE "C",
+    state       TEXT COLLATE "C" CONSTRAINT agent_state CHECK (
+        state = 'CREATING' OR state = 'CREATE_FAILED' OR state = 'READY' OR state = 'UPDATING' OR
+        state = 'UPDATE_FAILED' OR state = 'SUSPENDING' OR state = 'SUSPENDED' OR state = 'RESUMING' OR
+        state = 'MIGRATING' OR state = 'DELETING' OR state = 'DELETE_FAILED' OR state = 'DELETED'
+    ),
+    -- The one operation that works on the agent, and the closing one that waits for its turn.
+    operation   TEXT COLLATE "C",
+    next        TEXT COLLATE "C",
+    -- Raised whenever the agent is closed: what was handed out under a smaller one is void.
+    epoch       BIGINT,
+    parent      TEXT COLLATE "C",
+    spec        TEXT COLLATE "C",
+    -- What serves it: the key of its runtime.
+    serving     TEXT COLLATE "C",
+    created_at  DOUBLE PRECISION,
+    updated_at  DOUBLE PRECISION
+);
+
+CREATE INDEX agent_parent ON agent (parent) WHERE parent IS NOT NULL;
+
+CREATE TABLE idempotency (
+    tenant      TEXT COLLATE "C" NOT NULL,
+    principal   TEXT COLLATE "C" NOT NULL,
+    route       TEXT COLLATE "C" NOT NULL,
+    key         TEXT COLLATE "C" NOT NULL,
+    operation   TEXT COLLATE "C" NOT NULL,
+    fingerprint TEXT COLLATE "C" NOT NULL,
+    at          DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (tenant, principal, route, key)
+);
+
+CREATE TABLE operation (
+    id          TEXT COLLATE "C" PRIMARY KEY,
+    tenant      TEXT COLLATE "C" NOT NULL,
+    principal   TEXT COLLATE "C" NOT NULL,
+    kind        TEXT COLLATE "C" NOT NULL,
+    plan        TEXT COLLATE "C" NOT NULL,
+    agent       TEXT COLLATE "C" NOT NULL,
+    generation  BIGINT NOT NULL,
+    state       TEXT COLLATE "C" NOT NULL CONSTRAINT operation_state CHECK (
+        state = 'PENDING' OR state = 'RUNNING' OR state = 'WAITING' OR state = 'COMPENSATING' OR
+        state = 'STUCK' OR state = 'SUCCEEDED' OR state = 'COMPENSATED' OR state = 'ABANDONED'
+    ),
+    revision    BIGINT NOT NULL,
+    token       BIGINT NOT NULL,
+    worker      TEXT COLLATE "C" NOT NULL,
+    due_at      DOUBLE PRECISION,
+    input       TEXT COLLATE "C" NOT NULL,
+    error       TEXT COLLATE "C",
+    created_at  DOUBLE PRECISION NOT NULL,
+    updated_at  DOUBLE PRECISION NOT NULL,
+    ended_at    DOUBLE PRECISION
+) WITH (fillfactor = 80);
+
+CREATE INDEX operation_open ON operation (worker, id) WHERE ended_at IS NULL;
+
+CREATE INDEX operation_tenant ON operation (tenant, id);
+
+-- What an agent holds is found through its operations.
+CREATE INDEX operation_agent ON operation (agent, generation);
+
+CREATE TABLE journal (
+    operation   TEXT COLLATE "C" NOT NULL,
+    seq         BIGINT NOT NULL,
+    tenant      TEXT COLLATE "C" NOT NULL,
+    kind        TEXT COLLATE "C" NOT NULL CONSTRAINT journal_kind CHECK (
+        kind = 'accepted' OR kind = 'done' OR kind = 'refused' OR kind = 'compensating' OR
+        kind = 'undone' OR kind = 'stuck' OR kind = 'signalled' OR kind = 'retried' OR
+        kind = 'adopted' OR kind = 'marked_absent' OR kind = 'abandoned'
+    ),
+    step        TEXT COLLATE "C" NOT NULL,
+    at          DOUBLE PRECISION NOT NULL,
+    body        TEXT COLLATE "C" NOT NULL,
+    PRIMARY KEY (operation, seq)
+);
+
+CREATE TABLE intent (
+    operation     TEXT COLLATE "C" NOT NULL,
+    step          TEXT COLLATE "C" NOT NULL,
+    tenant        TEXT COLLATE "C" NOT NULL,
+    slot          TEXT COLLATE "C" NOT NULL,
+    key           TEXT COLLATE "C" NOT NULL,
+    state         TEXT COLLATE "C" NOT NULL CONSTRAINT intent_state CHECK (
+        state = 'INTENDED' OR state = 'PRESENT' OR state = 'REFUSED' OR state = 'REMOVING' OR
+        state = 'BURNED'
+    ),
+    token         BIGINT NOT NULL,
+    attempts      BIGINT NOT NULL,
+    due_at        DOUBLE PRECISION,
+    unknown_since DOUBLE PRECISION,
+    waiting_on    TEXT COLLATE "C",
+    detail        TEXT COLLATE "C",
+    PRIMARY KEY (operation, step)
+) WITH (fillfactor = 80);
+
+-- Positions come from a sequence, and several write at once: a smaller one may be committed later.  Whoever reads goes by
+-- `written_by`, the transaction, and never beyond the oldest that is still open.
+CREATE TABLE outbox (
+    position    BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    written_by  BIGINT NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
+    tenant      TEXT COLLATE "C" NOT NULL,
+    agent       TEXT COLLATE "C" NOT NULL,
+    operation   TEXT COLLATE "C" NOT NULL,
+    type        TEXT COLLATE "C" NOT NULL,
+    at          DOUBLE PRECISION NOT NULL,
+    body        TEXT COLLATE "C" NOT NULL
+);
+
+CREATE INDEX outbox_order ON outbox (written_by, position);
+
+CREATE TABLE lease (
+    name        TEXT COLLATE "C" PRIMARY KEY,
+    holder      TEXT COLLATE "C" NOT NULL,
+    token       BIGINT NOT NULL,
+    until       DOUBLE PRECISION NOT NULL
+) WITH (fillfactor = 50);
+
+-- The store's own: which changes a transaction applied, by an id of the transaction's own, and the numbers it gives.
+CREATE TABLE batch (
+    id          TEXT COLLATE "C" PRIMARY KEY,
+    at          DOUBLE PRECISION NOT NULL,
+    changes     TEXT COLLATE "C" NOT NULL
+);
+
+CREATE INDEX batch_at ON batch (at);
+
+CREATE TABLE counter (
+    name        TEXT COLLATE "C" PRIMARY KEY,
+    value       BIGINT NOT NULL
+);
+
+-- A name is free again once its agent is deleted.
+CREATE TABLE agent_name (
+    tenant      TEXT COLLATE "C" NOT NULL,
+    name        TEXT COLLATE "C" NOT NULL,
+    agent       TEXT COLLATE "C" NOT NULL,
+    PRIMARY KEY (tenant, name)
+);
+
+CREATE TABLE quota (
+    tenant      TEXT COLLATE "C" NOT NULL,
+    kind        TEXT COLLATE "C" NOT NULL,
+    most        BIGINT NOT NULL,
+    revision    BIGINT NOT NULL,
+    PRIMARY KEY (tenant, kind)
+);
+
+-- One row for each thing that counts against a quota; never a number that goes up and down.
+CREATE TABLE reservation (
+    tenant      TEXT COLLATE "C" NOT NULL,
+    kind        TEXT COLLATE "C" NOT NULL,
+    agent       TEXT COLLATE "C" NOT NULL,
+    operation   TEXT COLLATE "C" NOT NULL,
+    at          DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (tenant, kind, agent)
+);
+
+-- Keys that were burned a while ago: what turns up under one of them late is removed again.
+CREATE TABLE tombstone (
+    operation   TEXT COLLATE "C" NOT NULL,
+    step        TEXT COLLATE "C" NOT NULL,
+    until       DOUBLE PRECISION NOT NULL,
+    sightings   BIGINT NOT NULL,
+    PRIMARY KEY (operation, step)
+);
+
+-- Who may ask: the hash of a token, never the token.
+CREATE TABLE token (
+    hash        TEXT COLLATE "C" PRIMARY KEY,
+    id          TEXT COLLATE "C" NOT NULL,
+    tenant      TEXT COLLATE "C" NOT NULL,
+    principal   TEXT COLLATE "C" NOT NULL,
+    role        TEXT COLLATE "C" NOT NULL CONSTRAINT token_role CHECK (
+        role = 'viewer' OR role = 'operator' OR role = 'approver' OR role = 'admin'
+    ),
+    created_at  DOUBLE PRECISION NOT NULL,
+    expires_at  DOUBLE PRECISION,
+    revoked_at  DOUBLE PRECISION
+);
+
+CREATE INDEX token_tenant ON token (tenant, id);
+
+-- Append-only; each row carries the hash of itself and of the one before it.
+CREATE TABLE audit (
+    position    BIGINT PRIMARY KEY,
+    tenant      TEXT COLLATE "C" NOT NULL,
+    principal   TEXT COLLATE "C" NOT NULL,
+    action      TEXT COLLATE "C" NOT NULL,
+    target      TEXT COLLATE "C" NOT NULL,
+    at          DOUBLE PRECISION NOT NULL,
+    body        TEXT COLLATE "C" NOT NULL,
+    hash        TEXT COLLATE "C" NOT NULL
+);
+
+CREATE INDEX audit_tenant ON audit (tenant, position);
+
+CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION 'the audit log is append-only'; END $$;
+
+CREATE TRIGGER audit_is_never_changed BEFORE UPDATE OR DELETE ON audit
+FOR EACH ROW EXECUTE FUNCTION refuse_change();
+
+CREATE TRIGGER audit_is_never_shortened BEFORE TRUNCATE ON audit
+FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();

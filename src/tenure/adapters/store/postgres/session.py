@@ -1,0 +1,159 @@
+"""One connection that writes: the functions it has made, the statements it has prepared.
+
+An error says how much is known: whatever is raised before `sent` is true was not kept.
+"""
+
+from asyncio import timeout
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+
+from tenure.adapters.store.postgres import server
+from tenure.adapters.store.postgres.functions import REFUSED, Functions, Shape
+from tenure.adapters.store.postgres.parts import (
+    Builder,
+    Call,
+    Numbers,
+    Parts,
+    counted,
+    refusals,
+)
+from tenure.ports.store import Refused
+
+STATEMENTS_KEPT = 200
+"""Prepared statements a connection; their number is that of mixtures of shapes."""
+_NUMBER = """
+CREATE FUNCTION pg_temp.numbered(
+    a_names text[], a_many bigint[], OUT numbers bigint[], OUT head text
+) LANGUAGE plpgsql AS $$ BEGIN
+    WITH raised AS (
+        INSERT INTO counter (name, value) SELECT * FROM unnest(a_names, a_many)
+        ON CONFLICT (name) DO UPDATE SET value = counter.value + excluded.value
+        RETURNING name, value
+    ) SELECT array_agg(value ORDER BY name) INTO numbers FROM raised;
+    SELECT hash INTO head FROM audit ORDER BY position DESC LIMIT 1;
+END $$"""
+"""Counters are held in the order of their names; the last row of the chain is read after that."""
+
+
+class Refusal(Exception):
+    """Some changes of a batch are refused, and nothing of it was kept."""
+
+    def __init__(self, answers: dict[int, Refused]) -> None:
+        super().__init__(answers)
+        self.answers = answers
+        """By their places in the batch."""
+
+
+class Session:
+    """Speaks to the server; after an error of the connection it is of no more use."""
+
+    def __init__(self, connection: asyncpg.Connection, name: str, functions: Functions) -> None:
+        self.connection = connection
+        self.name = name
+        self.sent = False
+        """Whether the server was asked to commit, so that only it knows what became of it."""
+        self._functions = functions
+        self._call: Call
+        self._names: dict[Shape, str] = {}
+        self._statements: dict[tuple[Shape, ...], Any] = {}
+        self._numbers = False
+
+    async def apply(self, batch: Sequence[Parts], batch_id: str, at: float) -> None:
+        """Apply all of these changes durably; Refusal if some cannot be."""
+        self.sent = False
+        ids = " ".join(parts.change.id for parts in batch if parts.change.id)
+        noted = (batch_id, at, ids)
+        wanted = counted(batch)
+        self._call = _built(batch).call(*noted)
+        try:
+            async with timeout(server.STATEMENT_SECONDS):
+                statement = await self._prepared(self._call.shapes)
+                if wanted or batch[0].doubled is not None:
+                    await self._apply_held(statement, batch, wanted, noted)
+                else:
+                    self.sent = True
+                    await statement.fetchval(*self._call.arguments)
+        except asyncpg.PostgresError as error:
+            if error.sqlstate != REFUSED:
+                raise
+            found = refusals(self._call, str(error.detail), self._functions.types)
+            raise Refusal(found) from None
+
+    async def _apply_held(
+        self,
+        statement: Any,
+        batch: Sequence[Parts],
+        wanted: dict[str, int],
+        noted: tuple[str, float, str],
+    ) -> None:
+        """Hold the counters first, so that the numbers and hashes to write are known."""
+        if not self._numbers:
+            await self.connection.execute(_NUMBER)
+            self._numbers = True
+        await self.connection.execute("BEGIN")
+        try:
+            if wanted:
+                names = sorted(wanted)
+                ((last, head),) = await self.connection.fetch(
+                    "SELECT * FROM pg_temp.numbered($1, $2)", names, [wanted[n] for n in names]
+                )
+                before = {name: n - wanted[name] for name, n in zip(names, last, strict=True)}
+                numbers = Numbers(before, {"audit": head or ""})
+                self._call = _built(batch, numbers).call(*noted)
+            await statement.fetchval(*self._call.arguments)
+        except asyncpg.PostgresError as error:
+            if not isinstance(error, server.GONE):
+                await self.connection.execute("ROLLBACK")
+            raise
+        except (ValueError, TypeError, OverflowError):
+            await self.connection.execute("ROLLBACK")
+            raise
+        if batch[0].doubled is not None:  # it stands alone, and what it would write goes no further
+            await self.connection.execute("ROLLBACK")
+            return
+        self.sent = True
+        await self.connection.execute("COMMIT")
+
+    async def _prepared(self, shapes: tuple[Shape, ...]) -> Any:
+        statement = self._statements.get(shapes)
+        if statement is None:
+            if len(self._statements) >= STATEMENTS_KEPT:
+                self._statements.clear()
+            for shape in shapes:
+                await self._make(shape)
+            sql = f"SELECT {self._nested(shapes)}"
+            statement = self._statements[shapes] = await self.connection.prepare(sql)
+        return statement
+
+    async def _make(self, shape: Shape) -> None:
+        if shape not in self._names:
+            name = f"{shape[0]}_{len(self._names)}"
+            create = self._functions.of(shape).create
+            await self.connection.execute(create.replace("{name}", name, 1))
+            self._names[shape] = name
+
+    def _nested(self, shapes: tuple[Shape, ...]) -> str:
+        """Each function around the one before it."""
+        sql, bound = "NULL", 0
+        for shape in shapes:
+            takes = self._functions.of(shape).takes
+            given = "".join(f", ${bound + number}" for number in range(1, takes + 1))
+            bound += takes
+            sql = f"pg_temp.{self._names[shape]}({sql}{given})"
+        return sql
+
+
+def _built(batch: Sequence[Parts], numbers: Numbers | None = None) -> Builder:
+    builder = Builder(numbers)
+    for place, parts in enumerate(batch):
+        builder.add(place, parts)
+    return builder
+
+
+async def open_session(address: server.Address, functions: Functions, fresh: str) -> Session:
+    """A new connection that writes, under a name of its own."""
+    name = f"tenure {fresh}"
+    connection = await server.connect(address, name, **server.SESSION)
+    return Session(connection, name, functions)

@@ -1,0 +1,117 @@
+"""What runs beside the work, on one connection: wake-ups between processes, the clock, tidying.
+
+A ring is sent after its change is durable, outside of its transaction: the server lets only one
+transaction that notifies commit at a time, which would undo what several writers gain.  So a ring
+can be lost with the process that should have sent it; it is a hint, and everybody looks round.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import asyncpg
+
+from tenure.adapters.store.postgres import server
+from tenure.adapters.store.postgres.clock import ServerClock
+from tenure.ports.store import Ring
+
+log = logging.getLogger("tenure.store")
+LOOK_SECONDS = 10.0
+"""Between two looks at the server's clock."""
+KEPT_SECONDS = 600.0
+"""For how long a batch can be looked up: far longer than anybody is in doubt about one."""
+PAYLOAD_BYTES_MAX = 7_900
+PAUSE_SECONDS = 0.5
+
+
+class Side:
+    """Rings others, hears them, and keeps the clock; a lost connection is made anew."""
+
+    def __init__(
+        self,
+        address: server.Address,
+        *,
+        clock: ServerClock,
+        now: Callable[[], float],
+        forget: str,
+        fresh: str,
+    ) -> None:
+        self._address = address
+        self._clock = clock
+        self._now = now
+        self._forget = forget
+        self._channel = f"tenure_{address.schema}"
+        self._me = fresh
+        self._rings: dict[str, bool] = {}
+        self._due = asyncio.Event()
+        self._heard: Callable[[Ring], None] | None = None
+        self._task = asyncio.create_task(self._keep(), name="tenure store side")
+
+    def listen(self, heard: Callable[[Ring], None]) -> None:
+        """Call this for the rings of other processes."""
+        self._heard = heard
+
+    def ring(self, ring: Ring) -> None:
+        """Tell other processes, soon."""
+        self._rings[ring.operation] = self._rings.get(ring.operation, False) or ring.interrupt
+        self._due.set()
+
+    async def close(self) -> None:
+        """Stop; what was not rung yet is left to whoever looks round."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _keep(self) -> None:
+        while True:
+            connection = None
+            try:
+                connection = await server.connect(self._address, f"tenure side {self._me}")
+                await connection.add_listener(self._channel, self._hear)
+                await self._serve(connection)
+            except (asyncpg.PostgresError, *server.GONE) as error:
+                log.warning("the connection beside the work is lost (%s); it is made anew", error)
+                await asyncio.sleep(PAUSE_SECONDS)
+            finally:
+                if connection is not None:
+                    connection.terminate()
+
+    async def _serve(self, connection: asyncpg.Connection) -> None:
+        """Ring when there is something to ring; look at the clock and tidy up now and then."""
+        loop = asyncio.get_running_loop()
+        look_at = loop.time()
+        while True:
+            if loop.time() >= look_at:
+                look_at = loop.time() + LOOK_SECONDS
+                async with asyncio.timeout(server.STATEMENT_SECONDS):
+                    await self._clock.look(connection)
+                    await connection.execute(self._forget, self._now() - KEPT_SECONDS)
+            try:
+                async with asyncio.timeout(max(0.0, look_at - loop.time())):
+                    await self._due.wait()
+            except TimeoutError:
+                continue
+            self._due.clear()
+            rings, self._rings = self._rings, {}
+            for payload in _payloads(self._me, rings):
+                async with asyncio.timeout(server.STATEMENT_SECONDS):
+                    await connection.execute("SELECT pg_notify($1, $2)", self._channel, payload)
+
+    def _hear(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
+        sender, *words = str(payload).split()
+        if sender == self._me or self._heard is None:
+            return
+        for word in words:
+            self._heard(Ring(word.removesuffix("!"), interrupt=word.endswith("!")))
+
+
+def _payloads(sender: str, rings: dict[str, bool]) -> list[str]:
+    """`sender operation operation! …`, each as long as a notification may be."""
+    payloads: list[str] = []
+    line = sender
+    for operation, interrupt in rings.items():
+        word = f" {operation}{'!' if interrupt else ''}"
+        if len(line) + len(word) > PAYLOAD_BYTES_MAX:
+            payloads.append(line)
+            line = sender
+        line += word
+    return [*payloads, line]

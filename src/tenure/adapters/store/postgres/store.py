@@ -1,0 +1,215 @@
+"""`PostgresStore`: writes through the committer, reads on connections that can only read."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, assert_never
+
+import asyncpg
+
+from tenure.adapters.store.postgres.committer import Committer, Work
+from tenure.adapters.store.postgres.readers import Readers
+from tenure.adapters.store.postgres.session import Session
+from tenure.adapters.store.postgres.side import Side
+from tenure.core.errors import Defect, NotFound, StoreError
+from tenure.ports.store import TABLES, Claimed, Key, Loaded, Queue, Ring, Row, Value
+
+_COLUMNS = {table: shape.key + shape.columns for table, shape in TABLES.items()}
+
+
+class PostgresStore:
+    """Keeps the promises of `tenure.ports.store.Store` for any number of processes at once."""
+
+    def __init__(
+        self,
+        committer: Committer,
+        readers: Readers,
+        side: Side,
+        queries: dict[str, str],
+        *,
+        now: Callable[[], float],
+    ) -> None:
+        self.now = now
+        self.commit = committer.commit
+        self._committer = committer
+        self._readers = readers
+        self._side = side
+        self._queries = queries
+        committer.rang = side.ring
+
+    def listen(self, heard: Callable[[Ring], None]) -> None:
+        """Call this for the rings of other processes; a hint, which may be lost."""
+        self._side.listen(heard)
+
+    def claim(
+        self, queue: Queue, worker: str, *, limit: int
+    ) -> asyncio.Future[Sequence[Claimed]]:
+        """In its turn among the changes: the rows are not known before."""
+        match queue:
+            case Queue.OPERATIONS:
+                return self._committer.run(self._claiming(worker, limit))
+            case _ as never:
+                assert_never(never)
+
+    def _claiming(self, worker: str, limit: int) -> Work:
+        async def run(session: Session, name: str) -> list[Claimed]:
+            session.sent = True
+            rows = await session.connection.fetch(
+                self._queries["claim"], worker, self.now(), limit, name
+            )
+            return sorted(Claimed(*row) for row in rows)
+
+        async def recall(session: Session, name: str) -> list[Claimed]:
+            rows = await session.connection.fetch(self._queries["claimed"], name, worker)
+            return sorted(Claimed(*row) for row in rows)
+
+        return Work(run, recall)
+
+    async def list_due(self, worker: str) -> Sequence[Claimed]:
+        """Read them by the index of open operations."""
+        rows = await self._readers.fetch(self._queries["list_due"], worker, self.now())
+        return [Claimed(*row) for row in rows]
+
+    async def was_committed(self, change_id: str) -> bool:
+        """Look in the batches that are still kept; an id is one word."""
+        if change_id.split() != [change_id]:
+            await self._readers.fetch("SELECT 1")  # refused like any other once it is closed
+            return False
+        return bool(await self._readers.fetch(self._queries["was_committed"], change_id))
+
+    async def find(self, table: str, key: Key) -> Row | None:
+        """Read one row by its key."""
+        columns = _columns(table)
+        where = " AND ".join(f"{name} = ${n}" for n, name in enumerate(TABLES[table].key, 1))
+        row = await self._readers.fetchrow(
+            f"SELECT {', '.join(columns)} FROM {table} WHERE {where}", *key
+        )
+        return None if row is None else dict(row)
+
+    async def load(self, operation: str) -> Loaded | None:
+        """Read three tables by one statement."""
+        found = await self._readers.fetchrow(self._queries["load"], operation)
+        if found is None:
+            return None
+        row, journal, intents = found
+        return Loaded(
+            _row("operation", row),
+            [_row("journal", line) for line in journal],
+            [_row("intent", intent) for intent in intents],
+        )
+
+    async def list_operations(
+        self, tenant: str, *, states: Sequence[str] = (), after: str = "", limit: int = 100
+    ) -> Sequence[Row]:
+        """Read one page."""
+        wanted = list(states) or None
+        rows = await self._readers.fetch(
+            self._queries["list_operations"], tenant, wanted, after, limit
+        )
+        return [_row("operation", row) for row in rows]
+
+    async def list_resources(self, tenant: str, agent: str) -> Sequence[Row]:
+        """Read them through the agent's operations."""
+        rows = await self._readers.fetch(self._queries["list_resources"], tenant, agent)
+        return [dict(row) for row in rows]
+
+    async def list_living(self, slot: str, owners: Sequence[tuple[str, int]]) -> frozenset[str]:
+        """Read them by the index of agents' operations."""
+        agents, generations = [one for one, _ in owners], [number for _, number in owners]
+        rows = await self._readers.fetch(
+            self._queries["list_living"], slot, agents, generations
+        )
+        return frozenset(str(row["key"]) for row in rows)
+
+    async def list_open(
+        self, *, states: Sequence[str] = (), after: str = "", limit: int = 100
+    ) -> Sequence[Row]:
+        """Read one page by the index of what is open."""
+        wanted = list(states) or None
+        rows = await self._readers.fetch(self._queries["list_open"], wanted, after, limit)
+        return [_row("operation", row) for row in rows]
+
+    async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
+        """Read one page, in the order of transactions; `after` is a position that was read."""
+        rows = await self._readers.fetch(self._queries["list_events"], after, limit)
+        if after and not await self._readers.fetch(self._queries["knows_event"], after):
+            raise NotFound(f"There is no event at position {after}: read from 0, or from another.")
+        return [dict(row) for row in rows]
+
+    async def list_rows(
+        self, table: str, said: Mapping[str, Value], *, after: Key = (), limit: int = 100
+    ) -> Sequence[Row]:
+        """Read one page."""
+        such, bound = _such(table, said)
+        key = TABLES[table].key
+        if after:
+            same = 0
+            while same < len(after) - 1 and key[same] in said:
+                same += 1  # what is said is the same in all: compared with it, rows would be passed
+            places = [f"${len(bound) + n}" for n in range(1, len(after) - same + 1)]
+            such.append(f"({', '.join(key[same:len(after)])}) > ({', '.join(places)})")
+            bound += after[same:]
+        where = " WHERE " + " AND ".join(such) if such else ""
+        rows = await self._readers.fetch(
+            f"SELECT {', '.join(_columns(table))} FROM {table}{where}"
+            f" ORDER BY {', '.join(key)} LIMIT ${len(bound) + 1}",
+            *bound,
+            limit,
+        )
+        return [dict(row) for row in rows]
+
+    async def count_rows(self, table: str, said: Mapping[str, Value]) -> int:
+        """Count them."""
+        such, bound = _such(table, said)
+        where = " WHERE " + " AND ".join(such) if such else ""
+        rows = await self._readers.fetch(f"SELECT count(*) FROM {table}{where}", *bound)
+        return int(rows[0][0])
+
+    async def count_states(self, tenant: str) -> Mapping[tuple[str, str], int]:
+        """Count them by the indexes of what is open and of what has a name."""
+        rows = await self._readers.fetch(self._queries["count_states"], tenant)
+        return {(row[0], row[1]): row[2] for row in rows}
+
+    async def plans_of_open_operations(self) -> Sequence[str]:
+        """Read the open operations."""
+        rows = await self._readers.fetch(self._queries["plans_of_open_operations"])
+        return [row[0] for row in rows]
+
+    async def backup(self, path: str) -> None:
+        """Refused: the server has better ways."""
+        raise StoreError(
+            f"No copy was made at {path}: a PostgreSQL store is copied by PostgreSQL's own means,"
+            " pg_dump for a copy of one instant or pg_basebackup with archived WAL for any."
+        )
+
+    async def close(self) -> None:
+        """Wait for the last batch, then let go of every connection."""
+        await self._committer.close()
+        await self._side.close()
+        await self._readers.close()
+
+
+def _columns(table: str) -> tuple[str, ...]:
+    columns = _COLUMNS.get(table)
+    if columns is None:
+        raise Defect(f"There is no table {table!r}; nothing was read.")
+    return columns
+
+
+def _row(table: str, record: asyncpg.Record) -> Row:
+    return {name: record[name] for name in _COLUMNS[table]}
+
+
+def _such(table: str, said: Mapping[str, Value]) -> tuple[list[str], list[Any]]:
+    columns = _columns(table)
+    unknown = [column for column in said if column not in columns]
+    if unknown:
+        raise Defect(f"Table {table!r} has no column {unknown[0]!r}; nothing was read.")
+    terms: list[str] = []
+    bound: list[Any] = []
+    for name, value in said.items():
+        if value is None:
+            terms.append(f"{name} IS NULL")
+        else:
+            bound.append(value)
+            terms.append(f"{name} = ${len(bound)}")
+    return terms, bound

@@ -1,0 +1,253 @@
+"""Acknowledgements: required subscribers that a suspend or delete waits for.
+
+Whom an operation waits for is written in the commit that accepts it.  An acknowledgement and the
+signal by which the operation learns of it are one commit too.  For a tenant that is strict nothing
+new is provisioned while any of them is missing.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+from tenure.app.audit import entry, require
+from tenure.app.changes import noted
+from tenure.app.events import Wanted
+from tenure.app.live import decode, read
+from tenure.app.plane import Plane
+from tenure.core.agent import Verb
+from tenure.core.errors import Conflict, NotFound
+from tenure.core.limits import PAGE_MAX
+from tenure.core.operation import ACKNOWLEDGED, Noted
+from tenure.core.roles import Caller, Role
+from tenure.ports.roster import Missing
+from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set
+
+WAITED_FOR = {Verb.SUSPEND: "agent.suspending", Verb.DELETE: "agent.deleting"}
+"""The verbs that wait, and the event that is to be acknowledged."""
+
+
+class Awaited(NamedTuple):
+    """One subscriber for whom one operation waits, or waited."""
+
+    operation: str
+    subscription: str
+    name: str
+    agent: str
+    since: float
+    acknowledged_at: float | None
+    principal: str
+
+
+class Strictness(NamedTuple):
+    """What holds for a tenant as a whole."""
+
+    strict: bool
+    missing: Sequence[Awaited]
+    """Whose acknowledgements are missing."""
+
+
+class Ground(NamedTuple):
+    """What must hold and be written with a change."""
+
+    guards: tuple[Is, ...] = ()
+    writes: tuple[Put | Set, ...] = ()
+
+
+# --- with the acceptance of an operation ----------------------------------------------------------
+
+
+async def awaited_by(
+    plane: Plane, tenant: str, verb: Verb, *, agent: str, operation: str, now: float
+) -> Ground:
+    """The rows that say whom this operation will wait for."""
+    event = WAITED_FOR.get(verb)
+    if event is None:
+        return Ground()
+    told: Row = {"agent": agent, "operation": operation, "type": event}
+    rows = await plane.store.list_rows("subscription", {"tenant": tenant}, limit=PAGE_MAX)
+    required = [row for row in rows if row["required"] and wanted_of(row).has(told)]
+    if not required:
+        return Ground()
+    waits: Row = {"tenant": tenant, "agent": agent, "since": now}
+    puts = tuple(Put("awaited", (operation, str(row["id"])), waits) for row in required)
+    # A create that looked before this cannot commit after it.
+    tenancy = await plane.store.find("tenancy", (tenant,))
+    if tenancy is None:
+        return Ground((), puts)
+    revision = cast(int, tenancy["revision"])
+    guard = Is("tenancy", (tenant,), {"revision": revision})
+    return Ground((guard,), (*puts, Set("tenancy", (tenant,), {"revision": revision + 1})))
+
+
+async def nothing_missing(plane: Plane, tenant: str) -> Ground:
+    """The guard that lets a strict tenant's create through; Conflict says whom it waits for."""
+    tenancy = await plane.store.find("tenancy", (tenant,))
+    if tenancy is None or not tenancy["strict"]:
+        return Ground()
+    missing = await _missing(plane, tenant)
+    if missing:
+        first = missing[0]
+        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        message = (
+            f"nothing new is made before subscriber {first.name} has acknowledged operation"
+            f" {first.operation}, for which it is waited since {first.since:.0f}{others}"
+        )
+        raise Conflict(message, code="awaits_acknowledgement", holder=first.operation)
+    return Ground((Is("tenancy", (tenant,), {"revision": tenancy["revision"]}),))
+
+
+def wanted_of(subscription: Row) -> Wanted:
+    """Which events a subscription is about."""
+    types = cast("list[str]", decode(cast(str, subscription["types"])))
+    return Wanted(str(subscription["agent"]), tuple(types))
+
+
+# --- what its step asks ---------------------------------------------------------------------------
+
+
+async def missing_of(plane: Plane, operation: str) -> list[Missing]:
+    """Who has not acknowledged this operation yet."""
+    rows = await plane.store.list_rows("awaited", {"operation": operation}, limit=PAGE_MAX)
+    found = [await _view(plane, row) for row in rows if row["acknowledged_at"] is None]
+    return [Missing(one.name, one.since) for one in found]
+
+
+# --- acknowledging --------------------------------------------------------------------------------
+
+
+async def acknowledge(
+    plane: Plane, caller: Caller, subscription: str, *, operation: str, why: str | None = None
+) -> Awaited:
+    """The subscriber has done its part of this operation; with `why` an operator says so instead.
+
+    Twice succeeds, and the first time stands.
+    """
+    require(caller, Role.OPERATOR)
+    known = await plane.store.find("subscription", (subscription,))
+    if known is None or known["tenant"] != caller.tenant:
+        raise NotFound(f"there is no subscription {subscription}")
+    row = await plane.store.find("awaited", (operation, subscription))
+    if row is None or row["tenant"] != caller.tenant:
+        raise NotFound(f"operation {operation} does not wait for subscription {subscription}")
+    action = "subscription.acknowledge" if why is None else "subscription.override"
+    said = {} if why is None else {"why": why}
+    await _settle(plane, caller, row, action=action, said=said)
+    found = await plane.store.find("awaited", (operation, subscription))
+    return await _view(plane, found or row)
+
+
+async def release(plane: Plane, caller: Caller, subscription: str) -> None:
+    """Nobody waits for this subscriber any more: it is gone."""
+    for row in await _open_rows(plane, caller.tenant):
+        if row["subscription"] == subscription:
+            await _settle(plane, caller, row, action="subscription.release", said={})
+
+
+async def _settle(
+    plane: Plane, caller: Caller, row: Row, *, action: str, said: dict[str, str]
+) -> None:
+    """Record it and tell its operation, in one commit; read again while others are faster."""
+    key = (str(row["operation"]), str(row["subscription"]))
+    while True:
+        now = plane.store.now()
+        settled = Set(
+            "awaited", key, {"acknowledged_at": now, "principal": caller.principal}
+        )
+        told = entry(caller, action, target=key[1], now=now, operation=key[0], **said)
+        guards: tuple[Is, ...] = (Is("awaited", key, {"acknowledged_at": None}),)
+        writes: tuple[Put | Add | Set | Drop, ...] = (settled, told)
+        live = await read(plane.store, plane.catalogue, plane.id, key[0])
+        if live is not None and live.progress.end is None:
+            live.due_at = None  # so that it is set: a poll may have moved it
+            body = {"signal": ACKNOWLEDGED, "payload": key[1], "by": caller.principal}
+            change = noted(live, Noted.SIGNALLED, "", body, now).change
+            guards += change.guards
+            writes += change.writes
+        refused = await plane.store.commit(Change("", guards, writes))
+        if refused is None:
+            plane.engine.wake(key[0])
+            return
+        if refused.what.table == "awaited":
+            return  # it is acknowledged already
+
+
+async def list_acknowledgements(
+    plane: Plane, caller: Caller, subscription: str
+) -> list[Awaited]:
+    """What this subscriber was to acknowledge, and has; what is missing comes first."""
+    require(caller, Role.VIEWER)
+    known = await plane.store.find("subscription", (subscription,))
+    if known is None or known["tenant"] != caller.tenant:
+        raise NotFound(f"there is no subscription {subscription}")
+    said: Row = {"tenant": caller.tenant, "subscription": subscription}
+    rows = await plane.store.list_rows("awaited", said, limit=PAGE_MAX)
+    found = [await _view(plane, row) for row in rows]
+    return sorted(found, key=lambda one: (one.acknowledged_at is not None, one.since))
+
+
+# --- strict tenants -------------------------------------------------------------------------------
+
+
+async def get_strictness(plane: Plane, caller: Caller) -> Strictness:
+    """Whether the tenant is strict, and whose acknowledgements are missing."""
+    tenancy = await plane.store.find("tenancy", (caller.tenant,))
+    strict = tenancy is not None and bool(tenancy["strict"])
+    return Strictness(strict, await _missing(plane, caller.tenant))
+
+
+async def set_strictness(plane: Plane, caller: Caller, *, strict: bool) -> Strictness:
+    """From now on, or no longer, nothing is provisioned while an acknowledgement is missing."""
+    require(caller, Role.ADMIN)
+    key = (caller.tenant,)
+    while True:
+        told = entry(
+            caller, "tenant.strict", target=caller.tenant, now=plane.store.now(), strict=strict
+        )
+        tenancy = await plane.store.find("tenancy", key)
+        if tenancy is None:
+            first: Row = {"strict": int(strict), "revision": 1}
+            change = Change("", (), (Put("tenancy", key, first), told))
+        else:
+            revision = cast(int, tenancy["revision"])
+            guard = Is("tenancy", key, {"revision": revision})
+            row: Row = {"strict": int(strict), "revision": revision + 1}
+            change = Change("", (guard,), (Set("tenancy", key, row), told))
+        if await plane.store.commit(change) is None:
+            return await get_strictness(plane, caller)
+
+
+async def _missing(plane: Plane, tenant: str) -> list[Awaited]:
+    """Whom open operations wait for; one that was cancelled waits for nobody."""
+    found: list[Awaited] = []
+    for row in await _open_rows(plane, tenant):
+        operation = await plane.store.find("operation", (str(row["operation"]),))
+        if operation is not None and operation["ended_at"] is None:
+            found.append(await _view(plane, row))
+    return found
+
+
+async def _open_rows(plane: Plane, tenant: str) -> Sequence[Row]:
+    said: Row = {"tenant": tenant, "acknowledged_at": None}
+    return await plane.store.list_rows("awaited", said, limit=PAGE_MAX)
+
+
+async def close_ended(plane: Plane, tenant: str) -> int:
+    """Close what operations that have ended no longer wait for; how many there were."""
+    closed = 0
+    for row in await _open_rows(plane, tenant):
+        operation = await plane.store.find("operation", (str(row["operation"]),))
+        if operation is None or operation["ended_at"] is not None:
+            key = (str(row["operation"]), str(row["subscription"]))
+            await plane.store.commit(Change("", (), (Drop("awaited", key),)))
+            closed += 1
+    return closed
+
+
+async def _view(plane: Plane, row: Row) -> Awaited:
+    subscription = str(row["subscription"])
+    known = await plane.store.find("subscription", (subscription,))
+    return Awaited(
+        str(row["operation"]), subscription,
+        subscription if known is None else str(known["name"]), str(row["agent"]),
+        cast(float, row["since"]), cast("float | None", row["acknowledged_at"]),
+        str(row["principal"] or ""),
+    )  # fmt: skip

@@ -1,0 +1,241 @@
+"""Notices that a store is not what it was, holds the plane then, and lets it go when told.
+
+A plane is held when its store was restored, or an older copy was put in its place.  It answers
+reads and moves nothing, until an operator has seen what would happen and confirms.  What is
+remembered for this lies outside the store, and can only rise.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import NamedTuple, cast
+
+from tenure.app.audit import entry
+from tenure.app.plane import THIS, Plane
+from tenure.app.tokens import TENANT
+from tenure.core.errors import Conflict, Forbidden, ProviderError
+from tenure.core.limits import PAGE_MAX
+from tenure.core.roles import Caller, Role
+from tenure.ports.store import Change, Is, Key, Row, Set
+
+SPAN = 1_000_000
+"""Generations of one agent in one epoch: the millions of a generation are the epoch it began in."""
+LOOK_SECONDS = 30.0
+"""How long a provider may take to say what it holds."""
+LISTED_MAX = 1_000
+"""Findings of one kind that a review lists; it counts them all."""
+
+
+# --- at the start, and now and then ---------------------------------------------------------------
+
+
+async def compare(plane: Plane) -> None:
+    """Compare the store with what is remembered outside it, before anything moves.
+
+    A store that lacks what was seen in it before is an older copy: a new epoch begins, and the
+    plane is held.  A greater epoch in the store was begun by another process, and is taken over.
+    """
+    hold = plane.hold
+    row = await plane.store.find("plane", THIS) or {}
+    theirs = cast(int, row.get("epoch") or 1)
+    held = str(row.get("held") or "")
+    if theirs > hold.epoch:
+        hold.remember(epoch=theirs, held=hold.why or held)
+    elif not hold.why:
+        older = await _older(plane, theirs)
+        if older:
+            hold.remember(epoch=hold.epoch + 1, held=older, position=0, head="")
+        elif held and theirs == hold.epoch:
+            hold.remember(held=held)
+    if hold.epoch > theirs or row.get("epoch") is None:
+        await _begin(plane, theirs)
+    await note(plane)
+
+
+async def _older(plane: Plane, theirs: int) -> str:
+    """What shows that the store is older than what was seen of it; empty: nothing does."""
+    hold = plane.hold
+    if theirs < hold.epoch:
+        return f"the store is of epoch {theirs}, and this home has seen {hold.epoch}"
+    if hold.kept.position:
+        line = await plane.store.find("audit", (hold.kept.position,))
+        if line is None or line["hash"] != hold.kept.head:
+            at = hold.kept.position
+            return f"line {at} of the audit log is not the one that was seen here before"
+    return ""
+
+
+async def _begin(plane: Plane, theirs: int) -> None:
+    """Write the epoch to the store; if it is a later one, no number of an agent is used again."""
+    hold = plane.hold
+    said: Row = {"epoch": hold.epoch, "held": hold.why or None}
+    if hold.epoch == theirs:
+        await plane.store.commit(Change("", (), (Set("plane", THIS, said),)))
+        return
+    async for agent in _rows(plane, "agent"):
+        raised: Row = {
+            column: hold.epoch * SPAN + value % SPAN
+            for column in ("generation", "epoch")
+            if (value := cast("int | None", agent[column])) is not None
+        }
+        await plane.store.commit(Change("", (), (Set("agent", (str(agent["uid"]),), raised),)))
+    owner = Caller(TENANT, "plane", Role.ADMIN)
+    told = entry(
+        owner, "plane.hold", target=plane.id, now=plane.store.now(), epoch=hold.epoch,
+        before=theirs, why=hold.why,
+    )  # fmt: skip
+    await plane.store.commit(Change("", (), (Set("plane", THIS, said), told)))
+
+
+async def note(plane: Plane) -> None:
+    """Remember the last line of the audit log outside the store."""
+    hold = plane.hold
+    position, head = hold.kept.position, hold.kept.head
+    while rows := await plane.store.list_rows("audit", {}, after=(position,), limit=PAGE_MAX):
+        position, head = cast(int, rows[-1]["position"]), str(rows[-1]["hash"])
+    hold.remember(position=position, head=head)
+
+
+async def follow(plane: Plane) -> bool:
+    """Whether this process must let go: another has begun a later epoch, or holds the plane.
+
+    From then on it is held itself, until it is started anew.  What was held from the start is let
+    go once another process was told so.
+    """
+    hold = plane.hold
+    row = await plane.store.find("plane", THIS) or {}
+    epoch, held = cast(int, row.get("epoch") or 1), str(row.get("held") or "")
+    if hold.why and not hold.is_over and epoch == hold.epoch and not held:
+        hold.remember(held="")
+        hold.let_go.set()
+    if hold.why or (epoch <= hold.epoch and not held):
+        return False
+    why = held or f"epoch {epoch} was begun elsewhere"
+    hold.kept = hold.kept._replace(
+        epoch=max(epoch, hold.epoch), held=f"{why}: start this process anew"
+    )
+    hold.is_over = True
+    return True
+
+
+# --- what an operator asks -----------------------------------------------------------------------
+
+
+class Resumed(NamedTuple):
+    """An open operation, which goes on once the plane is let go."""
+
+    operation: str
+    tenant: str
+    kind: str
+    agent: str
+    state: str
+
+
+class Missing(NamedTuple):
+    """Something that the store says an agent holds, and its provider does not have."""
+
+    agent: str
+    name: str
+    tenant: str
+    slot: str
+    key: str
+
+
+class Unknown(NamedTuple):
+    """Something of this plane's that a provider has and the store knows nothing of."""
+
+    slot: str
+    key: str
+    agent: str
+
+
+class Review(NamedTuple):
+    """What letting the plane go would mean; lists hold the first thousand of each kind."""
+
+    epoch: int
+    held: str
+    open_operations: int
+    resumed: list[Resumed]
+    missing_resources: int
+    missing: list[Missing]
+    unknown_resources: int
+    unknown: list[Unknown]
+    silent: list[str]
+    """Providers that did not say what they hold, and why."""
+
+
+async def review(plane: Plane, caller: Caller) -> Review:
+    """Compare every provider with the store, providers first; nothing is changed."""
+    _require_owner(caller)
+    theirs: dict[str, dict[str, str]] = {}
+    silent: list[str] = []
+    for slot, provider in plane.providers.items():
+        if not hasattr(provider, "list_owned"):
+            continue
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                theirs[slot] = {
+                    one.key: one.agent async for one in provider.list_owned(plane.id)
+                }
+        except (ProviderError, TimeoutError) as error:
+            silent.append(f"{slot}: {str(error) or 'no answer in time'}")
+    ours: dict[str, set[str]] = {slot: set() for slot in theirs}
+    missing: list[Missing] = []
+    async for agent in _rows(plane, "agent"):
+        tenant, uid = str(agent["tenant"]), str(agent["uid"])
+        for intent in await plane.store.list_resources(tenant, uid):
+            slot, key = str(intent["slot"]), str(intent["key"])
+            ours.setdefault(slot, set()).add(key)
+            if intent["state"] == "PRESENT" and slot in theirs and key not in theirs[slot]:
+                missing.append(Missing(uid, str(agent["name"] or ""), tenant, slot, key))
+    unknown = [
+        Unknown(slot, key, agent_of)
+        for slot, held in theirs.items()
+        for key, agent_of in held.items()
+        if key not in ours[slot]
+    ]
+    resumed = [
+        Resumed(str(row["id"]), str(row["tenant"]), str(row["kind"]), str(row["agent"]),
+                str(row["state"]))
+        async for row in _rows(plane, "operation", {"ended_at": None})
+    ]  # fmt: skip
+    most = LISTED_MAX
+    return Review(
+        plane.hold.epoch, plane.hold.why, len(resumed), resumed[:most], len(missing),
+        missing[:most], len(unknown), unknown[:most], silent,
+    )  # fmt: skip
+
+
+async def confirm(plane: Plane, caller: Caller) -> None:
+    """Let the plane go: operations move again.  Twice is a Conflict."""
+    _require_owner(caller)
+    hold = plane.hold
+    if hold.is_over:
+        raise Conflict(f"{hold.why}: it is not to be confirmed here", code="not_held")
+    if not hold.why:
+        raise Conflict("the plane is not held: there is nothing to confirm", code="not_held")
+    now, why = plane.store.now(), hold.why
+    told = entry(caller, "plane.confirm", target=plane.id, now=now, epoch=hold.epoch, why=why)
+    epoch = Is("plane", THIS, {"epoch": hold.epoch})
+    change = Change("", (epoch,), (Set("plane", THIS, {"held": None}), told))
+    if await plane.store.commit(change) is not None:
+        raise Conflict(
+            "a later epoch was begun elsewhere: start this process anew", code="not_held"
+        )
+    hold.remember(held="")
+    hold.let_go.set()
+
+
+def _require_owner(caller: Caller) -> None:
+    if not caller.role.may(Role.ADMIN) or caller.tenant != TENANT:
+        raise Forbidden(f"this needs an admin of the tenant {TENANT}")
+
+
+async def _rows(
+    plane: Plane, table: str, said: Mapping[str, None] | None = None
+) -> AsyncIterator[Row]:
+    """Every row of a table with one key column, page by page."""
+    last: Key = ()
+    while rows := await plane.store.list_rows(table, said or {}, after=last, limit=PAGE_MAX):
+        for row in rows:
+            yield row
+        last = (str(next(iter(rows[-1].values()))),)

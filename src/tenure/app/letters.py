@@ -1,0 +1,90 @@
+"""Dead letters: what a destination has not taken, and what a person can do about it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+from tenure.app.audit import entry, require
+from tenure.app.plane import Plane
+from tenure.app.subscriptions import find_row
+from tenure.core.limits import PAGE_MAX
+from tenure.core.roles import Caller, Role
+from tenure.ports.store import Change, Drop, Is, Key, Row, Set
+
+DROPPED = 500
+"""Letters that go in one commit."""
+
+
+class LetterView(NamedTuple):
+    """A dead letter as it is shown."""
+
+    row: Row
+    why: str
+    attempts: int
+    parked_since: float
+    due_at: float | None
+
+
+async def list_letters(
+    plane: Plane, caller: Caller, subscription: str, *, after: Key = (), limit: int = 100
+) -> list[LetterView]:
+    """Letters of a subscription, agent by agent, each agent's in the order of its events."""
+    require(caller, Role.VIEWER)
+    await find_row(plane, caller, subscription)
+    limit = max(1, min(limit, PAGE_MAX))
+    beyond = (subscription, *after) if after else ()
+    rows = await plane.store.list_rows(
+        "letter", {"destination": subscription}, after=beyond, limit=limit
+    )
+    streams = {row["agent"]: row for row in await _parked(plane, subscription)}
+    found: list[LetterView] = []
+    for row in rows:
+        parked = streams.get(row["agent"], {})
+        found.append(
+            LetterView(
+                row, str(parked.get("why", "")), cast(int, parked.get("attempts", 0)),
+                cast(float, parked.get("since", row["at"])),
+                cast("float | None", parked.get("due_at")),
+            )
+        )  # fmt: skip
+    return found
+
+
+async def replay(plane: Plane, caller: Caller, subscription: str, *, agent: str = "") -> int:
+    """Have the letters tried again now; how many agents' streams that concerns."""
+    require(caller, Role.OPERATOR)
+    await find_row(plane, caller, subscription)
+    now, count = plane.store.now(), 0
+    for row in await _parked(plane, subscription, agent):
+        key = (subscription, str(row["agent"]))
+        guard = Is("parked", key, {"attempts": row["attempts"]})
+        told = entry(caller, "letters.replay", target=subscription, now=now, agent=key[1])
+        write = Set("parked", key, {"due_at": now, "attempts": 0})
+        count += await plane.store.commit(Change("", (guard,), (write, told))) is None
+    return count
+
+
+async def discard(plane: Plane, caller: Caller, subscription: str, *, agent: str) -> int:
+    """Give up an agent's letters: its next event is sent as if they had been taken."""
+    require(caller, Role.OPERATOR)
+    await find_row(plane, caller, subscription)
+    count = 0
+    for row in await _parked(plane, subscription, agent):
+        key = (subscription, str(row["agent"]))
+        said: Row = {"destination": key[0], "agent": key[1]}
+        gone = 0
+        while letters := await plane.store.list_rows("letter", said, limit=DROPPED):
+            drops = tuple(Drop("letter", (*key, cast(int, one["position"]))) for one in letters)
+            await plane.store.commit(Change("", (), drops))
+            gone += len(letters)
+        now = plane.store.now()
+        told = entry(
+            caller, "letters.discard", target=subscription, now=now, agent=key[1], letters=gone
+        )
+        await plane.store.commit(Change("", (), (Drop("parked", key), told)))
+        count += 1
+    return count
+
+
+async def _parked(plane: Plane, subscription: str, agent: str = "") -> Sequence[Row]:
+    said: Row = {"destination": subscription, **({"agent": agent} if agent else {})}
+    return await plane.store.list_rows("parked", said, limit=PAGE_MAX)

@@ -1,0 +1,67 @@
+"""Reactions: what the plane's own subscribers do when an agent's state has changed.
+
+They hear of it as everybody does, by events, at least once; so each can be applied twice.  Each can
+be left out or replaced where a plane is wired.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from tenure.app import acknowledgements, subscriptions
+from tenure.app.lifecycle import AGENTS
+from tenure.app.plane import Plane
+from tenure.core.agent import State
+from tenure.core.events import Event
+from tenure.core.roles import Caller, Role
+from tenure.ports.bus import Outgoing
+from tenure.ports.store import Change, Drop, Is
+
+React = Callable[[Plane, Outgoing], Awaitable[None]]
+NOT_THERE: Final = (State.DELETED, State.CREATE_FAILED)
+
+
+class Reaction(NamedTuple):
+    """What is done, and at which events."""
+
+    types: tuple[Event, ...]
+    react: React
+
+
+async def remove_webhooks(plane: Plane, event: Outgoing) -> None:
+    """Subscriptions that are about a deleted agent alone go with it."""
+    caller = Caller(event.tenant, f"event {event.id}", Role.OPERATOR)
+    for row in await subscriptions.rows_of(plane, event.tenant):
+        if row["agent"] == event.agent:
+            await subscriptions.remove(plane, caller, row)
+
+
+async def release_quota(plane: Plane, event: Outgoing) -> None:
+    """An agent that is not there takes no place; usually the commit that ended it saw to that."""
+    key = (event.tenant, AGENTS, event.agent)
+    if await plane.store.find("reservation", key) is None:
+        return
+    agent = await plane.store.find("agent", (event.agent,))
+    if agent is None or agent["state"] not in NOT_THERE:
+        return
+    guard = Is("agent", (event.agent,), {"state": agent["state"]})
+    await plane.store.commit(Change("", (guard,), (Drop("reservation", key),)))
+
+
+async def close_waits(plane: Plane, event: Outgoing) -> None:
+    """Nobody is waited for by an operation that has ended."""
+    await acknowledgements.close_ended(plane, event.tenant)
+
+
+REACTIONS: Final[Mapping[str, Reaction]] = MappingProxyType(
+    {
+        "remove-webhooks": Reaction((Event.AGENT_DELETED,), remove_webhooks),
+        "release-quota": Reaction(
+            (Event.AGENT_DELETED, Event.AGENT_CREATE_FAILED), release_quota
+        ),
+        "close-waits": Reaction(
+            (Event.AGENT_READY, Event.AGENT_SUSPENDED, Event.AGENT_DELETED), close_waits
+        ),
+    }
+)
+"""The plane's own subscribers, by name."""

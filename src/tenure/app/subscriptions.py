@@ -1,0 +1,271 @@
+"""Subscriptions: who wants to hear of which events, and how they reach it.
+
+A webhook is called, a NATS subject is published to, a pull subscription reads `/v1/events` itself.
+A secret is shown once and kept sealed; while it is being changed the one before signs as well.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+from tenure.app import acknowledgements
+from tenure.app.agent_views import find_agent
+from tenure.app.audit import entry, require
+from tenure.app.events import wanted_types
+from tenure.app.live import decode, encode
+from tenure.app.plane import Plane
+from tenure.core.egress import target_of
+from tenure.core.errors import Conflict, Defect, Invalid, NotFound
+from tenure.core.ids import uuid7
+from tenure.core.limits import PAGE_MAX, SUBSCRIPTIONS_MAX
+from tenure.core.roles import Caller, Role
+from tenure.core.subscription import NAME, SUBJECT, Kind
+from tenure.ports.seal import Seal
+from tenure.ports.store import Change, Drop, Is, Next, Put, Row, Set
+
+SECRET_PREFIX = "whsec_"  # noqa: S105 (how such a secret begins, as the Standard Webhooks have it)
+OVERLAP_SECONDS = 86_400.0
+"""How long the secret before goes on signing beside a new one."""
+LETTERS_DROPPED = 500
+
+
+class Subscribe(NamedTuple):
+    """What somebody asks for.
+
+    Args:
+        target: a URL for a webhook, a subject for NATS, nothing for pull.
+        agent: a name or uid; empty: every agent of the tenant.
+        types: such as `agent.suspended` or `agent.*`; none: all.
+        required: whether suspend and delete wait for its acknowledgement.
+        from_start: also what is kept of the time before.
+    """
+
+    name: str
+    kind: Kind
+    target: str = ""
+    agent: str = ""
+    types: tuple[str, ...] = ()
+    required: bool = False
+    from_start: bool = False
+
+
+class SubscriptionView(NamedTuple):
+    """A subscription as it is shown: all but its secret."""
+
+    id: str
+    name: str
+    kind: Kind
+    target: str
+    agent: str
+    types: tuple[str, ...]
+    required: bool
+    principal: str
+    created_at: float
+    updated_at: float
+    position: int | None
+    """How far it is; None for one that reads itself."""
+    failing_since: float | None
+    why: str
+    """What its destination said last, while it fails."""
+    parked: int
+    """Agents whose stream is held back."""
+    missed: int
+    """Events that were no longer kept when it could have had them."""
+
+
+async def create_subscription(
+    plane: Plane, caller: Caller, asked: Subscribe
+) -> tuple[SubscriptionView, str]:
+    """A new subscription and its secret, which is shown here and nowhere else."""
+    require(caller, Role.OPERATOR)
+    agent = await _checked(plane, caller, asked)
+    count = await plane.store.count_rows("subscription", {"tenant": caller.tenant})
+    if count >= SUBSCRIPTIONS_MAX:
+        message = f"the tenant has {count} subscriptions, which is the most; delete one"
+        raise Conflict(message, code="quota_exceeded", holder="subscriptions")
+    now = plane.store.now()
+    name = uuid7(now, plane.entropy.bits())
+    secret = plane.entropy.secret() if asked.kind is Kind.WEBHOOK else b""
+    row: Row = {
+        "tenant": caller.tenant, "principal": caller.principal, "name": asked.name,
+        "kind": asked.kind, "target": asked.target, "agent": agent,
+        "types": encode(wanted_types(asked.types)), "required": int(asked.required),
+        "secret": _sealed(plane, name, secret) if secret else None,
+        "revision": 1, "created_at": now, "updated_at": now,
+    }  # fmt: skip
+    told = entry(
+        caller, "subscription.create", target=name, now=now, name=asked.name, kind=asked.kind,
+        where=asked.target, required=asked.required,
+    )  # fmt: skip
+    writes: tuple[Put, ...] = (Put("subscription", (name,), row),)
+    if asked.kind is not Kind.PULL:
+        # It takes a place among the events: exactly what is committed later is delivered.
+        start = 0 if asked.from_start else Next("outbox")
+        writes += (Put("cursor", (name,), {**FRESH, "position": start}),)
+    guards: tuple[Is, ...] = ()
+    if agent:
+        guards = (Is("agent", (agent,), {"tenant": caller.tenant}),)
+    refused = await plane.store.commit(Change("", guards, (*writes, told)))
+    if refused is not None:
+        raise Defect(f"a new subscription was refused by {refused.what}")
+    return await get_subscription(plane, caller, name), shown_secret(secret) if secret else ""
+
+
+FRESH: Row = {"position": 0, "attempts": 0, "due_at": 0.0, "why": "", "missed": 0}
+"""A destination to which nothing was sent yet."""
+
+
+async def list_subscriptions(plane: Plane, caller: Caller) -> list[SubscriptionView]:
+    """The tenant's subscriptions, oldest first."""
+    require(caller, Role.VIEWER)
+    rows = await rows_of(plane, caller.tenant)
+    return [await _view(plane, row) for row in rows]
+
+
+async def rows_of(plane: Plane, tenant: str = "") -> list[Row]:
+    """Subscriptions as rows, of a tenant or of all."""
+    found: list[Row] = []
+    said: Row = {"tenant": tenant} if tenant else {}
+    last = ""
+    while page := await plane.store.list_rows(
+        "subscription", said, after=(last,), limit=PAGE_MAX
+    ):
+        found += page
+        last = str(page[-1]["id"])
+    return found
+
+
+async def get_subscription(plane: Plane, caller: Caller, name: str) -> SubscriptionView:
+    """One subscription; NotFound if this tenant has none of that id."""
+    return await _view(plane, await find_row(plane, caller, name))
+
+
+async def find_row(plane: Plane, caller: Caller, name: str) -> Row:
+    """Its row."""
+    row = await plane.store.find("subscription", (name,))
+    if row is None or row["tenant"] != caller.tenant:
+        raise NotFound(f"there is no subscription {name}")
+    return row
+
+
+async def rotate_secret(plane: Plane, caller: Caller, name: str) -> tuple[SubscriptionView, str]:
+    """A new secret; the one before signs beside it for a day."""
+    require(caller, Role.OPERATOR)
+    row = await find_row(plane, caller, name)
+    if row["secret"] is None:
+        raise Invalid("only what is called by webhook has a secret")
+    now, secret = plane.store.now(), plane.entropy.secret()
+    change: Row = {
+        "secret": _sealed(plane, name, secret), "secret_before": row["secret"],
+        "before_until": now + OVERLAP_SECONDS, "updated_at": now,
+        "revision": cast(int, row["revision"]) + 1,
+    }  # fmt: skip
+    told = entry(caller, "subscription.rotate", target=name, now=now)
+    guard = Is("subscription", (name,), {"revision": row["revision"]})
+    write = Set("subscription", (name,), change)
+    if await plane.store.commit(Change("", (guard,), (write, told))) is not None:
+        return await rotate_secret(plane, caller, name)  # someone was faster
+    return await get_subscription(plane, caller, name), shown_secret(secret)
+
+
+async def delete_subscription(plane: Plane, caller: Caller, name: str) -> SubscriptionView:
+    """Nothing more is sent; its dead letters go with it, and nobody waits for it any more."""
+    require(caller, Role.OPERATOR)
+    row = await find_row(plane, caller, name)
+    view = await _view(plane, row)
+    await remove(plane, caller, row)
+    return view
+
+
+async def remove(plane: Plane, caller: Caller, row: Row) -> None:
+    """Take a subscription away with all that is kept for it; twice succeeds."""
+    name = str(row["id"])
+    now = plane.store.now()
+    told = entry(caller, "subscription.delete", target=name, now=now, name=row["name"])
+    guard = Is("subscription", (name,), {"tenant": row["tenant"]})
+    gone = (Drop("subscription", (name,)), Drop("cursor", (name,)))
+    await acknowledgements.release(plane, caller, name)
+    if await plane.store.commit(Change("", (guard,), (*gone, told))) is None:
+        await sweep(plane, name)
+
+
+async def sweep(plane: Plane, destination: str) -> None:
+    """Drop the dead letters of a destination that is gone."""
+    for table in ("letter", "parked"):
+        while rows := await plane.store.list_rows(
+            table, {"destination": destination}, limit=LETTERS_DROPPED
+        ):
+            drops = tuple(Drop(table, _key(table, row)) for row in rows)
+            await plane.store.commit(Change("", (), drops))
+
+
+def _key(table: str, row: Row) -> tuple[str | int, ...]:
+    key = (str(row["destination"]), str(row["agent"]))
+    return key if table == "parked" else (*key, cast(int, row["position"]))
+
+
+def secrets_of(plane: Plane, row: Row) -> tuple[bytes, ...]:
+    """The keys with which a subscription's deliveries are signed now, the newest first."""
+    if row["secret"] is None:
+        return ()
+    until = cast("float | None", row["before_until"])
+    both = until is not None and until > plane.store.now()
+    sealed = [str(row["secret"]), *([str(row["secret_before"])] if both else [])]
+    return tuple(_seal(plane).open_up(one, label=_label(str(row["id"]))) for one in sealed)
+
+
+def shown_secret(secret: bytes) -> str:
+    """A secret in the form that the Standard Webhooks give it."""
+    return SECRET_PREFIX + b64encode(secret).decode()
+
+
+def secret_of(shown: str) -> bytes:
+    """The key in what was shown."""
+    return b64decode(shown.removeprefix(SECRET_PREFIX))
+
+
+async def _checked(plane: Plane, caller: Caller, asked: Subscribe) -> str:
+    """The uid of the agent it is about, if of one; Invalid if it makes no sense."""
+    if not NAME.fullmatch(asked.name):
+        raise Invalid("name: a lower-case letter, then such letters, digits and -; 63 at most")
+    match asked.kind:
+        case Kind.WEBHOOK:
+            target_of(asked.target, loopback=plane.webhooks_here)
+        case Kind.NATS:
+            if not SUBJECT.fullmatch(asked.target):
+                raise Invalid("target: a subject is words of letters, digits, _ and -, with dots")
+        case Kind.PULL:
+            if asked.target:
+                raise Invalid("target: a pull subscription has none: it reads /v1/events")
+    wanted_types(asked.types)
+    if not asked.agent:
+        return ""
+    return str((await find_agent(plane, caller, asked.agent))["uid"])
+
+
+def _sealed(plane: Plane, name: str, secret: bytes) -> str:
+    return _seal(plane).close_up(secret, label=_label(name))
+
+
+def _seal(plane: Plane) -> Seal:
+    if plane.seal is None:
+        raise Invalid("this control plane has no place for secrets, and so no webhooks")
+    return plane.seal
+
+
+def _label(name: str) -> str:
+    return f"subscription/{name}"
+
+
+async def _view(plane: Plane, row: Row) -> SubscriptionView:
+    name = str(row["id"])
+    cursor = await plane.store.find("cursor", (name,)) or {}
+    parked = await plane.store.count_rows("parked", {"destination": name})
+    types = cast("Sequence[str]", decode(cast(str, row["types"])))
+    return SubscriptionView(
+        name, str(row["name"]), Kind(str(row["kind"])), str(row["target"]), str(row["agent"]),
+        tuple(types), bool(row["required"]), str(row["principal"]),
+        cast(float, row["created_at"]), cast(float, row["updated_at"]),
+        cast("int | None", cursor.get("position")), cast("float | None", cursor.get("since")),
+        str(cursor.get("why", "")), parked, cast(int, cursor.get("missed", 0)),
+    )  # fmt: skip

@@ -1,0 +1,113 @@
+"""Where we may send something that a caller has named: addresses of the public internet, by https.
+
+Pure: what a name resolves to is handed in.  Every address must pass, and whoever connects must
+connect to an address that passed, or a name that changes its mind leads inside after all.
+"""
+
+import re
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from tenure.core.errors import Invalid
+
+URL_CHARACTERS_MAX: Final = 2_048
+HTTPS_PORT: Final = 443
+_PLAIN: Final = re.compile(r"[!-~]+\Z")
+_HOST: Final = re.compile(r"(?=.{1,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.?)+\Z")
+_NUMERIC: Final = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)\Z")
+"""A last label like this makes a resolver read the name as an address, in one of its odd forms."""
+_LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_WITHIN: Final = tuple(
+    IPv6Network(net)
+    for net in (
+        "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "::/96", "::ffff:0:0:0/96",
+    )
+)  # fmt: skip
+"""Networks in whose addresses an IPv4 address is hidden: nobody needs them to reach a webhook."""
+
+_SPECIAL: Final = (IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"))
+"""Networks with a use of their own that not every Python knows of."""
+
+Address = IPv4Address | IPv6Address
+
+
+class Target(NamedTuple):
+    """A URL that may be called, taken apart."""
+
+    url: str
+    scheme: str
+    host: str
+    port: int
+
+
+def target_of(url: str, *, loopback: bool = False) -> Target:
+    """Take a caller's URL apart; Invalid if it is not plainly an https URL of a public name.
+
+    With `loopback`, for development, http to this very machine is let through as well.
+    """
+    if len(url) > URL_CHARACTERS_MAX or not _PLAIN.match(url) or "\\" in url:
+        raise Invalid(f"url: at most {URL_CHARACTERS_MAX} visible ASCII characters, no backslash")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        host = (parts.hostname or "").rstrip(".") if parts.hostname != "." else ""
+    except ValueError as error:
+        raise Invalid(f"url: it cannot be read ({error})") from None
+    if "@" in parts.netloc:
+        raise Invalid("url: no user or password may stand in it")
+    if parts.fragment or "#" in url:
+        raise Invalid("url: no fragment may stand in it")
+    if not host:
+        raise Invalid("url: it names no host")
+    here = loopback and host in _LOOPBACK_NAMES
+    if parts.scheme != "https" and not (here and parts.scheme == "http"):
+        raise Invalid("url: it must begin with https://")
+    if port == 0:
+        raise Invalid("url: there is no port 0")
+    literal = _literal(host)
+    if literal is None and (not _HOST.match(host) or _NUMERIC.match(host.rpartition(".")[2])):
+        raise Invalid("url: its host is neither a name nor a plainly written address")
+    if not here:
+        if host == "localhost" or host.endswith((".localhost", ".local", ".internal")):
+            raise Invalid(f"url: {host} is not a public name")
+        if literal is not None:
+            refuse_private(host, [literal])
+    return Target(url, parts.scheme, host, port or (80 if parts.scheme == "http" else HTTPS_PORT))
+
+
+def refuse_private(
+    host: str, found: Iterable[Address | str], *, loopback: bool = False
+) -> list[Address]:
+    """The addresses of a name; Invalid if there is none, or if any of them is not public."""
+    addresses = [ip_address(one) if isinstance(one, str) else one for one in found]
+    if not addresses:
+        raise Invalid(f"url: {host} has no address")
+    for address in addresses:
+        allowed = loopback and host in _LOOPBACK_NAMES and address.is_loopback
+        if not allowed and not is_public(address):
+            raise Invalid(f"url: {host} leads to {address}, which is not a public address")
+    return addresses
+
+
+def is_public(address: Address) -> bool:
+    """Whether this is one machine of the public internet, and says so without a disguise."""
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None or any(address in net for net in _WITHIN):
+            return False
+        if address.scope_id is not None or address.is_site_local:
+            return False
+    elif any(address in net for net in _SPECIAL):
+        return False
+    return address.is_global and not (
+        address.is_multicast or address.is_reserved or address.is_unspecified
+        or address.is_loopback or address.is_link_local or address.is_private
+    )  # fmt: skip
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None

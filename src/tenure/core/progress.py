@@ -1,0 +1,50 @@
+"""Where an operation stands: its journal, folded by the rules of `tenure.core.saga`."""
+
+from collections.abc import Mapping
+
+from tenure.core.operation import State
+
+Signals = Mapping[str, tuple[object, ...]]
+"""Payloads of the signals that have come, by name, oldest first."""
+
+
+class Progress:
+    """What the journal says, folded.  A value: `after` returns a new one."""
+
+    __slots__ = (
+        "cause", "compensating_at", "done", "end", "refused", "retried_at", "signals", "since",
+        "stage", "stuck", "undone",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        """Nothing was recorded yet."""
+        self.stage = 0
+        """The newest intended stage; beyond the last when all are done."""
+        self.since = 0.0
+        """When it was intended."""
+        self.done: dict[str, object] = {}
+        self.refused: frozenset[str] = frozenset()
+        self.undone: frozenset[str] = frozenset()
+        self.stuck: frozenset[str] = frozenset()
+        self.signals: Signals = {}
+        self.compensating_at: float | None = None
+        self.cause = ""
+        """Why it is stuck or turned back; empty while all is well."""
+        self.retried_at = 0.0
+        self.end: State | None = None
+
+    def copy(self) -> "Progress":
+        """A Progress of its own with the same contents; dictionaries are shared until replaced."""
+        new = Progress.__new__(Progress)
+        new.stage = self.stage
+        new.since = self.since
+        new.done = self.done
+        new.refused = self.refused
+        new.undone = self.undone
+        new.stuck = self.stuck
+        new.signals = self.signals
+        new.compensating_at = self.compensating_at
+        new.cause = self.cause
+        new.retried_at = self.retried_at
+        new.end = self.end
+        return new

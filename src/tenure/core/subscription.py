@@ -1,0 +1,19 @@
+"""A subscription: in which ways events reach whoever wants to hear of them."""
+
+import re
+from enum import StrEnum
+from typing import Final
+
+NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
+SUBJECT: Final = re.compile(r"(?=.{1,200}\Z)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+
+
+class Kind(StrEnum):
+    """How it is told."""
+
+    WEBHOOK = "webhook"
+    """A signed request to its URL."""
+    NATS = "nats"
+    """A message on its subject."""
+    PULL = "pull"
+    """Not at all: it reads `/v1/events`."""

@@ -1,0 +1,88 @@
+"""Events of a tenant as server-sent events, from any position on and as they are committed.
+
+The id of an event is its position, so that whoever lost the connection goes on after the last one
+seen.  A stream is woken by the commit itself.  It looks at its token before everything it sends,
+and ends once that is no good any more.
+"""
+
+import asyncio
+from collections import Counter
+from typing import cast
+
+import msgspec
+
+from tenure.app import events
+from tenure.app.events import Wanted, cloud_event
+from tenure.core.errors import CommitUnknown, StoreError
+from tenure.core.limits import STREAMS_MAX
+from tenure.core.roles import Role
+from tenure.faces.api.authenticate import authorise, caller_of
+from tenure.faces.api.problems import Refusal
+from tenure.faces.api.sse import HEADERS, HEARTBEAT_SECONDS, gone_of, last_seen
+from tenure.faces.api.table import Ask, Send, Stream
+
+LOOK_SECONDS = 0.5
+"""How often it is looked for what other processes commit."""
+PAGE = 200
+encode = msgspec.json.encode
+
+
+def wants_stream(ask: Ask) -> bool:
+    """Whether whoever asks would rather follow than have a page."""
+    return b"text/event-stream" in ask.headers.get(b"accept", b"")
+
+
+def follow(ask: Ask, wanted: Wanted, after: int) -> Stream:
+    """Everything after a position, and what comes; the header's position goes first."""
+    last = last_seen(ask.headers) if b"last-event-id" in ask.headers else after
+    open_now: Counter[str] = ask.api.streams
+    if open_now[ask.tenant] >= STREAMS_MAX:
+        detail = f"{STREAMS_MAX} streams of this tenant are open here; close one"
+        raise Refusal("too_many_streams", detail)
+
+    async def write(send: Send) -> int:
+        open_now[ask.tenant] += 1
+        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        gone = asyncio.ensure_future(gone_of(ask.receive))
+        try:
+            await _follow(ask, wanted, last, gone=gone, send=send)
+        except (StoreError, CommitUnknown):
+            pass  # the process is ending: whoever follows comes back with the last id
+        except Refusal:
+            pass  # the token is no good any more
+        finally:
+            gone.cancel()
+            open_now[ask.tenant] -= 1
+        await send({"type": "http.response.body", "body": b""})
+        return 200
+
+    return Stream(write)
+
+
+async def _follow(
+    ask: Ask, wanted: Wanted, last: int, *, gone: "asyncio.Future[None]", send: Send
+) -> None:
+    plane, loop = ask.plane, asyncio.get_running_loop()
+    beat_at = loop.time() + HEARTBEAT_SECONDS
+    gone.add_done_callback(lambda _: plane.news.tell())
+    await send({"type": "http.response.body", "body": b": ok\n\n", "more_body": True})
+    while not gone.done() and not ask.api.stopping.is_set():
+        number = plane.news.number
+        page = await events.list_events(plane, ask.caller, wanted, after=last, limit=PAGE)
+        authorise(
+            await caller_of(ask.headers, authenticate=ask.api.authenticate), Role.VIEWER
+        )
+        text = b"event: missed\ndata: {}\n\n" if page.missed else b""
+        for row in page.items:
+            told = cloud_event(plane.id, row)
+            position = cast(int, row["position"])
+            name = told.type.encode()
+            text += b"id: %d\nevent: %b\ndata: %b\n\n" % (position, name, encode(told))
+        last = page.position
+        if not text and loop.time() >= beat_at:
+            text = b": heartbeat\n\n"
+        if text:
+            await send({"type": "http.response.body", "body": text, "more_body": True})
+            beat_at = loop.time() + HEARTBEAT_SECONDS
+        if not page.more:
+            await plane.news.beyond(number, seconds=LOOK_SECONDS)

@@ -1,0 +1,184 @@
+"""Events, subscriptions and acknowledgements on the wire."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from tenure.core.subscription import Kind
+from tenure.faces.api.schemas.forms import Id, Instant, Limit, Told, Wire
+
+Position = Annotated[
+    str,
+    Meta(pattern=r"^[0-9]{0,15}$(?!\n)", description="`next` or `position` of the page before."),
+]
+Types = Annotated[
+    tuple[Annotated[str, Meta(max_length=64)], ...],
+    Meta(max_length=32, description="Such as `agent.suspended` or `agent.*`; none: all."),
+]
+Name = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,62}$(?!\n)")]
+Agent = Annotated[str, Meta(max_length=63, description="A name or uid; empty: every agent.")]
+
+
+class Event(Told, frozen=True):
+    """One event, as CloudEvents 1.0 has it."""
+
+    specversion: str
+    id: str
+    source: str
+    type: str
+    subject: str
+    time: str
+    datacontenttype: str
+    sequence: str
+    partitionkey: str
+    tenant: str
+    operation: str
+    data: Any
+
+
+class Events(Told, frozen=True):
+    """A page of events in the order of their commits; `position` is where to go on later."""
+
+    items: list[Event]
+    next: str | None
+    position: str
+    missed: bool
+    """Whether some after the position asked for are no longer kept."""
+
+
+class ListEvents(Wire, frozen=True):
+    """Which events."""
+
+    agent: Agent = ""
+    type: Types = ()
+    operation: Annotated[str, Meta(pattern=r"^([0-9a-f]{32})?$(?!\n)")] = ""
+    after: Position = ""
+    limit: Limit = 100
+
+
+class Subscribe(Wire, frozen=True):
+    """What somebody wants to hear of, and how it is told."""
+
+    name: Name
+    kind: Kind
+    target: Annotated[
+        str, Meta(max_length=2_048, description="A URL for webhook, a subject for nats.")
+    ] = ""
+    agent: Agent = ""
+    types: Types = ()
+    required: bool = False
+    from_start: bool = False
+
+
+class Subscription(Told, frozen=True):
+    """A subscription, without its secret."""
+
+    id: Id
+    name: str
+    kind: Kind
+    target: str
+    agent: str
+    types: tuple[str, ...]
+    required: bool
+    principal: str
+    created_at: Instant
+    updated_at: Instant
+    position: int | None
+    failing_since: Instant | None
+    why: str
+    parked: int
+    missed: int
+
+
+class NewSubscription(Subscription, frozen=True):
+    """The same with its secret, which is shown once; empty if it has none."""
+
+    secret: str
+
+
+class Subscriptions(Told, frozen=True):
+    """The tenant's subscriptions, oldest first."""
+
+    items: list[Subscription]
+
+
+class Letter(Told, frozen=True):
+    """An event that its destination has not taken."""
+
+    position: int
+    agent: str
+    event: Event
+    why: str
+    attempts: int
+    parked_since: Instant
+    due_at: Instant | None
+    """When it is tried again; none: when somebody replays it."""
+
+
+class Letters(Told, frozen=True):
+    """A page of dead letters, agent by agent, each agent's in order."""
+
+    items: list[Letter]
+    next: str | None
+
+
+class ListLetters(Wire, frozen=True):
+    """Which letters."""
+
+    after: Annotated[
+        str, Meta(max_length=64, description="`next` or `position` of the page before.")
+    ] = ""
+    limit: Limit = 100
+
+
+class OfAgent(Wire, frozen=True):
+    """Whose letters."""
+
+    agent: Annotated[str, Meta(max_length=63, description="A uid; empty: everybody's.")] = ""
+
+
+class Count(Told, frozen=True):
+    """How many streams are concerned."""
+
+    agents: int
+
+
+class Acknowledge(Wire, frozen=True):
+    """What the subscriber has done its part of."""
+
+    operation: Id
+    override: Annotated[
+        str,
+        Meta(max_length=500, description="Why an operator says so in the subscriber's place."),
+    ] = ""
+
+
+class Acknowledgement(Told, frozen=True):
+    """What a subscriber is, or was, waited for."""
+
+    operation: Id
+    subscription: Id
+    name: str
+    agent: str
+    since: Instant
+    acknowledged_at: Instant | None
+    principal: str
+
+
+class Acknowledgements(Told, frozen=True):
+    """What is missing comes first."""
+
+    items: list[Acknowledgement]
+
+
+class Tenant(Told, frozen=True):
+    """What holds for the tenant as a whole."""
+
+    strict: bool
+    missing: list[Acknowledgement]
+
+
+class SetTenant(Wire, frozen=True):
+    """From now on."""
+
+    strict: bool

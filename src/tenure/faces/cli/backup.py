@@ -1,0 +1,50 @@
+"""`tenure backup`: copies a home to a new directory; a plane may run in it meanwhile.
+
+It reads the home's files itself, so it needs no server and no token, but the right to read them.
+"""
+
+import sys
+from pathlib import Path
+
+import click
+
+from tenure.core.errors import TenureError
+from tenure.faces.cli.exits import Ended, Exit
+from tenure.faces.cli.options import examples, placed, said, shown
+from tenure.faces.cli.output import Column, Noun, fields, say, show
+
+NOUN = Noun((Column("PLANE", lambda one: str(one["plane"])),), lambda one: str(one["backup"]))
+
+
+@click.command("backup", epilog=examples("tenure backup /srv/backups/2026-11-17"))
+@click.argument("target", metavar="DIRECTORY", type=click.Path(path_type=Path))
+@shown
+@placed
+@click.pass_context
+def command(context: click.Context, *, target: Path, form: str) -> None:
+    """Copy the store and the embedded providers' files to a new DIRECTORY, with a manifest.
+
+    Each copy is consistent in itself, and the directory has its name only when all is on disk.  It
+    is for its owner alone (0700).  No signing key, sealing key or token is in it: a restore makes
+    new ones.  What agents have in their own directories is not in it either.
+    """
+    from tenure.upkeep.backup import back_up
+    from tenure.wiring import files_of_a_home, now
+
+    home = said(context).directory()
+    release = str(sys.modules["tenure"].__version__)
+    try:
+        made = back_up(
+            home, target, files_of_a_home(), release=release, now=now(), told=say
+        )
+    except TenureError as error:
+        raise Ended(Exit.FAILED, str(error)) from None
+    item = {"backup": str(target), **made._asdict()}
+    item["files"] = {name: one._asdict() for name, one in made.files.items()}
+    show(item, NOUN, form=form, text=lambda one: fields([
+        ("backup", one["backup"]),
+        ("plane", one["plane"]),
+        ("epoch", str(one["epoch"])),
+        ("open operations", str(one["open_operations"])),
+        ("audit head", f"line {one['audit_position']}, {one['audit_head']}"),
+    ]))  # fmt: skip

@@ -1,0 +1,139 @@
+"""`tenure event`: what has happened, and what happens."""
+
+import json
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+from urllib.parse import urlencode
+
+import click
+
+from tenure.faces.cli import nouns
+from tenure.faces.cli.client import Broken, Client, path
+from tenure.faces.cli.exits import Unreachable
+from tenure.faces.cli.options import Command, asking, examples, shown
+from tenure.faces.cli.output import say, show_all
+
+SILENCE_SECONDS = 30.0
+"""A stream that is silent for so long is dead: there is a heartbeat every few seconds."""
+AGAIN_SECONDS = 1.0
+
+
+@click.group("event")
+def command() -> None:
+    """Look at events, and follow them as they are committed."""
+
+
+def filtered(asked: Command) -> Command:
+    """Add --agent, --type and --operation."""
+    for option, hint, words in (
+        ("--operation", "ID", "Of this operation alone."),
+        ("--agent", "NAME", "Of this agent alone: a name or uid."),
+    ):
+        asked = click.option(option, default="", metavar=hint, help=words)(asked)
+    return click.option(
+        "--type", "types", multiple=True, metavar="TYPE",
+        help="Of this type alone, such as agent.suspended or agent.*; may be given several times.",
+    )(asked)  # fmt: skip
+
+
+def _query(agent: str, types: tuple[str, ...], operation: str) -> dict[str, object]:
+    query: dict[str, object] = {"type": types} if types else {}
+    return query | {k: v for k, v in (("agent", agent), ("operation", operation)) if v}
+
+
+@command.command(
+    "list", epilog=examples("tenure event list --agent hello", "tenure event list --type 'agent.*'")
+)
+@filtered
+@click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="From here on.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="So many at most.")
+@shown
+@asking
+def list_events(
+    client: Client, *, agent: str, types: tuple[str, ...], operation: str, after: int,
+    limit: int | None, form: str,
+) -> None:  # fmt: skip
+    """List the events that are kept, oldest first."""
+    query = {**_query(agent, types, operation), "after": after}
+    if limit:
+        query["limit"] = min(limit, 1_000)
+    found = islice(client.pages(path("events"), query), limit)
+    show_all(list(found), nouns.EVENT, form=form)
+
+
+@command.command(
+    "watch",
+    epilog=examples("tenure event watch", "tenure event watch --type 'agent.*' -o json"),
+)
+@filtered
+@click.option("--after", type=click.IntRange(min=0), metavar="N", help="From here on, not now.")
+@shown
+@asking
+def watch(
+    client: Client, *, agent: str, types: tuple[str, ...], operation: str, after: int | None,
+    form: str,
+) -> None:  # fmt: skip
+    """Print events as they are committed, until interrupted; as JSON, one in each line."""
+    query = _query(agent, types, operation)
+    last = after if after is not None else _now(client)
+    while True:
+        try:
+            for position, event in _stream(client, query, last):
+                last = position
+                _print(event, form)
+            return  # the server has ended it: the token is no good any more, or it stops
+        except (Broken, TimeoutError):
+            say("the connection broke; going on from the last event seen")
+        except Unreachable as error:
+            say(str(error))
+        time.sleep(AGAIN_SECONDS)
+
+
+def _now(client: Client) -> int:
+    """The position after everything that is there."""
+    position = 0
+    while True:
+        page = client.get(path("events"), {"after": position, "limit": 1_000})
+        position = int(page["position"])
+        if page["next"] is None:
+            return position
+
+
+def _stream(
+    client: Client, query: dict[str, object], last: int
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
+    asked = f"?{urlencode(query, doseq=True)}" if query else ""
+    with client.stream(
+        "GET", path("events") + asked, headers=headers, seconds=SILENCE_SECONDS
+    ) as answer:
+        if answer.status != 200:  # noqa: PLR2004 (the one that streams)
+            raise client.refusal(answer)
+        position, name = last, ""
+        while line := answer.readline():
+            field, _, value = line.decode().rstrip("\n").partition(": ")
+            if field == "id":
+                position = int(value)
+            elif field == "event":
+                name = value
+            elif field == "data" and name == "missed":
+                say("some events are no longer kept and were missed")
+            elif field == "data":
+                yield position, json.loads(value)
+
+
+def _print(event: dict[str, Any], form: str) -> None:
+    match form:
+        case "json":
+            click.echo(json.dumps(event, ensure_ascii=False))
+        case "name":
+            click.echo(event["id"])
+        case "yaml":
+            from tenure.faces.cli.output import as_yaml
+
+            click.echo(f"---\n{as_yaml(event)}", nl=False)
+        case _:
+            cells = [column.of(event) for column in nouns.EVENT.columns[:-1]]
+            click.echo("  ".join(cells))

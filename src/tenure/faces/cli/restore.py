@@ -1,0 +1,149 @@
+"""`tenure restore`: puts a backup into a home while no plane runs there; later lets the plane go.
+
+The first half works on files; `--confirm` asks the plane that was started since.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tenure.core.errors import TenureError
+from tenure.faces.cli.client import Client, path
+from tenure.faces.cli.exits import Ended, Exit
+from tenure.faces.cli.options import confirm, examples, placed, said, shown
+from tenure.faces.cli.output import Column, Item, Noun, say, show, table
+
+SHOWN = 20
+"""Lines of each kind that are shown before asking; `tenure restore --review` prints the rest."""
+EPOCH = Noun((Column("EPOCH", lambda one: str(one["epoch"])),), lambda one: str(one["epoch"]))
+
+
+@click.command(
+    "restore",
+    epilog=examples(
+        "tenure restore /srv/backups/2026-11-17", "tenure up", "tenure restore --confirm"
+    ),
+)
+@click.argument("source", metavar="[DIRECTORY]", required=False, type=click.Path(path_type=Path))
+@click.option("--review", is_flag=True, help="Only show what confirming would mean.")
+@click.option("--confirm", "confirmed", is_flag=True, help="Show it, and let the plane go.")
+@click.option("--hold", "held", is_flag=True, help="The store was put back by other means: hold.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@shown
+@placed
+@click.pass_context
+def command(
+    context: click.Context,
+    *,
+    source: Path | None,
+    review: bool,
+    confirmed: bool,
+    held: bool,
+    yes: bool,
+    form: str,
+) -> None:
+    """Put the backup in DIRECTORY into the home, whose plane must be stopped.
+
+    The backup is verified first.  A new epoch begins: every token that was issued before is void,
+    and the next `tenure up` makes a new one for the admin.  Providers' files that are there and
+    whole stay as they are, so that nothing revoked or deleted since comes back; what is replaced is
+    kept aside.
+
+    The plane then starts held: it answers reads and moves nothing, and nothing is deleted at any
+    provider, until `tenure restore --confirm` has shown what would happen and was told to go on.
+    """
+    if sum((source is not None, review, confirmed, held)) != 1:
+        raise Ended(
+            Exit.USAGE, "say one of: a directory, --review, --confirm, --hold",
+            advice="see tenure restore --help",
+        )  # fmt: skip
+    if review or confirmed:
+        client = Client(said(context))
+        try:
+            _confirm(client, yes=yes, form=form) if confirmed else _review(client, form=form)
+        finally:
+            client.close()
+        return
+    home = said(context).directory()
+    try:
+        if source is None:
+            _hold(home, yes=yes, form=form)
+        else:
+            _restore(source, home, yes=yes, form=form)
+    except TenureError as error:
+        raise Ended(Exit.FAILED, str(error)) from None
+    except OSError as error:
+        raise Ended(
+            Exit.FAILED, f"{error.filename or home}: {error.strerror}",
+            advice="the plane does not start before a restore has ended: say it again",
+        ) from None  # fmt: skip
+
+
+def _restore(source: Path, home: Path, *, yes: bool, form: str) -> None:
+    from tenure.upkeep.homes import STORE
+    from tenure.upkeep.restore import restore
+    from tenure.wiring import files_of_a_home
+
+    if (home / STORE).exists():
+        confirm(f"the store in {home} will be replaced, and kept aside", yes=yes)
+    done = restore(source.absolute(), home, files_of_a_home(), told=say)
+    if any(done.aside.iterdir()):
+        say(f"what was there is kept in {done.aside}")
+    say(f"next: tenure up --home {home}, then tenure restore --confirm --home {home}")
+    item = {**done._asdict(), "aside": str(done.aside)}
+    show(item, EPOCH, form=form, text=lambda one: f"restored; epoch {one['epoch']}")
+
+
+def _hold(home: Path, *, yes: bool, form: str) -> None:
+    from tenure.upkeep.restore import hold
+    from tenure.wiring import files_of_a_home
+
+    confirm(f"every token of {home} will be void, and the plane held", yes=yes)
+    item = {"epoch": hold(home, files_of_a_home())}
+    show(item, EPOCH, form=form, text=lambda one: f"held; epoch {one['epoch']}")
+
+
+def _review(client: Client, *, form: str) -> None:
+    show(_seen(client), EPOCH, form=form, text=lambda seen: told_of(seen, most=1_000))
+
+
+def _confirm(client: Client, *, yes: bool, form: str) -> None:
+    """Say what letting the plane go would mean, and do it if it shall be done."""
+    seen = _seen(client)
+    say(told_of(seen, most=SHOWN))
+    if not seen["held"]:
+        raise Ended(Exit.FAILED, "the plane is not held: there is nothing to confirm")
+    confirm("operations will move again", yes=yes)
+    told = client.send("POST", path("plane", verb="confirm"))
+    show(told, EPOCH, form=form, text=lambda one: f"the plane is let go; epoch {one['epoch']}")
+
+
+def _seen(client: Client) -> dict[str, Any]:
+    found: dict[str, Any] = client.get(path("plane", "review"), seconds=120.0)
+    return found
+
+
+def told_of(seen: Item, *, most: int) -> str:
+    """What a review found, for a person; so many lines of each kind at most."""
+    parts = [
+        f"epoch {seen['epoch']}; held: {seen['held'] or 'no'}",
+        f"{seen['open_operations']} open operations will be resumed"
+        + _lines(seen["resumed"], ("operation", "kind", "state", "agent"), most),
+        f"{seen['missing_resources']} resources are in the store, and their providers lack them;"
+        " nothing is made anew:\ndelete such an agent, or suspend and resume it"
+        + _lines(seen["missing"], ("name", "slot", "key", "agent"), most),
+        f"{seen['unknown_resources']} resources are at providers, and the store knows nothing of"
+        " them; they are never\ndeleted: look at them, and remove them by hand"
+        + _lines(seen["unknown"], ("slot", "key", "agent"), most),
+        *(f"not looked at: {sentence}" for sentence in seen["silent"]),
+    ]
+    return "\n\n".join(parts)
+
+
+def _lines(items: list[dict[str, Any]], columns: tuple[str, ...], most: int) -> str:
+    if not items:
+        return ""
+    rows = [[str(one[column]) for column in columns] for one in items[:most]]
+    more = "\n… tenure restore --review shows more" if len(items) > most else ""
+    return f"\n{table([column.upper() for column in columns], rows)}{more}"

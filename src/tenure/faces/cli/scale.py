@@ -1,0 +1,65 @@
+"""What `up` and `worker` are told of a plane that has outgrown one process: store and engine.
+
+Every option can be said by the environment too, as units and containers do; what is secret only so.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+
+import click
+
+Command = Callable[..., Any]
+Scale = Mapping[str, Any]
+"""Fields of `tenure.settings.Settings`."""
+
+API_KEY = "TENURE_TEMPORAL_API_KEY"
+
+_OPTIONS = (
+    ("--store", "URL", "TENURE_STORE",
+     "Where operations are kept: postgresql://…; without it a file in the home."),
+    ("--bus", "URL", "TENURE_BUS",
+     "A NATS server to which every event is published too: nats://…"),
+    ("--engine", None, "TENURE_ENGINE", "What moves operations."),
+    ("--temporal", "HOST:PORT", "TENURE_TEMPORAL", "Temporal's frontend."),
+    ("--temporal-namespace", "NAME", "TENURE_TEMPORAL_NAMESPACE", "Its namespace."),
+    ("--temporal-queue", "NAME", "TENURE_TEMPORAL_QUEUE",
+     "The task queue that workers of this plane share."),
+    ("--temporal-tls-ca", "FILE", "TENURE_TEMPORAL_TLS_CA",
+     "Who signs Temporal's certificate, as PEM."),
+    ("--temporal-tls-cert", "FILE", "TENURE_TEMPORAL_TLS_CERT",
+     "Our certificate for Temporal, as PEM."),
+    ("--temporal-tls-key", "FILE", "TENURE_TEMPORAL_TLS_KEY", "Its key, as PEM."),
+)  # fmt: skip
+_FIELDS = {
+    "--store": "store",
+    "--bus": "bus",
+    "--engine": "engine",
+    "--temporal": "temporal_address",
+    "--temporal-namespace": "temporal_namespace",
+    "--temporal-queue": "temporal_queue",
+    "--temporal-tls-ca": "temporal_tls_ca",
+    "--temporal-tls-cert": "temporal_tls_certificate",
+    "--temporal-tls-key": "temporal_tls_key",
+}
+
+
+def scaled(command: Command) -> Command:
+    """Add the options; the command gets what was said as `scale`, and nothing of what was not."""
+
+    @wraps(command)
+    def run(*given: object, **named: object) -> object:
+        said = {field: named.pop(field) for field in _FIELDS.values()}
+        scale = {field: value for field, value in said.items() if value is not None}
+        if key := os.environ.get(API_KEY):
+            scale["temporal_api_key"] = key
+        return command(*given, scale=scale, **named)
+
+    for option, hint, variable, words in reversed(_OPTIONS):
+        kind = click.Choice(("embedded", "temporal")) if option == "--engine" else None
+        run = click.option(
+            option, _FIELDS[option], metavar=hint, type=kind, envvar=variable,
+            help=f"{words}  [{variable}]",
+        )(run)  # fmt: skip
+    return run

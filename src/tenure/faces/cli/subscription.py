@@ -1,0 +1,180 @@
+"""`tenure subscription`: who is told of events, what was not taken, who is waited for."""
+
+import click
+
+from tenure.faces.cli import nouns
+from tenure.faces.cli.client import Client, path
+from tenure.faces.cli.options import asking, examples, shown
+from tenure.faces.cli.output import Item, fields, instant, say, show, show_all
+
+KINDS = ("webhook", "nats", "pull")
+ID = click.argument("subscription_id", metavar="ID")
+
+
+@click.group("subscription")
+def command() -> None:
+    """Have events sent, and see what was not taken."""
+
+
+def _text(one: Item) -> str:
+    return fields([
+        ("id", str(one["id"])),
+        ("name", str(one["name"])),
+        ("kind", str(one["kind"])),
+        ("target", str(one["target"])),
+        ("agent", str(one["agent"])),
+        ("types", ", ".join(one["types"]) or "all"),
+        ("required", "yes" if one["required"] else ""),
+        ("position", "" if one["position"] is None else str(one["position"])),
+        ("failing since", instant(one["failing_since"])),
+        ("why", str(one["why"])),
+        ("parked agents", str(one["parked"] or "")),
+        ("missed events", str(one["missed"] or "")),
+        ("created", instant(one["created_at"])),
+    ])  # fmt: skip
+
+
+@command.command(
+    "create",
+    epilog=examples(
+        "tenure subscription create billing --url https://billing.example/hooks --type 'agent.*'",
+        "tenure subscription create audit --kind pull --required",
+    ),
+)
+@click.argument("name")
+@click.option("--kind", type=click.Choice(KINDS), help="How it is told; webhook if --url is given.")
+@click.option("--url", default="", metavar="URL", help="Where a webhook is sent.")
+@click.option("--subject", default="", metavar="WORDS", help="What a NATS message is sent under.")
+@click.option("--agent", default="", metavar="NAME", help="Of this agent alone: a name or uid.")
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="Of this type alone.")
+@click.option("--required", is_flag=True, help="Suspend and delete wait for its acknowledgement.")
+@click.option("--from-start", is_flag=True, help="Also what is kept of the time before.")
+@shown
+@asking
+def create(
+    client: Client, *, name: str, kind: str | None, url: str, subject: str, agent: str,
+    types: tuple[str, ...], required: bool, from_start: bool, form: str,
+) -> None:  # fmt: skip
+    """Have events sent; a webhook's secret is printed here and nowhere else."""
+    kind = kind or ("webhook" if url else "nats" if subject else "pull")
+    body = {
+        "name": name, "kind": kind, "target": url or subject, "agent": agent,
+        "types": list(types), "required": required, "from_start": from_start,
+    }  # fmt: skip
+    made = client.send("POST", path("subscriptions"), body=body)
+    if form == "table":
+        say(f"subscription {made['id']}")
+    show(made, nouns.SUBSCRIPTION, form=form, text=lambda one: str(one["secret"] or one["id"]))
+
+
+@command.command("list")
+@shown
+@asking
+def list_subscriptions(client: Client, *, form: str) -> None:
+    """List subscriptions, oldest first."""
+    show_all(client.get(path("subscriptions"))["items"], nouns.SUBSCRIPTION, form=form)
+
+
+@command.command("show")
+@ID
+@shown
+@asking
+def show_subscription(client: Client, *, subscription_id: str, form: str) -> None:
+    """Show a subscription and how far it is."""
+    one = client.get(path("subscriptions", subscription_id))
+    show(one, nouns.SUBSCRIPTION, form=form, text=_text)
+
+
+@command.command("delete")
+@ID
+@shown
+@asking
+def delete(client: Client, *, subscription_id: str, form: str) -> None:
+    """Delete a subscription; nobody waits for it any more."""
+    gone = client.send("DELETE", path("subscriptions", subscription_id))
+    if form == "table":
+        say(f"subscription {gone['name']} is deleted")
+    else:
+        show(gone, nouns.SUBSCRIPTION, form=form, text=str)
+
+
+@command.command("rotate")
+@ID
+@shown
+@asking
+def rotate(client: Client, *, subscription_id: str, form: str) -> None:
+    """Sign with a new secret, and print it; the one before signs beside it for a day."""
+    made = client.send("POST", path("subscriptions", subscription_id, verb="rotate"))
+    show(made, nouns.SUBSCRIPTION, form=form, text=lambda one: str(one["secret"]))
+
+
+@command.command("letters")
+@ID
+@shown
+@asking
+def letters(client: Client, *, subscription_id: str, form: str) -> None:
+    """List the events that were not taken."""
+    found = client.pages(path("subscriptions", subscription_id, "dead-letters"))
+    show_all(list(found), nouns.LETTER, form=form)
+
+
+@command.command("replay")
+@ID
+@click.option("--agent", default="", metavar="UID", help="This agent's alone.")
+@shown
+@asking
+def replay(client: Client, *, subscription_id: str, agent: str, form: str) -> None:
+    """Send the events that were not taken again, now."""
+    _letters(client, "replay", subscription_id, agent, form)
+
+
+@command.command("discard")
+@ID
+@click.option("--agent", default="", metavar="UID", help="This agent's alone.")
+@shown
+@asking
+def discard(client: Client, *, subscription_id: str, agent: str, form: str) -> None:
+    """Give up the events that were not taken; what comes later is sent."""
+    _letters(client, "discard", subscription_id, agent, form)
+
+
+def _letters(client: Client, verb: str, name: str, agent: str, form: str) -> None:
+    where = path("subscriptions", name, "dead-letters", verb=verb)
+    told = client.send("POST", where, body={"agent": agent})
+    noun = nouns.SUBSCRIPTION._replace(name=lambda one: str(one["agents"]))
+    show(told, noun, form=form, text=lambda one: f"{one['agents']} agents")
+
+
+@command.command("waits")
+@ID
+@shown
+@asking
+def waits(client: Client, *, subscription_id: str, form: str) -> None:
+    """List what the subscriber is, or was, waited for; what is missing comes first."""
+    found = client.get(path("subscriptions", subscription_id, "acknowledgements"))["items"]
+    show_all(found, nouns.AWAITED, form=form)
+
+
+@command.command(
+    "acknowledge",
+    epilog=examples(
+        "tenure subscription acknowledge ID OPERATION",
+        "tenure subscription acknowledge ID OPERATION --override 'it is switched off'",
+    ),
+)
+@ID
+@click.argument("operation")
+@click.option(
+    "--override", default="", metavar="WHY", help="Say so in the subscriber's place, and why."
+)
+@shown
+@asking
+def acknowledge(
+    client: Client, *, subscription_id: str, operation: str, override: str, form: str
+) -> None:
+    """Say that the subscriber has done its part of OPERATION."""
+    body = {"operation": operation, "override": override}
+    where = path("subscriptions", subscription_id, "acknowledgements")
+    told = client.send("POST", where, body=body)
+    text = f"{told['name']} has acknowledged operation {operation}"
+    show(told, nouns.AWAITED, form=form, text=lambda _: text)

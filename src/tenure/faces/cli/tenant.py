@@ -1,0 +1,42 @@
+"""`tenure tenant`: what holds for a tenant as a whole."""
+
+import click
+
+from tenure.faces.cli import nouns
+from tenure.faces.cli.client import Client, path
+from tenure.faces.cli.options import asking, shown
+from tenure.faces.cli.output import Item, show, table
+
+NOUN = nouns.AWAITED._replace(name=lambda one: "strict" if one["strict"] else "lenient")
+
+
+@click.group("tenant")
+def command() -> None:
+    """Look whether the tenant is strict, and set it."""
+
+
+def _text(tenant: Item) -> str:
+    head = "strict" if tenant["strict"] else "not strict"
+    if not tenant["missing"]:
+        return f"{head}; nobody is waited for"
+    columns = nouns.AWAITED.columns[:4]
+    rows = [[column.of(one) for column in columns] for one in tenant["missing"]]
+    return f"{head}; these have not acknowledged:\n" + table([c.title for c in columns], rows)
+
+
+@command.command("show")
+@shown
+@asking
+def show_tenant(client: Client, *, form: str) -> None:
+    """Show whether it is strict, and whose acknowledgement is missing."""
+    show(client.get(path("tenant")), NOUN, form=form, text=_text)
+
+
+@command.command("set")
+@click.option("--strict/--lenient", required=True, help="Whether creates wait until all have.")
+@shown
+@asking
+def set_tenant(client: Client, *, strict: bool, form: str) -> None:
+    """Let nothing new be made while an acknowledgement is missing, or let it; for admins."""
+    now = client.send("PUT", path("tenant"), body={"strict": strict})
+    show(now, NOUN, form=form, text=_text)

@@ -1,0 +1,87 @@
+"""`tenure worker`: a process that moves operations and has no HTTP face.
+
+Any number of them share one PostgreSQL store; whoever dies is taken over from.
+"""
+
+import asyncio
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from tenure.core.errors import CommitUnknown, TenureError
+from tenure.faces.cli.exits import Ended, Exit
+from tenure.faces.cli.options import examples, placed, said
+from tenure.faces.cli.scale import Scale, scaled
+from tenure.faces.cli.up import LEVELS
+
+
+@click.command(
+    "worker",
+    epilog=examples(
+        "tenure worker --store postgresql://tenure@db/tenure",
+        "tenure worker --store postgresql://tenure@db/tenure --engine temporal --temporal db:7233",
+    ),
+)
+@scaled
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="warning", show_default=True,
+    help="What is logged to standard error.",
+)  # fmt: skip
+@click.option(
+    "--log-format", type=click.Choice(("plain", "json")), default="plain", show_default=True,
+    help="How a line is written.",
+)  # fmt: skip
+@placed
+@click.pass_context
+def command(context: click.Context, *, scale: Scale, log_level: str, log_format: str) -> None:
+    """Move operations that any process of this plane accepts; ctrl-c or SIGTERM stops it.
+
+    It needs a store that several processes can share, so --store is a postgresql:// URL. The home
+    is that of the plane: workers of one machine share the embedded providers that live there.
+    """
+    from tenure.telemetry import logs
+
+    if not str(scale.get("store", "")).startswith(("postgresql://", "postgres://")):
+        raise Ended(
+            Exit.USAGE,
+            "a worker needs a store that several processes share: --store postgresql://…",
+            advice="on one SQLite file `tenure up` does all the work itself",
+        )
+    logs.configure(json_lines=log_format == "json", level=log_level.upper())
+    home = said(context).directory().absolute()
+    try:
+        with suppress(asyncio.CancelledError):
+            _run(home, scale)
+    except TenureError as error:
+        raise Ended(Exit.FAILED, str(error)) from None
+    except CommitUnknown as error:
+        raise Ended(
+            Exit.FAILED,
+            f"the store is gone, and what became of the last changes is not known: {error}",
+            advice="start it again: it reads what was kept, and others go on meanwhile",
+        ) from None
+
+
+def _run(home: Path, scale: Scale) -> None:
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_work(home, scale))
+
+
+async def _work(home: Path, scale: Scale) -> None:
+    from tenure.settings import Settings
+    from tenure.wiring import managing
+
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        if task is not None:
+            loop.add_signal_handler(one, task.cancel)
+    stopped = asyncio.Event()
+    async with managing(Settings(home=str(home), **scale)) as plane:
+        for one in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(one, stopped.set)
+        print(f"tenure works for plane {plane.id}", flush=True)
+        await stopped.wait()

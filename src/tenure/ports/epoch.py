@@ -1,0 +1,31 @@
+"""What a plane remembers outside its store, so that an older copy of the store is noticed.
+
+The epoch rises with every restore and never falls: whatever was issued under a smaller one is void.
+"""
+
+from typing import NamedTuple, Protocol
+
+
+class Kept(NamedTuple):
+    """What is remembered; the first epoch is 1."""
+
+    epoch: int = 1
+    held: str = ""
+    """Why nothing may move until an operator confirms; empty: nothing holds the plane."""
+    restoring: str = ""
+    """The backup that is being put in place; a plane does not start over half of one."""
+    position: int = 0
+    """A line of the audit log that was there, and its hash below."""
+    head: str = ""
+
+
+class EpochKeeper(Protocol):
+    """Somewhere that a restore of the store does not reach."""
+
+    def read(self) -> Kept | None:
+        """What was last written; None if nothing ever was."""
+        ...
+
+    def write(self, kept: Kept) -> None:
+        """Remember this: when it returns it is on disk, whole."""
+        ...

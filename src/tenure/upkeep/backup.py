@@ -1,0 +1,191 @@
+"""A backup: a directory with one consistent copy of each file of a home, and a manifest.
+
+The store is copied first: what it knows is then in the providers' copies too, or was removed since.
+Sealing keys and the token are left out; a restore makes new ones.  The directory has its name only
+once everything in it is on disk.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apsw
+
+from tenure.core.errors import Invalid, StoreError
+from tenure.storage.copy import copy_now, flush_folder
+from tenure.storage.epoch import EpochFile
+from tenure.upkeep.homes import STORE, Held, content, reading, refuse_foreign
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+CHUNK = 1 << 20
+
+Told = Callable[[str], None]
+"""Hears of progress, a line at a time."""
+
+
+class Copied(NamedTuple):
+    """One file of a backup, as the manifest tells of it."""
+
+    size: int
+    sha256: str
+    version: int
+    reached: int
+    rows: dict[str, int]
+
+
+class Manifest(NamedTuple):
+    """What a backup holds."""
+
+    tenure: str
+    made_at: float
+    plane: str
+    epoch: int
+    audit_position: int
+    audit_head: str
+    open_operations: int
+    files: dict[str, Copied]
+
+
+def back_up(
+    home: Path, target: Path, files: Sequence[Held], *, release: str, now: float, told: Told
+) -> Manifest:
+    """Write a backup of this home to `target`, which must not exist; a plane may run meanwhile."""
+    if not (home / STORE).is_file():
+        raise Invalid(f"{home} holds no plane: there is no {STORE} in it. Nothing was written")
+    if target.exists() or target.is_symlink():
+        raise Invalid(f"{target} exists: it was left as it is. Name a new directory")
+    partial = target.with_name(f"{target.name}.partial")
+    try:
+        if partial.exists():
+            shutil.rmtree(partial)  # what an interrupted backup left
+        partial.mkdir(mode=0o700, parents=True)
+        manifest = _write(home, partial, files, release=release, now=now, told=told)
+        partial.rename(target)
+        flush_folder(target.absolute().parent)
+    except OSError as error:
+        raise StoreError(
+            f"no backup was made at {target} ({error.strerror or error}): the home is as it was"
+        ) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return manifest
+
+
+def _write(
+    home: Path, partial: Path, files: Sequence[Held], *, release: str, now: float, told: Told
+) -> Manifest:
+    copied: dict[str, Copied] = {}
+    for held in files:
+        source = home / held.name
+        if not source.exists():
+            continue
+        refuse_foreign(source, held)
+        copy_now(source, partial / held.name)
+        copied[held.name] = one = _seal(partial / held.name)
+        told(f"{held.name}: {one.size / (1 << 20):.1f} MiB, {sum(one.rows.values())} rows")
+    kept = EpochFile(home).read()
+    with reading(partial / STORE) as store:
+        plane, epoch = _plane(store)
+        audit = store.execute(
+            "SELECT position, hash FROM audit ORDER BY position DESC LIMIT 1"
+        ).fetchone() if "audit" in copied[STORE].rows else None  # fmt: skip
+        still_open = store.execute("SELECT count(*) FROM operation WHERE ended_at IS NULL").get
+    position, head = audit or (0, "")
+    manifest = Manifest(
+        release, now, plane, max(epoch, kept.epoch if kept else 1), position, head, still_open,
+        copied,
+    )  # fmt: skip
+    _remove_leftovers(partial, copied)
+    write_whole(partial / MANIFEST, _text(manifest))
+    flush_folder(partial)
+    return manifest
+
+
+def _remove_leftovers(partial: Path, copied: dict[str, Copied]) -> None:
+    """Reading a copy makes files beside it, which say nothing."""
+    for path in partial.iterdir():
+        if path.name not in copied:
+            path.unlink()
+
+
+def _plane(store: apsw.Connection) -> tuple[str, int]:
+    """Whose store it is, and its epoch if it knows of one."""
+    columns = {row[1] for row in store.execute("PRAGMA table_info(plane)")}
+    epoch = "epoch" if "epoch" in columns else "NULL"
+    row = store.execute(f"SELECT name, {epoch} FROM plane").fetchone()  # noqa: S608 (two words)
+    return (str(row[0]), int(row[1] or 1)) if row else ("", 1)
+
+
+def _seal(path: Path) -> Copied:
+    """Flush one copy, for its owner alone, and say what is in it."""
+    path.chmod(0o600)
+    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+    with reading(path) as reader:
+        found = content(reader)
+    return Copied(path.stat().st_size, digest(path), *found)
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    summed = sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            summed.update(chunk)
+    return summed.hexdigest()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a new private file and flush it."""
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(opened, "w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _text(manifest: Manifest) -> str:
+    at = datetime.fromtimestamp(manifest.made_at, UTC).isoformat(timespec="seconds")
+    said = {"format": FORMAT, **manifest._asdict(), "made": at}
+    said["files"] = {name: one._asdict() for name, one in manifest.files.items()}
+    return json.dumps(said, indent=2) + "\n"
+
+
+# --- reading one ---------------------------------------------------------------------------------
+
+
+def read(backup: Path, files: Sequence[Held], *, told: Told) -> Manifest:
+    """The manifest of a backup, once every file is found to be what it says; else Invalid."""
+    try:
+        said: dict[str, Any] = json.loads((backup / MANIFEST).read_bytes())
+        number = said.pop("format")
+        said.pop("made")
+        copied = {str(name): Copied(**one) for name, one in said.pop("files").items()}
+        manifest = Manifest(files=copied, **said)
+    except FileNotFoundError:
+        raise Invalid(f"{backup} is no backup: there is no {MANIFEST} in it") from None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Invalid(f"{backup / MANIFEST} is not what Tenure wrote ({error})") from None
+    if number != FORMAT:
+        raise Invalid(f"{backup} has format {number}; this release reads {FORMAT}")
+    by_name = {held.name: held for held in files}
+    if STORE not in copied or not copied.keys() <= by_name.keys():
+        raise Invalid(f"{backup / MANIFEST} names other files than a home holds")
+    for name, one in copied.items():
+        path = backup / name
+        if not path.is_file() or path.is_symlink():
+            raise Invalid(f"{path} is missing: this backup is not whole")
+        if path.stat().st_size != one.size or digest(path) != one.sha256:
+            raise Invalid(f"{path} is not what was backed up: its SHA-256 differs")
+        refuse_foreign(path, by_name[name])
+        told(f"{name}: as it was written")
+    return manifest

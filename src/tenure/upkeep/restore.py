@@ -1,0 +1,153 @@
+"""A restore: the store of a backup is put into a home, and the plane is held until it is confirmed.
+
+The epoch is raised before anything else, outside the store: from that instant every token that was
+issued before is void, whatever becomes of this process.  The providers' own files are newer than
+the backup wherever they are there and whole, so they stay: what was revoked or deleted since is not
+brought back.  What is replaced is kept aside.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+
+from tenure.core.errors import StoreError
+from tenure.ports.epoch import Kept
+from tenure.storage.copy import copy_now, flush_folder
+from tenure.storage.epoch import EpochFile
+from tenure.storage.gate import open_file
+from tenure.storage.place import Lock
+from tenure.upkeep import backup
+from tenure.upkeep.backup import Manifest, Told
+from tenure.upkeep.homes import ENDS, STORE, Held, is_sound, reading
+
+EVENTS = 1_000_000_000
+"""Events in one epoch: the milliards of a position in the outbox are the epoch it was begun in."""
+NEW = ".restoring"
+LEFT_BEHIND = ("token", "address")
+"""What a home tells of a plane that is no more."""
+
+
+class Restored(NamedTuple):
+    """What a restore has done."""
+
+    epoch: int
+    aside: Path
+    """Where what was replaced is kept."""
+    replaced: list[str]
+    stayed: list[str]
+    """Providers' files that are newer than the backup, and were left."""
+
+
+def restore(source: Path, home: Path, files: Sequence[Held], *, told: Told) -> Restored:
+    """Put a backup into this home; verified first, refused while a plane runs there.
+
+    It can be repeated after a crash at any instant: a home in which it did not end does not start.
+    """
+    manifest = backup.read(source, files, told=told)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with locked(home, files):
+        keeper = EpochFile(home)
+        epoch = _last_epoch(home, keeper, manifest) + 1
+        keeper.write(Kept(epoch, f"restored from {source.name}", restoring=str(source)))
+        told(f"epoch {epoch} begins: what was issued before is void")
+        aside = home / f"aside-{epoch}"
+        aside.mkdir(mode=0o700)
+        replaced, stayed = [], []
+        for held in files:
+            path = home / held.name
+            if held.name != STORE and is_sound(path, held):
+                stayed.append(held.name)
+                copy_now(path, aside / held.name)
+            elif held.name in manifest.files:
+                replaced.append(held.name)
+                _replace(source / held.name, path, aside, held, epoch)
+            if path.exists():
+                held.renew(path)
+                told(f"{held.name}: {'stays' if held.name in stayed else 'restored'}")
+        for name in LEFT_BEHIND:
+            _move(home / name, aside)
+        flush_folder(aside)
+        flush_folder(home)
+        why = f"restored from {source.name}, a backup of epoch {manifest.epoch}"
+        keeper.write(Kept(epoch, why))
+    return Restored(epoch, aside, replaced, stayed)
+
+
+def hold(home: Path, files: Sequence[Held]) -> int:
+    """Begin a new epoch in a home whose store was put back by other means; the epoch."""
+    with locked(home, files):
+        keeper = EpochFile(home)
+        epoch = _last_epoch(home, keeper, None) + 1
+        why = "its store was put back by other means"
+        keeper.write(Kept(epoch, why, restoring=why))
+        for held in files:
+            if (home / held.name).exists():
+                held.renew(home / held.name)
+        (home / "token").unlink(missing_ok=True)
+        keeper.write(Kept(epoch, why))
+    return epoch
+
+
+@contextmanager
+def locked(home: Path, files: Sequence[Held]) -> Iterator[None]:
+    """Keep every plane out of the home; StoreLocked if one is there."""
+    with ExitStack() as stack:
+        for held in files:
+            stack.callback(Lock.take(home / held.name).release)
+        yield
+
+
+def _last_epoch(home: Path, keeper: EpochFile, manifest: Manifest | None) -> int:
+    """The greatest epoch that anything here tells of."""
+    kept = keeper.read()
+    epochs = [manifest.epoch if manifest else 1, kept.epoch if kept else 1]
+    if (home / STORE).exists():
+        try:
+            with reading(home / STORE) as store:
+                epochs.append(int(store.execute("SELECT max(epoch) FROM plane").get or 1))
+        except StoreError:
+            pass  # broken, or of a release without epochs
+    return max(epochs)
+
+
+def _replace(source: Path, path: Path, aside: Path, held: Held, epoch: int) -> None:
+    """Make the copy ready beside its place, move what is there aside, and put it there."""
+    new = path.with_name(path.name + NEW)
+    for end in (*ENDS, ".lock"):
+        Path(f"{new}{end}").unlink(missing_ok=True)
+    copy_now(source, new)
+    new.chmod(0o600)
+    _make_ready(new, held, epoch)
+    for end in ENDS:
+        _move(Path(f"{path}{end}"), aside)
+    new.replace(path)
+    Path(f"{new}.lock").unlink(missing_ok=True)
+    flush_folder(path.parent)
+
+
+def _make_ready(new: Path, held: Held, epoch: int) -> None:
+    """Bring it to this release, and see that no position of the outbox is given out again."""
+    opened = open_file(new, held.migrations, application_id=held.application_id)
+    try:
+        if held.name == STORE:
+            opened.writer.execute(
+                "UPDATE counter SET value = ? + value % ? WHERE name = 'outbox'",
+                (epoch * EVENTS, EVENTS),
+            )
+        opened.writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    finally:
+        opened.close()
+    descriptor = os.open(new, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _move(path: Path, aside: Path) -> None:
+    if path.exists():
+        path.rename(aside / path.name)

@@ -1,0 +1,183 @@
+"""Who is held to the bus contract: functions of this process, webhooks, NATS JetStream."""
+
+import asyncio
+import shutil
+
+import pytest
+from aiohttp import web
+
+from tenure.adapters.bus.local import LocalBus
+from tenure.adapters.bus.webhook import WebhookBus
+from tenure.adapters.bus.webhook import bus as webhook_bus
+from tenure.adapters.clock.system import SystemClock
+from tenure.app.subscriptions import shown_secret
+from tenure.core.errors import Invalid
+from tenure.ports.bus import Destination, Outgoing, Verdict
+from tenure.testing.contracts.bus import BusContract, Carried, Scenario, event_of
+from tenure_agent import verify
+from tests.contract.nats_server import BINARY, NatsServer, free_port
+
+SECRET = b"0123456789abcdef0123456789abcdef"
+
+
+class TestLocalBus(BusContract):
+    @pytest.fixture
+    def carried(self):
+        def carried(scenario: Scenario) -> None:
+            async def on() -> None:
+                seen: list[tuple[str, bytes]] = []
+                bad: set[str] = set()
+                away: list[bool] = []
+
+                async def take(event: Outgoing) -> None:
+                    if away:
+                        raise ConnectionError("nobody is there")
+                    if event.agent in bad:
+                        raise Invalid("not this one")
+                    seen.append((event.id, event.body))
+
+                async def received() -> list[tuple[str, bytes]]:
+                    return seen
+
+                async def stop() -> None:
+                    away.append(True)
+
+                async def start() -> None:
+                    away.clear()
+
+                bus = LocalBus({"mine": take})
+                there = Destination("d", "mine")
+                await scenario(Carried(bus, there, received, stop, start, bad.add))
+
+            asyncio.run(on())
+
+        return carried
+
+
+class Receiver:
+    """A webhook's other end: a server of its own that verifies what it is sent."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.seen: list[tuple[str, bytes]] = []
+        self.bad: set[str] = set()
+        self.secret = SECRET
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        app = web.Application()
+        app.router.add_post("/hook", self._take)
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
+
+    async def stop(self) -> None:
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    async def _take(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        name = verify(request.headers, body, shown_secret(self.secret))
+        if any(name.startswith(f"{agent}-") for agent in self.bad):
+            return web.Response(status=422)
+        self.seen.append((name, body))
+        return web.Response(status=204)
+
+
+class TestWebhookBus(BusContract):
+    @pytest.fixture
+    def carried(self, monkeypatch):
+        monkeypatch.setattr(webhook_bus, "BREAK_SECONDS", 0.01)
+
+        def carried(scenario: Scenario) -> None:
+            async def on() -> None:
+                receiver = Receiver()
+                await receiver.start()
+                bus = WebhookBus(clock=SystemClock(), loopback=True)
+                there = Destination("d", f"http://127.0.0.1:{receiver.port}/hook", (SECRET,))
+
+                async def received() -> list[tuple[str, bytes]]:
+                    return receiver.seen
+
+                try:
+                    await scenario(
+                        Carried(
+                            bus, there, received, receiver.stop, receiver.start, receiver.bad.add
+                        )
+                    )
+                finally:
+                    await bus.close()
+                    await receiver.stop()
+
+            asyncio.run(on())
+
+        return carried
+
+
+@pytest.mark.skipif(not BINARY, reason="nats-server is not installed")
+class TestNatsBus(BusContract):
+    @pytest.fixture
+    def carried(self, tmp_path):
+        from tenure.adapters.bus.nats import NatsBus
+
+        def carried(scenario: Scenario) -> None:
+            async def on() -> None:
+                server = NatsServer(tmp_path / "nats")
+                server.start()
+                bus = NatsBus(server.url)
+
+                async def received() -> list[tuple[str, bytes]]:
+                    return await stored(server.url)
+
+                async def stop() -> None:
+                    server.stop()
+
+                async def start() -> None:
+                    server.start()
+
+                try:
+                    there = Destination("d", "")
+                    await scenario(Carried(bus, there, received, stop, start, None))
+                finally:
+                    await bus.close()
+                    server.stop()
+                    shutil.rmtree(tmp_path / "nats", ignore_errors=True)
+
+            asyncio.run(on())
+
+        return carried
+
+    def test_a_second_copy_is_dropped_by_the_server(self, carried) -> None:
+        async def scenario(world: Carried) -> None:
+            for _ in range(3):
+                receipts = await world.bus.publish(world.destination, [event_of("a")])
+                assert receipts[0].verdict is Verdict.DELIVERED
+            other = world.destination._replace(id="mine", target="mine")
+            await world.bus.publish(other, [event_of("a")])
+            names = [name for name, _ in await world.received()]
+            assert sorted(names) == ["a-1", "a-1/mine"]
+
+        carried(scenario)
+
+    def test_what_is_too_large_is_refused_alone(self, carried) -> None:
+        async def scenario(world: Carried) -> None:
+            huge = event_of("a", body=b"x" * 2_000_000)
+            receipts = await world.bus.publish(world.destination, [huge, event_of("b")])
+            assert [one.verdict for one in receipts] == [Verdict.REFUSED, Verdict.DELIVERED]
+
+        carried(scenario)
+
+
+async def stored(url: str) -> list[tuple[str, bytes]]:
+    """Everything in the stream, read by a consumer of its own."""
+    import nats
+
+    client = await nats.connect(url)
+    try:
+        stream = client.jetstream()
+        count = (await stream.stream_info("TENURE")).state.messages
+        found = [await stream.get_msg("TENURE", seq=n + 1) for n in range(count)]
+        return [((one.headers or {})["Nats-Msg-Id"], one.data or b"") for one in found]
+    finally:
+        await client.close()

@@ -1,0 +1,496 @@
+"""Operations on a real Temporal server: what its history shows, cancels, stuck ones, lost ones.
+
+Goal: whatever is done to a run or to a worker, the operation ends as the store's journal says, and
+the world holds what that end promises.  Method: real server, real time, fakes whose world is asked.
+"""
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
+
+from tenure.adapters.engine.temporal import RESTING
+from tenure.adapters.engine.temporal import activities as temporal_activities
+from tenure.adapters.engine.temporal import workflow as temporal_workflow
+from tenure.adapters.engine.temporal.messages import Task
+from tenure.adapters.engine.temporal.relay import Relay
+from tenure.app import operations
+from tenure.app.claims import OneByOne
+from tenure.app.operations import Accept
+from tenure.core.limits import INPUT_BYTES_MAX
+from tenure.core.operation import State
+from tenure.core.plan import Plan
+from tenure.testing.contracts.engine import LINEAR, TENANT, accept, ended
+from tenure.testing.faults import Call, Delays, Fault
+from tenure.testing.patches import patched
+from tenure.testing.plans import PLANS, SIGNAL
+from tenure.testing.temporal_server import temporal_server
+from tests.real.on_temporal import PACED, TemporalBench, engine_of, eventually, held
+
+pytestmark = pytest.mark.timeout(90)
+
+
+def limited(plan: Plan, **limits: float) -> Plan:
+    """The plan with other limits."""
+    stages = tuple(
+        tuple(replace(step, limits=replace(step.limits, **limits)) for step in stage)
+        for stage in plan.stages
+    )
+    return Plan(plan.name, stages=stages, version=plan.version)
+
+
+def quick_to_be_stuck() -> list[Plan]:
+    """Linear plans whose undos are stuck at once and tried again soon."""
+    return [limited(PLANS["linear"], undo_seconds=0.2, retry_cap_seconds=0.5), *PACED[1:]]
+
+
+async def run_of(plane, operation) -> WorkflowHandle[Any, Any]:
+    client = engine_of(plane)._client
+    assert client is not None
+    return client.get_workflow_handle(operation)
+
+
+async def activities_of(plane, operation) -> list[str]:
+    history = await (await run_of(plane, operation)).fetch_history()
+    return [
+        event.activity_task_scheduled_event_attributes.activity_type.name
+        for event in history.events
+        if event.HasField("activity_task_scheduled_event_attributes")
+    ]
+
+
+async def status_of(plane, operation) -> WorkflowExecutionStatus | None:
+    return (await (await run_of(plane, operation)).describe()).status
+
+
+async def closed(plane, operation) -> None:
+    """Return when no run follows the operation any more."""
+
+    async def is_closed() -> bool:
+        return await status_of(plane, operation) is not WorkflowExecutionStatus.RUNNING
+
+    await eventually(is_closed)
+
+
+async def in_state(plane, operation, state: State) -> None:
+    async def stands() -> bool:
+        return (await operations.get(plane, TENANT, operation)).state is state
+
+    await eventually(stands)
+
+
+# ----------------------------------------------------------------------------- what Temporal shows
+
+
+def test_an_operation_of_four_steps_is_four_activities_named_after_them(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        plane = await bench.start()
+        name = await accept(plane, "linear")
+        assert await ended(plane, name) is State.SUCCEEDED
+        await closed(plane, name)
+        assert await activities_of(plane, name) == list(PLANS["linear"].steps)
+        described = await (await run_of(plane, name)).describe()
+        agent = (await operations.get(plane, TENANT, name)).agent
+        shown = {pair.key.name: pair.value for pair in described.typed_search_attributes}
+        assert shown | {"TenureAgent": agent, "TenureKind": "linear"} == shown
+        assert shown["TenureState"] == "SUCCEEDED"
+        assert await described.static_summary() == f"linear of {agent}"
+
+    held(temporal.address, scenario)
+
+
+def test_the_undos_stand_in_the_history_under_their_steps_names(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        bench.strike(Call("runtime", "ensure", 1), Fault.REFUSED)
+        plane = await bench.start()
+        name = await accept(plane, "linear")
+        assert await ended(plane, name) is State.COMPENSATED
+        await closed(plane, name)
+        done = ["identity", "access", "runtime"]
+        assert await activities_of(plane, name) == done + [f"{s}.undo" for s in reversed(done)]
+        assert not bench.world.holds()
+
+    held(temporal.address, scenario)
+
+
+def test_inputs_and_results_never_enter_temporal(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        plane = await bench.start()
+        given = {"text": "x" * (INPUT_BYTES_MAX - 100)}
+        accepted = await operations.accept(plane, Accept("linear", input=given))
+        assert await ended(plane, accepted.id) is State.SUCCEEDED
+        await closed(plane, accepted.id)
+        described = await (await run_of(plane, accepted.id)).describe()
+        size = described.raw_description.workflow_execution_info.history_size_bytes
+        assert 0 < size < 16_000
+
+    held(temporal.address, scenario)
+
+
+def test_readiness_is_a_timer_in_the_run_and_one_activity_for_each_look(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        bench.faults.delays = Delays(ready=1.2)
+        bench.strike(Call("runtime", "ensure", 1), Fault.UNREADY)
+        plane = await bench.start()
+        name = await accept(plane, "ready")
+        assert await ended(plane, name) is State.SUCCEEDED
+        await closed(plane, name)
+        names = Counter(await activities_of(plane, name))
+        assert names["runtime_ready"] >= 2
+        assert names["operation.load"] == 0
+
+    held(temporal.address, scenario)
+
+
+# ----------------------------------------------------------------------------------------- cancels
+
+
+def test_what_is_cancelled_before_anyone_claimed_it_calls_nobody(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        idle = await bench.start(works=False)
+        name = await accept(idle, "linear")
+        cancelled = await operations.cancel(idle, TENANT, name, by="the caller")
+        assert cancelled.state is State.COMPENSATED
+        worker = await bench.start()
+        await closed(worker, name)
+        assert bench.applied() == []
+
+    held(temporal.address, scenario)
+
+
+async def cancelled_from_afar(bench: TemporalBench) -> None:
+    """The call of a do is under way in one process, and cancelled in another."""
+    bench.faults.delays = Delays(slow=2.5)
+    bench.strike(Call("access", "ensure", 1), Fault.SLOW)
+    await bench.start()
+    api = await bench.start(works=False)
+    name = await accept(api, "linear")
+    await eventually(lambda: bench.faults.calls["access", "ensure"] == 1)
+    await operations.cancel(api, TENANT, name, by="the caller")
+    assert await ended(api, name, 20.0) is State.COMPENSATED
+    await bench.world.quiet()
+    assert not bench.world.holds()
+    assert bench.applied()[:2] == ["identity.ensure", "identity.remove"]
+
+
+def test_a_cancel_reaches_a_call_in_another_process(temporal):
+    held(temporal.address, cancelled_from_afar)
+
+
+def test_a_cancel_while_it_is_being_undone_changes_nothing(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        bench.strike(Call("runtime", "ensure", 1), Fault.REFUSED)
+        bench.strike(Call("access", "remove", 1), Fault.BUSY)
+        plane = await bench.start()
+        name = await accept(plane, "linear")
+        await in_state(plane, name, State.COMPENSATING)
+        await operations.cancel(plane, TENANT, name, by="the caller")
+        assert await ended(plane, name) is State.COMPENSATED
+        assert not bench.world.holds()
+
+    held(temporal.address, scenario)
+
+
+def test_a_cancel_asked_of_temporal_is_recorded_as_ours_and_compensated(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        plane = await bench.start()
+        name = await accept(plane, "waits")
+        await in_state(plane, name, State.WAITING)
+        await (await run_of(plane, name)).cancel()
+        assert await ended(plane, name) is State.COMPENSATED
+        assert (await operations.get(plane, TENANT, name)).error == "cancelled by temporal"
+        await closed(plane, name)
+        assert await status_of(plane, name) is WorkflowExecutionStatus.COMPLETED
+        assert not bench.world.holds()
+
+    held(temporal.address, scenario)
+
+
+def test_a_cancel_asked_of_temporal_while_a_call_is_out_stops_it_first(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        bench.strike(Call("access", "ensure", 1), Fault.LOST)
+        plane = await bench.start()
+        name = await accept(plane, "linear")
+        await eventually(lambda: bench.faults.calls["access", "ensure"] == 1)
+        await (await run_of(plane, name)).cancel()
+        assert await ended(plane, name, 4.0) is State.COMPENSATED  # its limit is 5 seconds
+        assert bench.applied() == ["identity.ensure", "identity.remove"]
+
+    held(temporal.address, scenario)
+
+
+def test_a_cancel_asked_of_temporal_after_the_pivot_is_not_obeyed(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        bench.strike(Call("notice", "ensure", 1), Fault.BUSY)
+        bench.strike(Call("notice", "ensure", 2), Fault.BUSY)
+        plane = await bench.start()
+        name = await accept(plane, "pivot")
+        await eventually(lambda: bench.faults.calls["notice", "ensure"] > 0)
+        with suppress(Exception):  # it may just have ended
+            await (await run_of(plane, name)).cancel()
+        assert await ended(plane, name) is State.SUCCEEDED
+
+    held(temporal.address, scenario)
+
+
+# ------------------------------------------------------------------------------------------- stuck
+
+
+async def stuck(bench: TemporalBench):
+    """A plane and an operation of which nobody can tell whether its second step happened."""
+    bench.strike(Call("meter", "ensure", 1), Fault.BROKE)
+    plane = await bench.start()
+    name = await accept(plane, "unaskable")
+    assert await ended(plane, name) is State.STUCK
+    await closed(plane, name)  # no run, no worker and no timer is spent on it
+    row = await plane.store.find("operation", (name,))
+    assert row is not None
+    assert row["worker"] == RESTING
+    return plane, name
+
+
+@pytest.mark.parametrize(
+    ("exit_", "state", "meters"),
+    [
+        ("adopt", State.SUCCEEDED, 1),
+        ("mark_absent", State.SUCCEEDED, 2),
+        ("abandon", State.ABANDONED, 1),
+        ("cancel", State.STUCK, 1),
+        ("retry", State.STUCK, 1),
+    ],
+)
+def test_a_stuck_operation_has_its_exits(temporal, exit_, state, meters):
+    async def scenario(bench: TemporalBench) -> None:
+        plane, name = await stuck(bench)
+        step = {"step": "meter"} if exit_ in {"adopt", "mark_absent"} else {}
+        before = (await plane.store.load(name)).operation["revision"]
+        await getattr(operations, exit_)(plane, TENANT, name, by="an operator", **step)
+        if state is State.STUCK:
+
+            async def looked_at():
+                row = await plane.store.find("operation", (name,))
+                moved = row["revision"] > before + 2  # the verb, the claim, and what came of it
+                return moved and row["worker"] == RESTING
+
+            await eventually(looked_at)
+        assert await ended(plane, name) is state
+        assert sum(n for (p, _), n in bench.world.made.items() if p == "meter") == meters
+        await closed(plane, name)
+
+    held(temporal.address, scenario)
+
+
+async def healing(bench: TemporalBench) -> None:
+    """The undo of a step is refused for a while; nobody says anything."""
+    bench.faults.delays = Delays(heal=2.0)
+    bench.strike(Call("access", "ensure", 1), Fault.REFUSED)
+    bench.strike(Call("identity", "remove", 1), Fault.REFUSED_FOR_A_WHILE)
+    plane = await bench.start()
+    name = await accept(plane, "linear")
+    assert await ended(plane, name) is State.STUCK
+    await in_state(plane, name, State.COMPENSATED)
+    assert not bench.world.holds()
+
+
+def test_what_is_stuck_is_tried_again_in_new_runs_until_it_ends(temporal):
+    held(temporal.address, healing, plans=quick_to_be_stuck())
+
+
+# ---------------------------------------------------------------------------- runs that are lost
+
+
+async def terminated(bench: TemporalBench) -> None:
+    """Someone terminates a run in Temporal while a call is under way."""
+    bench.faults.delays = Delays(slow=2.0)
+    bench.strike(Call("access", "ensure", 1), Fault.SLOW)
+    plane = await bench.start()
+    name = await accept(plane, "linear")
+    await eventually(lambda: bench.faults.calls["access", "ensure"] == 1)
+    await (await run_of(plane, name)).terminate("by hand")
+    assert await ended(plane, name, 12.0) is State.SUCCEEDED
+    assert bench.applied() == LINEAR
+
+
+def test_a_run_that_was_terminated_is_started_again(temporal):
+    held(temporal.address, terminated)
+
+
+async def terminated_while_waiting(bench: TemporalBench) -> None:
+    plane = await bench.start()
+    name = await accept(plane, "waits")
+    await in_state(plane, name, State.WAITING)
+    await (await run_of(plane, name)).terminate("by hand")
+    await operations.signal(plane, TENANT, name, name=SIGNAL, by="a friend")
+    assert await ended(plane, name, 25.0) is State.SUCCEEDED
+
+
+def test_a_signal_starts_a_run_if_there_is_none(temporal):
+    held(temporal.address, terminated_while_waiting)
+
+
+def test_what_was_accepted_while_temporal_was_down_starts_when_it_is_back(tmp_path):
+    async def scenario(bench: TemporalBench) -> None:
+        plane = await bench.start()
+        assert await ended(plane, await accept(plane, "linear")) is State.SUCCEEDED
+        await asyncio.to_thread(server.kill)
+        names = [await accept(plane, "linear") for _ in range(5)]
+        await asyncio.to_thread(server.start)
+        for name in names:
+            assert await ended(plane, name) is State.SUCCEEDED
+        assert Counter(bench.applied()) == Counter(LINEAR * 6)
+
+    with temporal_server(tmp_path) as server:
+        held(server.address, scenario)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["its file kept", "all its data lost"])
+def test_operations_end_after_the_server_was_killed(tmp_path, kept):
+    async def scenario(bench: TemporalBench) -> None:
+        bench.faults.delays = Delays(slow=1.0)
+        plane = await bench.start()
+        waiting = await accept(plane, "waits")
+        await in_state(plane, waiting, State.WAITING)
+        for nth in range(1, 11):
+            bench.strike(Call("access", "ensure", nth), Fault.SLOW)
+        names = [await accept(plane, "linear") for _ in range(10)]
+        await eventually(lambda: bench.faults.calls["access", "ensure"] >= 5)
+        await asyncio.to_thread(server.kill)
+        await asyncio.to_thread(server.start)
+        await operations.signal(plane, TENANT, waiting, name=SIGNAL, by="a friend")
+        for name in [*names, waiting]:
+            assert await ended(plane, name) is State.SUCCEEDED
+        made = [n for (provider, _), n in bench.world.made.items() if provider == "access"]
+        assert made == [1] * 10
+
+    with temporal_server(tmp_path, kept=kept) as server:
+        held(server.address, scenario)
+
+
+def test_of_two_orchestrators_on_one_operation_one_is_fenced(temporal, tmp_path):
+    async def scenario(bench: TemporalBench) -> None:
+        bench.faults.delays = Delays(slow=2.0)
+        bench.strike(Call("access", "ensure", 1), Fault.SLOW)
+        one = await bench.start()
+        name = await accept(one, "linear")
+        await eventually(lambda: bench.faults.calls["access", "ensure"] == 1)
+        other = await bench.start(address=server.address)
+        await engine_of(other)._follow(name)
+        assert await ended(other, name) is State.SUCCEEDED
+        assert bench.applied() == LINEAR
+        await closed(one, name)
+        await closed(other, name)
+
+    with temporal_server(tmp_path) as server:
+        held(temporal.address, scenario, margin_seconds=60.0)
+
+
+# ------------------------------------------------------------------------- workers that are lost
+
+CHARGE = limited(PLANS["charge"], call_seconds=20.0, visible_seconds=6.0)
+
+
+async def an_attempt_is_lost(bench: TemporalBench) -> None:
+    """A worker falls silent while its request, which counts each time, is on its way for long."""
+    bench.faults.delays = Delays(slow=4.0)
+    bench.strike(Call("ledger", "ensure", 1), Fault.SLOW)
+    plane = await bench.start()
+    name = await accept(plane, "charge")
+    assert await ended(plane, name, 40.0) is State.SUCCEEDED
+    await bench.world.quiet()
+    assert [n for (p, _), n in bench.world.made.items() if p == "ledger"] == [1]
+
+
+def silent():
+    """No worker says that it lives, and the server minds after a second."""
+    second = timedelta(seconds=1)
+    return (
+        patched(temporal_workflow, HEARTBEAT=second),
+        patched(temporal_activities, BEAT_SECONDS=1000.0),
+    )
+
+
+def test_a_second_attempt_asks_before_it_repeats(temporal):
+    short, mute = silent()
+    with short, mute:
+        held(temporal.address, an_attempt_is_lost, plans=[CHARGE])
+
+
+def test_a_run_goes_on_as_new_when_its_history_grows_long(tmp_path):
+    async def scenario(bench: TemporalBench) -> None:
+        bench.faults.delays = Delays(ready=8.0)
+        bench.strike(Call("runtime", "ensure", 1), Fault.UNREADY)
+        plane = await bench.start()
+        name = await accept(plane, "ready")
+        await in_state(plane, name, State.RUNNING)
+        first = (await (await run_of(plane, name)).describe()).run_id
+        assert await ended(plane, name) is State.SUCCEEDED
+        last = (await (await run_of(plane, name)).describe()).run_id
+        assert last != first
+        assert not bench.world.burned
+
+    config = {"limit.historyCount.suggestContinueAsNew": "40"}
+    with temporal_server(tmp_path, config=config) as server:
+        held(server.address, scenario, plans=[limited(PLANS["ready"], deadline_seconds=60.0)])
+
+
+# --------------------------------------------------------------------- without its safeguards
+
+
+def unraised():
+    """A second attempt goes on under the token of the first, as if that had never called."""
+
+    async def same(self, live, step, token):
+        return live
+
+    return patched(OneByOne, raise_token=same)
+
+
+def test_ablation_without_the_raised_token_an_effect_happens_twice(temporal):
+    short, mute = silent()
+    with short, mute, unraised(), pytest.raises(AssertionError):
+        held(temporal.address, an_attempt_is_lost, plans=[CHARGE])
+
+
+def test_ablation_without_await_an_undo_runs_beside_its_own_do(temporal):
+    def begin(self):
+        for due in self._answer.moves:
+            self._running[f"{due.step}/{due.act}"] = (due.act, self._move(due))
+        self._answer = replace(self._answer, moves=[])
+        if self._may_ask():
+            asked, self._asked = self._asked, ""
+            task = Task(self._operation, self._answer.token)
+            self._running[""] = ("", self._start(asked, task))
+
+    run = temporal_workflow.OperationRun
+    with patched(run, _begin=begin, _interrupt=lambda self: None), pytest.raises(AssertionError):
+        held(temporal.address, undone_after_its_do)
+
+
+async def undone_after_its_do(bench: TemporalBench) -> None:
+    """A sibling is refused while the do of another is under way: its undo comes after that."""
+    bench.faults.delays = Delays(slow=2.0)
+    bench.strike(Call("access", "ensure", 1), Fault.SLOW)
+    bench.strike(Call("runtime", "ensure", 1), Fault.REFUSED)
+    plane = await bench.start()
+    name = await accept(plane, "parallel")
+    assert await ended(plane, name) is State.COMPENSATED
+    await bench.world.quiet()
+    verbs = [a.verb for a in bench.world.log if a.provider == "access"]
+    assert verbs == ["ensure", "remove"]
+
+
+def test_a_step_is_undone_only_when_no_call_of_its_do_is_under_way(temporal):
+    held(temporal.address, undone_after_its_do)
+
+
+def test_ablation_without_the_relay_what_was_terminated_lies(temporal):
+    async def looks_away(self):
+        return 0
+
+    with patched(Relay, look=looks_away), pytest.raises(AssertionError):
+        held(temporal.address, terminated)

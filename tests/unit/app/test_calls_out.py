@@ -1,0 +1,98 @@
+"""No operation ends while a call of it is out, and none is looked at more often than it is due."""
+
+import asyncio
+
+import pytest
+
+from tenure.app import operations
+from tenure.core.endings import Done
+from tenure.core.errors import Conflict, OutcomeUnknown, Rejected, Unavailable
+from tenure.core.operation import State
+from tenure.core.plan import nobody_knows, nothing
+from tenure.ports.store import Change, Put
+from tests.unit.app.solo import TENANT, Script, accept, journal, step, virtual
+
+
+class Slow:
+    """A call that takes a while to end, also when it is stopped."""
+
+    def __init__(self) -> None:
+        self.out = 0
+
+    async def __call__(self, _):
+        self.out += 1
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.3)
+            self.out -= 1
+
+
+@virtual
+async def test_a_cancelled_operation_ends_when_its_call_has_also_where_nothing_is_undone(solo):
+    slow = Slow()
+    solo.plan("one", step("told", slow, nothing))
+    solo.plan("two", step("told", Script(), nothing))
+    plane = (await solo.start()).plane
+    name = await accept(plane, "one", agent="a")
+    await asyncio.sleep(0.1)
+    cancelled = await operations.cancel(plane, TENANT, name, by="the caller")
+    assert (cancelled.state, slow.out) == (State.COMPENSATING, 1)
+    with pytest.raises(Conflict, match="works on this agent"):
+        await accept(plane, "two", agent="a")
+    ended = await operations.wait(plane, TENANT, name)
+    assert (ended.state, slow.out) == (State.COMPENSATED, 0)
+    await accept(plane, "two", agent="a")
+    assert await journal(plane, name) == ["accepted", "compensating", "undone told"]
+
+
+@virtual
+async def test_who_abandons_an_operation_stops_its_calls(solo):
+    slow = Slow()
+    unknown = step("unknown", Script(OutcomeUnknown("lost")), look=nobody_knows)
+    solo.plan("two", [unknown, step("slow", slow, Script())])
+    plane = (await solo.start()).plane
+    name = await accept(plane, "two")
+    await asyncio.sleep(0.1)
+    abandoned = await operations.abandon(plane, TENANT, name, by="an operator")
+    assert (abandoned.state, slow.out) == (State.ABANDONED, 1)
+    await asyncio.sleep(0.5)
+    assert slow.out == 0
+
+
+@virtual
+async def test_what_is_stuck_is_read_when_it_is_due_and_not_before(solo):
+    solo.plan("one", step("unknown", Script(OutcomeUnknown("lost")), look=nobody_knows))
+    undo = Script(*[Unavailable("down")] * 100)
+    solo.plan("two", step("made", Script(), undo), step("refused", Script(Rejected("no"))))
+    process = await solo.start()
+    plane = process.plane
+    names = [await accept(plane, "one"), await accept(plane, "two")]
+    for name in names:
+        assert (await operations.wait(plane, TENANT, name)).state is State.STUCK
+    by_nothing, by_time = [await plane.store.find("operation", (name,)) for name in names]
+    assert by_nothing["due_at"] is None
+    assert by_time["due_at"] > plane.store.now()
+    assert names[0] not in [one.id for one in await plane.store.list_due(process.engine.worker)]
+    retried = await operations.retry(plane, TENANT, names[0], by="an operator")
+    assert retried.state is not State.STUCK
+
+
+@virtual
+async def test_a_step_that_was_burned_before_is_burned_again(solo):
+    """Its tombstone begins anew, and the record is not refused for ever."""
+    async def remove(call):
+        return Done("gone", burned=((call.input["operation"], "made"),))
+
+    solo.plan("one", step("made", Script()))
+    solo.plan("two", step("removed", remove))
+    plane = (await solo.start()).plane
+    name = await accept(plane, "one")
+    await operations.wait(plane, TENANT, name)
+    stone = Put("tombstone", (name, "made"), {"until": 1.0, "sightings": 1})
+    await plane.store.commit(Change("", (), (stone,)))
+    removed = await accept(plane, "two", operation=name)
+    ended = await operations.wait(plane, TENANT, removed, seconds=20.0)
+    assert ended.state is State.SUCCEEDED
+    row = await plane.store.find("tombstone", (name, "made"))
+    assert (row["sightings"], row["until"] > plane.store.now()) == (0, True)

@@ -1,0 +1,203 @@
+"""An older store is noticed, whoever put it there; and what holds a plane holds all of it."""
+
+import asyncio
+import shutil
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tenure.app import audit, epochs, tokens
+from tenure.app.hold import Hold
+from tenure.app.operations import Accept, accept, wait
+from tenure.core.errors import Conflict, Forbidden, Invalid, StoreError, Unauthenticated
+from tenure.core.operation import State
+from tenure.core.plan import Plan
+from tenure.core.roles import Caller, Role
+from tenure.plans.steps import provided
+from tenure.ports.epoch import Kept
+from tenure.ports.store import Change, Put, Set
+from tenure.reconcilers import late
+from tenure.settings import Settings
+from tenure.storage.epoch import EpochFile
+from tenure.testing.shelf import Shelf
+from tenure.wiring import managing, running
+
+ADMIN = Caller("default", "ada", Role.ADMIN)
+PLAN = Plan("onboard", stages=(provided("identity", "identity"),))
+
+
+@asynccontextmanager
+async def plane_in(home):
+    shelf = Shelf(home / "shelf", "identity", now=lambda: 0.0)
+    async with running(
+        Settings(store=str(home / "tenure.db")), plans=[PLAN], providers={"identity": shelf},
+        held=Hold(EpochFile(home)),
+    ) as plane:  # fmt: skip
+        yield plane
+
+
+async def say(plane, action):
+    told = audit.entry(ADMIN, action, target="", now=0.0)
+    await plane.store.commit(Change("", (), (told,)))
+
+
+def kept(home):
+    return EpochFile(home).read()
+
+
+def test_the_first_epoch_is_one_and_is_written_down(tmp_path):
+    async def main():
+        async with plane_in(tmp_path) as plane:
+            assert (plane.hold.epoch, plane.hold.why) == (1, "")
+            assert (await plane.store.find("plane", ("this",)))["epoch"] == 1
+
+    asyncio.run(main())
+    assert kept(tmp_path) == Kept()
+    assert (tmp_path / "epoch").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_older_copy_of_the_store_that_somebody_put_back_holds_the_plane(tmp_path):
+    async def first():
+        async with plane_in(tmp_path) as plane:
+            _, token = await tokens.create_token(plane, ADMIN, principal="a", role=Role.ADMIN)
+            done = await accept(plane, Accept("onboard", agent="one"))
+            await wait(plane, "default", done.id)
+            await plane.store.backup(str(tmp_path / "copy.db"))
+            await say(plane, "later")
+            await epochs.note(plane)
+            return token
+
+    async def second(token):
+        async with plane_in(tmp_path) as plane:
+            assert plane.hold.epoch == 2
+            assert "line 2 of the audit log" in plane.hold.why
+            assert not plane.engine.worker, "nothing moves"
+            with pytest.raises(Unauthenticated, match="before the plane was restored"):
+                await tokens.authenticate(plane, token)
+            agent = await plane.store.find("agent", ("one",))
+            assert agent["generation"] == 2_000_001, "no key is derived twice"
+            await epochs.confirm(plane, ADMIN)
+            while not plane.engine.worker:  # noqa: ASYNC110 (it has no event for this)
+                await asyncio.sleep(0)
+            done = await accept(plane, Accept("onboard", agent="one"))
+            assert (await wait(plane, "default", done.id)).state is State.SUCCEEDED
+
+    async def third():
+        async with plane_in(tmp_path) as plane:
+            assert (plane.hold.epoch, plane.hold.why) == (2, "")
+            assert plane.engine.worker
+
+    token = asyncio.run(first())
+    shutil.copy(tmp_path / "copy.db", tmp_path / "tenure.db")
+    asyncio.run(second(token))
+    asyncio.run(third())
+
+
+def test_a_plane_stays_held_over_a_restart_until_it_is_confirmed(tmp_path):
+    EpochFile(tmp_path).write(Kept(4, "restored"))
+
+    async def main():
+        async with plane_in(tmp_path) as plane:
+            assert (plane.hold.epoch, plane.hold.why) == (4, "restored")
+            assert not plane.engine.worker
+
+    asyncio.run(main())
+    asyncio.run(main())
+
+
+def test_a_greater_epoch_in_the_store_is_taken_over_with_what_holds_it(tmp_path):
+    async def main():
+        async with plane_in(tmp_path) as plane:
+            return plane.hold.epoch, plane.hold.why
+
+    EpochFile(tmp_path).write(Kept(7, "restored"))
+    asyncio.run(main())
+    (tmp_path / "epoch").unlink()
+    assert asyncio.run(main()) == (7, "restored")
+    assert kept(tmp_path).epoch == 7
+
+
+def test_a_process_that_learns_of_a_later_epoch_holds_itself(tmp_path):
+    async def main():
+        async with plane_in(tmp_path) as plane:
+            assert not await epochs.follow(plane)
+            raised = Set("plane", ("this",), {"epoch": 2, "held": "restored"})
+            await plane.store.commit(Change("", (), (raised,)))
+            assert await epochs.follow(plane)
+            assert (plane.hold.epoch, plane.hold.is_over) == (2, True)
+            assert not await epochs.follow(plane), "once"
+            with pytest.raises(Conflict, match="start this process anew"):
+                await epochs.confirm(plane, ADMIN)
+            assert kept(tmp_path).epoch == 1, "who restores writes the file, not who is told"
+
+    asyncio.run(main())
+
+
+def test_a_process_that_is_held_is_let_go_when_another_was_told_so(tmp_path):
+    EpochFile(tmp_path).write(Kept(2, "restored"))
+
+    async def main():
+        async with plane_in(tmp_path) as plane:
+            assert not await epochs.follow(plane)
+            assert plane.hold.why
+            free = Set("plane", ("this",), {"held": None})
+            await plane.store.commit(Change("", (), (free,)))
+            assert not await epochs.follow(plane)
+            assert not plane.hold.why
+            while not plane.engine.worker:  # noqa: ASYNC110 (it has no event for this)
+                await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+def test_only_an_admin_of_the_plane_confirms_and_only_what_is_held(tmp_path):
+    async def main():
+        async with plane_in(tmp_path) as plane:
+            with pytest.raises(Conflict, match="not held"):
+                await epochs.confirm(plane, ADMIN)
+            for other in (ADMIN._replace(tenant="acme"), ADMIN._replace(role=Role.OPERATOR)):
+                with pytest.raises(Forbidden):
+                    await epochs.confirm(plane, other)
+                with pytest.raises(Forbidden):
+                    await epochs.review(plane, other)
+
+    asyncio.run(main())
+
+
+def test_a_reconciler_only_looks_while_the_plane_is_held(tmp_path):
+    async def main():
+        async with plane_in(tmp_path) as plane:
+            name = (await accept(plane, Accept("onboard", agent="one"))).id
+            done = await wait(plane, "default", name)
+            until = {"until": 0.0, "sightings": 0}
+            await plane.store.commit(Change("", (), (Put("tombstone", (name, "identity"), until),)))
+            plane.hold.kept = plane.hold.kept._replace(held="restored")
+            assert (await late.tick(plane)).fixed == 0
+            shelf = plane.providers["identity"]
+            assert len(shelf.held()) == 1, "what would be removed is there"
+            assert (await plane.store.find("tombstone", (name, "identity")))["sightings"] == 0
+            plane.hold.kept = plane.hold.kept._replace(held="")
+            assert (await late.tick(plane)).fixed == 1
+            assert shelf.held() == []
+            assert done.state is State.SUCCEEDED
+
+    asyncio.run(main())
+
+
+def test_a_home_in_which_a_restore_was_interrupted_does_not_start(tmp_path):
+    EpochFile(tmp_path).write(Kept(2, "restored", restoring="backup"))
+
+    async def main():
+        async with managing(Settings(home=str(tmp_path))):
+            pytest.fail("it must not start")
+
+    with pytest.raises(Invalid, match="tenure restore again"):
+        asyncio.run(main())
+    assert not (tmp_path / "tenure.db").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"epoch": 0}', '{"epoch": "x"}', '{"odd": 1}'])
+def test_an_epoch_that_makes_no_sense_is_refused(tmp_path, text):
+    (tmp_path / "epoch").write_text(text)
+    with pytest.raises(StoreError, match="tenure restore --hold"):
+        kept(tmp_path)

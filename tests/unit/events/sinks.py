@@ -1,0 +1,52 @@
+"""Destinations of the tests: functions of this process, behind the real local bus."""
+
+from collections.abc import Callable
+
+from tenure.adapters.bus.local import LocalBus
+from tenure.app.events import Wanted
+from tenure.app.plane import Plane
+from tenure.core.errors import Invalid
+from tenure.ports.bus import Destination, Outgoing
+from tenure.reconcilers.outbox import Route
+from tenure.reconcilers.relay import Relay
+
+
+class Sink:
+    """Takes what it is given, unless it is told not to."""
+
+    def __init__(self, name: str = "sink") -> None:
+        self.name = name
+        self.seen: list[Outgoing] = []
+        self.refuses: set[str] = set()
+        """Agents whose events it says no to."""
+        self.down = False
+        self.before: Callable[[Outgoing], None] = lambda _: None
+
+    async def take(self, event: Outgoing) -> None:
+        self.before(event)
+        if self.down:
+            raise ConnectionError("nobody is there")
+        if event.agent in self.refuses:
+            raise Invalid("not this one")
+        self.seen.append(event)
+
+    @property
+    def told(self) -> list[tuple[str, int]]:
+        """Agent and sequence of what it took, in order."""
+        return [(event.agent, event.sequence) for event in self.seen]
+
+    def of(self, agent: str) -> list[int]:
+        """The sequence numbers of one agent, in order."""
+        return [sequence for name, sequence in self.told if name == agent]
+
+
+def relay_to(plane: Plane, *sinks: Sink, wanted: Wanted | None = None) -> Relay:
+    """A relay that carries everything to these."""
+    bus = LocalBus({sink.name: sink.take for sink in sinks})
+    return Relay(
+        plane,
+        buses={},
+        always=[
+            Route(Destination(sink.name, sink.name), bus, wanted or Wanted()) for sink in sinks
+        ],
+    )

@@ -1,0 +1,177 @@
+"""Required subscribers: waited for by name, overridden in the open; strict tenants hold still."""
+
+import pytest
+
+from tenure.app import acknowledgements, agents, audit, operations, subscriptions
+from tenure.app.reactions import REACTIONS
+from tenure.app.subscriptions import Subscribe
+from tenure.core.errors import Forbidden, NotFound
+from tenure.core.operation import State
+from tenure.core.subscription import Kind
+from tenure.ports.bus import Outgoing
+from tenure.testing.lifecycle import CALLER, TENANT, spec_of
+from tests.unit.app.lives import STRANGER, VIEWER, alive, refusal
+
+
+async def required(lives, name="billing", **more):
+    asked = Subscribe(name, Kind.PULL, required=True, **more)
+    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    return view.id
+
+
+async def waits(lives, verb="suspend", name="alpha"):
+    """A verb that waits for an acknowledgement."""
+    asked = await getattr(agents, f"{verb}_agent")(lives.plane, CALLER, name)
+    for _ in range(200):
+        seen = await operations.get(lives.plane, TENANT, asked.id)
+        if seen.state == State.WAITING:
+            return seen
+        await lives.loop_until(lives.plane.store.now() + 0.05)
+    raise AssertionError(asked)
+
+
+async def acknowledge(lives, subscription, operation, **more):
+    return await acknowledgements.acknowledge(
+        lives.plane, CALLER, subscription, operation=operation, **more
+    )
+
+
+@alive
+async def test_a_suspend_says_whom_it_waits_for_and_ends_when_they_have_acknowledged(lives):
+    await lives.made()
+    first, second = await required(lives), await required(lives, "search")
+    operation = await waits(lives)
+    detail = operation.steps[-1].detail
+    assert operation.steps[-1].name == "acknowledged"
+    assert "billing since" in detail
+    assert "search since" in detail
+    assert lives.held() == ["access", "credentials", "identity"], "all is safe before it waits"
+    await acknowledge(lives, first, operation.id)
+    await lives.loop_until(lives.plane.store.now() + 1)
+    seen = await operations.get(lives.plane, TENANT, operation.id)
+    assert seen.state == State.WAITING
+    assert "billing" not in seen.steps[-1].detail
+    one = await acknowledge(lives, second, operation.id)
+    assert one.principal == CALLER.principal
+    assert (await lives.done(operation)).state == State.SUCCEEDED
+    assert await acknowledge(lives, second, operation.id) == one, "twice is once"
+
+
+@alive
+async def test_an_early_acknowledgement_counts(lives):
+    await lives.made()
+    subscription = await required(lives)
+    asked = await agents.suspend_agent(lives.plane, CALLER, "alpha")
+    await acknowledge(lives, subscription, asked.id)
+    assert (await lives.done(asked)).state == State.SUCCEEDED
+
+
+@alive
+async def test_an_operator_may_override_and_the_audit_log_says_so(lives):
+    await lives.made()
+    subscription = await required(lives)
+    operation = await waits(lives, "delete")
+    await acknowledge(lives, subscription, operation.id, why="it is switched off")
+    assert (await lives.done(operation)).state == State.SUCCEEDED
+    lines = await audit.list_audit(lives.plane, CALLER, limit=1_000)
+    (line,) = [one for one in lines if one.action == "subscription.override"]
+    assert line.body == {"operation": operation.id, "why": "it is switched off"}
+
+
+@alive
+async def test_a_subscriber_that_is_deleted_is_no_longer_waited_for(lives):
+    await lives.made()
+    subscription = await required(lives)
+    operation = await waits(lives)
+    await subscriptions.delete_subscription(lives.plane, CALLER, subscription)
+    assert (await lives.done(operation)).state == State.SUCCEEDED
+
+
+@alive
+async def test_only_those_who_want_the_event_are_waited_for(lives):
+    await lives.made()
+    await lives.made("beta")
+    await required(lives, types=("agent.deleting",))
+    await required(lives, "other", agent="beta")
+    asked = await agents.suspend_agent(lives.plane, CALLER, "alpha")
+    assert (await lives.done(asked)).state == State.SUCCEEDED
+    waiting = await waits(lives, "delete")
+    assert "billing" in waiting.steps[-1].detail
+    assert "other" not in waiting.steps[-1].detail
+
+
+@alive
+async def test_a_strict_tenant_makes_nothing_new_meanwhile(lives):
+    await lives.made()
+    subscription = await required(lives)
+    strict = await acknowledgements.set_strictness(lives.plane, CALLER, strict=True)
+    assert strict == (True, [])
+    operation = await waits(lives, "delete")
+    refused = await refusal(
+        agents.create_agent(lives.plane, CALLER, spec_of("beta")), "awaits_acknowledgement"
+    )
+    assert refused.holder == operation.id
+    assert "billing" in str(refused)
+    told = await acknowledgements.get_strictness(lives.plane, CALLER)
+    assert [one.name for one in told.missing] == ["billing"]
+    other = await agents.create_agent(lives.plane, STRANGER, spec_of("beta"))
+    assert other.id
+    await acknowledge(lives, subscription, operation.id)
+    await lives.done(operation)
+    assert await lives.made("beta")
+
+
+@alive
+async def test_a_cancelled_operation_waits_for_nobody(lives):
+    await lives.made()
+    await required(lives)
+    await acknowledgements.set_strictness(lives.plane, CALLER, strict=True)
+    lives.fakes.runtime.busy |= {thing.key.text for thing in lives.world.holds()}
+    asked = await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=600)
+    await operations.cancel(lives.plane, TENANT, asked.id, by="someone")
+    await lives.done(asked)
+    assert await lives.made("beta")
+    assert await lives.rows("awaited")
+    event = Outgoing("1", TENANT, asked.agent, asked.id, "agent.ready", 1, b"{}")
+    for _ in range(2):
+        await REACTIONS["close-waits"].react(lives.plane, event)
+    assert await lives.rows("awaited") == []
+
+
+@alive
+async def test_others_see_nothing_and_may_nothing(lives):
+    await lives.made()
+    subscription = await required(lives)
+    operation = await waits(lives)
+    for asked in (
+        acknowledgements.acknowledge(
+            lives.plane, STRANGER, subscription, operation=operation.id
+        ),
+        acknowledgements.list_acknowledgements(lives.plane, STRANGER, subscription),
+        acknowledgements.acknowledge(lives.plane, CALLER, subscription, operation="0" * 32),
+        subscriptions.get_subscription(lives.plane, STRANGER, subscription),
+    ):
+        with pytest.raises(NotFound):
+            await asked
+    with pytest.raises(Forbidden):
+        await acknowledgements.acknowledge(
+            lives.plane, VIEWER, subscription, operation=operation.id
+        )
+    assert await subscriptions.list_subscriptions(lives.plane, STRANGER) == []
+
+
+@alive
+async def test_what_is_about_a_deleted_agent_alone_goes_with_it(lives):
+    uid = await lives.made()
+    mine = Subscribe("mine", Kind.NATS, target="mine", agent="alpha")
+    await subscriptions.create_subscription(lives.plane, CALLER, mine)
+    all_of_them = Subscribe("all", Kind.NATS, target="all")
+    await subscriptions.create_subscription(lives.plane, CALLER, all_of_them)
+    operation = await lives.verb("delete")
+    event = Outgoing("1", TENANT, uid, operation.id, "agent.deleted", 1, b"{}")
+    for _ in range(2):
+        for reaction in REACTIONS.values():
+            await reaction.react(lives.plane, event)
+    left = await subscriptions.list_subscriptions(lives.plane, CALLER)
+    assert [one.name for one in left] == ["all"]
+    assert [row["destination"] for row in await lives.rows("cursor")] == [left[0].id]

@@ -1,0 +1,77 @@
+"""The feed: whoever reads it, from wherever, reads what the store would have told."""
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from tenure.adapters.store import memory
+from tenure.app import feed as app_feed
+from tenure.app.feed import Feed
+from tenure.app.live import OUTBOX, POSITION
+from tenure.app.news import News
+from tenure.ports.store import Add, Change
+
+
+class Clock:
+    """A clock that stands."""
+
+    def now(self) -> float:
+        return 1.0
+
+    def monotonic(self) -> float:
+        return 1.0
+
+    async def sleep(self, seconds: float) -> None:
+        raise NotImplementedError
+
+
+def event(n):
+    return Add(OUTBOX, POSITION, ("north", f"a{n % 3}", "o", "agent.ready", 1.0, "{}", n))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_readers_behind_ahead_and_far_behind_skip_nothing(seed, monkeypatch):
+    monkeypatch.setattr(app_feed, "HELD", 20)
+    monkeypatch.setattr(app_feed, "PAGE", 7)
+    chance = random.Random(seed)
+
+    async def main():
+        store, news = memory.build(clock=Clock()), News()
+        feed = Feed(store, news)
+        readers: dict[int, list[Any]] = {name: [0] for name in range(4)}
+        made = 0
+        for _ in range(300):
+            if chance.random() < 0.4 and made < 200:
+                count = chance.randrange(1, 9)
+                puts = tuple(event(made + n) for n in range(count))
+                await store.commit(Change("", (), puts))
+                made += count
+                if chance.random() < 0.7:
+                    news.tell()
+            name = chance.choice([0, 0, 1, 1, 2, 3] if chance.random() < 0.9 else [3])
+            rows = await feed.after(readers[name][-1], limit=chance.randrange(1, 12))
+            readers[name] += [row["position"] for row in rows]
+        news.tell()
+        for read in readers.values():
+            while rows := await feed.after(read[-1], limit=5):
+                read += [row["position"] for row in rows]
+            assert read == list(range(made + 1))
+
+    asyncio.run(main())
+
+
+def test_who_waits_for_news_is_woken_by_them_and_not_before():
+    async def main():
+        news = News()
+        waiting = asyncio.ensure_future(news.beyond(news.number, seconds=60))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        news.tell()
+        await waiting
+        await news.beyond(0, seconds=60)  # it was told before: no wait
+        await news.beyond(news.number, seconds=0.001)
+        assert news._waiting == []
+
+    asyncio.run(main())

@@ -1,0 +1,207 @@
+"""The relay: at least once, in order for each agent, and one that is refused holds up nobody."""
+
+import msgspec
+import pytest
+
+from tenure.app.events import TRIMMED, CloudEvent, Wanted
+from tenure.core.errors import LeaseLost
+from tenure.core.events import Event
+from tenure.ports.store import Change, Set
+from tenure.reconcilers import outbox
+from tenure.reconcilers.leader import TTL_SECONDS, Leader
+from tests.unit.app.lives import alive
+from tests.unit.events.sinks import Sink, relay_to
+
+
+async def rows(lives):
+    return await lives.plane.store.list_events(limit=1_000)
+
+
+@alive
+async def test_every_event_arrives_once_in_the_order_of_its_agent(lives):
+    agents = [await lives.made(name) for name in ("alpha", "beta")]
+    sink = Sink()
+    relay = relay_to(lives.plane, sink)
+    await relay.begin()
+    await relay.tick()
+    assert len(sink.seen) == len(await rows(lives))
+    for agent in agents:
+        assert sink.of(agent) == list(range(1, len(sink.of(agent)) + 1))
+    await relay.tick()
+    assert len(sink.seen) == len(await rows(lives))
+
+
+@alive
+async def test_an_event_is_a_cloud_event(lives):
+    agent = await lives.made("alpha")
+    sink = Sink()
+    relay = relay_to(lives.plane, sink)
+    await relay.begin()
+    await relay.tick()
+    told = [msgspec.json.decode(event.body, type=CloudEvent) for event in sink.seen]
+    assert {one.specversion for one in told} == {"1.0"}
+    assert {one.source for one in told} == {f"urn:tenure:{lives.plane.id}"}
+    assert {one.subject for one in told} == {agent}
+    assert {one.type for one in told} <= {f"tenure.{event}" for event in Event}
+    assert "tenure.agent.ready" in {one.type for one in told}
+    assert len({one.id for one in told}) == len(told)
+    assert [one.sequence for one in told] == sorted(one.sequence for one in told)
+    assert all(one.time.endswith("+00:00") for one in told)
+
+
+@alive
+async def test_a_destination_hears_only_of_what_it_wants(lives):
+    await lives.made("alpha")
+    sink = Sink()
+    relay = relay_to(lives.plane, sink, wanted=Wanted(types=("agent.*",)))
+    await relay.begin()
+    await relay.tick()
+    assert [event.type for event in sink.seen] == ["agent.creating", "agent.ready"]
+
+
+@alive
+async def test_one_agents_stream_is_parked_and_the_others_go_on(lives):
+    bad, good = await lives.made("bad"), await lives.made("good")
+    sink = Sink()
+    sink.refuses.add(bad)
+    relay = relay_to(lives.plane, sink)
+    await relay.begin()
+    done = await relay.tick()
+    assert sink.of(bad) == []
+    assert sink.of(good) == list(range(1, len(sink.of(good)) + 1))
+    letters = await lives.rows("letter")
+    assert [row["agent"] for row in letters] == [bad] * len(letters)
+    assert [row["sequence"] for row in letters] == list(range(1, len(letters) + 1))
+    (parked,) = await lives.rows("parked")
+    assert (parked["agent"], parked["why"]) == (bad, "not this one")
+    # What comes later of it waits behind its letters, and then all of it comes in order.
+    await lives.verb("suspend", "bad")
+    await relay.tick()
+    assert sink.of(bad) == []
+    sink.refuses.clear()
+    assert done.retry_at is not None
+    await lives.loop_until(done.retry_at)
+    await relay.tick()
+    assert sink.of(bad) == list(range(1, len(sink.of(bad)) + 1))
+    assert await lives.rows("letter") == [] == await lives.rows("parked")
+    assert {row["agent"] for row in await rows(lives)} == {bad, good}
+    assert len(sink.seen) == len(await rows(lives))
+
+
+@alive
+async def test_a_destination_that_takes_nothing_is_left_alone_and_nothing_is_parked(lives):
+    agent = await lives.made("alpha")
+    sink, other = Sink(), Sink("other")
+    sink.down = True
+    relay = relay_to(lives.plane, sink, other)
+    await relay.begin()
+    done = await relay.tick()
+    cursor = await lives.plane.store.find("cursor", ("sink",))
+    assert (cursor["position"], cursor["attempts"]) == (0, 1)
+    assert cursor["why"] == "ConnectionError: nobody is there"
+    assert cursor["since"] is not None
+    assert other.of(agent)
+    assert await lives.rows("parked") == []
+    again = await relay.tick()  # too soon: nobody is asked
+    assert again.retry_at == done.retry_at
+    sink.down = False
+    await lives.loop_until(done.retry_at)
+    await relay.tick()
+    assert sink.told == other.told
+    cursor = await lives.plane.store.find("cursor", ("sink",))
+    assert (cursor["attempts"], cursor["why"], cursor["since"]) == (0, "", None)
+
+
+@alive
+async def test_who_was_deposed_moves_no_cursor(lives):
+    await lives.made("alpha")
+    sink = Sink()
+    relay = relay_to(lives.plane, sink)
+    await relay.begin()
+    assert await relay.leader.renew()
+
+    route = (await relay.routes())["sink"][1]
+    lease = await lives.plane.store.find("lease", ("leader/relay",))
+    taken = Set("lease", ("leader/relay",), {"token": lease["token"] + 1, "holder": "another"})
+    await lives.plane.store.commit(Change("", (), (taken,)))
+    with pytest.raises(LeaseLost):
+        await outbox.tick(lives.plane, relay.leader, route)
+    assert (await lives.plane.store.find("cursor", ("sink",)))["position"] == 0
+    assert sink.seen  # it was published, and will be again: never a gap
+
+
+@alive
+async def test_one_leads_until_its_lease_lapses(lives):
+    first, second = (Leader(lives.plane, "x") for _ in range(2))
+    assert await first.renew()
+    assert not await second.renew()
+    assert (first.leads, second.leads) == (True, False)
+    now = lives.plane.store.now()
+    await lives.loop_until(now + TTL_SECONDS + 1)
+    assert (first.leads, second.leads) == (False, False)
+    assert await second.renew()
+    assert not await first.renew()
+    await second.resign()
+    assert await first.renew()
+    tokens = [row["token"] for row in await lives.rows("lease") if row["name"] == "leader/x"]
+    assert tokens == [3]
+
+
+@alive
+async def test_old_events_go_when_all_have_them(lives):
+    await lives.made("alpha")
+    sink, late = Sink(), Sink("late")
+    late.down = True
+    relay = relay_to(lives.plane, sink, late)
+    await relay.begin()
+    await relay.tick()
+    await lives.loop_until(lives.plane.store.now() + 61.0)
+    count = len(await rows(lives))
+    await relay.leader.renew()
+    await outbox.trim(lives.plane, relay.leader, seconds=60.0)
+    assert len(await rows(lives)) == count  # one destination lacks them
+    late.down = False
+    await relay.tick()
+    await outbox.trim(lives.plane, relay.leader, seconds=60.0)
+    assert await rows(lives) == []
+    assert late.told == sink.told
+    await lives.made("beta")
+    await relay.tick()
+    assert late.told == sink.told
+    assert len(await rows(lives)) == len(late.seen) - count
+
+
+@alive
+async def test_beyond_the_cap_events_go_and_who_missed_them_is_told(lives):
+    await lives.made("alpha")
+    sink = Sink()
+    sink.down = True
+    relay = relay_to(lives.plane, sink)
+    await relay.begin()
+    await relay.tick()
+    count = len(await rows(lives))
+    await outbox.trim(lives.plane, relay.leader, rows_max=3)
+    assert len(await rows(lives)) == 3
+    cursor = await lives.plane.store.find("cursor", ("sink",))
+    assert cursor["missed"] == count - 3
+    assert (await lives.plane.store.find("cursor", (TRIMMED,)))["position"] == count - 3
+
+
+@alive
+async def test_letters_are_bounded_and_then_the_cursor_waits(lives, monkeypatch):
+    monkeypatch.setattr(outbox, "LETTERS_MAX", 3)
+    bad, good = await lives.made("bad"), await lives.made("good")
+    sink = Sink()
+    sink.refuses.add(bad)
+    relay = relay_to(lives.plane, sink)
+    await relay.begin()
+    await relay.tick()
+    cursor = await lives.plane.store.find("cursor", ("sink",))
+    assert cursor["position"] == 0
+    assert "dead letters" in cursor["why"]
+    assert await lives.rows("letter") == []
+    sink.refuses.clear()
+    await lives.loop_until(cursor["due_at"])
+    await relay.tick()
+    for agent in (bad, good):
+        assert sorted(set(sink.of(agent))) == list(range(1, max(sink.of(agent)) + 1))

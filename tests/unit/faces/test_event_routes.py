@@ -1,0 +1,219 @@
+"""Events over HTTP: pages, streams that resume and end with their token, subscriptions, letters."""
+
+import asyncio
+import json
+import time
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+
+from tenure.adapters.seal.local import LocalSeal
+from tenure.app import agents, operations, subscriptions, tokens
+from tenure.app.spec import read_spec
+from tenure.core.roles import Caller, Role
+from tenure.faces.api.server import Listen, serving
+from tests.unit.faces.asked import ADMIN, faced
+
+CALLER = Caller("default", "admin", Role.ADMIN)
+STREAM = {"accept": "text/event-stream"}
+HOOK = {"name": "billing", "kind": "webhook", "target": "https://billing.example/hooks"}
+
+
+async def made(face, name="alpha"):
+    spec = read_spec({"name": name, "runtime": {"command": ["agent"]}})
+    asked = await agents.create_agent(face.plane, CALLER, spec)
+    done = await operations.wait(face.plane, "default", asked.id, seconds=5)
+    assert done.state == "SUCCEEDED"
+    return done.agent
+
+
+@asynccontextmanager
+async def followed(face, address, *, token=ADMIN, headers=None, query=""):
+    """The events of a stream as they come, as (position, type, event)."""
+    url = f"{address}/v1/events{query}"
+    given = {**STREAM, "authorization": f"Bearer {token}", **(headers or {})}
+    async with aiohttp.ClientSession() as session, session.get(url, headers=given) as answer:
+        assert answer.status == 200, await answer.text()
+
+        async def come():
+            position, name = 0, ""
+            async for line in answer.content:
+                field, _, value = line.decode().rstrip("\n").partition(": ")
+                if field == "id":
+                    position = int(value)
+                elif field == "event":
+                    name = value
+                elif field == "data":
+                    yield position, name, json.loads(value)
+
+        yield come()
+
+
+@faced
+async def test_a_page_of_events_is_the_tenants_own(face):
+    uid = await made(face)
+    page = (await face.ask("GET", "/v1/events?limit=1000", token="viewer")).json
+    assert page["next"] is None
+    assert {one["subject"] for one in page["items"]} == {uid}
+    assert [int(one["sequence"]) for one in page["items"]] == list(
+        range(1, len(page["items"]) + 1)
+    )
+    other = (await face.ask("GET", "/v1/events", token="stranger")).json
+    assert other["items"] == []
+    some = (await face.ask("GET", "/v1/events?type=agent.*&agent=alpha&limit=1")).json
+    assert [one["type"] for one in some["items"]] == ["tenure.agent.creating"]
+    rest = (await face.ask("GET", f"/v1/events?type=agent.*&after={some['next']}")).json
+    assert [one["type"] for one in rest["items"]] == ["tenure.agent.ready"]
+    assert (await face.ask("GET", "/v1/events?agent=nobody")).status == 404
+    assert (await face.ask("GET", "/v1/events?type=agent.nonsense")).status == 400
+    assert (await face.ask("GET", "/v1/events?after=x")).status == 400
+
+
+@faced
+async def test_a_stream_tells_what_was_and_what_comes_and_resumes(face):
+    first = await made(face)
+    async with serving(face.api, Listen(port=0)) as address:
+        async with followed(face, address, query="?type=agent.*") as come:
+            told = [await anext(come) for _ in range(2)]
+            assert [name for _, name, _ in told] == [
+                "tenure.agent.creating", "tenure.agent.ready",
+            ]  # fmt: skip
+            second = await made(face, "beta")
+            told += [await anext(come) for _ in range(2)]
+        assert [event["subject"] for *_, event in told] == [first] * 2 + [second] * 2
+        last = {"last-event-id": str(told[1][0])}
+        async with followed(face, address, headers=last, query="?type=agent.*") as come:
+            again = [await anext(come) for _ in range(2)]
+        assert again == told[2:]
+
+
+@faced
+async def test_a_stream_ends_when_its_token_is_revoked_and_tells_nothing_more(face):
+    await made(face)
+    admin = await tokens.authenticate(face.plane, ADMIN)
+    view, token = await tokens.create_token(
+        face.plane, admin, principal="eve", role=Role.VIEWER
+    )
+    async with serving(face.api, Listen(port=0)) as address:
+        async with followed(face, address, token=token) as come:
+            await anext(come)
+            await tokens.revoke_token(face.plane, admin, view.id)
+            revoked = (await face.ask("GET", "/v1/events?limit=1000")).json["position"]
+            await made(face, "beta")
+            async with asyncio.timeout(3):
+                late = [position async for position, *_ in come]
+        assert all(position <= int(revoked) for position in late)
+        assert face.api.streams.total() == 0
+
+
+@faced
+async def test_a_commit_is_told_at_once(face):
+    """By the commit itself: a look from time to time would take half a second."""
+    async with serving(face.api, Listen(port=0)) as address:
+        async with followed(face, address, query="?type=operation.accepted") as come:
+            took = []
+            for _ in range(5):
+                began = time.perf_counter()
+                await face.accept("make")
+                await anext(come)
+                took.append(time.perf_counter() - began)
+        assert min(took) < 0.25, took
+
+
+@faced
+async def test_too_many_streams_are_refused(face, monkeypatch):
+    monkeypatch.setattr("tenure.faces.api.event_stream.STREAMS_MAX", 0)
+    answer = await face.ask("GET", "/v1/events", headers=STREAM)
+    assert (answer.status, answer.json["code"]) == (429, "too_many_streams")
+
+
+@faced
+async def test_a_subscription_lives_and_its_secret_is_shown_once(face, tmp_path_factory):
+    object.__setattr__(face.plane, "seal", LocalSeal(tmp_path_factory.mktemp("s") / "key"))
+    answer = await face.ask("POST", "/v1/subscriptions", HOOK)
+    assert answer.status == 201, answer.body
+    new = answer.json
+    assert new["secret"].startswith("whsec_")
+    one = f"/v1/subscriptions/{new['id']}"
+    shown = await face.ask("GET", one, token="viewer")
+    assert shown.json == {k: v for k, v in new.items() if k != "secret"}
+    listed = await face.ask("GET", "/v1/subscriptions", token="viewer")
+    assert new["secret"] not in listed.body.decode()
+    row = await face.plane.store.find("subscription", (new["id"],))
+    assert subscriptions.secrets_of(face.plane, row) == (
+        subscriptions.secret_of(new["secret"]),
+    )
+    assert new["secret"].removeprefix("whsec_") not in str(row)
+    turned = (await face.ask("POST", f"{one}:rotate")).json
+    row = await face.plane.store.find("subscription", (new["id"],))
+    assert subscriptions.secrets_of(face.plane, row) == tuple(
+        subscriptions.secret_of(secret) for secret in (turned["secret"], new["secret"])
+    )
+    for method, path in (("GET", one), ("DELETE", one), ("POST", f"{one}:rotate"),
+                         ("GET", f"{one}/dead-letters"), ("GET", f"{one}/acknowledgements"),
+                         ("POST", f"{one}/dead-letters:replay")):  # fmt: skip
+        assert (await face.ask(method, path, token="stranger")).status == 404
+    assert (await face.ask("DELETE", one, token="viewer")).status == 403
+    assert (await face.ask("DELETE", one)).json["name"] == "billing"
+    assert (await face.ask("GET", one)).status == 404
+    lines = (await face.ask("GET", "/v1/audit", token="admin")).json["items"]
+    done = [line["action"] for line in lines if line["target"] == new["id"]]
+    assert done == ["subscription.create", "subscription.rotate", "subscription.delete"]
+
+
+@pytest.mark.parametrize("change", [
+    {"target": "http://billing.example/"}, {"target": "https://127.0.0.1/"}, {"name": "Billing"},
+    {"types": ["agent.nonsense"]}, {"kind": "pull"}, {"kind": "nats", "target": "a b"},
+    {"kind": "fax"}, {"agent": "nobody"},
+], ids=str)  # fmt: skip
+def test_what_makes_no_sense_is_refused(change, tmp_path):
+    @faced
+    async def refused(face):
+        answer = await face.ask("POST", "/v1/subscriptions", {**HOOK, **change})
+        assert answer.status in {400, 404}, answer.body
+        assert (await face.ask("GET", "/v1/subscriptions")).json["items"] == []
+
+    refused(tmp_path=tmp_path)
+
+
+@faced
+async def test_letters_are_listed_replayed_and_discarded(face):
+    body = {"name": "there", "kind": "nats", "target": "there"}
+    name = (await face.ask("POST", "/v1/subscriptions", body)).json["id"]
+    uid = await made(face)
+    rows = [row for row in await face.plane.store.list_events(limit=100) if row["agent"] == uid]
+    from tenure.ports.store import Change, Put
+
+    said = ("tenant", "operation", "type", "at", "body", "sequence")
+    parked = {"attempts": 3, "due_at": None, "why": "it said no", "since": 1.0}
+    writes = [
+        Put("letter", (name, uid, row["position"]), {k: row[k] for k in said}) for row in rows
+    ]
+    writes.append(Put("parked", (name, uid), parked))
+    assert await face.plane.store.commit(Change("", (), tuple(writes))) is None
+    one = f"/v1/subscriptions/{name}"
+    assert (await face.ask("GET", one)).json["parked"] == 1
+    first = (await face.ask("GET", f"{one}/dead-letters?limit=2")).json
+    assert [letter["why"] for letter in first["items"]] == ["it said no"] * 2
+    rest = (await face.ask("GET", f"{one}/dead-letters?after={first['next']}")).json
+    found = [letter["event"]["sequence"] for letter in first["items"] + rest["items"]]
+    assert [int(sequence) for sequence in found] == [row["sequence"] for row in rows]
+    assert (await face.ask("GET", f"{one}/dead-letters?after=x")).status == 400
+    assert (await face.ask("POST", f"{one}/dead-letters:replay")).json == {"agents": 1}
+    due = await face.plane.store.find("parked", (name, uid))
+    assert due["due_at"] is not None
+    other = await face.ask("POST", f"{one}/dead-letters:discard", {"agent": "0" * 32})
+    assert other.json == {"agents": 0}
+    assert (await face.ask("POST", f"{one}/dead-letters:discard")).json == {"agents": 1}
+    assert (await face.ask("GET", f"{one}/dead-letters")).json["items"] == []
+
+
+@faced
+async def test_a_tenant_is_strict_when_its_admin_says_so(face):
+    assert (await face.ask("GET", "/v1/tenant")).json == {"strict": False, "missing": []}
+    assert (await face.ask("PUT", "/v1/tenant", {"strict": True})).status == 403
+    told = await face.ask("PUT", "/v1/tenant", {"strict": True}, token="admin")
+    assert told.json == {"strict": True, "missing": []}
+    other = await face.ask("GET", "/v1/tenant", token="stranger")
+    assert other.json["strict"] is False

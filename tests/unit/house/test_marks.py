@@ -1,0 +1,90 @@
+"""Marks: which agents have invocations under way, as several processes of one home see it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tenure.adapters.house.unix.marks import NAME, FileMarks
+from tenure.app.in_flight import InFlight
+from tenure.core.errors import Unavailable
+from tenure.testing.patches import patched
+
+
+@pytest.fixture
+def marks(tmp_path):
+    """Two, each with a description of its own, as two processes have."""
+    both = FileMarks(tmp_path), FileMarks(tmp_path)
+    yield both
+    for one in both:
+        one.close()
+
+
+def test_a_mark_is_seen_by_others_until_it_is_lifted(marks):
+    mine, theirs = marks
+    mine.put("a")
+    assert theirs.is_elsewhere("a")
+    assert not theirs.is_elsewhere("b")
+    assert not mine.is_elsewhere("a")
+    mine.lift("a")
+    assert not theirs.is_elsewhere("a")
+
+
+def test_several_may_mark_one_agent_and_none_lifts_anothers_mark(marks):
+    mine, theirs = marks
+    mine.put("a")
+    theirs.put("a")
+    mine.lift("a")
+    mine.lift("a")
+    assert mine.is_elsewhere("a")
+    assert not theirs.is_elsewhere("a")
+
+
+def test_the_marks_of_a_process_that_was_killed_are_gone(tmp_path):
+    script = (
+        "import sys; from pathlib import Path;"
+        "from tenure.adapters.house.unix.marks import FileMarks;"
+        "marks = FileMarks(Path(sys.argv[1])); marks.put('a'); print('put', flush=True);"
+        "sys.stdin.read()"
+    )
+    words = [sys.executable, "-c", script, str(tmp_path)]
+    marks = FileMarks(tmp_path)
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"put\n"
+        assert marks.is_elsewhere("a")
+        other.kill()
+        other.wait()
+        assert not marks.is_elsewhere("a")
+    marks.close()
+
+
+def test_only_the_owner_can_read_the_file_and_nothing_is_written(marks, tmp_path):
+    marks[0].put("a")
+    file = (tmp_path / NAME).stat()
+    assert (file.st_mode & 0o777, file.st_size) == (0o600, 0)
+
+
+def test_a_file_that_cannot_be_locked_is_unavailable(tmp_path):
+    marks = FileMarks(tmp_path)
+    marks.close()
+    with pytest.raises(Unavailable, match=NAME):
+        marks.put("a")
+    marks.lift("a")
+    marks.close()
+
+
+def test_what_is_in_flight_elsewhere_is_seen_from_before_it_looks_until_it_ends(marks):
+    mine, theirs = (InFlight(one) for one in marks)
+    with mine.one("a"), mine.one("a"):
+        assert (mine.of("a"), theirs.of("a")) == (2, 1)
+        with theirs.one("a"):
+            assert (mine.of("a"), theirs.of("a")) == (3, 2)
+        assert (mine.of("a"), theirs.of("a")) == (2, 1)
+    assert (mine.of("a"), theirs.of("a")) == (0, 0)
+
+
+def test_without_the_mark_a_drain_in_another_process_would_see_none(marks):
+    mine, theirs = (InFlight(one) for one in marks)
+    with patched(FileMarks, put=lambda self, agent: None), mine.one("a"):
+        assert theirs.of("a") == 0

@@ -1,0 +1,64 @@
+"""What `tenure upgrade --check` tells of homes that earlier releases wrote."""
+
+import json
+
+import apsw
+import pytest
+
+from tenure.core.errors import Invalid
+from tenure.faces.cli import main as cli
+from tenure.plans.lifecycle import PLANS
+from tenure.testing.any_release import PLAN
+from tenure.testing.releases import GOLDEN, RELEASES, load
+from tenure.upkeep.upgrade import Pending, look
+from tenure.wiring import files_of_a_home
+
+FILES = files_of_a_home()
+EPOCH = Pending("tenure.db", "0003_pre_epoch", only_adds=True)
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_what_an_earlier_release_wrote_is_told_and_left_as_it_is(name, tmp_path):
+    load(GOLDEN / name, tmp_path / "home")
+    before = (tmp_path / "home" / "tenure.db").read_bytes()
+    seen = look(tmp_path / "home", FILES, [PLAN])
+    kernel = name == "kernel"
+    lifecycle = Pending("tenure.db", "0002_pre_lifecycle", only_adds=False)
+    assert seen.pending == ([lifecycle, EPOCH] if kernel else [EPOCH])
+    assert seen.can_go_back is not kernel
+    assert (seen.open_operations, seen.missing, seen.refused) == (5, [], [])
+    assert seen.is_possible
+    assert (tmp_path / "home" / "tenure.db").read_bytes() == before
+
+
+def test_steps_that_this_release_lacks_are_named(tmp_path):
+    load(GOLDEN / "lifecycle", tmp_path / "home")
+    seen = look(tmp_path / "home", FILES, PLANS)
+    assert "golden@1/approval" in seen.missing
+    assert not seen.is_possible
+
+
+def test_a_newer_home_and_none_at_all_are_refused(tmp_path):
+    load(GOLDEN / "lifecycle", tmp_path / "home")
+    file = apsw.Connection(str(tmp_path / "home" / "tenure.db"))
+    file.pragma("user_version", 99)
+    file.close()
+    seen = look(tmp_path / "home", FILES, [PLAN])
+    assert "newer Tenure" in seen.refused[0]
+    assert not seen.is_possible
+    with pytest.raises(Invalid, match="holds no plane"):
+        look(tmp_path, FILES, [PLAN])
+
+
+def test_the_command_says_it_by_its_exit_code(tmp_path, capsys):
+    load(GOLDEN / "lifecycle", tmp_path / "home")
+    asked = ["upgrade", "--check", "--home", str(tmp_path / "home")]
+    assert cli.main([*asked, "-o", "json"]) == 1
+    assert json.loads(capsys.readouterr().out)["missing"]
+    file = apsw.Connection(str(tmp_path / "home" / "tenure.db"))
+    file.execute("UPDATE operation SET ended_at = 1.0")
+    file.close()
+    assert cli.main(asked) == 0
+    assert "0003_pre_epoch, only adds" in capsys.readouterr().out
+    assert cli.main([*asked, "--detailed-exitcode"]) == 3
+    assert cli.main(["upgrade"]) == 2
