@@ -42,6 +42,10 @@ class Settings:
     """Whether webhooks may lead to this machine, and by plain http: for development."""
     reconcile_seconds: float = 30.0
     """How often reconcilers look."""
+    drift: str = "repair"
+    """What is done where reality differs from the records and the agent's spec does not say:
+    `repair`, or `report`.
+    """
     concurrency_max: int = 2_000
     """Operations that are moved at the same time; more wait their turn as rows."""
     lease_ttl_seconds: float = 15.0

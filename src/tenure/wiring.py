@@ -38,7 +38,7 @@ from tenure.ports.entropy import Entropy
 from tenure.ports.provider import Provider
 from tenure.ports.seal import Seal
 from tenure.ports.store import Ring, Store
-from tenure.reconcilers.driver import reconciling
+from tenure.reconcilers.driver import Ways, reconciling
 from tenure.reconcilers.outbox import Route
 from tenure.reconcilers.relay import relaying
 from tenure.settings import Settings
@@ -232,7 +232,8 @@ async def managing(
             )
         )
         await stack.enter_async_context(_publishing(plane, settings, reactions))
-        reconcile = reconciling(plane, clock=clock, seconds=settings.reconcile_seconds)
+        ways = Ways(settings.reconcile_seconds, repairs=settings.drift == "repair")
+        reconcile = reconciling(plane, clock=clock, ways=ways)
         await stack.enter_async_context(reconcile)
         yield plane
 

@@ -6,6 +6,7 @@ Another tenant's agent is as absent as one that never was.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from tenure.app import edges
 from tenure.app.live import decode
 from tenure.app.plane import Plane
 from tenure.core import agent as core
@@ -190,6 +191,7 @@ async def address_of(plane: Plane, caller: Caller, name: str) -> tuple[str, str]
     row = await find_agent(plane, caller, name)
     state = State(str(row["state"]))
     if core.CONDUCT[state].serves and row["serving"]:
+        await edges.guards_of(plane, row)
         return str(row["uid"]), str(_serving(row)["address"])
     if state in {State.CREATING, State.RESUMING}:
         message = f"agent {name} is {state} and serves once it is READY"

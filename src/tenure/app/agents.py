@@ -5,11 +5,12 @@ the operation it starts.  The commit that accepts a suspend, stop or delete clos
 while another operation works on it: that one is cancelled, and the new one waits for its turn.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tenure.app import acknowledgements, audit, quotas
+from tenure.app import acknowledgements, audit, edges, quotas
 from tenure.app.agent_views import etag, find_agent, holdings_of, kept_spec
 from tenure.app.changes import noted
 from tenure.app.live import OUTBOX, POSITION, encode, read, sequence_of
@@ -20,9 +21,10 @@ from tenure.app.views import Operation
 from tenure.core import agent as core
 from tenure.core import saga
 from tenure.core.agent import AGENT, State, Verb
+from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
 from tenure.core.errors import Conflict, IllegalTransition, PreconditionFailed
 from tenure.core.events import agent_event
-from tenure.core.ids import uuid7
+from tenure.core.ids import resource_key, uuid7
 from tenure.core.operation import CLOSED, Noted
 from tenure.core.operation import State as OperationState
 from tenure.core.roles import Caller, Role
@@ -33,6 +35,7 @@ DRAIN_SECONDS = 30.0
 OURS = ("kind", "ready_seconds", "drain_seconds")
 """Parts of a runtime's spec that plans read, and the provider does not."""
 Writes = tuple[Put | Add | Set | Drop, ...]
+_UID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ async def create_agent(
         uid = uuid7(now, plane.entropy.bits())
         guards, writes = await _free_name(plane, caller, spec.name, uid, now=now)
         guards += (await acknowledgements.nothing_missing(plane, caller.tenant)).guards
-        parent = await _open_parent(plane, caller, spec.parent)
+        parent = None if spec.parent is None else await find_agent(plane, caller, spec.parent)
         quota = await quotas.reserve(plane, caller.tenant, agent=uid, operation=operation, now=now)
         row: Row = {
             "tenant": caller.tenant, "generation": 1, "name": spec.name, "state": State.CREATING,
@@ -75,7 +78,13 @@ async def create_agent(
         }  # fmt: skip
         if parent is not None:
             row["parent"] = str(parent["uid"])
-            guards += (Is("agent", (str(parent["uid"]),), {"state": parent["state"]}),)
+            guards += await edges.guards_below(plane, parent)
+            owned = await _owned_edge(plane, caller, row, uid, spec, now=now)
+            writes += (owned,)
+        granter = await _granter(plane, caller)
+        if granter is not None:
+            guards += await edges.guards_below(plane, granter)
+            writes += (_granted(plane, caller, uid, now=now),)
         given = {
             "name": spec.name, "spec": kept, "runtime": runtime, "principal": caller.principal,
         }  # fmt: skip
@@ -126,11 +135,38 @@ async def delete_agent(
     *,
     drain_seconds: float | None = None,
     retention: str | None = None,
+    cascade: str = "",
     asked: Asked = PLAINLY,
 ) -> Operation:
-    """Close the agent now and take everything away; what it owns goes first."""
-    body = {"drain_seconds": drain_seconds, "retention": retention}
+    """Close the agent now and take everything away; what it owns goes first.
+
+    `cascade` is the operation that deletes an owner of it, and walks the graph for both.
+    """
+    body: dict[str, object] = {"drain_seconds": drain_seconds, "retention": retention}
+    if cascade:
+        body["cascade"] = cascade
     return await _ask(plane, caller, Verb.DELETE, name, body, asked=asked)
+
+
+async def recover_runtime(
+    plane: Plane, caller: Caller, name: str, *, asked: Asked = PLAINLY
+) -> Operation:
+    """Give a READY agent a new runtime in place of one that died, which goes last."""
+    return await _ask(plane, caller, Verb.RECOVER, name, {}, asked=asked)
+
+
+async def own(
+    plane: Plane, caller: Caller, name: str, *, kind: EdgeKind, target: str, on_delete: str
+) -> edges.EdgeView:
+    """Let an agent own one more thing, also beside others; it goes with the last of them."""
+    owner = await find_agent(plane, caller, name)
+    heir = on_delete.removeprefix(REASSIGN)
+    if heir != on_delete:
+        on_delete = REASSIGN + str((await find_agent(plane, caller, heir))["uid"])
+    what = await find_agent(plane, caller, target) if kind is EdgeKind.AGENT else target
+    return await edges.add_edge(
+        plane, caller, owner, kind=kind, target=what, on_delete=on_delete
+    )
 
 
 # --- a verb on an agent that is there -------------------------------------------------------------
@@ -164,6 +200,7 @@ async def _ground(
 ) -> Ground:
     """What must hold and be written for a verb on this agent, as it stands."""
     uid, state, holder = str(row["uid"]), row["state"], row["operation"]
+    owners = await edges.owners_of(plane, uid) if row["parent"] else ()
     if asked.if_match and asked.if_match != etag(row):
         raise PreconditionFailed(f"the agent is {etag(row)} now, not {asked.if_match}")
     then = _after(verb, row)
@@ -173,6 +210,8 @@ async def _ground(
     change["operation" if holder is None else "next"] = operation
     told = {"generation": row["generation"], "state": state, "operation": holder, "next": None}
     guards: tuple[Is, ...] = (Is("agent", key, told),)
+    if verb in {Verb.RESUME, Verb.RECOVER}:
+        guards += await edges.guards_of(plane, row)
     writes: Writes = (Set("agent", key, change),)
     then_wake = ""
     if holder is not None:
@@ -181,13 +220,17 @@ async def _ground(
         writes += writing.writes
         then_wake = str(holder)
     given = {**body, **await _given(plane, caller, row, body), "epoch": epoch}
+    if verb is Verb.DELETE and not body.get("cascade"):  # else the way down to it must stay
+        given["owners"] = [str(one["owner"]) for one in owners]
+    if verb is not Verb.RECOVER:  # by that alone it is in no other state
+        told_of = _told(caller, uid, operation, then, name=str(row["name"]), by=verb, now=now)
+        writes += (told_of,)
     waits = await acknowledgements.awaited_by(
         plane, caller.tenant, verb, agent=uid, operation=operation, now=now
     )
     guards += waits.guards
     writes += waits.writes
     writes += (
-        _told(caller, uid, operation, then, name=str(row["name"]), by=verb, now=now),
         audit.entry(
             caller, _ACTIONS[verb], target=uid, now=now, name=row["name"], operation=operation
         ),
@@ -205,6 +248,7 @@ _ACTIONS = {
     Verb.STOP: "agent.stop",
     Verb.RESUME: "agent.resume",
     Verb.DELETE: "agent.delete",
+    Verb.RECOVER: "agent.recover",
 }
 
 
@@ -305,15 +349,32 @@ async def _free_name(
     )
 
 
-async def _open_parent(plane: Plane, caller: Caller, name: str | None) -> Row | None:
-    """The agent that will own the new one; it must not be closed, also when this is committed."""
-    if name is None:
+async def _owned_edge(
+    plane: Plane, caller: Caller, row: Row, uid: str, spec: AgentSpec, *, now: float
+) -> Put:
+    """The edge from its parent, and to whom it goes when that is deleted."""
+    heir, on_delete = spec.on_delete.removeprefix(REASSIGN), REVOKE
+    if heir != spec.on_delete:
+        on_delete = REASSIGN + str((await find_agent(plane, caller, heir))["uid"])
+    return edges.edge(
+        caller.tenant, str(row["parent"]), EdgeKind.AGENT, uid, on_delete=on_delete, now=now
+    )
+
+
+async def _granter(plane: Plane, caller: Caller) -> Row | None:
+    """The agent that asks, if it is one: what it grants goes with it."""
+    if not _UID.fullmatch(caller.principal):
         return None
-    row = await find_agent(plane, caller, name)
-    if not core.CONDUCT[State(str(row["state"]))].serves:
-        message = f"parent: agent {name} is {row['state']!s} and can own nothing new"
-        raise Conflict(message, code="wrong_state", holder=str(row["uid"]))
-    return row
+    row = await plane.store.find("agent", (caller.principal,))
+    return None if row is None or row["tenant"] != caller.tenant else row
+
+
+def _granted(plane: Plane, caller: Caller, uid: str, *, now: float) -> Put:
+    """The edge to the access that this agent grants to the one that it makes."""
+    key = resource_key(
+        plane.id, tenant=caller.tenant, agent=uid, generation=1, slot="access", name="access"
+    )
+    return edges.edge(caller.tenant, caller.principal, EdgeKind.GRANT, key.text, now=now)
 
 
 # --- small parts ----------------------------------------------------------------------------------

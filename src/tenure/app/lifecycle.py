@@ -6,11 +6,12 @@ was closed by another one lets go of the lock and says nothing more.
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, cast
 
 from tenure.app.live import OUTBOX, POSITION, Live, encode, sequence_of
 from tenure.core import agent
 from tenure.core.agent import State, Verb
+from tenure.core.edge import EdgeKind
 from tenure.core.events import agent_event
 from tenure.core.limits import LATE_SECONDS
 from tenure.core.operation import CLOSED
@@ -91,7 +92,7 @@ def agent_told(live: Live, then: State, now: float) -> Writes:
 
 def _serving(live: Live, progress: Progress, then: State) -> Row:
     """Where the agent is reached, when that changes."""
-    if then is State.READY and live.kind in {Verb.CREATE, Verb.RESUME}:
+    if then is State.READY and live.kind in {Verb.CREATE, Verb.RESUME, Verb.RECOVER}:
         return {"serving": encode(_said(progress, "runtime"))}
     gone = then is State.DELETED or (
         then is State.SUSPENDED and not live.input.get("keep_runtime", False)
@@ -108,7 +109,10 @@ def _released(live: Live, end: OperationState) -> Writes:
     if live.kind == Verb.CREATE and end is not OperationState.SUCCEEDED:
         return [reserved]
     if live.kind == Verb.DELETE and end is OperationState.SUCCEEDED:
-        return [reserved, Drop("agent_name", (live.tenant, str(live.input["name"])))]
+        name = Drop("agent_name", (live.tenant, str(live.input["name"])))
+        owners = cast("list[str]", live.input.get("owners", []))
+        edges = [Drop("edge", (one, EdgeKind.AGENT, live.agent)) for one in owners]
+        return [reserved, name, *edges]
     return []
 
 

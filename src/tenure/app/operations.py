@@ -12,6 +12,7 @@ from typing import NamedTuple, cast
 from tenure.app import views
 from tenure.app.audit import entry
 from tenure.app.changes import JOURNAL, Writing, event, intended, kept, noted
+from tenure.app.findings import abandoned
 from tenure.app.live import Live, canonical, read
 from tenure.app.plane import Plane
 from tenure.app.views import Operation
@@ -357,7 +358,10 @@ async def abandon(plane: Plane, tenant: str, operation: str, *, by: str) -> Oper
             for intent in live.intents.values()
             if intent.state is not Hold.BURNED
         ]
-        return noted(live, Noted.ABANDONED, "", {"by": by, "left": left}, now)
+        writing = noted(live, Noted.ABANDONED, "", {"by": by, "left": left}, now)
+        told = abandoned(tenant, live.agent, live.id, kind=live.kind, by=by, now=now)
+        writing.change = writing.change._replace(writes=(*writing.change.writes, told))
+        return writing
 
     return await _decide(plane, tenant, operation, decide, by=by, verb="abandon", interrupt=True)
 

@@ -8,6 +8,7 @@ from tenure.app.hold import Hold
 from tenure.app.in_flight import InFlight
 from tenure.app.live import Live
 from tenure.app.news import News
+from tenure.app.ticks import Reconciled
 from tenure.core.errors import Invalid
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.engine import Engine
@@ -31,6 +32,7 @@ class Plane:
     catalogue: Catalogue
     providers: Mapping[str, Provider]
     in_flight: InFlight = field(default_factory=InFlight)
+    reconciled: Reconciled = field(default_factory=Reconciled)
     news: News = field(default_factory=News)
     """Told of every commit of this process, where the store can tell."""
     seal: Seal | None = None

@@ -1,20 +1,17 @@
 """The plane's own word on its agents, as steps of plans ask for it (`tenure.ports.roster`)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
-from tenure.app import acknowledgements, agents
+from tenure.app import acknowledgements, cascade
 from tenure.app.agent_views import holdings_of
-from tenure.app.agents import Asked
 from tenure.app.live import decode, encode
 from tenure.app.plane import Plane
 from tenure.core import agent as core
 from tenure.core.agent import State
-from tenure.core.errors import Conflict, Defect
-from tenure.core.limits import PAGE_MAX
+from tenure.core.errors import Defect
 from tenure.core.operation import State as OperationState
-from tenure.core.roles import Caller, Role
-from tenure.ports.roster import Missing, Turn
+from tenure.ports.roster import Below, Missing, Turn
 from tenure.ports.store import Change, Is, Row, Set
 
 
@@ -81,33 +78,19 @@ class PlaneRoster:
         )
         return was if state is None else core.settled_as(state)
 
-    async def delete_owned(self, agent: str, operation: str) -> Sequence[str]:
-        """Ask for each child's delete under a key of its own."""
-        plane = self._of()
-        left: list[str] = []
-        last = ""
-        while page := await plane.store.list_rows(
-            "agent", {"parent": agent}, after=(last,), limit=PAGE_MAX
-        ):
-            last = str(page[-1]["uid"])
-            for row in page:
-                state = State(str(row["state"]))
-                if state is State.DELETED:
-                    continue
-                left.append(str(row["name"]))
-                if state is not State.DELETING:
-                    await self._delete(row, operation)
-        return left
+    async def serve_from(
+        self, agent: str, operation: str, serving: Mapping[str, object]
+    ) -> None:
+        """Written at once: the agent's row still names this operation, or nothing changes."""
+        guard = Is("agent", (agent,), {"operation": operation})
+        write = Set("agent", (agent,), {"serving": encode(dict(serving))})
+        if await self._of().store.commit(Change("", (guard,), (write,))) is not None:
+            raise Defect(f"operation {operation} does not work on agent {agent} any more")
 
-    async def _delete(self, row: Row, operation: str) -> None:
-        """Under a key that is new once an earlier delete of the child was cancelled."""
-        child = str(row["uid"])
-        caller = Caller(str(row["tenant"]), f"operation {operation}", Role.OPERATOR)
-        asked = Asked(idempotency_key=f"{operation}/{child}/{row['generation']!s}")
-        try:
-            await agents.delete_agent(self._of(), caller, child, asked=asked)
-        except Conflict:
-            return  # another operation closes it, or waits to; it is asked again at the next look
+    async def delete_owned(self, agent: str, operation: str) -> Below:
+        """Walk what it owns, if this operation is the one that a caller asked for."""
+        below = await cascade.delete_below(self._of(), agent, operation)
+        return Below(below.left, more=below.more)
 
     async def unacknowledged(self, operation: str) -> Sequence[Missing]:
         """As its rows say."""

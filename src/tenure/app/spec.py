@@ -19,6 +19,10 @@ Word = Annotated[
 ]
 Grant = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9._:-]{0,62}$(?!\n)", max_length=63)]
 """A role or a team, in the form that the access provider keeps."""
+OnDelete = Annotated[
+    str, Meta(pattern=r"^(?:revoke|reassign:[a-z][a-z0-9-]{0,62})$(?!\n)", max_length=72)
+]
+"""What becomes of it when its parent is deleted: it goes too, or belongs to another agent then."""
 Text = Annotated[str, Meta(max_length=4096)]
 Path = Annotated[str, Meta(min_length=1, max_length=4096)]
 
@@ -83,8 +87,9 @@ class AgentSpec(Part, frozen=True):
     teams: Annotated[tuple[Grant, ...], Meta(max_length=64)] = ()
     credentials: Annotated[tuple[Credential, ...], Meta(max_length=32)] = ()
     parent: Name | None = None
-    on_delete: Literal["revoke"] = "revoke"
+    on_delete: OnDelete = "revoke"
     retention: Literal["remove", "retain"] = "remove"
+    on_drift: Literal["repair", "report"] | None = None
 
 
 def read_spec(tree: object) -> AgentSpec:

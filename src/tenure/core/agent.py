@@ -47,6 +47,8 @@ class Trigger(StrEnum):
     RESUME = "resume"
     RESUMED = "resumed"
     RESUME_ABORTED = "resume_aborted"
+    RECOVER = "recover"
+    RECOVERED = "recovered"
     MIGRATE = "migrate"
     MIGRATED = "migrated"
     DELETE = "delete"
@@ -71,6 +73,8 @@ AGENT = Table(
         (State.READY, Trigger.UPDATE, State.UPDATING),
         (State.READY, Trigger.SUSPEND, State.SUSPENDING),  # closed in this commit
         (State.READY, Trigger.STOP, State.SUSPENDING),
+        (State.READY, Trigger.RECOVER, State.READY),  # its runtime died; it serves again soon
+        (State.READY, Trigger.RECOVERED, State.READY),
         (State.READY, Trigger.MIGRATE, State.MIGRATING),
         (State.READY, Trigger.DELETE, State.DELETING),  # closed in this commit
         (State.UPDATING, Trigger.UPDATED, State.READY),
@@ -151,6 +155,7 @@ class Verb(StrEnum):
     STOP = "stop_agent"
     RESUME = "resume_agent"
     DELETE = "delete_agent"
+    RECOVER = "recover_runtime"
 
 
 ASKED: Final = {
@@ -158,6 +163,7 @@ ASKED: Final = {
     Verb.STOP: Trigger.STOP,
     Verb.RESUME: Trigger.RESUME,
     Verb.DELETE: Trigger.DELETE,
+    Verb.RECOVER: Trigger.RECOVER,
 }
 """What accepting a verb does to an agent that is there."""
 CLOSING: Final = frozenset({Verb.SUSPEND, Verb.STOP, Verb.DELETE})
@@ -189,6 +195,7 @@ _ENDS: Final = {
     (Verb.RESUME, operation.State.SUCCEEDED): Trigger.RESUMED,
     (Verb.RESUME, operation.State.COMPENSATED): Trigger.RESUME_ABORTED,
     (Verb.RESUME, operation.State.ABANDONED): Trigger.RESUME_ABORTED,
+    (Verb.RECOVER, operation.State.SUCCEEDED): Trigger.RECOVERED,
     (Verb.DELETE, operation.State.SUCCEEDED): Trigger.RESOURCES_GONE,
     (Verb.DELETE, operation.State.STUCK): Trigger.DELETE_STUCK,
     (Verb.DELETE, operation.State.ABANDONED): Trigger.DELETE_STUCK,
@@ -201,6 +208,7 @@ _DURING: Final = {
     Verb.STOP: State.SUSPENDING,
     Verb.RESUME: State.RESUMING,
     Verb.DELETE: State.DELETING,
+    Verb.RECOVER: State.READY,
 }
 
 

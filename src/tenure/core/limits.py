@@ -26,6 +26,8 @@ LATE_SECONDS = 60.0
 IDEMPOTENCY_KEY_CHARACTERS_MAX = 255
 IDEMPOTENCY_SECONDS = 86_400.0
 """How long a key answers with its operation at least."""
+OWNERS_MAX = 64
+"""How many agents may own each other in one chain."""
 BATCH_CHANGES_MAX = 512
 """Changes that share one transaction."""
 SUBSCRIPTIONS_MAX = 100

@@ -11,13 +11,21 @@ from tenure.plans import agents
 from tenure.ports.provider import Call
 from tenure.ports.roster import ROSTER
 
+EACH_SECONDS = 0.0005
+"""How much longer a look waits for each agent that is left: it reads them all."""
+SOON_SECONDS = 0.01
+
 
 async def _delete_owned(call: Call) -> Ending:
-    left = await agents.roster_of(call).delete_owned(call.key.agent, call.operation)
+    """What was granted by the agent is revoked at once; agents that it owned are waited for."""
+    left, more = await agents.roster_of(call).delete_owned(call.key.agent, call.operation)
     if not left:
         return Done()
-    more = f" and {len(left) - agents.NAMED_MAX} more" if len(left) > agents.NAMED_MAX else ""
-    return NotYet(agents.POLL_SECONDS, f"waits for {', '.join(left[:agents.NAMED_MAX])}{more}")
+    if more:
+        return NotYet(SOON_SECONDS, f"asks for {len(left)} agents to be deleted")
+    rest = f" and {len(left) - agents.NAMED_MAX} more" if len(left) > agents.NAMED_MAX else ""
+    pause = max(agents.POLL_SECONDS, len(left) * EACH_SECONDS)
+    return NotYet(pause, f"waits for {', '.join(left[:agents.NAMED_MAX])}{rest}")
 
 
 PLAN = Plan(

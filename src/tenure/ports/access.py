@@ -63,6 +63,13 @@ class Access(Provider, Protocol):
         """
         ...
 
+    async def revoke_granter(self, tenant: str, granter: str) -> int:
+        """Take away everything that this granter has granted, at once; how many grants that were.
+
+        What others have granted stays, also of the same name to the same subject.
+        """
+        ...
+
     async def give_team(self, tenant: str, team: str, *, role: str) -> None:
         """Every member of the team has this role from now on; twice succeeds."""
         ...

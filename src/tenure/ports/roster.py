@@ -21,6 +21,15 @@ class Turn(NamedTuple):
     """What it holds or may hold, by slot: operation, step, key, generation."""
 
 
+class Below(NamedTuple):
+    """What is still there of what an agent owned."""
+
+    left: Sequence[str]
+    """The names of agents that must be gone first."""
+    more: bool = False
+    """Whether not all of them were asked for yet."""
+
+
 class Missing(NamedTuple):
     """A required subscriber that has not acknowledged an operation, and since when it is asked."""
 
@@ -39,8 +48,14 @@ class Roster(Protocol):
         """
         ...
 
-    async def delete_owned(self, agent: str, operation: str) -> Sequence[str]:
-        """Ask for the deletion of every agent that this one owns; the names of those still there.
+    async def serve_from(
+        self, agent: str, operation: str, serving: Mapping[str, object]
+    ) -> None:
+        """From now on the agent is reached there; only for the operation whose turn it is."""
+        ...
+
+    async def delete_owned(self, agent: str, operation: str) -> Below:
+        """Ask for the deletion of everything that only this agent owns, however far below.
 
         Asking twice under the same operation asks for nothing new.
         """

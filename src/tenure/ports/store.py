@@ -212,6 +212,12 @@ TABLES: dict[str, Shape] = {
     ),
     "tenancy": Shape(("tenant",), ("strict", "revision")),
     "lease": Shape(("name",), ("holder", "token", "until")),
+    "finding": Shape(
+        ("id",),
+        ("tenant", "reconciler", "kind", "agent", "resource", "first_seen", "last_seen",
+         "sightings", "resolved_at", "resolved_by", "body"),
+    ),
+    "edge": Shape(("owner", "kind", "target"), ("tenant", "on_delete", "at")),
 }  # fmt: skip
 """Every table the app may name.  Beside them a store keeps its own: batches and counters."""
 
@@ -270,6 +276,23 @@ class Store(Protocol):
 
     async def list_resources(self, tenant: str, agent: str) -> Sequence[Row]:
         """Intents of an agent that hold or may hold a resource, by operation and step."""
+        ...
+
+    async def list_living(self, slot: str, owners: Sequence[tuple[str, int]]) -> frozenset[str]:
+        """Keys of a slot that agents which are not deleted hold or may hold.
+
+        `owners` are the agents by uid, each with the generation of the operation that intended
+        the key; one look for each of them, whatever else an agent has.
+        """
+        ...
+
+    async def list_open(
+        self, *, states: Sequence[str] = (), after: str = "", limit: int = 100
+    ) -> Sequence[Row]:
+        """Open operations of all tenants in id order, of these states if any are named.
+
+        The cost grows with what is open, not with what has ended.
+        """
         ...
 
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:

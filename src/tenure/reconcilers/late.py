@@ -7,16 +7,20 @@ something can still arrive is over; what is found is removed by its key.
 
 import asyncio
 import logging
-from typing import NamedTuple, cast
+from typing import cast
 
 from tenure.app.plane import Plane
 from tenure.core.errors import ProviderError
+from tenure.core.finding import Kind
 from tenure.core.ids import ResourceKey
 from tenure.core.limits import PAGE_MAX
 from tenure.ports.provider import Presence
 from tenure.ports.store import Change, Drop, Is, Key, Row, Set
+from tenure.reconcilers.term import About, Term, Tick
 
 log = logging.getLogger("tenure.reconcilers")
+SENTENCE = "Nothing that arrives after its key was burned stays."
+NAME = "late"
 SIGHTINGS = 2
 """How often it must have been absent."""
 
@@ -25,16 +29,15 @@ LOOK_SECONDS = 10.0
 """How long one look may take."""
 
 
-class Tick(NamedTuple):
-    """What one look came to."""
+async def tick(plane: Plane, *, limit: int = 0, term: Term | None = None) -> Tick:
+    """Look once at every tombstone; a provider that fails or hangs holds up no other.
 
-    seen: int
-    fixed: int
-
-
-async def tick(plane: Plane) -> Tick:
-    """Look once at every tombstone; a provider that fails or hangs holds up no other."""
+    They are no more than what was removed within a minute, so `limit` means nothing here.
+    """
+    del limit
+    term = term or Term(plane, NAME)
     seen = fixed = 0
+    whole = True
     last: Key = ()
     while stones := await plane.store.list_rows("tombstone", {}, after=last, limit=PAGE_MAX):
         last = (str(stones[-1]["operation"]), str(stones[-1]["step"]))
@@ -42,33 +45,52 @@ async def tick(plane: Plane) -> Tick:
             seen += 1
             try:
                 async with asyncio.timeout(LOOK_SECONDS):
-                    fixed += await _look(plane, stone)
+                    fixed += await _look(plane, term, stone)
             except (ProviderError, TimeoutError) as error:
+                whole = False
                 log.info("step %s of operation %s: %r", stone["step"], stone["operation"], error)
+    if whole:
+        await term.settle_unseen()
     return Tick(seen, fixed)
 
 
-async def _look(plane: Plane, stone: Row) -> int:
+async def _look(plane: Plane, term: Term, stone: Row) -> int:
     """How many late arrivals were removed under this key: none or one."""
     where = (str(stone["operation"]), str(stone["step"]))
     key = await _key(plane, where)
     provider = None if key is None else plane.providers.get(key.slot)
     if key is None or provider is None:
-        await plane.store.commit(Change("", (), (Drop("tombstone", where),)))
+        if not term.read_only:
+            await plane.store.commit(Change("", (), (Drop("tombstone", where),)))
         return 0
     presence = (await provider.inspect(key)).presence
     late = presence not in {Presence.ABSENT, Presence.FOREIGN}
-    if plane.hold.why:
-        return 0  # held: it only looks
+    passed = cast(float, stone["until"]) <= plane.store.now()
     if late:
         log.warning("%s turned up after it was removed; it is removed again", key.text)
+        await _report(term, key, lies=passed)
+    if term.read_only:
+        return 0
+    if late:
         await provider.remove(key)
     sightings = 0 if late else cast(int, stone["sightings"]) + 1
-    over = cast(float, stone["until"]) <= plane.store.now() and sightings >= SIGHTINGS
+    over = passed and sightings >= SIGHTINGS
     write = Drop("tombstone", where) if over else Set("tombstone", where, {"sightings": sightings})
     guard = Is("tombstone", where, {"sightings": stone["sightings"]})
     await plane.store.commit(Change("", (guard,), (write,)))
     return int(late)
+
+
+async def _report(term: Term, key: ResourceKey, *, lies: bool) -> None:
+    """One arrival within the window is nothing special; after it the provider does not remove."""
+    kind = Kind.DRIFT if lies else Kind.CONFIRMED
+    what = f"{key.slot} {key.text} turned up after it was removed; it is removed again"
+    if lies:
+        what = f"provider {key.slot} says that {key.text} was removed, and it is still there"
+    await term.report(
+        kind, key.text, what, about=About(key.tenant, key.agent, key.text),
+        said={"provider": key.slot},
+    )  # fmt: skip
 
 
 async def _key(plane: Plane, where: tuple[str, str]) -> ResourceKey | None:

@@ -48,6 +48,7 @@ LETTERS: Mapping[str, tuple[Fault, ...]] = {
     "stop": _WRITE,
     "raise_epoch": _WRITE,
     "close_agent": _WRITE,
+    "revoke_granter": _WRITE,
     "reopen_agent": (*_WRITE, Fault.REFUSED),
 }
 """Every fault that means something for a verb of the lifecycle."""
@@ -197,6 +198,36 @@ class FakeIdentity(FakeProvider):
             self.door.stands[key.agent] = (epoch, closed)
 
 
+class FakeAccess(FakeProvider):
+    """What the lifecycle asks of `tenure.ports.access.Access`."""
+
+    def __init__(self, world: World, *, faults: Faults | None = None) -> None:
+        """Nothing is granted."""
+        super().__init__(world, "access", faults=faults)
+        self.revoked: dict[str, None] = {}
+        """Keys whose grants were taken away."""
+
+    def granted_by(self, granter: str) -> list[str]:
+        """The truth: the keys under which something that this one has granted still stands."""
+        return [
+            thing.key.text
+            for thing in self._world.holds(provider="access")
+            if thing.spec.get("granted_by") == granter
+            and thing.spec.get("roles")
+            and thing.key.text not in self.revoked
+        ]
+
+    async def revoke_granter(self, tenant: str, granter: str) -> int:
+        """Take away what this one has granted."""
+        count: int = await self._call("revoke_granter", _whose(tenant, granter), self._revoke)
+        return count
+
+    def _revoke(self, key: ResourceKey, _: Fault | None) -> int:
+        gone = self.granted_by(key.agent)
+        self.revoked.update(dict.fromkeys(gone))
+        return len(gone)
+
+
 class FakeCredentials(FakeProvider):
     """What the lifecycle asks of `tenure.ports.credentials.Credentials`."""
 
@@ -239,7 +270,7 @@ class Fakes:
     def __init__(self, world: World, faults: Faults) -> None:
         """Nothing is held."""
         self.identity = FakeIdentity(world, faults=faults)
-        self.access = FakeProvider(world, "access", faults=faults)
+        self.access = FakeAccess(world, faults=faults)
         self.runtime = FakeRuntime(world, faults=faults)
         self.credentials = FakeCredentials(world, faults=faults)
 
@@ -254,7 +285,8 @@ class Fakes:
 # --- processes ------------------------------------------------------------------------------------
 
 CROSSING = frozenset(
-    {"status", "wait_ready", "stop", "logs", "follow", "raise_epoch", "close_agent", "reopen_agent"}
+    {"status", "wait_ready", "stop", "logs", "follow", "raise_epoch", "close_agent",
+     "reopen_agent", "revoke_granter"}
 )
 """Verbs beside the four at which a process can die."""
 

@@ -234,6 +234,8 @@ async def ask(plane: Plane, act: Act, *, asked: Asked) -> Operation:
             return await agents.resume_agent(plane, CALLER, act.name, asked=asked)
         case Verb.DELETE:
             return await agents.delete_agent(plane, CALLER, act.name, asked=asked)
+        case Verb.RECOVER:
+            return await agents.recover_runtime(plane, CALLER, act.name, asked=asked)
 
 
 async def until_at_rest(rig: LifeRig, patience_seconds: float = PATIENCE_SECONDS) -> list[str]:

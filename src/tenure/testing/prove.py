@@ -31,6 +31,8 @@ from tenure.testing import (
     lifecycle_life,
     lifecycle_proofs,
     loop,
+    reconcile_life,
+    reconcile_proofs,
     releases,
 )
 from tenure.testing.ablations import ABLATIONS as OF_OPERATIONS
@@ -39,13 +41,18 @@ from tenure.testing.life import live
 from tenure.testing.mixes import MIXES
 from tenure.testing.patches import patched
 
-ABLATIONS = {**OF_OPERATIONS, **lifecycle_ablations.ABLATIONS, **event_proofs.ABLATIONS}
+ABLATIONS = {
+    **OF_OPERATIONS, **lifecycle_ablations.ABLATIONS, **event_proofs.ABLATIONS,
+    **reconcile_proofs.ABLATIONS,
+}  # fmt: skip
 SEEDS = 300
 """Lives of each mix, of which a proof has several."""
 AGENTS_SEEDS = 150
 """Lives of agents of each mix."""
 AIMED_SEEDS = 1_000
 """Lives of the mix that aims at the safeguard which is off."""
+LOST_SEEDS = 100
+"""Lives in which reactions are lost."""
 KILLS = 40
 REPLAYS = 60
 PROGRESS_SECONDS = 5.0
@@ -105,6 +112,19 @@ def tenants() -> Cases:
 def tampering() -> Cases:
     """Everything that can be done to an audit log."""
     yield from itertools.starmap(Case, lifecycle_proofs.tampering())
+
+
+def lost_reactions() -> Cases:
+    """Lives in which a fifth of all reactions is lost; then every look killed where it can be."""
+    for seed in range(LOST_SEEDS):
+        again = f"python -m tenure.testing.reconcile_life --first {seed} --seeds 1"
+        yield Case(again, reconcile_life.live(seed).wrong)
+    yield from itertools.starmap(Case, reconcile_proofs.disturbed())
+
+
+def false_deletions() -> Cases:
+    """Everything that a reconciler must not believe."""
+    yield from itertools.starmap(Case, reconcile_proofs.false_deletions())
 
 
 def getting_out() -> Cases:
@@ -179,6 +199,16 @@ PROOFS: Mapping[int, Proof] = {
             ),
             ("linear", "linear_refused", "parallel", "parallel_refused", "pivot", "pivot_cancelled",
              "undo_refused_for_a_while", "undo_refused_for_ever", "ready_late", "waits"),
+        ),
+        Proof(
+            3,
+            "No orphans: what has no living owner goes, also if a fifth of all reactions is lost.",
+            also=lost_reactions,
+        ),
+        Proof(
+            4,
+            "No false deletion: what lives, is foreign or newer than the store is never deleted.",
+            also=false_deletions,
         ),
         Proof(
             6,

@@ -237,6 +237,21 @@ class WiredStore:
             "store.list_resources", lambda: self._inner.list_resources(tenant, agent)
         )
 
+    async def list_living(self, slot: str, owners: Sequence[tuple[str, int]]) -> frozenset[str]:
+        """Cross."""
+        return await self._read(
+            "store.list_living", lambda: self._inner.list_living(slot, owners)
+        )
+
+    async def list_open(
+        self, *, states: Sequence[str] = (), after: str = "", limit: int = 100
+    ) -> Sequence[Row]:
+        """Cross."""
+        return await self._read(
+            "store.list_open",
+            lambda: self._inner.list_open(states=states, after=after, limit=limit),
+        )
+
     def listen(self, heard: Callable[[Ring], None]) -> None:
         """No crossing: what is heard is a hint."""
         self._inner.listen(heard)

@@ -106,10 +106,10 @@ async def test_what_an_agent_owns_is_asked_for_once(lives):
     await lives.made("beta", parent="alpha")
     await lives.made("gamma", parent="alpha")
     for _ in range(3):
-        left = await roster_of(lives).delete_owned(uid, "an operation")
+        left, _ = await roster_of(lives).delete_owned(uid, "an operation")
         assert sorted(left) == ["beta", "gamma"]
     await asyncio.sleep(10)
-    assert await roster_of(lives).delete_owned(uid, "an operation") == []
+    assert (await roster_of(lives).delete_owned(uid, "an operation")).left == []
     asked = [row for row in await lives.rows("operation") if row["kind"] == "delete_agent"]
     assert len(asked) == 2
     assert {row["principal"] for row in asked} == {"operation an operation"}
@@ -122,7 +122,7 @@ async def test_a_child_that_is_held_by_others_is_left_until_the_next_look(lives)
     lives.faults.script[Call("access", "remove", 1)] = Fault.REFUSED
     stuck = await lives.verb("delete", "beta")
     assert stuck.state == OperationState.STUCK
-    assert await roster_of(lives).delete_owned(uid, "an operation") == ["beta"]
+    assert (await roster_of(lives).delete_owned(uid, "an operation")).left == ["beta"]
     assert (await lives.plane.store.find("agent", (child,)))["next"] is None
 
 

@@ -15,7 +15,7 @@ from tests.unit.faces.asked import faced
 OPEN = {"/livez", "/readyz"}
 ABSENT = "0" * 32
 OTHERS = {"agent": "nobody", "operation": ABSENT, "step": "nowhere", "token": ABSENT,
-          "subscription": ABSENT}
+          "subscription": ABSENT, "finding": ABSENT}
 
 
 def paths():

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from tenure.adapters.clock.system import SystemClock
 from tenure.app import agents, lifecycle, operations
 from tenure.app.spec import read_spec
 from tenure.core.errors import Unavailable
@@ -12,9 +11,8 @@ from tenure.core.operation import State
 from tenure.core.roles import Caller, Role
 from tenure.ports.provider import Observed, Owned, Presence
 from tenure.ports.runtime import Status
-from tenure.reconcilers import late
-from tenure.reconcilers.driver import reconciling
-from tenure.reconcilers.late import Tick
+from tenure.reconcilers import driver, late
+from tenure.reconcilers.term import Tick
 from tenure.settings import Settings
 from tenure.wiring import managing
 
@@ -71,10 +69,10 @@ async def succeeded(plane, operation):
     assert ended.state is State.SUCCEEDED, ended.error
 
 
-def run(tmp_path, scenario):
+def run(tmp_path, scenario, seconds=1000.0):
     async def main():
         runtime = Unburning()
-        settings = Settings(home=str(tmp_path / "home"), reconcile_seconds=1000.0)
+        settings = Settings(home=str(tmp_path / "home"), reconcile_seconds=seconds)
         async with managing(settings, instead={"runtime": runtime}) as plane:
             await scenario(plane, runtime)
 
@@ -137,18 +135,20 @@ def test_a_provider_that_does_not_answer_is_asked_again(tmp_path, monkeypatch):
 def test_the_driver_looks_by_itself_and_outlives_a_failure(tmp_path, monkeypatch):
     ticks = []
 
-    async def tick(plane):
+    async def tick(plane, **_):
         ticks.append(plane)
         if len(ticks) == 1:
             raise Unavailable("not now")
         if len(ticks) == 2:
             raise ZeroDivisionError
+        return Tick()
 
     async def scenario(plane, runtime):
-        monkeypatch.setattr(late, "tick", tick)
-        async with reconciling(plane, clock=SystemClock(), seconds=0.01):
-            async with asyncio.timeout(5):
-                while len(ticks) < 4:  # noqa: ASYNC110 (it has nothing to wait for)
-                    await asyncio.sleep(0.01)
+        async with asyncio.timeout(8):
+            while len(ticks) < 4:  # noqa: ASYNC110 (it has nothing to wait for)
+                await asyncio.sleep(0.01)
+        assert plane.reconciled.counts["late"].failed == 2
 
-    run(tmp_path, scenario)
+    monkeypatch.setattr(late, "tick", tick)
+    monkeypatch.setattr(driver, "SOON_SECONDS", 0.01)
+    run(tmp_path, scenario, seconds=0.01)

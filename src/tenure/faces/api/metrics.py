@@ -8,6 +8,7 @@ a whole is told to admins of the plane's own tenant alone.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tenure.app.findings import count_open
 from tenure.app.tokens import TENANT
 from tenure.core import agent
 from tenure.core.operation import OPERATION, State
@@ -36,7 +37,8 @@ class _Scrape:
         from prometheus_client import core  # noqa: PLC0415 (only whoever scrapes pays for it)
 
         for name, (help_text, counts) in self._gauges.items():
-            family = core.GaugeMetricFamily(name, help_text, labels=["state"])
+            label = "kind" if name == "tenure_findings" else "state"
+            family = core.GaugeMetricFamily(name, help_text, labels=[label])
             for state, count in sorted(counts.items()):
                 family.add_metric([state], count)
             yield family
@@ -59,6 +61,36 @@ class _Scrape:
         for plan, step, buckets, seconds in self._api.step_times.told():
             steps.add_metric([plan, step], buckets, seconds)
         yield steps
+        yield from _ticks(self._api)
+
+
+def _ticks(api: Api) -> Iterable[Any]:
+    """What reconcilers have come to in this process."""
+    from prometheus_client import core  # noqa: PLC0415 (as above)
+
+    told = {
+        "tenure_reconcile_ticks": ("Looks of reconcilers.", "ticks"),
+        "tenure_reconcile_failures": ("Looks that came to nothing.", "failed"),
+        "tenure_reconcile_seen": ("What reconcilers have looked at.", "seen"),
+        "tenure_reconcile_fixed": ("What reconcilers have put right.", "fixed"),
+        "tenure_reconcile_seconds": ("How long looks took.", "seconds"),
+    }
+    for name, (help_text, column) in told.items():
+        family = core.CounterMetricFamily(name, help_text, labels=["reconciler"])
+        for reconciler, count in sorted(api.plane.reconciled.counts.items()):
+            family.add_metric([reconciler], getattr(count, column))
+        yield family
+    last = core.GaugeMetricFamily(
+        "tenure_reconcile_last_seconds", "When each last looked, since 1970.",
+        labels=["reconciler"],
+    )  # fmt: skip
+    for reconciler, count in sorted(api.plane.reconciled.counts.items()):
+        last.add_metric([reconciler], count.last_at)
+    yield last
+    leads = int(api.plane.reconciled.leads)
+    yield core.GaugeMetricFamily(
+        "tenure_reconcile_leads", "Whether the reconcilers of this process lead.", value=leads
+    )
 
 
 async def exposition(api: Api, tenant: str) -> bytes:
@@ -73,6 +105,7 @@ async def exposition(api: Api, tenant: str) -> bytes:
         "tenure_agents": (
             "Agents by state.", {one: found.get(("agent", one), 0) for one in THERE}
         ),
+        "tenure_findings": ("Open findings by kind.", await count_open(api.plane, tenant)),
     }  # fmt: skip
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Scrape(api, gauges, whole=tenant == TENANT))

@@ -25,7 +25,9 @@ from tenure.core.errors import (
 )
 
 MEDIA = "application/problem+json"
-OF_AGENTS = frozenset({"name_taken", "wrong_state", "suspended", "quota_exceeded"})
+OF_AGENTS = frozenset(
+    {"name_taken", "wrong_state", "suspended", "quota_exceeded", "resolved", "not_leading"}
+)
 """Conflicts in which no operation stands in the way."""
 OPERATION_ID = re.compile(r"\boperation ([0-9a-f]{32})\b")
 PLACE = re.compile(r"([a-z_]+(?:\[[^]]*\]|\.\w+)*): ")
@@ -87,6 +89,10 @@ PROBLEMS: Final[Mapping[str, Meaning]] = {
     ),
     "past_pivot": Meaning(409, "It is too late to cancel", "There is only forward; wait for it."),
     "ended": Meaning(409, "The operation has ended", "Ask for a new one."),
+    "resolved": Meaning(409, "The finding is resolved already", "Nothing is left to do."),
+    "not_leading": Meaning(
+        409, "No reconciler looks in this process now", "Ask the process that leads, or again."
+    ),
     "not_stuck": Meaning(409, "Nothing is stuck there", "Wait for it, or cancel it."),
     "compensating": Meaning(
         409, "The operation is being undone", "Mark the step absent, or abandon the operation."

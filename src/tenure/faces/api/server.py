@@ -31,6 +31,7 @@ from tenure.faces.api.endpoint import PLAIN, Path, encode
 from tenure.faces.api.routes import (
     agents,
     events,
+    findings,
     operations,
     plane,
     subscriptions,
@@ -43,6 +44,7 @@ from tenure.faces.api.wire import wire
 
 ROUTES: tuple[Route, ...] = (
     *plane.ROUTES, *agents.ROUTES, *operations.ROUTES, *tokens.ROUTES, *tenancy.ROUTES,
+    *findings.ROUTES,
     *events.ROUTES, *subscriptions.ROUTES,
 )  # fmt: skip
 KEEP_ALIVE_SECONDS = 75

@@ -34,6 +34,7 @@ NAMES: Final = {
     "operation": ID,
     "step": r"[a-z][a-z0-9_-]{0,62}",
     "token": ID,
+    "finding": ID,
     "subscription": ID,
 }
 """What stands in a path, by the parameter's name; anything else is not found."""

@@ -205,15 +205,22 @@ def stop(client: Client, *, name: str, waits: Waits, form: str) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @DRAIN
 @click.option("--retention", type=click.Choice(("remove", "retain")), help="Of its spec.")
+@click.option("--dry-run", is_flag=True, help="Only show what would go, as a tree.")
 @waiting
 @shown
 @asking
 def delete(
     client: Client, *, names: tuple[str, ...], drain: float | None, retention: str | None,
-    waits: Waits, form: str,
+    dry_run: bool, waits: Waits, form: str,
 ) -> None:  # fmt: skip
     """Close agents and take everything away; what they own goes first."""
-    query = {**_drain(drain), "retention": retention}
+    query: dict[str, Any] = {**_drain(drain), "retention": retention}
+    if dry_run:
+        from tenure.faces.cli.cascade import show_cascade
+
+        for name in names:
+            show_cascade(client, name, form=form)
+        return
     for name in names:
         answer = client.send("DELETE", path("agents", name), query=query, keyed=True, agent=name)
         attend(

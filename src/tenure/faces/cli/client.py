@@ -80,6 +80,7 @@ class Client:
         query: Query | None = None,
         keyed: bool = False,
         agent: str = "",
+        seconds: float = 0.0,
     ) -> Any:  # noqa: ANN401 (plain data)
         """The answer to a request that changes something; `keyed`: the route takes a key."""
         headers = {"Idempotency-Key": os.urandom(16).hex()} if keyed else {}
@@ -88,7 +89,7 @@ class Client:
             data = json.dumps(body).encode()
             headers["Content-Type"] = "application/json"
         return self._ask(
-            method, path + _query(query), data, headers, again=keyed, agent=agent
+            method, path + _query(query), data, headers, again=keyed, agent=agent, seconds=seconds
         )
 
     @contextmanager

@@ -25,6 +25,8 @@ COMMANDS: Final = {
     "export": ("tenure.faces.cli.export", "Print agents as files that apply takes."),
     "token": ("tenure.faces.cli.token", "Hand out and revoke tokens."),
     "quota": ("tenure.faces.cli.quota", "Look at the quota of agents, and set it."),
+    "finding": ("tenure.faces.cli.finding", "Read what reconcilers have seen; settle it."),
+    "reconcile": ("tenure.faces.cli.reconcile", "Let reconcilers look now."),
     "event": ("tenure.faces.cli.event", "Look at events, and follow them as they are committed."),
     "subscription": (
         "tenure.faces.cli.subscription", "Have events sent, and see what was not taken."

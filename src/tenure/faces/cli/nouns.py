@@ -86,6 +86,26 @@ RESOURCE: Final = Noun(
     (_is("slot"), _is("state"), _is("step"), _is("key")), lambda resource: str(resource["key"])
 )
 QUOTA: Final = Noun((_is("kind"), _is("used"), _is("most")), lambda quota: str(quota["kind"]))
+FINDING: Final = Noun(
+    (
+        _is("id"), _is("kind"), _is("reconciler"), _is("sightings"),
+        Column("LAST", lambda one: instant(one["last_seen"])),
+        Column("WHAT", lambda one: str(one["body"].get("what", ""))),
+    ),
+    lambda finding: str(finding["id"]),
+)  # fmt: skip
+BRANCH: Final = Noun(
+    (_is("depth"), _is("kind"), _is("name"), _is("fate"), _is("owner")),
+    lambda branch: str(branch["name"]),
+)
+LOOK: Final = Noun(
+    (
+        _is("reconciler"), _is("seen"), _is("fixed"),
+        Column("FINDINGS", lambda one: str(len(one["findings"]) or "")), _is("sentence"),
+        _is("error"),
+    ),
+    lambda look: str(look["reconciler"]),
+)  # fmt: skip
 INVITATION: Final = Noun(
     (_is("client_id"), _at("expires_at")), lambda invitation: str(invitation["client_id"])
 )

@@ -221,6 +221,25 @@ class AccessContract:
 
         grant_in(scenario)
 
+    def test_revoking_a_granter_takes_what_it_gave_and_nothing_that_others_gave_too(
+        self, grant_in: GrantIn
+    ) -> None:
+        async def scenario(access: Access) -> None:
+            await access.ensure(access_key(), access_spec("reader", by="g"))
+            await access.ensure(access_key(name="two"), access_spec("reader", "writer", by="h"))
+            await access.ensure(access_key("b"), access_spec("pager", by="g"))
+            assert await access.revoke_granter("u", "g") == 0
+            assert await access.revoke_granter("t", "g") == 2
+            assert await access.revoke_granter("t", "g") == 0
+            assert await granted(access) == [("role", "reader"), ("role", "writer")]
+            assert await access.check("t", "a", role="reader")
+            assert not await access.check("t", "b", role="pager")
+            await access.ensure(access_key(), access_spec("reader", by="g"))
+            assert await access.revoke_granter("t", "g") == 0
+            assert await access.revoke_granter("t", "nobody") == 0
+
+        grant_in(scenario)
+
     def test_what_was_revoked_is_not_brought_back_by_a_late_call(self, grant_in: GrantIn) -> None:
         async def scenario(access: Access) -> None:
             await access.ensure(access_key(), access_spec("reader"))

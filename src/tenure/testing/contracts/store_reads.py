@@ -108,6 +108,43 @@ class ReadPromises:
         assert list(await store.list_resources("north", "nobody")) == []
 
     @scenario
+    async def test_lists_the_keys_of_a_slot_that_living_agents_hold(
+        self, store: Store, change: Names
+    ) -> None:
+        agents = {"x": "READY", "y": "DELETED", "z": None}
+        await store.commit(
+            change(
+                *(Put("agent", (uid,), {"tenant": "north", "generation": 2, "state": state})
+                  for uid, state in agents.items()),
+                operation("a", agent="x"), operation("b", agent="x", generation=2),
+                operation("c", agent="y"), operation("d", agent="z"), operation("e", agent="w"),
+                intent("a", "one"), intent("a", "two", slot="identity"),
+                intent("b", "one", state="BURNED"), intent("b", "two", state="REMOVING"),
+                *(intent(name, "one") for name in "cde"),
+            )
+        )  # fmt: skip
+        asked = [("x", 1), ("x", 2), ("y", 1), ("z", 1), ("w", 1), ("nobody", 1), ("x", 3)]
+        found = await store.list_living("runtime", asked)
+        assert found == {"key-a-one", "key-b-two", "key-d-one", "key-e-one"}
+        assert await store.list_living("identity", asked) == {"key-a-two"}
+        assert await store.list_living("runtime", []) == frozenset()
+
+    @scenario
+    async def test_lists_open_operations_of_every_tenant(
+        self, store: Store, change: Names
+    ) -> None:
+        await store.commit(
+            change(
+                operation("c", state="STUCK"), operation("a", state="STUCK", tenant="south"),
+                operation("b", state="RUNNING", worker="w"),
+                operation("d", state="SUCCEEDED", ended_at=1.0),
+            )
+        )  # fmt: skip
+        assert [row["id"] for row in await store.list_open()] == ["a", "b", "c"]
+        assert [row["id"] for row in await store.list_open(states=["STUCK"])] == ["a", "c"]
+        assert [row["id"] for row in await store.list_open(after="a", limit=1)] == ["b"]
+
+    @scenario
     async def test_lists_events_after_a_position(self, store: Store, change: Names) -> None:
         await store.commit(change(*(event(f"e{n}") for n in range(5))))
         places = [cast(int, row["position"]) for row in await store.list_events()]

@@ -117,22 +117,28 @@ class LocalAccess:
 
     async def revoke_subject(self, tenant: str, subject: str) -> int:
         """Drop the rows in one change, and note the generation below which none comes back."""
+        return await self._revoke("grants_of_subject", {"tenant": tenant, "subject": subject})
+
+    async def revoke_granter(self, tenant: str, granter: str) -> int:
+        """The same for what one granter has granted, whoever has it."""
+        return await self._revoke("grants_of_granter", {"tenant": tenant, "granter": granter})
+
+    async def _revoke(self, query: str, asked: Row) -> int:
         for _ in range(ATTEMPTS_MAX):
-            asked = {"tenant": tenant, "subject": subject}
-            rows = self._holdings.read(self._queries["grants_of_subject"], asked)
+            rows = self._holdings.read(self._queries[query], asked)
             if not rows:
                 return 0
             guards: list[Is] = []
             writes: list[Put | Set | Drop] = [
-                Drop("grant", (subject, key, kind, name)) for key, kind, name, *_ in rows
+                Drop("grant", (subject, key, kind, name)) for subject, key, kind, name, *_ in rows
             ]
-            for key, (revision, generation) in {key: rest for key, _, _, *rest in rows}.items():
+            for key, (revision, generation) in {key: rest for _, key, _, _, *rest in rows}.items():
                 guard, revise = revised({"key": key, "revision": revision})
                 guards.append(guard)
                 writes += [revise, self._note(key, generation)]
             if await self._holdings.commit(Change("", tuple(guards), tuple(writes))) is None:
                 return len(rows)
-        raise Unavailable(f"Too many change the grants of {subject}: nothing was revoked.")
+        raise Unavailable("Too many change these grants at the same time: nothing was revoked.")
 
     def _note(self, key: str, generation: int) -> Put | Set:
         """Up to this generation the resource's grants stay away."""

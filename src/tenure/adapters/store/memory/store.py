@@ -164,6 +164,33 @@ class MemoryStore:
             and row["tenant"] == tenant
         )
 
+    async def list_living(self, slot: str, owners: Sequence[tuple[str, int]]) -> frozenset[str]:
+        """Look at every operation of these agents."""
+        self._use()
+        rows, wanted = self.tables.rows, set(owners)
+        return frozenset(
+            str(intent["key"])
+            for (name,), row in rows["operation"].items()
+            if (row["agent"], row["generation"]) in wanted
+            and rows["agent"].get((str(row["agent"]),), {}).get("state") != "DELETED"
+            for intent in self.tables.parts("intent", name)
+            if intent["slot"] == slot and intent["state"] != "BURNED"
+        )
+
+    async def list_open(
+        self, *, states: Sequence[str] = (), after: str = "", limit: int = 100
+    ) -> Sequence[Row]:
+        """Copy one page."""
+        self._use()
+        rows = sorted(self.tables.rows["operation"].items())
+        return _copies(
+            row
+            for (name,), row in rows
+            if row["ended_at"] is None
+            and str(name) > after
+            and (not states or row["state"] in states)
+        )[:limit]
+
     def _as_recorded(self, intent: Row) -> Row:
         """An intent is PRESENT if a record says that its step is done."""
         journal = self.tables.parts("journal", str(intent["operation"]))

@@ -32,6 +32,7 @@ CHANGES_KEPT = 100_000
 """Ids of changes that can still be looked up."""
 NULLABLE: dict[str, frozenset[str]] = {
     "agent": frozenset(TABLES["agent"].columns) - {"tenant", "generation"},
+    "finding": frozenset({"resolved_at", "resolved_by"}),
     "plane": frozenset({"epoch", "held"}),
     "token": frozenset({"expires_at", "revoked_at", "epoch"}),
     "operation": frozenset({"due_at", "error", "ended_at"}),

@@ -112,6 +112,22 @@ class PostgresStore:
         rows = await self._readers.fetch(self._queries["list_resources"], tenant, agent)
         return [dict(row) for row in rows]
 
+    async def list_living(self, slot: str, owners: Sequence[tuple[str, int]]) -> frozenset[str]:
+        """Read them by the index of agents' operations."""
+        agents, generations = [one for one, _ in owners], [number for _, number in owners]
+        rows = await self._readers.fetch(
+            self._queries["list_living"], slot, agents, generations
+        )
+        return frozenset(str(row["key"]) for row in rows)
+
+    async def list_open(
+        self, *, states: Sequence[str] = (), after: str = "", limit: int = 100
+    ) -> Sequence[Row]:
+        """Read one page by the index of what is open."""
+        wanted = list(states) or None
+        rows = await self._readers.fetch(self._queries["list_open"], wanted, after, limit)
+        return [_row("operation", row) for row in rows]
+
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
         """Read one page, in the order of transactions."""
         rows = await self._readers.fetch(self._queries["list_events"], after, limit)

@@ -122,6 +122,19 @@ class SqliteStore:
         """Read them through the agent's operations."""
         return self._table("intent", "list_resources", {"tenant": tenant, "agent": agent})
 
+    async def list_living(self, slot: str, owners: Sequence[tuple[str, int]]) -> frozenset[str]:
+        """Read them by the index of agents' operations."""
+        asked: Row = {"slot": slot, "owners": json.dumps(owners)}
+        return frozenset(key for (key,) in self._read(self._queries["list_living"], asked))
+
+    async def list_open(
+        self, *, states: Sequence[str] = (), after: str = "", limit: int = 100
+    ) -> Sequence[Row]:
+        """Read one page by the index of what is open."""
+        wanted = json.dumps(list(states)) if states else None
+        asked: Row = {"states": wanted, "after": after, "limit": limit}
+        return self._table("operation", "list_open", asked)
+
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
         """Read one page."""
         return self._table("outbox", "list_events", {"after": after, "limit": limit})

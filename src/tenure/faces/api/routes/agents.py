@@ -5,7 +5,7 @@ from typing import cast
 
 from msgspec import UNSET
 
-from tenure.app import agent_views, agents, identities
+from tenure.app import agent_views, agents, cascade, edges, identities
 from tenure.app.agents import Asked
 from tenure.app.spec import AgentSpec, read_spec
 from tenure.core.agent import Verb
@@ -16,6 +16,9 @@ from tenure.faces.api.routes.operations import accepted
 from tenure.faces.api.schemas import agents as schemas
 from tenure.faces.api.schemas.operations import Operation
 from tenure.faces.api.table import Ask, Reply, Route, Send, Stream
+
+CASCADE_MAX = 10_000
+"""Edges of a cascade that a dry run shows."""
 
 
 def asked(ask: Ask) -> Asked:
@@ -32,12 +35,16 @@ async def _dry(ask: Ask, verb: Verb) -> Reply:
     if "agent" in ask.names:
         row = await agent_views.find_agent(ask.plane, ask.caller, ask.names["agent"])
     plan, steps = agent_views.planned(ask.plane, verb, row)
+    below: list[cascade.Branch] = []
+    if verb is Verb.DELETE and row is not None:
+        below = await cascade.tree(ask.plane, row, limit=CASCADE_MAX)
     return Reply(
         schemas.Planned(
             kind=verb,
             plan=plan.name,
             version=plan.version,
             steps=[schemas.PlannedStep(**step._asdict()) for step in steps],
+            cascade=[schemas.Branch(**one._asdict()) for one in below],
         ),
         200,
     )
@@ -142,6 +149,30 @@ async def delete_agent(ask: Ask) -> Reply:
     return await accepted(ask, made)
 
 
+async def list_edges(ask: Ask) -> schemas.Edges:
+    """What it owns."""
+    query = cast(schemas.ListEdges, ask.query)
+    row = await agent_views.find_agent(ask.plane, ask.caller, ask.names["agent"])
+    found = await edges.list_edges(ask.plane, row, after=query.after, limit=query.limit)
+    items = [schemas.Edge(**one._asdict()) for one in found]
+    last = f"{items[-1].kind} {items[-1].target}" if len(items) == query.limit else None
+    return schemas.Edges(items=items, next=last)
+
+
+async def add_edge(ask: Ask) -> schemas.Edge:
+    """One more thing that it owns."""
+    body = cast(schemas.AddEdge, ask.body)
+    made = await agents.own(
+        ask.plane,
+        ask.caller,
+        ask.names["agent"],
+        kind=body.kind,
+        target=body.target,
+        on_delete=body.on_delete,
+    )
+    return schemas.Edge(**made._asdict())
+
+
 async def invite_agent(ask: Ask) -> schemas.Invitation:
     """A one-time right to register its keys."""
     made = await identities.invite(ask.plane, ask.caller, ask.names["agent"])
@@ -211,6 +242,15 @@ ROUTES = (
         "POST", f"{ONE}:stop", stop_agent, "In an emergency: revoke, fence, kill",
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
         query=schemas.Ask, idempotent=True, waits=True, conditional=True, problems=VERB,
+    ),
+    Route(
+        "GET", f"{ONE}/edges", list_edges, "List what an agent owns or has granted",
+        role=Role.VIEWER, answer=schemas.Edges, query=schemas.ListEdges,
+    ),
+    Route(
+        "POST", f"{ONE}/edges", add_edge, "Let an agent own one more thing, also beside others",
+        role=Role.OPERATOR, answer=schemas.Edge, body=schemas.AddEdge,
+        problems=("wrong_state", "invalid", "limit_exceeded", "not_found"),
     ),
     Route(
         "POST", f"{ONE}:invite", invite_agent,

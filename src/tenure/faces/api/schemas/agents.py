@@ -5,7 +5,9 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from tenure.app import agent_views
+from tenure.app.spec import OnDelete
 from tenure.core.agent import State, Verb
+from tenure.core.edge import EdgeKind
 from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, Told, Wire
 
 DryRun = Annotated[bool, Meta(description="Only show the plan: steps, compensations, keys.")]
@@ -63,13 +65,63 @@ class PlannedStep(Told, frozen=True):
     key: str
 
 
+class Branch(Told, frozen=True):
+    """One thing that an agent owns or has granted, and what would become of it."""
+
+    owner: str
+    kind: EdgeKind
+    target: str
+    name: str
+    depth: int
+    fate: str
+
+
 class Planned(Told, frozen=True):
-    """What would be done, in order."""
+    """What would be done, in order; of a delete also what would go with the agent."""
 
     kind: Verb
     plan: str
     version: int
     steps: list[PlannedStep]
+    cascade: list[Branch]
+
+
+class Edge(Told, frozen=True):
+    """Something that an agent owns or has granted."""
+
+    owner: str
+    kind: EdgeKind
+    target: str
+    on_delete: str
+    at: Instant
+
+
+class Edges(Told, frozen=True):
+    """A page of them."""
+
+    items: list[Edge]
+    next: str | None
+
+
+class ListEdges(Wire, frozen=True):
+    """Which edges."""
+
+    after: Cursor = ""
+    limit: Limit = 100
+
+
+class AddEdge(Wire, frozen=True):
+    """What an agent is to own from now on, and what becomes of it when that is deleted."""
+
+    kind: EdgeKind
+    target: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$(?!\n)",
+            description="Of kind `agent`: its name or uid.",
+        ),
+    ]
+    on_delete: OnDelete = "revoke"
 
 
 class Invitation(Told, frozen=True):

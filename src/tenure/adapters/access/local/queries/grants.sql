@@ -42,12 +42,21 @@ WHERE subject = :subject
 
 -- name: grants_of_subject
 -- Everything a subject was granted with the state of its resource, from one snapshot.
-SELECT grant.key, grant.kind, grant.name, resource.revision, resource.generation
+SELECT grant.subject, grant.key, grant.kind, grant.name, resource.revision, resource.generation
 FROM grant
 JOIN resource ON resource.key = grant.key
 WHERE grant.subject = :subject
   AND grant.tenant = :tenant
 ORDER BY grant.key, grant.kind, grant.name
+
+-- name: grants_of_granter
+-- The same for everything that one granter has granted.
+SELECT grant.subject, grant.key, grant.kind, grant.name, resource.revision, resource.generation
+FROM grant
+JOIN resource ON resource.key = grant.key
+WHERE grant.granted_by = :granter
+  AND grant.tenant = :tenant
+ORDER BY grant.subject, grant.key, grant.kind, grant.name
 
 -- name: list_team_roles
 -- What a team gives its members.

@@ -18,3 +18,11 @@ WHERE id = $1
 -- name: plans_of_open_operations
 -- Digests of the plans that open operations follow.
 SELECT DISTINCT plan FROM operation WHERE ended_at IS NULL ORDER BY plan
+
+-- name: list_open
+-- Open operations of all tenants after an id ($2), oldest first, of the states in $1 if there are any.
+SELECT *
+FROM operation
+WHERE ended_at IS NULL AND id > $2 AND ($1::text[] IS NULL OR state = ANY ($1::text[]))
+ORDER BY id
+LIMIT $3

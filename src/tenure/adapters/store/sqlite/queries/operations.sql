@@ -19,3 +19,13 @@ SELECT * FROM intent WHERE operation = ? ORDER BY step
 -- name: plans_of_open_operations
 -- Digests of the plans that open operations follow.
 SELECT DISTINCT plan FROM operation WHERE ended_at IS NULL ORDER BY plan
+
+-- name: list_open
+-- Open operations of all tenants after an id.  Without the hint everything that has ended is passed on the way.
+SELECT *
+FROM operation INDEXED BY operation_open
+WHERE ended_at IS NULL
+  AND id > :after
+  AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
+ORDER BY id
+LIMIT :limit

@@ -18,3 +18,14 @@ WHERE operation.agent = :agent
   AND operation.tenant = :tenant
   AND intent.state <> 'BURNED'
 ORDER BY intent.operation, intent.step
+
+-- name: list_living
+-- Keys of a slot by a JSON list of (agent, generation), unless they are burned or their agent is deleted.
+SELECT intent.key
+FROM json_each(:owners) AS owner
+JOIN operation ON operation.agent = owner.value ->> 0 AND operation.generation = owner.value ->> 1
+JOIN intent ON intent.operation = operation.id
+LEFT JOIN agent ON agent.uid = operation.agent
+WHERE intent.slot = :slot
+  AND intent.state <> 'BURNED'
+  AND agent.state IS NOT 'DELETED'

@@ -1,0 +1,253 @@
+"""The cascade: what goes with an agent that is deleted, seen before and carried out after.
+
+Only the operation that a caller asked for walks the graph.  It asks for the deletion of everything
+that nobody else answers for, all at once, and waits for all of it; the operations that it asks for
+wait for nothing, so a cycle holds nobody up.  Two callers' deletions in one cycle would wait for
+each other: of those the younger does not wait.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import NamedTuple, cast
+
+from tenure.app import agents, edges
+from tenure.app.agents import Asked, Writes
+from tenure.app.edges import GOING, Vouching
+from tenure.app.live import decode
+from tenure.app.plane import Plane
+from tenure.core.agent import State, Verb
+from tenure.core.edge import EdgeKind
+from tenure.core.errors import Conflict
+from tenure.core.roles import Caller, Role
+from tenure.ports.access import Access
+from tenure.ports.store import Change, Drop, Is, Row
+
+ASKED_AT_ONCE = 250
+"""Deletions asked for side by side; their commits share transactions."""
+ASKED_MAX = 1_000
+"""Deletions that one look asks for: it must be over before its call is taken for lost."""
+DROPPED_AT_ONCE = 500
+"""Edges that are dropped in one change."""
+BREATH = 64
+"""Agents read before others have the loop."""
+
+
+class Branch(NamedTuple):
+    """One edge of a cascade as it would be, or is, carried out."""
+
+    owner: str
+    kind: str
+    target: str
+    name: str
+    """The agent's name; of anything else the target itself."""
+    depth: int
+    fate: str
+    """delete, revoke, keep (others answer for it), or reassign:<uid>."""
+
+
+class Below(NamedTuple):
+    """What an operation that deletes an agent still has before it."""
+
+    left: list[str]
+    """Names of agents that are waited for."""
+    asked: int
+    """Deletions that were asked for at this look."""
+    more: bool
+    """Whether some were not asked for yet."""
+
+
+async def tree(plane: Plane, row: Row, *, limit: int) -> list[Branch]:
+    """What would go with this agent, each edge once, every owner before what it owns."""
+    uid = str(row["uid"])
+    vouching = _Without(plane, uid)
+    found: list[Branch] = []
+    queue, seen = [(uid, 0)], {uid}
+    while queue and len(found) < limit:
+        owner, depth = queue.pop()
+        below: list[tuple[str, int]] = []
+        for one in await edges.edges_of(plane, owner):
+            branch = await _branch(vouching, one, depth + 1)
+            found.append(branch)
+            if branch.fate == "delete" and branch.target not in seen:
+                seen.add(branch.target)
+                below.append((branch.target, depth + 1))
+        queue += reversed(below)
+        await asyncio.sleep(0)
+    return found[:limit]
+
+
+class _Without(Vouching):
+    """Who would answer for an agent if this one were being deleted."""
+
+    def __init__(self, plane: Plane, root: str) -> None:
+        super().__init__(plane)
+        self.root = root
+
+    async def find(self, uid: str) -> Row | None:
+        """As it is; but the root is as good as gone."""
+        row = await super().find(uid)
+        return {**row, "state": State.DELETING} if row is not None and uid == self.root else row
+
+
+async def _branch(vouching: _Without, one: Row, depth: int) -> Branch:
+    owner, kind, target = str(one["owner"]), str(one["kind"]), str(one["target"])
+    heir = edges.reassigned(one)
+    if kind != EdgeKind.AGENT:
+        return Branch(owner, kind, target, target, depth, "revoke")
+    row = await vouching.find(target)
+    name = target if row is None else str(row["name"])
+    fate = "delete"
+    if target == vouching.root:
+        fate = "keep"  # it is what is being deleted
+    elif await vouching.vouched(target):
+        fate = f"reassign:{heir}" if heir else "keep"
+    return Branch(owner, kind, target, name, depth, fate)
+
+
+# --- carrying it out ------------------------------------------------------------------------------
+
+
+async def delete_below(plane: Plane, agent: str, operation: str) -> Below:
+    """Let go of what others answer for, and have everything else below this agent deleted."""
+    mine = await plane.store.find("operation", (operation,))
+    given = {} if mine is None else cast("dict[str, object]", decode(cast(str, mine["input"])))
+    await _let_go(plane, agent)
+    if given.get("cascade"):
+        return Below([], 0, more=False)  # whoever asked for this one walks the graph
+    doomed = await _doomed(plane, agent)
+    wanted = [row for row in doomed if row["state"] not in {State.DELETING, State.DELETED}]
+    now = wanted[:ASKED_MAX]
+    for start in range(0, len(now), ASKED_AT_ONCE):
+        part = now[start : start + ASKED_AT_ONCE]
+        await asyncio.gather(*(_delete(plane, row, operation) for row in part))
+    above = await _above(plane, agent) if doomed else frozenset[str]()
+    left = [
+        str(row["name"])
+        for row in doomed
+        if row["state"] != State.DELETED
+        and not (str(row["uid"]) in above and await _is_older(plane, row, operation))
+    ]
+    if not left:
+        await _drop(plane, [agent, *(str(row["uid"]) for row in doomed)])
+    return Below(left, len(now), len(wanted) > len(now))
+
+
+async def _drop(plane: Plane, owners: list[str]) -> None:
+    """End the edges between agents that are all gone: until now they were the way down."""
+    gone = set(owners[1:])
+    drops: list[Drop] = []
+    for uid in owners:
+        drops += [
+            edges.dropped(row)
+            for row in await edges.owned_by(plane, uid)
+            if str(row["target"]) in gone
+        ]
+        if len(drops) >= DROPPED_AT_ONCE:
+            await plane.store.commit(Change("", (), tuple(drops)))
+            drops = []
+    await plane.store.commit(Change("", (), tuple(drops)))
+
+
+async def _let_go(plane: Plane, agent: str) -> None:
+    """End every edge of this agent but those to agents that go with it."""
+    vouching = _Without(plane, agent)
+    for row in await edges.edges_of(plane, agent):
+        if row["kind"] != EdgeKind.AGENT:
+            await take_away(plane, row)
+            continue
+        target = str(row["target"])
+        chain = await vouching.guards(target)
+        child = await plane.store.find("agent", (target,))
+        if child is None:
+            await plane.store.commit(Change("", (), (edges.dropped(row),)))
+        elif chain:
+            await _hand_on(plane, row, child, chain)
+
+
+async def _hand_on(plane: Plane, row: Row, child: Row, chain: tuple[Is, ...]) -> None:
+    """The child stays: it loses this owner, and gets the one that was named instead."""
+    owner, target, heir = str(row["owner"]), str(row["target"]), edges.reassigned(row)
+    others = [str(one["owner"]) for one in await edges.owners_of(plane, target)]
+    guards = (*chain, Is("agent", (target,), {"parent": child["parent"]}))
+    writes: Writes = (edges.dropped(row),)
+    takes = await plane.store.find("agent", (heir,)) if heir and heir not in others else None
+    if takes is not None and takes["state"] not in GOING and await Vouching(plane).vouched(heir):
+        now = plane.store.now()
+        guards += (Is("agent", (heir,), {"state": takes["state"]}),)
+        writes += (edges.edge(str(row["tenant"]), heir, EdgeKind.AGENT, target, now=now),)
+        others = [heir, *others]
+    writes += edges.without(child, owner, others)
+    await plane.store.commit(Change("", guards, writes))
+
+
+async def _doomed(plane: Plane, root: str) -> list[Row]:
+    """Every agent below this one that nobody open answers for, in the order of the walk."""
+    vouching = _Without(plane, root)
+    found: list[Row] = []
+    queue, seen = [root], {root}
+    for uid in queue:
+        if len(queue) % BREATH == 0:
+            await asyncio.sleep(0)
+        for one in await edges.owned_by(plane, uid):
+            target = str(one["target"])
+            if target in seen:
+                continue
+            seen.add(target)
+            row = await vouching.find(target)
+            if row is None or (row["state"] not in GOING and await vouching.vouched(target)):
+                continue
+            found.append(row)
+            queue.append(target)
+    return found
+
+
+async def _above(plane: Plane, uid: str) -> frozenset[str]:
+    """Everyone who owns this agent, however far up."""
+    queue, seen = [uid], {uid}
+    for one in queue:
+        for row in await edges.owners_of(plane, one):
+            owner = str(row["owner"])
+            if owner not in seen:
+                seen.add(owner)
+                queue.append(owner)
+    return frozenset(seen)
+
+
+async def _is_older(plane: Plane, row: Row, operation: str) -> bool:
+    """Whether a caller's own deletion of this agent began before ours, and waits for us."""
+    holder = str(row["next"] or row["operation"] or "")
+    theirs = await plane.store.find("operation", (holder,)) if holder else None
+    if theirs is None or theirs["kind"] != Verb.DELETE or holder > operation:
+        return False
+    return not cast("dict[str, object]", decode(cast(str, theirs["input"]))).get("cascade")
+
+
+async def _delete(plane: Plane, row: Row, operation: str) -> None:
+    """Under a key that is new once an earlier delete of the child was cancelled."""
+    child = str(row["uid"])
+    caller = Caller(str(row["tenant"]), f"operation {operation}", Role.OPERATOR)
+    asked = Asked(idempotency_key=f"{operation}/{child}/{row['generation']!s}")
+    with suppress(Conflict):  # another operation closes it; it is asked again at the next look
+        await agents.delete_agent(plane, caller, child, cascade=operation, asked=asked)
+
+
+async def take_away(plane: Plane, row: Row, *, guards: tuple[Is, ...] = ()) -> bool:
+    """End an edge whose owner is going, with what it stands for; False if that is not done yet.
+
+    What somebody else has granted too stays with them: only what this owner gave is taken.
+    """
+    owner, kind, target = str(row["owner"]), str(row["kind"]), str(row["target"])
+    if kind == EdgeKind.GRANT:
+        access = cast(Access, plane.providers["access"])
+        await access.revoke_granter(str(row["tenant"]), owner)
+    elif kind == EdgeKind.AGENT:
+        child = await plane.store.find("agent", (target,))
+        if child is not None and child["state"] != State.DELETED:
+            chain = await Vouching(plane).guards(target)
+            if chain:
+                await _hand_on(plane, row, child, (*guards, *chain))
+                return True
+            if child["state"] != State.DELETING:
+                await _delete(plane, child, f"deletion of {owner}")
+            return False
+    return await plane.store.commit(Change("", guards, (edges.dropped(row),))) is None

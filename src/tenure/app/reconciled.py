@@ -1,0 +1,45 @@
+"""What reconcilers have come to in this process, and the way to have them look now."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from tenure.app.audit import entry, require
+from tenure.app.findings import Sighting
+from tenure.app.plane import Plane
+from tenure.app.tokens import TENANT
+from tenure.core.errors import Conflict, Forbidden
+from tenure.core.roles import Caller, Role
+from tenure.ports.store import Change
+
+
+class Look(NamedTuple):
+    """What one look of a reconciler came to."""
+
+    reconciler: str
+    sentence: str
+    seen: int = 0
+    fixed: int = 0
+    told: Sequence[Sighting] = ()
+    """What it would have reported, if it was only to look."""
+    error: str = ""
+    """Why it came to nothing; empty: it did not."""
+
+
+LookNow = Callable[[str, bool], Awaitable[Sequence[Look]]]
+"""Let the reconciler of this name look now, or all of them; it may be only to look."""
+
+
+async def look_now(plane: Plane, caller: Caller, name: str, *, dry_run: bool) -> Sequence[Look]:
+    """Let reconcilers look now; Conflict `not_leading` if they run in another process."""
+    require(caller, Role.ADMIN)
+    if caller.tenant != TENANT:
+        raise Forbidden(f"this needs an admin of the tenant {TENANT}")
+    look = plane.reconciled.look
+    if look is None:
+        message = "no reconciler runs in this process; ask the one that leads"
+        raise Conflict(message, code="not_leading")
+    if not dry_run:
+        told = entry(caller, "reconcile", target=name or "all", now=plane.store.now())
+        await plane.store.commit(Change("", (), (told,)))
+    looks: Sequence[Look] = await look(name, dry_run)
+    return looks

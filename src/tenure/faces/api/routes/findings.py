@@ -1,0 +1,79 @@
+"""Findings: list, show, resolve; and a look of the reconcilers on demand."""
+
+from typing import cast
+
+from tenure.app import findings, reconciled
+from tenure.core.roles import Role
+from tenure.faces.api.schemas import findings as schemas
+from tenure.faces.api.table import Ask, Route
+
+
+async def list_findings(ask: Ask) -> schemas.Findings:
+    """A page of the tenant's findings."""
+    query = cast(schemas.ListFindings, ask.query)
+    found = await findings.list_findings(
+        ask.plane,
+        ask.caller,
+        resolved=query.resolved,
+        reconciler=query.reconciler,
+        after=query.after,
+        limit=query.limit,
+    )
+    items = [schemas.Finding(**one._asdict()) for one in found]
+    return schemas.Findings(items=items, next=items[-1].id if len(items) == query.limit else None)
+
+
+async def get_finding(ask: Ask) -> schemas.Finding:
+    """One finding."""
+    found = await findings.get_finding(ask.plane, ask.caller, ask.names["finding"])
+    return schemas.Finding(**found._asdict())
+
+
+async def resolve_finding(ask: Ask) -> schemas.Finding:
+    """A person's word that it is settled."""
+    found = await findings.resolve_finding(ask.plane, ask.caller, ask.names["finding"])
+    return schemas.Finding(**found._asdict())
+
+
+async def reconcile(ask: Ask) -> schemas.Looks:
+    """Look now."""
+    body = cast(schemas.Reconcile, ask.body)
+    looks = await reconciled.look_now(ask.plane, ask.caller, body.name, dry_run=body.dry_run)
+    return schemas.Looks(
+        items=[
+            schemas.Look(
+                reconciler=look.reconciler, sentence=look.sentence, seen=look.seen,
+                fixed=look.fixed, error=look.error,
+                findings=[
+                    schemas.Seen(
+                        kind=one.kind, agent=one.agent, resource=one.resource, body=dict(one.said)
+                    )
+                    for one in look.told
+                ],
+            )
+            for look in looks
+        ]
+    )  # fmt: skip
+
+
+ROUTES = (
+    Route(
+        "GET", "/v1/findings", list_findings, "List what reconcilers have seen", role=Role.VIEWER,
+        answer=schemas.Findings, query=schemas.ListFindings,
+    ),
+    Route(
+        "GET", "/v1/findings/{finding}", get_finding, "Show a finding", role=Role.VIEWER,
+        answer=schemas.Finding,
+    ),
+    Route(
+        "POST", "/v1/findings/{finding}:resolve", resolve_finding,
+        "Say that a finding is settled; what is still so comes back", role=Role.OPERATOR,
+        answer=schemas.Finding, problems=("resolved",),
+    ),
+    Route(
+        "POST", "/v1/findings:reconcile", reconcile,
+        "Let reconcilers look now; for admins of the plane's own tenant", role=Role.ADMIN,
+        answer=schemas.Looks, body=schemas.Reconcile, empty_body=True,
+        problems=("invalid", "not_leading"),
+    ),
+)  # fmt: skip

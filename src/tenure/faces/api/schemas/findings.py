@@ -1,0 +1,75 @@
+"""Findings of reconcilers on the wire."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from tenure.core.finding import Kind
+from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, Told, Wire
+
+Reconciler = Annotated[str, Meta(pattern=r"^[a-z]{0,20}$(?!\n)")]
+
+
+class Finding(Told, frozen=True):
+    """Something a reconciler has seen."""
+
+    id: Id
+    reconciler: str
+    kind: Kind
+    agent: str
+    resource: str
+    first_seen: Instant
+    last_seen: Instant
+    sightings: int
+    resolved_at: Instant | None
+    resolved_by: str
+    body: Any
+
+
+class Findings(Told, frozen=True):
+    """A page of findings."""
+
+    items: list[Finding]
+    next: str | None
+
+
+class ListFindings(Wire, frozen=True):
+    """Which findings."""
+
+    reconciler: Annotated[Reconciler, Meta(description="Only of this reconciler.")] = ""
+    resolved: Annotated[bool, Meta(description="Also what is resolved.")] = False
+    after: Cursor = ""
+    limit: Limit = 100
+
+
+class Reconcile(Wire, frozen=True):
+    """Which reconciler is to look now, and whether it may do anything about what it sees."""
+
+    name: Annotated[Reconciler, Meta(description="Empty: every one of them.")] = ""
+    dry_run: Annotated[bool, Meta(description="Look and say; change nothing.")] = False
+
+
+class Seen(Told, frozen=True):
+    """What would be a finding."""
+
+    kind: Kind
+    agent: str
+    resource: str
+    body: Any
+
+
+class Look(Told, frozen=True):
+    """What one look came to."""
+
+    reconciler: str
+    sentence: str
+    seen: int
+    fixed: int
+    findings: list[Seen]
+    error: str
+
+
+class Looks(Told, frozen=True):
+    """What every look came to."""
+
+    items: list[Look]

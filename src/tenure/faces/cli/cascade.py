@@ -1,0 +1,53 @@
+"""What would go with an agent, as a tree: `tenure agent delete NAME --dry-run`."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from tenure.faces.cli import nouns
+from tenure.faces.cli.client import Client, path
+from tenure.faces.cli.output import Item, plain, say, show_all
+
+SHOWN_MAX = 200
+"""Lines of a tree; of the rest only the number is told."""
+
+
+def show_cascade(client: Client, name: str, *, form: str) -> None:
+    """Print the tree below one agent, each thing with what would become of it."""
+    planned = client.send("DELETE", path("agents", name), query={"dry_run": True}, agent=name)
+    branches: Sequence[Item] = planned["cascade"]
+    if form != "table":
+        show_all(list(branches), nouns.BRANCH, form=form)
+        return
+    print(plain(f"{name}: delete"))
+    lines = list(lines_of(branches))
+    for line in lines[:SHOWN_MAX]:
+        print(line)
+    if len(lines) > SHOWN_MAX:
+        print(f"… and {len(lines) - SHOWN_MAX} more")
+    counts = Counter(str(one["fate"]).partition(":")[0] for one in branches)
+    told = ", ".join(f"{count} to {fate}" for fate, count in sorted(counts.items()))
+    say(f"below {name}: {told or 'nothing'}")
+
+
+def lines_of(branches: Sequence[Item]) -> Iterator[str]:
+    """One line for each thing below the root; what is deleted is followed by what it owns."""
+    below: dict[str, list[Item]] = {}
+    for one in branches:
+        below.setdefault(str(one["owner"]), []).append(one)
+    seen = set[str]()
+
+    def walk(owner: str, before: str) -> Iterator[str]:
+        seen.add(owner)
+        rows = below.get(owner, [])
+        for number, one in enumerate(rows):
+            last = number == len(rows) - 1
+            again = str(one["target"]) in seen
+            kind = "" if one["kind"] == "agent" else f"{one['kind']} "
+            mark = " (above)" if again and one["fate"] == "delete" else ""
+            turn = "└─" if last else "├─"
+            yield plain(f"{before}{turn} {kind}{one['name']}: {one['fate']}{mark}")
+            if not again:
+                yield from walk(str(one["target"]), before + ("   " if last else "│  "))
+
+    if branches:
+        yield from walk(str(branches[0]["owner"]), "")

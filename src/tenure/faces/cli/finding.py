@@ -1,0 +1,76 @@
+"""`tenure finding`: what reconcilers have seen, and the word that it is settled."""
+
+from itertools import islice
+
+import click
+
+from tenure.faces.cli import nouns
+from tenure.faces.cli.client import Client, path
+from tenure.faces.cli.options import asking, examples, shown
+from tenure.faces.cli.output import Item, fields, instant, say, show, show_all
+
+
+@click.group("finding")
+def command() -> None:
+    """Read what reconcilers have seen, and say what is settled."""
+
+
+@command.command("list")
+@click.option("--all", "resolved", is_flag=True, help="Also what is resolved.")
+@click.option("--reconciler", default="", metavar="NAME", help="Only of this one.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="So many at most.")
+@shown
+@asking
+def list_findings(
+    client: Client, *, resolved: bool, reconciler: str, limit: int | None, form: str
+) -> None:
+    """List findings that are open."""
+    query: dict[str, object] = {"reconciler": reconciler} if reconciler else {}
+    if resolved:
+        query["resolved"] = "true"
+    show_all(list(islice(client.pages(path("findings"), query), limit)), nouns.FINDING, form=form)
+
+
+def _text(finding: Item) -> str:
+    body = dict(finding["body"])
+    return fields([
+        ("id", str(finding["id"])),
+        ("kind", str(finding["kind"])),
+        ("reconciler", str(finding["reconciler"])),
+        ("what", str(body.pop("what", ""))),
+        ("agent", str(finding["agent"])),
+        ("resource", str(finding["resource"])),
+        *((name, str(value)) for name, value in sorted(body.items())),
+        ("first seen", instant(finding["first_seen"])),
+        ("last seen", instant(finding["last_seen"])),
+        ("sightings", str(finding["sightings"])),
+        ("resolved", instant(finding["resolved_at"])),
+        ("by", str(finding["resolved_by"])),
+    ])  # fmt: skip
+
+
+@command.command("show")
+@click.argument("finding_id", metavar="ID")
+@shown
+@asking
+def show_finding(client: Client, *, finding_id: str, form: str) -> None:
+    """Show one finding."""
+    show(client.get(path("findings", finding_id)), nouns.FINDING, form=form, text=_text)
+
+
+@command.command(
+    "resolve", epilog=examples("tenure finding resolve $(tenure finding list -o name)")
+)
+@click.argument("finding_ids", metavar="ID...", nargs=-1, required=True)
+@shown
+@asking
+def resolve(client: Client, *, finding_ids: tuple[str, ...], form: str) -> None:
+    """Say that findings are settled; what is still so is found again."""
+    done = [
+        client.send("POST", path("findings", finding_id, verb="resolve"))
+        for finding_id in finding_ids
+    ]
+    if form == "table":
+        say(f"{len(done)} resolved")
+    else:
+        show_all(done, nouns.FINDING, form=form)

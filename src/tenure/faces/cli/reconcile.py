@@ -1,0 +1,33 @@
+"""`tenure reconcile`: let reconcilers look now."""
+
+import click
+
+from tenure.faces.cli import nouns
+from tenure.faces.cli.client import Client
+from tenure.faces.cli.exits import Ended, Exit
+from tenure.faces.cli.options import asking, examples, shown
+from tenure.faces.cli.output import say, show_all
+
+
+@click.command(
+    "reconcile", epilog=examples("tenure reconcile --dry-run", "tenure reconcile orphans")
+)
+@click.argument("name", required=False, default="")
+@click.option("--dry-run", is_flag=True, help="Say what is seen; change nothing.")
+@shown
+@asking
+def command(client: Client, *, name: str, dry_run: bool, form: str) -> None:
+    """Let the reconciler NAME look now, or all of them, and say what came of it; for admins.
+
+    They look by themselves as well. What they see is kept as findings: see tenure finding.
+    """
+    body = {"name": name, "dry_run": dry_run}
+    looks = client.send("POST", "/v1/findings:reconcile", body=body, seconds=570.0)["items"]
+    show_all(looks, nouns.LOOK, form=form)
+    if form == "table":
+        for look in looks:
+            for found in look["findings"]:
+                say(f"  {found['kind']} {found['body']['what']}")
+    failed = [str(look["reconciler"]) for look in looks if look["error"]]
+    if failed:
+        raise Ended(Exit.FAILED, f"{', '.join(failed)} could not look; see the log of the plane")

@@ -1,0 +1,70 @@
+"""No grant outlives its granter.
+
+Whatever an agent owned or granted is an edge.  Its deletion takes them away; an edge whose owner is
+deleted all the same, since that was lost on the way, is taken away here, with what it stands for.
+"""
+
+from tenure.app import cascade
+from tenure.app.plane import Plane
+from tenure.core.agent import State
+from tenure.core.errors import ProviderError
+from tenure.core.finding import Kind
+from tenure.core.limits import PAGE_MAX
+from tenure.ports.store import Row
+from tenure.reconcilers.term import About, Term, Tick
+
+SENTENCE = "No grant outlives its granter."
+NAME = "grants"
+
+
+async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
+    """Look at every edge, owner by owner, as far as one look goes."""
+    term = term or Term(plane, NAME)
+    seen = fixed = 0
+    cursor = plane.reconciled.cursors.get(NAME, "  ")
+    owner, kind, target = cursor.split(" ", 2)
+    began_at_the_start = not owner
+    whole = True
+    known: dict[str, bool] = {}
+    while fixed < limit:
+        rows = await plane.store.list_rows(
+            "edge", {}, after=(owner, kind, target), limit=PAGE_MAX
+        )
+        for row in rows:
+            owner, kind, target = str(row["owner"]), str(row["kind"]), str(row["target"])
+            seen += 1
+            if owner not in known:
+                agent = await plane.store.find("agent", (owner,))
+                known[owner] = agent is not None and agent["state"] != State.DELETED
+            if not known[owner]:
+                done = await _take_away(plane, term, row)
+                fixed += done
+                whole = whole and bool(done)
+        if len(rows) < PAGE_MAX:
+            owner = ""
+            break
+        if seen >= limit * PAGE_MAX:
+            break
+    plane.reconciled.cursors[NAME] = f"{owner} {kind} {target}" if owner else "  "
+    if whole and began_at_the_start and not owner:
+        await term.settle_unseen()
+    return Tick(seen, fixed)
+
+
+async def _take_away(plane: Plane, term: Term, row: Row) -> int:
+    """How much was taken away: this edge, or nothing yet."""
+    owner, kind, target = str(row["owner"]), str(row["kind"]), str(row["target"])
+    what = f"{kind} {target} is still there, and agent {owner}, who granted it, is deleted"
+    about = About(str(row["tenant"]), owner, target)
+    subject = f"{owner} {kind} {target}"
+    if term.read_only:
+        await term.report(Kind.DRIFT, subject, what, about=about)
+        return 0
+    try:
+        gone = await cascade.take_away(plane, row, guards=term.fence())
+    except ProviderError as error:
+        await term.report(Kind.UNVERIFIABLE, subject, f"{what}: {error!r}", about=about)
+        return 0
+    if gone:
+        await term.report(Kind.CONFIRMED, subject, f"{what}; it was taken away", about=about)
+    return int(gone)

@@ -1,0 +1,36 @@
+"""No lease outlives its holder.
+
+A worker that is gone leaves its row behind.  Its operations are claimed as soon as it lapses; here
+only the row goes, a while later.  The lead of the reconcilers stays: its token may only grow.
+"""
+
+from typing import cast
+
+from tenure.app.plane import Plane
+from tenure.core.limits import PAGE_MAX
+from tenure.ports.store import Change, Drop, Is, Key
+from tenure.reconcilers.term import LEASE, Term, Tick
+
+SENTENCE = "No lease outlives its holder."
+NAME = "leases"
+KEPT_SECONDS = 300.0
+"""How long a lease that has lapsed is kept, for whoever wonders."""
+
+
+async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
+    """Drop what lapsed a while ago."""
+    term = term or Term(plane, NAME)
+    seen = fixed = 0
+    last: Key = ()
+    before = plane.store.now() - KEPT_SECONDS
+    while rows := await plane.store.list_rows("lease", {}, after=last, limit=PAGE_MAX):
+        last = (str(rows[-1]["name"]),)
+        for row in rows:
+            seen += 1
+            name, until = (str(row["name"]),), cast(float, row["until"])
+            if name == (LEASE,) or until > before or term.read_only or fixed >= limit:
+                continue
+            guard = Is("lease", name, {"until": until, "token": row["token"]})
+            change = Change("", (guard,), (Drop("lease", name),))
+            fixed += await plane.store.commit(change) is None
+    return Tick(seen, fixed)

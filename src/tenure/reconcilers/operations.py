@@ -1,0 +1,110 @@
+"""Every open operation moves, waits or is reported.
+
+What is stuck needs a person and is told as long as it is so.  An operation whose time came long ago
+and that nobody has moved since is told too, and woken.  What an operator abandoned was told when
+that was recorded; it stays told until nothing is left of it.
+"""
+
+from typing import cast
+
+from tenure.app import findings
+from tenure.app.findings import abandoned_subject
+from tenure.app.plane import Plane
+from tenure.core import agent as agents
+from tenure.core.finding import Kind
+from tenure.core.operation import Hold, State
+from tenure.ports.store import Row
+from tenure.reconcilers.term import About, Term, Tick
+
+SENTENCE = "Every open operation moves, waits or is reported."
+NAME = "operations"
+OVERDUE_SECONDS = 300.0
+"""How long after its time an operation may stand still: longer than any one call takes."""
+
+
+async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
+    """Look at what is open, as far as one look goes; then at what was abandoned."""
+    term = term or Term(plane, NAME)
+    seen = fixed = 0
+    after = plane.reconciled.cursors.get(NAME, "")
+    rows = await plane.store.list_open(after=after, limit=limit)
+    whole = not after and len(rows) < limit
+    for row in rows:
+        seen += 1
+        if row["state"] == State.STUCK:
+            await _stuck(plane, term, row)
+        elif _stands_still(row, plane.store.now()):
+            await _still(term, row)
+            if not term.read_only:
+                plane.engine.wake(str(row["id"]))
+                fixed += 1
+    plane.reconciled.cursors[NAME] = str(rows[-1]["id"]) if len(rows) == limit else ""
+    await _abandoned(plane, term)
+    if whole:
+        await term.settle_unseen()
+    return Tick(seen, fixed)
+
+
+async def _stuck(plane: Plane, term: Term, row: Row) -> None:
+    name = str(row["id"])
+    intents = await plane.store.list_rows("intent", {"operation": name})
+    left = [
+        {"step": one["step"], "key": one["key"], "state": one["state"]}
+        for one in intents
+        if one["state"] != Hold.BURNED and one["slot"]
+    ]
+    await term.report(
+        Kind.CONFIRMED, name,
+        f"operation {name} ({row['kind']!s}) is stuck: {row['error'] or 'see its steps'!s}",
+        about=About(str(row["tenant"]), str(row["agent"])),
+        said={"operation": name, "left": left},
+    )  # fmt: skip
+
+
+def _stands_still(row: Row, now: float) -> bool:
+    """Whether its time came long ago and nothing was recorded since."""
+    due_at = cast("float | None", row["due_at"])
+    latest = max(cast(float, row["updated_at"]), due_at or 0.0)
+    return due_at is not None and latest < now - OVERDUE_SECONDS
+
+
+async def _still(term: Term, row: Row) -> None:
+    name = str(row["id"])
+    await term.report(
+        Kind.UNVERIFIABLE, name,
+        f"operation {name} ({row['kind']!s}) is due and nobody moves it; it is woken",
+        about=About(str(row["tenant"]), str(row["agent"])),
+        said={"operation": name, "worker": row["worker"]},
+    )  # fmt: skip
+
+
+async def _abandoned(plane: Plane, term: Term) -> None:
+    """Say again what is still left behind by abandoned operations."""
+    for row in await findings.list_open(plane, term.reconciler):
+        said = findings.body_of(row)
+        if not said.get("abandoned"):
+            continue
+        tenant, uid = str(row["tenant"]), str(row["agent"])
+        agent = await plane.store.find("agent", (uid,))
+        slots = _LEFT.get(str(agent["state"])) if agent is not None else None
+        if slots is None:
+            continue  # it is gone, or in use again
+        left = [
+            {"slot": one["slot"], "key": one["key"]}
+            for one in await plane.store.list_resources(tenant, uid)
+            if one["slot"] and (not slots or one["slot"] in slots)
+        ]
+        if left:
+            operation = str(said["operation"])
+            await term.report(
+                Kind.CONFIRMED, abandoned_subject(operation), str(said["what"]),
+                about=About(tenant, uid),
+                said={"abandoned": True, "operation": operation, "left": left},
+            )  # fmt: skip
+
+
+_LEFT: dict[str, tuple[str, ...]] = {
+    agents.State.CREATE_FAILED: (), agents.State.DELETE_FAILED: (),
+    agents.State.SUSPENDED: ("runtime",),
+}  # fmt: skip
+"""States in which what an agent holds was left behind, and in which slots; none: in any."""

@@ -1,0 +1,293 @@
+"""Every owned resource has a living owner.
+
+What a provider lists as ours is compared with the store, the provider first: what was created while
+the list was made is in the store by the time that is asked.  A resource is removed only if our own
+records say that its key is burned or its agent deleted; if it was so at two looks, and is older
+than a grace; if it is still there under the generation that was listed; and if the commit that
+intends the removal finds our records unchanged and this process still leading.  That commit leaves
+a tombstone, so a crash after it is finished by the reconciler of late arrivals.
+
+What our records have never heard of, or what is newer than they are, is reported and never removed:
+it is the store that is out of date then, not the world.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple, cast
+
+from tenure.app import findings
+from tenure.app.findings import Writes
+from tenure.app.lifecycle import tombstones
+from tenure.app.plane import Plane
+from tenure.core.agent import State
+from tenure.core.errors import ProviderError
+from tenure.core.finding import Kind
+from tenure.core.ids import ResourceKey
+from tenure.core.limits import LATE_SECONDS, PAGE_MAX
+from tenure.core.operation import Hold
+from tenure.ports.provider import Owned, Presence, Provider
+from tenure.ports.roster import ROSTER
+from tenure.ports.store import Is, Row, Set
+from tenure.reconcilers.term import NOBODY, About, Term, Tick
+
+SENTENCE = "Every owned resource has a living owner."
+NAME = "orphans"
+CHUNK = 100
+"""Resources compared at once, with the loop waiting."""
+PAUSE = 3.0
+"""How long others have the loop after a chunk, in times of what the chunk took."""
+GRACE_SECONDS = LATE_SECONDS
+"""How old a resource must be to be removed: a call that made it may still be under way."""
+SIGHTINGS = 2
+APART_SECONDS = 10.0
+"""From the first sighting to the one that counts."""
+CAP_LEAST, CAP_SHARE = 5, 0.1
+"""More orphans than this, of all that is there, and something else is wrong: none is removed."""
+SILENT_SECONDS = 60.0
+"""How long a provider may say nothing while it lists."""
+LOOK_SECONDS = 10.0
+SUSPECTS_MAX = 10_000
+REPORTED_MAX = 100
+"""Findings of one kind that one look writes; how many more there were is told in one."""
+
+
+class Verdict(StrEnum):
+    """What our records say of a resource that no living agent claims."""
+
+    LIVING = "living"
+    ORPHAN = "orphan"
+    WATCHED = "watched"
+    """Its key was burned lately: the reconciler of late arrivals sees to it."""
+    UNKNOWN = "unknown"
+    """Our records have never heard of it, or are older than it is."""
+
+
+class Suspect(NamedTuple):
+    """A resource without a claim, as its provider has listed it."""
+
+    slot: str
+    owned: Owned
+
+
+class Judged(NamedTuple):
+    """A suspect with what our records say of it."""
+
+    suspect: Suspect
+    verdict: Verdict
+    why: str = ""
+    agent: Row | None = None
+    operation: Row | None = None
+    intent: Row | None = None
+
+    @property
+    def about(self) -> About:
+        """Whose it is, as far as we know."""
+        tenant = "" if self.agent is None else str(self.agent["tenant"])
+        return About(tenant, self.suspect.owned.agent, self.suspect.owned.key)
+
+
+@dataclass(slots=True)
+class _Pass:
+    """What a look has seen so far."""
+
+    seen: int = 0
+    suspects: list[Suspect] = field(default_factory=list)
+    uncounted: int = 0
+    whole: bool = True
+
+
+async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
+    """Compare what every provider lists with the store; remove what is certainly nobody's."""
+    term = term or Term(plane, NAME)
+    done = _Pass()
+    for slot, provider in plane.providers.items():
+        if slot != ROSTER:
+            await _compare(plane, term, slot, provider, done)
+    judged: list[Judged] = []
+    for suspect in done.suspects:
+        judged.append(await judge(plane, suspect))
+        await asyncio.sleep(0)
+    orphans = [one for one in judged if one.verdict is Verdict.ORPHAN]
+    unknown = [one for one in judged if one.verdict is Verdict.UNKNOWN]
+    await _quarantine(term, unknown, done.uncounted)
+    for one in judged:
+        if one.verdict is Verdict.WATCHED:
+            await _still_there(plane, term, one)
+    fixed, again = 0, None
+    if len(orphans) + done.uncounted > cap(done.seen):
+        what = f"{len(orphans) + done.uncounted} of {done.seen} resources have no owner: too many"
+        await term.report(
+            Kind.UNVERIFIABLE, "halted", f"{what}; none is removed before a person has looked",
+            about=NOBODY,
+            said={"orphans": [one.suspect.owned.key for one in orphans[:REPORTED_MAX]]},
+        )  # fmt: skip
+    else:
+        for one in orphans[:limit]:
+            removed, later = await _sweep(plane, term, one)
+            fixed += removed
+            again = min((at for at in (again, later) if at is not None), default=None)
+    if done.whole:
+        await term.settle_unseen()
+    return Tick(done.seen, fixed, again)
+
+
+def cap(seen: int) -> float:
+    """The most orphans that are believed, among so many resources."""
+    return max(CAP_LEAST, CAP_SHARE * seen)
+
+
+async def _compare(
+    plane: Plane, term: Term, slot: str, provider: Provider, done: _Pass
+) -> None:
+    """List one provider, and for each part of the list ask the store who lives."""
+    loop = asyncio.get_running_loop()
+    chunk: list[Owned] = []
+    try:
+        async with asyncio.timeout(SILENT_SECONDS) as patience:
+            async for owned in provider.list_owned(plane.id):
+                chunk.append(owned)
+                if len(chunk) >= CHUNK:
+                    began = loop.time()
+                    await _claims(plane, slot, chunk, done)
+                    chunk = []
+                    await asyncio.sleep(PAUSE * (loop.time() - began))
+                    patience.reschedule(loop.time() + SILENT_SECONDS)
+    except (ProviderError, TimeoutError) as error:
+        done.whole = False
+        await term.report(
+            Kind.UNVERIFIABLE, f"list {slot}", f"provider {slot} could not be listed: {error!r}",
+            about=NOBODY, said={"provider": slot},
+        )  # fmt: skip
+    await _claims(plane, slot, chunk, done)
+
+
+async def _claims(plane: Plane, slot: str, chunk: Sequence[Owned], done: _Pass) -> None:
+    living = await plane.store.list_living(slot, [(one.agent, one.generation) for one in chunk])
+    done.seen += len(chunk)
+    for one in chunk:
+        if one.key not in living:
+            if len(done.suspects) < SUSPECTS_MAX:
+                done.suspects.append(Suspect(slot, one))
+            else:
+                done.uncounted += 1
+
+
+async def judge(plane: Plane, suspect: Suspect) -> Judged:
+    """Read all that our records say of a resource that nobody living claims."""
+    owned = suspect.owned
+    agent = await plane.store.find("agent", (owned.agent,))
+    if agent is None:
+        return Judged(suspect, Verdict.UNKNOWN, "our records know no such agent")
+    if owned.generation > cast(int, agent["generation"]):
+        why = f"generation {owned.generation} is newer than our records"
+        return Judged(suspect, Verdict.UNKNOWN, why, agent)
+    rows = await plane.store.list_rows("operation", {"agent": owned.agent}, limit=PAGE_MAX)
+    for operation in rows:
+        found = await plane.store.list_rows("intent", {"operation": operation["id"]})
+        for intent in found:
+            if intent["key"] == owned.key and intent["slot"] == suspect.slot:
+                return await _judged(plane, suspect, agent, operation, intent)
+    return Judged(suspect, Verdict.UNKNOWN, "our records know no such key", agent)
+
+
+async def _judged(
+    plane: Plane, suspect: Suspect, agent: Row, operation: Row, intent: Row
+) -> Judged:
+    known = (agent, operation, intent)
+    burned, deleted = intent["state"] == Hold.BURNED, agent["state"] == State.DELETED
+    if not burned and not deleted:
+        return Judged(suspect, Verdict.LIVING, "", *known)
+    if operation["ended_at"] is None:
+        return Judged(suspect, Verdict.LIVING, "its operation is under way", *known)
+    where = (str(intent["operation"]), str(intent["step"]))
+    if await plane.store.find("tombstone", where) is not None:
+        return Judged(suspect, Verdict.WATCHED, "", *known)
+    why = "its key is burned" if burned else "its agent is deleted"
+    return Judged(suspect, Verdict.ORPHAN, why, *known)
+
+
+async def _quarantine(term: Term, unknown: Sequence[Judged], uncounted: int) -> None:
+    """Report what our records cannot judge; it is never removed."""
+    for one in unknown[:REPORTED_MAX]:
+        slot, owned = one.suspect
+        await term.report(
+            Kind.UNVERIFIABLE, f"{slot} {owned.key}",
+            f"{slot} {owned.key} carries our label, and {one.why}; it is left alone",
+            about=one.about, said={"provider": slot, "generation": owned.generation},
+        )  # fmt: skip
+    left = len(unknown) - REPORTED_MAX + uncounted
+    if left > 0:
+        what = f"{left} more resources are unknown to our records"
+        await term.report(Kind.UNVERIFIABLE, "more", what, about=NOBODY, said={"left": left})
+
+
+async def _still_there(plane: Plane, term: Term, one: Judged) -> None:
+    """What was removed here and is still listed is not clean, whatever its provider has said."""
+    slot, owned = one.suspect
+    subject = f"{slot} {owned.key}"
+    if await findings.find(plane, term.reconciler, subject) is not None:
+        await term.report(
+            Kind.DRIFT, subject, f"{subject} was removed, and its provider still lists it",
+            about=one.about, said={"provider": slot},
+        )  # fmt: skip
+
+
+async def _sweep(plane: Plane, term: Term, one: Judged) -> tuple[int, float | None]:
+    """Remove one orphan if it was seen often and long enough; else when to look again."""
+    (slot, owned), now = one.suspect, plane.store.now()
+    subject, what = f"{slot} {owned.key}", f"{slot} {owned.key} has no owner: {one.why}"
+    before = await findings.find(plane, term.reconciler, subject)
+    sightings = 1 if before is None else cast(int, before["sightings"]) + 1
+    since = now if before is None else cast(float, before["first_seen"])
+    ripe_at = max(since + APART_SECONDS, owned.since + GRACE_SECONDS)
+    if sightings < SIGHTINGS or now < ripe_at or term.read_only:
+        await term.report(Kind.DRIFT, subject, what, about=one.about, said={"provider": slot})
+        return 0, None if term.read_only else max(ripe_at, now)
+    key = _key(plane, one)
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            seen = await plane.providers[slot].inspect(key)
+            there = seen.presence not in {Presence.ABSENT, Presence.FOREIGN}
+            if not there or seen.generation not in {0, owned.generation}:
+                return 0, None  # the list was old, or it is somebody else's by now
+            if not await _intend(plane, term, one, subject, what):
+                return 0, None
+            await plane.providers[slot].remove(key)
+    except (ProviderError, TimeoutError) as error:
+        await term.report(
+            Kind.DRIFT, subject, f"{what}; it could not be removed: {error!r}",
+            about=one.about, said={"provider": slot},
+        )  # fmt: skip
+        return 0, None
+    return 1, None
+
+
+async def _intend(plane: Plane, term: Term, one: Judged, subject: str, what: str) -> bool:
+    """Commit that it is to be removed, if our records still say so and this process leads."""
+    intent, agent = cast(Row, one.intent), cast(Row, one.agent)
+    where = (str(intent["operation"]), str(intent["step"]))
+    guards = (
+        *term.fence(),
+        Is("intent", where, {"state": intent["state"]}),
+        Is("agent", (str(agent["uid"]),), {"state": agent["state"]}),
+    )
+    burn = Set("intent", where, {"state": Hold.BURNED})
+    writes: Writes = (burn, *tombstones([where], plane.store.now()))
+    kept = await term.report(
+        Kind.CONFIRMED, subject, f"{what}; it is removed", about=one.about, guards=guards,
+        writes=writes, said={"provider": one.suspect.slot, "token": term.token},
+    )  # fmt: skip
+    return kept is not None
+
+
+def _key(plane: Plane, one: Judged) -> ResourceKey:
+    intent, operation = cast(Row, one.intent), cast(Row, one.operation)
+    slot, owned = one.suspect
+    return ResourceKey(
+        owned.key, plane.id, str(operation["tenant"]), owned.agent, owned.generation, slot,
+        str(intent["step"]),
+    )  # fmt: skip
+
+

@@ -1,0 +1,157 @@
+"""A term: one reconciler's right to look and to act, for as long as its fence token stands.
+
+Who leads is a row of `lease`.  Whoever takes it raises the token, and every commit that records the
+intent of a deletion guards it: one who was deposed while it slept deletes nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple, cast
+
+from tenure.app import findings
+from tenure.app.findings import Sighting, Writes
+from tenure.app.plane import Plane
+from tenure.app.tokens import TENANT
+from tenure.core.finding import Kind
+from tenure.core.ids import uuid7
+from tenure.ports.store import Change, Is, Put, Row, Set
+
+LEASE: Final = "reconcilers"
+"""The lease of whoever leads.  Its row is never dropped: the token only grows."""
+
+
+class Tick(NamedTuple):
+    """What one look came to; `retry_at` is when to look again, if that is before the next turn."""
+
+    seen: int = 0
+    fixed: int = 0
+    retry_at: float | None = None
+
+
+class About(NamedTuple):
+    """Whom and what a finding is about, as far as anybody knows."""
+
+    tenant: str = ""
+    agent: str = ""
+    resource: str = ""
+
+
+NOBODY: Final = About()
+
+
+class Term:
+    """One look of one reconciler: under which token, and whether it may do anything."""
+
+    def __init__(
+        self,
+        plane: Plane,
+        reconciler: str,
+        *,
+        token: int = 0,
+        read_only: bool = False,
+        dry_run: bool = False,
+        repairs: bool = True,
+    ) -> None:
+        """`read_only` reports and changes nothing else; a dry run does not even report.
+
+        A plane that is held after a restore is looked at so as well.
+
+        A token of 0 stands for a process that is alone and holds no lease.
+        """
+        self._plane = plane
+        self.reconciler = reconciler
+        self.read_only = read_only or dry_run or bool(plane.hold.why)
+        self.dry_run = dry_run
+        self.repairs = repairs and not self.read_only
+        """Whether what differs is put right where an agent does not say otherwise."""
+        self.token = token
+        self._seen: set[str] = set()
+        """Findings that this look has reported."""
+        self.told: list[Sighting] = []
+        """What a dry run would have reported."""
+
+    def fence(self) -> tuple[Is, ...]:
+        """What must still hold when a deletion is intended: nobody has taken the lead since."""
+        if not self.token:
+            return ()
+        return (Is("lease", (LEASE,), {"token": self.token}),)
+
+    async def report(
+        self,
+        kind: Kind,
+        subject: str,
+        what: str,
+        *,
+        about: About,
+        said: Mapping[str, object] | None = None,
+        guards: tuple[Is, ...] = (),
+        writes: Writes = (),
+    ) -> Row | None:
+        """Keep that this was seen now; the finding as it stands then, None if a guard refused.
+
+        What belongs to nobody that we know is told to the plane's own tenant.
+        """
+        tenant, agent, resource = about
+        told = {"what": what, **(said or {})}
+        seen = Sighting(self.reconciler, kind, subject, tenant or TENANT, agent, resource, told)
+        if self.dry_run:
+            self.told.append(seen)
+            return None
+        row = await findings.report(self._plane, seen, guards=guards, writes=writes)
+        if row is not None:
+            self._seen.add(str(row["id"]))
+        return row
+
+    async def settle_unseen(self) -> None:
+        """Resolve this reconciler's findings that this look, which was whole, has not seen."""
+        for row in await findings.list_open(self._plane, self.reconciler):
+            await self.settle(row)
+
+    async def settle(self, row: Row) -> None:
+        """Resolve a finding, unless this look has seen it again."""
+        if not self.dry_run and str(row["id"]) not in self._seen:
+            await findings.settle(self._plane, row, by=f"reconciler {self.reconciler}")
+
+
+class Leader:
+    """The lead of one process, taken and renewed."""
+
+    def __init__(self, plane: Plane, *, seconds: float) -> None:
+        """Nothing is taken yet."""
+        self._plane = plane
+        self._seconds = seconds
+        self._name = uuid7(plane.store.now(), plane.entropy.bits())
+        self.token = 0
+        """The fence token under which this process leads; 0: it does not."""
+
+    async def take(self) -> bool:
+        """Take or renew the lead; False if another process has it."""
+        store, key = self._plane.store, (LEASE,)
+        row = await store.find("lease", key)
+        now = store.now()
+        mine: Row = {"holder": self._name, "until": now + self._seconds}
+        if row is None:
+            change = Change("", (), (Put("lease", key, {**mine, "token": 1}),))
+            token = 1
+        else:
+            token = cast(int, row["token"])
+            if row["holder"] == self._name and token == self.token:
+                pass
+            elif cast(float, row["until"]) <= now:
+                token += 1
+            else:
+                self.token = 0
+                return False
+            seen = {name: row[name] for name in ("holder", "token", "until")}
+            write = Set("lease", key, {**mine, "token": token})
+            change = Change("", (Is("lease", key, seen),), (write,))
+        self.token = token if await store.commit(change) is None else 0
+        return bool(self.token)
+
+    async def give_back(self) -> None:
+        """Let another process lead at once."""
+        if self.token:
+            key, token, self.token = (LEASE,), self.token, 0
+            guard = Is("lease", key, {"token": token, "holder": self._name})
+            await self._plane.store.commit(
+                Change("", (guard,), (Set("lease", key, {"until": 0.0}),))
+            )

@@ -1,0 +1,246 @@
+"""Drift: a dead runtime is replaced by one plan, what is gone is made again or told, as asked."""
+
+import asyncio
+
+from tenure.app import agent_views, agents, findings, operations
+from tenure.core.agent import State
+from tenure.core.finding import Kind
+from tenure.ports.store import Change, Drop
+from tenure.reconcilers import drift, grants, leases
+from tenure.reconcilers import operations as watched
+from tenure.reconcilers.term import LEASE, Leader, Term
+from tenure.testing.faults import Fault
+from tenure.testing.lifecycle import CALLER, TENANT, spec_of
+from tests.unit.app.lives import alive, fault
+
+
+async def seen(lives):
+    return await findings.list_findings(lives.plane, CALLER)
+
+
+def kill(lives, uid):
+    """The runtime of an agent dies; its key."""
+    (thing,) = lives.world.holds(provider="runtime", agent=uid)
+    lives.fakes.runtime.stopped.add(thing.key.text)
+    return thing.key.text
+
+
+async def looks(lives, count=4, **ways):
+    for _ in range(count):
+        await drift.tick(lives.plane, term=Term(lives.plane, "drift", **ways))
+        await asyncio.sleep(drift.SOON_SECONDS)
+
+
+@alive
+async def test_a_runtime_that_died_is_replaced_under_a_new_generation(lives):
+    uid = await lives.made()
+    dead = kill(lives, uid)
+    first = await drift.tick(lives.plane)
+    assert (first.fixed, first.retry_at is not None) == (0, True)
+    assert lives.world.holds(provider="runtime", agent=uid)[0].key.text == dead
+    await looks(lives)
+    (thing,) = lives.world.holds(provider="runtime", agent=uid)
+    assert thing.key.text != dead
+    assert thing.key.generation == 2
+    assert await lives.state() is State.READY
+    _, address = await agent_views.address_of(lives.plane, CALLER, "alpha")
+    assert address == f"{thing.key.text}:1"
+    assert await seen(lives) == []
+    assert await lives.wrong() == []
+    kinds = [row["kind"] for row in await lives.rows("operation")]
+    assert kinds == ["create_agent", "recover_runtime"]
+
+
+@alive
+async def test_who_asked_for_a_report_is_told_and_nothing_is_done(lives):
+    uid = await lives.made(on_drift="report")
+    other = await lives.made("beta", on_drift="repair")
+    dead, also = kill(lives, uid), kill(lives, other)
+    await looks(lives, repairs=False)
+    assert lives.world.holds(provider="runtime", agent=uid)[0].key.text == dead
+    assert lives.world.holds(provider="runtime", agent=other)[0].key.text != also
+    (found,) = await seen(lives)
+    assert (found.kind, found.agent, found.resource) == (Kind.DRIFT, uid, dead)
+
+
+@alive
+async def test_the_new_one_serves_even_if_the_old_one_cannot_be_removed(lives):
+    uid = await lives.made()
+    dead = kill(lives, uid)
+    fault(lives, "runtime", "remove", Fault.REFUSED)
+    await looks(lives, 2)
+    await asyncio.sleep(30)
+    _, address = await agent_views.address_of(lives.plane, CALLER, "alpha")
+    assert address != f"{dead}:1"
+    await watched.tick(lives.plane)
+    assert {one.reconciler for one in await seen(lives)} == {"operations", "drift"}
+
+
+@alive
+async def test_one_that_never_comes_up_is_tried_less_and_less_often(lives):
+    uid = await lives.made()
+    dead = kill(lives, uid)
+    for nth in range(2, 40):
+        fault(lives, "runtime", "ensure", Fault.NEVER_READY, nth)
+    for _ in range(200):
+        await drift.tick(lives.plane)
+        await asyncio.sleep(3)
+    asked = [row for row in await lives.rows("operation") if row["kind"] == "recover_runtime"]
+    assert 3 <= len(asked) <= 6
+    assert {row["state"] for row in asked} <= {"COMPENSATED", "RUNNING"}
+    assert dead in [thing.key.text for thing in lives.world.holds(provider="runtime", agent=uid)]
+    assert any(one.kind is Kind.DRIFT for one in await seen(lives))
+
+
+@alive
+async def test_a_client_deleted_behind_our_back_is_made_again_or_told(lives):
+    uid = await lives.made()
+    other = await lives.made("beta", on_drift="report")
+    for agent in (uid, other):
+        (thing,) = lives.world.holds(provider="identity", agent=agent)
+        del lives.world.things["identity", thing.key.text]
+    await looks(lives)
+    assert "identity" in lives.held(uid)
+    assert "identity" not in lives.held(other)
+    (found,) = await seen(lives)
+    assert (found.agent, found.kind) == (other, Kind.DRIFT)
+    assert "behind our back" in found.body["what"]
+
+
+@alive
+async def test_a_burned_key_is_told_and_not_made_again(lives):
+    uid = await lives.made()
+    (thing,) = lives.world.holds(provider="identity", agent=uid)
+    await lives.fakes.identity.remove(thing.key)
+    await looks(lives)
+    (found,) = await seen(lives)
+    assert found.kind is Kind.DRIFT
+    assert "burned" in found.body["error"]
+
+
+@alive
+async def test_a_provider_that_cannot_be_asked_is_not_clean(lives):
+    await lives.made()
+    fault(lives, "access", "inspect", Fault.BUSY)
+    await drift.tick(lives.plane)
+    (found,) = await seen(lives)
+    assert found.kind is Kind.UNVERIFIABLE
+    await drift.tick(lives.plane)
+    assert await seen(lives) == []
+
+
+@alive
+async def test_a_registration_that_lapses_soon_is_told(lives):
+    await lives.made()
+    real = lives.fakes.credentials._inspect
+    lapses_at = lives.plane.store.now() + 3_600
+
+    def inspect(key, what):
+        found = real(key, what)
+        return found._replace(reference={**found.reference, "lapses_at": lapses_at})
+
+    lives.fakes.credentials._inspect = inspect
+    await drift.tick(lives.plane)
+    (found,) = await seen(lives)
+    assert (found.kind, found.body["provider"]) == (Kind.CONFIRMED, "credentials")
+    lapses_at += drift.LAPSE_SECONDS
+    await drift.tick(lives.plane)
+    assert await seen(lives) == []
+
+
+@alive
+async def test_a_close_wins_over_a_recovery_under_way(lives):
+    uid = await lives.made()
+    kill(lives, uid)
+    fault(lives, "runtime", "ensure", Fault.SLOW)
+    await looks(lives, 2)
+    await asyncio.sleep(0.1)
+    assert (await lives.verb("delete")).state == "SUCCEEDED"
+    assert lives.held(uid) == []
+    assert await lives.wrong() == []
+
+
+# --- operations, leases, grants -------------------------------------------------------------------
+
+
+@alive
+async def test_what_is_stuck_or_abandoned_is_told_until_nothing_is_left(lives):
+    fault(lives, "credentials", "ensure", Fault.REFUSED)
+    fault(lives, "access", "remove", Fault.REFUSED)
+    stuck = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+    await watched.tick(lives.plane)
+    (found,) = await seen(lives)
+    assert (found.kind, found.body["operation"]) == (Kind.CONFIRMED, stuck.id)
+    await operations.abandon(lives.plane, TENANT, stuck.id, by="ann")
+    await watched.tick(lives.plane)
+    (found,) = await seen(lives)
+    assert "abandoned by ann" in found.body["what"]
+    assert [one["slot"] for one in found.body["left"]] == ["access"]
+    lives.fakes.access._refuses.clear()
+    assert (await lives.verb("delete")).state == "SUCCEEDED"
+    await watched.tick(lives.plane)
+    assert await seen(lives) == []
+
+
+@alive
+async def test_an_operation_that_nobody_moves_is_told_and_woken(lives):
+    await lives.made()
+    (row,) = await lives.rows("operation")
+    kept = lives.disk.tables.rows["operation"][row["id"],]
+    kept.update(ended_at=None, state="RUNNING", due_at=kept["updated_at"])
+    await watched.tick(lives.plane)
+    assert await seen(lives) == []
+    await asyncio.sleep(watched.OVERDUE_SECONDS + 1)
+    assert (await watched.tick(lives.plane)).fixed == 1
+    (found,) = await seen(lives)
+    assert found.kind is Kind.UNVERIFIABLE
+
+
+@alive
+async def test_leases_of_the_dead_go_and_the_lead_stays(lives):
+    leader = Leader(lives.plane, seconds=1.0)
+    await leader.take()
+    old = await lives.start("another")
+    old.crash()
+    await lives.start("a third")
+    await asyncio.sleep(leases.KEPT_SECONDS + 60)
+    assert (await leases.tick(lives.plane)).fixed == 1
+    names = [row["name"] for row in await lives.rows("lease")]
+    assert LEASE in names
+    assert len(names) == 3
+
+
+@alive
+async def test_what_a_deleted_agent_had_granted_is_taken_away(lives):
+    """As the deletion does it; and if that was lost, the reconciler does it."""
+    granter = await lives.made("granter")
+    asking = CALLER._replace(principal=granter)
+    for name in ("one", "two"):
+        await lives.done(await agents.create_agent(lives.plane, asking, spec_of(name)))
+    await lives.made("three")
+    assert len(lives.fakes.access.granted_by(granter)) == 2
+    kept = await lives.rows("edge")
+    assert {row["kind"] for row in kept} == {"grant"}
+    assert (await lives.verb("delete", "granter")).state == "SUCCEEDED"
+    assert lives.fakes.access.granted_by(granter) == []
+    assert len(lives.fakes.access.granted_by("someone")) == 1
+    assert await lives.rows("edge") == []
+    lives.fakes.access.revoked.clear()  # as if nobody had reacted
+    for row in kept:
+        lives.disk.tables.rows["edge"][row["owner"], row["kind"], row["target"]] = row
+    assert (await grants.tick(lives.plane)).fixed == 2
+    assert lives.fakes.access.granted_by(granter) == []
+    assert await lives.rows("edge") == []
+
+
+@alive
+async def test_a_child_whose_parent_went_without_it_is_deleted(lives):
+    parent = await lives.made("parent")
+    child = await lives.made("child", parent="parent")
+    lives.disk.tables.rows["agent"][parent,].update(state="DELETED")
+    await lives.plane.store.commit(Change("", (), (Drop("agent_name", (TENANT, "parent")),)))
+    for _ in range(3):
+        await grants.tick(lives.plane)
+        await asyncio.sleep(10)
+    assert lives.held(child) == []
+    assert await lives.rows("edge") == []

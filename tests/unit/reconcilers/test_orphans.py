@@ -1,0 +1,295 @@
+"""Orphans: what is certainly nobody's goes, and nothing else, whatever our records have lost."""
+
+import asyncio
+
+import pytest
+
+from tenure.app import agents, findings
+from tenure.core.finding import Kind
+from tenure.core.ids import resource_key
+from tenure.ports.store import Change, Is, Set
+from tenure.reconcilers import late, orphans
+from tenure.reconcilers.term import LEASE, Leader, Term
+from tenure.testing.faults import Fault
+from tenure.testing.lifecycle import CALLER, spec_of
+from tenure.testing.loop import EPOCH
+from tenure.testing.rig import PLANE
+from tests.unit.app.lives import alive, fault
+
+LONG = orphans.GRACE_SECONDS + 1
+
+
+def plant(lives, *, agent="f" * 32, generation=1, slot="runtime", name="runtime", owner=PLANE):
+    """Put something with our label into the world that nobody asked for."""
+    key = resource_key(
+        PLANE, tenant="default", agent=agent, generation=generation, slot=slot, name=name
+    )
+    lives.world.plant(slot, key, owner=owner)
+    thing = lives.world.things[slot, key.text]
+    thing.key = key
+    return key
+
+
+async def left_behind(lives):
+    """A runtime that came back after its agent was deleted and nobody watched any more."""
+    uid = await lives.made("gone")
+    (thing,) = lives.world.holds(provider="runtime", agent=uid)
+    assert (await lives.verb("delete", "gone")).state == "SUCCEEDED"
+    for _ in range(3):
+        await asyncio.sleep(40)
+        await late.tick(lives.plane)
+    assert await lives.rows("tombstone") == []
+    lives.world.things["runtime", thing.key.text] = thing
+    return thing
+
+
+async def open_findings(lives):
+    return await findings.list_findings(lives.plane, CALLER)
+
+
+@alive
+async def test_an_orphan_goes_at_the_second_look_after_its_grace(lives):
+    await lives.made("alpha")
+    thing = await left_behind(lives)
+    assert (await orphans.tick(lives.plane)).fixed == 0
+    (found,) = await open_findings(lives)
+    assert (found.kind, found.resource, found.sightings) == (Kind.DRIFT, thing.key.text, 1)
+    again = await orphans.tick(lives.plane)
+    assert again.fixed == 0, "two looks are some time apart"
+    assert again.retry_at is not None
+    await asyncio.sleep(orphans.APART_SECONDS + 1)
+    assert (await orphans.tick(lives.plane)).fixed == 1
+    assert lives.world.holds(key=thing.key.text) == []
+    assert len(lives.held()) == 4
+    (found,) = await open_findings(lives)
+    assert (found.kind, found.sightings) == (Kind.CONFIRMED, 3)
+    assert (await orphans.tick(lives.plane)).fixed == 0
+    assert await open_findings(lives) == []
+
+
+@alive
+async def test_one_look_is_never_enough_however_old_it_is(lives):
+    await lives.made("alpha")
+    thing = await left_behind(lives)
+    await asyncio.sleep(10 * LONG)
+    await orphans.tick(lives.plane)
+    assert lives.world.holds(key=thing.key.text) == [thing]
+
+
+@alive
+async def test_what_is_young_stays_until_its_grace_is_over(lives):
+    await lives.made("alpha")
+    thing = await left_behind(lives)
+    thing.since = lives.loop.time() + EPOCH
+    await orphans.tick(lives.plane)
+    await asyncio.sleep(orphans.APART_SECONDS + 1)
+    assert (await orphans.tick(lives.plane)).fixed == 0
+    await asyncio.sleep(LONG)
+    assert (await orphans.tick(lives.plane)).fixed == 1
+
+
+@alive
+async def test_what_our_records_have_never_heard_of_is_reported_and_left(lives):
+    uid = await lives.made("alpha")
+    unknown = plant(lives)
+    newer = plant(lives, agent=uid, generation=9)
+    odd = plant(lives, agent=uid, generation=1, name="another")
+    foreign = plant(lives, agent="e" * 32, owner="another plane")
+    for _ in range(5):
+        await orphans.tick(lives.plane)
+        await asyncio.sleep(LONG)
+    for key in (unknown, newer, odd, foreign):
+        assert len(lives.world.holds(key=key.text)) == 1
+    found = await open_findings(lives)
+    assert {one.resource for one in found} == {unknown.text, newer.text, odd.text}
+    assert {one.kind for one in found} == {Kind.UNVERIFIABLE}
+
+
+@alive
+async def test_an_empty_store_deletes_nothing_of_a_live_world(lives):
+    for number in range(4):
+        await lives.made(f"agent-{number}")
+    before = sorted(lives.world.things)
+    for table in ("agent", "agent_name", "operation", "intent", "journal", "reservation"):
+        lives.disk.tables.rows[table].clear()
+    for part in lives.disk.tables._parts.values():
+        part.clear()
+    for _ in range(4):
+        await orphans.tick(lives.plane)
+        await late.tick(lives.plane)
+        await asyncio.sleep(LONG)
+    assert sorted(lives.world.things) == before
+
+
+@alive
+async def test_a_store_of_yesterday_deletes_nothing_of_a_live_world(lives):
+    """The world went on after the copy: new agents, a resume, a deletion that is forgotten."""
+    for name in ("alpha", "beta", "gone"):
+        await lives.made(name)
+    await lives.verb("suspend", "beta")
+    copy = lives.disk.tables.dump()
+    await lives.made("new")
+    await lives.verb("resume", "beta")
+    await lives.verb("delete", "gone")
+    before = sorted(lives.world.things)
+    old = type(lives.disk.tables).read(copy)
+    lives.disk.tables.rows.clear()
+    lives.disk.tables.rows.update(old.rows)
+    lives.disk.tables._parts.clear()
+    lives.disk.tables._parts.update(old._parts)
+    for _ in range(5):
+        await orphans.tick(lives.plane)
+        await asyncio.sleep(LONG)
+    assert sorted(lives.world.things) == before
+    assert {one.kind for one in await open_findings(lives)} == {Kind.UNVERIFIABLE}
+
+
+@alive
+async def test_what_is_created_while_the_provider_lists_is_not_taken_for_an_orphan(lives):
+    """The provider is asked first: whatever it lists is in the store by the time that is asked."""
+    fault(lives, "identity", "list_owned", Fault.SLOW)
+    fault(lives, "runtime", "list_owned", Fault.SLOW)
+    looking = asyncio.ensure_future(orphans.tick(lives.plane))
+    await lives.made("alpha")
+    await looking
+    assert await open_findings(lives) == []
+
+
+@alive
+async def test_too_many_orphans_are_believed_by_nobody(lives):
+    things = []
+    for number in range(6):
+        uid = await lives.made(f"agent-{number}")
+        things += lives.world.holds(agent=uid, provider="runtime")
+        await lives.verb("delete", f"agent-{number}")
+    for _ in range(3):
+        await asyncio.sleep(40)
+        await late.tick(lives.plane)
+    for thing in things:
+        lives.world.things["runtime", thing.key.text] = thing
+    for _ in range(4):
+        assert (await orphans.tick(lives.plane)).fixed == 0
+        await asyncio.sleep(LONG)
+    assert len(lives.world.things) == 6
+    (found,) = await open_findings(lives)
+    assert found.kind is Kind.UNVERIFIABLE
+    assert "too many" in found.body["what"]
+
+
+@alive
+async def test_a_deposed_leader_deletes_nothing(lives):
+    await lives.made("alpha")
+    thing = await left_behind(lives)
+    first, second = (Leader(lives.plane, seconds=15.0) for _ in range(2))
+    assert await first.take()
+    assert not await second.take()
+    term = Term(lives.plane, "orphans", token=first.token)
+    await orphans.tick(lives.plane, term=term)
+    await asyncio.sleep(LONG)  # it slept, and its lease lapsed
+    assert await second.take()
+    assert (await orphans.tick(lives.plane, term=term)).fixed == 0
+    assert lives.world.holds(key=thing.key.text) == [thing]
+    assert not await first.take()
+    fresh = Term(lives.plane, "orphans", token=second.token)
+    assert (await orphans.tick(lives.plane, term=fresh)).fixed == 1
+
+
+@alive
+async def test_a_plane_that_is_held_reports_and_deletes_nothing(lives):
+    await lives.made("alpha")
+    thing = await left_behind(lives)
+    for _ in range(3):
+        await orphans.tick(lives.plane, term=Term(lives.plane, "orphans", read_only=True))
+        await asyncio.sleep(LONG)
+    assert lives.world.holds(key=thing.key.text) == [thing]
+    assert len(await open_findings(lives)) == 1
+
+
+@alive
+async def test_a_dry_run_says_what_it_sees_and_writes_nothing(lives):
+    await lives.made("alpha")
+    thing = await left_behind(lives)
+    before = await lives.rows("finding")
+    term = Term(lives.plane, "orphans", dry_run=True)
+    await orphans.tick(lives.plane, term=term)
+    assert [seen.resource for seen in term.told] == [thing.key.text]
+    assert await lives.rows("finding") == before
+
+
+@alive
+async def test_a_provider_that_cannot_be_listed_is_not_clean(lives):
+    await lives.made("alpha")
+    fault(lives, "access", "list_owned", Fault.BUSY)
+    await orphans.tick(lives.plane)
+    (found,) = await open_findings(lives)
+    assert (found.kind, found.body["provider"]) == (Kind.UNVERIFIABLE, "access")
+    await orphans.tick(lives.plane)
+    assert await open_findings(lives) == []
+
+
+@alive
+async def test_a_provider_that_lies_about_deletion_is_drift(lives):
+    await lives.made("alpha")
+    thing = await left_behind(lives)
+    await orphans.tick(lives.plane)
+    await asyncio.sleep(LONG)
+    assert (await orphans.tick(lives.plane)).fixed == 1
+    lives.world.things["runtime", thing.key.text] = thing  # it said that it was removed
+    await orphans.tick(lives.plane)
+    (found,) = await open_findings(lives)
+    assert (found.kind, found.reconciler) == (Kind.DRIFT, "orphans")
+    await asyncio.sleep(LONG)
+    await late.tick(lives.plane)
+    kinds = {one.reconciler: one.kind for one in await open_findings(lives)}
+    assert kinds["late"] is Kind.DRIFT
+
+
+@alive
+async def test_a_crash_between_intent_and_removal_is_finished_by_the_tombstone(lives):
+    await lives.made("alpha")
+    thing = await left_behind(lives)
+    await orphans.tick(lives.plane)
+    await asyncio.sleep(LONG)
+    fault(lives, "runtime", "remove", Fault.CUT)
+    await orphans.tick(lives.plane)
+    assert lives.world.holds(key=thing.key.text) == [thing]
+    await late.tick(lives.plane)
+    assert lives.world.holds(key=thing.key.text) == []
+
+
+@alive
+async def test_an_agent_that_is_being_made_or_undone_is_left_alone(lives):
+    fault(lives, "credentials", "ensure", Fault.REFUSED)
+    fault(lives, "access", "remove", Fault.REFUSED)
+    stuck = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+    assert stuck.state == "STUCK"
+    held = sorted(lives.world.things)
+    for _ in range(4):
+        await orphans.tick(lives.plane)
+        await asyncio.sleep(LONG)
+    assert sorted(lives.world.things) == held
+    assert await open_findings(lives) == []
+
+
+@pytest.mark.parametrize("seen", [0, 10, 1_000])
+def test_the_cap_is_five_or_a_tenth(seen):
+    assert orphans.cap(seen) == max(5, seen / 10)
+
+
+@alive
+async def test_the_lead_only_grows(lives):
+    tokens = []
+    for number in range(3):
+        leader = Leader(lives.plane, seconds=15.0)
+        assert await leader.take()
+        tokens.append(leader.token)
+        if number == 1:
+            await leader.give_back()
+        else:
+            await asyncio.sleep(20)
+    assert tokens == [1, 2, 3]
+    (row,) = [row for row in await lives.rows("lease") if row["name"] == LEASE]
+    assert row["token"] == 3
+    write = Set("lease", (LEASE,), {"until": 9e9})
+    stale = Change("", (Is("lease", (LEASE,), {"token": 2}),), (write,))
+    assert await lives.plane.store.commit(stale) is not None
