@@ -1,4 +1,4 @@
--- What reconcilers have seen, and what an agent owns.
+-- Only adds: what reconcilers have seen, and what an agent owns.
 
 -- One row for each thing that was seen; `sightings` counts how often, `resolved_at` is when it was so no longer.
 CREATE TABLE finding (
