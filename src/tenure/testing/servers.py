@@ -62,6 +62,13 @@ class PostgresServer:
         """How to reach its database."""
         return f"postgresql://tenure@127.0.0.1:{self.port}/postgres"
 
+    def let_in(self, network: str, *addresses: str) -> None:
+        """Listen at these addresses too and trust this network; before `start`."""
+        listening = ",".join(("127.0.0.1", *addresses))
+        self._settings = (*self._settings, f"listen_addresses={listening}")
+        with (self.folder / "data" / "pg_hba.conf").open("a", encoding="utf-8") as rules:
+            rules.write(f"host all all {network} trust\n")
+
     def start(self, *settings: str) -> None:
         """Start it and wait until it answers; `settings` are like `wal_level=logical`."""
         given = (
