@@ -8,6 +8,10 @@ Signals = Mapping[str, tuple[object, ...]]
 """Payloads of the signals that have come, by name, oldest first."""
 
 
+_NONE: Mapping[str, object] = {}
+_NO_SIGNALS: Signals = {}
+
+
 class Progress:
     """What the journal says, folded.  A value: `after` returns a new one."""
 
@@ -22,11 +26,11 @@ class Progress:
         """The newest intended stage; beyond the last when all are done."""
         self.since = 0.0
         """When it was intended."""
-        self.done: dict[str, object] = {}
+        self.done: Mapping[str, object] = _NONE
         self.refused: frozenset[str] = frozenset()
         self.undone: frozenset[str] = frozenset()
         self.stuck: frozenset[str] = frozenset()
-        self.signals: Signals = {}
+        self.signals: Signals = _NO_SIGNALS
         self.compensating_at: float | None = None
         self.cause = ""
         """Why it is stuck or turned back; empty while all is well."""
