@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from tenure.adapters.clock.system import SystemClock, SystemEntropy
+from tenure.adapters.clock.system import SteadyClock, SystemClock, SystemEntropy
 from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
 from tenure.adapters.store import sqlite
 from tenure.app.advance import Advance, Observe
@@ -42,7 +42,7 @@ async def running(
     of every move that was performed.
     """
     thresholds = gc.get_threshold()
-    clock, entropy, catalogue = SystemClock(), SystemEntropy(), Catalogue(plans)
+    clock, entropy, catalogue = SteadyClock(SystemClock()), SystemEntropy(), Catalogue(plans)
     store = sqlite.build(settings.store, clock=clock)
     try:
         if settings.collect_after:

@@ -4,6 +4,14 @@ import asyncio
 import random
 import secrets
 import time
+from math import copysign
+
+from tenure.ports.clock import Clock
+
+DRIFT = 0.1
+"""How much faster or slower a steady clock may go than time does."""
+_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Goes on while the machine sleeps, where there is such a clock."""
 
 
 class SystemClock:
@@ -15,11 +23,37 @@ class SystemClock:
 
     def monotonic(self) -> float:
         """Seconds that never go back."""
-        return time.monotonic()
+        return time.clock_gettime(_BOOT)
 
     async def sleep(self, seconds: float) -> None:
         """Return after at least `seconds`."""
         await asyncio.sleep(seconds)
+
+
+class SteadyClock:
+    """A clock that is never set; see `tenure.ports.clock.Clock`.
+
+    It begins where another stands and follows it at most `DRIFT` faster or slower, so that what is
+    due by it comes in time when the machine's clock is set, an hour forward or back.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        """Follow this clock."""
+        self.monotonic = clock.monotonic
+        self.sleep = clock.sleep
+        self._follow = clock.now
+        self._at = clock.now()
+        self._seen = clock.monotonic()
+
+    def now(self) -> float:
+        """Seconds since the epoch, or a little off for a while."""
+        seen = self.monotonic()
+        passed = seen - self._seen
+        most = passed * DRIFT
+        ahead = self._follow() - self._at - passed
+        self._at += passed + (ahead if -most <= ahead <= most else copysign(most, ahead))
+        self._seen = seen
+        return self._at
 
 
 class SystemEntropy:
