@@ -22,7 +22,8 @@ from typing import Any
 # behind, as a check does; so when it is refused, steps 2 and 1 are what must be undone.
 STEPS = ("1", "2", "3", "4")
 REFUSED_STEP = 3
-UNDONE_STEPS = (2, 1)
+UNDONE_STEPS = (3, 2, 1)
+"""Compensation covers the refused step as well."""
 FAILING_STEPS = ("1", "2", "3", *(f"undo-{number}" for number in UNDONE_STEPS))
 
 _TICKS = os.sysconf("SC_CLK_TCK")

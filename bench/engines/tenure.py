@@ -22,7 +22,7 @@ from tenure.app.plane import Plane
 from tenure.core.endings import Done, Ending, NotYet
 from tenure.core.errors import Rejected
 from tenure.core.operation import State
-from tenure.core.plan import Kind, Plan, Step, nothing, repeat
+from tenure.core.plan import Kind, Plan, Step
 from tenure.ports.provider import Call
 from tenure.settings import Settings
 from tenure.wiring import running
@@ -31,8 +31,27 @@ MEASURED_UNDER_LOAD = 10_000
 """Operations over which the cost at one size of the store is measured."""
 
 
-def plan(sink: meter.Sink | None, *, fail: bool = False, hold: asyncio.Event | None = None) -> Plan:
-    """Four steps that append to the sink; the third leaves nothing, the last is the pivot."""
+class Looks:
+    """How many operations were looked at, and when that were as many as are awaited."""
+
+    def __init__(self, awaited: int) -> None:
+        self.left = awaited
+        self.all = asyncio.Event()
+
+    def count(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.all.set()
+
+
+def plan(
+    sink: meter.Sink | None,
+    *,
+    fail: bool = False,
+    hold: asyncio.Event | None = None,
+    looks: Looks | None = None,
+) -> Plan:
+    """Four steps that append to the sink; the last is the pivot."""
 
     def performing(line: str, *, refused: bool = False) -> object:
         async def perform(call: Call) -> Ending:
@@ -48,6 +67,9 @@ def plan(sink: meter.Sink | None, *, fail: bool = False, hold: asyncio.Event | N
         return perform
 
     async def absent(_: Call) -> Ending:
+        if looks is not None and hold is not None:
+            looks.count()
+            await hold.wait()
         return NotYet(3600.0)
 
     def step(number: int, **more: object) -> Step:
@@ -59,7 +81,7 @@ def plan(sink: meter.Sink | None, *, fail: bool = False, hold: asyncio.Event | N
         stages=(
             step(1, undo=performing("undo-1"), inspect=absent, slot="one"),
             step(2, undo=performing("undo-2"), inspect=absent, slot="two"),
-            step(3, undo=nothing, inspect=repeat),
+            step(3, undo=performing("undo-3"), inspect=absent, slot="three"),
             step(4, kind=Kind.PIVOT, inspect=absent, slot="four"),
         ),
     )
@@ -87,7 +109,7 @@ async def measure(options: meter.Options) -> None:
         measured = await meter.drive(lambda name: perform(plane, name, wanted), options)
     count = options.operations + options.alone + options.warm
     database = apsw.Connection(str(options.directory / "tenure.db"))
-    for table, rows in (("operation", count), ("journal", count * (6 if options.fail else 5))):
+    for table, rows in (("operation", count), ("journal", count * (7 if options.fail else 5))):
         stands = database.execute(f"SELECT count(*) FROM {table}").get
         if stands != rows:
             raise RuntimeError(f"{table} holds {stands} rows, not {rows}")
@@ -119,7 +141,10 @@ async def leave_open(directory: Path, count: int) -> None:
 
 
 async def recover(directory: Path, count: int) -> None:
-    """Kill a process with so many operations open; time until all are claimed again."""
+    """Kill a process with so many operations open; time until all are read back and moving.
+
+    Moving: the call of each, whose end nobody knows, is being asked about.
+    """
     command = [sys.executable, "-m", "engines.tenure", "leave-open"]
     command += ["--dir", str(directory), "--open", str(count)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
@@ -129,15 +154,24 @@ async def recover(directory: Path, count: int) -> None:
     finally:
         child.send_signal(signal.SIGKILL)
         child.wait()
+    looks = Looks(count)
     began = time.perf_counter()
-    async with plane_in(directory, plan(None, hold=asyncio.Event())) as plane:
+    async with plane_in(directory, plan(None, hold=asyncio.Event(), looks=looks)) as plane:
+        claimed = time.perf_counter() - began
+        await looks.all.wait()
         seconds = time.perf_counter() - began
         reader = apsw.Connection(str(directory / "tenure.db"), flags=apsw.SQLITE_OPEN_READONLY)
         query = "SELECT count(*) FROM operation WHERE worker = ? AND ended_at IS NULL"
         mine = reader.execute(query, (plane.engine.worker,)).get
         if mine != count:
             raise RuntimeError(f"{mine} operations were claimed, not {count}")
-        meter.emit({"recovery_seconds": round(seconds, 4), "open_operations": mine})
+        meter.emit(
+            {
+                "recovery_seconds": round(seconds, 4),
+                "claimed_seconds": round(claimed, 4),
+                "open_operations": mine,
+            }
+        )
         sys.stdout.flush()
         os._exit(0)
 
@@ -149,7 +183,7 @@ def resident_bytes() -> int:
 async def memory(directory: Path, live: int) -> None:
     """Growth of the resident memory by so many operations in the midst of a step.
 
-    SQLite's page cache grows meanwhile too; bounded by a setting, it is told apart.
+    SQLite's page cache grows meanwhile too and is counted; without it the figure has another name.
     """
     async with plane_in(directory, plan(None, hold=asyncio.Event())) as plane:
 
@@ -170,8 +204,8 @@ async def memory(directory: Path, live: int) -> None:
         grown, cache = resident_bytes() - before, apsw.memory_used() - cache_before
         meter.emit(
             {
-                "bytes_per_operation": round((grown - cache) / live),
-                "page_cache_bytes_per_operation": round(cache / live),
+                "bytes_per_operation": round(grown / live),
+                "bytes_without_page_cache": round((grown - cache) / live),
                 "live_operations": live,
             }
         )

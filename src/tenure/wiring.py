@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from tenure.adapters.clock.system import SystemClock, SystemEntropy
+from tenure.adapters.clock.system import SteadyClock, SystemClock, SystemEntropy
 from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
 from tenure.adapters.house import unix as house
 from tenure.adapters.seal.local import LocalSeal
@@ -73,7 +73,7 @@ async def running(
     of every move that was performed.  While it is `held` nothing moves: see `tenure.app.epochs`.
     """
     thresholds = gc.get_threshold()
-    clock, entropy, catalogue = SystemClock(), SystemEntropy(), Catalogue(plans)
+    clock, entropy, catalogue = SteadyClock(SystemClock()), SystemEntropy(), Catalogue(plans)
     news = News()
     store = await _opened(settings, clock=clock, entropy=entropy, news=news)
     try:

@@ -1,11 +1,10 @@
 """Who is held to the contracts of time and chance: the machine's own, and those of a seeded run."""
 
 import asyncio
-import time
 
 import pytest
 
-from tenure.adapters.clock.system import SystemClock, SystemEntropy
+from tenure.adapters.clock.system import DRIFT, SteadyClock, SystemClock, SystemEntropy
 from tenure.testing.contracts.clock import ClockContract, EntropyContract
 from tenure.testing.loop import SeededEntropy, VirtualClock, run
 
@@ -14,6 +13,12 @@ class TestSystemClock(ClockContract):
     @pytest.fixture
     def hold(self):
         return lambda scenario: asyncio.run(scenario(SystemClock()))
+
+
+class TestSteadyClock(ClockContract):
+    @pytest.fixture
+    def hold(self):
+        return lambda scenario: asyncio.run(scenario(SteadyClock(SystemClock())))
 
 
 class TestVirtualClock(ClockContract):
@@ -48,19 +53,43 @@ def test_a_seed_draws_the_same_again():
     assert SeededEntropy(8).bits() != SeededEntropy(7).bits()
 
 
-def test_a_wall_clock_that_is_set_back_lengthens_nothing(monkeypatch):
-    clock, real = SystemClock(), time.time
-    before = clock.now()
-    monkeypatch.setattr(time, "time", lambda: real() - 3_600)
-    assert before <= clock.now() < before + 60
-    assert before <= clock.now() < before + 60
-    monkeypatch.setattr(time, "time", lambda: real() + 3_600)
-    assert clock.now() > before + 3_500
+class Machine:
+    """A machine whose clock can be set."""
+
+    def __init__(self):
+        self.passed = 0.0
+        self.set_by = 0.0
+
+    def now(self):
+        return 1_700_000_000.0 + self.passed + self.set_by
+
+    def monotonic(self):
+        return self.passed
+
+    async def sleep(self, seconds):
+        self.passed += seconds
 
 
-def test_a_wall_clock_that_is_corrected_is_followed(monkeypatch):
-    clock, real = SystemClock(), time.time
-    monkeypatch.setattr(time, "time", lambda: real() - 0.5)
-    told = [clock.now() for _ in range(100)]
-    assert told == sorted(told)
-    assert told[-1] < real() + 0.01
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_steady_clock_does_not_jump_when_the_machines_is_set(hours):
+    """What was due in ten seconds is due in ten seconds, give or take one."""
+    machine = Machine()
+    clock = SteadyClock(machine)
+    machine.passed = 100.0
+    due_at = clock.now() + 10.0
+    machine.set_by = hours * 3600.0
+    machine.passed += 10.0
+    assert abs(clock.now() - due_at) <= 10.0 * DRIFT + 1e-6
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_steady_clock_comes_to_agree_with_the_machines_and_never_goes_back(hours):
+    machine = Machine()
+    clock = SteadyClock(machine)
+    machine.set_by = hours * 3600.0
+    seen = []
+    for _ in range(1_000):
+        machine.passed += 40.0
+        seen.append(clock.now())
+    assert seen == sorted(seen)
+    assert abs(seen[-1] - machine.now()) < 1e-3

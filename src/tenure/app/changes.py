@@ -113,7 +113,8 @@ def noted(
     state = saga.state_of(live.plan, progress, live.intents)
     if live.state is State.PENDING and state is State.RUNNING:
         state = State.PENDING  # only a claim makes it run: a signal before it has called nobody
-    due_at = _next_look(live, progress, said or {}, now) if kind is Noted.STUCK else 0.0
+    stuck = said if kind is Noted.STUCK else None
+    due_at = _next_look(live, progress, _ahead(live, stuck), now) if stuck else 0.0
     writing = Writing(live, progress, state, due_at)
     writing.seq = seq
     writes: list[Put | Add | Set | Drop] = [
@@ -198,8 +199,9 @@ _told: dict[tuple[str, Noted, str, State, str], str] = {}
 def _polled(live: Live, step: Step, settled: Settled, now: float) -> Writing:
     """Not there yet: only the due time moves; journal and revision do not grow with polls."""
     said = {step.name: settled.intent}
-    due_at = _next_look(live, live.progress, said, now)
-    state = saga.state_of(live.plan, live.progress, _ahead(live, said))
+    ahead = _ahead(live, said)
+    due_at = _next_look(live, live.progress, ahead, now)
+    state = saga.state_of(live.plan, live.progress, ahead)
     writing = Writing(live, live.progress, state, due_at)
     writing.said = said
     row: Row = {"due_at": due_at, "state": state, "updated_at": now}
@@ -215,9 +217,10 @@ def _polled(live: Live, step: Step, settled: Settled, now: float) -> Writing:
     return writing
 
 
-def _next_look(live: Live, progress: Progress, said: Said, now: float) -> float | None:
-    """When the operation is due once these columns are written; None: not by time."""
-    intents = _ahead(live, said)
+def _next_look(
+    live: Live, progress: Progress, intents: dict[str, Intent], now: float
+) -> float | None:
+    """When the operation is due once its intents are so; None: not by time."""
     moves = saga.next_moves(live.plan, progress, intents, now)
     # A sibling whose call is out has no time of its own: after a crash it is looked at at once.
     out = any(intent.busy for intent in intents.values())

@@ -64,3 +64,9 @@ class StepLimits:
 
 
 DEFAULT_LIMITS = StepLimits()
+
+
+def backoff(limits: StepLimits, attempts: int, jitter: float) -> float:
+    """Seconds to the next attempt: doubling up to the cap, less up to half of it by jitter."""
+    full = min(limits.retry_cap_seconds, limits.retry_first_seconds * 2.0 ** min(attempts, 30))
+    return full * (1.0 - jitter / 2.0)

@@ -135,6 +135,8 @@ ACKNOWLEDGED = "tenure:acknowledged"
 """The signal that a required subscriber has acknowledged, or is no longer waited for."""
 CLOSED = "tenure:closed"
 """The signal that another operation has closed the agent: this one has no say in its state now."""
+DOUBTED = "tenure:doubted"
+"""The signal that a look found nothing of a pivot that had been called."""
 
 
 class Record(NamedTuple):

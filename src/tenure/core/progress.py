@@ -8,12 +8,17 @@ Signals = Mapping[str, tuple[object, ...]]
 """Payloads of the signals that have come, by name, oldest first."""
 
 
+NEVER = float("-inf")
+_NONE: Mapping[str, object] = {}
+_NO_SIGNALS: Signals = {}
+
+
 class Progress:
     """What the journal says, folded.  A value: `after` returns a new one."""
 
     __slots__ = (
-        "cause", "compensating_at", "done", "end", "refused", "retried_at", "signals", "since",
-        "stage", "stuck", "undone",
+        "cause", "compensating_at", "done", "doubted_at", "end", "refused", "retried_at", "signals",
+        "since", "stage", "stuck", "undone",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -22,15 +27,17 @@ class Progress:
         """The newest intended stage; beyond the last when all are done."""
         self.since = 0.0
         """When it was intended."""
-        self.done: dict[str, object] = {}
+        self.done: Mapping[str, object] = _NONE
         self.refused: frozenset[str] = frozenset()
         self.undone: frozenset[str] = frozenset()
         self.stuck: frozenset[str] = frozenset()
-        self.signals: Signals = {}
+        self.signals: Signals = _NO_SIGNALS
         self.compensating_at: float | None = None
         self.cause = ""
         """Why it is stuck or turned back; empty while all is well."""
         self.retried_at = 0.0
+        self.doubted_at = NEVER
+        """When a look found nothing of a pivot that had been called: that call may still arrive."""
         self.end: State | None = None
 
     def copy(self) -> "Progress":
@@ -46,5 +53,6 @@ class Progress:
         new.compensating_at = self.compensating_at
         new.cause = self.cause
         new.retried_at = self.retried_at
+        new.doubted_at = self.doubted_at
         new.end = self.end
         return new

@@ -11,7 +11,8 @@ The rules they hold:
 - The decision to compensate is a record made before the first undo.  It covers every intended step,
   newest stage first, also one that was refused or whose outcome is unknown.  A STUCK undo does not
   hold up the older ones.
-- Once the pivot is intended nothing turns back but the pivot's own refusal.
+- Once the pivot is intended nothing turns back but the pivot's own refusal, and that only when no
+  earlier call of it can still arrive.
 - Deadlines are measured from records, never in attempts, and pass only after one look later than
   they.
 """
@@ -22,15 +23,14 @@ from typing import NamedTuple, assert_never
 
 from tenure.core.endings import Absent, Done, Ending, NotYet, Unfinished, Waiting, words_of
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
-from tenure.core.limits import POLL_SECONDS_MIN, StepLimits
-from tenure.core.operation import CLOSED, INTENT, Fate, Hold, Intent, Noted, Record, State
+from tenure.core.limits import LATE_SECONDS, POLL_SECONDS_MIN, backoff
+from tenure.core.operation import CLOSED, DOUBTED, INTENT, Fate, Hold, Intent, Noted, Record, State
 from tenure.core.plan import Inquiry, Kind, Plan, Step
-from tenure.core.progress import Progress, Signals
+from tenure.core.progress import NEVER, Progress, Signals
 
 Columns = dict[str, int | float | str | None]
 """Columns of an intent, those that change."""
 Said = dict[str, Columns]
-"""The same by step."""
 
 # --- where an operation stands --------------------------------------------------------------------
 
@@ -88,12 +88,15 @@ def _note(new: Progress, kind: Noted, record: Record) -> None:
                 new.cause = str(body.get("why", ""))
         case Noted.SIGNALLED:
             name = str(body.get("signal", ""))
+            if name == DOUBTED:
+                new.doubted_at = record.at
+                return
             new.signals = {**new.signals, name: (*new.signals.get(name, ()), body.get("payload"))}
         case Noted.RETRIED:
             new.retried_at = record.at
             _free(new, frozenset())
         case Noted.MARKED_ABSENT:
-            new.retried_at = record.at
+            new.retried_at, new.doubted_at = record.at, NEVER
             _free(new, new.stuck - {step})
             if new.compensating_at is not None:
                 new.undone |= {step}
@@ -402,6 +405,11 @@ def _settle_do(
                 again["due_at"] = visible_at
             elif looked:
                 again |= {"attempts": intent.attempts, "due_at": 0.0, "unknown_since": None}
+                if step.kind is Kind.PIVOT and started_at < deadline_of(progress, step):
+                    return Settled((Noted.SIGNALLED, {"signal": DOUBTED}), again)
+        case Rejected() if not looked and may_arrive(progress, intent, step, started_at, now):
+            if step.inquiry is Inquiry.REPEAT:
+                again["unknown_since"] = intent.unknown_since
         case Rejected():
             # A look that is refused says nothing of the call it asks about.
             if step.kind is not Kind.RETRIABLE and not looked:
@@ -419,6 +427,16 @@ def _settle_do(
         return Settled(None, again)
     words = words_of(ending) or intent.detail or "it was not there"
     return Settled(_overdue(step, words, unknown=again["unknown_since"] is not None), again)
+
+
+def may_arrive(
+    progress: Progress, intent: Intent, step: Step, started_at: float, now: float
+) -> bool:
+    """Whether a pivot's earlier call, of unknown end, may still be applied: none is refused yet."""
+    earlier = progress.doubted_at
+    if intent.unknown_since is not None and intent.unknown_since < started_at:
+        earlier = intent.unknown_since
+    return step.kind is Kind.PIVOT and now < earlier + LATE_SECONDS
 
 
 def _overdue(step: Step, words: str, *, unknown: bool) -> tuple[Noted, object]:
@@ -449,12 +467,6 @@ def _settle_undo(
         return Settled(None, again)
     why = f"the undo of {step.name} still fails after {step.limits.undo_seconds:g} s: "
     return Settled((Noted.STUCK, {"why": why + (words_of(ending) or "it is not gone yet")}), again)
-
-
-def backoff(limits: StepLimits, attempts: int, jitter: float) -> float:
-    """Seconds to the next attempt: doubling up to the cap, less up to half of it by jitter."""
-    full = min(limits.retry_cap_seconds, limits.retry_first_seconds * 2.0 ** min(attempts, 30))
-    return full * (1.0 - jitter / 2.0)
 
 
 # --- what a decision changes in the intents -------------------------------------------------------

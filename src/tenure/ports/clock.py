@@ -7,7 +7,7 @@ class Clock(Protocol):
     """Every promise here is a test in `tenure.testing.contracts.clock`."""
 
     def now(self) -> float:
-        """Seconds since the epoch; may step when the machine's clock is set."""
+        """Seconds since the epoch; may step when the machine is set, unless it is steady."""
         ...
 
     def monotonic(self) -> float:

@@ -17,7 +17,9 @@ from tenure.storage.migrations import Migration, migrate
 APPLICATION_ID = int.from_bytes(b"Tnur", "big")
 """Stands in the header of every store file, so that `file` and we know it for ours."""
 SYNCHRONOUS_FULL = 2
-CACHE_KIBIBYTES = 65_536
+WRITER_KIBIBYTES = 6_144
+READER_KIBIBYTES = 2_048
+"""Pages kept in memory: those of what is open now, since ids are ordered by time."""
 STATEMENTS_KEPT = 500
 
 
@@ -34,7 +36,7 @@ class OpenFile:
         """A connection that can only read, and sees what is committed."""
         reader = connect(self.path, apsw.SQLITE_OPEN_READONLY)
         reader.pragma("query_only", 1)
-        reader.pragma("cache_size", -CACHE_KIBIBYTES)
+        reader.pragma("cache_size", -READER_KIBIBYTES)
         self._readers.append(reader)
         return reader
 
@@ -168,7 +170,7 @@ def configure(writer: apsw.Connection) -> None:
         raise StoreUnsafe(
             f"SQLite keeps synchronous={level} instead of FULL: no record was changed."
         )
-    writer.pragma("cache_size", -CACHE_KIBIBYTES)
+    writer.pragma("cache_size", -WRITER_KIBIBYTES)
     writer.wal_autocheckpoint(0)
     writer.pragma("temp_store", "memory")
     writer.pragma("trusted_schema", 0)

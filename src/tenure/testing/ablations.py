@@ -129,7 +129,12 @@ _TABLE = (
     Ablation(
         "refused_look_is_no_refusal",
         "A refused look says nothing of the call it asks about.",
-        "S3 S17", (6,), "looks", switches.settle(switches.look_is_call),
+        "S3 S17", (6,), "looks", switches.look_taken_for_call,
+    ),
+    Ablation(
+        "pivot_doubted",
+        "A pivot is refused only when no earlier call of it can still arrive.",
+        "S3 S17", (6,), "late_pivot", switches.refused_though_called,
     ),
     Ablation(
         "unknown_pivot_stays",

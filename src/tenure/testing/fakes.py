@@ -183,6 +183,8 @@ class FakeProvider:
                 world.send(at, partial(_fail, reply, OutcomeUnknown("500: something broke")))
             case Fault.BUSY:
                 world.send(at, partial(_fail, reply, Unavailable("429: too many requests")))
+            case Fault.REFUSED_ONCE:
+                world.send(at, partial(_fail, reply, Rejected("not this time")))
             case Fault.EXISTS:
                 world.send(at, partial(_fail, reply, OutcomeUnknown("409: it exists")))
             case Fault.DUPLICATED:

@@ -29,6 +29,7 @@ class Fault(StrEnum):
     GONE = "404: someone else removed it"
     REFUSED = "refused for ever"
     REFUSED_FOR_A_WHILE = "refused for a while"
+    REFUSED_ONCE = "refused, and an earlier call is not"
     UNREADY = "starting for long"
     NEVER_READY = "starting for ever"
     FOREIGN = "another's object under the key"

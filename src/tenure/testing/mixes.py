@@ -215,6 +215,12 @@ MIXES: Mapping[str, Mix] = {
         fault_rate=(0.2, 0.5),
         faults=frozenset({Fault.REPLY_LOST, Fault.REFUSED_FOR_A_WHILE}),
     ),
+    "late_pivot": replace(
+        _CALM,
+        plans=("pivot",),
+        fault_rate=(0.3, 0.6),
+        faults=frozenset({Fault.SLOWER, Fault.SLOWEST, Fault.REFUSED_ONCE}),
+    ),
     "interrupted": replace(
         _CALM,
         plans=("unaskable",),

@@ -23,10 +23,6 @@ PAUSE_SECONDS = (7.0, 16.0)
 DELAYS = Delays(slowest=LATE_SECONDS, ready=9.0)
 FRONT = "front"
 """The process that serves callers and moves nothing."""
-NOT_REFUSED_FOR_A_WHILE = frozenset({"exposure", "notice"}) | EFFECTS
-"""A pivot's first call may still arrive after its second was refused: a refusal must last there."""
-
-
 class Mishap(StrEnum):
     """What can befall one process."""
 
@@ -274,8 +270,9 @@ class Drawn(Faults):
 def alphabet(provider: str, verb: str, chosen: frozenset[Fault]) -> list[Fault]:
     """What can befall a call, of what was chosen: no wire sends a counted effect twice."""
     letters = list(ALPHABET[verb])
-    if verb == "ensure" and provider not in NOT_REFUSED_FOR_A_WHILE:
-        letters.append(Fault.REFUSED_FOR_A_WHILE)
+    if verb == "ensure":
+        letters += [Fault.REFUSED_ONCE, Fault.REFUSED_FOR_A_WHILE]
     if provider in EFFECTS:
-        letters = [f for f in letters if f not in {Fault.DUPLICATED, Fault.FOREIGN}]
+        unlikely = {Fault.DUPLICATED, Fault.FOREIGN, Fault.REFUSED_FOR_A_WHILE}
+        letters = [f for f in letters if f not in unlikely]
     return [fault for fault in letters if fault in chosen]

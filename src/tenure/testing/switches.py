@@ -82,6 +82,18 @@ def timeout_is_refusal(move: Move, ending: Ending) -> tuple[Move, Ending]:
     return move, Rejected(str(ending)) if unknown else ending
 
 
+def refused_though_called() -> AbstractContextManager[None]:
+    """Take a pivot's refusal for the last word, also while an earlier call may still arrive."""
+    return patched(saga, may_arrive=lambda *_: False)
+
+
+@contextmanager
+def look_taken_for_call() -> Iterator[None]:
+    """Take a refused look for a refused call, and a refusal for the last word."""
+    with refused_though_called(), settle(look_is_call)():
+        yield
+
+
 def look_is_call(move: Move, ending: Ending) -> tuple[Move, Ending]:
     """Take a refused look for a refused call."""
     refused = move.act is Act.INSPECT and isinstance(ending, Rejected)

@@ -5,10 +5,11 @@ import asyncio
 import pytest
 
 from tenure.app import operations
-from tenure.core.endings import Done
+from tenure.core.endings import Absent, Done
 from tenure.core.errors import Conflict, OutcomeUnknown, Rejected, Unavailable
+from tenure.core.limits import LATE_SECONDS, StepLimits
 from tenure.core.operation import State
-from tenure.core.plan import nobody_knows, nothing
+from tenure.core.plan import Kind, nobody_knows, nothing, repeat
 from tenure.ports.store import Change, Put
 from tests.unit.app.solo import TENANT, Script, accept, journal, step, virtual
 
@@ -96,3 +97,49 @@ async def test_a_step_that_was_burned_before_is_burned_again(solo):
     assert ended.state is State.SUCCEEDED
     row = await plane.store.find("tombstone", (name, "made"))
     assert (row["sightings"], row["until"] > plane.store.now()) == (0, True)
+
+
+def pivot(do, look):
+    limits = StepLimits(call_seconds=1.0, deadline_seconds=300.0, retry_cap_seconds=4.0)
+    return step("exposed", do, None, look, kind=Kind.PIVOT, limits=limits)
+
+
+@pytest.mark.parametrize("look", [Script(Absent()), repeat])
+@virtual
+async def test_a_pivot_whose_first_call_comes_late_is_not_undone_for_the_second_ones_refusal(
+    solo, look
+):
+    """The first is late in flight, the second is refused, then the first is applied."""
+    do = Script(OutcomeUnknown("late"), Rejected("no"), Rejected("no"), Done("the first"))
+    undo = Script()
+    solo.plan("one", step("made", Script(), undo), pivot(do, look))
+    plane = (await solo.start()).plane
+    ended = await operations.wait(plane, TENANT, await accept(plane, "one"))
+    assert (ended.state, ended.steps[1].result) == (State.SUCCEEDED, "the first")
+    assert not undo.calls
+
+
+@pytest.mark.parametrize("look", [Script(Absent()), repeat])
+@virtual
+async def test_a_pivot_is_refused_once_no_earlier_call_can_arrive_any_more(solo, look):
+    do = Script(OutcomeUnknown("late"), *[Rejected("no")] * 100)
+    solo.plan("one", step("made", Script(), Script()), pivot(do, look))
+    plane = (await solo.start()).plane
+    began = plane.store.now()
+    ended = await operations.wait(plane, TENANT, await accept(plane, "one"), seconds=200.0)
+    assert (ended.state, ended.error) == (State.COMPENSATED, "exposed was refused: no")
+    assert LATE_SECONDS <= plane.store.now() - began < LATE_SECONDS + 10
+
+
+@virtual
+async def test_an_operators_word_that_a_pivot_is_absent_ends_the_doubt(solo):
+    do = Script(OutcomeUnknown("late"), *[Rejected("no")] * 100)
+    limits = StepLimits(call_seconds=1.0, deadline_seconds=5.0, retry_cap_seconds=1.0)
+    look = Script(Absent())
+    solo.plan("one", step("exposed", do, None, look, kind=Kind.PIVOT, limits=limits))
+    plane = (await solo.start()).plane
+    name = await accept(plane, "one")
+    assert (await operations.wait(plane, TENANT, name)).state is State.STUCK
+    await operations.mark_absent(plane, TENANT, name, step="exposed", by="an operator")
+    assert (await operations.wait(plane, TENANT, name)).state is State.COMPENSATED
+    assert plane.store.now() < 1_700_000_000 + LATE_SECONDS

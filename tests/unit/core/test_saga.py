@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tenure.core import saga
 from tenure.core.endings import Absent, Done, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
-from tenure.core.limits import StepLimits
+from tenure.core.limits import StepLimits, backoff
 from tenure.core.operation import Hold, Intent, Noted, Record, State
 from tenure.core.plan import Plan, repeat
 from tenure.core.saga import Act, Moves
@@ -114,8 +114,8 @@ def test_unavailable_is_tried_again_later_and_later():
 def test_backoff_doubles_up_to_the_cap_and_jitter_takes_at_most_half(attempts, jitter):
     limits = StepLimits(retry_first_seconds=0.5, retry_cap_seconds=60.0)
     full = min(60.0, 0.5 * 2 ** min(attempts, 30))
-    assert saga.backoff(limits, attempts, 0.0) == full
-    assert full / 2 <= saga.backoff(limits, attempts, jitter) <= full
+    assert backoff(limits, attempts, 0.0) == full
+    assert full / 2 <= backoff(limits, attempts, jitter) <= full
 
 
 # --- outcomes nobody knows ------------------------------------------------------------------------

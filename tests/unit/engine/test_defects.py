@@ -7,8 +7,9 @@ import pytest
 
 from tenure.adapters.engine.embedded import EngineSettings
 from tenure.app import operations
+from tenure.app.advance import Advance
 from tenure.core.endings import Done
-from tenure.core.errors import Defect, Invalid
+from tenure.core.errors import Defect, Invalid, StoreClosed
 from tenure.core.limits import StepLimits
 from tenure.core.operation import State
 from tests.unit.app.solo import TENANT, Script, accept, step, virtual
@@ -115,6 +116,42 @@ async def test_a_call_that_hears_nobody_does_not_keep_its_operation(solo, caplog
     assert "does not end though it was stopped" in caplog.text
     await asyncio.sleep(200)
     assert (await operations.get(process.plane, TENANT, name)).steps[0].result == "found"
+
+
+@virtual
+async def test_a_defect_of_what_was_left_to_itself_halts_nothing(solo, caplog, monkeypatch):
+    solo.plan(
+        "one",
+        step("made", Script(deaf_once), Script(), Script(), limits=StepLimits(call_seconds=2.0)),
+    )
+    process = await solo.start()
+    name = await accept(process.plane, "one")
+    assert (await operations.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
+
+    async def broken(*_):
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(Advance, "refresh", broken)
+    await asyncio.sleep(200)
+    assert "stopped by a defect" in caplog.text
+    assert not process.engine._halted
+
+
+@virtual
+async def test_a_store_that_was_closed_is_not_asked_again(solo, caplog):
+    process = await solo.start()
+
+    async def closed():
+        raise StoreClosed("closed")
+
+    async def close(_):
+        process.plane.store.before["commit"] = [closed]
+        return Done()
+
+    solo.plan("one", step("made", close, Script(), Script()))
+    name = await accept(process.plane, "one")
+    await asyncio.sleep(0.5)
+    assert f"operation {name} stopped by a defect" in caplog.text
 
 
 async def slow(_):

@@ -4,39 +4,56 @@ import asyncio
 import random
 import secrets
 import time
+from math import copysign
 
-SET_BACK_SECONDS = 1.0
-"""A wall clock that is behind by more was set; by less it was corrected."""
+from tenure.ports.clock import Clock
+
+DRIFT = 0.1
+"""How much faster or slower a steady clock may go than time does."""
+_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Goes on while the machine sleeps, where there is such a clock."""
 
 
 class SystemClock:
     """The machine's clock; see `tenure.ports.clock.Clock`."""
 
-    def __init__(self) -> None:
-        """As the wall clock says."""
-        self._now = time.time()
-        self._seen = time.clock_gettime(time.CLOCK_BOOTTIME)
-
     def now(self) -> float:
-        """Seconds since the epoch, which never go back.
-
-        A wall clock that was set forward is followed.  When it was set back we go on as if it had
-        not been, until we are started anew: deadlines and drains last as long as was said.
-        """
-        wall, seen = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
-        went_on = self._now + seen - self._seen
-        is_set_back = went_on - wall > SET_BACK_SECONDS
-        self._now = went_on if is_set_back else max(self._now, wall)
-        self._seen = seen
-        return self._now
+        """Seconds since the epoch, as the machine is set."""
+        return time.time()
 
     def monotonic(self) -> float:
         """Seconds that never go back."""
-        return time.monotonic()
+        return time.clock_gettime(_BOOT)
 
     async def sleep(self, seconds: float) -> None:
         """Return after at least `seconds`."""
         await asyncio.sleep(seconds)
+
+
+class SteadyClock:
+    """A clock that is never set; see `tenure.ports.clock.Clock`.
+
+    It begins where another stands and follows it at most `DRIFT` faster or slower, so that what is
+    due by it comes in time when the machine's clock is set, an hour forward or back.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        """Follow this clock."""
+        self.monotonic = clock.monotonic
+        self.sleep = clock.sleep
+        self._follow = clock.now
+        self._at = clock.now()
+        self._seen = clock.monotonic()
+
+    def now(self) -> float:
+        """Seconds since the epoch, or a little off for a while."""
+        seen = self.monotonic()
+        passed = seen - self._seen
+        most = passed * DRIFT
+        ahead = self._follow() - self._at - passed
+        self._at += passed + (ahead if -most <= ahead <= most else copysign(most, ahead))
+        self._seen = seen
+        return self._at
 
 
 class SystemEntropy:

@@ -11,6 +11,7 @@ worker that lost its lease from writing is the fence token that every record gua
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Generic
 
 from tenure.adapters.engine.embedded.settings import EngineSettings
@@ -41,7 +42,7 @@ class Driven(Generic[L]):
         self.token = token
         self.live = live
         self.task: asyncio.Task[None]
-        self.running: list[asyncio.Task[None]] = []
+        self.running: Sequence[asyncio.Task[None]] = ()
         """The tasks of several moves at the same time."""
         self.dropped = False
         """This engine has let go of its task: it begins nothing more."""
@@ -436,7 +437,8 @@ class EmbeddedEngine(Generic[L]):
     async def _together(self, driven: Driven[L], live: L, first: tuple[Move, ...]) -> None:
         """Perform several moves at the same time, each at its own pace, until none is under way."""
         pulse = driven.pulse = asyncio.Event()
-        running = driven.running = []
+        running: list[asyncio.Task[None]] = []
+        driven.running = running
         timer: asyncio.TimerHandle | None = None
         starting = first
         try:

@@ -30,6 +30,7 @@ from tenure.storage.gate import OpenFile
 from tenure.storage.statements import Statements
 
 _Asked = Mapping[str, Value] | tuple[Value, ...]
+_WHOLE = ("operation", *TABLES["operation"].key, *TABLES["operation"].columns)
 
 
 class SqliteStore:
@@ -50,7 +51,8 @@ class SqliteStore:
         self._committer = committer
         self._queries = queries
         self._flush = flush
-        self._reader = file.reader().cursor()
+        reader = file.reader()
+        self._reader, self._first = reader.cursor(), reader.cursor()
         self._statements = Statements(TABLES)
         self._closed = False
 
@@ -99,16 +101,20 @@ class SqliteStore:
         return self._find(table, key)
 
     async def load(self, operation: str) -> Loaded | None:
-        """Read three tables inside one read transaction."""
-        self._read("BEGIN")
+        """Read three tables from one snapshot: that of the first read, which is ended last."""
         try:
-            row = self._find("operation", (operation,))
-            if row is None:
+            first = self._first.execute(self._statements.reads[_WHOLE], (operation,))
+        except apsw.Error as error:
+            raise _unreadable(error) from None
+        try:
+            found = first.fetchone()
+            if found is None:
                 return None
+            row: Row = dict(zip(_WHOLE[1:], found, strict=True))
             journal = self._table("journal", "load_journal", (operation,))
             return Loaded(row, journal, self._table("intent", "load_intents", (operation,)))
         finally:
-            self._read("COMMIT")
+            first.fetchall()
 
     async def list_operations(
         self, tenant: str, *, states: Sequence[str] = (), after: str = "", limit: int = 100
@@ -191,7 +197,11 @@ class SqliteStore:
         try:
             return self._reader.execute(sql, asked).fetchall()
         except apsw.Error as error:
-            raise StoreError(f"The store cannot be read ({error}): nothing was changed.") from None
+            raise _unreadable(error) from None
+
+
+def _unreadable(error: apsw.Error) -> StoreError:
+    return StoreError(f"The store cannot be read ({error}): nothing was changed.")
 
 
 def _bound(said: Mapping[str, Value]) -> tuple[Value, ...]:
