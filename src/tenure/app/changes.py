@@ -121,19 +121,8 @@ def noted(
         Add(JOURNAL, (live.id, seq), (live.tenant, kind, step, now, text)),
         event(live, kind, step, state, now=now, why=progress.cause),
     ]
-    row: Row = {"revision": live.revision + 1, "updated_at": now}
-    if state is not live.state:
-        if not OPERATION.permits(live.state, state):
-            message = f"operation {live.id}: {kind} leads from {live.state} to {state}: no such row"
-            raise Defect(message)
-        row["state"] = state
-    if live.due_at != due_at:
-        row["due_at"] = due_at
-    if progress.cause != before.cause:
-        row["error"] = progress.cause
-    if progress.end is not None:
-        row["ended_at"] = now
-    elif progress.stage > before.stage:
+    row = _columns(live, writing, kind, now)
+    if progress.end is None and progress.stage > before.stage:
         writes += intended(live, writing, progress.stage)
     if progress.end is not None or (state is not live.state and live.kind in VERBS):
         writes += agent_writes(live, progress, state, now)
@@ -156,6 +145,24 @@ def noted(
     ring = Ring(live.id) if _is_settled(live, writing) else None
     writing.change = Change(name, (*guards, guard), tuple(writes), ring=ring)
     return writing
+
+
+def _columns(live: Live, writing: Writing, kind: Noted, now: float) -> Row:
+    """What the record changes in the operation's own row."""
+    state, progress = writing.state, writing.progress
+    row: Row = {"revision": live.revision + 1, "updated_at": now}
+    if state is not live.state:
+        if not OPERATION.permits(live.state, state):
+            message = f"operation {live.id}: {kind} leads from {live.state} to {state}: no such row"
+            raise Defect(message)
+        row["state"] = state
+    if live.due_at != writing.due_at:
+        row["due_at"] = writing.due_at
+    if progress.cause != live.progress.cause:
+        row["error"] = progress.cause
+    if progress.end is not None:
+        row["ended_at"] = now
+    return row
 
 
 def _is_settled(live: Live, writing: Writing) -> bool:

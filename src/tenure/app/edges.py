@@ -66,7 +66,18 @@ async def edges_of(plane: Plane, uid: str) -> list[Row]:
         found += page
         if len(page) < PAGE_MAX:
             break
-    return found
+    return [*await _unwritten(plane, uid, {str(row["target"]) for row in found}), *found]
+
+
+async def _unwritten(plane: Plane, uid: str, known: set[str]) -> list[Row]:
+    """The edges of agents that the release before this one has made: it named their parent alone."""
+    children = await plane.store.list_rows("agent", {"parent": uid}, limit=PAGE_MAX)
+    return [
+        {"owner": uid, "kind": EdgeKind.AGENT, "target": child["uid"], "tenant": child["tenant"],
+         "on_delete": REVOKE, "at": child["created_at"]}
+        for child in children
+        if child["uid"] not in known and child["state"] != State.DELETED
+    ]  # fmt: skip
 
 
 async def owned_by(plane: Plane, uid: str) -> list[Row]:

@@ -4,8 +4,8 @@
 runs both when it opens its file.
 
 `user_version` is the number of the last migration that code without it cannot live with: code opens
-a file whose number it knows.  A `pre` that begins with `-- Only adds:` and does no more (tables,
-indexes, columns that may be empty) leaves that number alone and is noted in the table `migration`,
+a file whose number it knows.  A `pre` that begins with `-- Only adds:` and does no more (tables
+and rows in them, indexes, columns that may be empty) leaves that number alone and is noted in the table `migration`,
 so that the release before can go on with the file; what it writes has the new columns empty.
 """
 
@@ -57,7 +57,10 @@ def read_migrations(folder: Path) -> list[Migration]:
 
 def _only_adds(sql: str) -> bool:
     bare = re.sub(r"--[^\n]*", "", sql)
-    return all(_ADDS.match(one.strip()) for one in bare.split(";") if one.strip())
+    new = re.findall(r"create\s+table\s+(\w+)", bare, re.IGNORECASE)
+    fills = re.compile(rf"insert\s+into\s+(?:{'|'.join(new) or '$'})\s", re.IGNORECASE)
+    said = [one.strip() for one in bare.split(";") if one.strip()]
+    return all(_ADDS.match(one) or fills.match(one) for one in said)
 
 
 def reached(connection: apsw.Connection) -> int:
