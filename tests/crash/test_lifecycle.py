@@ -20,7 +20,7 @@ from tenure.testing.patches import patched
 from tenure.testing.tripwire import Side
 from tests.crash.test_matrix import SqliteDisk
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 SHOWN = 5
 SHARE = 150

@@ -27,7 +27,7 @@ from tenure.testing.rig import MemoryDisk
 from tenure.testing.tripwire import Side
 from tests.simulation.sqlite_disk import observer
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 WHOLE = ("linear", "parallel", "pivot", "undo_refused_for_a_while")
 """Every cell of these is run each time; of the others a share, and all by the long run."""
