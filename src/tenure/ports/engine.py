@@ -134,6 +134,11 @@ class Engine(Protocol[L_contra]):
         """The worker for whom operations are accepted here; empty: whoever claims them first."""
         ...
 
+    @property
+    def accepts(self) -> bool:
+        """Whether what is accepted here is moved, by this process or another; not once it ended."""
+        ...
+
     async def start(self) -> None:
         """Take the worker's lease and resume every open operation that nobody alive holds."""
         ...

@@ -88,6 +88,11 @@ class EmbeddedEngine(Generic[L]):
         """The worker for whom operations are accepted here; empty while it takes none."""
         return self._worker if self._open else ""
 
+    @property
+    def accepts(self) -> bool:
+        """Also if it was never started, and so leaves the work to other processes."""
+        return self._open or self._stopped is None
+
     # --- life ------------------------------------------------------------------------------------
 
     async def start(self) -> None:

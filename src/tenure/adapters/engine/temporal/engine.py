@@ -99,6 +99,11 @@ class TemporalEngine(Generic[L]):
         """Nobody: the first activity claims what was accepted."""
         return ""
 
+    @property
+    def accepts(self) -> bool:
+        """While it lives; Temporal may be away, and then what is accepted waits."""
+        return self._open
+
     # --- life ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
