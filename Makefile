@@ -81,6 +81,9 @@ bench-%: .venv/run.installed FORCE       ## one benchmark, beside its peers unle
 	@[ -f bench/$*.py ] || { echo "there is no bench/$*.py; make bench lists what there is"; exit 2; }
 	@$(BIN)/python bench/$*.py $(ARGS)
 
+# These start servers that only the tests' packages bring.
+bench-scale_out bench-events: .venv/test.installed
+
 # --------------------------------------------------------------------------------------------- set-up
 
 .venv/made:
