@@ -6,6 +6,7 @@ Method: each proof is run as the command runs it, once as it is and once without
 import pytest
 
 from tenure.testing import prove
+from tenure.testing.ablations import PROVED
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
 
@@ -27,7 +28,10 @@ def test_a_promise_holds(number, capsys, tally):
         (2, "undo_covers_intended"),
         (2, "tombstones"),
         (2, "stuck_is_said"),
+        (3, "reconciler_orphans"),
+        (4, "provider_first"),
         (6, "unknown_waits"),
+        (6, "pivot_doubted"),
         (6, "commit_error_stops"),
         (7, "fence_token"),
         (7, "store_judges_leases"),
@@ -60,6 +64,13 @@ def test_a_promise_does_not_hold_without_what_it_rests_on(number, safeguard, cap
     told = capsys.readouterr().out
     assert f"P{number} does not hold; cases=" in told
     assert "again: python -m tenure.testing." in told
+
+
+def test_a_safeguard_that_lives_notice_is_aimed_at_by_the_promise_that_rests_on_it():
+    for proof in prove.PROOFS.values():
+        rested = {prove.ABLATIONS[name].mix for name in prove.relevant(proof.number)}
+        if proof.mixes:
+            assert rested <= {*proof.mixes, PROVED}
 
 
 def test_a_safeguard_of_another_promise_is_refused(capsys):

@@ -213,7 +213,8 @@ PROOFS: Mapping[int, Proof] = {
         Proof(
             6,
             "Honest unknown: what may have happened is never reported as failed, and waits.",
-            ("effects", "interrupted", "pivot", "looks", "unknown_pivot", "commit_errors"),
+            ("effects", "interrupted", "pivot", "late_pivot", "looks", "unknown_pivot",
+             "commit_errors"),
             ("charge", "unaskable", "unaskable_resolved", "unaskable_cancelled", "pivot"),
         ),
         Proof(

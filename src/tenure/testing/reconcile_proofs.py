@@ -35,6 +35,7 @@ LONG = orphans.GRACE_SECONDS + 1
 ROUND_SECONDS = 30.0
 ROUNDS = 12
 SEEDS = 3
+PROVE = "python -m tenure.testing.prove"
 Cases = Iterator[tuple[str, list[str]]]
 
 
@@ -221,7 +222,7 @@ def false_deletions() -> Cases:
     """Everything that must not be believed."""
     for check in FALSE:
         for seed in range(SEEDS):
-            again = f"tenure.testing.reconcile_proofs.{check.__name__} (seed {seed})"
+            again = f"{PROVE} 4 ({check.__name__}, seed {seed})"
             yield again, run(seed, lambda loop, check=check: _staged(loop, check))  # type: ignore[misc]
 
 
@@ -328,14 +329,14 @@ def disturbed(stride: int = 1) -> Cases:
     for hurt in HURTS:
         wanted, crossings = run(0, lambda loop, h=hurt: end_after(loop, h))  # type: ignore[misc]
         found, _ = run(0, lambda loop, h=hurt: end_after(loop, h, stale=True))  # type: ignore[misc]
-        yield f"end_after({hurt!r}, stale=True)", _compared(found, wanted)
+        yield f"{PROVE} 3 (end_after {hurt!r}, stale=True)", _compared(found, wanted)
         for number in range(1, crossings + 1, stride):
             for side in (Side.BEFORE, Side.AFTER):
                 found, _ = run(
                     0,
                     lambda loop, h=hurt, n=number, s=side: end_after(loop, h, crash_at=n, side=s),  # type: ignore[misc]
                 )
-                again = f"end_after({hurt!r}, crash_at={number}, side={side!r})"
+                again = f"{PROVE} 3 (end_after {hurt!r}, crash_at={number}, side={side!r})"
                 yield again, _compared(found, wanted)
 
 
