@@ -109,7 +109,7 @@ bench-scale_out bench-events: .venv/test.installed
 	 $$install --no-deps --no-build-isolation -e .
 	@touch $@
 
-DEBIAN := bubblewrap strace
+DEBIAN := bubblewrap iproute2 strace
 
 debian:
 	@missing=$$(for p in $(DEBIAN); do dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \

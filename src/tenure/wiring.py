@@ -103,7 +103,8 @@ async def running(
         )
 
         def heard(ring: Ring) -> None:
-            engine.heard(ring.operation, interrupt=ring.interrupt)
+            operation, interrupt, unclaimed = ring
+            engine.heard(operation, interrupt=interrupt, unclaimed=unclaimed)
             news.tell()
 
         store.listen(heard)

@@ -256,5 +256,6 @@ def test_ablation_without_the_order_they_wait_in_circles(
         return dice.sample(list(rows), len(rows))
 
     monkeypatch.setattr(parts, "sorted", shuffled, raising=False)
-    assert asyncio.run(crossing(postgres_url)) > 0
+    # Whether two meet is up to the machine: they are given several evenings.
+    assert any(asyncio.run(crossing(postgres_url)) for _ in range(10))
     tally.add("ablations")

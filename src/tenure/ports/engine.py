@@ -157,8 +157,11 @@ class Engine(Protocol[L_contra]):
         """
         ...
 
-    def heard(self, operation: str, *, interrupt: bool = False) -> None:
-        """Another process has recorded something for this operation; as for `wake`, but a hint."""
+    def heard(self, operation: str, *, interrupt: bool = False, unclaimed: bool = False) -> None:
+        """Another process has recorded something for this operation; as for `wake`, but a hint.
+
+        What is `unclaimed` was accepted for whoever claims it first.
+        """
         ...
 
     async def wait(self, operation: str, seconds: float | None = None) -> State | None:
