@@ -4,6 +4,7 @@ Who leads is a row of `lease`.  Whoever takes it raises the token, and every com
 intent of a deletion guards it: one who was deposed while it slept deletes nothing.
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Final, NamedTuple, cast
 
@@ -122,9 +123,15 @@ class Leader:
         self._name = uuid7(plane.store.now(), plane.entropy.bits())
         self.token = 0
         """The fence token under which this process leads; 0: it does not."""
+        self._one = asyncio.Lock()
+        """Of two at once one would find the row changed, and take this process for another."""
 
     async def take(self) -> bool:
         """Take or renew the lead; False if another process has it."""
+        async with self._one:
+            return await self._take()
+
+    async def _take(self) -> bool:
         store, key = self._plane.store, (LEASE,)
         row = await store.find("lease", key)
         now = store.now()
