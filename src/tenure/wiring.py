@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from tenure.adapters.clock.system import SteadyClock, SystemClock, SystemEntropy
 from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
@@ -50,6 +50,9 @@ from tenure.telemetry import both, watching
 from tenure.upkeep.backup import Told
 from tenure.upkeep.homes import STORE, Held
 from tenure.upkeep.move import Compared, move
+
+if TYPE_CHECKING:
+    from tenure.adapters.engine.temporal import TemporalSettings
 
 EMBEDDED = "embedded"
 
@@ -158,14 +161,23 @@ def _moved_by(
             work, store=store, clock=clock, entropy=entropy, settings=behaviour
         )
         return embedded, lambda _: None
+    there = _temporal(settings)
+    from tenure.adapters.engine import temporal
+
+    claims = OneByOne(temporal.WORKER, resting=temporal.RESTING)
+    engine = temporal.TemporalEngine(work, claims, store=store, clock=clock, settings=there)
+    return engine, claims.serve
+
+
+def _temporal(settings: Settings) -> "TemporalSettings":
+    """Where Temporal is; Invalid if these settings cannot have it as their engine."""
     if settings.engine != "temporal":
         raise Invalid(f"the engine is embedded or temporal, not {settings.engine!r}")
     if not is_shared(settings):
         raise Invalid("Temporal moves operations of a store that is shared: store=postgresql://…")
     with _extra("temporal"):
         from tenure.adapters.engine import temporal
-    claims = OneByOne(temporal.WORKER, resting=temporal.RESTING)
-    there = temporal.TemporalSettings(
+    return temporal.TemporalSettings(
         address=settings.temporal_address,
         namespace=settings.temporal_namespace,
         task_queue=settings.temporal_queue,
@@ -175,8 +187,34 @@ def _moved_by(
         api_key=settings.temporal_api_key,
         works=settings.works,
     )
-    engine = temporal.TemporalEngine(work, claims, store=store, clock=clock, settings=there)
-    return engine, claims.serve
+
+
+async def probe_store(settings: Settings) -> str:
+    """What a start would find of a store that is named by a URL; nothing is changed.
+
+    A sentence, or a TenureError with one that says what stands in the way.
+    """
+    with _extra("postgres"):
+        from tenure.adapters.store import postgres
+    return await postgres.probe(settings.store)
+
+
+async def probe_engine(settings: Settings) -> str:
+    """What a start would find of its engine; as `probe_store`."""
+    if settings.engine == EMBEDDED:
+        return "embedded: in the plane's own processes"
+    there = _temporal(settings)
+    from tenure.adapters.engine import temporal
+
+    return await temporal.probe(there)
+
+
+async def probe_bus(settings: Settings) -> str:
+    """What the first event would find of the NATS server; as `probe_store`."""
+    from tenure.adapters.bus.nats import probe
+
+    with _extra("nats"):
+        return await probe(settings.bus)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ The lease is for liveness alone.  What keeps a process that lost it from writing
 which every commit of the work guards (`Leader.guard`).
 """
 
+import asyncio
 from typing import cast
 
 from tenure.app.plane import Plane
@@ -32,6 +33,8 @@ class Leader:
         self.token = 0
         """The fence token under which this process leads; 0: it does not."""
         self._until = 0.0
+        self._one = asyncio.Lock()
+        """Of two at once one would find the row changed, and take this process for another."""
 
     @property
     def leads(self) -> bool:
@@ -45,6 +48,10 @@ class Leader:
 
     async def renew(self) -> bool:
         """Take the lease, or keep it; whether it is ours."""
+        async with self._one:
+            return await self._renew()
+
+    async def _renew(self) -> bool:
         store = self._plane.store
         now = store.now()
         if self.token and now < self._until - self._ttl * 2 / 3:

@@ -196,6 +196,14 @@ async def test_a_deposed_leader_deletes_nothing(lives):
 
 
 @alive
+async def test_a_leader_that_renews_twice_at_once_stays_the_leader(lives):
+    leader = Leader(lives.plane, LEADERS, ttl_seconds=15.0)
+    for _ in range(3):
+        assert all(await asyncio.gather(leader.renew(), leader.renew()))
+        await asyncio.sleep(LONG)  # it lapsed, and is taken again
+
+
+@alive
 async def test_a_plane_that_is_held_reports_and_deletes_nothing(lives):
     await lives.made("alpha")
     thing = await left_behind(lives)
