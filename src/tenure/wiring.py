@@ -38,6 +38,7 @@ from tenure.ports.entropy import Entropy
 from tenure.ports.provider import Provider
 from tenure.ports.seal import Seal
 from tenure.ports.store import Ring, Store
+from tenure.reconcilers import epoch
 from tenure.reconcilers.driver import Ways, reconciling
 from tenure.reconcilers.outbox import Route
 from tenure.reconcilers.relay import relaying
@@ -270,8 +271,10 @@ async def managing(
                 held=held,
             )
         )
+        every = settings.reconcile_seconds
+        await stack.enter_async_context(epoch.following(plane, clock=clock, seconds=every))
         await stack.enter_async_context(_publishing(plane, settings, reactions))
-        ways = Ways(settings.reconcile_seconds, repairs=settings.drift == "repair")
+        ways = Ways(every, repairs=settings.drift == "repair")
         reconcile = reconciling(plane, clock=clock, ways=ways)
         await stack.enter_async_context(reconcile)
         yield plane
