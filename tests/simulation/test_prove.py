@@ -8,7 +8,7 @@ import pytest
 from tenure.testing import prove
 from tenure.testing.ablations import PROVED
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 
 @pytest.mark.parametrize("number", prove.PROOFS)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.timeout(30)  # each starts a pytest of its own
+pytestmark = pytest.mark.timeout(60)  # each starts a pytest of its own
 
 COUNTING = """
     import pytest
