@@ -68,6 +68,11 @@ async def test_a_page_of_events_is_the_tenants_own(face):
     assert (await face.ask("GET", "/v1/events?agent=nobody")).status == 404
     assert (await face.ask("GET", "/v1/events?type=agent.nonsense")).status == 400
     assert (await face.ask("GET", "/v1/events?after=x")).status == 400
+    odd = {"last-event-id": "x"}
+    assert (await face.ask("GET", "/v1/events", headers=odd)).status == 400
+    far = str(1 << 59)  # as a store of many transactions counts
+    for asked in ({"query": f"after={far}"}, {"headers": {"last-event-id": far}}):
+        assert (await face.ask("GET", "/v1/events", **asked)).status == 200
 
 
 @faced
@@ -199,7 +204,8 @@ async def test_letters_are_listed_replayed_and_discarded(face):
     rest = (await face.ask("GET", f"{one}/dead-letters?after={first['next']}")).json
     found = [letter["event"]["sequence"] for letter in first["items"] + rest["items"]]
     assert [int(sequence) for sequence in found] == [row["sequence"] for row in rows]
-    assert (await face.ask("GET", f"{one}/dead-letters?after=x")).status == 400
+    for odd in ("x", "/", "a/x", f"a/{10**18}"):
+        assert (await face.ask("GET", f"{one}/dead-letters?after={odd}")).status == 400
     assert (await face.ask("POST", f"{one}/dead-letters:replay")).json == {"agents": 1}
     due = await face.plane.store.find("parked", (name, uid))
     assert due["due_at"] is not None

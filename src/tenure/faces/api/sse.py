@@ -24,7 +24,7 @@ HEARTBEAT_SECONDS = 5.0
 KNOWN_SECONDS = 0.5
 """How long a token that was good is taken to be."""
 LOOK_SECONDS, LOOK_SECONDS_MAX = 0.02, 0.5
-SEQ_DIGITS_MAX = 12
+SEQ_DIGITS_MAX = 18
 HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
