@@ -100,6 +100,7 @@ async def running(
             webhooks_here=settings.webhooks_here,
             in_flight=in_flight or InFlight(),
             hold=held or Hold(),
+            leaves=settings.engine != EMBEDDED or not settings.works,
         )
 
         def heard(ring: Ring) -> None:

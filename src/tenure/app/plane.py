@@ -40,6 +40,8 @@ class Plane:
     webhooks_here: bool = False
     """Whether webhooks may lead to this very machine, for development."""
     hold: Hold = field(default_factory=Hold)
+    leaves: bool = False
+    """Whether what is accepted here is left to whoever claims it first: to others, or Temporal."""
     feed: Feed = field(init=False)
 
     def __post_init__(self) -> None:

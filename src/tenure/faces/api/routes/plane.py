@@ -25,12 +25,12 @@ async def readyz(ask: Ask) -> schemas.Health:
     api = ask.api
     if api.stopping.is_set():
         raise Refusal("stopping", "the process is about to end")
-    held = api.plane.hold.why
-    if not api.ready or not (api.plane.engine.worker or held):
+    plane, held = api.plane, api.plane.hold.why
+    if not api.ready or not (plane.engine.worker or plane.leaves or held):
         raise Refusal("starting", "the engine does not take work yet")
     try:
         async with asyncio.timeout(STORE_SECONDS):
-            await api.plane.store.find("plane", THIS)
+            await plane.store.find("plane", THIS)
     except (TimeoutError, StoreError):
         raise Refusal("starting", "the store does not answer") from None
     return schemas.Health(status="held" if held else "ready")
