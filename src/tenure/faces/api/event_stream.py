@@ -14,7 +14,7 @@ import msgspec
 from tenure.app import events
 from tenure.app.events import Wanted, cloud_event
 from tenure.core.errors import CommitUnknown, StoreError
-from tenure.core.limits import STREAMS_MAX
+from tenure.core.limits import POSITION_MAX, STREAMS_MAX
 from tenure.core.roles import Role
 from tenure.faces.api.authenticate import authorise, caller_of
 from tenure.faces.api.problems import Refusal
@@ -34,7 +34,9 @@ def wants_stream(ask: Ask) -> bool:
 
 def follow(ask: Ask, wanted: Wanted, after: int) -> Stream:
     """Everything after a position, and what comes; the header's position goes first."""
-    last = last_seen(ask.headers) if b"last-event-id" in ask.headers else after
+    last = after
+    if b"last-event-id" in ask.headers:
+        last = last_seen(ask.headers, most=POSITION_MAX)
     open_now: Counter[str] = ask.api.streams
     if open_now[ask.tenant] >= STREAMS_MAX:
         detail = f"{STREAMS_MAX} streams of this tenant are open here; close one"
