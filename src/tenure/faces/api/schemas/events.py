@@ -9,7 +9,7 @@ from tenure.faces.api.schemas.forms import Id, Instant, Limit, Told, Wire
 
 Position = Annotated[
     str,
-    Meta(pattern=r"^[0-9]{0,18}$(?!\n)", description="`next` or `position` of the page before."),
+    Meta(pattern=r"^[0-9]{0,19}$(?!\n)", description="`next` or `position` of the page before."),
 ]
 Types = Annotated[
     tuple[Annotated[str, Meta(max_length=64)], ...],
