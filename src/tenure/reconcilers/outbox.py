@@ -361,12 +361,14 @@ async def trim(
     ]  # fmt: skip
     had = {str(row["destination"]): await _had(plane, row, rows) for row in cursors}
     all_have, old = min(had.values(), default=len(rows)), plane.store.now() - seconds
-    # Positions grow by about one for each event, which is near enough for a cap.
-    over = plane.feed.newest() - rows_max
+    # Positions grow by one or more for each event: only where they span so many can there be more.
+    beyond, span = 0, plane.feed.newest() - cast(int, rows[0]["position"])
+    if span >= rows_max:
+        beyond = await plane.store.count_rows("outbox", {}) - rows_max
     count = 0
     for row in rows:
         aged = cast(float, row["at"]) < old and count < all_have
-        if not aged and cast(int, row["position"]) > over:
+        if not aged and count >= beyond:
             break
         count += 1
     if not count:
