@@ -362,7 +362,9 @@ async def trim(
     count = 0
     while count < min(all_have, len(rows)) and cast(float, rows[count]["at"]) < old:
         count += 1
-    if count < len(rows):  # positions say nothing of how many there are
+    # Positions grow by one or more for each event: only where they span so many can there be more.
+    span = plane.feed.newest() - cast(int, rows[0]["position"])
+    if count < len(rows) and span >= rows_max:
         over = await plane.store.count_rows("outbox", {}) - rows_max
         count = max(count, min(over, len(rows)))
     if not count:
