@@ -83,6 +83,9 @@ bench-%: .venv/run.installed FORCE       ## one benchmark, beside its peers unle
 	@[ -f bench/$*.py ] || { echo "there is no bench/$*.py; make bench lists what there is"; exit 2; }
 	@$(BIN)/python bench/$*.py $(ARGS)
 
+# These start servers that only the tests' packages bring.
+bench-scale_out bench-events: .venv/test.installed
+
 # --------------------------------------------------------------------------------------------- set-up
 
 .venv/made:
@@ -106,7 +109,7 @@ bench-%: .venv/run.installed FORCE       ## one benchmark, beside its peers unle
 	 $$install --no-deps --no-build-isolation -e .
 	@touch $@
 
-DEBIAN := bubblewrap strace
+DEBIAN := bubblewrap iproute2 strace
 
 debian:
 	@missing=$$(for p in $(DEBIAN); do dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \

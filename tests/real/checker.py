@@ -74,11 +74,11 @@ class Process(NamedTuple):
 # ------------------------------------------------------------------------------------ what there is
 
 
-def read_world(home: Path) -> World:
-    """One look at everything."""
+def read_world(home: Path, store: Mapping[str, list[Row]] | None = None) -> World:
+    """One look at everything; `store` are the tables of a store that is not in the home."""
     homes = {path.name: _home(path) for zone in ZONES for path in _listed(home / "runtimes" / zone)}
-    with copied(home, (STORE, *PROVIDERS)) as bases:
-        store = _tables(bases[STORE])
+    with copied(home, PROVIDERS if store is not None else (STORE, *PROVIDERS)) as bases:
+        store = _tables(bases[STORE]) if store is None else store
         providers = {name: _tables(bases[name]) for name in PROVIDERS}
     known = {str(row["key"]) for row in store["intent"] if row["slot"] == "runtime"}
     return World(
@@ -210,13 +210,14 @@ def check(
     promises: Sequence[Promise] = (),
     *,
     listed: Mapping[str, str] | None = None,
+    store: Mapping[str, list[Row]] | None = None,
 ) -> list[str]:
     """Everything that is not as it should be once nothing is under way.
 
     `promises` are operations that were acknowledged; `listed` are the states of all
-    agents by their names, as a caller is told them.
+    agents by their names, as a caller is told them; `store` are the tables of a store elsewhere.
     """
-    world = read_world(home)
+    world = read_world(home, store)
     wrong = [*_unended(world, promises), *_unsettled(world), *_counted(world), *_chained(world)]
     there = {row["name"]: row["state"] for row in world.store["agent"] if row["state"] != "DELETED"}
     if listed is not None and listed != there:

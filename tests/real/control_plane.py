@@ -173,6 +173,16 @@ def locked(base: Path) -> Iterator[None]:
         writer.close()
 
 
+def lapse_lead(base: Path) -> None:
+    """Let the lead of the reconcilers, whoever has it, be over now."""
+    writer = _opened(base)
+    try:
+        writer.set_busy_timeout(10_000)
+        writer.execute("UPDATE lease SET until = 0 WHERE name = 'reconcilers'")
+    finally:
+        writer.close()
+
+
 def _opened(base: Path) -> apsw.Connection:
     """A connection that leaves the log alone, also when it is the last to go."""
     opened = apsw.Connection(str(base), flags=apsw.SQLITE_OPEN_READWRITE)

@@ -7,6 +7,7 @@ was promised must have ended, and a checker that knows nothing of Tenure must fi
 order.
 """
 
+import json
 import os
 import random
 import signal
@@ -20,8 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from tenure.plans import lifecycle
-from tests.real import checker
-from tests.real.control_plane import SETTLE_SECONDS, UNDOS, ControlPlane, Line, Watch, locked
+from tests.real import checker, kept
+from tests.real.control_plane import (
+    SETTLE_SECONDS,
+    UNDOS,
+    ControlPlane,
+    Line,
+    Watch,
+    lapse_lead,
+    locked,
+)
 
 AGENT = Path(__file__).parent / "agents" / "quick.py"
 SLICE_SECONDS = 0.0002
@@ -34,6 +43,8 @@ FLEET = 8
 OPEN = ("PENDING", "RUNNING", "WAITING", "COMPENSATING", "STUCK")
 PLANS = {plan.name: tuple(plan.steps) for plan in lifecycle.PLANS}
 """The steps of each plan, in order."""
+ASKED = tuple(name for name in PLANS if name != "recover_runtime")
+"""Plans that a caller can ask for; the other one is asked for when a runtime has died."""
 HELD = {"identity": "identity", "access": "access", "credentials": "credentials",
         "closed": "credentials", "opened": "credentials"}  # fmt: skip
 """Steps that a lock on a provider's file keeps from ending."""
@@ -121,7 +132,7 @@ class Driver:
 
     def kill_at_random(self, seconds: float) -> None:
         """Ask for a few operations and kill the plane a little later."""
-        lines = self._ask_for(self.chance.choice([*PLANS]), "")
+        lines = self._ask_for(self.chance.choice(ASKED), "")
         self.plane.tell(signal.SIGCONT)
         time.sleep(self.chance.uniform(0.0, seconds))
         self.plane.kill()
@@ -177,13 +188,13 @@ class Driver:
 
     def _note(self, lines: Sequence[Line], *, is_locked: bool = False) -> None:
         """Write down what was promised."""
-        refusals = {404, 409} | ({503} if is_locked else set())
+        others = {200, 404, 409} | ({503} if is_locked else set())  # 200: reconcilers have looked
         for line in lines:
             for answer in line.answers():
                 if answer.status == 202:
                     self.promises.append(promise(answer.body))
                 else:
-                    assert answer.status in refusals, answer
+                    assert answer.status in others, answer
             line.close()
 
     def _died(self) -> None:
@@ -242,11 +253,13 @@ class Driver:
             return "create_agent"
         if len(self._fleet) > FLEET:
             return "delete_agent"
-        return self.chance.choice([*PLANS])
+        return self.chance.choice(ASKED)
 
     def _request(self, plan: str, step: str) -> list[tuple[str, str, object]]:
         if plan == "create_agent":
             return self._create(step)
+        if plan == "recover_runtime":
+            return self._recovery(self._take({"READY"}, needed=True))
         states = {"resume_agent": {"SUSPENDED"}, "suspend_agent": {"READY"}}
         wide = {"READY", "SUSPENDED"} | ({"CREATE_FAILED"} if plan == "delete_agent" else set())
         path = f"/v1/agents/{self._take(states.get(plan, wide), needed=bool(step))}"
@@ -262,6 +275,25 @@ class Driver:
             "delete_agent": [("DELETE", f"{path}?drain_seconds=0.3", None)],
         }
         return verbs[plan]
+
+    def _recovery(self, name: str) -> list[tuple[str, str, object]]:
+        """Kill the runtime of this agent and have that seen; at the second look it is replaced.
+
+        Whoever led the reconcilers before the last kill would be waited for: that is taken out.
+        """
+        world = checker.read_world(self.plane.home)
+        (serving,) = [row["serving"] for row in world.store["agent"]
+                      if row["name"] == name and row["state"] != "DELETED"]  # fmt: skip
+        key = json.loads(serving)["key"]
+        look = ("POST", "/v1/findings:reconcile", {"name": "drift"})
+        pids = [process.pid for process in world.processes if process.key == key]
+        if pids:  # none: it was seen to be dead at an attempt before
+            os.kill(world.homes[key].state["keeper"], signal.SIGKILL)
+            assert kept.until(lambda: not any(map(kept.is_alive, pids)))
+            lapse_lead(self.plane.home / "tenure.db")
+            answer = self.plane.ask(*look)
+            assert answer.status == 200, answer
+        return [look]
 
     def _create(self, step: str) -> list[tuple[str, str, object]]:
         """Mostly good ones; some that break, never answer, or are deleted while they are made."""

@@ -17,6 +17,8 @@ SHARES = 2
 OURS, THEIRS = "okapi3", "zebra7"
 GIVEN = {"most": 10**9, "command": ["true"]}
 WAIT = {"prefer": "wait=5"}
+OWNED = frozenset({"/v1/plane/review"})
+"""What the plane's owner, an admin of tenant `default`, is told of everybody before a confirm."""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60 + REQUESTS // 100)]
 
 
@@ -45,8 +47,9 @@ async def populated(one: Face) -> World:
             known["operation"].append(name)
             secrets[word].append(name)
     hidden = {OURS: tuple(secrets[THEIRS]), THEIRS: tuple(secrets[OURS])}
-    roles = ("viewer", "operator", "operator", "admin")
+    roles = ("viewer", "operator", "operator")
     parties = [Party(one.tokens[role], hidden[OURS]) for role in roles]
+    parties += [Party(one.tokens["admin"], hidden[OURS], shown_all_at=OWNED)]
     parties += [Party(one.tokens["stranger"], hidden[THEIRS])] * 2
     return World(parties, known, tame={"seconds": ("0", "0.001")}, given=GIVEN)
 

@@ -15,7 +15,12 @@ import pytest
 from tenure.adapters.store import postgres
 from tenure.adapters.store.postgres.schema import go_on_after_restore
 from tenure.ports.store import Change
+from tenure.reconcilers.leader import Leader
+from tenure.reconcilers.outbox import trim
+from tenure.settings import Settings
+from tenure.testing.audit import PLANS, shelves_of
 from tenure.testing.contracts.store_rows import event
+from tenure.wiring import running
 from tests.real.postgres import opened
 
 pytestmark = pytest.mark.timeout(60)
@@ -119,5 +124,28 @@ def test_events_restored_from_another_server_are_told_at_once_and_in_order(
             assert [row["type"] for row in await store.list_events()] == [
                 "one", "two", "three", "four",
             ]  # fmt: skip
+
+    asyncio.run(scenario())
+
+
+def test_the_cap_counts_events_though_positions_leap(postgres_url: str, tmp_path) -> None:
+    """A position is a transaction's number and more: a few of them span what the cap allows."""
+
+    async def scenario() -> None:
+        providers = shelves_of(tmp_path)
+        settings = Settings(store=postgres_url)
+        async with running(settings, plans=PLANS, providers=providers) as plane:
+            for number in range(40):
+                await plane.store.commit(Change("", (), (event(str(number)),)))
+            leader = Leader(plane, "trim")
+            await leader.renew()
+            first, *_, last = await plane.store.list_events()
+            await plane.feed.head()
+            rows_max = 1_000
+            assert int(str(last["position"])) - int(str(first["position"])) > rows_max
+            await trim(plane, leader, seconds=1e10, rows_max=rows_max)
+            assert len(await plane.store.list_events()) == 40
+            await trim(plane, leader, seconds=1e10, rows_max=25)
+            assert len(await plane.store.list_events()) == 25
 
     asyncio.run(scenario())

@@ -59,7 +59,7 @@ def test_a_newer_schema_is_left_alone(postgres_url: str) -> None:
         async with opened(postgres_url):
             pass
         other = await stranger(postgres_url)
-        await other.execute("INSERT INTO tenure_migration VALUES (99, 'later')")
+        await other.execute("INSERT INTO tenure_migration VALUES (99, 'later', false)")
         await other.close()
 
     asyncio.run(scenario())

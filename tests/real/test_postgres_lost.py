@@ -211,31 +211,40 @@ def test_ablation_without_the_guards_both_win(
 
 
 async def crossing(url: str) -> int:
-    """Two stores set the same rows again and again; how often the server met a deadlock."""
-    names = [f"{n:04}" for n in range(3_000)]
-    direct = await stranger(url)
+    """Two stores set the same rows, again and again; how often the server met a deadlock.
+
+    A third holds some of the rows until both wait, so each has begun before either has all.
+    """
+    names = [f"{n:04}" for n in range(300)]
+    direct, looking = await stranger(url), await stranger(url)
+    await direct.execute("SELECT pg_stat_reset()")
+
+    async def both_wait() -> bool:
+        waiting: int = await looking.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return waiting >= 2
+
     async with opened(url, writers=1) as one, opened(url, writers=1) as two:
         await one.commit(Change("", (), tuple(map(operation, names))))
         for number in range(6):
             sets = [Set("operation", (name,), {"token": number}) for name in names]
             both = (Change("", (), tuple(sets)), Change("", (), tuple(reversed(sets))))
-            await asyncio.gather(one.commit(both[0]), two.commit(both[1]))
+            async with direct.transaction():
+                held = "SELECT id FROM operation WHERE id = ANY($1) ORDER BY id FOR UPDATE"
+                await direct.fetch(held, names[15::30])
+                committed = asyncio.gather(one.commit(both[0]), two.commit(both[1]))
+                await eventually(both_wait)
+            await committed
     ask = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
     await direct.execute("SELECT pg_stat_clear_snapshot()")
     await asyncio.sleep(1.2)  # the server tells of them once a second
     met: int = await direct.fetchval(ask)
     await direct.close()
+    await looking.close()
     return met
 
 
 def test_rows_are_held_in_one_order_so_nobody_waits_in_a_circle(postgres_url: str) -> None:
-    async def scenario() -> int:
-        direct = await stranger(postgres_url)
-        await direct.execute("SELECT pg_stat_reset()")
-        await direct.close()
-        return await crossing(postgres_url)
-
-    assert asyncio.run(scenario()) == 0
+    assert asyncio.run(crossing(postgres_url)) == 0
 
 
 def test_ablation_without_the_order_they_wait_in_circles(
@@ -256,5 +265,6 @@ def test_ablation_without_the_order_they_wait_in_circles(
         return dice.sample(list(rows), len(rows))
 
     monkeypatch.setattr(parts, "sorted", shuffled, raising=False)
-    assert asyncio.run(crossing(postgres_url)) > 0
+    # Whether two meet is up to the machine: they are given several evenings.
+    assert any(asyncio.run(crossing(postgres_url)) for _ in range(10))
     tally.add("ablations")

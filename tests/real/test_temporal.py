@@ -9,10 +9,11 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
+from temporalio.testing import ActivityEnvironment
 
 from tenure.adapters.engine.temporal import RESTING
 from tenure.adapters.engine.temporal import activities as temporal_activities
@@ -252,6 +253,18 @@ async def stuck(bench: TemporalBench):
     assert row is not None
     assert row["worker"] == RESTING
     return plane, name
+
+
+def test_a_rest_whose_answer_was_lost_is_over_when_it_is_asked_again(temporal) -> None:
+    async def scenario(bench: TemporalBench) -> None:
+        plane, name = await stuck(bench)
+        row = await plane.store.find("operation", (name,))
+        assert row is not None
+        activities = engine_of(plane)._activities
+        again = Task(name, cast(int, row["token"]))
+        assert (await ActivityEnvironment().run(activities.rest, again)).over
+
+    held(temporal.address, scenario)
 
 
 @pytest.mark.parametrize(

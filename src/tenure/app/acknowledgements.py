@@ -19,7 +19,7 @@ from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import ACKNOWLEDGED, Noted
 from tenure.core.roles import Caller, Role
 from tenure.ports.roster import Missing
-from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set
+from tenure.ports.store import Add, Change, Drop, Is, Key, Put, Row, Set
 
 WAITED_FOR = {Verb.SUSPEND: "agent.suspending", Verb.DELETE: "agent.deleting"}
 """The verbs that wait, and the event that is to be acknowledged."""
@@ -69,13 +69,15 @@ async def awaited_by(
         return Ground()
     waits: Row = {"tenant": tenant, "agent": agent, "since": now}
     puts = tuple(Put("awaited", (operation, str(row["id"])), waits) for row in required)
+    # Nobody is waited for who was deleted since.
+    there = tuple(Is("subscription", (str(row["id"]),), {"tenant": tenant}) for row in required)
     # A create that looked before this cannot commit after it.
     tenancy = await plane.store.find("tenancy", (tenant,))
     if tenancy is None:
-        return Ground((), puts)
+        return Ground(there, puts)
     revision = cast(int, tenancy["revision"])
     guard = Is("tenancy", (tenant,), {"revision": revision})
-    return Ground((guard,), (*puts, Set("tenancy", (tenant,), {"revision": revision + 1})))
+    return Ground((*there, guard), (*puts, Set("tenancy", (tenant,), {"revision": revision + 1})))
 
 
 async def nothing_missing(plane: Plane, tenant: str) -> Ground:
@@ -105,9 +107,10 @@ def wanted_of(subscription: Row) -> Wanted:
 
 
 async def missing_of(plane: Plane, operation: str) -> list[Missing]:
-    """Who has not acknowledged this operation yet."""
+    """Who has not acknowledged this operation yet; one that is gone never will."""
     rows = await plane.store.list_rows("awaited", {"operation": operation}, limit=PAGE_MAX)
-    found = [await _view(plane, row) for row in rows if row["acknowledged_at"] is None]
+    missing = [row for row in rows if row["acknowledged_at"] is None]
+    found = [await _view(plane, row) for row in missing if await _is_there(plane, row)]
     return [Missing(one.name, one.since) for one in found]
 
 
@@ -119,14 +122,14 @@ async def acknowledge(
 ) -> Awaited:
     """The subscriber has done its part of this operation; with `why` an operator says so instead.
 
-    Twice succeeds, and the first time stands.
+    Twice succeeds, and the first time stands.  What waits for one that is gone can be ended too.
     """
     require(caller, Role.OPERATOR)
-    known = await plane.store.find("subscription", (subscription,))
-    if known is None or known["tenant"] != caller.tenant:
-        raise NotFound(f"there is no subscription {subscription}")
     row = await plane.store.find("awaited", (operation, subscription))
     if row is None or row["tenant"] != caller.tenant:
+        known = await plane.store.find("subscription", (subscription,))
+        if known is None or known["tenant"] != caller.tenant:
+            raise NotFound(f"there is no subscription {subscription}")
         raise NotFound(f"operation {operation} does not wait for subscription {subscription}")
     action = "subscription.acknowledge" if why is None else "subscription.override"
     said = {} if why is None else {"why": why}
@@ -216,18 +219,30 @@ async def set_strictness(plane: Plane, caller: Caller, *, strict: bool) -> Stric
 
 
 async def _missing(plane: Plane, tenant: str) -> list[Awaited]:
-    """Whom open operations wait for; one that was cancelled waits for nobody."""
+    """Whom open operations wait for; one that has ended, or whose subscriber is gone, does not."""
     found: list[Awaited] = []
     for row in await _open_rows(plane, tenant):
         operation = await plane.store.find("operation", (str(row["operation"]),))
-        if operation is not None and operation["ended_at"] is None:
+        if operation is None or operation["ended_at"] is not None:
+            continue
+        if await _is_there(plane, row):
             found.append(await _view(plane, row))
     return found
 
 
+async def _is_there(plane: Plane, row: Row) -> bool:
+    """Whether the subscriber that is waited for is still one."""
+    return await plane.store.find("subscription", (str(row["subscription"]),)) is not None
+
+
 async def _open_rows(plane: Plane, tenant: str) -> Sequence[Row]:
     said: Row = {"tenant": tenant, "acknowledged_at": None}
-    return await plane.store.list_rows("awaited", said, limit=PAGE_MAX)
+    found: list[Row] = []
+    last: Key = ()
+    while page := await plane.store.list_rows("awaited", said, after=last, limit=PAGE_MAX):
+        found += page
+        last = (str(page[-1]["operation"]), str(page[-1]["subscription"]))
+    return found
 
 
 async def close_ended(plane: Plane, tenant: str) -> int:

@@ -70,7 +70,7 @@ async def edges_of(plane: Plane, uid: str) -> list[Row]:
 
 
 async def _unwritten(plane: Plane, uid: str, known: set[str]) -> list[Row]:
-    """The edges of agents that the release before this one made: it named their parent alone."""
+    """The edges of agents that the release before this one has made: it wrote the parent alone."""
     children = await plane.store.list_rows("agent", {"parent": uid}, limit=PAGE_MAX)
     return [
         {"owner": uid, "kind": EdgeKind.AGENT, "target": child["uid"], "tenant": child["tenant"],

@@ -127,7 +127,7 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
         admits = plan.name not in CLOSING
         change = Change(
             live.id, ground.guards, (*ground.writes, *writes), admits,
-            ring=None if worker else Ring(live.id),
+            ring=None if worker else Ring(live.id, unclaimed=True),
         )  # fmt: skip
         try:
             refused = await plane.store.commit(change)

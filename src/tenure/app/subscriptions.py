@@ -187,6 +187,8 @@ async def remove(plane: Plane, caller: Caller, row: Row) -> None:
     await acknowledgements.release(plane, caller, name)
     if await plane.store.commit(Change("", (guard,), (*gone, told))) is None:
         await sweep(plane, name)
+    # What was accepted in between waits for it; nothing can be from here on.
+    await acknowledgements.release(plane, caller, name)
 
 
 async def sweep(plane: Plane, destination: str) -> None:

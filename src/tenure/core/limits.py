@@ -38,6 +38,8 @@ OUTBOX_MAX = 1_000_000
 """Events kept at most, delivered or not."""
 OUTBOX_SECONDS = 86_400.0
 """How long a delivered event is kept for whoever comes back late."""
+POSITION_MAX = 2**63 - 1
+"""The greatest position that an event can have."""
 STREAMS_MAX = 100
 """Streams of events that one tenant may hold open in one process."""
 PAGE_MAX = 1_000

@@ -134,6 +134,11 @@ class Engine(Protocol[L_contra]):
         """The worker for whom operations are accepted here; empty: whoever claims them first."""
         ...
 
+    @property
+    def accepts(self) -> bool:
+        """Whether what is accepted here is moved, by this process or another; not once it ended."""
+        ...
+
     async def start(self) -> None:
         """Take the worker's lease and resume every open operation that nobody alive holds."""
         ...
@@ -152,8 +157,11 @@ class Engine(Protocol[L_contra]):
         """
         ...
 
-    def heard(self, operation: str, *, interrupt: bool = False) -> None:
-        """Another process has recorded something for this operation; as for `wake`, but a hint."""
+    def heard(self, operation: str, *, interrupt: bool = False, unclaimed: bool = False) -> None:
+        """Another process has recorded something for this operation; as for `wake`, but a hint.
+
+        What is `unclaimed` was accepted for whoever claims it first.
+        """
         ...
 
     async def wait(self, operation: str, seconds: float | None = None) -> State | None:

@@ -105,6 +105,7 @@ class Ring(NamedTuple):
 
     operation: str
     interrupt: bool = False
+    unclaimed: bool = False
 
 
 class Change(NamedTuple):

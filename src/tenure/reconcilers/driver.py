@@ -16,7 +16,8 @@ from tenure.app.reconciled import Look
 from tenure.core.errors import Conflict, Invalid, StoreError
 from tenure.ports.clock import Clock
 from tenure.reconcilers import drift, grants, late, leases, operations, orphans
-from tenure.reconcilers.term import Leader, Term, Tick
+from tenure.reconcilers.leader import Leader
+from tenure.reconcilers.term import LEADERS, Term, Tick
 
 log = logging.getLogger("tenure.reconcilers")
 LIMIT = 500
@@ -81,7 +82,7 @@ class Driver:
         self._plane = plane
         self._clock = clock
         self._ways = ways
-        self.leader = Leader(plane, seconds=TTL_SECONDS)
+        self.leader = Leader(plane, LEADERS, ttl_seconds=TTL_SECONDS)
         self._one = asyncio.Lock()
         """Two looks of one process take turns: each would count what the other is about to do."""
 
@@ -109,14 +110,14 @@ class Driver:
 
     async def _lead(self) -> bool:
         try:
-            return await self.leader.take()
+            return await self.leader.renew()
         except StoreError as error:
             log.warning("the lead was not renewed: %s", error)
             return bool(self.leader.token)
 
     async def _give_back(self) -> None:
         try:
-            await self.leader.give_back()
+            await self.leader.resign()
         except StoreError as error:
             log.warning("the lead is not given back (%s); it will lapse", error)
 

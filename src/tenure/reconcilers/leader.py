@@ -4,6 +4,7 @@ The lease is for liveness alone.  What keeps a process that lost it from writing
 which every commit of the work guards (`Leader.guard`).
 """
 
+import asyncio
 from typing import cast
 
 from tenure.app.plane import Plane
@@ -11,6 +12,13 @@ from tenure.core.ids import uuid7
 from tenure.ports.store import Change, Is, Put, Row, Set
 
 TTL_SECONDS = 15.0
+PREFIX = "leader/"
+"""Leases of leaders are called so.  Their rows are never dropped: a token only grows."""
+
+
+def lease_of(name: str) -> tuple[str]:
+    """The key of the lease of whoever leads at this."""
+    return (f"{PREFIX}{name}",)
 
 
 class Leader:
@@ -19,27 +27,34 @@ class Leader:
     def __init__(self, plane: Plane, name: str, *, ttl_seconds: float = TTL_SECONDS) -> None:
         """Not leading yet."""
         self._plane = plane
-        self._key = (f"leader/{name}",)
+        self._key = lease_of(name)
         self._ttl = ttl_seconds
         self._holder = uuid7(plane.store.now(), plane.entropy.bits())
-        self._token = 0
+        self.token = 0
+        """The fence token under which this process leads; 0: it does not."""
         self._until = 0.0
+        self._one = asyncio.Lock()
+        """Of two at once one would find the row changed, and take this process for another."""
 
     @property
     def leads(self) -> bool:
         """Whether the lease was ours when we last looked, and has not lapsed since."""
-        return self._token > 0 and self._plane.store.now() < self._until
+        return self.token > 0 and self._plane.store.now() < self._until
 
     @property
     def guard(self) -> Is:
         """What every commit of the work must find: that nobody has taken the lease since."""
-        return Is("lease", self._key, {"token": self._token})
+        return Is("lease", self._key, {"token": self.token})
 
     async def renew(self) -> bool:
         """Take the lease, or keep it; whether it is ours."""
+        async with self._one:
+            return await self._renew()
+
+    async def _renew(self) -> bool:
         store = self._plane.store
         now = store.now()
-        if self._token and now < self._until - self._ttl * 2 / 3:
+        if self.token and now < self._until - self._ttl * 2 / 3:
             return True
         row = await store.find("lease", self._key)
         until = now + self._ttl
@@ -48,22 +63,22 @@ class Leader:
             token = 1
             change = Change("", (), (Put("lease", self._key, {**said, "token": token}),))
         else:
-            mine = row["token"] == self._token and row["holder"] == self._holder
+            mine = row["token"] == self.token and row["holder"] == self._holder
             if not mine and cast(float, row["until"]) > now:
-                self._token = 0
+                self.token = 0
                 return False
             token = cast(int, row["token"]) + (0 if mine else 1)
             guard = Is("lease", self._key, {"token": row["token"]})
             change = Change("", (guard,), (Set("lease", self._key, {**said, "token": token}),))
         if await store.commit(change) is not None:
-            self._token = 0
+            self.token = 0
             return False
-        self._token, self._until = token, until
+        self.token, self._until = token, until
         return True
 
     async def resign(self) -> None:
         """Let another one take it at once."""
-        if self._token:
+        if self.token:
             lapsed = Set("lease", self._key, {"until": 0.0})
             await self._plane.store.commit(Change("", (self.guard,), (lapsed,)))
-            self._token = 0
+            self.token = 0

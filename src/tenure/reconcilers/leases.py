@@ -1,7 +1,7 @@
 """No lease outlives its holder.
 
 A worker that is gone leaves its row behind.  Its operations are claimed as soon as it lapses; here
-only the row goes, a while later.  The lead of the reconcilers stays: its token may only grow.
+only the row goes, a while later.  The lease of a leader stays: its token may only grow.
 """
 
 from typing import cast
@@ -9,7 +9,8 @@ from typing import cast
 from tenure.app.plane import Plane
 from tenure.core.limits import PAGE_MAX
 from tenure.ports.store import Change, Drop, Is, Key
-from tenure.reconcilers.term import LEASE, Term, Tick
+from tenure.reconcilers.leader import PREFIX
+from tenure.reconcilers.term import Term, Tick
 
 SENTENCE = "No lease outlives its holder."
 NAME = "leases"
@@ -28,7 +29,7 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
         for row in rows:
             seen += 1
             name, until = (str(row["name"]),), cast(float, row["until"])
-            if name == (LEASE,) or until > before or term.read_only or fixed >= limit:
+            if name[0].startswith(PREFIX) or until > before or term.read_only or fixed >= limit:
                 continue
             guard = Is("lease", name, {"until": until, "token": row["token"]})
             change = Change("", (guard,), (Drop("lease", name),))

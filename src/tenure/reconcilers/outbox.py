@@ -38,6 +38,7 @@ ALONE_ATTEMPTS = 5
 """How often one agent's events may fail before others' go past them, if there are no others yet."""
 TRIM_ROWS = 500
 MANY = 1_000
+"""Rows of a list that are read at once."""
 
 
 class Skimmed(NamedTuple):
@@ -355,20 +356,17 @@ async def trim(
     rows = await plane.store.list_events(limit=TRIM_ROWS)
     if not rows:
         return Tick()
-    cursors = [
-        row for row in await plane.store.list_rows("cursor", {}, limit=MANY)
-        if row["destination"] != TRIMMED
-    ]  # fmt: skip
+    cursors = [row for row in await _cursors(plane) if row["destination"] != TRIMMED]
     had = {str(row["destination"]): await _had(plane, row, rows) for row in cursors}
     all_have, old = min(had.values(), default=len(rows)), plane.store.now() - seconds
-    # Positions grow by about one for each event, which is near enough for a cap.
-    over = plane.feed.newest() - rows_max
     count = 0
-    for row in rows:
-        aged = cast(float, row["at"]) < old and count < all_have
-        if not aged and cast(int, row["position"]) > over:
-            break
+    while count < min(all_have, len(rows)) and cast(float, rows[count]["at"]) < old:
         count += 1
+    # Positions grow by one or more for each event: only where they span so many can there be more.
+    span = plane.feed.newest() - cast(int, rows[0]["position"])
+    if count < len(rows) and span >= rows_max:
+        over = await plane.store.count_rows("outbox", {}) - rows_max
+        count = max(count, min(over, len(rows)))
     if not count:
         return Tick(len(rows))
     last = cast(int, rows[count - 1]["position"])
@@ -388,6 +386,16 @@ async def trim(
     if refused is not None and refused.what.table == "lease":
         raise LeaseLost(TRIMMED)
     return Tick(len(rows), count, more=count == len(rows))
+
+
+async def _cursors(plane: Plane) -> list[Row]:
+    """The cursor of every destination."""
+    found: list[Row] = []
+    last = ""
+    while page := await plane.store.list_rows("cursor", {}, after=(last,), limit=MANY):
+        found += page
+        last = str(page[-1]["destination"])
+    return found
 
 
 async def _had(plane: Plane, cursor: Row, oldest: Sequence[Row]) -> int:

@@ -112,7 +112,8 @@ class Relay:
         trim_at = self._plane.store.now() + TRIM_SECONDS
         while True:
             try:
-                if await self.leader.renew():
+                # Of a plane that is held nothing leaves: it may be the wrong backup.
+                if not self._plane.hold.why and await self.leader.renew():
                     await self._see_to_all()
                     if self._plane.store.now() >= trim_at:
                         trim_at = self._plane.store.now() + TRIM_SECONDS
@@ -144,7 +145,7 @@ class Relay:
     async def _carry(self, route: Route) -> None:
         """Send whatever there is to send, as soon as there is something."""
         plane, skimmed = self._plane, NOTHING
-        while self.leader.leads:
+        while self.leader.leads and not plane.hold.why:
             number = plane.news.number
             try:
                 done = await tick(plane, self.leader, route, skimmed=skimmed)

@@ -5,18 +5,18 @@ intent of a deletion guards it: one who was deposed while it slept deletes nothi
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from tenure.app import findings
 from tenure.app.findings import Sighting, Writes
 from tenure.app.plane import Plane
 from tenure.app.tokens import TENANT
 from tenure.core.finding import Kind
-from tenure.core.ids import uuid7
-from tenure.ports.store import Change, Is, Put, Row, Set
+from tenure.ports.store import Is, Row
+from tenure.reconcilers.leader import lease_of
 
-LEASE: Final = "reconcilers"
-"""The lease of whoever leads.  Its row is never dropped: the token only grows."""
+LEADERS: Final = "reconcilers"
+"""Whose lead it is: see `tenure.reconcilers.leader`."""
 
 
 class Tick(NamedTuple):
@@ -73,7 +73,7 @@ class Term:
         """What must still hold when a deletion is intended: nobody has taken the lead since."""
         if not self.token:
             return ()
-        return (Is("lease", (LEASE,), {"token": self.token}),)
+        return (Is("lease", lease_of(LEADERS), {"token": self.token}),)
 
     async def report(
         self,
@@ -110,48 +110,3 @@ class Term:
         """Resolve a finding, unless this look has seen it again."""
         if not self.dry_run and str(row["id"]) not in self._seen:
             await findings.settle(self._plane, row, by=f"reconciler {self.reconciler}")
-
-
-class Leader:
-    """The lead of one process, taken and renewed."""
-
-    def __init__(self, plane: Plane, *, seconds: float) -> None:
-        """Nothing is taken yet."""
-        self._plane = plane
-        self._seconds = seconds
-        self._name = uuid7(plane.store.now(), plane.entropy.bits())
-        self.token = 0
-        """The fence token under which this process leads; 0: it does not."""
-
-    async def take(self) -> bool:
-        """Take or renew the lead; False if another process has it."""
-        store, key = self._plane.store, (LEASE,)
-        row = await store.find("lease", key)
-        now = store.now()
-        mine: Row = {"holder": self._name, "until": now + self._seconds}
-        if row is None:
-            change = Change("", (), (Put("lease", key, {**mine, "token": 1}),))
-            token = 1
-        else:
-            token = cast(int, row["token"])
-            if row["holder"] == self._name and token == self.token:
-                pass
-            elif cast(float, row["until"]) <= now:
-                token += 1
-            else:
-                self.token = 0
-                return False
-            seen = {name: row[name] for name in ("holder", "token", "until")}
-            write = Set("lease", key, {**mine, "token": token})
-            change = Change("", (Is("lease", key, seen),), (write,))
-        self.token = token if await store.commit(change) is None else 0
-        return bool(self.token)
-
-    async def give_back(self) -> None:
-        """Let another process lead at once."""
-        if self.token:
-            key, token, self.token = (LEASE,), self.token, 0
-            guard = Is("lease", key, {"token": token, "holder": self._name})
-            await self._plane.store.commit(
-                Change("", (guard,), (Set("lease", key, {"until": 0.0}),))
-            )

@@ -4,10 +4,10 @@
 runs both when it opens its file.
 
 `user_version` is the number of the last migration that code without it cannot live with: code opens
-a file whose number it knows.  A `pre` that begins with `-- Only adds:` and does no more (tables
-and rows in them, indexes, columns that may be empty) leaves that number alone and is noted in the
-table `migration`, so that the release before can go on with the file; what it writes has the new
-columns empty.
+a file whose number it knows.  A `pre` that begins with `-- Only adds:` and does no more (tables and
+rows in them, indexes, columns that may be empty) leaves that number alone and is noted in the table
+`migration`, so that the release before can go on with the file; what it writes has the new columns
+empty.
 """
 
 import re

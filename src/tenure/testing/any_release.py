@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 from tenure.app import operations
 from tenure.app.operations import Accept
 from tenure.core.endings import Done, Ending, Waiting
-from tenure.core.errors import Unavailable
+from tenure.core.errors import Conflict, Unavailable
 from tenure.core.ids import ResourceKey
 from tenure.core.limits import StepLimits
 from tenure.core.plan import Kind, Plan, Step, nothing, repeat
@@ -221,7 +222,8 @@ async def all_ended(plane: Any) -> dict[str, str]:
         name, label = str(row["id"]), str(row["agent"])
         seen = await operations.get(plane, TENANT, name)
         if seen.state not in {"SUCCEEDED", "COMPENSATED"}:
-            await operations.signal(plane, TENANT, name, name=SIGNAL, by="golden")
+            with suppress(Conflict):  # it has ended meanwhile
+                await operations.signal(plane, TENANT, name, name=SIGNAL, by="golden")
         if seen.state == "STUCK":
             await operations.retry(plane, TENANT, name, by="golden")
         async with asyncio.timeout(WAIT_SECONDS):

@@ -22,14 +22,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from tenure.app import operations
 from tenure.app.plane import Plane
+from tenure.core import saga
 from tenure.core.errors import CommitUnknown, StoreError, TenureError
 from tenure.core.operation import OPERATION, State
 from tenure.ports.store import Add, Change, Put, Refused
@@ -44,6 +45,7 @@ from tenure.testing.audit import (
     lines_of,
     shelves_of,
 )
+from tenure.testing.patches import patched
 from tenure.wiring import running
 
 TENANT = "default"
@@ -51,6 +53,11 @@ CLIENTS = 24
 SLOW_SECONDS = 0.002
 """Between a runtime's being there and its provider's answer."""
 FINISH_SECONDS = 60.0
+ARRIVING_SECONDS = 0.5
+"""How late a call may arrive here: a shelf is a directory, so no call outlives its process.
+
+For as long a pivot that was lost and then refused is called again; a real one needs a minute.
+"""
 LIFE_SECONDS_MAX = 120
 """Nobody outlives a parent that was killed itself for longer."""
 MARKS = (b"", b"open", b"accepted", b"ended")
@@ -95,6 +102,15 @@ def settings_of(directory: Path) -> Settings:
     return Settings(store=str(directory / STORE))
 
 
+@asynccontextmanager
+async def opened(directory: Path, *, slow: float = 0.0) -> AsyncIterator[Plane]:
+    """The plane of this directory, running."""
+    providers = shelves_of(directory, slow=slow)
+    with patched(saga, LATE_SECONDS=ARRIVING_SECONDS):
+        async with running(settings_of(directory), plans=PLANS, providers=providers) as plane:
+            yield plane
+
+
 async def ask(plane: Plane, wanted: Wanted) -> None:
     """Ask, say that it was accepted, wait, say how it ended."""
     accepted = await operations.accept(plane, wanted.command())
@@ -108,11 +124,10 @@ async def ask(plane: Plane, wanted: Wanted) -> None:
 
 async def live(directory: Path, life: int, *, ablate: str = "") -> None:
     """Open the plane and let clients ask for one operation after the other, until it is killed."""
-    providers = shelves_of(directory, slow=SLOW_SECONDS)
-    async with running(settings_of(directory), plans=PLANS, providers=providers) as opened:
+    async with opened(directory, slow=SLOW_SECONDS) as plane:
         say("open")
-        hasty = ablate == ACK_BEFORE_COMMIT
-        plane = replace(opened, store=Hasty(opened.store)) if hasty else opened
+        if ablate == ACK_BEFORE_COMMIT:
+            plane = replace(plane, store=Hasty(plane.store))  # noqa: PLW2901 (the same, hasty)
         again = [Wanted(life - 1, number) for number in range(AGAIN if life else 0)]
         asked = itertools.chain(again, (Wanted(life, number) for number in itertools.count()))
 
@@ -125,8 +140,7 @@ async def live(directory: Path, life: int, *, ablate: str = "") -> None:
 
 async def finish(directory: Path, *, seconds: float = FINISH_SECONDS) -> bool:
     """Recover what is there; whether every operation has ended in time."""
-    providers = shelves_of(directory)
-    async with running(settings_of(directory), plans=PLANS, providers=providers) as plane:
+    async with opened(directory) as plane:
         return await all_ended(plane, seconds)
 
 
@@ -147,8 +161,7 @@ async def create_one(directory: Path) -> None:
 
     Once the store has failed, ask again: nobody may answer.
     """
-    providers = shelves_of(directory)
-    async with running(settings_of(directory), plans=PLANS, providers=providers) as plane:
+    async with opened(directory) as plane:
         try:
             if not await operations.list_operations(plane, TENANT, limit=1):
                 await ask(plane, Wanted(0, 0))

@@ -19,7 +19,8 @@ from tenure.core.ids import resource_key
 from tenure.ports.provider import Provider
 from tenure.reconcilers import orphans
 from tenure.reconcilers.driver import Driver, Ways
-from tenure.reconcilers.term import Leader, Term
+from tenure.reconcilers.leader import Leader
+from tenure.reconcilers.term import LEADERS, Term
 from tenure.testing.ablations import Ablation
 from tenure.testing.fakes import Thing
 from tenure.testing.faults import Call, Fault
@@ -162,12 +163,12 @@ async def deposed(stage: Stage) -> list[str]:
     """A leader that slept longer than its lease goes on where it was."""
     await stage.make("alpha")
     thing = await stage.leave("gone")
-    first, second = (Leader(stage.plane, seconds=15.0) for _ in range(2))
-    await first.take()
+    first, second = (Leader(stage.plane, LEADERS, ttl_seconds=15.0) for _ in range(2))
+    await first.renew()
     term = Term(stage.plane, "orphans", token=first.token)
     await orphans.tick(stage.plane, term=term)
     await asyncio.sleep(LONG)
-    await second.take()
+    await second.renew()
     await orphans.tick(stage.plane, term=term)
     there = ("runtime", thing.key.text) in stage.world.things
     return [] if there else ["a deposed leader has deleted something"]

@@ -83,6 +83,40 @@ def test_no_server_is_a_warning_and_no_token_a_failure(tmp_path):
     assert results(doctor.server(asked)) == {"token": "fail"}
 
 
+def found_of(**scale):
+    return {one.check: (one.result, one.found) for one in doctor.scaled_out(scale)}
+
+
+def test_servers_are_looked_at_only_if_they_are_named():
+    assert found_of() == {}
+    said = "embedded: in the plane's own processes"
+    assert found_of(engine="embedded") == {"engine": ("ok", said)}
+
+
+def test_a_server_that_is_not_there_fails_with_a_sentence_for_each():
+    nowhere = "127.0.0.1:1"
+    found = found_of(store=f"postgresql://someone:hush@{nowhere}/tenure", bus=f"nats://{nowhere}")
+    assert {name: result for name, (result, _) in found.items()} == {"store": "fail", "bus": "fail"}
+    assert "cannot be reached" in found["store"][1]
+    assert "hush" not in found["store"][1]
+    assert "NATS cannot be used" in found["bus"][1]
+
+
+def test_an_engine_that_is_not_there_fails_with_a_sentence():
+    store, nowhere = "postgresql://127.0.0.1:1/tenure", "127.0.0.1:1"
+    found = found_of(store=store, engine="temporal", temporal_address=nowhere)
+    assert found["engine"][0] == "fail"
+    assert f"Temporal at {nowhere} cannot be reached" in found["engine"][1]
+
+
+def test_what_cannot_go_together_fails_with_a_sentence(tmp_path):
+    assert "named like postgresql://" in found_of(store="mysql://db/tenure")["store"][1]
+    assert "a store that is shared" in found_of(engine="temporal")["engine"][1]
+    named = {"store": "postgresql://127.0.0.1:1/x", "temporal_tls_certificate": "c"}
+    found = found_of(engine="temporal", **named)
+    assert "come together" in found["engine"][1]
+
+
 def test_the_exit_code_tells_whether_anything_failed(tmp_path, capsys):
     assert cli.main(["doctor", "--home", str(tmp_path / "new"), "-o", "json"]) == 0
     assert {one["check"] for one in json.loads(capsys.readouterr().out)} >= {"python", "disk"}

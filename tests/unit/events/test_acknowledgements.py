@@ -9,6 +9,7 @@ from tenure.core.errors import Forbidden, NotFound
 from tenure.core.operation import State
 from tenure.core.subscription import Kind
 from tenure.ports.bus import Outgoing
+from tenure.ports.store import Change, Drop
 from tenure.testing.lifecycle import CALLER, TENANT, spec_of
 from tests.unit.app.lives import STRANGER, VIEWER, alive, refusal
 
@@ -84,6 +85,58 @@ async def test_a_subscriber_that_is_deleted_is_no_longer_waited_for(lives):
     subscription = await required(lives)
     operation = await waits(lives)
     await subscriptions.delete_subscription(lives.plane, CALLER, subscription)
+    assert (await lives.done(operation)).state == State.SUCCEEDED
+
+
+@alive
+async def test_one_that_is_deleted_while_an_operation_is_accepted_is_not_waited_for(
+    lives, monkeypatch
+):
+    await lives.made()
+    subscription = await required(lives)
+    read = acknowledgements.awaited_by
+
+    async def read_too_early(*given, **more):
+        ground = await read(*given, **more)
+        if await lives.plane.store.find("subscription", (subscription,)):
+            await subscriptions.delete_subscription(lives.plane, CALLER, subscription)
+        return ground
+
+    monkeypatch.setattr(acknowledgements, "awaited_by", read_too_early)
+    assert (await lives.verb("suspend")).state == State.SUCCEEDED
+    assert await lives.rows("awaited") == []
+
+
+@alive
+async def test_what_is_accepted_while_one_is_deleted_does_not_wait_for_it(lives, monkeypatch):
+    await lives.made()
+    subscription = await required(lives)
+    release = acknowledgements.release
+    accepted: list[object] = []
+
+    async def release_too_early(*given):
+        await release(*given)
+        if not accepted:
+            accepted.append(await agents.suspend_agent(lives.plane, CALLER, "alpha"))
+
+    monkeypatch.setattr(acknowledgements, "release", release_too_early)
+    await subscriptions.delete_subscription(lives.plane, CALLER, subscription)
+    (row,) = await lives.rows("awaited")
+    assert row["acknowledged_at"] is not None
+    assert (await lives.done(accepted[0])).state == State.SUCCEEDED
+
+
+@alive
+async def test_what_waits_for_one_that_is_gone_can_be_ended(lives):
+    await lives.made()
+    subscription = await required(lives)
+    operation = await waits(lives)
+    gone = Drop("subscription", (subscription,))
+    await lives.plane.store.commit(Change("", (), (gone,)))  # and then the process was killed
+    assert (await acknowledgements.get_strictness(lives.plane, CALLER)).missing == []
+    assert await acknowledgements.missing_of(lives.plane, operation.id) == []
+    told = await acknowledge(lives, subscription, operation.id, why="it is gone")
+    assert told.acknowledged_at is not None
     assert (await lives.done(operation)).state == State.SUCCEEDED
 
 

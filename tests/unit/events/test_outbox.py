@@ -6,7 +6,7 @@ import pytest
 from tenure.app.events import TRIMMED, CloudEvent, Wanted
 from tenure.core.errors import LeaseLost
 from tenure.core.events import Event
-from tenure.ports.store import Change, Set
+from tenure.ports.store import Change, Put, Set
 from tenure.reconcilers import outbox
 from tenure.reconcilers.leader import TTL_SECONDS, Leader
 from tests.unit.app.lives import alive
@@ -185,6 +185,41 @@ async def test_beyond_the_cap_events_go_and_who_missed_them_is_told(lives):
     cursor = await lives.plane.store.find("cursor", ("sink",))
     assert cursor["missed"] == count - 3
     assert (await lives.plane.store.find("cursor", (TRIMMED,)))["position"] == count - 3
+
+
+@alive
+async def test_the_cap_counts_events_whatever_their_positions_are(lives):
+    relay = relay_to(lives.plane, Sink())
+    await relay.begin()
+    await relay.leader.renew()
+    told = {
+        "tenant": "t", "agent": "a", "operation": "o", "type": "agent.ready",
+        "at": lives.plane.store.now(), "body": "{}",
+    }  # fmt: skip
+    far = tuple(Put("outbox", (n << 40,), {**told, "sequence": n}) for n in range(1, 21))
+    assert await lives.plane.store.commit(Change("", (), far)) is None
+    await lives.plane.feed.head()
+    await outbox.trim(lives.plane, relay.leader, rows_max=20)
+    assert len(await rows(lives)) == 20
+    await outbox.trim(lives.plane, relay.leader, rows_max=15)
+    assert [row["sequence"] for row in await rows(lives)] == list(range(6, 21))
+    assert (await lives.plane.store.find("cursor", ("sink",)))["missed"] == 5
+
+
+@alive
+async def test_no_destination_is_overlooked_however_many_there_are(lives, monkeypatch):
+    monkeypatch.setattr(outbox, "MANY", 2)
+    await lives.made("alpha")
+    sinks, late = [Sink(name) for name in "abcd"], Sink("late")
+    late.down = True
+    relay = relay_to(lives.plane, *sinks, late)
+    await relay.begin()
+    await relay.tick()
+    await lives.loop_until(lives.plane.store.now() + 61.0)
+    count = len(await rows(lives))
+    await relay.leader.renew()
+    await outbox.trim(lives.plane, relay.leader, seconds=60.0)
+    assert len(await rows(lives)) == count
 
 
 @alive

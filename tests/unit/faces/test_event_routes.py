@@ -13,6 +13,7 @@ from tenure.app import agents, operations, subscriptions, tokens
 from tenure.app.spec import read_spec
 from tenure.core.roles import Caller, Role
 from tenure.faces.api.server import Listen, serving
+from tenure.ports.store import Change, Put
 from tests.unit.faces.asked import ADMIN, faced
 
 CALLER = Caller("default", "admin", Role.ADMIN)
@@ -68,6 +69,14 @@ async def test_a_page_of_events_is_the_tenants_own(face):
     assert (await face.ask("GET", "/v1/events?agent=nobody")).status == 404
     assert (await face.ask("GET", "/v1/events?type=agent.nonsense")).status == 400
     assert (await face.ask("GET", "/v1/events?after=x")).status == 400
+    odd = {"last-event-id": "x"}
+    assert (await face.ask("GET", "/v1/events", headers=odd)).status == 400
+    far = str(1 << 59)  # as a store of many transactions counts
+    for asked in ({"query": f"after={far}"}, {"headers": {"last-event-id": far}}):
+        assert (await face.ask("GET", "/v1/events", **asked)).status == 200
+    for place in (10**12, 2**63 - 1):  # positions of PostgreSQL have up to 19 digits
+        assert (await face.ask("GET", f"/v1/events?after={place}")).status == 200
+    assert (await face.ask("GET", f"/v1/events?after={2**63}")).status == 400
 
 
 @faced
@@ -86,6 +95,26 @@ async def test_a_stream_tells_what_was_and_what_comes_and_resumes(face):
         async with followed(face, address, headers=last, query="?type=agent.*") as come:
             again = [await anext(come) for _ in range(2)]
         assert again == told[2:]
+    for far in (2**63, 10**19):
+        headers = {**STREAM, "last-event-id": str(far)}
+        assert (await face.ask("GET", "/v1/events", headers=headers)).status == 400
+
+
+@faced
+async def test_a_stream_resumes_after_a_position_of_nineteen_digits(face):
+    uid = await made(face)
+    told = {
+        "tenant": CALLER.tenant, "agent": uid, "operation": "o", "type": "agent.ready", "at": 1.0,
+        "body": "{}",
+    }  # fmt: skip
+    far = [2**63 - 3, 2**63 - 2]
+    puts = tuple(Put("outbox", (n,), {**told, "sequence": n}) for n in far)
+    assert await face.plane.store.commit(Change("", (), puts)) is None
+    async with serving(face.api, Listen(port=0)) as address:
+        last = {"last-event-id": str(far[0])}
+        async with followed(face, address, headers=last) as come:
+            position, *_ = await anext(come)
+        assert int(position) == far[1]
 
 
 @faced
@@ -199,7 +228,8 @@ async def test_letters_are_listed_replayed_and_discarded(face):
     rest = (await face.ask("GET", f"{one}/dead-letters?after={first['next']}")).json
     found = [letter["event"]["sequence"] for letter in first["items"] + rest["items"]]
     assert [int(sequence) for sequence in found] == [row["sequence"] for row in rows]
-    assert (await face.ask("GET", f"{one}/dead-letters?after=x")).status == 400
+    for odd in ("x", "/", "a/x", f"a/{10**18}"):
+        assert (await face.ask("GET", f"{one}/dead-letters?after={odd}")).status == 400
     assert (await face.ask("POST", f"{one}/dead-letters:replay")).json == {"agents": 1}
     due = await face.plane.store.find("parked", (name, uid))
     assert due["due_at"] is not None

@@ -8,7 +8,8 @@ from tenure.core.finding import Kind
 from tenure.ports.store import Change, Drop
 from tenure.reconcilers import drift, grants, leases
 from tenure.reconcilers import operations as watched
-from tenure.reconcilers.term import LEASE, Leader, Term
+from tenure.reconcilers.leader import Leader, lease_of
+from tenure.reconcilers.term import LEADERS, Term
 from tenure.testing.faults import Fault
 from tenure.testing.lifecycle import CALLER, TENANT, spec_of
 from tests.unit.app.lives import alive, fault
@@ -197,17 +198,17 @@ async def test_an_operation_that_nobody_moves_is_told_and_woken(lives):
 
 
 @alive
-async def test_leases_of_the_dead_go_and_the_lead_stays(lives):
-    leader = Leader(lives.plane, seconds=1.0)
-    await leader.take()
+async def test_leases_of_the_dead_go_and_those_of_leaders_stay(lives):
+    for name in (LEADERS, "relay"):
+        await Leader(lives.plane, name, ttl_seconds=1.0).renew()
     old = await lives.start("another")
     old.crash()
     await lives.start("a third")
     await asyncio.sleep(leases.KEPT_SECONDS + 60)
     assert (await leases.tick(lives.plane)).fixed == 1
     names = [row["name"] for row in await lives.rows("lease")]
-    assert LEASE in names
-    assert len(names) == 3
+    assert {*lease_of(LEADERS), *lease_of("relay")} < {*names}
+    assert len(names) == 4
 
 
 @alive

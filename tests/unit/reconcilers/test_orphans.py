@@ -9,7 +9,8 @@ from tenure.core.finding import Kind
 from tenure.core.ids import resource_key
 from tenure.ports.store import Change, Is, Set
 from tenure.reconcilers import late, orphans
-from tenure.reconcilers.term import LEASE, Leader, Term
+from tenure.reconcilers.leader import Leader, lease_of
+from tenure.reconcilers.term import LEADERS, Term
 from tenure.testing.faults import Fault
 from tenure.testing.lifecycle import CALLER, spec_of
 from tenure.testing.loop import EPOCH
@@ -180,18 +181,26 @@ async def test_too_many_orphans_are_believed_by_nobody(lives):
 async def test_a_deposed_leader_deletes_nothing(lives):
     await lives.made("alpha")
     thing = await left_behind(lives)
-    first, second = (Leader(lives.plane, seconds=15.0) for _ in range(2))
-    assert await first.take()
-    assert not await second.take()
+    first, second = (Leader(lives.plane, LEADERS, ttl_seconds=15.0) for _ in range(2))
+    assert await first.renew()
+    assert not await second.renew()
     term = Term(lives.plane, "orphans", token=first.token)
     await orphans.tick(lives.plane, term=term)
     await asyncio.sleep(LONG)  # it slept, and its lease lapsed
-    assert await second.take()
+    assert await second.renew()
     assert (await orphans.tick(lives.plane, term=term)).fixed == 0
     assert lives.world.holds(key=thing.key.text) == [thing]
-    assert not await first.take()
+    assert not await first.renew()
     fresh = Term(lives.plane, "orphans", token=second.token)
     assert (await orphans.tick(lives.plane, term=fresh)).fixed == 1
+
+
+@alive
+async def test_a_leader_that_renews_twice_at_once_stays_the_leader(lives):
+    leader = Leader(lives.plane, LEADERS, ttl_seconds=15.0)
+    for _ in range(3):
+        assert all(await asyncio.gather(leader.renew(), leader.renew()))
+        await asyncio.sleep(LONG)  # it lapsed, and is taken again
 
 
 @alive
@@ -280,16 +289,16 @@ def test_the_cap_is_five_or_a_tenth(seen):
 async def test_the_lead_only_grows(lives):
     tokens = []
     for number in range(3):
-        leader = Leader(lives.plane, seconds=15.0)
-        assert await leader.take()
+        leader = Leader(lives.plane, LEADERS, ttl_seconds=15.0)
+        assert await leader.renew()
         tokens.append(leader.token)
         if number == 1:
-            await leader.give_back()
+            await leader.resign()
         else:
             await asyncio.sleep(20)
     assert tokens == [1, 2, 3]
-    (row,) = [row for row in await lives.rows("lease") if row["name"] == LEASE]
+    (row,) = [row for row in await lives.rows("lease") if row["name"] == lease_of(LEADERS)[0]]
     assert row["token"] == 3
-    write = Set("lease", (LEASE,), {"until": 9e9})
-    stale = Change("", (Is("lease", (LEASE,), {"token": 2}),), (write,))
+    write = Set("lease", lease_of(LEADERS), {"until": 9e9})
+    stale = Change("", (Is("lease", lease_of(LEADERS), {"token": 2}),), (write,))
     assert await lives.plane.store.commit(stale) is not None

@@ -234,6 +234,6 @@ def test_faults_can_be_drawn_from_a_seed():
 
 
 def test_every_fault_is_of_some_verb():
-    # A refusal that does not last breaks a provider's promise: drawn where a scenario says so.
+    # A refusal that does not last breaks a promise: it is drawn only where a scenario says so.
     drawn = set(Fault) - {Fault.REFUSED_ONCE}
     assert {fault for faults in ALPHABET.values() for fault in faults} == drawn

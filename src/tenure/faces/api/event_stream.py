@@ -18,7 +18,7 @@ from tenure.core.limits import STREAMS_MAX
 from tenure.core.roles import Role
 from tenure.faces.api.authenticate import authorise, caller_of
 from tenure.faces.api.problems import Refusal
-from tenure.faces.api.sse import HEADERS, HEARTBEAT_SECONDS, gone_of, last_seen
+from tenure.faces.api.sse import HEADERS, HEARTBEAT_SECONDS, gone_of
 from tenure.faces.api.table import Ask, Send, Stream
 
 LOOK_SECONDS = 0.5
@@ -32,9 +32,8 @@ def wants_stream(ask: Ask) -> bool:
     return b"text/event-stream" in ask.headers.get(b"accept", b"")
 
 
-def follow(ask: Ask, wanted: Wanted, after: int) -> Stream:
-    """Everything after a position, and what comes; the header's position goes first."""
-    last = last_seen(ask.headers) if b"last-event-id" in ask.headers else after
+def follow(ask: Ask, wanted: Wanted, last: int) -> Stream:
+    """Everything after a position, and what comes."""
     open_now: Counter[str] = ask.api.streams
     if open_now[ask.tenant] >= STREAMS_MAX:
         detail = f"{STREAMS_MAX} streams of this tenant are open here; close one"

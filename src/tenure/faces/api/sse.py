@@ -24,7 +24,8 @@ HEARTBEAT_SECONDS = 5.0
 KNOWN_SECONDS = 0.5
 """How long a token that was good is taken to be."""
 LOOK_SECONDS, LOOK_SECONDS_MAX = 0.02, 0.5
-SEQ_DIGITS_MAX = 12
+SEQ_MAX = 10**12 - 1
+"""The greatest number of a record in a journal that is asked about."""
 HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
@@ -54,10 +55,10 @@ async def progress(ask: Ask, operation: str) -> Stream:
     return Stream(write)
 
 
-def last_seen(headers: dict[bytes, bytes]) -> int:
+def last_seen(headers: dict[bytes, bytes], *, most: int = SEQ_MAX) -> int:
     """The id of the last event that a client has seen, 0 if it says none."""
     text = headers.get(b"last-event-id", b"0")
-    if not text.isdigit() or len(text) > SEQ_DIGITS_MAX:
+    if not text.isdigit() or len(text) > len(str(most)) or int(text) > most:
         raise Refusal("invalid_header", "Last-Event-ID is the id of an event", "Last-Event-Id")
     return int(text)
 

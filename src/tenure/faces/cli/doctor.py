@@ -1,16 +1,17 @@
 """`tenure doctor`: looks at everything a plane needs, and says what to do about what is missing.
 
-It changes nothing.  Each check is a function that returns findings; a finding that fails makes the
-exit code 1, a warning does not.
+It changes nothing, here and on servers.  Each check is a function that returns findings; a finding
+that fails makes the exit code 1, a warning does not.
 """
 
+import asyncio
 import os
 import shutil
 import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import Ended, Exit, Refused, Unreachable
 from tenure.faces.cli.options import examples, placed, said, shown
 from tenure.faces.cli.output import Column, Noun, show_all
+from tenure.faces.cli.scale import Scale, scaled
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 PYTHON = (3, 11)
@@ -53,16 +55,27 @@ FINDING = Noun(
 )
 
 
-@click.command("doctor", epilog=examples("tenure doctor", "tenure doctor --home /srv/tenure"))
+@click.command(
+    "doctor",
+    epilog=examples(
+        "tenure doctor",
+        "tenure doctor --home /srv/tenure",
+        "tenure doctor --store postgresql://tenure@db/tenure --engine temporal --temporal db:7233",
+    ),
+)
 @shown
+@scaled
 @placed
 @click.pass_context
-def command(context: click.Context, *, form: str) -> None:
-    """Look whether everything a control plane needs is in order; exit 1 if something is not."""
+def command(context: click.Context, *, scale: Scale, form: str) -> None:
+    """Look whether everything a control plane needs is in order; exit 1 if something is not.
+
+    Told what `up` and `worker` are told of store, engine and bus, it reaches for those too.
+    """
     place = said(context)
     found = [
         *python(), *sqlite(), *home(place.directory()), *epoch(place.directory()), *bubblewrap(),
-        *server(place),
+        *scaled_out(scale), *server(place),
     ]  # fmt: skip
     show_all([one._asdict() for one in found], FINDING, form=form)
     if any(one.result == FAIL for one in found):
@@ -171,6 +184,27 @@ def bubblewrap() -> Iterator[Finding]:
         yield Finding("bubblewrap", WARN, f"{found} does not work here", advice)
     else:
         yield Finding("bubblewrap", OK, found)
+
+
+def scaled_out(scale: Scale) -> Iterator[Finding]:
+    """The servers that processes of a plane share, as far as any is named."""
+    from tenure.settings import Settings
+    from tenure.wiring import probe_bus, probe_engine, probe_store
+
+    settings = Settings(**scale)
+    probes: tuple[tuple[str, Callable[[Settings], Awaitable[str]]], ...] = (
+        ("store", probe_store), ("engine", probe_engine), ("bus", probe_bus),
+    )  # fmt: skip
+    for name, probe in probes:
+        if name in scale:
+            yield asyncio.run(_probed(name, probe(settings)))
+
+
+async def _probed(name: str, probing: Awaitable[str]) -> Finding:
+    try:
+        return Finding(name, OK, await probing)
+    except TenureError as error:
+        return Finding(name, FAIL, str(error))
 
 
 def server(place: where.Where) -> Iterator[Finding]:

@@ -193,6 +193,7 @@ class EngineContract:
             plane = await bench.start()
             await bench.stop(plane)
             assert plane.engine.worker == ""
+            assert not plane.engine.accepts
             again = await bench.start()
             name = await accept(again, "waits")
             await bench.sleep(0.2)
@@ -229,5 +230,6 @@ class EngineContract:
             with pytest.raises(CommitUnknown):
                 await asyncio.wait_for(broken.engine.join(), LONG)
             assert broken.engine.worker == ""
+            assert not broken.engine.accepts
 
         hold(scenario)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from tenure.core.errors import Unavailable
 from tenure.ports.bus import DELIVERED, Destination, Outgoing, Receipt, Verdict
 
 STREAM: Final = "TENURE"
@@ -188,6 +189,37 @@ class NatsBus:
         if client is not None:
             with suppress(OSError):  # it is gone already
                 await client.close()
+
+
+async def probe(url: str) -> str:
+    """What the first event would find there, in a sentence; Unavailable says what is in its way.
+
+    Nothing is changed: a stream that is missing is left to the first event.
+    """
+    import nats  # noqa: PLC0415 (as above)
+    from nats.js.errors import NotFoundError  # noqa: PLC0415
+
+    client: Any = None
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            client = await nats.connect(
+                url, name="tenure doctor", allow_reconnect=False, max_reconnect_attempts=1,
+                reconnect_time_wait=0.1, error_cb=_ignored,
+            )  # fmt: skip
+        jetstream = client.jetstream(timeout=ANSWER_SECONDS)
+        await jetstream.account_info()
+        try:
+            told = await jetstream.stream_info(STREAM)
+            state = f"stream {STREAM} holds {told.state.messages} events"
+        except NotFoundError:
+            state = f"the first event makes stream {STREAM}"
+        return f"NATS {client.connected_server_version} with JetStream; {state}"
+    except Exception as error:  # noqa: BLE001 (the client raises whatever went wrong on the way)
+        message = f"NATS cannot be used ({_words(error)}): see that it runs there with JetStream"
+        raise Unavailable(message) from None
+    finally:
+        if client is not None:
+            await client.close()
 
 
 def _message_id(destination: Destination, event: Outgoing) -> str:

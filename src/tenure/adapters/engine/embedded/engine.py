@@ -11,9 +11,9 @@ worker that lost its lease from writing is the fence token that every record gua
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
 from typing import Generic
 
+from tenure.adapters.engine.embedded.driven import Driven
 from tenure.adapters.engine.embedded.settings import EngineSettings
 from tenure.adapters.engine.embedded.timers import Timers
 from tenure.core.errors import Defect, LeaseLost, StoreError
@@ -30,26 +30,6 @@ HALTED_SECONDS_MAX = 300.0
 """The longest that an operation is left alone after a defect."""
 DEAF_SECONDS = 1.0
 """How long a call that was cancelled may take to end before it is left to itself."""
-
-
-class Driven(Generic[L]):
-    """An operation that a task is moving."""
-
-    __slots__ = ("dropped", "live", "pulse", "running", "task", "token", "woken")
-
-    def __init__(self, token: int, live: L | None) -> None:
-        """Held under this token; `live` is None until it is read."""
-        self.token = token
-        self.live = live
-        self.task: asyncio.Task[None]
-        self.running: Sequence[asyncio.Task[None]] = ()
-        """The tasks of several moves at the same time."""
-        self.dropped = False
-        """This engine has let go of its task: it begins nothing more."""
-        self.woken = False
-        """Something was recorded for it by others since it was read."""
-        self.pulse: asyncio.Event | None = None
-        """Set when one of several moves has ended; there only while several run."""
 
 
 class EmbeddedEngine(Generic[L]):
@@ -80,6 +60,9 @@ class EmbeddedEngine(Generic[L]):
         self._timers = Timers(store.now, self._due)
         self._waiters: dict[str, list[asyncio.Future[State | None]]] = {}
         self._keeper: asyncio.Task[None] | None = None
+        self._claiming: asyncio.Task[None] | None = None
+        self._called = False
+        """Something was accepted for whoever claims it first."""
         self._stopped: asyncio.Future[None] | None = None
         self._open = False
 
@@ -87,6 +70,11 @@ class EmbeddedEngine(Generic[L]):
     def worker(self) -> str:
         """The worker for whom operations are accepted here; empty while it takes none."""
         return self._worker if self._open else ""
+
+    @property
+    def accepts(self) -> bool:
+        """Also if it was never started, and so leaves the work to other processes."""
+        return self._open or self._stopped is None
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -278,9 +266,9 @@ class EmbeddedEngine(Generic[L]):
         self._open = False
         self._queued.clear()
         self._timers.close()
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        for kept in filter(None, (self._keeper, self._claiming)):
+            kept.cancel()
+            await asyncio.gather(kept, return_exceptions=True)
         tasks = [driven.task for driven in self._driven.values()]
         try:
             async with asyncio.timeout(grace_seconds):
@@ -326,9 +314,26 @@ class EmbeddedEngine(Generic[L]):
             for waiter in self._waiters.pop(operation, ()):
                 _tell(waiter, None)
 
-    def heard(self, operation: str, *, interrupt: bool = False) -> None:
+    def heard(self, operation: str, *, interrupt: bool = False, unclaimed: bool = False) -> None:
         """Another process has recorded something for this operation: look at it now."""
         self.wake(operation, interrupt=interrupt)
+        if unclaimed and self._open:
+            self._called = True
+            if self._claiming is None or self._claiming.done():
+                self._claiming = asyncio.create_task(self._claim_called(), name="tenure claim")
+
+    async def _claim_called(self) -> None:
+        """Claim what was accepted for nobody; what is missed here is found by the next look."""
+        try:
+            while self._called and self._open:
+                self._called = False
+                await self._claim()
+        except StoreError as error:
+            log.warning("nothing is claimed now: %s", error)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 (the store failed)
+            self._fail(error)
 
     async def wait(self, operation: str, seconds: float | None = None) -> State | None:
         """The state in which this operation ended or got stuck here; None if that took longer."""

@@ -90,7 +90,8 @@ class Activities(Generic[L]):
         return await self._answered(self._rest(task))
 
     async def _answered(self, asked: Coroutine[Any, Any, Answer]) -> Answer:
-        """Let nothing pass that Temporal could not carry."""
+        """Let nothing pass that Temporal could not carry; say meanwhile that this worker lives."""
+        beat = Beat()
         try:
             return await asked
         except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
@@ -101,6 +102,8 @@ class Activities(Generic[L]):
         except BaseException as error:  # noqa: BLE001 (the store failed)
             self._fail(error)
             raise ApplicationError(str(error), type=type(error).__name__) from None
+        finally:
+            beat.stop()
 
     # --- how -------------------------------------------------------------------------------------
 
@@ -135,7 +138,6 @@ class Activities(Generic[L]):
         """Perform it; a cancel of the activity interrupts the call and still awaits its end."""
         performing = asyncio.ensure_future(self._work.perform(live, move))
         self._out[performing] = live
-        beat = Beat()
         try:
             while not performing.done():
                 try:
@@ -149,7 +151,6 @@ class Activities(Generic[L]):
                 raise ApplicationError("this worker stops", type="WorkerStops")
             performing.result()
         finally:
-            beat.stop()
             del self._out[performing]
             if not performing.done():
                 performing.cancel()
@@ -185,7 +186,9 @@ class Activities(Generic[L]):
         if live is None:
             return await self._ended(task)
         answer = self._told(live)
-        if live.state is State.STUCK and not answer.moves and await self._claims.rest(live):
+        # An earlier attempt may have put it to rest and lost its reply.
+        idle = live.state is State.STUCK and not answer.moves
+        if idle and (live.worker == self._resting or await self._claims.rest(live)):
             return Answer(live.state, live.token, live.revision, over=True)
         return answer
 

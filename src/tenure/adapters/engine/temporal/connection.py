@@ -4,12 +4,17 @@ import asyncio
 import logging
 from pathlib import Path
 
-from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.enums.v1 import IndexedValueType, NamespaceState, TaskQueueType
 from temporalio.api.operatorservice.v1 import (
     AddSearchAttributesRequest,
     ListSearchAttributesRequest,
 )
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeTaskQueueRequest,
+    GetSystemInfoRequest,
+)
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode, TLSConfig
@@ -148,3 +153,38 @@ async def register_attributes(client: Client, settings: TemporalSettings) -> boo
         words, name, attributes,
     )  # fmt: skip
     return False
+
+
+async def probe(settings: TemporalSettings) -> str:
+    """What a start would find, in a sentence; an EngineError says what stands in its way.
+
+    Nothing is changed: search attributes that are missing are left to the first start.
+    """
+    client = await connect(settings)
+    name, queue = settings.namespace, settings.task_queue
+    asked = client.workflow_service
+    try:
+        async with asyncio.timeout(settings.connect_seconds):
+            told = await asked.describe_namespace(DescribeNamespaceRequest(namespace=name))
+            system = await asked.get_system_info(GetSystemInfoRequest())
+            polled = await asked.describe_task_queue(
+                DescribeTaskQueueRequest(
+                    namespace=name,
+                    task_queue=TaskQueue(name=queue),
+                    task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+                )
+            )
+    except TimeoutError:
+        message = f"it did not answer within {settings.connect_seconds:g} s"
+        raise EngineError(_unreachable(settings, message)) from None
+    except RPCError as error:
+        raise EngineError(_refused(settings, error)) from None
+    where = f"Temporal at {settings.address}"
+    if told.namespace_info.state != NamespaceState.NAMESPACE_STATE_REGISTERED:
+        state = NamespaceState.Name(told.namespace_info.state).rpartition("_")[2].lower()
+        raise EngineError(f"{where}: namespace {name!r} is {state}; name another")
+    workers = len({one.identity for one in polled.pollers})
+    return (
+        f"Temporal {system.server_version} at {settings.address}, namespace {name!r};"
+        f" {workers} worker{'' if workers == 1 else 's'} at task queue {queue!r} lately"
+    )

@@ -99,6 +99,11 @@ class TemporalEngine(Generic[L]):
         """Nobody: the first activity claims what was accepted."""
         return ""
 
+    @property
+    def accepts(self) -> bool:
+        """While it lives; Temporal may be away, and then what is accepted waits."""
+        return self._open
+
     # --- life ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -242,8 +247,13 @@ class TemporalEngine(Generic[L]):
             self._activities.interrupt(operation)
         self._soon(self._follow(operation, interrupt=interrupt))
 
-    def heard(self, operation: str, *, interrupt: bool = False) -> None:
-        """Another process recorded something, and told the run: whoever waits here may be told."""
+    def heard(
+        self, operation: str, *, interrupt: bool = False, unclaimed: bool = False  # noqa: ARG002
+    ) -> None:
+        """Another process recorded something, and told the run: whoever waits here may be told.
+
+        Whoever accepted it has started its run too.
+        """
         if interrupt:
             self._activities.interrupt(operation)
         if operation in self._waiters and self._open:

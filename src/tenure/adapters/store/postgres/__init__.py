@@ -7,6 +7,7 @@ import asyncpg
 from tenure.adapters.store.postgres import schema, server
 from tenure.adapters.store.postgres.clock import ServerClock
 from tenure.adapters.store.postgres.committer import RESERVE_BYTES, Committer, Lanes
+from tenure.adapters.store.postgres.probe import probe
 from tenure.adapters.store.postgres.readers import Readers
 from tenure.adapters.store.postgres.side import Side
 from tenure.adapters.store.postgres.store import PostgresStore
@@ -16,7 +17,7 @@ from tenure.ports.entropy import Entropy
 from tenure.storage.migrations import read_migrations
 from tenure.storage.queries import read_queries
 
-__all__ = ["RESERVE_BYTES", "Lanes", "PostgresStore", "build"]
+__all__ = ["RESERVE_BYTES", "Lanes", "PostgresStore", "build", "probe"]
 
 
 async def build(

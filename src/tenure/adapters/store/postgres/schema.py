@@ -22,7 +22,6 @@ _MARKED = (
 _BEYOND = f"SELECT EXISTS (SELECT FROM {_MARK} WHERE number > $1 AND NOT only_adds)"
 
 
-
 async def migrate(
     connection: asyncpg.Connection, address: Address, migrations: list[Migration]
 ) -> list[str]:
@@ -35,17 +34,12 @@ async def migrate(
         return []
     async with connection.transaction():
         await connection.execute(_LOCK, schema)
-        number = await _number(connection, schema)
+        number = await reached(connection, address, migrations)
         if number is None:
-            await _refuse_foreign(connection, address)
-            await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+            if await connection.fetchval("SELECT to_regnamespace($1)", f'"{schema}"') is None:
+                await connection.execute(f'CREATE SCHEMA "{schema}"')
             await connection.execute(_MARKED)
             number = 0
-        if await connection.fetchval(_BEYOND, len(migrations)):
-            raise StoreNewer(
-                f"{address.shown()} was written by a newer Tenure (schema {number}, this one knows"
-                f" {len(migrations)}): start that one. Nothing was touched."
-            )
         for migration in migrations[number:]:
             await connection.execute(migration.sql)
             await connection.execute(
@@ -55,6 +49,21 @@ async def migrate(
                 migration.adds,
             )
         return [migration.name for migration in migrations[number:]]
+
+
+async def reached(
+    connection: asyncpg.Connection, address: Address, migrations: list[Migration]
+) -> int | None:
+    """The last migration applied, None before the first; refuses what is newer or not ours."""
+    number = await _number(connection, address.schema)
+    if number is None:
+        await _refuse_foreign(connection, address)
+    elif await connection.fetchval(_BEYOND, len(migrations)):
+        raise StoreNewer(
+            f"{address.shown()} was written by a newer Tenure (schema {number}, this one knows"
+            f" {len(migrations)}): start that one. Nothing was touched."
+        )
+    return number
 
 
 async def _number(connection: asyncpg.Connection, schema: str) -> int | None:

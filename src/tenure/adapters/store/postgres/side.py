@@ -22,6 +22,8 @@ KEPT_SECONDS = 600.0
 """For how long a batch can be looked up: far longer than anybody is in doubt about one."""
 PAYLOAD_BYTES_MAX = 7_900
 PAUSE_SECONDS = 0.5
+INTERRUPT, UNCLAIMED = "!", "?"
+"""Marks behind an operation in a notification."""
 
 
 class Side:
@@ -42,7 +44,7 @@ class Side:
         self._forget = forget
         self._channel = f"tenure_{address.schema}"
         self._me = fresh
-        self._rings: dict[str, bool] = {}
+        self._rings: dict[str, str] = {}
         self._due = asyncio.Event()
         self._heard: Callable[[Ring], None] | None = None
         self._task = asyncio.create_task(self._keep(), name="tenure store side")
@@ -53,7 +55,10 @@ class Side:
 
     def ring(self, ring: Ring) -> None:
         """Tell other processes, soon."""
-        self._rings[ring.operation] = self._rings.get(ring.operation, False) or ring.interrupt
+        marks = self._rings.get(ring.operation, "")
+        for mark, said in ((INTERRUPT, ring.interrupt), (UNCLAIMED, ring.unclaimed)):
+            marks += mark if said and mark not in marks else ""
+        self._rings[ring.operation] = marks
         self._due.set()
 
     async def close(self) -> None:
@@ -101,15 +106,17 @@ class Side:
         if sender == self._me or self._heard is None:
             return
         for word in words:
-            self._heard(Ring(word.removesuffix("!"), interrupt=word.endswith("!")))
+            name = word.rstrip(INTERRUPT + UNCLAIMED)
+            marks = word[len(name) :]
+            self._heard(Ring(name, INTERRUPT in marks, UNCLAIMED in marks))
 
 
-def _payloads(sender: str, rings: dict[str, bool]) -> list[str]:
+def _payloads(sender: str, rings: dict[str, str]) -> list[str]:
     """`sender operation operation! …`, each as long as a notification may be."""
     payloads: list[str] = []
     line = sender
-    for operation, interrupt in rings.items():
-        word = f" {operation}{'!' if interrupt else ''}"
+    for operation, marks in rings.items():
+        word = f" {operation}{marks}"
         if len(line) + len(word) > PAYLOAD_BYTES_MAX:
             payloads.append(line)
             line = sender

@@ -5,9 +5,12 @@ from typing import cast
 from tenure.app import events
 from tenure.app.agent_views import find_agent
 from tenure.app.events import Wanted, cloud_event, wanted_types
+from tenure.core.limits import POSITION_MAX
 from tenure.core.roles import Role
 from tenure.faces.api import event_stream
+from tenure.faces.api.problems import Refusal
 from tenure.faces.api.schemas import events as schemas
+from tenure.faces.api.sse import last_seen
 from tenure.faces.api.table import Ask, Route, Stream
 
 
@@ -19,8 +22,12 @@ async def list_events(ask: Ask) -> schemas.Events | Stream:
         agent = str((await find_agent(ask.plane, ask.caller, query.agent))["uid"])
     wanted = Wanted(agent, wanted_types(query.type), query.operation)
     after = int(query.after or 0)
+    if after > POSITION_MAX:
+        raise Refusal("invalid_parameter", "after is `next` of the page before", "after")
+    resumes = b"last-event-id" in ask.headers
+    last = last_seen(ask.headers, most=POSITION_MAX) if resumes else after
     if event_stream.wants_stream(ask):
-        return event_stream.follow(ask, wanted, after)
+        return event_stream.follow(ask, wanted, last)
     page = await events.list_events(
         ask.plane, ask.caller, wanted, after=after, limit=query.limit
     )

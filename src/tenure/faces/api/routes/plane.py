@@ -26,7 +26,7 @@ async def readyz(ask: Ask) -> schemas.Health:
     if api.stopping.is_set():
         raise Refusal("stopping", "the process is about to end")
     held = api.plane.hold.why
-    if not api.ready or not (api.plane.engine.worker or held):
+    if not api.ready or not (api.plane.engine.accepts or held):
         raise Refusal("starting", "the engine does not take work yet")
     try:
         async with asyncio.timeout(STORE_SECONDS):

@@ -6,6 +6,7 @@ from tenure.app import acknowledgements, letters, subscriptions
 from tenure.app.acknowledgements import Awaited
 from tenure.app.events import cloud_event
 from tenure.app.subscriptions import SubscriptionView
+from tenure.core.limits import POSITION_MAX
 from tenure.core.roles import Role
 from tenure.faces.api.problems import Refusal
 from tenure.faces.api.schemas import events as schemas
@@ -61,9 +62,9 @@ async def list_letters(ask: Ask) -> schemas.Letters:
     """A page of dead letters."""
     query = cast(schemas.ListLetters, ask.query)
     agent, _, position = query.after.partition("/")
-    if query.after and not position.isdecimal():
-        raise Refusal("invalid_parameter", "after is `next` of the page before", "after")
     after = (agent, int(position)) if query.after else ()
+    if after and int(position) > POSITION_MAX:
+        raise Refusal("invalid_parameter", "after is `next` of the page before", "after")
     found = await letters.list_letters(
         ask.plane, ask.caller, ask.names["subscription"], after=after, limit=query.limit
     )

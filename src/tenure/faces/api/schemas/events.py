@@ -9,7 +9,7 @@ from tenure.faces.api.schemas.forms import Id, Instant, Limit, Told, Wire
 
 Position = Annotated[
     str,
-    Meta(pattern=r"^[0-9]{0,15}$(?!\n)", description="`next` or `position` of the page before."),
+    Meta(pattern=r"^[0-9]{0,19}$(?!\n)", description="`next` or `position` of the page before."),
 ]
 Types = Annotated[
     tuple[Annotated[str, Meta(max_length=64)], ...],
@@ -126,7 +126,11 @@ class ListLetters(Wire, frozen=True):
     """Which letters."""
 
     after: Annotated[
-        str, Meta(max_length=64, description="`next` or `position` of the page before.")
+        str,
+        Meta(
+            pattern=r"^([0-9A-Za-z_.-]{0,63}/[0-9]{1,18})?$(?!\n)",
+            description="`next` of the page before.",
+        ),
     ] = ""
     limit: Limit = 100
 

@@ -1,0 +1,54 @@
+"""Looks at the server and the schema that a plane would use, and changes nothing."""
+
+import asyncpg
+
+from tenure.adapters.store.postgres import schema, server
+from tenure.adapters.store.postgres.server import Address
+from tenure.core.errors import StoreError
+from tenure.storage.migrations import read_migrations
+
+_MAY = "SELECT has_database_privilege(current_database(), $1)"
+_MAY_IN_SCHEMA = "SELECT has_schema_privilege(to_regnamespace($1), $2)"
+
+
+async def probe(url: str) -> str:
+    """What a start would find, in a sentence; a StoreError says what stands in its way."""
+    address = server.read_address(url)
+    migrations = read_migrations(schema.HERE / "migrations")
+    try:
+        connection = await server.connect(address, "tenure doctor")
+        try:
+            await server.refuse_unfit(connection)
+            await _refuse_unlicensed(connection, address)
+            number = await schema.reached(connection, address, migrations)
+            version = connection.get_server_version()
+        finally:
+            await server.close(connection)
+    except (asyncpg.PostgresError, *server.GONE, ValueError) as error:
+        raise server.translated(error, address) from None
+    lacking = max(0, len(migrations) - (number or 0))
+    state = "its tables are there"
+    if number is None:
+        state = "the first start makes its tables"
+    elif lacking:
+        state = f"the next start applies {lacking} migrations"
+    return f"PostgreSQL {version.major}.{version.minor} at {address.shown()}; {state}"
+
+
+async def _refuse_unlicensed(connection: asyncpg.Connection, address: Address) -> None:
+    """Refuse a user who may not do what every session does, or what a start may have to make."""
+    lacks = [] if await connection.fetchval(_MAY, "TEMP") else ["TEMP on the database"]
+    named = f'"{address.schema}"'
+    if await connection.fetchval("SELECT to_regnamespace($1)", named) is not None:
+        lacks += [
+            f"{right} on schema {address.schema}" for right in ("USAGE", "CREATE")
+            if not await connection.fetchval(_MAY_IN_SCHEMA, named, right)
+        ]  # fmt: skip
+    elif not await connection.fetchval(_MAY, "CREATE"):
+        lacks.append("CREATE on the database")
+    if lacks:
+        user = await connection.fetchval("SELECT current_user::text")
+        raise StoreError(
+            f"{address.shown()} can be reached, but its user {user} lacks"
+            f" {' and '.join(lacks)}: GRANT it. Nothing was touched."
+        )

@@ -1,0 +1,51 @@
+"""Every process is in the epoch that its plane is in.
+
+Unlike the other reconcilers it runs in every process, whoever leads: one that has not learned of a
+restore would go on where the plane was.  What it remembers of the audit log outside the store is
+what a store that was put back by hand is known by.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tenure.app import epochs
+from tenure.app.plane import Plane
+from tenure.core.errors import StoreError
+from tenure.ports.clock import Clock
+
+log = logging.getLogger("tenure.reconcilers")
+SENTENCE = "Every process is in the epoch that its plane is in."
+
+
+@asynccontextmanager
+async def following(plane: Plane, *, clock: Clock, seconds: float) -> AsyncIterator[None]:
+    """Look every so many seconds until the block is left, and remember once more then."""
+    task = asyncio.ensure_future(_follow(plane, clock, seconds))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        try:
+            await epochs.note(plane)
+        except StoreError as error:
+            log.warning("the end of the audit log is not remembered: %s", error)
+
+
+async def _follow(plane: Plane, clock: Clock, seconds: float) -> None:
+    while True:
+        await clock.sleep(seconds * (1.0 - plane.entropy.fraction() / 4.0))
+        try:
+            await tick(plane)
+        except Exception:
+            log.exception("the plane's epoch was not looked at; again in %g s", seconds)
+
+
+async def tick(plane: Plane) -> None:
+    """Follow the plane, and remember how far its audit log goes."""
+    if await epochs.follow(plane):
+        log.critical("the plane is held: %s", plane.hold.why)
+        await plane.engine.stop()
+    await epochs.note(plane)

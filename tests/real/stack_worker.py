@@ -1,0 +1,58 @@
+"""One worker process on any stack, for tests that kill it, stop it or cut it off.
+
+usage: python -m tests.real.stack_worker SETTINGS DIRECTORY LIFE [MOST [SLOW_SECONDS]]
+
+SETTINGS is a JSON object of fields of `tenure.settings.Settings`.  It says `open`, `accepted ID
+LABEL`, `ended ID STATE` and `idle`, a line each; its providers are shelves and books of files in
+the directory, shared by all workers.  A negative MOST asks for so many effects that count.
+"""
+
+import asyncio
+import itertools
+import json
+import sys
+from pathlib import Path
+
+from tenure.app import operations
+from tenure.app.operations import Accept
+from tenure.core.errors import StoreError
+from tenure.settings import Settings
+from tenure.testing.audit import AGAIN, Wanted
+from tenure.testing.kill9 import ask, say
+from tenure.wiring import running
+from tests.real.books import COUNTED
+from tests.real.stacks import PLANS, providers_of
+
+CLIENTS = 6
+SLOW_SECONDS = 0.05
+
+
+async def live(settings: Settings, directory: Path, life: int, most: int, slow: float) -> None:
+    providers = providers_of(directory, slow=slow)
+    async with running(settings, plans=PLANS, providers=providers) as plane:
+        say("open")
+        for number in range(-most):
+            plan = COUNTED[number % len(COUNTED)].name
+            accepted = await operations.accept(plane, Accept(plan, input={"label": str(number)}))
+            say("accepted", accepted.id, plan)
+        numbers = range(max(0, most)) if most else itertools.count()
+        again = [Wanted(life - 1, number) for number in range(AGAIN if life and most >= 0 else 0)]
+        asked = itertools.chain(again, (Wanted(life, number) for number in numbers))
+
+        async def client() -> None:
+            for wanted in asked:
+                try:
+                    await ask(plane, wanted)
+                except StoreError:
+                    await asyncio.sleep(0.1)  # the server is away: what was asked was not kept
+
+        await asyncio.gather(*(client() for _ in range(CLIENTS)))
+        say("idle")
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    said, directory, life, *rest = sys.argv[1:]
+    most = int(rest[0]) if rest else 0
+    slow = float(rest[1]) if rest[1:] else SLOW_SECONDS
+    asyncio.run(live(Settings(**json.loads(said)), Path(directory), int(life), most, slow))

@@ -1,0 +1,161 @@
+"""A store and an engine together, worker processes on them, and what is left when they are gone."""
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tenure.core.operation import State
+from tenure.ports.provider import Provider
+from tenure.ports.store import Row, Store
+from tenure.settings import Settings
+from tenure.testing import audit
+from tenure.testing.audit import shelves_of
+from tenure.testing.kill9 import all_ended
+from tenure.wiring import running
+from tests.real.books import COUNTED, LEDGER, METER, Book
+
+PLANS = (*audit.PLANS, *COUNTED)
+LEASE_TTL_SECONDS = 2.0
+PAGE = 1_000
+_queues = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """What a plane runs on: the fields of `Settings` that say so."""
+
+    store: str
+    engine: str = "embedded"
+    temporal_address: str = ""
+    temporal_queue: str = "tenure"
+    lease_ttl_seconds: float = LEASE_TTL_SECONDS
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several processes can use it at the same time."""
+        return "://" in self.store
+
+    @property
+    def name(self) -> str:
+        """As it is counted."""
+        return f"{'postgres' if self.is_shared else 'sqlite'}_{self.engine}"
+
+    def settings(self) -> Settings:
+        return Settings(**asdict(self))
+
+
+def on_temporal(url: str, address: str) -> Stack:
+    """With a task queue of its own."""
+    return Stack(url, "temporal", address, f"stack-{os.getpid()}-{next(_queues)}")
+
+
+def providers_of(directory: Path, *, slow: float = 0.0) -> dict[str, Provider]:
+    """Shelves and books, all below this directory."""
+    books: dict[str, Provider] = {name: Book(directory, name) for name in (LEDGER, METER)}
+    return {**shelves_of(directory, slow=slow), **books}
+
+
+class Worker:
+    """A process of `tests.real.stack_worker`, begun with these words before its own."""
+
+    def __init__(
+        self, stack: Stack, directory: Path, life: int, *before: str, most: int = 0,
+        slow: float = 0.05,
+    ) -> None:  # fmt: skip
+        self.said = directory / f"said-{life:03}"
+        self.errors = directory / f"errors-{life:03}"
+        told = json.dumps(asdict(stack))
+        command = [*before, sys.executable, "-m", "tests.real.stack_worker", told]
+        command += [str(directory / "world"), str(life), str(most), str(slow)]
+        with self.said.open("wb") as out, self.errors.open("ab") as errors:
+            self.process = subprocess.Popen(command, stdout=out, stderr=errors)
+
+    def wait_for(self, word: str, *, count: int = 1, seconds: float = 60.0) -> None:
+        until = time.monotonic() + seconds
+        while self.said.read_text().split().count(word) < count:
+            assert self.process.poll() is None, self.errors.read_text()[-2000:]
+            assert time.monotonic() < until, f"it never said {word}: {self.said.read_text()[-500:]}"
+            time.sleep(0.02)
+
+    def accepted(self) -> list[str]:
+        """The operations that it was told are accepted."""
+        return [line.operation for line in audit.lines_of([self.said]) if line.word == "accepted"]
+
+    def tell(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def looked_at(stack: Stack, directory: Path) -> audit.Report:
+    """Let one more plane finish what is open, then compare the witnesses."""
+
+    async def finish() -> dict[str, audit.Kept]:
+        providers = providers_of(directory / "world")
+        async with running(stack.settings(), plans=PLANS, providers=providers) as plane:
+            assert await all_ended(plane, 60.0)
+            return await kept_in(plane.store)
+
+    kept = asyncio.run(finish())
+    report = audit.Report()
+    audit._audit_said(audit.lines_of(directory.glob("said-*")), kept, report)
+    audit._audit_kept(kept, report)
+    audit._audit_world(directory / "world", kept, report)
+    assert report.sound, report
+    return report
+
+
+async def kept_in(store: Store) -> dict[str, audit.Kept]:
+    """Every operation, whose journal has no gap, whose agent is free and whose end was told."""
+    rows = await rows_of(store, "operation", "id")
+    journals = await journals_in(store, [str(row["id"]) for row in rows])
+    for journal in journals.values():
+        assert [line["seq"] for line in journal] == list(range(1, len(journal) + 1))
+    agents = await rows_of(store, "agent", "uid")
+    assert {agent["operation"] for agent in agents} <= {None}
+    await _told_in_order(store, journals)
+    return {
+        str(row["id"]): audit.Kept(str(row["state"]), str(json.loads(str(row["input"]))["label"]))
+        for row in rows
+    }
+
+
+async def _told_in_order(store: Store, journals: dict[str, list[Row]]) -> None:
+    """Every operation's first event is of its acceptance, its last of its end; all in order."""
+    told: dict[str, list[str]] = {}
+    after = 0
+    while page := await store.list_events(after=after, limit=PAGE):
+        assert all(int(str(row["position"])) > after for row in page)
+        for row in page:
+            told.setdefault(str(row["operation"]), []).append(str(row["type"]))
+        after = int(str(page[-1]["position"]))
+    ends = tuple(state.lower() for state in (State.SUCCEEDED, State.COMPENSATED))
+    for name in journals:
+        assert told[name][0].endswith("accepted"), told[name]
+        assert told[name][-1].endswith(ends), told[name]
+
+
+async def rows_of(store: Store, table: str, key: str) -> list[Row]:
+    rows: list[Row] = []
+    after: tuple[str, ...] = ()
+    while page := await store.list_rows(table, {}, after=after, limit=PAGE):
+        rows += page
+        after = (str(page[-1][key]),)
+    return rows
+
+
+async def journals_in(store: Store, names: list[str]) -> dict[str, list[Row]]:
+    """The whole journal of each of these operations."""
+    return {
+        name: list(await store.list_rows("journal", {"operation": name}, limit=PAGE))
+        for name in names
+    }

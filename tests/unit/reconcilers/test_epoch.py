@@ -1,0 +1,76 @@
+"""A plane's processes learn of a new epoch, remember the audit log, and tell nobody while held."""
+
+import asyncio
+
+from tenure.app import tokens
+from tenure.app.plane import THIS
+from tenure.core.roles import Caller, Role
+from tenure.ports.epoch import Kept
+from tenure.ports.store import Change, Set
+from tenure.reconcilers.leader import lease_of
+from tenure.settings import Settings
+from tenure.storage.epoch import EpochFile
+from tenure.wiring import managing
+
+ADMIN = Caller(tokens.TENANT, "admin", Role.ADMIN)
+
+
+async def until(true, seconds=5.0):
+    async with asyncio.timeout(seconds):
+        while not true():  # noqa: ASYNC110 (a file or a lease tells no one)
+            await asyncio.sleep(0.01)
+
+
+async def leading(plane):
+    return await plane.store.find("lease", lease_of("relay"))
+
+
+def position(file):
+    kept = file.read()
+    return kept.position if kept else 0
+
+
+def test_a_running_process_lets_go_when_another_has_begun_an_epoch(tmp_path):
+    async def main():
+        settings = Settings(home=str(tmp_path), reconcile_seconds=0.05, sandbox="off")
+        async with managing(settings) as plane:
+            assert plane.engine.accepts
+            later = Set("plane", THIS, {"epoch": 2, "held": "restored elsewhere"})
+            await plane.store.commit(Change("", (), (later,)))
+            await until(lambda: plane.hold.why)
+            await until(lambda: not plane.engine.accepts)
+            assert plane.hold.epoch == 2
+
+    asyncio.run(main())
+
+
+def test_the_end_of_the_audit_log_is_remembered_while_it_runs_and_at_the_end(tmp_path):
+    async def main():
+        settings = Settings(home=str(tmp_path), reconcile_seconds=0.05, sandbox="off")
+        file = EpochFile(tmp_path)
+        async with managing(settings) as plane:
+            await tokens.create_token(plane, ADMIN, principal="one", role=Role.VIEWER)
+            kept = await plane.store.count_rows("audit", {})
+            await until(lambda: position(file) == kept)
+            await tokens.create_token(plane, ADMIN, principal="two", role=Role.VIEWER)
+        assert position(file) == kept + 1
+
+    asyncio.run(main())
+
+
+def test_nothing_leaves_a_plane_that_is_held(tmp_path):
+    EpochFile(tmp_path).write(Kept(2, "restored"))
+
+    async def main():
+        settings = Settings(home=str(tmp_path), reconcile_seconds=0.05, sandbox="off")
+        async with managing(settings) as plane:
+            assert plane.hold.why
+            await asyncio.sleep(0.3)
+            assert await leading(plane) is None
+            free = Set("plane", THIS, {"held": None})
+            await plane.store.commit(Change("", (), (free,)))
+            async with asyncio.timeout(10):
+                while await leading(plane) is None:  # noqa: ASYNC110 (as above)
+                    await asyncio.sleep(0.05)
+
+    asyncio.run(main())
