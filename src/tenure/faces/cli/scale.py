@@ -10,10 +10,13 @@ from typing import Any
 
 import click
 
+from tenure.faces.cli.exits import Ended, Exit
+
 Command = Callable[..., Any]
 Scale = Mapping[str, Any]
 """Fields of `tenure.settings.Settings`."""
 
+SCHEMES = ("postgresql://", "postgres://")
 API_KEY = "TENURE_TEMPORAL_API_KEY"
 
 _OPTIONS = (
@@ -52,6 +55,12 @@ def scaled(command: Command) -> Command:
     def run(*given: object, **named: object) -> object:
         said = {field: named.pop(field) for field in _FIELDS.values()}
         scale = {field: value for field, value in said.items() if value is not None}
+        if "store" in scale and not str(scale["store"]).startswith(SCHEMES):
+            raise Ended(
+                Exit.USAGE,
+                "--store is the address of a PostgreSQL: postgresql://user@host/database",
+                advice="a store that is a file is in the home: --home DIR",
+            )
         if key := os.environ.get(API_KEY):
             scale["temporal_api_key"] = key
         return command(*given, scale=scale, **named)
