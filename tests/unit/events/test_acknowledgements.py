@@ -1,5 +1,7 @@
 """Required subscribers: waited for by name, overridden in the open; strict tenants hold still."""
 
+from typing import Any
+
 import pytest
 
 from tenure.app import acknowledgements, agents, audit, operations, subscriptions
@@ -111,7 +113,8 @@ async def test_one_that_is_deleted_while_an_operation_is_accepted_is_not_waited_
 async def test_what_is_accepted_while_one_is_deleted_does_not_wait_for_it(lives, monkeypatch):
     await lives.made()
     subscription = await required(lives)
-    release, accepted = acknowledgements.release, []
+    release = acknowledgements.release
+    accepted: list[Any] = []
 
     async def release_too_early(*given):
         await release(*given)
