@@ -78,6 +78,7 @@ async def _begin(plane: Plane, theirs: int) -> None:
             if (value := cast("int | None", agent[column])) is not None
         }
         await plane.store.commit(Change("", (), (Set("agent", (str(agent["uid"]),), raised),)))
+    await plane.store.begin_epoch(hold.epoch)
     owner = Caller(TENANT, "plane", Role.ADMIN)
     told = entry(
         owner, "plane.hold", target=plane.id, now=plane.store.now(), epoch=hold.epoch,

@@ -37,6 +37,15 @@ PREFIX: Final = "tenure."
 SEQUENCE_DIGITS: Final = 20
 
 
+EPOCH_SPAN: Final = 1_000_000_000
+"""Events in one epoch: the milliards of a number are the epoch it was given in."""
+
+
+def in_epoch(number: int, epoch: int) -> int:
+    """The same number in this epoch: greater than any that was given in an earlier one."""
+    return epoch * EPOCH_SPAN + number % EPOCH_SPAN
+
+
 def event_id(position: int, agent: str, sequence: int | None, at: float) -> str:
     """The same for the same event whenever it is told, and no other's.
 

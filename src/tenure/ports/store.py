@@ -253,6 +253,13 @@ class Store(Protocol):
         """
         ...
 
+    def begin_epoch(self, epoch: int) -> Awaitable[None]:
+        """Raise what events are numbered by into this epoch: no number is given a second time.
+
+        A counter of an agent's events becomes `core.events.in_epoch` of itself; twice is once.
+        """
+        ...
+
     async def list_due(self, worker: str) -> Sequence[Claimed]:
         """Open operations of this worker whose `due_at` has come, under the tokens it holds."""
         ...

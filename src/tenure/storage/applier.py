@@ -101,18 +101,32 @@ class Applier:
         """Write down what the batch counted and applied; whether it did anything at all."""
         self._pour()
         execute = self._cursor.execute
-        for name in self._raised:
-            execute(
-                "INSERT INTO counter (name, value) VALUES (?, ?)"
-                " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-                (name, self._numbers[name]),
-            )
+        self._write_counted()
         if self._applied:
             self._batch += 1
             ids = " ".join(filter(None, self._applied))
             execute("INSERT INTO batch (number, changes) VALUES (?, ?)", (self._batch, ids))
             execute("DELETE FROM batch WHERE number <= ?", (self._batch - BATCHES_KEPT,))
         return self._worked or bool(self._applied)
+
+    def _write_counted(self) -> None:
+        for name in self._raised:
+            self._cursor.execute(
+                "INSERT INTO counter (name, value) VALUES (?, ?)"
+                " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                (name, self._numbers[name]),
+            )
+
+    def counts(self, work: Work) -> Work:
+        """Work that changes counters: all of them are in the file before it, and read after it."""
+
+        def run(cursor: apsw.Cursor) -> None:
+            self._write_counted()
+            self._raised.clear()
+            self._numbers.clear()
+            work(cursor)
+
+        return run
 
     def forget(self) -> None:
         """The batch was rolled back: what was counted is read again when it is needed."""

@@ -88,6 +88,10 @@ class Committer:
         """
         return self.commit(work)  # type: ignore[arg-type, return-value]
 
+    def run_on_counters(self, work: Callable[[apsw.Cursor], None]) -> asyncio.Future[None]:
+        """The same for what changes counters."""
+        return self.run(self._applier.counts(work))
+
     async def close(self) -> None:
         """Finish what was handed in; whatever comes later is refused."""
         if self._ended is None:

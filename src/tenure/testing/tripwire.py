@@ -206,6 +206,10 @@ class WiredStore:
         self._check()
         return claimed
 
+    async def begin_epoch(self, epoch: int) -> None:
+        """Cross."""
+        await self._read("store.begin_epoch", lambda: self._inner.begin_epoch(epoch))
+
     async def list_due(self, worker: str) -> Sequence[Claimed]:
         """Cross."""
         return await self._read("store.list_due", lambda: self._inner.list_due(worker))

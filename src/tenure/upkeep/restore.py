@@ -15,6 +15,7 @@ from typing import NamedTuple
 import apsw
 
 from tenure.core.errors import StoreError
+from tenure.core.events import EPOCH_SPAN
 from tenure.ports.epoch import Kept
 from tenure.storage.copy import copy_now, flush_folder
 from tenure.storage.epoch import EpochFile
@@ -24,8 +25,6 @@ from tenure.upkeep import backup
 from tenure.upkeep.backup import Manifest, Told
 from tenure.upkeep.homes import ENDS, STORE, Held, is_sound, reading
 
-EVENTS = 1_000_000_000
-"""Events in one epoch: the milliards of a position in the outbox are the epoch it was begun in."""
 NEW = ".restoring"
 LEFT_BEHIND = ("token", "address")
 """What a home tells of a plane that is no more."""
@@ -130,13 +129,14 @@ def _replace(source: Path, path: Path, aside: Path, held: Held, epoch: int) -> N
 
 
 def _make_ready(new: Path, held: Held, epoch: int) -> None:
-    """Bring it to this release, and see that no position of the outbox is given out again."""
+    """Bring it to this release, and see that no number of an event is given out again."""
     opened = open_file(new, held.migrations, application_id=held.application_id)
     try:
         if held.name == STORE:
             opened.writer.execute(
-                "UPDATE counter SET value = ? + value % ? WHERE name = 'outbox'",
-                (epoch * EVENTS, EVENTS),
+                "UPDATE counter SET value = ? + value % ?"
+                " WHERE name = 'outbox' OR (name >= 'event/' AND name < 'event0')",
+                (epoch * EPOCH_SPAN, EPOCH_SPAN),
             )
         opened.writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     finally:

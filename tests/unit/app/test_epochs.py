@@ -2,11 +2,14 @@
 
 import asyncio
 import shutil
+import sqlite3
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from tenure.app import audit, epochs, tokens
+from tenure.app.events import outgoing
 from tenure.app.hold import Hold
 from tenure.app.operations import Accept, accept, wait
 from tenure.core.errors import Conflict, Forbidden, Invalid, StoreError, Unauthenticated
@@ -21,6 +24,7 @@ from tenure.settings import Settings
 from tenure.storage.epoch import EpochFile
 from tenure.testing.shelf import Shelf
 from tenure.wiring import managing, running
+from tenure_agent import Inbox, Outcome
 
 ADMIN = Caller("default", "ada", Role.ADMIN)
 PLAN = Plan("onboard", stages=(provided("identity", "identity"),))
@@ -91,6 +95,40 @@ def test_an_older_copy_of_the_store_that_somebody_put_back_holds_the_plane(tmp_p
     shutil.copy(tmp_path / "copy.db", tmp_path / "tenure.db")
     asyncio.run(second(token))
     asyncio.run(third())
+
+
+def test_what_is_told_after_a_restore_is_later_than_what_was_told_before_it(tmp_path):
+    inbox = Inbox(sqlite3.connect(tmp_path / "inbox.db"))
+
+    async def told(plane, *, after=0):
+        done = await accept(plane, Accept("onboard", agent="one"))
+        await wait(plane, "default", done.id)
+        rows = await plane.store.list_events(after=after, limit=1_000)
+        events = [msgspec.json.decode(outgoing(plane.id, row).body) for row in rows]
+        seen = {inbox.apply(event, lambda *_: None) for event in events}
+        return seen, rows[-1]["position"]
+
+    async def first():
+        async with plane_in(tmp_path) as plane:
+            _, last = await told(plane)
+            await plane.store.backup(str(tmp_path / "copy.db"))
+            await say(plane, "later")
+            seen, _ = await told(plane, after=last)
+            assert seen == {Outcome.APPLIED}
+            await epochs.note(plane)
+            return last
+
+    async def second(last):
+        async with plane_in(tmp_path) as plane:
+            await epochs.confirm(plane, ADMIN)
+            while not plane.engine.worker:  # noqa: ASYNC110 (it has no event for this)
+                await asyncio.sleep(0)
+            seen, _ = await told(plane, after=last)
+            assert seen == {Outcome.APPLIED}
+
+    last = asyncio.run(first())
+    shutil.copy(tmp_path / "copy.db", tmp_path / "tenure.db")
+    asyncio.run(second(last))
 
 
 def test_a_plane_stays_held_over_a_restart_until_it_is_confirmed(tmp_path):

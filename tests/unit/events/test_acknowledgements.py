@@ -1,5 +1,7 @@
 """Required subscribers: waited for by name, overridden in the open; strict tenants hold still."""
 
+from typing import Any
+
 import pytest
 
 from tenure.app import acknowledgements, agents, audit, operations, subscriptions
@@ -112,7 +114,7 @@ async def test_what_is_accepted_while_one_is_deleted_does_not_wait_for_it(lives,
     await lives.made()
     subscription = await required(lives)
     release = acknowledgements.release
-    accepted: list[object] = []
+    accepted: list[Any] = []
 
     async def release_too_early(*given):
         await release(*given)

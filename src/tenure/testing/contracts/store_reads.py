@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
+from tenure.core.events import EPOCH_SPAN
 from tenure.ports.store import Given, Next, Put, Row, Set, Store, Value
 from tenure.testing.contracts.store_rows import (
     Names,
@@ -185,6 +186,25 @@ class ReadPromises:
             numbers = [row["sequence"] for row in found if row["agent"] == agent]
             assert numbers == [*range(1, len(numbers) + 1)]
         assert len(found) == 13
+
+    @scenario
+    async def test_numbers_of_events_begin_anew_in_a_later_epoch(
+        self, store: Store, change: Names
+    ) -> None:
+        def told(agent: str) -> Put:
+            put = event("told")
+            counted = Next(f"event/{agent}")
+            return put._replace(row={**put.row, "agent": agent, "sequence": counted})
+
+        answers = [store.commit(change(told("a"), told("b"), told("a")))]
+        await asyncio.gather(*answers, store.begin_epoch(3), store.commit(change(told("a"))))
+        await store.begin_epoch(3)
+        await store.commit(change(told("a"), told("b"), told("c")))
+        numbers: dict[object, list[Value]] = {}
+        for row in await store.list_events(limit=100):
+            numbers.setdefault(row["agent"], []).append(row["sequence"])
+        start = 3 * EPOCH_SPAN
+        assert numbers == {"a": [1, 2, start + 3, start + 4], "b": [1, start + 2], "c": [1]}
 
     @scenario
     async def test_names_what_is_due_and_the_plans_still_followed(

@@ -13,6 +13,7 @@ from typing import Any, assert_never
 
 from tenure.adapters.store.memory.tables import Tables
 from tenure.core.errors import CommitUnknown, Defect, StoreClosed, StoreError, TenureError
+from tenure.core.events import in_epoch
 from tenure.ports.clock import Clock
 from tenure.ports.store import (
     TABLES,
@@ -79,6 +80,15 @@ class MemoryStore:
                 return future
             case _ as never:
                 assert_never(never)
+
+    def begin_epoch(self, epoch: int) -> asyncio.Future[None]:
+        """Raise them now, answer on a later turn."""
+        future: asyncio.Future[None] = self._later()
+        for name, value in self.tables.counters.items():
+            if name == "outbox" or name.startswith("event/"):
+                self.tables.counters[name] = in_epoch(value, epoch)
+        self._waiting.append((future, None))
+        return future
 
     def _later(self) -> asyncio.Future[Any]:
         """A future for the answer; all answers of one turn are given together, in order."""

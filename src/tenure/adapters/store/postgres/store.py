@@ -11,6 +11,7 @@ from tenure.adapters.store.postgres.readers import Readers
 from tenure.adapters.store.postgres.session import Session
 from tenure.adapters.store.postgres.side import Side
 from tenure.core.errors import Defect, StoreError
+from tenure.core.events import EPOCH_SPAN
 from tenure.ports.store import TABLES, Claimed, Key, Loaded, Queue, Ring, Row, Value
 
 _COLUMNS = {table: shape.key + shape.columns for table, shape in TABLES.items()}
@@ -63,6 +64,20 @@ class PostgresStore:
             return sorted(Claimed(*row) for row in rows)
 
         return Work(run, recall)
+
+    def begin_epoch(self, epoch: int) -> asyncio.Future[None]:
+        """In its turn among the changes; positions are those of transactions, and stay."""
+
+        async def run(session: Session, name: str) -> None:
+            session.send()
+            await session.connection.execute(
+                self._queries["begin_epoch"], epoch * EPOCH_SPAN, EPOCH_SPAN, name, self.now()
+            )
+
+        async def recall(_: Session, __: str) -> None:
+            """There is nothing to tell."""
+
+        return self._committer.run(Work(run, recall))
 
     async def list_due(self, worker: str) -> Sequence[Claimed]:
         """Read them by the index of open operations."""

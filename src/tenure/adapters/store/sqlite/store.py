@@ -12,6 +12,7 @@ from typing import Any, assert_never
 import apsw
 
 from tenure.core.errors import StoreError
+from tenure.core.events import EPOCH_SPAN
 from tenure.ports.clock import Clock
 from tenure.ports.store import (
     TABLES,
@@ -84,6 +85,15 @@ class SqliteStore:
             self._queries["claim_operations"], {"worker": worker, "ids": chosen}
         ).fetchall()
         return [Claimed(*row) for row in sorted(claimed)]
+
+    def begin_epoch(self, epoch: int) -> Future[None]:
+        """In its turn among the changes."""
+        given = {"start": epoch * EPOCH_SPAN, "span": EPOCH_SPAN}
+
+        def begin(cursor: apsw.Cursor) -> None:
+            cursor.execute(self._queries["begin_epoch"], given)
+
+        return self._committer.run_on_counters(begin)
 
     async def list_due(self, worker: str) -> Sequence[Claimed]:
         """Read them by the index of open operations."""

@@ -9,3 +9,14 @@ WHERE position > $1
   )
 ORDER BY position
 LIMIT $2
+
+-- name: begin_epoch
+-- Raises the numbers of each agent's events into an epoch that starts at $1, of which each has $2, and notes it under $3.
+-- Counters are held in the order of their names, as by everybody.
+WITH held AS MATERIALIZED (
+    SELECT name FROM counter WHERE starts_with(name, 'event/') ORDER BY name FOR UPDATE
+),
+raised AS (
+    UPDATE counter SET value = $1::bigint + counter.value % $2::bigint FROM held WHERE counter.name = held.name
+)
+INSERT INTO batch (id, at, changes) VALUES ($3, $4, '')

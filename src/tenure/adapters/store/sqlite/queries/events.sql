@@ -1,3 +1,9 @@
 -- name: list_events
 -- Outbox rows after a position, in commit order: one writer gives the positions.
 SELECT * FROM outbox WHERE position > :after ORDER BY position LIMIT :limit
+
+-- name: begin_epoch
+-- Raises what events are numbered by into an epoch that starts there: the outbox, and the events of each agent.
+UPDATE counter
+SET value = :start + value % :span
+WHERE name = 'outbox' OR (name >= 'event/' AND name < 'event0')
