@@ -186,7 +186,7 @@ class Advance:
         token = live.intents[move.step.name].token
         if self._observe is not None:
             self._tell(live, move, ending, started_at)
-        standing: set[Key] = set()
+        standing: frozenset[Key] = frozenset()
         """Tombstones that are there already."""
         while saga.wanted(live.progress, move, ending):
             now = self._store.now()
@@ -206,7 +206,8 @@ class Advance:
                 ending = OutcomeUnknown(str(error))
                 continue
             try:
-                refused = await self._store.commit(renewed(writing.change, standing))
+                change = renewed(writing.change, standing) if standing else writing.change
+                refused = await self._store.commit(change)
             except StoreClosed:
                 raise
             except StoreError:  # only this process knows how its calls have ended

@@ -72,8 +72,6 @@ def tombstones(burned: Iterable[tuple[str, str]], now: float) -> list[Put]:
 
 def renewed(change: Change, standing: AbstractSet[Key]) -> Change:
     """The same change; tombstones that stand already are not put but begin anew."""
-    if not standing:
-        return change
     writes = tuple(
         Set(*write) if write[0] == "tombstone" and write[1] in standing else write
         for write in change.writes

@@ -33,9 +33,7 @@ TROUBLE = (
 """Errors of the disk or of another program: no change is to blame, and none is tried alone."""
 
 Work = Callable[[apsw.Cursor], Any]
-Header = tuple[str, ...]
-"""A table and columns of it."""
-Rows = defaultdict[Header, list[Any]]
+Rows = defaultdict[str, list[Any]]
 
 
 class Failed(NamedTuple):
@@ -66,17 +64,13 @@ class Applier:
         self._changes = connection.changes
         self._total = connection.total_changes
         self._statements = Statements(tables)
-        self._counting: dict[Header, tuple[int, ...]] = {}
-        """Where the rows of a header have a `Next` or `Chained`."""
-        self._puts: dict[Header, tuple[tuple[int, ...], list[Any]]] = {}
-        """Rows that were collected, and where the store fills them in."""
+        self._counting: dict[str, tuple[int, ...]] = {}
+        """Where a statement's values have a `Next` or `Chained`."""
+        self._puts: Rows = defaultdict(list)
         self._sets: Rows = defaultdict(list)
         self._drops: Rows = defaultdict(list)
         self._touched: set[Any] = set()
-        """First parts of the keys of rows that were collected and are not written yet.
-
-        A row that gets its number now is nobody's yet.
-        """
+        """First parts of the keys of rows that were collected and are not written yet."""
         self._room = room
         self._full: bool | None = None
         self._applied: list[str] = []
@@ -147,58 +141,64 @@ class Applier:
         name, guards, writes, admits, _ = work
         if admits and self._is_full():
             return Failed(StoreFull(_FULL))
-        mine: set[Any] = {guard[1][0] for guard in guards}
-        mine.update([part for write in writes if type(part := write[1][0]) is not Next])
-        if not self._touched.isdisjoint(mine):
-            self._pour()
+        touched = self._touched
+        for part in guards:
+            if part[1][0] in touched:
+                self._pour()
         refused = self._look(guards)
         if refused is not None:
             return refused
-        puts = self._puts
+        statements = self._statements
+        mine: list[Any] = []
         write: Any  # which of the four it is, its type says
         for write in writes:
-            kind = type(write)
-            if kind is Set:
-                table, key, row = write
-                self._sets[table, *row].append((*row.values(), *key))
-            elif kind is Drop:
-                self._drops[(write[0],)].append(write[1])
-            else:
-                header, key, values = write if kind is Add else _light(write)
-                row = [*key, *values]
-                group = puts.get(header)
-                if group is None:
-                    places = self._counting.get(header)
-                    group = puts[header] = (places or self._learn(header, row), [])
-                places, rows = group
+            kind, key = type(write), write[1]
+            mine.append(key[0])
+            if key[0] in touched:
+                self._pour()
+            if kind is Add or kind is Put:
+                if kind is Add:
+                    sql = statements.puts[write[0]]
+                    values = [*key, *write[2]]
+                else:
+                    row = write[2]
+                    sql = statements.puts[write[0], *row]
+                    values = [*key, *row.values()]
+                places = self._counting.get(sql)
+                if places is None:
+                    places = self._learn(sql, values)
                 if places:
-                    self._number(row, places)
-                rows.append(row)
-        self._touched |= mine
+                    self._number(values, places)
+                    mine[-1] = values[0]
+                self._puts[sql].append(values)
+            elif kind is Set:
+                table, _, row = write
+                self._sets[statements.sets[table, *row]].append((*row.values(), *key))
+            else:
+                self._drops[statements.drops[(write[0],)]].append(key)
+        touched.update(mine)
         self._applied.append(name)
         return None
 
     def _pour(self) -> None:
         """Write what was collected: new rows, changed rows, and last those that go."""
+        if not self._touched:
+            return
         write_all = self._cursor.executemany
-        statements = self._statements
         before, due = self._total(), 0
-        for header, (_, rows) in self._puts.items():
-            write_all(statements.puts[header], rows)
-            due += len(rows)
-        for header, rows in self._sets.items():
-            write_all(statements.sets[header], rows)
-            due += len(rows)
+        for group in (self._puts, self._sets):
+            for sql, rows in group.items():
+                write_all(sql, rows)
+                due += len(rows)
         if self._total() - before != due:
             raise _Uncounted
-        for header, rows in self._drops.items():
-            write_all(statements.drops[header], rows)
+        for sql, rows in self._drops.items():
+            write_all(sql, rows)
         self._leave()
 
     def _leave(self) -> None:
-        self._puts.clear()
-        self._sets.clear()
-        self._drops.clear()
+        for group in (self._puts, self._sets, self._drops):
+            group.clear()
         self._touched.clear()
 
     # -------------------------------------------------------------------------------- one change
@@ -255,9 +255,10 @@ class Applier:
                 others.append(write)  # type: ignore[arg-type]
                 continue
             table, key, row = write
-            header, values = (table, *row), [*key, *row.values()]
-            self._number(values, self._learn(header, values))
-            execute(puts[header], values)
+            sql = puts[table, *row]
+            values = [*key, *row.values()]
+            self._number(values, self._learn(sql, values))
+            execute(sql, values)
             made.append(values)
             if changes() != 1:
                 return self._clash(writes, made)
@@ -296,14 +297,14 @@ class Applier:
                     self._numbers[value.counter] -= 1
         return refused
 
-    def _learn(self, header: Header, values: list[Any]) -> tuple[int, ...]:
-        """Where the store fills in these values: the same places for every row of a header.
+    def _learn(self, sql: str, values: list[Any]) -> tuple[int, ...]:
+        """Where the store fills in these values: the same places for every row of a statement.
 
         A row that has them elsewhere makes the statement fail, and is written the next way.
         """
         given = (Next, Chained)
         places = tuple(place for place, value in enumerate(values) if type(value) in given)
-        self._counting[header] = places
+        self._counting[sql] = places
         return places
 
     def _number(self, values: list[Any], places: tuple[int, ...]) -> None:
@@ -345,10 +346,6 @@ _FULL = (
     "The disk is nearly full: this was not accepted, and what was accepted before is kept."
     " Make room and ask again."
 )
-
-
-def _light(put: Put) -> Add:
-    return Add((put.table, *put.row), put.key, tuple(put.row.values()))
 
 
 def _is_chained(write: Put | Set | Drop) -> bool:

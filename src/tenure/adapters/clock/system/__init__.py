@@ -42,18 +42,19 @@ class SteadyClock:
         self.monotonic = clock.monotonic
         self.sleep = clock.sleep
         self._follow = clock.now
-        self._at = clock.now()
         self._seen = clock.monotonic()
+        self._ahead = clock.now() - self._seen
+        """Of `monotonic`; put right at most once a second."""
 
     def now(self) -> float:
         """Seconds since the epoch, or a little off for a while."""
         seen = self.monotonic()
         passed = seen - self._seen
-        most = passed * DRIFT
-        ahead = self._follow() - self._at - passed
-        self._at += passed + (ahead if -most <= ahead <= most else copysign(most, ahead))
-        self._seen = seen
-        return self._at
+        if passed > 1.0:
+            wrong = self._follow() - seen - self._ahead
+            self._ahead += copysign(min(abs(wrong), passed * DRIFT), wrong)
+            self._seen = seen
+        return seen + self._ahead
 
 
 class SystemEntropy:
