@@ -55,8 +55,9 @@ def test_a_plane_that_is_hurt_everywhere_keeps_its_promises(engine, tmp_path, ta
 @pytest.mark.timeout(2_400)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_five_thousand_operations_through_forty_kills(engine, tmp_path, tally):
-    enough = {"seconds": 120.0, "operations": 5_000, "kills": 40}
-    chaos = hurt(tmp_path, engine, clients=CLIENTS_LONG, **enough)
+    chaos = hurt(
+        tmp_path, engine, clients=CLIENTS_LONG, seconds=120.0, operations=5_000, kills=40
+    )
     said(chaos, tally)
     assert not chaos.wrong, "\n".join(chaos.wrong[:20])
     assert len(chaos.promises) >= 5_000
