@@ -39,7 +39,7 @@ async def compare(plane: Plane) -> None:
     theirs = cast(int, row.get("epoch") or 1)
     held = str(row.get("held") or "")
     if theirs > hold.epoch:
-        hold.remember(epoch=theirs, held=hold.why or held)
+        hold.remember(epoch=theirs, held=hold.why or held, position=0, head="")
     elif not hold.why:
         older = await _older(plane, theirs)
         if older:

@@ -39,7 +39,7 @@ class EpochFile:
 
     def write(self, kept: Kept) -> None:
         """Beside it first, then in its place."""
-        part = self.path.with_name(f"{NAME}.part")
+        part = self.path.with_name(f"{NAME}.{os.getpid()}.part")
         try:
             part.unlink(missing_ok=True)
             opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -23,7 +23,7 @@ from tenure.core.saga import Move, Moves
 from tenure.ports.clock import Clock
 from tenure.ports.engine import L, Work
 from tenure.ports.entropy import Entropy
-from tenure.ports.store import Change, Claimed, Drop, Is, Put, Queue, Row, Set, Store
+from tenure.ports.store import Change, Drop, Is, Put, Queue, Row, Set, Store
 
 log = logging.getLogger("tenure.engine")
 HALTED_SECONDS_MAX = 300.0
@@ -103,18 +103,19 @@ class EmbeddedEngine(Generic[L]):
     async def _claim(self) -> None:
         """Claim until nothing is left that nobody alive holds."""
         limit = self._settings.claim_max
-        mine: list[Claimed] = []
         while True:
             claimed = await self._store.claim(Queue.OPERATIONS, self._worker, limit=limit)
-            mine += claimed
+            now = self._store.now()
+            for operation, token, due_at in claimed:
+                if due_at is not None and due_at <= now:
+                    self._drive(operation, token, None)
+                else:
+                    self._park(operation, token, due_at)
             if len(claimed) < limit:
-                break
-        now = self._store.now()
-        for operation, token, due_at in mine:
-            if due_at is not None and due_at <= now:
-                self._drive(operation, token, None)
-            else:
-                self._park(operation, token, due_at)
+                return
+            late = self._clock.monotonic() - self._renewed_at > self._settings.lease_ttl_seconds / 3
+            if late and not await self._renew():  # a take-over may last longer than the lease
+                return
 
     async def _keep(self) -> None:
         """Renew the lease at a third of its time, take over from the dead, end with the store."""

@@ -13,7 +13,7 @@ class EngineSettings:
 
     concurrency_max: int = 2_000
     """Operations driven at the same time; more are queued."""
-    claim_max: int = 10_000
+    claim_max: int = 2_000
     """Operations claimed with one commit."""
     lease_ttl_seconds: float = 15.0
     """A worker that has not renewed for so long is taken for dead."""

@@ -42,7 +42,7 @@ async def build(
     address = server.read_address(url, schema_name)
     told = ServerClock(clock.monotonic)
     try:
-        connection = await server.connect(address, "tenure opening")
+        connection = await server.connect(address, "tenure opening", standby=True)
         try:
             await server.refuse_unfit(connection)
             migrations = read_migrations(schema.HERE / "migrations")

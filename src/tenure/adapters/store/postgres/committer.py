@@ -292,37 +292,45 @@ class Committer:
     async def _insist(self, lane: int, run: Try, recall: Try | None = None) -> Any:
         """Run it under an id of its own until the server has said yes or no.
 
-        What may have been committed is looked up before it is tried again.
+        What may have been committed is looked up before anything else is said of it: while that is
+        in doubt no error is an answer.  Patience begins when something goes wrong.
         """
         name = self._fresh()
         loop = asyncio.get_running_loop()
-        until, pause = loop.time() + self._patience, PAUSE_SECONDS
+        until, pause = 0.0, PAUSE_SECONDS
         doubtful = ""
         while True:
             try:
                 session = await self._session(lane)
-                if doubtful:
-                    kept = await _was_kept(session, doubtful, name)
-                    doubtful = ""
-                    if kept:
-                        return None if recall is None else await recall(session, name)
-                return await run(session, name)
-            except asyncpg.DiskFullError as error:
-                self._full_until = loop.time() + FULL_SECONDS
-                raise server.translated(error, self._address) from None
-            except server.GONE as error:
-                if isinstance(error, asyncpg.InterfaceError) and self._is_open(lane):
-                    raise  # the statement was never sent: it makes no sense
-                doubtful = self._let_go(lane) or doubtful
+                if doubtful and await _was_kept(session, doubtful, name):
+                    return None if recall is None else await _timed(recall(session, name))
+                doubtful = ""
+                return await _timed(run(session, name))
+            except Exception as error:  # noqa: BLE001 (judged below)
+                until = until or loop.time() + self._patience
+                if not doubtful:
+                    doubtful = self._judged(lane, error)
+                else:
+                    self._let_go(lane)
                 if loop.time() > until:
                     raise self._given_up(error, doubtful) from None
-            except server.BUSY as error:
-                if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-                    self._let_go(lane)  # another server may have taken over
-                if loop.time() > until:
-                    raise server.translated(error, self._address) from None
             await asyncio.sleep(pause)
             pause = min(pause * 2, PAUSE_SECONDS_MAX)
+
+    def _judged(self, lane: int, error: Exception) -> str:
+        """Whether to try again, and the session whose commit is in doubt; else it is raised."""
+        if isinstance(error, asyncpg.DiskFullError):
+            self._full_until = asyncio.get_running_loop().time() + FULL_SECONDS
+            raise server.translated(error, self._address) from None
+        if isinstance(error, server.GONE):
+            if isinstance(error, asyncpg.InterfaceError) and self._is_open(lane):
+                raise error  # the statement was never sent: it makes no sense
+            return self._let_go(lane)
+        if not isinstance(error, server.BUSY):
+            raise error
+        if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+            self._let_go(lane)  # another server may have taken over
+        return ""
 
     async def _session(self, lane: int) -> Session:
         session = self._lanes[lane]
@@ -362,6 +370,12 @@ class Committer:
 
 async def _write(batch: Sequence[Parts], at: float, session: Session, name: str) -> None:
     await session.apply(batch, name, at)
+
+
+async def _timed(asked: Awaitable[Any]) -> Any:
+    """A server that says nothing is gone, whatever it was asked."""
+    async with asyncio.timeout(server.STATEMENT_SECONDS):
+        return await asked
 
 
 async def _was_kept(session: Session, lost: str, name: str) -> bool:

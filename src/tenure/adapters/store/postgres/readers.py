@@ -69,8 +69,10 @@ class Readers:
             return answer
 
     async def _connect(self) -> asyncpg.Connection:
-        settings = server.SESSION | {"default_transaction_read_only": "on"}
-        return await server.connect(self._address, "tenure reader", **settings)
+        connection = await server.connect(self._address, "tenure reader", server.SESSION)
+        # Not when it connects: a client that wants a primary takes such a session for a standby's.
+        await connection.execute("SET default_transaction_read_only = on")
+        return connection
 
     def _give_back(self, connection: asyncpg.Connection, *, lost: bool) -> None:
         if lost or self._closed or connection.is_closed():

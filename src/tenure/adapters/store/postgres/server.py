@@ -6,6 +6,7 @@ Nothing of the driver's errors passes: `translated` makes of them what the port 
 
 import asyncio
 import ssl
+from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -80,15 +81,23 @@ def read_address(url: str, schema: str = "") -> Address:
     return Address(urlunsplit(parts._replace(query=left)), name)
 
 
-async def connect(address: Address, name: str, **settings: str) -> asyncpg.Connection:
-    """A connection of this name; whatever it answers with is full durability."""
-    given = {"search_path": f'"{address.schema}"', "application_name": name, **settings}
+async def connect(
+    address: Address, name: str, settings: Mapping[str, str] | None = None, *, standby: bool = False
+) -> asyncpg.Connection:
+    """A connection of this name; whatever it answers with is full durability.
+
+    A standby is as good as gone, unless it may be one: it knows nothing of the last commits.
+    """
+    given = {"search_path": f'"{address.schema}"', "application_name": name, **(settings or {})}
     connection = await asyncpg.connect(
         address.url, timeout=CONNECT_SECONDS, server_settings=given
     )
     try:
-        if await connection.fetchval("SHOW synchronous_commit") == "off":
-            await connection.execute("SET synchronous_commit = on")
+        async with asyncio.timeout(CONNECT_SECONDS):
+            if not standby and await connection.fetchval("SELECT pg_is_in_recovery()"):
+                raise ConnectionRefusedError("this server is a standby")
+            if await connection.fetchval("SHOW synchronous_commit") == "off":
+                await connection.execute("SET synchronous_commit = on")
     except BaseException:
         connection.terminate()
         raise

@@ -169,5 +169,5 @@ def _built(batch: Sequence[Parts], numbers: Numbers | None = None) -> Builder:
 async def open_session(address: server.Address, functions: Functions, fresh: str) -> Session:
     """A new connection that writes, under a name of its own."""
     name = f"tenure {fresh}"
-    connection = await server.connect(address, name, **server.SESSION)
+    connection = await server.connect(address, name, server.SESSION)
     return Session(connection, name, functions)
