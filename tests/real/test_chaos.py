@@ -68,8 +68,9 @@ def test_five_thousand_operations_through_forty_kills(engine, tmp_path, tally):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_ablation_what_is_acknowledged_before_it_is_durable_is_missed(tmp_path, tally):
-    until = {"seconds": 90.0, "kills": 13}
-    chaos = hurt(tmp_path, "embedded", clients=CLIENTS, ablate="durable_first", **until)
+    chaos = hurt(
+        tmp_path, "embedded", clients=CLIENTS, ablate="durable_first", seconds=90.0, kills=13
+    )
     # Either it is gone, or the same key sent again did not find it and is another operation.
     caught = [one for one in chaos.wrong if "is lost" in one or "and then" in one]
     assert caught, chaos.wrong[:20]
