@@ -9,14 +9,14 @@ longer each time.  Every commit guards the leader's fence token.
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 from tenure.app.events import TRIMMED, Wanted, outgoing
 from tenure.app.plane import Plane
 from tenure.app.subscriptions import FRESH
-from tenure.core.errors import LeaseLost
+from tenure.core.errors import LeaseLost, TenureError
 from tenure.core.limits import DETAIL_CHARACTERS_MAX, LETTERS_MAX, OUTBOX_MAX, OUTBOX_SECONDS
 from tenure.ports.bus import Bus, Destination, Outgoing, Receipt, Verdict
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
@@ -79,6 +79,8 @@ class Route:
     """Whose events; empty: everybody's."""
     page: int = PAGE
     """Events that one commit of its cursor stands for at most."""
+    secrets: Callable[[], tuple[bytes, ...]] | None = None
+    """The keys to sign with now; they change with time."""
 
     @property
     def id(self) -> str:
@@ -246,8 +248,14 @@ def heads(lanes: Lanes) -> list[Row]:
 
 async def publish(route: Route, events: Sequence[Outgoing]) -> Sequence[Receipt]:
     """Hand events to the bus; one that breaks its promise and raises has taken nothing."""
+    destination = route.destination
     try:
-        return await route.bus.publish(route.destination, events)
+        if route.secrets is not None:
+            destination = destination._replace(secrets=route.secrets())
+    except TenureError as error:
+        return [Receipt(Verdict.UNAVAILABLE, str(error))] * len(events)
+    try:
+        return await route.bus.publish(destination, events)
     except Exception as error:
         log.exception("the bus of %s broke", route.id)
         return [Receipt(Verdict.UNAVAILABLE, f"{type(error).__name__}: {error}")] * len(events)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tenure.adapters.bus.local import LocalBus
+from tenure.adapters.seal.local import LocalSeal
 from tenure.app import letters, subscriptions
 from tenure.app.events import TRIMMED, CloudEvent, Wanted
 from tenure.app.subscriptions import Subscribe
@@ -254,6 +255,32 @@ async def test_a_page_of_agents_that_fail_holds_up_nobody_else(lives, down):
     assert {row["agent"] for row in await lives.rows("parked")} == set(bad)
     await outbox.tick(lives.plane, relay.leader, route)
     assert sorted(set(sink.of(good))) == list(range(1, max(sink.of(good)) + 1))
+
+
+@alive
+async def test_a_secret_that_was_changed_signs_beside_the_new_one_for_a_day(lives, tmp_path):
+    signed: list[tuple[bytes, ...]] = []
+
+    class Signing(LocalBus):
+        async def publish(self, destination, events):
+            signed.append(destination.secrets)
+            return await super().publish(destination, events)
+
+    object.__setattr__(lives.plane, "seal", LocalSeal(tmp_path / "key"))
+    target = "https://billing.example/hooks"
+    asked = Subscribe("mine", Kind.WEBHOOK, target=target)
+    view, old = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    _, new = await subscriptions.rotate_secret(lives.plane, CALLER, view.id)
+    relay = Relay(lives.plane, buses={Kind.WEBHOOK: Signing({target: Sink().take})})
+    route = (await relay.routes())[view.id][1]  # as the task of its destination keeps it
+    both = tuple(subscriptions.secret_of(one) for one in (new, old))
+    for keys in (both, both[:1]):
+        await lives.made(f"agent-{len(keys)}")
+        await relay.leader.renew()
+        await outbox.tick(lives.plane, relay.leader, route)
+        assert set(signed) == {keys}
+        signed.clear()
+        await lives.loop_until(lives.plane.store.now() + subscriptions.OVERLAP_SECONDS)
 
 
 @alive
