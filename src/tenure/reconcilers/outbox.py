@@ -17,7 +17,13 @@ from tenure.app.events import TRIMMED, Wanted, outgoing
 from tenure.app.plane import Plane
 from tenure.app.subscriptions import FRESH
 from tenure.core.errors import LeaseLost, TenureError
-from tenure.core.limits import DETAIL_CHARACTERS_MAX, LETTERS_MAX, OUTBOX_MAX, OUTBOX_SECONDS
+from tenure.core.limits import (
+    BATCH_CHANGES_MAX,
+    DETAIL_CHARACTERS_MAX,
+    LETTERS_MAX,
+    OUTBOX_MAX,
+    OUTBOX_SECONDS,
+)
 from tenure.ports.bus import Bus, Destination, Outgoing, Receipt, Verdict
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
 from tenure.reconcilers.leader import Leader
@@ -25,8 +31,8 @@ from tenure.reconcilers.leader import Leader
 log = logging.getLogger("tenure.reconcilers")
 PAGE = 500
 """Events looked at in one commit of a cursor."""
-AHEAD = 100
-"""Events read beyond a page, to see where it can be cut."""
+AHEAD = BATCH_CHANGES_MAX
+"""Events read beyond a page, to see where it can be cut: about those of the longest transaction."""
 SKIMMED = 1_000
 """Events that are none of a destination's, after which its cursor is moved all the same."""
 RETRY_SECONDS, RETRY_SECONDS_MAX = 1.0, 60.0
@@ -136,7 +142,8 @@ async def tick(plane: Plane, leader: Leader, route: Route, *, skimmed: Skimmed =
         return await _back_off(plane, leader, route, cursor, sent)
     letters = [row for row in mine if row["agent"] in parked or row["position"] in sent.left]
     parks = [_park(plane, route, agent, receipt, now) for agent, receipt in sent.failed.items()]
-    writes = [*(_letter(route, row) for row in letters), *parks, _moved(route, cursor, last)]
+    writes: list[Put | Set | Drop] = [_letter(route, row) for row in letters]
+    writes += [*parks, _moved(route, cursor, last)]
     # A stream that was discarded meanwhile takes no more letters: nobody would find them.
     agents = {str(row["agent"]) for row in letters} & parked.keys()
     held = [Is("parked", (route.id, agent), {"since": parked[agent]}) for agent in agents]
