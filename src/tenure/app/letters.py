@@ -69,20 +69,36 @@ async def discard(plane: Plane, caller: Caller, subscription: str, *, agent: str
     await find_row(plane, caller, subscription)
     count = 0
     for row in await _parked(plane, subscription, agent):
-        key = (subscription, str(row["agent"]))
-        said: Row = {"destination": key[0], "agent": key[1]}
-        gone = 0
-        while letters := await plane.store.list_rows("letter", said, limit=DROPPED):
-            drops = tuple(Drop("letter", (*key, cast(int, one["position"]))) for one in letters)
-            await plane.store.commit(Change("", (), drops))
-            gone += len(letters)
-        now = plane.store.now()
-        told = entry(
-            caller, "letters.discard", target=subscription, now=now, agent=key[1], letters=gone
-        )
-        await plane.store.commit(Change("", (), (Drop("parked", key), told)))
+        await _give_up(plane, caller, (subscription, str(row["agent"])))
         count += 1
     return count
+
+
+async def _give_up(plane: Plane, caller: Caller, key: tuple[str, str]) -> None:
+    """Drop a stream's letters, and with the last of them the stream; again if one came meanwhile.
+
+    No letter comes without the cursor moving.
+    """
+    said: Row = {"destination": key[0], "agent": key[1]}
+    gone = 0
+    while True:
+        cursor = await plane.store.find("cursor", (key[0],))
+        letters = await plane.store.list_rows("letter", said, limit=DROPPED)
+        drops = tuple(Drop("letter", (*key, cast(int, one["position"]))) for one in letters)
+        if len(letters) == DROPPED:
+            await plane.store.commit(Change("", (), drops))
+            gone += len(letters)
+            continue
+        told = entry(
+            caller, "letters.discard", target=key[0], now=plane.store.now(), agent=key[1],
+            letters=gone + len(letters),
+        )  # fmt: skip
+        still: tuple[Is, ...] = ()
+        if cursor is not None:
+            still = (Is("cursor", (key[0],), {"position": cursor["position"]}),)
+        change = Change("", still, (*drops, Drop("parked", key), told))
+        if await plane.store.commit(change) is None:
+            return
 
 
 async def _parked(plane: Plane, subscription: str, agent: str = "") -> Sequence[Row]:

@@ -87,7 +87,8 @@ def refuse_private(
     for address in addresses:
         allowed = loopback and host in _LOOPBACK_NAMES and address.is_loopback
         if not allowed and not is_public(address):
-            raise Invalid(f"url: {host} leads to {address}, which is not a public address")
+            # Which one it is, is nobody's business who asks from outside.
+            raise Invalid(f"url: {host} is not a public address")
     return addresses
 
 

@@ -9,15 +9,21 @@ longer each time.  Every commit guards the leader's fence token.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 from tenure.app.events import TRIMMED, Wanted, outgoing
 from tenure.app.plane import Plane
 from tenure.app.subscriptions import FRESH
-from tenure.core.errors import LeaseLost
-from tenure.core.limits import DETAIL_CHARACTERS_MAX, LETTERS_MAX, OUTBOX_MAX, OUTBOX_SECONDS
+from tenure.core.errors import LeaseLost, TenureError
+from tenure.core.limits import (
+    BATCH_CHANGES_MAX,
+    DETAIL_CHARACTERS_MAX,
+    LETTERS_MAX,
+    OUTBOX_MAX,
+    OUTBOX_SECONDS,
+)
 from tenure.ports.bus import Bus, Destination, Outgoing, Receipt, Verdict
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
 from tenure.reconcilers.leader import Leader
@@ -25,8 +31,8 @@ from tenure.reconcilers.leader import Leader
 log = logging.getLogger("tenure.reconcilers")
 PAGE = 500
 """Events looked at in one commit of a cursor."""
-AHEAD = 100
-"""Events read beyond a page, to see where it can be cut."""
+AHEAD = BATCH_CHANGES_MAX
+"""Events read beyond a page, to see where it can be cut: about those of the longest transaction."""
 SKIMMED = 1_000
 """Events that are none of a destination's, after which its cursor is moved all the same."""
 RETRY_SECONDS, RETRY_SECONDS_MAX = 1.0, 60.0
@@ -35,7 +41,7 @@ PARKED_SECONDS, PARKED_SECONDS_MAX = 5.0, 3_600.0
 PARKED_ATTEMPTS_MAX = 20
 """Then a parked stream waits for a person to replay or discard it."""
 ALONE_ATTEMPTS = 5
-"""How often one agent's events may fail before others' go past them, if there are no others yet."""
+"""How often the events of a page may all fail before it is asked whether others' are taken."""
 TRIM_ROWS = 500
 MANY = 1_000
 """Rows of a list that are read at once."""
@@ -79,6 +85,8 @@ class Route:
     """Whose events; empty: everybody's."""
     page: int = PAGE
     """Events that one commit of its cursor stands for at most."""
+    secrets: Callable[[], tuple[bytes, ...]] | None = None
+    """The keys to sign with now; they change with time."""
 
     @property
     def id(self) -> str:
@@ -110,41 +118,67 @@ async def tick(plane: Plane, leader: Leader, route: Route, *, skimmed: Skimmed =
     again = await _retry_parked(plane, leader, route, now)
     position = cast(int, cursor["position"])
     rows = await plane.feed.after(skimmed.position or position, limit=limit + AHEAD)
-    more = len(rows) > limit
-    rows = rows[: whole(rows, limit)]
     if not rows:
         return again._replace(skimmed=skimmed)
-    parked = {str(row["agent"]) for row in await _parked(plane, route)}
+    parked = {str(row["agent"]): row["since"] for row in await _parked(plane, route)}
+    kept = await plane.store.count_rows("letter", {"destination": route.id}) if parked else 0
+    limit = _with_room(route, rows[:limit], LETTERS_MAX - kept)
+    if not limit:
+        why = f"{LETTERS_MAX} dead letters are kept; replay or discard some"
+        full_up = Sent(failed={"": Receipt(Verdict.UNAVAILABLE, why)})
+        return await _back_off(plane, leader, route, cursor, full_up)
+    more = len(rows) > limit
+    rows = rows[: whole(rows, limit)]
     mine = [row for row in rows if route.has(row)]
     last = cast(int, rows[-1]["position"])
     passed = skimmed.passed + len(rows)
     if not mine and passed < SKIMMED:
         return again._replace(skimmed=Skimmed(last, passed), more=more)
-    sent = await _send(plane, route, [row for row in mine if row["agent"] not in parked])
-    if sent.failed and not sent.delivered and not sent.refused:
-        full = more and len(sent.failed) == 1
-        if not full or cast(int, cursor["attempts"]) + 1 < ALONE_ATTEMPTS:
-            return await _back_off(plane, leader, route, cursor, sent)
+    due = [row for row in mine if row["agent"] not in parked]
+    alone = more and cast(int, cursor["attempts"]) + 1 >= ALONE_ATTEMPTS
+    past = alone and await _others_pass(plane, route, due, parked.keys(), last)
+    sent = await _send(plane, route, due)
+    if sent.failed and not (sent.delivered or sent.refused or past):
+        return await _back_off(plane, leader, route, cursor, sent)
     letters = [row for row in mine if row["agent"] in parked or row["position"] in sent.left]
-    why = f"{LETTERS_MAX} dead letters are kept; replay or discard some"
-    if letters and not await _has_room(plane, route, len(letters)):
-        full_up = Sent(failed={"": Receipt(Verdict.UNAVAILABLE, why)})
-        return await _back_off(plane, leader, route, cursor, full_up)
-    writes: list[Put | Set | Drop] = [
-        Put("letter", (route.id, str(row["agent"]), cast(int, row["position"])), _letter(row))
-        for row in letters
-    ]
     parks = [_park(plane, route, agent, receipt, now) for agent, receipt in sent.failed.items()]
-    writes += parks
+    writes: list[Put | Set | Drop] = [_letter(route, row) for row in letters]
+    writes += [*parks, _moved(route, cursor, last)]
+    # A stream that was discarded meanwhile takes no more letters: nobody would find them.
+    agents = {str(row["agent"]) for row in letters} & parked.keys()
+    held = [Is("parked", (route.id, agent), {"since": parked[agent]}) for agent in agents]
+    if not await _commit(plane, leader, route, position, writes, held=held):
+        return again._replace(more=True)
+    seen, fixed = again.seen + len(mine), again.fixed + sent.delivered
+    times = [cast(float, park.row["due_at"]) for park in parks]
+    times += [] if again.retry_at is None else [again.retry_at]
+    return Tick(seen, fixed, min(times, default=None), more=more)
+
+
+async def _others_pass(
+    plane: Plane, route: Route, due: Sequence[Row], parked: Collection[str], last: int
+) -> bool:
+    """Whether the next event of somebody else is taken, so that what fails is not the destination.
+
+    It is sent before those that fail are, and again in its turn.  With nobody else in sight one
+    agent alone is taken to be at fault.
+    """
+    failing = {str(row["agent"]) for row in due}
+    rows = [row for row in await plane.feed.after(last, limit=SKIMMED) if route.has(row)]
+    others = [row for row in rows if row["agent"] not in failing and row["agent"] not in parked]
+    if not others:
+        return len(failing) == 1
+    lane = [row for row in others if row["agent"] == others[0]["agent"]]
+    sent = await _send(plane, route, [min(lane, key=lambda row: cast(int, row["sequence"] or 0))])
+    return bool(sent.delivered or sent.refused)
+
+
+def _moved(route: Route, cursor: Row, last: int) -> Set:
+    """Its destination has what is up to there, and lives."""
     there: Row = {"position": last}
     if cursor["attempts"]:
         there |= {"attempts": 0, "due_at": 0.0, "why": "", "since": None}
-    writes.append(Set("cursor", (route.id,), there))
-    await _commit(plane, leader, route, position, writes)
-    seen, fixed = again.seen + len(mine), again.fixed + sent.delivered
-    due = [cast(float, park.row["due_at"]) for park in parks]
-    due += [] if again.retry_at is None else [again.retry_at]
-    return Tick(seen, fixed, min(due, default=None), more=more)
+    return Set("cursor", (route.id,), there)
 
 
 def whole(rows: Sequence[Row], limit: int) -> int:
@@ -221,8 +255,14 @@ def heads(lanes: Lanes) -> list[Row]:
 
 async def publish(route: Route, events: Sequence[Outgoing]) -> Sequence[Receipt]:
     """Hand events to the bus; one that breaks its promise and raises has taken nothing."""
+    destination = route.destination
     try:
-        return await route.bus.publish(route.destination, events)
+        if route.secrets is not None:
+            destination = destination._replace(secrets=route.secrets())
+    except TenureError as error:
+        return [Receipt(Verdict.UNAVAILABLE, str(error))] * len(events)
+    try:
+        return await route.bus.publish(destination, events)
     except Exception as error:
         log.exception("the bus of %s broke", route.id)
         return [Receipt(Verdict.UNAVAILABLE, f"{type(error).__name__}: {error}")] * len(events)
@@ -245,13 +285,20 @@ async def _back_off(plane: Plane, leader: Leader, route: Route, cursor: Row, sen
 
 
 async def _commit(
-    plane: Plane, leader: Leader, route: Route, position: int, writes: Sequence[Put | Set | Drop]
-) -> None:
-    """Move a cursor, if we still lead and it stands where we saw it."""
-    guards = (leader.guard, Is("cursor", (route.id,), {"position": position}))
+    plane: Plane,
+    leader: Leader,
+    route: Route,
+    position: int,
+    writes: Sequence[Put | Set | Drop],
+    *,
+    held: Sequence[Is] = (),
+) -> bool:
+    """Move a cursor, if we still lead and it and all else stands as we saw it; whether it did."""
+    guards = (leader.guard, Is("cursor", (route.id,), {"position": position}), *held)
     refused = await plane.store.commit(Change("", guards, tuple(writes)))
     if refused is not None and refused.what.table == "lease":
         raise LeaseLost(route.id)
+    return refused is None
 
 
 def _wait(plane: Plane, attempts: int, first: float, cap: float) -> float:
@@ -263,10 +310,10 @@ def _wait(plane: Plane, attempts: int, first: float, cap: float) -> float:
 # --- parked streams -------------------------------------------------------------------------------
 
 
-def _letter(row: Row) -> Row:
-    return {
-        name: row[name] for name in ("tenant", "operation", "type", "at", "body", "sequence")
-    }
+def _letter(route: Route, row: Row) -> Put:
+    key = (route.id, str(row["agent"]), cast(int, row["position"]))
+    said = ("tenant", "operation", "type", "at", "body", "sequence")
+    return Put("letter", key, {name: row[name] for name in said})
 
 
 def _park(plane: Plane, route: Route, agent: str, receipt: Receipt, now: float) -> Put:
@@ -289,9 +336,13 @@ async def _parked(plane: Plane, route: Route) -> list[Row]:
     return found
 
 
-async def _has_room(plane: Plane, route: Route, more: int) -> bool:
-    kept = await plane.store.count_rows("letter", {"destination": route.id})
-    return kept + more <= LETTERS_MAX
+def _with_room(route: Route, rows: Sequence[Row], room: int) -> int:
+    """How many of the rows to take, so that there is room if all of them become dead letters."""
+    for place, row in enumerate(rows):
+        room -= route.has(row)
+        if room < 0:
+            return place
+    return len(rows)
 
 
 async def _retry_parked(plane: Plane, leader: Leader, route: Route, now: float) -> Tick:

@@ -8,12 +8,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, NamedTuple
 
 from tenure.app import subscriptions
 from tenure.app.acknowledgements import wanted_of
 from tenure.app.plane import Plane
-from tenure.core.errors import LeaseLost, StoreError, TenureError
+from tenure.core.errors import LeaseLost, StoreError
 from tenure.core.subscription import Kind
 from tenure.ports.bus import Bus, Destination, Outgoing, Receipt, Verdict
 from tenure.ports.store import Change, Put, Row
@@ -77,13 +78,9 @@ class Relay:
 
     def _route(self, row: Row) -> Route:
         bus = self._buses.get(Kind(str(row["kind"])), NO_NATS)
-        keys: tuple[bytes, ...] = ()
-        try:
-            keys = subscriptions.secrets_of(self._plane, row)
-        except TenureError as error:
-            bus = _Nowhere(str(error))
-        destination = Destination(str(row["id"]), str(row["target"]), keys)
-        return Route(destination, bus, wanted_of(row), str(row["tenant"]))
+        secrets = partial(subscriptions.secrets_of, self._plane, row)
+        destination = Destination(str(row["id"]), str(row["target"]))
+        return Route(destination, bus, wanted_of(row), str(row["tenant"]), secrets=secrets)
 
     async def begin(self) -> None:
         """See that the destinations which are always there have a cursor."""

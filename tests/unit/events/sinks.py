@@ -19,12 +19,14 @@ class Sink:
         self.seen: list[Outgoing] = []
         self.refuses: set[str] = set()
         """Agents whose events it says no to."""
+        self.fails: set[str] = set()
+        """Agents whose events it stumbles over."""
         self.down = False
         self.before: Callable[[Outgoing], None] = lambda _: None
 
     async def take(self, event: Outgoing) -> None:
         self.before(event)
-        if self.down:
+        if self.down or event.agent in self.fails:
             raise ConnectionError("nobody is there")
         if event.agent in self.refuses:
             raise Invalid("not this one")

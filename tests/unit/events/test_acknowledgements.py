@@ -4,16 +4,33 @@ from typing import Any
 
 import pytest
 
+from tenure.adapters.bus.local import LocalBus
 from tenure.app import acknowledgements, agents, audit, operations, subscriptions
-from tenure.app.reactions import REACTIONS
+from tenure.app.reactions import REACTIONS, TOLD_SECONDS
 from tenure.app.subscriptions import Subscribe
-from tenure.core.errors import Forbidden, NotFound
+from tenure.core.errors import Forbidden, NotFound, Unavailable
 from tenure.core.operation import State
 from tenure.core.subscription import Kind
 from tenure.ports.bus import Outgoing
 from tenure.ports.store import Change, Drop
+from tenure.reconcilers.relay import Relay
 from tenure.testing.lifecycle import CALLER, TENANT, spec_of
 from tests.unit.app.lives import STRANGER, VIEWER, alive, refusal
+from tests.unit.events.sinks import Sink
+
+
+@alive
+async def test_what_is_about_a_deleted_agent_is_not_kept_for_ever(lives):
+    uid = await lives.made()
+    mine = Subscribe("mine", Kind.NATS, target="mine", agent="alpha")
+    await subscriptions.create_subscription(lives.plane, CALLER, mine)
+    operation = await lives.verb("delete")
+    event = Outgoing("1", TENANT, uid, operation.id, "agent.deleted", 1, b"{}")
+    with pytest.raises(Unavailable, match="mine"):
+        await REACTIONS["remove-webhooks"].react(lives.plane, event)
+    await lives.loop_until(lives.plane.store.now() + TOLD_SECONDS + 1)
+    await REACTIONS["remove-webhooks"].react(lives.plane, event)
+    assert await subscriptions.list_subscriptions(lives.plane, CALLER) == []
 
 
 async def required(lives, name="billing", **more):
@@ -224,6 +241,20 @@ async def test_what_is_about_a_deleted_agent_alone_goes_with_it(lives):
     await subscriptions.create_subscription(lives.plane, CALLER, all_of_them)
     operation = await lives.verb("delete")
     event = Outgoing("1", TENANT, uid, operation.id, "agent.deleted", 1, b"{}")
+    with pytest.raises(Unavailable, match="mine"):  # it has not been told yet
+        await REACTIONS["remove-webhooks"].react(lives.plane, event)
+    assert len(await subscriptions.list_subscriptions(lives.plane, CALLER)) == 2
+    sink = Sink("mine")
+    sink.refuses.add(uid)
+    buses = {Kind.NATS: LocalBus({"mine": sink.take, "all": Sink("all").take})}
+    relay = Relay(lives.plane, buses=buses)
+    done = await relay.tick()
+    with pytest.raises(Unavailable, match="mine"):  # it has refused it, and is asked again
+        await REACTIONS["remove-webhooks"].react(lives.plane, event)
+    sink.refuses.clear()
+    await lives.loop_until(done.retry_at)
+    await relay.tick()
+    assert sink.seen[-1].type == "agent.deleted"
     for _ in range(2):
         for reaction in REACTIONS.values():
             await reaction.react(lives.plane, event)

@@ -1,14 +1,23 @@
 """The relay: at least once, in order for each agent, and one that is refused holds up nobody."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
+from tenure.adapters.bus.local import LocalBus
+from tenure.adapters.seal.local import LocalSeal
+from tenure.app import letters, subscriptions
 from tenure.app.events import TRIMMED, CloudEvent, Wanted
+from tenure.app.subscriptions import Subscribe
 from tenure.core.errors import LeaseLost
 from tenure.core.events import Event
-from tenure.ports.store import Change, Put, Set
+from tenure.core.subscription import Kind
+from tenure.ports.store import Change, Drop, Put, Set
 from tenure.reconcilers import outbox
 from tenure.reconcilers.leader import TTL_SECONDS, Leader
+from tenure.reconcilers.relay import Relay
+from tenure.testing.lifecycle import CALLER
 from tests.unit.app.lives import alive
 from tests.unit.events.sinks import Sink, relay_to
 
@@ -69,9 +78,9 @@ async def test_one_agents_stream_is_parked_and_the_others_go_on(lives):
     done = await relay.tick()
     assert sink.of(bad) == []
     assert sink.of(good) == list(range(1, len(sink.of(good)) + 1))
-    letters = await lives.rows("letter")
-    assert [row["agent"] for row in letters] == [bad] * len(letters)
-    assert [row["sequence"] for row in letters] == list(range(1, len(letters) + 1))
+    dead = await lives.rows("letter")
+    assert [row["agent"] for row in dead] == [bad] * len(dead)
+    assert [row["sequence"] for row in dead] == list(range(1, len(dead) + 1))
     (parked,) = await lives.rows("parked")
     assert (parked["agent"], parked["why"]) == (bad, "not this one")
     # What comes later of it waits behind its letters, and then all of it comes in order.
@@ -222,6 +231,69 @@ async def test_no_destination_is_overlooked_however_many_there_are(lives, monkey
     assert len(await rows(lives)) == count
 
 
+@pytest.mark.parametrize("down", [False, True])
+@alive
+async def test_a_page_of_agents_that_fail_holds_up_nobody_else(lives, down):
+    bad = [await lives.made(name) for name in ("one", "two")]
+    good = await lives.made("good")
+    sink = Sink()
+    sink.fails |= {*bad, good} if down else {*bad}
+    relay = relay_to(lives.plane, sink)
+    await relay.begin()
+    await relay.leader.renew()
+    events = await rows(lives)
+    page = next(place for place, row in enumerate(events) if row["agent"] == good)
+    assert {row["agent"] for row in events[:page]} == set(bad)
+    route = replace((await relay.routes())["sink"][1], page=page)
+    for _ in range(outbox.ALONE_ATTEMPTS):
+        done = await outbox.tick(lives.plane, relay.leader, route)
+        await lives.loop_until(max(done.retry_at or 0.0, lives.plane.store.now()))
+        await relay.leader.renew()
+    if down:  # it takes nothing from anybody: nobody is parked for that
+        assert await lives.rows("parked") == []
+        return
+    assert {row["agent"] for row in await lives.rows("parked")} == set(bad)
+    await outbox.tick(lives.plane, relay.leader, route)
+    assert sorted(set(sink.of(good))) == list(range(1, max(sink.of(good)) + 1))
+
+
+@alive
+async def test_a_secret_that_was_changed_signs_beside_the_new_one_for_a_day(lives, tmp_path):
+    signed: list[tuple[bytes, ...]] = []
+
+    class Signing(LocalBus):
+        async def publish(self, destination, events):
+            signed.append(destination.secrets)
+            return await super().publish(destination, events)
+
+    object.__setattr__(lives.plane, "seal", LocalSeal(tmp_path / "key"))
+    target = "https://billing.example/hooks"
+    asked = Subscribe("mine", Kind.WEBHOOK, target=target)
+    view, old = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    _, new = await subscriptions.rotate_secret(lives.plane, CALLER, view.id)
+    relay = Relay(lives.plane, buses={Kind.WEBHOOK: Signing({target: Sink().take})})
+    route = (await relay.routes())[view.id][1]  # as the task of its destination keeps it
+    both = tuple(subscriptions.secret_of(one) for one in (new, old))
+    for keys in (both, both[:1]):
+        await lives.made(f"agent-{len(keys)}")
+        await relay.leader.renew()
+        await outbox.tick(lives.plane, relay.leader, route)
+        assert set(signed) == {keys}
+        signed.clear()
+        await lives.loop_until(lives.plane.store.now() + subscriptions.OVERLAP_SECONDS)
+
+
+def test_a_page_is_cut_before_what_a_long_transaction_tells_too_late():
+    def told(agent, sequence):
+        return {"agent": agent, "sequence": sequence}
+
+    # The second transaction gave its number first: 1 stands 300 events after 2.
+    page = [told(f"a{n}", 1) for n in range(9)] + [told("late", 2)]
+    rest = [told(f"b{n}", 1) for n in range(300)] + [told("late", 1)]
+    rows = [*page, *rest][: len(page) + outbox.AHEAD]
+    assert outbox.whole(rows, len(page)) == 9
+
+
 @alive
 async def test_letters_are_bounded_and_then_the_cursor_waits(lives, monkeypatch):
     monkeypatch.setattr(outbox, "LETTERS_MAX", 3)
@@ -231,12 +303,73 @@ async def test_letters_are_bounded_and_then_the_cursor_waits(lives, monkeypatch)
     relay = relay_to(lives.plane, sink)
     await relay.begin()
     await relay.tick()
-    cursor = await lives.plane.store.find("cursor", ("sink",))
-    assert cursor["position"] == 0
-    assert "dead letters" in cursor["why"]
-    assert await lives.rows("letter") == []
-    sink.refuses.clear()
-    await lives.loop_until(cursor["due_at"])
+    await lives.verb("suspend", "bad")
+    told: list[object] = []
+    sink.before = lambda event: told.append(event.agent)
     await relay.tick()
+    cursor = await lives.plane.store.find("cursor", ("sink",))
+    assert "dead letters" in cursor["why"]
+    assert len(await lives.rows("letter")) == 3
+    assert told == []  # nothing is sent for whose failing there is no room
+    sink.refuses.clear()
+    for _ in range(3):
+        await lives.loop_until(lives.plane.store.now() + 60.0)
+        await relay.tick()
     for agent in (bad, good):
-        assert sorted(set(sink.of(agent))) == list(range(1, max(sink.of(agent)) + 1))
+        assert sink.of(agent) == list(range(1, max(sink.of(agent)) + 1))
+    assert await lives.rows("letter") == []
+
+
+@alive
+async def test_a_stream_that_is_discarded_while_events_are_sent_leaves_no_letter(lives):
+    bad = await lives.made("bad")
+    await lives.made("good")
+    asked = Subscribe("mine", Kind.NATS, target="mine")
+    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    sink = Sink("mine")
+    relay = Relay(lives.plane, buses={Kind.NATS: LocalBus({"mine": sink.take})})
+    parked = {"attempts": 1, "due_at": None, "why": "", "since": 1.0}
+    await lives.plane.store.commit(Change("", (), (Put("parked", (view.id, bad), parked),)))
+    await lives.verb("suspend", "bad")
+    await lives.verb("suspend", "good")
+    real = outbox._send
+    discarded: list[int] = []
+
+    async def send(*given):
+        if not discarded:
+            discarded.append(await letters.discard(lives.plane, CALLER, view.id, agent=bad))
+        return await real(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outbox, "_send", send)
+        await relay.tick()
+    assert discarded == [1]
+    assert await lives.rows("letter") == []
+    assert sink.of(bad)
+
+
+@alive
+async def test_a_letter_that_comes_while_its_stream_is_discarded_goes_with_it(lives):
+    bad = await lives.made("bad")
+    asked = Subscribe("mine", Kind.NATS, target="mine")
+    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    sink = Sink("mine")
+    sink.refuses.add(bad)
+    relay = Relay(lives.plane, buses={Kind.NATS: LocalBus({"mine": sink.take})})
+    await lives.verb("suspend", "bad")
+    await relay.tick()
+    assert await lives.rows("letter")
+    await lives.verb("resume", "bad")
+    store = lives.plane.store
+    commit, ticks = store.commit, [relay.tick]
+
+    async def commit_late(change):
+        if any(type(one) is Drop and one.table == "parked" for one in change.writes) and ticks:
+            await ticks.pop()()
+        return await commit(change)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "commit", commit_late)
+        await letters.discard(lives.plane, CALLER, view.id, agent=bad)
+    assert ticks == []
+    assert await lives.rows("parked") == [] == await lives.rows("letter")
