@@ -27,9 +27,9 @@ from tenure.core.errors import (
     StoreError,
     Unavailable,
 )
+from tenure.core.moves import Act, Move, Moves
 from tenure.core.plan import Perform
 from tenure.core.progress import Signals
-from tenure.core.saga import Act, Move, Moves
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.entropy import Entropy
 from tenure.ports.provider import Call, Provider

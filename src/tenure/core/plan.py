@@ -16,6 +16,7 @@ from typing import Final, NoReturn
 
 from tenure.core.errors import Invalid
 from tenure.core.limits import DEFAULT_LIMITS, NAME_CHARACTERS_MAX, STEPS_MAX, StepLimits
+from tenure.core.moves import Act, Move, Moves
 
 Perform = Callable[..., Awaitable[object]]
 """A do, undo or inspect: takes a `tenure.ports.provider.Call`, returns or raises an ending."""
@@ -121,6 +122,8 @@ class Plan:
     """The first stage from which there is no way back; beyond the last if there is none."""
     parallel: bool = field(init=False, repr=False, compare=False)
     """Whether some stage has several steps."""
+    alone: tuple[Moves | None, ...] = field(init=False, repr=False, compare=False)
+    """To do the one step of a stage, for each stage that has one."""
     digest: str = field(init=False, repr=False, compare=False)
 
     def __init__(
@@ -149,6 +152,8 @@ class Plan:
         forward = [n for n, (step, *_) in enumerate(tidy) if step.kind is not Kind.COMPENSATABLE]
         assign(self, "pivot_stage", min(forward, default=len(tidy)))
         assign(self, "parallel", any(len(stage) > 1 for stage in tidy))
+        first = [(Moves((Move(Act.DO, stage[0]),), None), len(stage)) for stage in tidy]
+        assign(self, "alone", tuple(moves if steps == 1 else None for moves, steps in first))
         assign(self, "digest", blake2b(self.body().encode(), digest_size=16).hexdigest())
 
     def body(self) -> str:

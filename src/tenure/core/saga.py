@@ -18,12 +18,12 @@ The rules they hold:
 """
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import NamedTuple, assert_never
 
 from tenure.core.endings import Absent, Done, Ending, NotYet, Unfinished, Waiting, words_of
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import LATE_SECONDS, POLL_SECONDS_MIN, backoff
+from tenure.core.moves import AT_REST, Act, Move, Moves
 from tenure.core.operation import CLOSED, DOUBTED, INTENT, Fate, Hold, Intent, Noted, Record, State
 from tenure.core.plan import Inquiry, Kind, Plan, Step
 from tenure.core.progress import NEVER, Progress, Signals
@@ -161,35 +161,6 @@ def past_pivot(plan: Plan, progress: Progress) -> bool:
 # --- what to do now -------------------------------------------------------------------------------
 
 
-class Act(StrEnum):
-    """The kinds of move.  The last two are decisions: a record with no call."""
-
-    DO = "do"
-    INSPECT = "inspect"
-    UNDO = "undo"
-    GIVE_UP = "give_up"
-    """Nobody can tell what became of the call: STUCK."""
-    FORGET = "forget"
-    """Its undo is `nothing`, and no call of it is running."""
-
-
-class Move(NamedTuple):
-    """The next thing to perform."""
-
-    act: Act
-    step: Step
-
-
-class Moves(NamedTuple):
-    """What to perform now, and when to look again if nothing else happens (None: not by time)."""
-
-    now: tuple[Move, ...]
-    wake_at: float | None
-
-
-AT_REST = Moves((), None)
-
-
 def next_moves(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now: float) -> Moves:
     """What to perform now.  Steps that are being performed are left alone."""
     if progress.end is not None:
@@ -200,6 +171,11 @@ def next_moves(plan: Plan, progress: Progress, intents: Mapping[str, Intent], no
 
 
 def _forward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now: float) -> Moves:
+    alone = plan.alone[progress.stage]
+    if alone is not None:
+        intent = intents[alone.now[0].step.name]
+        if intent.due_at == 0.0 and intent.unknown_since is None and not intent.busy:
+            return alone  # nobody has called it yet: most moves there are
     moves: list[Move] = []
     wake_at: float | None = None
     for step in plan.stages[progress.stage]:

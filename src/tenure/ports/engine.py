@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Protocol, TypeVar
 
+from tenure.core.moves import Move, Moves
 from tenure.core.operation import State
-from tenure.core.saga import Move, Moves
 
 
 class Live(Protocol):

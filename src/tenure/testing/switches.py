@@ -16,10 +16,11 @@ from tenure.app.live import Live
 from tenure.core import saga
 from tenure.core.endings import Absent, Done, Ending, NotYet
 from tenure.core.errors import OutcomeUnknown, Rejected
+from tenure.core.moves import Act, Move, Moves
 from tenure.core.operation import Noted
 from tenure.core.plan import Kind
 from tenure.core.progress import Progress
-from tenure.core.saga import Act, Move, Moves, Settled
+from tenure.core.saga import Settled
 from tenure.ports.store import Is, Set
 from tenure.testing.patches import Off, patched
 from tenure.testing.store_switches import without_guards

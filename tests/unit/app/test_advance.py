@@ -17,9 +17,9 @@ from tenure.core.errors import (
     Unavailable,
 )
 from tenure.core.limits import RESULT_BYTES_MAX
+from tenure.core.moves import Act
 from tenure.core.operation import Hold, State
 from tenure.core.plan import Kind, nobody_knows
-from tenure.core.saga import Act
 from tenure.ports.store import Change, Set
 from tenure.testing.loop import forever
 from tests.unit.app.solo import LIMITS, TENANT, Script, accept, journal, refuse, step, virtual

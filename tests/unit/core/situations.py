@@ -3,9 +3,9 @@
 from typing import Any
 
 from tenure.core import saga
+from tenure.core.moves import Move
 from tenure.core.operation import Intent, Noted, Record
 from tenure.core.plan import Kind, Plan, nobody_knows, nothing
-from tenure.core.saga import Move
 from tests.unit.core.world import step
 
 LINE = Plan("line", stages=[step("a"), step("b"), step("c")])

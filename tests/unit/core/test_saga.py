@@ -9,9 +9,9 @@ from tenure.core import saga
 from tenure.core.endings import Absent, Done, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import StepLimits, backoff
+from tenure.core.moves import Act, Moves
 from tenure.core.operation import Hold, Intent, Noted, Record, State
 from tenure.core.plan import Plan, repeat
-from tenure.core.saga import Act, Moves
 from tests.unit.core.situations import (
     BLIND,
     LINE,

@@ -6,9 +6,9 @@ import pytest
 from tenure.core import saga
 from tenure.core.endings import Absent, Done, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
+from tenure.core.moves import AT_REST, Act, Move, Moves
 from tenure.core.operation import Hold, Intent, Noted, Record, State
 from tenure.core.plan import Kind, Plan, nobody_knows, nothing, repeat
-from tenure.core.saga import Act, Move, Moves
 from tests.unit.core.situations import (
     BLIND,
     LINE,
@@ -69,7 +69,7 @@ def test_turning_back_with_nothing_to_undo_ends_when_no_call_is_out():
     progress = folded(plan, (Noted.COMPENSATING, "", 101.0))
     assert progress.end is None
     intents = {"a": Intent("a", "", "a", unknown_since=100.5, busy=True)}
-    assert saga.next_moves(plan, progress, intents, 102.0) == saga.AT_REST
+    assert saga.next_moves(plan, progress, intents, 102.0) == AT_REST
     intents["a"].busy = False
     forget = Moves((Move(Act.FORGET, plan.steps["a"]),), None)
     assert saga.next_moves(plan, progress, intents, 102.0) == forget

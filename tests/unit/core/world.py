@@ -16,9 +16,9 @@ from tenure.core import saga
 from tenure.core.endings import Absent, Done, Ending, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import StepLimits
+from tenure.core.moves import AT_REST, Act, Move
 from tenure.core.operation import INTENT, OPERATION, Fate, Hold, Intent, Noted, Record, State
 from tenure.core.plan import Inquiry, Kind, Plan, Step, nobody_knows, nothing, repeat
-from tenure.core.saga import Act, Move
 
 LIMITS = StepLimits(deadline_seconds=60.0, undo_seconds=60.0, retry_cap_seconds=8.0)
 SLOW = StepLimits(
@@ -413,5 +413,5 @@ class Life:
         same = [getattr(again, slot) == getattr(progress, slot) for slot in progress.__slots__]
         assert all(same), "the journal is the truth"
         rest = saga.next_moves(plan, progress, self.intents, self.now)
-        assert rest == saga.AT_REST
+        assert rest == AT_REST
         assert not saga.wanted(progress, Move(Act.DO, plan.stages[0][0]), Done())

@@ -18,8 +18,8 @@ from tenure.adapters.engine.embedded.settings import EngineSettings
 from tenure.adapters.engine.embedded.timers import Timers
 from tenure.core.errors import Defect, LeaseLost, StoreError
 from tenure.core.ids import uuid7
+from tenure.core.moves import Move, Moves
 from tenure.core.operation import OPERATION, SETTLED, State
-from tenure.core.saga import Move, Moves
 from tenure.ports.clock import Clock
 from tenure.ports.engine import L, Work
 from tenure.ports.entropy import Entropy
