@@ -3,18 +3,21 @@
 Each verb reads, asks the table of `tenure.core.agent` whether it may, and commits one change with
 the operation it starts.  The commit that accepts a suspend, stop or delete closes the agent, also
 while another operation works on it: that one is cancelled, and the new one waits for its turn.
+A verb that would be refused because another works may be queued instead: it waits in the same place
+and changes nothing before its turn, at which it is judged by how the agent stands then.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from tenure.app import acknowledgements, audit, edges, quotas
 from tenure.app.agent_views import etag, find_agent, holdings_of, kept_spec
 from tenure.app.changes import noted
-from tenure.app.live import OUTBOX, POSITION, encode, read, sequence_of
-from tenure.app.operations import Accept, Ground, refuse_held, submit
+from tenure.app.lifecycle import QUEUED
+from tenure.app.live import OUTBOX, POSITION, encode, input_of, read, sequence_of
+from tenure.app.operations import IN_PROGRESS, Accept, Ground, refuse_held, submit
 from tenure.app.plane import Plane
 from tenure.app.spec import AgentSpec, plain
 from tenure.app.views import Operation
@@ -45,10 +48,12 @@ class Asked:
     Args:
         idempotency_key: the same key and request answer with the same operation for a day.
         if_match: the agent's etag as the caller knows it; PreconditionFailed if it has changed.
+        queue: wait for the operation that works on the agent, where it would be refused for that.
     """
 
     idempotency_key: str = ""
     if_match: str = ""
+    queue: bool = False
 
 
 PLAINLY = Asked()
@@ -200,47 +205,136 @@ async def _ground(
 ) -> Ground:
     """What must hold and be written for a verb on this agent, as it stands."""
     uid, state, holder = str(row["uid"]), row["state"], row["operation"]
-    owners = await edges.owners_of(plane, uid) if row["parent"] else ()
     if asked.if_match and asked.if_match != etag(row):
         raise PreconditionFailed(f"the agent is {etag(row)} now, not {asked.if_match}")
-    then = _after(verb, row)
-    generation, epoch = cast(int, row["generation"]) + 1, cast(int, row["epoch"]) + 1
-    key = (uid,)
-    change: Row = {"generation": generation, "epoch": epoch, "state": then, "updated_at": now}
-    change["operation" if holder is None else "next"] = operation
-    told = {"generation": row["generation"], "state": state, "operation": holder, "next": None}
-    guards: tuple[Is, ...] = (Is("agent", key, told),)
-    if verb in {Verb.RESUME, Verb.RECOVER}:
-        guards += await edges.guards_of(plane, row)
-    writes: Writes = (Set("agent", key, change),)
-    then_wake = ""
-    if holder is not None:
-        writing = await _closing(plane, str(holder), by=operation, now=now)
+    audited = audit.entry(
+        caller, _ACTIONS[verb], target=uid, now=now, name=row["name"], operation=operation
+    )
+    queued = await _queued(plane, row)
+    try:
+        then = _after(verb, row, queued=queued)
+    except Conflict as refused:
+        if not asked.queue or refused.code != IN_PROGRESS:
+            raise
+        return _in_line(caller, verb, row, body, operation=operation, audited=audited)
+    generation = cast(int, row["generation"]) + 1
+    begun = await _begun(plane, caller, verb, row, body, then=then, operation=operation, now=now)
+    place: Row = {"next": operation} if holder else {"operation": operation, "next": None}
+    told: Row = {"generation": row["generation"], "state": state, "operation": holder}
+    guards = (Is("agent", (uid,), {**told, "next": row["next"]}), *begun.guards)
+    change = {"generation": generation, **begun.change, **place}
+    writes: Writes = (Set("agent", (uid,), change), *begun.writes, audited)
+    closed = [str(one) for one in (holder, queued) if one]
+    for one in closed:
+        writing = await _closing(plane, one, by=operation, now=now)
         guards += writing.guards
         writes += writing.writes
-        then_wake = str(holder)
-    given = {**body, **await _given(plane, caller, row, body), "epoch": epoch}
+
+    def wake() -> None:
+        for one in closed:
+            plane.engine.wake(one, interrupt=True)
+
+    return Ground(uid, generation, guards, writes, {**body, **begun.given}, wake)
+
+
+class _Begun(NamedTuple):
+    """What a verb means once it has the agent: for its row, beside it, and for its steps."""
+
+    guards: tuple[Is, ...]
+    change: Row
+    writes: Writes
+    given: dict[str, object]
+
+
+async def _begun(
+    plane: Plane,
+    caller: Caller,
+    verb: Verb,
+    row: Row,
+    body: Mapping[str, Any],
+    *,
+    then: State,
+    operation: str,
+    now: float,
+) -> _Begun:
+    uid, epoch = str(row["uid"]), cast(int, row["epoch"]) + 1
+    guards = await edges.guards_of(plane, row) if verb in {Verb.RESUME, Verb.RECOVER} else ()
+    given = {**await _given(plane, caller, row, body), "epoch": epoch}
     if verb is Verb.DELETE and not body.get("cascade"):  # else the way down to it must stay
+        owners = await edges.owners_of(plane, uid) if row["parent"] else ()
         given["owners"] = [str(one["owner"]) for one in owners]
-    if verb is not Verb.RECOVER:  # by that alone it is in no other state
-        told_of = _told(caller, uid, operation, then, name=str(row["name"]), by=verb, now=now)
-        writes += (told_of,)
     waits = await acknowledgements.awaited_by(
         plane, caller.tenant, verb, agent=uid, operation=operation, now=now
     )
-    guards += waits.guards
-    writes += waits.writes
-    writes += (
-        audit.entry(
-            caller, _ACTIONS[verb], target=uid, now=now, name=row["name"], operation=operation
+    writes: Writes = waits.writes
+    if verb is not Verb.RECOVER:  # by that alone it is in no other state
+        told = _told(caller, uid, operation, then, name=str(row["name"]), by=verb, now=now)
+        writes = (told, *writes)
+    change: Row = {"epoch": epoch, "state": then, "updated_at": now}
+    return _Begun((*guards, *waits.guards), change, writes, given)
+
+
+# --- a verb that waits in the queue ---------------------------------------------------------------
+
+
+async def _queued(plane: Plane, row: Row) -> str:
+    """The operation that waits for this agent and has not closed it; empty: there is none."""
+    waiting = await plane.store.find("operation", (str(row["next"]),)) if row["next"] else None
+    return str(waiting["id"]) if waiting is not None and input_of(waiting).get(QUEUED) else ""
+
+
+def _in_line(
+    caller: Caller,
+    verb: Verb,
+    row: Row,
+    body: Mapping[str, Any],
+    *,
+    operation: str,
+    audited: Add | Put,
+) -> Ground:
+    """The one place behind the operation that works on the agent, which stays as it is."""
+    uid, holder, generation = str(row["uid"]), row["operation"], cast(int, row["generation"]) + 1
+    if row["next"] is not None:
+        message = f"operation {row['next']!s} waits for this agent already, and one can wait"
+        raise Conflict(message, code="queue_full", holder=str(row["next"]))
+    if verb is Verb.STOP:  # revokes before its turn
+        message = (
+            f"operation {holder!s} works on this agent, and a stop is never queued;"
+            " cancel it, or delete the agent"
+        )
+        raise Conflict(message, code=IN_PROGRESS, holder=str(holder))
+    free: Row = {"generation": row["generation"], "operation": holder, "next": None}
+    taken: Row = {"generation": generation, "next": operation}
+    given = {
+        **body, QUEUED: True, "name": row["name"], "principal": caller.principal,
+        "was": core.settled_as(State(str(row["state"]))), "after": holder,
+    }  # fmt: skip
+    guards, writes = (Is("agent", (uid,), free),), (Set("agent", (uid,), taken), audited)
+    return Ground(uid, generation, guards, writes, given)
+
+
+async def begin_queued(plane: Plane, row: Row, operation: Row) -> Change:
+    """What begins a queued verb, now that its agent is free; Conflict if there is no such verb now.
+
+    From then on it is as if it had been asked for at this moment.
+    """
+    verb, name, now = Verb(str(operation["kind"])), str(operation["id"]), plane.store.now()
+    caller = Caller(str(operation["tenant"]), str(operation["principal"]), Role.OPERATOR)
+    body = {key: value for key, value in input_of(operation).items() if key != QUEUED}
+    then = _after(verb, {**row, "next": None})
+    begun = await _begun(plane, caller, verb, row, body, then=then, operation=name, now=now)
+    revision, key = cast(int, operation["revision"]), (str(row["uid"]),)
+    waits: Row = {"state": row["state"], "operation": None, "next": name}
+    mine: Row = {"input": encode({**body, **begun.given}), "revision": revision + 1}
+    return Change(
+        "",
+        (Is("agent", key, waits), Is("operation", (name,), {"revision": revision}), *begun.guards),
+        (
+            Set("agent", key, {**begun.change, "operation": name, "next": None}),
+            Set("operation", (name,), mine),
+            *begun.writes,
         ),
     )
-
-    def wake() -> None:
-        if then_wake:
-            plane.engine.wake(then_wake, interrupt=True)
-
-    return Ground(uid, generation, guards, writes, given, wake)
 
 
 _ACTIONS = {
@@ -252,10 +346,13 @@ _ACTIONS = {
 }
 
 
-def _after(verb: Verb, row: Row) -> State:
-    """The state that the verb leads to; Conflict if it cannot be asked of the agent as it is."""
+def _after(verb: Verb, row: Row, *, queued: str = "") -> State:
+    """The state that the verb leads to; Conflict if it cannot be asked of the agent as it is.
+
+    What closes the agent does not wait for what is merely queued, but takes its place.
+    """
     state = State(str(row["state"]))
-    if row["next"] is not None or not core.interrupts(verb, state):
+    if (row["next"] is not None and not queued) or not core.interrupts(verb, state):
         refuse_held(row)
     try:
         return State(AGENT.after(state, core.ASKED[verb]))

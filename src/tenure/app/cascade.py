@@ -13,7 +13,8 @@ from typing import NamedTuple, cast
 from tenure.app import agents, edges
 from tenure.app.agents import Asked, Writes
 from tenure.app.edges import GOING, Vouching
-from tenure.app.live import decode
+from tenure.app.lifecycle import QUEUED
+from tenure.app.live import input_of
 from tenure.app.plane import Plane
 from tenure.core.agent import State, Verb
 from tenure.core.edge import EdgeKind
@@ -110,7 +111,7 @@ async def _branch(vouching: _Without, one: Row, depth: int) -> Branch:
 async def delete_below(plane: Plane, agent: str, operation: str) -> Below:
     """Let go of what others answer for, and have everything else below this agent deleted."""
     mine = await plane.store.find("operation", (operation,))
-    given = {} if mine is None else cast("dict[str, object]", decode(cast(str, mine["input"])))
+    given = {} if mine is None else input_of(mine)
     await _let_go(plane, agent)
     if given.get("cascade"):
         return Below([], 0, more=False)  # whoever asked for this one walks the graph
@@ -215,11 +216,14 @@ async def _above(plane: Plane, uid: str) -> frozenset[str]:
 
 async def _is_older(plane: Plane, row: Row, operation: str) -> bool:
     """Whether a caller's own deletion of this agent began before ours, and waits for us."""
-    holder = str(row["next"] or row["operation"] or "")
-    theirs = await plane.store.find("operation", (holder,)) if holder else None
-    if theirs is None or theirs["kind"] != Verb.DELETE or holder > operation:
-        return False
-    return not cast("dict[str, object]", decode(cast(str, theirs["input"]))).get("cascade")
+    for holder in (str(row["next"] or ""), str(row["operation"] or "")):
+        theirs = await plane.store.find("operation", (holder,)) if holder else None
+        if theirs is None or input_of(theirs).get(QUEUED):
+            continue  # what is merely queued says nothing yet
+        if theirs["kind"] != Verb.DELETE or holder > operation:
+            return False
+        return not input_of(theirs).get("cascade")
+    return False
 
 
 async def _delete(plane: Plane, row: Row, operation: str) -> None:

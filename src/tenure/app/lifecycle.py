@@ -24,6 +24,8 @@ Writes = list[Put | Add | Set | Drop]
 VERBS = frozenset(Verb)
 TURN = "turn"
 """The step by which an operation gets the agent for itself, and learns how it stood."""
+QUEUED = "queued"
+"""In the input of an operation that waits its turn and has changed nothing of the agent so far."""
 AGENTS = "agents"
 """The kind of quota that counts agents."""
 
@@ -32,9 +34,9 @@ def agent_writes(
     live: Live, progress: Progress, state: OperationState, now: float
 ) -> Writes:
     """The agent's row once its operation stands in `state`, and what goes or is told with it."""
-    row: Row = {} if progress.end is None else {_place(live, progress): None}
+    row: Row = {} if progress.end is None else dict.fromkeys(_place(live, progress))
     also: Writes = []
-    if live.kind in VERBS:
+    if live.kind in VERBS and not live.input.get(QUEUED):
         then = agent.after_operation(live.kind, live.state, state, was=_was(live, progress))
         if then is not None:
             row |= _serving(live, progress, then)
@@ -55,13 +57,16 @@ def _was(live: Live, progress: Progress) -> State:
     return State(str(turn.get("was") or live.input.get("was") or State.READY))
 
 
-def _place(live: Live, progress: Progress) -> str:
+def _place(live: Live, progress: Progress) -> tuple[str, ...]:
     """The column in which the agent names this operation: it works on it, or waits to.
 
     One that waits can end too: a stop begins before its turn, and what is stuck can be abandoned.
+    One that was queued may have lost its place to what closed the agent.
     """
+    if live.input.get(QUEUED) and CLOSED in progress.signals:
+        return ()
     waits = live.input.get("after") and TURN in live.plan.steps and TURN not in progress.done
-    return "next" if waits else "operation"
+    return ("next" if waits else "operation",)
 
 
 def tombstones(burned: Iterable[tuple[str, str]], now: float) -> list[Put]:

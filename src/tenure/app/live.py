@@ -85,6 +85,7 @@ class Live:
 
     def take(self, row: Row) -> None:
         """What the operation's row says now."""
+        self.input = input_of(row)
         self.revision = cast(int, row["revision"])
         self.token = cast(int, row["token"])
         self.worker = cast(str, row["worker"])
@@ -157,13 +158,18 @@ async def read(store: Store, catalogue: Catalogue, plane: str, operation: str) -
         kind=cast(str, row["kind"]),
         agent=cast(str, row["agent"]),
         generation=cast(int, row["generation"]),
-        input=decode(cast(str, row["input"])),
+        input={},
         plan=plan,
         plane=plane,
     )
     live.take(row)
     live.merge(loaded.intents, live.fold(loaded.journal))
     return live
+
+
+def input_of(row: Row) -> Mapping[str, object]:
+    """What the steps of an operation are given, as its row says."""
+    return cast("Mapping[str, object]", decode(cast(str, row["input"])))
 
 
 def record_of(row: Row) -> Record:

@@ -13,7 +13,8 @@ from tenure.app import views
 from tenure.app.audit import entry
 from tenure.app.changes import JOURNAL, Writing, event, intended, kept, noted
 from tenure.app.findings import abandoned
-from tenure.app.live import Live, canonical, read
+from tenure.app.lifecycle import QUEUED
+from tenure.app.live import Live, canonical, input_of, read
 from tenure.app.plane import Plane
 from tenure.app.views import Operation
 from tenure.core import saga
@@ -32,6 +33,7 @@ from tenure.core.operation import SETTLED, Hold, Noted, State
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Add, Change, Drop, Is, Put, Ring, Row, Set
 
+IN_PROGRESS = "operation_in_progress"
 AGENT = ("agent", "tenant", "generation", "operation")
 OPERATION = (
     "operation", "tenant", "principal", "kind", "plan", "agent", "generation", "state",
@@ -205,7 +207,7 @@ def refuse_held(agent: Row) -> None:
     holder = str(agent["operation"] or agent["next"] or "")
     if holder:
         message = f"operation {holder} works on this agent; wait for it or cancel it"
-        raise Conflict(message, code="operation_in_progress", holder=holder)
+        raise Conflict(message, code=IN_PROGRESS, holder=holder)
 
 
 def _scope(command: Accept) -> tuple[str, str, str, str]:
@@ -367,9 +369,11 @@ async def abandon(plane: Plane, tenant: str, operation: str, *, by: str) -> Oper
 
 
 async def _refuse_before_its_turn(plane: Plane, tenant: str, operation: str) -> None:
-    """A closing operation that waits for another to end cannot be taken back until then."""
+    """An operation that has closed its agent cannot be taken back until its turn has come."""
     row = await plane.store.find("operation", (operation,))
     if row is None or row["tenant"] != tenant or row["kind"] not in CLOSING:
+        return
+    if input_of(row).get(QUEUED):
         return
     agent = await plane.store.find("agent", (str(row["agent"]),))
     if agent is not None and agent["next"] == operation:

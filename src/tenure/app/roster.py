@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from tenure.app import acknowledgements, cascade
+from tenure.app import acknowledgements, agents, cascade
 from tenure.app.agent_views import holdings_of
-from tenure.app.live import decode, encode
+from tenure.app.lifecycle import QUEUED
+from tenure.app.live import encode, input_of
 from tenure.app.plane import Plane
 from tenure.core import agent as core
 from tenure.core.agent import State
-from tenure.core.errors import Defect
+from tenure.core.errors import Conflict, Defect
 from tenure.core.operation import State as OperationState
 from tenure.ports.roster import Below, Missing, Turn
 from tenure.ports.store import Change, Is, Row, Set
@@ -33,28 +34,36 @@ class PlaneRoster:
         while row is not None and row["operation"] != operation:
             if row["operation"] is not None:
                 return Turn(holder=str(row["operation"]))
-            if row["next"] != operation:
+            mine = await plane.store.find("operation", (operation,))
+            queued = mine is not None and input_of(mine).get(QUEUED)
+            if queued and row["next"] != operation:
+                return Turn(refused="another operation has closed the agent")
+            if mine is None or row["next"] != operation:
                 raise Defect(f"operation {operation} does not wait for agent {agent}")
-            await self._take(key, operation, State(was), after)
+            try:
+                change = (
+                    await agents.begin_queued(plane, row, mine)
+                    if queued
+                    else await self._taken(key, mine, State(was), after)
+                )
+            except Conflict as refused:
+                return Turn(refused=str(refused))
+            await plane.store.commit(change)
             row = await plane.store.find("agent", key)
         if row is None:
             raise Defect(f"operation {operation} works on agent {agent}, which is not there")
         mine = await plane.store.find("operation", (operation,))
         holds = await holdings_of(plane, str(row["tenant"]), agent)
-        return Turn("", was if mine is None else str(_input(mine).get("was", was)), holds)
+        return Turn("", was if mine is None else str(input_of(mine).get("was", was)), holds)
 
-    async def _take(self, key: tuple[str], operation: str, was: State, after: str) -> None:
+    async def _taken(self, key: tuple[str], mine: Row, was: State, after: str) -> Change:
         """Take the free lock, and in the same commit keep how the agent stands now.
 
         So whoever ends this operation before its turn is recorded knows it too.
         """
-        store = self._of().store
-        mine = await store.find("operation", (operation,))
-        if mine is None:
-            raise Defect(f"there is no operation {operation}")
         stood = await self._stood(was, after)
-        given = encode({**_input(mine), "was": stood, "after": ""})
-        revision = cast(int, mine["revision"])
+        given = encode({**input_of(mine), "was": stood, "after": ""})
+        operation, revision = str(mine["id"]), cast(int, mine["revision"])
         guards = (
             Is("agent", key, {"operation": None, "next": operation}),
             Is("operation", (operation,), {"revision": revision}),
@@ -63,7 +72,7 @@ class PlaneRoster:
             Set("agent", key, {"operation": operation, "next": None}),
             Set("operation", (operation,), {"input": given, "revision": revision + 1}),
         )
-        await store.commit(Change("", guards, writes))
+        return Change("", guards, writes)
 
     async def _stood(self, was: State, after: str) -> State:
         """How the agent stood: as the operation before has left it, if there was one."""
@@ -74,7 +83,7 @@ class PlaneRoster:
             str(before["kind"]),
             OperationState.RUNNING,
             OperationState(str(before["state"])),
-            was=State(str(_input(before).get("was", State.READY))),
+            was=State(str(input_of(before).get("was", State.READY))),
         )
         return was if state is None else core.settled_as(state)
 
@@ -108,8 +117,3 @@ class PlaneRoster:
         if self._plane is None:
             raise Defect("the roster was asked before its plane was there")
         return self._plane
-
-
-def _input(row: Row) -> dict[str, object]:
-    """What the steps of an operation are given."""
-    return cast("dict[str, object]", decode(cast(str, row["input"])))

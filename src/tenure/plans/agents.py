@@ -85,6 +85,8 @@ async def _take_turn(call: Call) -> Ending:
     turn = await roster_of(call).take_turn(call.key.agent, call.operation, was=was, after=after)
     if turn.holder:
         return NotYet(POLL_SECONDS, f"waits for operation {turn.holder} to end")
+    if turn.refused:
+        raise Rejected(f"its turn came in vain: {turn.refused}")
     holds = {slot: [dict(one) for one in some] for slot, some in turn.holds.items()}
     return Done({"was": turn.was, "holds": holds})
 

@@ -19,6 +19,8 @@ class Turn(NamedTuple):
     """The state to which the agent returns if our operation is cancelled."""
     holds: Mapping[str, Sequence[Mapping[str, object]]] = {}
     """What it holds or may hold, by slot: operation, step, key, generation."""
+    refused: str = ""
+    """Why its turn has come in vain: it was queued, and cannot be done as the agent stands now."""
 
 
 class Below(NamedTuple):

@@ -122,6 +122,12 @@ def was_forgotten() -> AbstractContextManager[None]:
     return patched(lifecycle, _was=lambda _live, _progress: State.READY)
 
 
+def place_not_given_up() -> AbstractContextManager[None]:
+    """Empty the place of what waits, whoever stands there by now."""
+    real = lifecycle._place  # noqa: SLF001
+    return patched(lifecycle, _place=lambda *given: real(*given) or ("next",))
+
+
 @contextmanager
 def keys_not_kept() -> Iterator[None]:
     """Accept an operation without its idempotency key."""
@@ -218,6 +224,16 @@ _TABLE = (
         "turn_waited_for",
         "A closing operation begins when the one at work has ended.",
         "S11", (2,), "closing", turn_not_waited_for,
+    ),
+    Ablation(
+        "queued_says_nothing",
+        "An operation that is queued says nothing of the agent before its turn.",
+        "S11", (2,), "queued", lambda: patched(lifecycle, QUEUED="nothing"),
+    ),
+    Ablation(
+        "queued_gives_way",
+        "An operation that has lost its place to a close leaves that place alone.",
+        "S15", (13,), "queued", place_not_given_up,
     ),
     Ablation(
         "burned_recorded",

@@ -45,6 +45,7 @@ class Act(NamedTuple):
     given: Mapping[str, object] = {}
     after_seconds: float | None = None
     """Seconds after the act before was acknowledged; None: when all before it is at rest."""
+    queue: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,10 @@ _CHILD = Act(Verb.CREATE, "beta", {"parent": "alpha"})
 
 def _soon(act: Act, seconds: float) -> Act:
     return act._replace(after_seconds=seconds)
+
+
+def _queued(act: Act, seconds: float) -> Act:
+    return act._replace(after_seconds=seconds, queue=True)
 
 
 _OK, _UNDONE = "SUCCEEDED", "COMPENSATED"
@@ -126,6 +131,18 @@ SCENARIOS: Mapping[str, Scenario] = {
             "delete_suspended_cancelled",
             (_CREATE, _KEEP, _DELETE, _soon(Act(CANCEL), 0.0), _RESUME),
             ends=f"{_OK} {_OK} {_UNDONE} {_OK}",
+        ),
+        Scenario(
+            "resume_queued", (_CREATE, _SUSPEND, _queued(_RESUME, 0.013)),
+            ends=f"{_OK} {_OK} {_OK}",
+        ),
+        Scenario(
+            "suspend_queued_in_vain", (_CREATE, _queued(_SUSPEND, 0.022)),
+            {Call("credentials", "ensure", 1): Fault.REFUSED}, ends=f"{_UNDONE} {_UNDONE}",
+        ),
+        Scenario(
+            "delete_over_queued", (_CREATE, _queued(_SUSPEND, 0.022), _soon(_DELETE, 0.001)),
+            ends=f"{_UNDONE} {_UNDONE} {_OK}",
         ),
         Scenario("delete_owner", (_CREATE, _CHILD, _DELETE), ends=f"{_OK} {_OK} {_OK} {_OK}"),
         Scenario(
@@ -212,7 +229,7 @@ async def _do(client: Client, act: Act, number: int) -> None:
             last = client.acknowledged[-1]
             await client.ask(lambda plane: operations.cancel(plane, TENANT, last, by="a caller"))
             return
-        asked = Asked(idempotency_key=f"act {number}")
+        asked = Asked(idempotency_key=f"act {number}", queue=act.queue)
         accepted = await client.ask(lambda plane: ask(plane, act, asked=asked))
         client.acknowledged.append(accepted.id)
 

@@ -204,6 +204,8 @@ def state_follows_from_operations(roll: Roll) -> list[str]:
             continue
         stands = State.CREATING
         for one in roll.operations_of(uid):
+            if _input(one).get("queued"):
+                continue  # its turn never came, or came in vain
             stands = _after(stands, Verb(str(one["kind"])), OperationState(str(one["state"])))
         if stands is State.CREATE_FAILED and str(row["name"]) in roll.names:
             replaced = roll.names[str(row["name"])] != uid

@@ -62,6 +62,8 @@ class Mix:
     """How often a created agent is to be owned by another."""
     keeps: float = 0.3
     quota: int | None = QUOTA
+    queues: float = 0.0
+    """How often a caller lets it wait for its turn."""
     instants: int = 1_000
     """How many moments there are at which callers ask: the fewer, the more ask at once."""
 
@@ -91,6 +93,10 @@ MIXES: Mapping[str, Mix] = {
         names=("alpha",), cancels=0.9, cancel_within=0.02, fault_rate=0.02, owned=0.0,
         deaths=(0, 0), within_seconds=3.0,
     ),
+    "queued": Mix(
+        names=("alpha",), acts=(6, 10), within_seconds=1.5, owned=0.0, queues=0.7,
+        fault_rate=0.02, deaths=(0, 1),
+    ),
     "late": Mix(
         fault_rate=0.15, names=("alpha",), within_seconds=2.0, owned=0.0, cancels=0.5,
         verbs=(Verb.CREATE, Verb.SUSPEND, Verb.RESUME, Verb.RESUME, Verb.STOP),
@@ -105,6 +111,7 @@ class Wish(NamedTuple):
     at: float
     act: Act
     cancel_after: float | None
+    queue: bool = False
 
 
 class Lived(NamedTuple):
@@ -151,7 +158,8 @@ def _wishes(rng: random.Random, mix: Mix) -> list[Wish]:
             given = {"keep_runtime": True}
         cancel = rng.uniform(0.0, mix.cancel_within) if rng.random() < mix.cancels else None
         at = mix.within_seconds * rng.randrange(mix.instants) / mix.instants
-        made.append(Wish(at, Act(verb, name, given), cancel))
+        queue = mix.queues > 0 and rng.random() < mix.queues
+        made.append(Wish(at, Act(verb, name, given), cancel, queue))
     return sorted(made, key=lambda wish: wish.at)
 
 
@@ -229,7 +237,7 @@ class Simulation(LifeRig):
         opens = act.verb in {Verb.RESUME, Verb.CREATE}
         if opens:
             self.closed.pop(name, None)
-        asked = Asked(idempotency_key=f"wish {number}")
+        asked = Asked(idempotency_key=f"wish {number}", queue=wish.queue)
         try:
             accepted = await self.client.ask(lambda plane: ask(plane, act, asked=asked))
         except CallerError:
@@ -240,7 +248,8 @@ class Simulation(LifeRig):
             newest = await self.disk.look().find("agent", (accepted.agent,))
             assert row is not None
             assert newest is not None
-            if row["generation"] == newest["generation"]:  # unless somebody was faster
+            faster = row["generation"] != newest["generation"]
+            if not faster and "queued" not in str(row["input"]):
                 self.closed[name] = (accepted.id, self.loop.time())
         if wish.cancel_after is not None:
             await asyncio.sleep(wish.cancel_after)

@@ -363,3 +363,19 @@ async def test_an_invocation_that_outlives_the_drain_is_cut_off(face):
     assert face.plane.in_flight.total() == 0
     await face.api.client.close()
     listening.close()
+
+
+@faced
+async def test_a_verb_may_be_queued_behind_the_operation_at_work(face):
+    made = await face.ask("POST", "/v1/agents", spec())
+    told = await face.ask("POST", "/v1/agents/adder:suspend?queue=true")
+    assert (told.status, told.json["kind"]) == (202, "suspend_agent")
+    full = await face.ask("POST", "/v1/agents/adder:suspend?queue=true")
+    assert (full.status, full.json["code"]) == (409, "queue_full")
+    assert full.json["operation"] == told.json["id"]
+    ended = await face.ask("GET", f"/v1/operations/{told.json['id']}/wait?seconds=5")
+    created = await face.ask("GET", f"/v1/operations/{made.json['id']}")
+    assert (created.json["state"], ended.json["state"]) == ("SUCCEEDED", "SUCCEEDED")
+    assert (await face.ask("GET", "/v1/agents/adder")).json["state"] == "SUSPENDED"
+    told = await face.ask("POST", "/v1/agents/adder:stop?queue=true", headers=WAIT)
+    assert told.json["state"] == "SUCCEEDED"

@@ -98,6 +98,9 @@ PROBLEMS: Final[Mapping[str, Meaning]] = {
         409, "The operation is being undone", "Mark the step absent, or abandon the operation."
     ),
     "illegal_transition": Meaning(409, "Not in this state", "`detail` names the state."),
+    "queue_full": Meaning(
+        409, "Another operation is queued for this agent", "Wait for `operation`, or cancel it."
+    ),
     "not_its_turn": Meaning(
         409, "The operation waits for another to end", "Cancel it when its turn has come."
     ),

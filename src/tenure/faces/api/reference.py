@@ -33,6 +33,12 @@ the name of the field. Instants are seconds since 1970.
 - A mutation of an agent answers 202 with an operation and `Location`, and finishes in the
   background. `Prefer: wait=N` answers when it has ended or is stuck, or after N seconds (60 at
   most). `?dry_run=true` answers 200 with the plan and does nothing.
+- One operation works on an agent at a time: a second mutation gets 409 with the first, unless it
+  closes the agent. `?queue=true` lets it wait for its turn instead, in the one place there is
+  (`queue_full`). It changes nothing before, is judged by how the agent stands then, and ends
+  COMPENSATED if that has no such verb. What closes an agent closes it at once, also with
+  `queue=true`, and takes the place of what is queued, which ends COMPENSATED. A stop is never
+  queued.
 - `Idempotency-Key` (at most 255 printable characters): the same key and request get the same
   operation for a day; another request under the same key gets 422. A key belongs to one principal
   and one verb.

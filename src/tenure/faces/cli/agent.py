@@ -149,25 +149,35 @@ def _drain(asked: float | None) -> dict[str, float]:
     return {} if asked is None else {"drain_seconds": asked}
 
 
+def _queue(*, asked: bool) -> dict[str, str]:
+    return {"queue": "true"} if asked else {}
+
+
 DRAIN = click.option(
     "--drain", type=click.FloatRange(0, 3_600), metavar="SECONDS",
     help="How long work in flight may go on; 0: not at all.",
 )  # fmt: skip
+
+QUEUE = click.option(
+    "--queue", is_flag=True, help="Wait for the operation that works on the agent, if one does."
+)
 
 
 @command.command("suspend")
 @click.argument("name")
 @click.option("--keep-runtime", is_flag=True, help="Leave its process running.")
 @DRAIN
+@QUEUE
 @waiting
 @shown
 @asking
 def suspend(
-    client: Client, *, name: str, keep_runtime: bool, drain: float | None, waits: Waits, form: str
-) -> None:
+    client: Client, *, name: str, keep_runtime: bool, drain: float | None, queue: bool,
+    waits: Waits, form: str,
+) -> None:  # fmt: skip
     """Close an agent, let its work finish, free its runtime; identity and state stay."""
     answer = client.send(
-        "POST", path("agents", name, verb="suspend"),
+        "POST", path("agents", name, verb="suspend"), query=_queue(asked=queue),
         body={"keep_runtime": keep_runtime, **_drain(drain)}, keyed=True, agent=name,
     )  # fmt: skip
     attend(client, answer, waits=waits, form=form, name=name, done=f"agent {name} is SUSPENDED")
@@ -175,12 +185,16 @@ def suspend(
 
 @command.command("resume")
 @click.argument("name")
+@QUEUE
 @waiting
 @shown
 @asking
-def resume(client: Client, *, name: str, waits: Waits, form: str) -> None:
+def resume(client: Client, *, name: str, queue: bool, waits: Waits, form: str) -> None:
     """Bring a suspended agent back; it serves once its runtime answers."""
-    answer = client.send("POST", path("agents", name, verb="resume"), keyed=True, agent=name)
+    answer = client.send(
+        "POST", path("agents", name, verb="resume"), query=_queue(asked=queue), keyed=True,
+        agent=name,
+    )  # fmt: skip
     attend(client, answer, waits=waits, form=form, name=name, done=f"agent {name} is READY")
 
 
@@ -204,17 +218,18 @@ def stop(client: Client, *, name: str, waits: Waits, form: str) -> None:
 )
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @DRAIN
+@QUEUE
 @click.option("--retention", type=click.Choice(("remove", "retain")), help="Of its spec.")
 @click.option("--dry-run", is_flag=True, help="Only show what would go, as a tree.")
 @waiting
 @shown
 @asking
 def delete(
-    client: Client, *, names: tuple[str, ...], drain: float | None, retention: str | None,
-    dry_run: bool, waits: Waits, form: str,
+    client: Client, *, names: tuple[str, ...], drain: float | None, queue: bool,
+    retention: str | None, dry_run: bool, waits: Waits, form: str,
 ) -> None:  # fmt: skip
     """Close agents and take everything away; what they own goes first."""
-    query: dict[str, Any] = {**_drain(drain), "retention": retention}
+    query: dict[str, Any] = {**_drain(drain), **_queue(asked=queue), "retention": retention}
     if dry_run:
         from tenure.faces.cli.cascade import show_cascade
 

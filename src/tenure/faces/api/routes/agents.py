@@ -26,7 +26,8 @@ def asked(ask: Ask) -> Asked:
     given = ask.if_match
     if given and given != "*" and not (given[0] == given[-1] == '"' and len(given) > 1):
         raise Refusal("invalid_header", 'If-Match is one ETag, such as "1-READY"', "If-Match")
-    return Asked(ask.idempotency_key, "" if given == "*" else given.strip('"'))
+    queue = getattr(ask.query, "queue", False)
+    return Asked(ask.idempotency_key, "" if given == "*" else given.strip('"'), queue=queue)
 
 
 async def _dry(ask: Ask, verb: Verb) -> Reply:
@@ -103,7 +104,7 @@ async def get_logs(ask: Ask) -> schemas.Log:
 
 async def suspend_agent(ask: Ask) -> Reply:
     """Close it, let it finish, free its runtime."""
-    if cast(schemas.Ask, ask.query).dry_run:
+    if cast(schemas.AskInTurn, ask.query).dry_run:
         return await _dry(ask, Verb.SUSPEND)
     body = cast(schemas.Suspend, ask.body)
     made = await agents.suspend_agent(
@@ -119,7 +120,7 @@ async def suspend_agent(ask: Ask) -> Reply:
 
 async def stop_agent(ask: Ask) -> Reply:
     """Revoke, fence, kill."""
-    if cast(schemas.Ask, ask.query).dry_run:
+    if cast(schemas.AskInTurn, ask.query).dry_run:
         return await _dry(ask, Verb.STOP)
     made = await agents.stop_agent(ask.plane, ask.caller, ask.names["agent"], asked=asked(ask))
     return await accepted(ask, made)
@@ -127,7 +128,7 @@ async def stop_agent(ask: Ask) -> Reply:
 
 async def resume_agent(ask: Ask) -> Reply:
     """Bring it back."""
-    if cast(schemas.Ask, ask.query).dry_run:
+    if cast(schemas.AskInTurn, ask.query).dry_run:
         return await _dry(ask, Verb.RESUME)
     made = await agents.resume_agent(ask.plane, ask.caller, ask.names["agent"], asked=asked(ask))
     return await accepted(ask, made)
@@ -201,6 +202,7 @@ async def invoke_agent(ask: Ask) -> Stream:
 
 ONE = "/v1/agents/{agent}"
 VERB = ("wrong_state", "operation_in_progress", "conflict", "illegal_transition")
+IN_TURN = (*VERB, "queue_full")
 
 
 ROUTES = (
@@ -225,23 +227,23 @@ ROUTES = (
     Route(
         "DELETE", ONE, delete_agent, "Close an agent and take everything away",
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
-        query=schemas.Delete, idempotent=True, waits=True, conditional=True, problems=VERB,
+        query=schemas.Delete, idempotent=True, waits=True, conditional=True, problems=IN_TURN,
     ),
     Route(
         "POST", f"{ONE}:suspend", suspend_agent, "Close an agent and free its runtime",
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
-        body=schemas.Suspend, empty_body=True, query=schemas.Ask, idempotent=True, waits=True,
-        conditional=True, problems=VERB,
+        body=schemas.Suspend, empty_body=True, query=schemas.AskInTurn, idempotent=True,
+        waits=True, conditional=True, problems=IN_TURN,
     ),
     Route(
         "POST", f"{ONE}:resume", resume_agent, "Bring a suspended agent back",
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
-        query=schemas.Ask, idempotent=True, waits=True, conditional=True, problems=VERB,
+        query=schemas.AskInTurn, idempotent=True, waits=True, conditional=True, problems=IN_TURN,
     ),
     Route(
         "POST", f"{ONE}:stop", stop_agent, "In an emergency: revoke, fence, kill",
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
-        query=schemas.Ask, idempotent=True, waits=True, conditional=True, problems=VERB,
+        query=schemas.AskInTurn, idempotent=True, waits=True, conditional=True, problems=IN_TURN,
     ),
     Route(
         "GET", f"{ONE}/edges", list_edges, "List what an agent owns or has granted",

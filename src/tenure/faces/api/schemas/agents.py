@@ -11,6 +11,9 @@ from tenure.core.edge import EdgeKind
 from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, Told, Wire
 
 DryRun = Annotated[bool, Meta(description="Only show the plan: steps, compensations, keys.")]
+Queue = Annotated[
+    bool, Meta(description="Wait for the operation that works on the agent; not for a stop.")
+]
 Offset = Annotated[int, Meta(ge=0, le=1 << 53)]
 DrainSeconds = Annotated[float, Meta(ge=0, le=3_600)]
 
@@ -160,10 +163,18 @@ class Ask(Wire, frozen=True):
     dry_run: DryRun = False
 
 
+class AskInTurn(Wire, frozen=True):
+    """How to ask for a verb on an agent that is there."""
+
+    dry_run: DryRun = False
+    queue: Queue = False
+
+
 class Delete(Wire, frozen=True):
     """How to delete."""
 
     dry_run: DryRun = False
+    queue: Queue = False
     drain_seconds: Annotated[
         DrainSeconds | UnsetType,
         Meta(description="How long work in flight may go on; 0: not at all."),
