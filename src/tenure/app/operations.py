@@ -207,7 +207,7 @@ def refuse_held(agent: Row) -> None:
     holder = str(agent["operation"] or agent["next"] or "")
     if holder:
         message = f"operation {holder} works on this agent; wait for it or cancel it"
-        raise Conflict(message, code=IN_PROGRESS, holder=holder)
+        raise Conflict(message, code="operation_in_progress", holder=holder)
 
 
 def _scope(command: Accept) -> tuple[str, str, str, str]:

@@ -14,9 +14,9 @@ from tenure.app.operations import Accept
 from tenure.app.plane import Plane, prepare
 from tenure.core.endings import Done
 from tenure.core.errors import LeaseLost, OutcomeUnknown, Unavailable
+from tenure.core.moves import Act
 from tenure.core.operation import Hold, Noted, State
 from tenure.core.plan import Plan, Step, nothing
-from tenure.core.saga import Act
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Is
 from tenure.testing.patches import patched

@@ -17,8 +17,8 @@ from temporalio.exceptions import ApplicationError
 
 from tenure.adapters.engine.temporal.messages import CANCEL, LOAD, REST, Answer, Due, Task
 from tenure.core.errors import CallerError, LeaseLost
+from tenure.core.moves import Move
 from tenure.core.operation import SETTLED, State
-from tenure.core.saga import Move
 from tenure.ports.engine import Claims, L, Work
 from tenure.ports.store import Store
 
