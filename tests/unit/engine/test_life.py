@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from tenure.adapters.store.memory import MemoryStore
 from tenure.app import operations
 from tenure.core.endings import Done, NotYet
 from tenure.core.errors import CommitUnknown, StoreError
@@ -12,6 +13,7 @@ from tenure.core.limits import StepLimits
 from tenure.core.operation import State
 from tenure.ports.store import Change, Drop
 from tenure.testing.loop import forever
+from tenure.testing.patches import patched
 from tests.unit.app.solo import TENANT, Script, accept, journal, refuse, step, virtual
 
 PATIENT = StepLimits(call_seconds=60.0)
@@ -200,6 +202,26 @@ async def test_what_is_claimed_at_a_start_is_claimed_in_portions(solo):
             assert (await operations.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
         assert len(process.engine._parked) == 7
         await process.stop()
+
+
+@pytest.mark.parametrize(("share", "takes_over"), [(0.4, True), (1.5, False)])
+@virtual
+async def test_a_take_over_may_last_longer_than_the_lease(solo, share, takes_over):
+    first = await solo.start()
+    names = [await accept(first.plane, "waits") for _ in range(4)]
+    await asyncio.sleep(1)
+    await first.stop()
+    claim, seconds = MemoryStore.claim, share * 6.0  # of the lease that `solo` gives
+
+    async def slowly(self, *given, **named):
+        await asyncio.sleep(seconds)
+        return await claim(self, *given, **named)
+
+    with patched(MemoryStore, claim=slowly):
+        process = await solo.start(claim_max=1)
+    assert (len(process.engine._parked) == len(names)) is takes_over
+    await asyncio.sleep(8)  # what was left then is claimed by the next look
+    assert len(process.engine._parked) == len(names)
 
 
 # ----------------------------------------------------------------------------------------- stopping

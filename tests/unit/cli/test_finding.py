@@ -1,0 +1,68 @@
+"""`tenure finding`, `reconcile` and `agent delete --dry-run`, as they are typed."""
+
+import json
+
+import pytest
+
+from tenure.app import agents, findings, operations
+from tenure.app.findings import Sighting
+from tenure.app.spec import read_spec
+from tenure.core.finding import Kind
+from tenure.core.roles import Caller, Role
+from tenure.faces.api.server import Listen, serving
+from tests.unit.faces.asked import faced
+
+pytestmark = pytest.mark.timeout(30)
+CALLER = Caller("default", "admin", Role.ADMIN)
+
+
+async def made(face, name, **more):
+    spec = read_spec({"name": name, "runtime": {"command": ["agent"]}, **more})
+    asked = await agents.create_agent(face.plane, CALLER, spec)
+    return (await operations.wait(face.plane, "default", asked.id, seconds=5)).agent
+
+
+@faced
+async def test_a_finding_is_listed_shown_and_resolved(face, typing):
+    seen = Sighting("orphans", Kind.DRIFT, "x", "default", "someone", "r1", {"what": "it is lost"})
+    await findings.report(face.plane, seen)
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address)
+        code, out, _ = await tenure("finding", "list", "-o", "name")
+        assert code == 0
+        (name,) = out.split()
+        code, out, _ = await tenure("finding", "show", name)
+        assert code == 0
+        assert "it is lost" in out
+        assert (await tenure("finding", "resolve", name))[::2] == (0, "1 resolved\n")
+        code, out, _ = await tenure("finding", "resolve", name, "-o", "json")
+        assert code == 1
+        assert (await tenure("finding", "list", "-o", "name"))[1] == ""
+
+
+@faced
+async def test_who_does_not_lead_says_so(face, typing):
+    async with serving(face.api, Listen(port=0)) as address:
+        code, _, told = await typing(face, address, "admin")("reconcile", "--dry-run")
+        assert code == 1
+        assert "not_leading" in told
+
+
+@faced
+async def test_what_would_go_with_an_agent_is_a_tree(face, typing):
+    await made(face, "root")
+    await made(face, "left", parent="root")
+    await made(face, "right", parent="root")
+    await made(face, "leaf", parent="left")
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address)
+        code, out, told = await tenure("agent", "delete", "root", "--dry-run")
+        assert code == 0
+        lines = out.splitlines()
+        assert lines[0] == "root: delete"
+        assert {line.split()[-2].rstrip(":") for line in lines[1:]} == {"left", "right", "leaf"}
+        assert "3 to delete" in told
+        code, out, _ = await tenure("agent", "delete", "root", "--dry-run", "-o", "json")
+        assert code == 0
+        assert {one["name"] for one in json.loads(out)} == {"left", "right", "leaf"}
+        assert (await tenure("agent", "list", "-o", "name"))[1].split() != []
