@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tenure.app import acknowledgements, agents, operations
+from tenure.app import acknowledgements, agents, operations, tokens
 from tenure.app.spec import read_spec
 from tenure.core.roles import Caller, Role
 from tenure.faces.api.server import Listen, serving
@@ -92,3 +92,21 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         assert (await tenure("subscription", "rotate", name))[0] == 2
         assert (await tenure("subscription", "delete", name))[0] == 0
         assert (await tenure("subscription", "show", name))[0] == 1
+
+
+@faced
+async def test_a_watch_ends_with_its_token(face, typing):
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address, "viewer")
+        watching = asyncio.ensure_future(tenure("event", "watch", "--after", "0", "-o", "name"))
+        while face.api.streams["default"] == 0:  # noqa: ASYNC110 (it is a thread's)
+            await asyncio.sleep(0.01)
+        await made(face)
+        (mine,) = [
+            one for one in await tokens.list_tokens(face.plane, CALLER) if one.role is Role.VIEWER
+        ]
+        await asyncio.sleep(0.2)
+        await tokens.revoke_token(face.plane, CALLER, mine.id)
+        code, out, _ = await watching
+        assert code == 0
+        assert len(out.split()) > 2
