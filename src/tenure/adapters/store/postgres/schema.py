@@ -19,6 +19,10 @@ _MARKED = (
     f"CREATE TABLE {_MARK}"
     " (number BIGINT PRIMARY KEY, name TEXT NOT NULL, only_adds BOOLEAN NOT NULL)"
 )
+_THERE = (
+    "SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
+    " WHERE nspname = $1 AND relname = $2"
+)
 _BEYOND = f"SELECT EXISTS (SELECT FROM {_MARK} WHERE number > $1 AND NOT only_adds)"
 
 
@@ -68,7 +72,8 @@ async def reached(
 
 async def _number(connection: asyncpg.Connection, schema: str) -> int | None:
     """The last migration applied; None where there was none."""
-    if await connection.fetchval("SELECT to_regclass($1)", f'"{schema}".{_MARK}') is None:
+    # Read as a table is: `to_regclass` can answer from before this session waited for the lock.
+    if await connection.fetchval(_THERE, schema, _MARK) is None:
         return None
     found: int = await connection.fetchval(f"SELECT coalesce(max(number), 0) FROM {_MARK}")
     return found
