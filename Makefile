@@ -54,7 +54,7 @@ WHOLE    := src/tenure/core/saga.py,src/tenure/core/progress.py,src/tenure/app/a
             src/tenure/adapters/engine/embedded/*
 
 coverage: .venv/test.installed           ## which branches the tests take
-	@$(BIN)/coverage run -m pytest -q -m 'not slow and not long' -o timeout=30 $(MEASURED) $(ARGS)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report= -m 'not slow and not long' -o timeout=60 $(MEASURED) $(ARGS)
 	@$(BIN)/coverage report --fail-under=95
 	@$(BIN)/coverage report --fail-under=100 --include='$(WHOLE)'
 

@@ -26,7 +26,7 @@ from tenure.upkeep import move as moving
 from tenure.wiring import files_of_a_home, move_store, running
 
 pytest_plugins = ["tenure.testing.server_fixtures"]
-pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
+pytestmark = pytest.mark.timeout(180)
 HELD = files_of_a_home()[0]
 DYING = """
 import asyncio, os, sys
