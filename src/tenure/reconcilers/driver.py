@@ -151,7 +151,10 @@ class Driver:
             known = ", ".join(RECONCILERS)
             raise Invalid(f"name: there is no reconciler {name!r}; known are {known}")
         if not dry_run and not await self._lead():
-            message = "the reconcilers of another process lead; ask there, or look with dry_run"
+            message = (
+                "the reconcilers of another process lead, or did when it died: ask there, or again"
+                f" in {TTL_SECONDS:.0f} s, when its lease has lapsed; dry_run looks now"
+            )
             raise Conflict(message, code="not_leading")
         names = [name] if name else list(RECONCILERS)
         return [(await self._tick(one, dry_run=dry_run))[0] for one in names]
