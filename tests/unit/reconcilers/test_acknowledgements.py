@@ -8,7 +8,7 @@ from tenure.core.agent import State
 from tenure.core.finding import Kind
 from tenure.core.operation import State as OperationState
 from tenure.core.subscription import Kind as How
-from tenure.ports.store import Change, Drop, Put
+from tenure.ports.store import Change, Drop, Put, Row
 from tenure.reconcilers import acknowledgements as watched
 from tenure.reconcilers.term import Term
 from tenure.testing.lifecycle import CALLER, TENANT
@@ -76,7 +76,7 @@ async def test_what_an_ended_operation_waited_for_is_forgotten(lives):
     await lives.made()
     (row,) = await lives.rows("operation")
     key = (str(row["id"]), "somebody")
-    waits = {"tenant": TENANT, "agent": str(row["agent"]), "since": 0.0}
+    waits: Row = {"tenant": TENANT, "agent": str(row["agent"]), "since": 0.0}
     await lives.plane.store.commit(Change("", (), (Put("awaited", key, waits),)))
     assert (await acknowledgements.get_strictness(lives.plane, CALLER)).missing == []
     assert await watched.tick(lives.plane) == (1, 1, None)
