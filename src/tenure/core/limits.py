@@ -70,5 +70,10 @@ DEFAULT_LIMITS = StepLimits()
 
 def backoff(limits: StepLimits, attempts: int, jitter: float) -> float:
     """Seconds to the next attempt: doubling up to the cap, less up to half of it by jitter."""
-    full = min(limits.retry_cap_seconds, limits.retry_first_seconds * 2.0 ** min(attempts, 30))
+    full = doubled(limits.retry_first_seconds, limits.retry_cap_seconds, attempts)
     return full * (1.0 - jitter / 2.0)
+
+
+def doubled(first: float, cap: float, attempts: int) -> float:
+    """What doubles with each attempt before this one, up to the cap; however many there were."""
+    return min(cap, first * 2.0 ** min(attempts, 30))

@@ -23,6 +23,7 @@ from tenure.core.limits import (
     LETTERS_MAX,
     OUTBOX_MAX,
     OUTBOX_SECONDS,
+    doubled,
 )
 from tenure.ports.bus import Bus, Destination, Outgoing, Receipt, Verdict
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
@@ -303,8 +304,7 @@ async def _commit(
 
 def _wait(plane: Plane, attempts: int, first: float, cap: float) -> float:
     """Backoff with jitter."""
-    full = min(cap, first * 2.0 ** min(attempts - 1, 30))
-    return full * (1.0 - plane.entropy.fraction() / 2.0)
+    return doubled(first, cap, attempts - 1) * (1.0 - plane.entropy.fraction() / 2.0)
 
 
 # --- parked streams -------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import asyncio
 
 from tenure.app import agent_views, agents, findings, operations
+from tenure.app.live import encode
 from tenure.core.agent import State
 from tenure.core.finding import Kind
 from tenure.ports.store import Change, Drop
@@ -91,6 +92,21 @@ async def test_one_that_never_comes_up_is_tried_less_and_less_often(lives):
     assert {row["state"] for row in asked} <= {"COMPENSATED", "RUNNING"}
     assert dead in [thing.key.text for thing in lives.world.holds(provider="runtime", agent=uid)]
     assert any(one.kind is Kind.DRIFT for one in await seen(lives))
+
+
+@alive
+async def test_what_was_tried_for_months_is_tried_again(lives):
+    uid = await lives.made()
+    (thing,) = lives.world.holds(provider="identity", agent=uid)
+    await lives.fakes.identity.remove(thing.key)
+    await looks(lives, count=2)
+    (row,) = await lives.rows("finding")
+    kept = lives.disk.tables.rows["finding"][row["id"],]
+    kept["body"] = encode({**findings.body_of(row), "attempts": 5_000, "again_at": 0.0})
+    assert (await drift.tick(lives.plane)).retry_at is not None
+    (found,) = await seen(lives)
+    assert found.body["attempts"] == 5_001
+    assert 0 < found.body["again_at"] - lives.plane.store.now() <= drift.AGAIN_CAP_SECONDS
 
 
 @alive
