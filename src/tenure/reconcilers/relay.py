@@ -105,10 +105,13 @@ class Relay:
 
     async def run(self) -> None:
         """Lead whenever nobody else does, until cancelled."""
-        await self.begin()
+        begun = False
         trim_at = self._plane.store.now() + TRIM_SECONDS
         while True:
             try:
+                if not begun:
+                    await self.begin()
+                    begun = True
                 # Of a plane that is held nothing leaves: it may be the wrong backup.
                 if not self._plane.hold.why and await self.leader.renew():
                     await self._see_to_all()
@@ -121,6 +124,8 @@ class Relay:
                 await self._drop_all()
             except StoreError as error:
                 log.warning("the relay cannot use the store: %s", error)
+            except Exception:
+                log.exception("the relay failed; again soon")
             await asyncio.sleep(ROUTES_SECONDS if self.leader.leads else TTL_SECONDS / 3)
 
     async def _trim(self) -> None:
