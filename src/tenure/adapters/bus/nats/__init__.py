@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+import nats
+from nats.js.errors import NotFoundError
+
 from tenure.core.errors import Unavailable
 from tenure.ports.bus import DELIVERED, Destination, Outgoing, Receipt, Verdict
 
@@ -131,8 +134,6 @@ class NatsBus:
 
     async def _connected(self) -> Any:
         """The client, connected, and the stream there."""
-        import nats  # noqa: PLC0415 (an extra: most planes have no NATS)
-
         async with self._lock:
             if self._closed:
                 raise ConnectionError("this bus is closed")
@@ -196,9 +197,6 @@ async def probe(url: str) -> str:
 
     Nothing is changed: a stream that is missing is left to the first event.
     """
-    import nats  # noqa: PLC0415 (as above)
-    from nats.js.errors import NotFoundError  # noqa: PLC0415
-
     client: Any = None
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
