@@ -200,6 +200,18 @@ async def test_what_is_stuck_or_abandoned_is_told_until_nothing_is_left(lives):
 
 
 @alive
+async def test_what_is_stuck_tells_what_is_there_as_it_is_recorded(lives):
+    await lives.made()
+    (row,) = await lives.rows("operation")
+    lives.disk.tables.rows["operation"][row["id"],].update(ended_at=None, state="STUCK")
+    await watched.tick(lives.plane)
+    (found,) = await seen(lives)
+    assert {one["step"]: one["state"] for one in found.body["left"]} == dict.fromkeys(
+        ("identity", "access", "runtime", "credentials"), "PRESENT"
+    )
+
+
+@alive
 async def test_an_operation_that_nobody_moves_is_told_and_woken(lives):
     await lives.made()
     (row,) = await lives.rows("operation")
