@@ -1,6 +1,6 @@
-"""Every bound, in one place.
+"""Bounds that several rooms share; what only one room needs stands there.
 
-A bound that is met is an error with a sentence, never a silent cut.
+A bound that is met is an error with a sentence; only what others say of a failure is cut.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ DEPTH_MAX = 64
 IDENTIFIER_CHARACTERS_MAX = 255
 """A tenant's, principal's, agent's or signal's name."""
 DETAIL_CHARACTERS_MAX = 500
-"""A provider's own words, kept beside an intent or in a cause."""
+"""A provider's own words, kept beside an intent or in a cause: the rest is cut."""
 SIGNALS_MAX = 100
 """Signals kept for one operation."""
 LATE_SECONDS = 60.0

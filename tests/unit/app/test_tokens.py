@@ -132,7 +132,8 @@ async def test_the_first_token_is_the_admins_and_letting_it_in_twice_changes_not
     assert caller == Caller("default", "admin", Role.ADMIN)
     assert len(await lives.rows("token")) == 1
     (line,) = await audit.list_audit(lives.plane, caller)
-    assert (line.action, line.principal, line.body["role"]) == ("token.create", "tenure up", "admin")
+    assert (line.action, line.principal) == ("token.create", "tenure up")
+    assert line.body["role"] == "admin"
 
 
 @alive

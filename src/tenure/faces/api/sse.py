@@ -1,7 +1,7 @@
 """Server-sent events: an operation's records as they are made, until it is settled.
 
 The id of an event is its record's number in the journal, so that whoever lost the connection goes
-on after the last one seen.  The store tells nobody that something was written: a stream looks, soon
+on after the last one seen.  Nobody tells which operation a commit was about: a stream looks, soon
 after a record and then less often, and at once when the engine says that the operation settled.
 """
 
