@@ -71,7 +71,7 @@ class WebhookBus:
     async def publish(
         self, destination: Destination, events: Sequence[Outgoing]
     ) -> Sequence[Receipt]:
-        """A call for each, a few at once; none while a destination that keeps failing is left alone."""
+        """A call for each, a few at once; none while a failing destination is left alone."""
         try:
             target = target_of(destination.target, loopback=self._loopback)
         except Invalid as error:
