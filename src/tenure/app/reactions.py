@@ -79,8 +79,9 @@ async def release_quota(plane: Plane, event: Outgoing) -> None:
 
 
 async def close_waits(plane: Plane, event: Outgoing) -> None:
-    """Nobody is waited for by an operation that has ended."""
-    await acknowledgements.close_ended(plane, event.tenant)
+    """Nobody waits for who is gone, and an operation that has ended for nobody."""
+    caller = Caller(event.tenant, f"event {event.id}", Role.OPERATOR)
+    await acknowledgements.close_vain(plane, caller)
 
 
 REACTIONS: Final[Mapping[str, Reaction]] = MappingProxyType(

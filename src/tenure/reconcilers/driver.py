@@ -15,7 +15,15 @@ from tenure.app.plane import Plane
 from tenure.app.reconciled import Look
 from tenure.core.errors import Conflict, Invalid, StoreError
 from tenure.ports.clock import Clock
-from tenure.reconcilers import drift, grants, late, leases, operations, orphans
+from tenure.reconcilers import (
+    acknowledgements,
+    drift,
+    grants,
+    late,
+    leases,
+    operations,
+    orphans,
+)
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS, Term, Tick
 
@@ -40,7 +48,7 @@ class Reconciler(Protocol):
 
 RECONCILERS: Final[dict[str, Reconciler]] = {
     "late": late, "orphans": orphans, "drift": drift, "operations": operations, "grants": grants,
-    "leases": leases,
+    "leases": leases, "acknowledgements": acknowledgements,
 }  # fmt: skip
 """Every reconciler by its name."""
 
