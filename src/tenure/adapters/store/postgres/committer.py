@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from tenure.adapters.store.postgres import server
-from tenure.adapters.store.postgres.functions import Functions, Types
+from tenure.adapters.store.postgres.functions import Functions
 from tenure.adapters.store.postgres.parts import Parts
 from tenure.adapters.store.postgres.session import Refusal, Session, open_session
 from tenure.core.errors import (
@@ -85,7 +85,7 @@ class Committer:
     def __init__(
         self,
         address: server.Address,
-        types: Types,
+        functions: Functions,
         *,
         now: Callable[[], float],
         fresh: Callable[[], str],
@@ -94,8 +94,7 @@ class Committer:
         landed: Callable[[], None] | None = None,
     ) -> None:
         self._address = address
-        self._types = types
-        self._functions = Functions(types)
+        self._functions = functions
         self._now = now
         self._fresh = fresh
         self._lanes: list[Session | None] = [None] * lanes.writers

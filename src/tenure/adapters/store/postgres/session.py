@@ -76,7 +76,7 @@ class Session:
         ids = " ".join(parts.change.id for parts in batch if parts.change.id)
         noted = (batch_id, at, ids)
         wanted = counted(batch)
-        self._call = _built(batch).call(*noted)
+        self._call = _built(batch).call(*noted, judges=self._functions.judges)
         try:
             async with timeout(server.STATEMENT_SECONDS):
                 statement = await self._prepared(self._call.shapes)
@@ -115,7 +115,8 @@ class Session:
                     place = await self.connection.fetchval(_PLACE)
                     before[NUMBERED] = place - 1 - wanted[NUMBERED]
                 numbers = Numbers(before, {"audit": head or ""})
-                self._call = _built(batch, numbers).call(*noted)
+                built = _built(batch, numbers)
+                self._call = built.call(*noted, judges=self._functions.judges)
             await statement.fetchval(*self._call.arguments)
         except asyncpg.PostgresError as error:
             if not isinstance(error, server.GONE):
