@@ -97,8 +97,9 @@ class Parts:
     def _is_doubled(
         self, new: dict[Any, Put | Add], where: tuple[str, Any], write: Put | Add
     ) -> bool:
-        first = new.setdefault(where, write)
-        if first is write:
+        first = new.get(where)
+        if first is None:
+            new[where] = write
             return False
         put = _as_put(first)
         row: Row = dict.fromkeys((*_KEYS[put.table], *TABLES[put.table].columns))

@@ -63,6 +63,14 @@ class Session:
         self._names: dict[Shape, str] = {}
         self._statements: dict[tuple[Shape, ...], Any] = {}
         self._numbers = False
+        self._lock_seconds = server.LOCK_SECONDS
+
+    async def wait_for_rows(self, seconds: float) -> None:
+        """From now on wait so long for a row that somebody else holds."""
+        self.sent = False
+        if seconds != self._lock_seconds:
+            await self.connection.execute(f"SET lock_timeout = '{seconds:g}s'")
+            self._lock_seconds = seconds
 
     def send(self) -> None:
         """From here on only the server knows; but not if the connection is known to be gone."""
