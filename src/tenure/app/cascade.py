@@ -198,13 +198,13 @@ async def _doomed(plane: Plane, root: str) -> list[Row]:
     found: list[Row] = []
     queue, seen = [root], {root}
     for uid in queue:
-        if len(queue) % BREATH == 0:
-            await asyncio.sleep(0)
         for one in await edges.owned_by(plane, uid):
             target = str(one["target"])
             if target in seen:
                 continue
             seen.add(target)
+            if len(seen) % BREATH == 0:
+                await asyncio.sleep(0)
             row = await vouching.find(target)
             if row is None or (row["state"] not in GOING and await vouching.vouched(target)):
                 continue

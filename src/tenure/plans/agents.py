@@ -1,4 +1,4 @@
-"""Steps that the plans of the lifecycle share: one port call for each do and undo.
+"""Steps that the plans of the lifecycle share: one port call for each do and undo, or a few.
 
 Fresh values are earlier results: what an agent holds is the result of its `turn`, and later steps
 remove exactly that.  A resource that an earlier operation made is removed by its own key.

@@ -58,6 +58,14 @@ class RuntimeProvider(Provider, Protocol):
         """The status as soon as it is no longer STARTING, or as it is after so many seconds."""
         ...
 
+    async def listens_at(self, key: ResourceKey, address: str) -> bool:
+        """Whether it is this one, and nobody else, that listens at this address now.
+
+        Asked after a connection was made and before anything is said on it: another program can
+        take the port of an agent that died.
+        """
+        ...
+
     async def logs(self, key: ResourceKey, *, lines: int = 100) -> str:
         """The last lines that it printed; of an unknown key none."""
         ...

@@ -20,6 +20,7 @@ from tenure.core.agent import State
 from tenure.core.errors import CallerError, ProviderError, Rejected
 from tenure.core.finding import Kind
 from tenure.core.ids import ResourceKey
+from tenure.core.limits import doubled
 from tenure.core.operation import OPERATION
 from tenure.core.roles import Caller, Role
 from tenure.ports.provider import Call, Observed, Presence
@@ -183,7 +184,7 @@ async def _repair(
         more = {name: told[name] for name in told if name not in {"what", "provider"}}
         await _report(term, row, held, Kind.DRIFT, said, **more)
         return 0, again_at
-    again_at = now + min(AGAIN_SECONDS * 2**attempts, AGAIN_CAP_SECONDS)
+    again_at = now + doubled(AGAIN_SECONDS, AGAIN_CAP_SECONDS, attempts)
     tried: dict[str, object] = {"attempts": attempts + 1, "again_at": again_at}
     try:
         if held.slot == RUNTIME:

@@ -11,7 +11,7 @@ import argparse
 import platform
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from tenure.core.agent import State
 from tenure.core.saga import Settled
 from tenure.ports.store import Add, Change, Put, Refused, Set
 from tenure.testing import flood, loop, releases
-from tenure.testing.ablations import PROVED, TURNS_MAX, Ablation, Caught
+from tenure.testing.ablations import PROVED, TURNS_MAX, Ablation, Caught, by_name
 from tenure.testing.lifecycle_life import MIXES, live
 from tenure.testing.patches import Off, patched
 from tenure.testing.store_switches import without_guards
@@ -276,7 +276,7 @@ _TABLE = (
         "S12", (2,), "closing", without_guards("agent", "next"),
     ),
     Ablation(
-        "key_in_commit",
+        "key_in_accept",
         "An idempotency key is kept in the commit that accepts its operation.",
         "S20", (10,), PROVED, keys_not_kept,
     ),
@@ -317,7 +317,7 @@ _TABLE = (
         "S28", (23,), PROVED, lambda: patched(releases, ablated="only_adds"),
     ),
 )  # fmt: skip
-ABLATIONS: Mapping[str, Ablation] = {ablation.name: ablation for ablation in _TABLE}
+ABLATIONS = by_name(_TABLE)
 """Every safeguard of the lifecycle that can be switched off, by name."""
 
 

@@ -21,7 +21,7 @@ from tenure.reconcilers import orphans
 from tenure.reconcilers.driver import Driver, Ways
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS, Term
-from tenure.testing.ablations import Ablation
+from tenure.testing.ablations import Ablation, by_name
 from tenure.testing.fakes import Thing
 from tenure.testing.faults import Call, Fault
 from tenure.testing.lifecycle import CALLER, LifeRig, spec_of
@@ -413,5 +413,5 @@ _TABLE = (
         for name in ("late", "orphans", "drift", "operations", "grants", "leases")
     ),
 )  # fmt: skip
-ABLATIONS: Mapping[str, Ablation] = {ablation.name: ablation for ablation in _TABLE}
+ABLATIONS = by_name(_TABLE)
 """Every safeguard of the reconcilers that can be switched off, by name."""

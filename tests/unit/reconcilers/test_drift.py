@@ -3,6 +3,7 @@
 import asyncio
 
 from tenure.app import agent_views, agents, findings, operations
+from tenure.app.live import encode
 from tenure.core.agent import State
 from tenure.core.finding import Kind
 from tenure.ports.store import Change, Drop
@@ -94,6 +95,21 @@ async def test_one_that_never_comes_up_is_tried_less_and_less_often(lives):
 
 
 @alive
+async def test_what_was_tried_for_months_is_tried_again(lives):
+    uid = await lives.made()
+    (thing,) = lives.world.holds(provider="identity", agent=uid)
+    await lives.fakes.identity.remove(thing.key)
+    await looks(lives, count=2)
+    (row,) = await lives.rows("finding")
+    kept = lives.disk.tables.rows["finding"][row["id"],]
+    kept["body"] = encode({**findings.body_of(row), "attempts": 5_000, "again_at": 0.0})
+    assert (await drift.tick(lives.plane)).retry_at is not None
+    (found,) = await seen(lives)
+    assert found.body["attempts"] == 5_001
+    assert 0 < found.body["again_at"] - lives.plane.store.now() <= drift.AGAIN_CAP_SECONDS
+
+
+@alive
 async def test_a_client_deleted_behind_our_back_is_made_again_or_told(lives):
     uid = await lives.made()
     other = await lives.made("beta", on_drift="report")
@@ -181,6 +197,18 @@ async def test_what_is_stuck_or_abandoned_is_told_until_nothing_is_left(lives):
     assert (await lives.verb("delete")).state == "SUCCEEDED"
     await watched.tick(lives.plane)
     assert await seen(lives) == []
+
+
+@alive
+async def test_what_is_stuck_tells_what_is_there_as_it_is_recorded(lives):
+    await lives.made()
+    (row,) = await lives.rows("operation")
+    lives.disk.tables.rows["operation"][row["id"],].update(ended_at=None, state="STUCK")
+    await watched.tick(lives.plane)
+    (found,) = await seen(lives)
+    assert {one["step"]: one["state"] for one in found.body["left"]} == dict.fromkeys(
+        ("identity", "access", "runtime", "credentials"), "PRESENT"
+    )
 
 
 @alive

@@ -1,7 +1,7 @@
 """Server-sent events: an operation's records as they are made, until it is settled.
 
 The id of an event is its record's number in the journal, so that whoever lost the connection goes
-on after the last one seen.  The store tells nobody that something was written: a stream looks, soon
+on after the last one seen.  Nobody tells which operation a commit was about: a stream looks, soon
 after a record and then less often, and at once when the engine says that the operation settled.
 """
 
@@ -13,7 +13,7 @@ import msgspec
 from tenure.app import operations
 from tenure.app.live import record_of
 from tenure.core.errors import CommitUnknown, StoreError
-from tenure.core.events import OF_RECORD
+from tenure.core.events import OF_END, OF_RECORD
 from tenure.core.operation import SETTLED, State
 from tenure.faces.api.authenticate import caller_of
 from tenure.faces.api.problems import Refusal
@@ -112,12 +112,14 @@ async def _records(ask: Ask, operation: str, last: int) -> tuple[State, bytes, i
         return State.ABANDONED, b"", last
     state = State(cast(str, loaded.operation["state"]))
     text = b""
+    ended_by = len(loaded.journal) if state in OF_END else 0
     for record in [record_of(row) for row in loaded.journal[last:]]:
         told = schemas.Followed(
             seq=record.seq, kind=record.kind, step=record.step, at=record.at, state=state,
             body=record.body,
         )  # fmt: skip
-        name = OF_RECORD[record.kind].encode()
+        event = OF_END[state] if record.seq == ended_by else OF_RECORD[record.kind]
+        name = event.encode()
         text += b"id: %d\nevent: %b\ndata: %b\n\n" % (record.seq, name, encode(told))
         last = record.seq
     return state, text, last

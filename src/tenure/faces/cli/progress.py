@@ -96,8 +96,10 @@ class Picture:
                 return [*self._now(step, "refused", why), *self._turned("")]
             case "compensating":
                 return self._turned(why)
-            case "undone" | "marked_absent":
+            case "undone":
                 return self._now(step, "undone")
+            case "marked_absent":  # on the way forward it is done again
+                return self._now(step, "undone" if self.back else "running")
             case "stuck":
                 return self._now(step, "stuck", why)
             case "abandoned":

@@ -53,6 +53,11 @@ class State(NamedTuple):
     said: str
     swept: bool = False
 
+    @property
+    def address(self) -> str:
+        """Where the agent was told to listen."""
+        return f"127.0.0.1:{self.port}"
+
 
 NEVER = State(0, "", 0, 0, 0, None, stopped=False, said="")
 

@@ -142,6 +142,15 @@ class Place:
         with self._locked(there.path, fcntl.LOCK_SH) as held:
             return self._seen(key, there) if held else Look(Presence.ABSENT)
 
+    def listens_at(self, key: ResourceKey, address: str) -> bool:
+        """Whether its tree, and nobody else, listens there."""
+        there = self.find(key)
+        if there is None or there.is_foreign_to(key):
+            return False
+        holder, state = proc.keeper_of(there.path), there.state()
+        ours = holder != 0 and address == state.address
+        return ours and proc.owns_port(holder, state.port)
+
     def remove(self, key: ResourceKey) -> None:
         """Burn the key, end the tree, delete the directory."""
         there = self.find(key)
@@ -450,7 +459,7 @@ class Place:
         if state.start != start:
             # Nobody has started what was ordered last; a keeper that is there is of an older order.
             return Look(Presence.ABSENT)
-        reference = {"address": f"127.0.0.1:{state.port}", "zone": there.path.parent.name}
+        reference = {"address": state.address, "zone": there.path.parent.name}
         seen = Look(Presence.STARTING, reference, owner.plane, owner.generation, port=state.port)
         if kept:
             return seen._replace(keeper=holder)
@@ -466,7 +475,7 @@ class Place:
         if owner is None:
             return Look(Presence.ABSENT)
         said = "it was stopped, or is being removed"
-        reference = {"address": f"127.0.0.1:{state.port}", "zone": there.path.parent.name}
+        reference = {"address": state.address, "zone": there.path.parent.name}
         return Look(
             Presence.BROKEN, reference, owner.plane, owner.generation, state.exit, said,
         )  # fmt: skip

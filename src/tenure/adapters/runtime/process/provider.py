@@ -164,6 +164,10 @@ class ProcessRuntime:
                 looked = now
                 seen = await self._call(self._place.look, key)
 
+    async def listens_at(self, key: ResourceKey, address: str) -> bool:
+        """By its keeper, and by whose sockets the kernel says they are."""
+        return await self._call(self._place.listens_at, key, address)
+
     async def logs(self, key: ResourceKey, *, lines: int = 100) -> str:
         """The last lines, also of what was removed lately."""
         return await self._call(lambda: home.tail(self._place.log_directory(key), lines))
