@@ -9,6 +9,7 @@ engine and drop the leases `worker/temporal` and `worker/temporal/rest`.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Generic
 
@@ -206,11 +207,9 @@ class TemporalEngine(Generic[L]):
         until = self._clock.monotonic() + grace_seconds
         if self._relaying is not None:
             self._relaying.cancel()
-            asked = {self._relaying, *self._tasks}
-            _, late = await asyncio.wait(asked, timeout=grace_seconds)
-            for one in late:
-                one.cancel()  # the relay of another process tries again
-            await asyncio.gather(*asked, return_exceptions=True)
+            with suppress(TimeoutError):  # what is late is cancelled: another relay tries again
+                async with asyncio.timeout(grace_seconds):
+                    await asyncio.gather(self._relaying, *self._tasks, return_exceptions=True)
         if self._worker is not None and self._polling is not None:
             left = max(0.0, until - self._clock.monotonic())
             await self._shut_down(self._worker, self._polling, left)
