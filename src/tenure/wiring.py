@@ -20,7 +20,7 @@ from tenure.app.advance import Advance, Observe
 from tenure.app.claims import OneByOne
 from tenure.app.events import Wanted
 from tenure.app.hold import Hold
-from tenure.app.in_flight import InFlight
+from tenure.app.in_flight import HEED_SECONDS, InFlight
 from tenure.app.live import Live
 from tenure.app.news import News
 from tenure.app.plane import Plane, prepare
@@ -269,6 +269,8 @@ async def managing(
                 home=terms.home if is_shared(settings) else "",
             )
         )
+        if is_shared(settings):
+            await stack.enter_async_context(_heeding(plane.in_flight, clock))
         every = settings.reconcile_seconds
         await stack.enter_async_context(epoch.following(plane, clock=clock, seconds=every))
         await stack.enter_async_context(_publishing(plane, settings, reactions))
@@ -277,6 +279,19 @@ async def managing(
         await stack.enter_async_context(reconcile)
         stack.callback(plane.store.hurry)  # whoever leaves waits for nobody who is away
         yield plane
+
+
+@asynccontextmanager
+async def _heeding(in_flight: InFlight, clock: Clock) -> AsyncIterator[None]:
+    """Invocations through this process end when another one, where their agent drains, says so."""
+
+    async def heed() -> None:
+        while True:
+            in_flight.heed()
+            await clock.sleep(HEED_SECONDS)
+
+    async with _ended_by(heed()):
+        yield
 
 
 NATS_PAGE = 2_000

@@ -13,6 +13,8 @@ from typing import Any, cast
 
 import pytest
 
+from tenure.adapters.house.unix import FileMarks
+from tenure.app.in_flight import InFlight
 from tenure.core.errors import CommitUnknown, Invalid
 from tenure.faces.cli import main as cli
 from tenure.faces.cli import stopping, worker
@@ -176,6 +178,22 @@ def test_a_worker_that_comes_to_serve_the_providers_does_it_as_up_was_told(
         monkeypatch.setenv("PATH", str(home))  # where no bubblewrap is
         with pytest.raises(Invalid, match="bubblewrap is required"):
             await managing(settings).__aenter__()
+
+    asyncio.run(main())
+
+
+def test_an_invocation_through_one_process_ends_when_its_drain_in_another_is_over(
+    home: Path, postgres_url: str
+) -> None:
+    async def main() -> None:
+        settings = Settings(home=str(home), store=postgres_url, joins=True)
+        async with managing(settings) as plane:
+            there = InFlight(FileMarks(home))  # as a worker has it
+            with plane.in_flight.one("agent") as cut:
+                assert there.of("agent") == 1
+                there.cut("agent")
+                await asyncio.wait_for(cut.wait(), 20)
+            assert there.of("agent") == 0
 
     asyncio.run(main())
 
