@@ -199,8 +199,8 @@ def test_of_a_plane_whose_store_is_a_server_the_home_is_backed_up_and_comes_back
     assert (again.home, again.store) == (there.home, there.store)
     assert not (new / "tenure.db").exists()
     # Into the one that is there: nothing that is newer is replaced.
-    again = restore(tmp_path / "copy", home, FILES, told=quiet)
-    assert (set(again.stayed), again.replaced, again.epoch) == (others, [], 2)
+    stayed = restore(tmp_path / "copy", home, FILES, told=quiet)
+    assert (set(stayed.stayed), stayed.replaced, stayed.epoch) == (others, [], 2)
     assert TermsFile(home).read() == there
 
 
