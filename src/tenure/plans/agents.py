@@ -4,6 +4,7 @@ Fresh values are earlier results: what an agent holds is the result of its `turn
 remove exactly that.  A resource that an earlier operation made is removed by its own key.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -227,9 +228,13 @@ async def _await_acknowledged(call: Call) -> Ending:
     missing = await roster_of(call).unacknowledged(call.operation)
     if not missing:
         return Done()
-    named = ", ".join(f"{one.name} since {one.since:.0f}" for one in missing[:NAMED_MAX])
+    named = ", ".join(f"{one.name} since {_instant(one.since)}" for one in missing[:NAMED_MAX])
     more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
     return Waiting(ACKNOWLEDGED, f"waits for the acknowledgement of {named}{more}")
+
+
+def _instant(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
 
 
 def acknowledged() -> Step:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tenure.adapters.seal.local import LocalSeal
 from tenure.app import acknowledgements, agents, operations, tokens
 from tenure.app.spec import read_spec
 from tenure.core.roles import Caller, Role
@@ -75,9 +76,24 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         assert code == 0
         assert "billing" in (await tenure("subscription", "list"))[1]
         assert "required" in (await tenure("subscription", "show", name))[1]
+        assert name in (await tenure("subscription", "show", "billing"))[1]
+        again = await tenure("subscription", "create", "billing", "--kind", "pull", "-o", "name")
+        code, _, told = await tenure("subscription", "show", "billing")
+        assert code == 2
+        assert f"several subscriptions are called billing: {name}, {again[1].strip()}" in told
+        assert (await tenure("subscription", "delete", again[1].strip()))[0] == 0
+        code, _, told = await tenure("subscription", "show", "nobody")
+        assert code == 1
+        assert "there is no subscription nobody, by id or by name" in told
+        code, _, told = await tenure("subscription", "create", "b4")
+        assert code == 2
+        assert "say how it is told" in told
         assert "strict" in (await tenure("tenant", "set", "--strict"))[1]
         asked = await agents.suspend_agent(face.plane, CALLER, "alpha")
         await face.until(asked.id, "WAITING")
+        code, _, told = await tenure("operation", "watch", asked.id, "--timeout", "0.1")
+        assert code == 5
+        assert "waits for the acknowledgement of billing since 20" in told
         assert asked.id in (await tenure("tenant", "show"))[1]
         assert asked.id in (await tenure("subscription", "waits", name))[1]
         code, out, _ = await tenure(
@@ -92,6 +108,22 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         assert (await tenure("subscription", "rotate", name))[0] == 2
         assert (await tenure("subscription", "delete", name))[0] == 0
         assert (await tenure("subscription", "show", name))[0] == 1
+
+
+@faced
+async def test_a_secret_shown_once_is_shown_in_every_form(face, typing, tmp_path_factory):
+    object.__setattr__(face.plane, "seal", LocalSeal(tmp_path_factory.mktemp("s") / "key"))
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address, "admin")
+        _, out, told = await tenure(
+            "subscription", "create", "hook", "--url", "https://a.example/", "-o", "name"
+        )
+        assert "whsec_" in told
+        _, again, told = await tenure("subscription", "rotate", out.strip(), "-o", "name")
+        assert again == out
+        assert "whsec_" in told
+        _, _, told = await tenure("token", "create", "ci", "--role", "viewer", "-o", "name")
+        assert "tenure_" in told
 
 
 @faced

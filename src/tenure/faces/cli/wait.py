@@ -1,4 +1,4 @@
-"""`tenure wait`: returns when the control plane is ready, for scripts that have just started one."""
+"""`tenure wait`: returns when the control plane is ready, for a script that has just started it."""
 
 import time
 
