@@ -70,7 +70,7 @@ def _text(one: Item) -> str:
     ),
 )
 @click.argument("name")
-@click.option("--kind", type=click.Choice(KINDS), help="How it is told; --url and --subject say it too.")
+@click.option("--kind", type=click.Choice(KINDS), help="How it is told; --url or --subject say it.")
 @click.option("--url", default="", metavar="URL", help="Where a webhook is sent.")
 @click.option("--subject", default="", metavar="WORDS", help="What a NATS message is sent under.")
 @click.option("--agent", default="", metavar="NAME", help="Of this agent alone: a name or uid.")
