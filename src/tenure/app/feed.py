@@ -1,7 +1,7 @@
 """The feed: committed events in order, read from the store once for all who follow them.
 
 The newest ones are held in memory; whoever asks for older ones reads the store.  A position is a
-cursor: the one of the last row read, or 0.  Nothing else is known of it, not even that it grows.
+cursor: the one of the last row read, or 0.  What is committed later has a greater one.
 """
 
 import asyncio
