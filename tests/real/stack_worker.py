@@ -1,16 +1,18 @@
 """One worker process on any stack, for tests that kill it, stop it or cut it off.
 
-usage: python -m tests.real.stack_worker SETTINGS DIRECTORY LIFE [MOST [SLOW_SECONDS]]
+usage: python -m tests.real.stack_worker SETTINGS DIRECTORY LIFE [MOST [SLOW_SECONDS [ABLATE]]]
 
 SETTINGS is a JSON object of fields of `tenure.settings.Settings`.  It says `open`, `accepted ID
 LABEL`, `ended ID STATE` and `idle`, a line each; its providers are shelves and books of files in
-the directory, shared by all workers.  A negative MOST asks for so many effects that count.
+the directory, shared by all workers.  A negative MOST asks for so many effects that count; ABLATE
+is a safeguard of `tests.real.ablated` that this worker is without.
 """
 
 import asyncio
 import itertools
 import json
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from tenure.app import operations
@@ -25,6 +27,15 @@ from tests.real.stacks import PLANS, providers_of
 
 CLIENTS = 6
 SLOW_SECONDS = 0.05
+
+
+def off(ablate: str) -> AbstractContextManager[None]:
+    """Without this safeguard, if one is named."""
+    if not ablate:
+        return nullcontext()
+    from tests.real.ablated import OFF
+
+    return OFF[ablate]
 
 
 async def live(settings: Settings, directory: Path, life: int, most: int, slow: float) -> None:
@@ -55,4 +66,5 @@ if __name__ == "__main__":
     said, directory, life, *rest = sys.argv[1:]
     most = int(rest[0]) if rest else 0
     slow = float(rest[1]) if rest[1:] else SLOW_SECONDS
-    asyncio.run(live(Settings(**json.loads(said)), Path(directory), int(life), most, slow))
+    with off(rest[2] if rest[2:] else ""):
+        asyncio.run(live(Settings(**json.loads(said)), Path(directory), int(life), most, slow))

@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tenure.core.ids import ResourceKey
 from tenure.core.operation import State
-from tenure.ports.provider import Provider
+from tenure.ports.provider import Observed, Provider, Spec
 from tenure.ports.store import Row, Store
 from tenure.settings import Settings
 from tenure.testing import audit
@@ -21,6 +23,7 @@ from tenure.testing.kill9 import all_ended
 from tenure.wiring import running
 from tests.real.books import COUNTED, LEDGER, METER, Book
 
+STACKS = ("sqlite_embedded", "postgres_embedded", "postgres_temporal")
 PLANS = (*audit.PLANS, *COUNTED)
 LEASE_TTL_SECONDS = 2.0
 PAGE = 1_000
@@ -62,18 +65,55 @@ def providers_of(directory: Path, *, slow: float = 0.0) -> dict[str, Provider]:
     return {**shelves_of(directory, slow=slow), **books}
 
 
+class Gate:
+    """Providers that let nobody through until it is opened, and know who waits."""
+
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+        self.waiting: set[str] = set()
+        """Keys that somebody has called for."""
+
+    def before(self, providers: dict[str, Provider]) -> dict[str, Provider]:
+        return {name: Gated(self, one) for name, one in providers.items()}
+
+
+class Gated:
+    """See `tenure.ports.provider.Provider`."""
+
+    def __init__(self, gate: Gate, inner: Provider) -> None:
+        self._gate = gate
+        self._inner = inner
+        self.list_owned = inner.list_owned
+
+    async def _pass(self, key: ResourceKey) -> None:
+        self._gate.waiting.add(key.text)
+        await self._gate.opened.wait()
+
+    async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
+        await self._pass(key)
+        return await self._inner.ensure(key, spec)
+
+    async def inspect(self, key: ResourceKey) -> Observed:
+        await self._pass(key)
+        return await self._inner.inspect(key)
+
+    async def remove(self, key: ResourceKey) -> None:
+        await self._pass(key)
+        await self._inner.remove(key)
+
+
 class Worker:
     """A process of `tests.real.stack_worker`, begun with these words before its own."""
 
     def __init__(
         self, stack: Stack, directory: Path, life: int, *before: str, most: int = 0,
-        slow: float = 0.05,
+        slow: float = 0.05, ablate: str = "",
     ) -> None:  # fmt: skip
         self.said = directory / f"said-{life:03}"
         self.errors = directory / f"errors-{life:03}"
         told = json.dumps(asdict(stack))
         command = [*before, sys.executable, "-m", "tests.real.stack_worker", told]
-        command += [str(directory / "world"), str(life), str(most), str(slow)]
+        command += [str(directory / "world"), str(life), str(most), str(slow), ablate]
         with self.said.open("wb") as out, self.errors.open("ab") as errors:
             self.process = subprocess.Popen(command, stdout=out, stderr=errors)
 

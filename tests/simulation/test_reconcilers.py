@@ -15,7 +15,7 @@ from tenure.testing.reconcile_life import live, without
 from tenure.testing.reconcile_proofs import ABLATIONS, disturbed, false_deletions
 
 pytestmark = pytest.mark.timeout(300)
-NAMES = ("late", "orphans", "drift", "operations", "grants", "leases")
+NAMES = ("late", "orphans", "drift", "operations", "grants", "leases", "acknowledgements")
 SAFEGUARDS = [name for name, one in ABLATIONS.items() if one.promises == (4,)]
 
 

@@ -202,6 +202,16 @@ async def address_of(plane: Plane, caller: Caller, name: str) -> tuple[str, str]
     raise Conflict(message, code="wrong_state", holder=str(row["uid"]))
 
 
+async def is_at(plane: Plane, caller: Caller, agent: str, address: str) -> bool:
+    """Whether a runtime of the agent with this uid, and nobody else, listens there now."""
+    runtime = cast(RuntimeProvider, plane.providers["runtime"])
+    row = await find_agent(plane, caller, agent)
+    for held in (await holdings_of(plane, caller.tenant, agent)).get("runtime", []):
+        if await runtime.listens_at(key_of(plane, row, "runtime", held), address):
+            return True
+    return False
+
+
 async def logs(plane: Plane, caller: Caller, name: str, *, lines: int = 100) -> str:
     """The last lines that the agent printed."""
     runtime, key = await _runtime(plane, caller, name)

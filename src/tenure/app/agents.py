@@ -7,7 +7,6 @@ A verb that would be refused because another works may be queued instead: it wai
 and changes nothing before its turn, at which it is judged by how the agent stands then.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
@@ -38,7 +37,6 @@ DRAIN_SECONDS = 30.0
 OURS = ("kind", "ready_seconds", "drain_seconds")
 """Parts of a runtime's spec that plans read, and the provider does not."""
 Writes = tuple[Put | Add | Set | Drop, ...]
-_UID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +84,12 @@ async def create_agent(
             guards += await edges.guards_below(plane, parent)
             owned = await _owned_edge(plane, caller, row, uid, spec, now=now)
             writes += (owned,)
-        granter = await _granter(plane, caller)
+        granter = await edges.agent_that_asks(plane, caller)
         if granter is not None:
             guards += await edges.guards_below(plane, granter)
-            writes += (_granted(plane, caller, uid, now=now),)
+            writes += (_edge_to(plane, caller, EdgeKind.GRANT, caller.principal, uid, now=now),)
+        if spec.credentials:
+            writes += (_edge_to(plane, caller, EdgeKind.CREDENTIAL, uid, uid, now=now),)
         given = {
             "name": spec.name, "spec": kept, "runtime": runtime, "principal": caller.principal,
         }  # fmt: skip
@@ -458,20 +458,18 @@ async def _owned_edge(
     )
 
 
-async def _granter(plane: Plane, caller: Caller) -> Row | None:
-    """The agent that asks, if it is one: what it grants goes with it."""
-    if not _UID.fullmatch(caller.principal):
-        return None
-    row = await plane.store.find("agent", (caller.principal,))
-    return None if row is None or row["tenant"] != caller.tenant else row
+_SLOTS = {EdgeKind.GRANT: "access", EdgeKind.CREDENTIAL: "credentials"}
 
 
-def _granted(plane: Plane, caller: Caller, uid: str, *, now: float) -> Put:
-    """The edge to the access that this agent grants to the one that it makes."""
+def _edge_to(
+    plane: Plane, caller: Caller, kind: EdgeKind, owner: str, uid: str, *, now: float
+) -> Put:
+    """The edge to what a new agent is given: access by who makes it, a registration of its own."""
+    slot = _SLOTS[kind]
     key = resource_key(
-        plane.id, tenant=caller.tenant, agent=uid, generation=1, slot="access", name="access"
+        plane.id, tenant=caller.tenant, agent=uid, generation=1, slot=slot, name=slot
     )
-    return edges.edge(caller.tenant, caller.principal, EdgeKind.GRANT, key.text, now=now)
+    return edges.edge(caller.tenant, owner, kind, key.text, now=now)
 
 
 # --- small parts ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import asyncio
 from contextlib import suppress
 from typing import NamedTuple, cast
 
-from tenure.app import agents, edges
+from tenure.app import agents, edges, subscriptions
 from tenure.app.agents import Asked, Writes
 from tenure.app.edges import GOING, Vouching
 from tenure.app.lifecycle import QUEUED
@@ -30,6 +30,8 @@ ASKED_MAX = 1_000
 """Deletions that one look asks for: it must be over before its call is taken for lost."""
 DROPPED_AT_ONCE = 500
 """Edges that are dropped in one change."""
+LATER = frozenset({EdgeKind.CREDENTIAL})
+"""Edges that end with the deletion itself: what they stand for is removed by steps of its own."""
 BREATH = 64
 """Agents read before others have the loop."""
 
@@ -79,10 +81,18 @@ class _Without(Vouching):
         row = await super().find(uid)
         return {**row, "state": State.DELETING} if row is not None and uid == self.root else row
 
+    async def takes(self, heir: str) -> Row | None:
+        """The agent that can be given something: it is not going itself, nor are its owners."""
+        row = await self.find(heir) if heir else None
+        stays = row is not None and row["state"] not in GOING and await self.vouched(heir)
+        return row if stays else None
+
 
 async def _branch(vouching: _Without, one: Row, depth: int) -> Branch:
     owner, kind, target = str(one["owner"]), str(one["kind"]), str(one["target"])
     heir = edges.reassigned(one)
+    if kind == EdgeKind.WEBHOOK and await vouching.takes(heir):
+        return Branch(owner, kind, target, target, depth, f"reassign:{heir}")
     if kind != EdgeKind.AGENT:
         return Branch(owner, kind, target, target, depth, "revoke")
     row = await vouching.find(target)
@@ -144,7 +154,8 @@ async def _let_go(plane: Plane, agent: str) -> None:
     vouching = _Without(plane, agent)
     for row in await edges.edges_of(plane, agent):
         if row["kind"] != EdgeKind.AGENT:
-            await take_away(plane, row)
+            if row["kind"] not in LATER:
+                await take_away(plane, row)
             continue
         target = str(row["target"])
         chain = await vouching.guards(target)
@@ -234,6 +245,8 @@ async def take_away(plane: Plane, row: Row, *, guards: tuple[Is, ...] = ()) -> b
     if kind == EdgeKind.GRANT:
         access = cast(Access, plane.providers["access"])
         await access.revoke_granter(str(row["tenant"]), owner)
+    elif kind == EdgeKind.WEBHOOK:
+        return await _take_webhook(plane, row, guards=guards)
     elif kind == EdgeKind.AGENT:
         child = await plane.store.find("agent", (target,))
         if child is not None and child["state"] != State.DELETED:
@@ -245,3 +258,29 @@ async def take_away(plane: Plane, row: Row, *, guards: tuple[Is, ...] = ()) -> b
                 await _delete(plane, child, f"deletion of {owner}")
             return False
     return await plane.store.commit(Change("", guards, (edges.dropped(row),))) is None
+
+
+async def _take_webhook(plane: Plane, row: Row, *, guards: tuple[Is, ...]) -> bool:
+    """A subscription goes with who made it, or to who was named instead.
+
+    One that is about its owner stays until it was told of the end, which is yet to come.
+    """
+    owner, tenant, heir = str(row["owner"]), str(row["tenant"]), edges.reassigned(row)
+    subscription = await plane.store.find("subscription", (str(row["target"]),))
+    if subscription is None or subscription["tenant"] != tenant:
+        return await plane.store.commit(Change("", guards, (edges.dropped(row),))) is None
+    if subscription["agent"] == owner:
+        agent = await plane.store.find("agent", (owner,))
+        gone = agent is None or agent["state"] == State.DELETED
+        if not gone or not await subscriptions.may_go(plane, subscription, agent):
+            return False
+    elif takes := await _Without(plane, owner).takes(heir):
+        guards += (Is("agent", (heir,), {"state": takes["state"]}),)
+        target = str(row["target"])
+        writes: Writes = (edges.dropped(row),)
+        if await plane.store.find("edge", (heir, EdgeKind.WEBHOOK, target)) is None:
+            now = plane.store.now()
+            writes += (edges.edge(tenant, heir, EdgeKind.WEBHOOK, target, now=now),)
+        return await plane.store.commit(Change("", guards, writes)) is None
+    caller = Caller(tenant, f"deletion of {owner}", Role.OPERATOR)
+    return await subscriptions.remove(plane, caller, subscription, guards=guards)

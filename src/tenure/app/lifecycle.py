@@ -26,6 +26,8 @@ TURN = "turn"
 """The step by which an operation gets the agent for itself, and learns how it stood."""
 QUEUED = "queued"
 """In the input of an operation that waits its turn and has changed nothing of the agent so far."""
+CREDENTIALS = "credentials"
+"""The slot of what an agent may ask tokens for."""
 AGENTS = "agents"
 """The kind of quota that counts agents."""
 
@@ -44,7 +46,7 @@ def agent_writes(
             row |= {"state": then, "updated_at": now}
             also += agent_told(live, then, now)
     if progress.end is not None and live.kind in VERBS:
-        also += _released(live, progress.end)
+        also += _released(live, progress)
         if progress.end is OperationState.COMPENSATED:
             burned = [(live.id, name) for name, one in live.intents.items() if one.slot]
             also += tombstones(burned, now)
@@ -106,17 +108,25 @@ def _serving(live: Live, progress: Progress, then: State) -> Row:
     return row
 
 
-def _released(live: Live, end: OperationState) -> Writes:
+def _released(live: Live, progress: Progress) -> Writes:
     """What an end gives back: the quota of what is not there, the name of what is gone."""
+    end = progress.end
     reserved = Drop("reservation", (live.tenant, AGENTS, live.agent))
     if live.kind == Verb.CREATE and end is not OperationState.SUCCEEDED:
-        return [reserved]
+        steps = [step for name, step in live.plan.steps.items() if name == CREDENTIALS]
+        return [reserved, *_registered(live.agent, [live.new_key(step) for step in steps])]
     if live.kind == Verb.DELETE and end is OperationState.SUCCEEDED:
         name = Drop("agent_name", (live.tenant, str(live.input["name"])))
         owners = cast("list[str]", live.input.get("owners", []))
         edges = [Drop("edge", (one, EdgeKind.AGENT, live.agent)) for one in owners]
-        return [reserved, name, *edges]
+        held = _said(progress, TURN).get("holds", {}).get(CREDENTIALS, ())
+        return [reserved, name, *edges, *_registered(live.agent, [one["key"] for one in held])]
     return []
+
+
+def _registered(agent: str, keys: Iterable[str]) -> list[Drop]:
+    """The edges to an agent's own registrations, which have ended."""
+    return [Drop("edge", (agent, EdgeKind.CREDENTIAL, key)) for key in keys]
 
 
 def _said(progress: Progress, step: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ later, and nobody else's wait for them.  A destination that takes nothing is lef
 longer each time.  Every commit guards the leader's fence token.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,6 +47,8 @@ ALONE_ATTEMPTS = 5
 TRIM_ROWS = 500
 MANY = 1_000
 """Rows of a list that are read at once."""
+BREATH = 32
+"""Events written out before others have the loop."""
 
 
 class Skimmed(NamedTuple):
@@ -234,7 +237,7 @@ async def _send(plane: Plane, route: Route, rows: Sequence[Row]) -> Sent:
     left: list[object] = []
     while lanes:
         batch = heads(lanes)
-        receipts = await publish(route, [outgoing(plane.id, row) for row in batch])
+        receipts = await publish(route, await _told(plane, batch))
         for row, receipt in zip(batch, receipts, strict=True):
             agent = str(row["agent"])
             if receipt.verdict is Verdict.DELIVERED:
@@ -252,6 +255,15 @@ async def _send(plane: Plane, route: Route, rows: Sequence[Row]) -> Sent:
 def heads(lanes: Lanes) -> list[Row]:
     """The next event of each agent: an agent's second one waits for the receipt of its first."""
     return [lane[0] for lane in lanes.values()]
+
+
+async def _told(plane: Plane, rows: Sequence[Row]) -> list[Outgoing]:
+    """Events as they leave; commits need not wait until many are written out."""
+    told: list[Outgoing] = []
+    for start in range(0, len(rows), BREATH):
+        told += [outgoing(plane.id, row) for row in rows[start : start + BREATH]]
+        await asyncio.sleep(0)
+    return told
 
 
 async def publish(route: Route, events: Sequence[Outgoing]) -> Sequence[Receipt]:

@@ -29,6 +29,9 @@ ROUTES_SECONDS: Final = 0.25
 TRIM_SECONDS: Final = 30.0
 LINGER_SECONDS: Final = 0.01
 """How long events gather before they are carried together: a commit wakes us for each batch."""
+BUSY_EVENTS: Final = 16
+BUSY_LINGER_SECONDS: Final = 0.04
+"""After a look that carried so many: each look costs the loop more than most events do."""
 STRAIN_SECONDS: Final = 1.0
 """How long a destination is left alone after something unforeseen."""
 
@@ -167,7 +170,8 @@ class Relay:
                 await asyncio.sleep(wait)
             else:
                 await plane.news.beyond(number, seconds=wait)
-                await asyncio.sleep(LINGER_SECONDS)
+                busy = done.seen >= BUSY_EVENTS
+                await asyncio.sleep(BUSY_LINGER_SECONDS if busy else LINGER_SECONDS)
 
     async def _drop(self, name: str) -> None:
         task = self._carried.pop(name).task

@@ -27,6 +27,8 @@ AGE_SECONDS_MAX: Final = 7 * 86_400
 DEDUPE_SECONDS: Final = 600
 ANSWER_SECONDS: Final = 10.0
 CONNECT_SECONDS: Final = 5.0
+BREATH: Final = 32
+"""Messages written before others have the loop."""
 TOO_LARGE: Final = "the server takes no message of this size"
 _ODD: Final = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -102,6 +104,8 @@ class NatsBus:
         self._out[number] = batch
         try:
             for place, event in enumerate(events):
+                if place % BREATH == BREATH - 1:
+                    await asyncio.sleep(0)
                 if len(event.body) > client.max_payload:
                     batch.answer(place, Receipt(Verdict.REFUSED, TOO_LARGE))
                     continue
