@@ -21,6 +21,7 @@ from tenure.core.edge import EdgeKind
 from tenure.core.errors import Conflict
 from tenure.core.roles import Caller, Role
 from tenure.ports.access import Access
+from tenure.ports.roster import Below
 from tenure.ports.store import Change, Drop, Is, Row
 
 ASKED_AT_ONCE = 250
@@ -46,17 +47,6 @@ class Branch(NamedTuple):
     depth: int
     fate: str
     """delete, revoke, keep (others answer for it), or reassign:<uid>."""
-
-
-class Below(NamedTuple):
-    """What an operation that deletes an agent still has before it."""
-
-    left: list[str]
-    """Names of agents that are waited for."""
-    asked: int
-    """Deletions that were asked for at this look."""
-    more: bool
-    """Whether some were not asked for yet."""
 
 
 async def tree(plane: Plane, row: Row, *, limit: int) -> list[Branch]:
@@ -124,7 +114,7 @@ async def delete_below(plane: Plane, agent: str, operation: str) -> Below:
     given = {} if mine is None else input_of(mine)
     await _let_go(plane, agent)
     if given.get("cascade"):
-        return Below([], 0, more=False)  # whoever asked for this one walks the graph
+        return Below(())  # whoever asked for this one walks the graph
     doomed = await _doomed(plane, agent)
     wanted = [row for row in doomed if row["state"] not in {State.DELETING, State.DELETED}]
     now = wanted[:ASKED_MAX]
@@ -140,7 +130,7 @@ async def delete_below(plane: Plane, agent: str, operation: str) -> Below:
     ]
     if not left:
         await _drop(plane, [agent, *(str(row["uid"]) for row in doomed)])
-    return Below(left, len(now), len(wanted) > len(now))
+    return Below(left, more=len(wanted) > len(now))
 
 
 async def _drop(plane: Plane, owners: list[str]) -> None:

@@ -14,6 +14,7 @@ from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.limits import StepLimits
 from tenure.core.operation import ACKNOWLEDGED
 from tenure.core.plan import Kind, Step, nothing, repeat
+from tenure.plans.steps import unless_foreign
 from tenure.ports.credentials import Credentials
 from tenure.ports.identity import Authorization
 from tenure.ports.provider import Call, Presence, Provider, Spec
@@ -209,11 +210,7 @@ def removed(name: str, slot: str, *, unless: Callable[[Call], bool] = lambda _: 
         gone: list[tuple[str, str]] = []
         for held in held_in(call, slot):
             key = key_of(call, slot, held)
-            try:
-                await provider.remove(key)
-            except Rejected:
-                if (await provider.inspect(key)).presence is not Presence.FOREIGN:
-                    raise
+            await unless_foreign(provider, key, provider.remove)
             gone.append((held["operation"], held["step"]))
         return Done({"removed": len(gone)}, burned=tuple(gone))
 

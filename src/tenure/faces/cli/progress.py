@@ -88,7 +88,7 @@ class Picture:
             return []
         self.last, self.state = int(record["seq"]), str(record["state"])
         step, body = str(record["step"]), record.get("body")
-        why = str(body.get("why") or body.get("cause") or "") if isinstance(body, dict) else ""
+        why = str(body.get("why") or "") if isinstance(body, dict) else ""
         match record["kind"]:
             case "done" | "adopted":
                 return self._now(step, "done")
