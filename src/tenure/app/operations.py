@@ -14,7 +14,7 @@ from tenure.app.audit import entry
 from tenure.app.changes import JOURNAL, Writing, event, intended, kept, noted
 from tenure.app.findings import abandoned
 from tenure.app.lifecycle import QUEUED
-from tenure.app.live import Live, canonical, input_of, read
+from tenure.app.live import Live, canonical, input_of, read, record_of
 from tenure.app.plane import Plane
 from tenure.app.views import Operation
 from tenure.core import saga
@@ -29,9 +29,9 @@ from tenure.core.limits import (
     PAGE_MAX,
     SIGNALS_MAX,
 )
-from tenure.core.operation import SETTLED, Hold, Noted, State
+from tenure.core.operation import SETTLED, Hold, Noted, Record, State
 from tenure.core.roles import Caller, Role
-from tenure.ports.store import Add, Change, Drop, Is, Put, Ring, Row, Set
+from tenure.ports.store import Add, Change, Drop, Is, Loaded, Put, Ring, Row, Set
 
 IN_PROGRESS = "operation_in_progress"
 AGENT = ("agent", "tenant", "generation", "operation")
@@ -243,6 +243,21 @@ async def get(plane: Plane, tenant: str, operation: str) -> Operation:
     """One operation with its steps; NotFound if this tenant has none of that id."""
     live, row = await _live(plane, tenant, operation)
     return views.operation(live, row)
+
+
+async def records_after(
+    plane: Plane, operation: str, last: int, *, unless: object = None
+) -> tuple[object, State, list[Record]] | None:
+    """What was recorded after this one: the revision now, where the operation stands, the records.
+
+    None if the revision is still the one that was seen before, or there is no such operation.
+    """
+    row = await plane.store.find("operation", (operation,))
+    if row is None or row["revision"] == unless:
+        return None
+    loaded = cast(Loaded, await plane.store.load(operation))
+    state = State(cast(str, loaded.operation["state"]))
+    return row["revision"], state, [record_of(row) for row in loaded.journal[last:]]
 
 
 async def list_operations(

@@ -65,9 +65,10 @@ def held_in(call: Call, slot: str) -> Sequence[Plain]:
 def key_of(call: Call, slot: str, held: Plain) -> ResourceKey:
     """The key of what an earlier operation made."""
     key = call.key
-    return ResourceKey(
-        held["key"], key.plane, key.tenant, key.agent, held["generation"], slot, held["step"]
-    )
+    return resource_key(
+        key.plane, tenant=key.tenant, agent=key.agent, generation=held["generation"],
+        slot=slot, name=held["step"], text=held["key"],
+    )  # fmt: skip
 
 
 def runtime_key(call: Call) -> ResourceKey:

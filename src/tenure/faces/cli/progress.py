@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from tenure.faces.cli.client import Broken, Client, path, patiently
+from tenure.faces.cli.client import Client, path, patiently
 from tenure.faces.cli.exits import OF_STATE, Ended, Exit, Refused, Unreachable
 from tenure.faces.cli.options import Waits
 from tenure.faces.cli.output import plain, say
@@ -24,7 +24,6 @@ SILENCE_SECONDS = 15.0
 AWAY_SECONDS = 60.0
 """How long a server that went away is waited for."""
 LOOK_SECONDS = 1.0
-EVENT_BYTES_MAX = 16 << 20
 Plain = Mapping[str, Any]
 
 
@@ -217,7 +216,7 @@ def _stream(
                 raise client.refusal(answer)
             if "text/event-stream" not in (answer.getheader("Content-Type") or ""):
                 return False
-            for event, data in events(iter(lambda: answer.readline(EVENT_BYTES_MAX), b"")):
+            for event, data in events(client.lines(answer)):
                 if event == "settled":
                     return True
                 if event:
@@ -231,10 +230,8 @@ def _stream(
         if error.code is Exit.AUTHENTICATION or error.status == 404:  # noqa: PLR2004 (not found)
             raise
         return False
-    except (Broken, OSError, ValueError):
-        return True  # it went away, or time is up: the look that follows tells which
-    except Unreachable:
-        return True
+    except (Unreachable, ValueError):
+        pass  # it went away, or time is up: the look that follows tells which
     return True
 
 
