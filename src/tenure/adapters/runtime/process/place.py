@@ -466,7 +466,7 @@ class Place:
         if state.exit is None and not state.swept:
             self._sweep(key, there)
             there.note_swept(state)
-        said = home.with_last_lines(reason_of(state), there.path)
+        said = home.with_last_lines(home.reason_of(state), there.path)
         return seen._replace(presence=Presence.BROKEN, exit_code=state.exit, said=said)
 
     def _burned_look(self, there: Home) -> Look:
@@ -484,18 +484,6 @@ class Place:
 def group_of(there: Home) -> str:
     """The name of a runtime's control groups: the same key below another root has another."""
     return f"tenure-{there.path.name}-{zlib.crc32(str(there.path).encode()):08x}"
-
-
-def reason_of(state: home.State) -> str:
-    """Why it does not run any more, in a sentence."""
-    if state.said:
-        return state.said
-    if state.exit is None:
-        same = state.boot == keeper.boot()
-        return "its keeper was killed" if same else "the machine was restarted"
-    if state.exit < 0:
-        return f"it was ended by signal {-state.exit}"
-    return f"it exited with code {state.exit}"
 
 
 def _delete_whole(path: Path) -> None:
