@@ -276,6 +276,7 @@ async def managing(
         ways = Ways(every, repairs=settings.drift == "repair")
         reconcile = reconciling(plane, clock=clock, ways=ways)
         await stack.enter_async_context(reconcile)
+        stack.callback(plane.store.hurry)  # whoever leaves waits for nobody who is away
         yield plane
 
 

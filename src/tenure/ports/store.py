@@ -339,6 +339,10 @@ class Store(Protocol):
         """Write a consistent copy while work goes on; the copy opens as a store of its own."""
         ...
 
+    def hurry(self) -> None:
+        """Whoever uses it is leaving: from now on a store that is away is not waited for."""
+        ...
+
     async def close(self) -> None:
         """Finish what was handed in, then let go.  A second close does nothing."""
         ...
