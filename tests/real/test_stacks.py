@@ -10,6 +10,7 @@ promise and its stack, and the run closes with a table of them.
 import asyncio
 import signal
 import time
+from collections import Counter
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
@@ -20,12 +21,26 @@ from tenure.app.operations import Accept
 from tenure.app.plane import Plane
 from tenure.core.errors import Conflict
 from tenure.core.operation import State
+from tenure.core.plan import Plan
+from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Store
-from tenure.testing.audit import AGAIN, Wanted, shelves_of
+from tenure.testing.audit import AGAIN, LINEAR, Wanted, shelves_of
 from tenure.testing.kill9 import TENANT, all_ended
+from tenure.testing.patches import patched
 from tenure.wiring import running
 from tests.real.books import CHARGED, LEDGER, MEASURED, METER, SLOW_SECONDS, written
-from tests.real.stacks import PAGE, PLANS, Gate, Stack, Worker, journals_in, looked_at
+from tests.real.stacks import (
+    LINEAR_2,
+    NEXT_PLANS,
+    PAGE,
+    PLANS,
+    Gate,
+    Stack,
+    Worker,
+    journals_in,
+    looked_at,
+    rows_of,
+)
 from tests.real.stacks import providers_of as providers_in
 
 pytestmark = [pytest.mark.timeout(150), pytest.mark.slow]
@@ -267,3 +282,57 @@ def test_a_key_is_one_operation_whoever_sends_it_again(stack, tmp_path, tally, e
 def opened_beside(stack: Stack, directory, plane):
     """Another plane on the same store; on a file, which admits one, the same again."""
     return opened(stack, directory) if stack.is_shared else nullcontext(plane)
+
+
+def test_workers_of_two_releases_finish_what_either_began(stack, tmp_path, tally, ending):
+    """The older one is replaced while it works; the newer one is killed amid its own plan too."""
+    kept = upgraded(stack, tmp_path, tally, ending)
+    report = looked_at(stack, tmp_path, plans=NEXT_PLANS)
+    assert report.succeeded > report.compensated > 0
+    plans = asyncio.run(kept())
+    assert plans[LINEAR.digest] > 0
+    assert plans[LINEAR_2.digest] > 0
+    counted(tally, 23, stack, plans.total())
+
+
+def test_ablation_an_operation_that_does_not_keep_its_plan_is_seen(stack, tmp_path, tally, ending):
+    """What an older release began is read by the newest plan of that name."""
+
+    def newest(catalogue: Catalogue, digest: str) -> Plan | None:
+        plan = catalogue._kept.get(digest)
+        return None if plan is None else catalogue.newest(plan.name)
+
+    upgraded(stack, tmp_path, tally, ending)
+    with patched(Catalogue, kept=newest), pytest.raises(AssertionError):
+        looked_at(stack, tmp_path, plans=NEXT_PLANS, seconds=8.0)
+    tally.add("ablations")
+
+
+def upgraded(stack: Stack, directory: Path, tally, ending: ExitStack):
+    """An older worker, then a newer one beside it or, on a file, after it; both are killed."""
+    older = begun(ending, stack, directory, 0, slow=1.0)
+    older.wait_for("accepted", count=6)
+    newer: Worker | None = None
+    if stack.is_shared:
+        newer = begun(ending, stack, directory, 1, slow=1.0, newer=True)
+        newer.wait_for("accepted", count=6)
+        newer.kill()  # the older one is the only one that could take over, and lacks a plan
+        tally.add("kills")
+        newer = begun(ending, stack, directory, 2, slow=1.0, newer=True)
+        newer.wait_for("ended", count=3)
+    older.kill()
+    tally.add("kills")
+    if newer is None:
+        newer = begun(ending, stack, directory, 1, slow=1.0, newer=True)
+        newer.wait_for("accepted", count=6)
+    newer.kill()
+    tally.add("kills")
+
+    async def kept() -> Counter[str]:
+        async with running(
+            stack.settings(), plans=NEXT_PLANS, providers=providers_in(directory / "world")
+        ) as plane:
+            rows = await rows_of(plane.store, "operation", "id")
+            return Counter(str(row["plan"]) for row in rows)
+
+    return kept
