@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tenure.core.ids import ResourceKey
+from tenure.core.limits import LATE_SECONDS
 from tenure.core.operation import State
 from tenure.core.plan import Plan
 from tenure.plans.steps import provided
@@ -35,6 +36,8 @@ LINEAR_2 = Plan(
 NEXT_PLANS = (*PLANS, LINEAR_2)
 """Of the release after this one: it knows the old plan, and accepts under a new one."""
 LEASE_TTL_SECONDS = 2.0
+END_SECONDS = LATE_SECONDS + 60.0
+"""A pivot that was lost and then refused waits for what may still come before it is undone."""
 PAGE = 1_000
 _queues = itertools.count()
 
@@ -147,7 +150,7 @@ class Worker:
 
 
 def looked_at(
-    stack: Stack, directory: Path, *, plans: tuple[Plan, ...] = PLANS, seconds: float = 60.0
+    stack: Stack, directory: Path, *, plans: tuple[Plan, ...] = PLANS, seconds: float = END_SECONDS
 ) -> audit.Report:
     """Let one more plane finish what is open, then compare the witnesses."""
 

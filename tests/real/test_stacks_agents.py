@@ -1,4 +1,4 @@
-"""Promises about agents on each stack: P3, P4, P13, P17, P18 and P20.
+"""Promises about agents on each stack: P3, P4, P13, P17, P18, P20 and P21.
 
 Goal: they do not depend on where a plane keeps its operations and what moves them. Method: the
 product's plans over a world of fakes, on real servers and in real time; what counts is what the
@@ -8,17 +8,26 @@ safeguard that it rests on.
 """
 
 import asyncio
+import json
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
+from http.client import HTTPConnection
+from typing import Any
 
 import pytest
 
 from tenure.adapters.bus.local import LocalBus
 from tenure.adapters.clock.system import SystemClock
-from tenure.app import agent_views, agents, audit
+from tenure.app import agent_views, agents, audit, operations, tokens
 from tenure.core.errors import CallerError
 from tenure.core.ids import resource_key
+from tenure.core.operation import State
+from tenure.core.roles import Role
+from tenure.faces.api.bounds import Bounds
+from tenure.faces.api.server import Listen, serving
+from tenure.faces.api.state import Api
 from tenure.ports.bus import Destination, Outgoing
 from tenure.reconcilers import orphans
 from tenure.reconcilers.driver import Driver, Ways
@@ -35,6 +44,9 @@ from tests.real.stage import END_SECONDS, Stage, staged
 pytestmark = [pytest.mark.timeout(150), pytest.mark.slow]
 APART_SECONDS = 0.1
 LOOKS = 6
+BOUNDS = Bounds(requests_per_second=2.0, requests_at_once=8)
+FLOOD = 40
+OPERATOR = Role.OPERATOR
 Cases = list[tuple[str, list[str]]]
 """What was tried, and what was wrong then."""
 
@@ -179,9 +191,56 @@ async def audit_tells(stage: Stage) -> Cases:
     return tried
 
 
+async def flood_is_bounded(stage: Stage) -> Cases:
+    """P21: of a flood of creates what is accepted ends, the rest was never there; another is fine.
+
+    The slow clients of P21 never reach a stack: the face cuts them off on its own.
+    """
+    loud, quiet = [
+        (await tokens.create_token(stage.plane, CALLER, tenant=t, principal="p", role=OPERATOR))[1]
+        for t in ("loud", "quiet")
+    ]
+    seen: Counter[int] = Counter()
+    accepted: list[str] = []
+    async with serving(Api(stage.plane, bounds=BOUNDS), Listen(port=0)) as address:
+        for number in range(FLOOD):
+            wanted = {
+                "name": f"agent-{number}", "roles": ["reader"],
+                "runtime": {"command": ["agent"], "ready_seconds": 6.0},
+                "credentials": [{"audience": "https://tool", "scopes": ["tool:use"]}],
+            }  # fmt: skip
+            status, body = await asyncio.to_thread(asked, address, loud, wanted)
+            seen[status] += 1
+            accepted += [body["id"]] if status == 202 else []
+        polite, _ = await asyncio.to_thread(asked, address, quiet, None)
+    ends = [await operations.wait(stage.plane, "loud", name, seconds=60) for name in accepted]
+    held = Counter(thing.key.agent for thing in stage.world.things.values())
+    whole = set(seen) == {202, 429} and all(end.state == State.SUCCEEDED for end in ends)
+    exact = len(held) == len(accepted) and set(held.values()) == {4}
+    wrong = [] if whole and exact else [f"answered {dict(seen)}, {len(held)} agents hold"]
+    return [
+        *((f"create {number}", wrong) for number in range(FLOOD)),
+        ("another tenant", [] if polite == 200 else [f"it was answered {polite}"]),
+    ]
+
+
+def asked(address: str, token: str, wanted: object) -> tuple[int, Any]:
+    """Create this agent, or list all."""
+    host = address.removeprefix("http://")
+    connection = HTTPConnection(host, timeout=30)
+    try:
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        body = None if wanted is None else json.dumps(wanted)
+        connection.request("POST" if body else "GET", "/v1/agents", body, headers)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
 CHECKS: dict[int, Callable[[Stage], Awaitable[Cases]]] = {
     3: no_orphans, 4: no_false_deletion, 13: closes_first, 17: events_get_out,
-    18: tenants_are_apart, 20: audit_tells,
+    18: tenants_are_apart, 20: audit_tells, 21: flood_is_bounded,
 }  # fmt: skip
 OFF: dict[int, Callable[[], AbstractContextManager[None]]] = {
     3: reconcile_proofs.ABLATIONS["reconciler_late"].off,
@@ -190,6 +249,7 @@ OFF: dict[int, Callable[[], AbstractContextManager[None]]] = {
     17: event_proofs.ABLATIONS["one_of_an_agent_at_a_time"].off,
     18: lifecycle_ablations.ABLATIONS["agent_of_tenant"].off,
     20: lifecycle_ablations.ABLATIONS["head_compared"].off,
+    21: lifecycle_ablations.ABLATIONS["allowance_ends"].off,
 }
 """A safeguard that each of them rests on, taken out."""
 
