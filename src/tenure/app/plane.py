@@ -69,6 +69,16 @@ async def prepare(plane: Plane, *, new_home: bool = False) -> None:
         await plane.store.commit(Change("", (), (Put("plan", (plan.digest,), row),)))
 
 
+async def until_answered(plane: Plane) -> None:
+    """Return once the store has answered; StoreError if it cannot."""
+    await plane.store.find("plane", THIS)
+
+
+async def count_states(plane: Plane, tenant: str) -> Mapping[tuple[str, str], int]:
+    """How many of a tenant's open operations and named agents are in which state."""
+    return await plane.store.count_states(tenant)
+
+
 async def _refuse_another_planes_store(plane: Plane) -> None:
     kept = await plane.store.find("plane", THIS)
     if kept is not None and kept["name"] != plane.id:

@@ -4,6 +4,7 @@ Fresh values are earlier results: what an agent holds is the result of its `turn
 remove exactly that.  A resource that an earlier operation made is removed by its own key.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.limits import StepLimits
 from tenure.core.operation import ACKNOWLEDGED
 from tenure.core.plan import Kind, Step, nothing, repeat
+from tenure.plans.steps import unless_foreign
 from tenure.ports.credentials import Credentials
 from tenure.ports.identity import Authorization
 from tenure.ports.provider import Call, Presence, Provider, Spec
@@ -66,9 +68,10 @@ def held_in(call: Call, slot: str) -> Sequence[Plain]:
 def key_of(call: Call, slot: str, held: Plain) -> ResourceKey:
     """The key of what an earlier operation made."""
     key = call.key
-    return ResourceKey(
-        held["key"], key.plane, key.tenant, key.agent, held["generation"], slot, held["step"]
-    )
+    return resource_key(
+        key.plane, tenant=key.tenant, agent=key.agent, generation=held["generation"],
+        slot=slot, name=held["step"], text=held["key"],
+    )  # fmt: skip
 
 
 def runtime_key(call: Call) -> ResourceKey:
@@ -214,11 +217,7 @@ def removed(name: str, slot: str, *, unless: Callable[[Call], bool] = lambda _: 
         gone: list[tuple[str, str]] = []
         for held in held_in(call, slot):
             key = key_of(call, slot, held)
-            try:
-                await provider.remove(key)
-            except Rejected:
-                if (await provider.inspect(key)).presence is not Presence.FOREIGN:
-                    raise
+            await unless_foreign(provider, key, provider.remove)
             gone.append((held["operation"], held["step"]))
         return Done({"removed": len(gone)}, burned=tuple(gone))
 
@@ -233,9 +232,13 @@ async def _await_acknowledged(call: Call) -> Ending:
     missing = await roster_of(call).unacknowledged(call.operation)
     if not missing:
         return Done()
-    named = ", ".join(f"{one.name} since {one.since:.0f}" for one in missing[:NAMED_MAX])
+    named = ", ".join(f"{one.name} since {_instant(one.since)}" for one in missing[:NAMED_MAX])
     more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
     return Waiting(ACKNOWLEDGED, f"waits for the acknowledgement of {named}{more}")
+
+
+def _instant(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
 
 
 def acknowledged() -> Step:
