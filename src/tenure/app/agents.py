@@ -167,6 +167,7 @@ async def own(
     owner = await find_agent(plane, caller, name)
     heir = on_delete.removeprefix(REASSIGN)
     if heir != on_delete:
+        edges.refuse_heir(kind)
         on_delete = REASSIGN + str((await find_agent(plane, caller, heir))["uid"])
     what = await find_agent(plane, caller, target) if kind is EdgeKind.AGENT else target
     return await edges.add_edge(
