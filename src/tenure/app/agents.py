@@ -14,24 +14,21 @@ from typing import Any, NamedTuple, cast
 from tenure.app import acknowledgements, audit, edges, quotas
 from tenure.app.agent_views import etag, find_agent, holdings_of, kept_spec
 from tenure.app.changes import noted
-from tenure.app.lifecycle import QUEUED
-from tenure.app.live import OUTBOX, POSITION, encode, input_of, read, sequence_of
-from tenure.app.operations import IN_PROGRESS, Accept, Ground, refuse_held, submit
+from tenure.app.lifecycle import QUEUED, agent_told
+from tenure.app.live import encode, input_of, read
+from tenure.app.operations import IN_PROGRESS, Accept, Ground, refuse_held, submit, turned_back
 from tenure.app.plane import Plane
 from tenure.app.spec import AgentSpec, plain
 from tenure.app.views import Operation
 from tenure.core import agent as core
-from tenure.core import saga
 from tenure.core.agent import AGENT, State, Verb
 from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
 from tenure.core.errors import Conflict, IllegalTransition, PreconditionFailed
-from tenure.core.events import agent_event
 from tenure.core.ids import resource_key, uuid7
 from tenure.core.operation import CLOSED, Noted
-from tenure.core.operation import State as OperationState
 from tenure.core.roles import Caller, Role
 from tenure.ports.runtime import RuntimeProvider
-from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set
+from tenure.ports.store import Add, Change, Drop, Is, Put, Ring, Row, Set
 
 DRAIN_SECONDS = 30.0
 OURS = ("kind", "ready_seconds", "drain_seconds")
@@ -95,7 +92,10 @@ async def create_agent(
         }  # fmt: skip
         also: Writes = (
             Put("agent", (uid,), row),
-            _told(caller, uid, operation, State.CREATING, name=spec.name, by=Verb.CREATE, now=now),
+            agent_told(
+                caller.tenant, uid, operation, State.CREATING, name=spec.name, by=Verb.CREATE,
+                now=now,
+            ),
             audit.entry(
                 caller, "agent.create", target=uid, now=now, name=spec.name, operation=operation
             ),
@@ -230,12 +230,8 @@ async def _ground(
         writing = await _closing(plane, one, by=operation, now=now)
         guards += writing.guards
         writes += writing.writes
-
-    def wake() -> None:
-        for one in closed:
-            plane.engine.wake(one, interrupt=True)
-
-    return Ground(uid, generation, guards, writes, {**body, **begun.given}, wake)
+    rings = tuple(Ring(one, interrupt=True) for one in closed)
+    return Ground(uid, generation, guards, writes, {**body, **begun.given}, rings)
 
 
 class _Begun(NamedTuple):
@@ -269,7 +265,8 @@ async def _begun(
     )
     writes: Writes = waits.writes
     if verb is not Verb.RECOVER:  # by that alone it is in no other state
-        told = _told(caller, uid, operation, then, name=str(row["name"]), by=verb, now=now)
+        name = str(row["name"])
+        told = agent_told(caller.tenant, uid, operation, then, name=name, by=verb, now=now)
         writes = (told, *writes)
     change: Row = {"epoch": epoch, "state": then, "updated_at": now}
     return _Begun((*guards, *waits.guards), change, writes, given)
@@ -394,15 +391,12 @@ async def _closing(plane: Plane, holder: str, *, by: str, now: float) -> Change:
     if live is None or live.progress.end is not None:
         return Change("", (), ())  # it has ended since: the agent's row refuses, and is read anew
     live.due_at = None
-    pending = live.state is OperationState.PENDING
-    back = live.progress.compensating_at is not None
-    if back or (saga.past_pivot(live.plan, live.progress) and not pending):
-        body: dict[str, object] = {"signal": CLOSED, "payload": by, "by": by}
-        return noted(live, Noted.SIGNALLED, "", body, now).change
-    body = {"why": f"the agent was closed by operation {by}", "closed": by}
-    if pending:
-        body["unclaimed"] = True
-    return noted(live, Noted.COMPENSATING, "", body, now).change
+    if live.progress.compensating_at is None:
+        why = {"why": f"the agent was closed by operation {by}", "closed": by}
+        if (back := turned_back(live, why, now)) is not None:
+            return back.change
+    body = {"signal": CLOSED, "payload": by, "by": by}
+    return noted(live, Noted.SIGNALLED, "", body, now).change
 
 
 # --- the ground of a create -----------------------------------------------------------------------
@@ -443,7 +437,7 @@ async def _free_name(
     return guards, (
         Set("agent_name", key, {"agent": uid}),
         Set("agent", (old,), gone),
-        _told(caller, old, "", then, name=name, by=Verb.CREATE, now=now),
+        agent_told(caller.tenant, old, "", then, name=name, by=Verb.CREATE, now=now),
     )
 
 
@@ -488,11 +482,3 @@ def _command(
         idempotency_key=asked.idempotency_key,
         route=verb,
     )
-
-
-def _told(
-    caller: Caller, uid: str, operation: str, then: State, *, name: str, by: Verb, now: float
-) -> Add:
-    body = encode({"state": then, "name": name, "by": by})
-    row = (caller.tenant, uid, operation, agent_event(then), now, body, sequence_of(uid))
-    return Add(OUTBOX, POSITION, row)

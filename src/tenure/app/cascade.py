@@ -21,12 +21,13 @@ from tenure.core.edge import EdgeKind
 from tenure.core.errors import Conflict
 from tenure.core.roles import Caller, Role
 from tenure.ports.access import Access
+from tenure.ports.roster import Below
 from tenure.ports.store import Change, Drop, Is, Row
 
 ASKED_AT_ONCE = 250
 """Deletions asked for side by side; their commits share transactions."""
-ASKED_MAX = 1_000
-"""Deletions that one look asks for: it must be over before its call is taken for lost."""
+ASKING_SECONDS = 8.0
+"""How long one look goes on asking: it must be over before its call is taken for lost."""
 DROPPED_AT_ONCE = 500
 """Edges that are dropped in one change."""
 LATER = frozenset({EdgeKind.CREDENTIAL})
@@ -46,17 +47,6 @@ class Branch(NamedTuple):
     depth: int
     fate: str
     """delete, revoke, keep (others answer for it), or reassign:<uid>."""
-
-
-class Below(NamedTuple):
-    """What an operation that deletes an agent still has before it."""
-
-    left: list[str]
-    """Names of agents that are waited for."""
-    asked: int
-    """Deletions that were asked for at this look."""
-    more: bool
-    """Whether some were not asked for yet."""
 
 
 async def tree(plane: Plane, row: Row, *, limit: int) -> list[Branch]:
@@ -126,13 +116,10 @@ async def delete_below(plane: Plane, agent: str, operation: str) -> Below:
     given = {} if mine is None else input_of(mine)
     await _let_go(plane, agent)
     if given.get("cascade"):
-        return Below([], 0, more=False)  # whoever asked for this one walks the graph
+        return Below(())  # whoever asked for this one walks the graph
     doomed = await _doomed(plane, agent)
     wanted = [row for row in doomed if row["state"] not in {State.DELETING, State.DELETED}]
-    now = wanted[:ASKED_MAX]
-    for start in range(0, len(now), ASKED_AT_ONCE):
-        part = now[start : start + ASKED_AT_ONCE]
-        await asyncio.gather(*(_delete(plane, row, operation) for row in part))
+    asked = await _ask(plane, wanted, operation)
     above = await _above(plane, agent) if doomed else frozenset[str]()
     left = [
         str(row["name"])
@@ -142,7 +129,19 @@ async def delete_below(plane: Plane, agent: str, operation: str) -> Below:
     ]
     if not left:
         await _drop(plane, [agent, *(str(row["uid"]) for row in doomed)])
-    return Below(left, len(now), len(wanted) > len(now))
+    return Below(left, more=len(wanted) > asked)
+
+
+async def _ask(plane: Plane, wanted: list[Row], operation: str) -> int:
+    """Have these deleted, as many as there is time for; how many that were."""
+    until, asked = plane.store.now() + ASKING_SECONDS, 0
+    while asked < len(wanted):
+        part = wanted[asked : asked + ASKED_AT_ONCE]
+        await asyncio.gather(*(_delete(plane, row, operation) for row in part))
+        asked += len(part)
+        if plane.store.now() >= until:
+            break
+    return asked
 
 
 async def _drop(plane: Plane, owners: list[str]) -> None:

@@ -44,7 +44,9 @@ def agent_writes(
             row |= _serving(live, progress, then)
         if then is not None and CLOSED not in progress.signals:
             row |= {"state": then, "updated_at": now}
-            also += agent_told(live, then, now)
+            name = str(live.input.get("name", ""))
+            told = live.tenant, live.agent, live.id
+            also.append(agent_told(*told, then, name=name, by=live.kind, now=now))
     if progress.end is not None and live.kind in VERBS:
         also += _released(live, progress)
         if progress.end is OperationState.COMPENSATED:
@@ -86,13 +88,13 @@ def renewed(change: Change, standing: AbstractSet[Key]) -> Change:
     return change._replace(writes=writes)
 
 
-def agent_told(live: Live, then: State, now: float) -> Writes:
+def agent_told(
+    tenant: str, agent: str, operation: str, then: State, *, name: str, by: str, now: float
+) -> Add:
     """The event that an agent is in another state."""
-    body = encode({"state": then, "name": live.input.get("name", ""), "by": live.kind})
-    told = (
-        live.tenant, live.agent, live.id, agent_event(then), now, body, sequence_of(live.agent)
-    )  # fmt: skip
-    return [Add(OUTBOX, POSITION, told)]
+    body = encode({"state": then, "name": name, "by": by})
+    row = (tenant, agent, operation, agent_event(then), now, body, sequence_of(agent))
+    return Add(OUTBOX, POSITION, row)
 
 
 def _serving(live: Live, progress: Progress, then: State) -> Row:

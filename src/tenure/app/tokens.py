@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 from tenure.app.audit import entry, require
 from tenure.app.plane import Plane
 from tenure.core.agent import NAME
-from tenure.core.errors import Invalid, NotFound, Unauthenticated
+from tenure.core.errors import Forbidden, Invalid, NotFound, Unauthenticated
 from tenure.core.ids import uuid7
 from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX, PAGE_MAX
 from tenure.core.roles import Caller, Role
@@ -129,6 +129,13 @@ async def revoke_token(plane: Plane, caller: Caller, token_id: str) -> TokenView
     if await plane.store.commit(Change("", (first,), (write, told))) is not None:
         return await revoke_token(plane, caller, token_id)  # someone was faster
     return _view({**rows[0], **revoked})
+
+
+def require_owner(caller: Caller) -> None:
+    """Forbidden unless an admin of the plane's own tenant asks: it is about all tenants."""
+    require(caller, Role.ADMIN)
+    if caller.tenant != TENANT:
+        raise Forbidden(f"this needs an admin of the tenant {TENANT}")
 
 
 def _is_current(plane: Plane, row: Row) -> bool:

@@ -350,6 +350,8 @@ async def _parked(plane: Plane, route: Route) -> list[Row]:
 
 def _with_room(route: Route, rows: Sequence[Row], room: int) -> int:
     """How many of the rows to take, so that there is room if all of them become dead letters."""
+    if len(rows) <= room:
+        return len(rows)
     for place, row in enumerate(rows):
         room -= route.has(row)
         if room < 0:
@@ -420,7 +422,7 @@ async def trim(
     if not rows:
         return Tick()
     cursors = [row for row in await _cursors(plane) if row["destination"] != TRIMMED]
-    had = {str(row["destination"]): await _had(plane, row, rows) for row in cursors}
+    had = {str(row["destination"]): _had(row, rows) for row in cursors}
     all_have, old = min(had.values(), default=len(rows)), plane.store.now() - seconds
     count = 0
     while count < min(all_have, len(rows)) and cast(float, rows[count]["at"]) < old:
@@ -461,11 +463,7 @@ async def _cursors(plane: Plane) -> list[Row]:
     return found
 
 
-async def _had(plane: Plane, cursor: Row, oldest: Sequence[Row]) -> int:
+def _had(cursor: Row, oldest: Sequence[Row]) -> int:
     """How many of the oldest events a destination has had."""
     position = cast(int, cursor["position"])
-    for place, row in enumerate(oldest):
-        if row["position"] == position:
-            return place + 1
-    beyond = position and await plane.store.find("outbox", (position,)) is not None
-    return len(oldest) if beyond else 0
+    return sum(cast(int, row["position"]) <= position for row in oldest)

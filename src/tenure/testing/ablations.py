@@ -14,7 +14,7 @@ import platform
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -312,15 +312,22 @@ class Caught(NamedTuple):
     """Which sentences were broken, in how many lives."""
 
 
-def hunt(ablation: Ablation, seeds: Sequence[int], *, all_of_them: bool = False) -> Caught:
+def hunt(
+    ablation: Ablation,
+    seeds: Sequence[int],
+    *,
+    all_of_them: bool = False,
+    noticed: Callable[[Ablation, int], list[str]] | None = None,
+) -> Caught:
     """Live these without the safeguard, to the first that notices or all of them."""
+    noticed = noticed or _noticed
     lived = caught = 0
     first: int | None = None
     sentences: Counter[str] = Counter()
     with patched(loop, TURNS_MAX=TURNS_MAX), ablation.off():
         for seed in seeds:
             lived += 1
-            wrong = _noticed(ablation, seed)
+            wrong = noticed(ablation, seed)
             if not wrong:
                 continue
             caught += 1

@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 from tenure.adapters.store.memory import Tables
 from tenure.app import agents, cascade, findings, subscriptions
 from tenure.app.agents import Asked
-from tenure.app.cascade import Below
 from tenure.app.subscriptions import Subscribe
 from tenure.core.agent import State
 from tenure.core.errors import CallerError, CommitUnknown
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.operation import State as OperationState
 from tenure.core.subscription import Kind
+from tenure.ports.roster import Below
 from tenure.ports.store import Change, Drop, Put, Refused
 from tenure.reconcilers import driver, leases
 from tenure.reconcilers.driver import RECONCILERS, Driver, Ways
@@ -206,7 +206,7 @@ class Simulation(LifeRig):
 
         async def delete_below(plane: Any, agent: str, operation: str) -> Below:
             if self.loses():
-                return Below([], 0, more=False)
+                return Below(())
             return await walk(plane, agent, operation)
 
         def losing(tables: Tables, change: Change) -> Refused | None:

@@ -216,6 +216,18 @@ async def test_two_deletions_in_one_ring_do_not_wait_for_each_other(lives):
 
 
 @alive
+async def test_what_there_was_no_time_to_ask_for_is_asked_at_the_next_look(lives, monkeypatch):
+    monkeypatch.setattr(cascade, "ASKED_AT_ONCE", 1)
+    monkeypatch.setattr(cascade, "ASKING_SECONDS", 0.0)
+    uids = await made(lives, 4, {(0, 1), (1, 2), (1, 3)})
+    top = await agents.delete_agent(lives.plane, CALLER, uids[0], drain_seconds=0.0)
+    below = await cascade.delete_below(lives.plane, uids[0], top.id)
+    assert (len(below.left), below.more) == (3, True)
+    assert (await lives.done(top)).state == "SUCCEEDED"
+    assert await standing(lives, uids) == set()
+
+
+@alive
 async def test_a_chain_of_owners_is_bounded(lives):
     parent = await lives.made("agent-0")
     for number in range(1, OWNERS_MAX + 3):
