@@ -212,10 +212,9 @@ async def probe_engine(settings: Settings) -> str:
 
 async def probe_bus(settings: Settings) -> str:
     """What the first event would find of the NATS server; as `probe_store`."""
-    from tenure.adapters.bus.nats import probe
-
     with _extra("nats"):
-        return await probe(settings.bus)
+        from tenure.adapters.bus.nats import probe
+    return await probe(settings.bus)
 
 
 @contextmanager
@@ -277,6 +276,7 @@ async def managing(
         ways = Ways(every, repairs=settings.drift == "repair")
         reconcile = reconciling(plane, clock=clock, ways=ways)
         await stack.enter_async_context(reconcile)
+        stack.callback(plane.store.hurry)  # whoever leaves waits for nobody who is away
         yield plane
 
 
@@ -301,8 +301,8 @@ async def _publishing(
         Kind.WEBHOOK: WebhookBus(clock=SystemClock(), loopback=settings.webhooks_here)
     }
     if settings.bus:
-        from tenure.adapters.bus.nats import NatsBus
-
+        with _extra("nats"):
+            from tenure.adapters.bus.nats import NatsBus
         buses[Kind.NATS] = NatsBus(settings.bus)
         always.append(Route(Destination("tenure:nats", ""), buses[Kind.NATS], page=NATS_PAGE))
     try:

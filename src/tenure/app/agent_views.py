@@ -235,21 +235,20 @@ async def _runtime(
     holds = (await holdings_of(plane, caller.tenant, str(row["uid"]))).get("runtime", [])
     holds = [held for held in holds if held["key"] != unused]
     runtime = cast(RuntimeProvider, plane.providers["runtime"])
-    held = holds[0] if holds else await _last_runtime(plane, str(row["uid"]))
+    held = holds[0] if holds else await _last_runtime(plane, row)
     if held is None:
         return runtime, None
     return runtime, key_of(plane, row, "runtime", held)
 
 
-async def _last_runtime(plane: Plane, agent: str) -> dict[str, Any] | None:
+async def _last_runtime(plane: Plane, row: Row) -> dict[str, Any] | None:
     """The runtime of the agent's last operation that had one: its log may outlive it."""
-    rows = await plane.store.list_rows("operation", {"agent": agent}, limit=PAGE_MAX)
-    for row in reversed(rows):
-        intent = await plane.store.find("intent", (str(row["id"]), "runtime"))
-        if intent is not None and intent["slot"] == "runtime":
-            return {
-                "key": intent["key"], "generation": row["generation"], "step": intent["step"],
-            }  # fmt: skip
+    for generation in range(cast(int, row["generation"]), 0, -1):
+        said: Row = {"agent": row["uid"], "generation": generation}
+        for one in reversed(await plane.store.list_rows("operation", said, limit=PAGE_MAX)):
+            intent = await plane.store.find("intent", (str(one["id"]), "runtime"))
+            if intent is not None and intent["slot"] == "runtime":
+                return {"key": intent["key"], "generation": generation, "step": intent["step"]}
     return None
 
 

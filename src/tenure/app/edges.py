@@ -6,6 +6,7 @@ owns: so the one commit that closes an agent closes everything below it, however
 close that is taken back opens it again.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -21,6 +22,7 @@ from tenure.ports.store import Change, Drop, Is, Put, Row, Set
 
 GOING: Final = frozenset({State.DELETING, State.DELETE_FAILED, State.DELETED})
 """States in which an agent answers for nothing any more."""
+_UID = re.compile(r"[0-9a-f]{32}")
 
 
 class EdgeView(NamedTuple):
@@ -49,9 +51,11 @@ def _moves(row: Row) -> bool:
     return str(row["on_delete"]).startswith(REASSIGN)
 
 
-async def owners_of(plane: Plane, uid: str) -> Sequence[Row]:
-    """The edges by which other agents own this one."""
-    said: Row = {"target": uid, "kind": EdgeKind.AGENT}
+async def owners_of(
+    plane: Plane, target: str, kind: EdgeKind = EdgeKind.AGENT
+) -> Sequence[Row]:
+    """The edges by which agents own this agent, or another thing."""
+    said: Row = {"target": target, "kind": kind}
     return await plane.store.list_rows("edge", said, limit=PAGE_MAX)
 
 
@@ -83,6 +87,14 @@ async def _unwritten(plane: Plane, uid: str, known: set[str]) -> list[Row]:
 async def owned_by(plane: Plane, uid: str) -> list[Row]:
     """The edges from an agent to those that it owns."""
     return [row for row in await edges_of(plane, uid) if row["kind"] == EdgeKind.AGENT]
+
+
+async def agent_that_asks(plane: Plane, caller: Caller) -> Row | None:
+    """The agent that asks, if it is one: what it makes or grants goes with it."""
+    if not _UID.fullmatch(caller.principal):
+        return None
+    row = await plane.store.find("agent", (caller.principal,))
+    return None if row is None or row["tenant"] != caller.tenant else row
 
 
 class Vouching:

@@ -1,6 +1,7 @@
 """Which epoch a plane is in, and whether it is held; what is done about it is in `app.epochs`."""
 
 import asyncio
+from collections.abc import Mapping
 
 from tenure.ports.epoch import EpochKeeper, Kept
 
@@ -11,9 +12,7 @@ class Hold:
     def __init__(self, keeper: EpochKeeper | None = None) -> None:
         """As the keeper remembers it; without one it is the first epoch, and nothing holds."""
         self._keeper = keeper
-        read = keeper.read() if keeper is not None else None
-        self.is_new = read is None
-        self.kept = read or Kept()
+        self.kept = (keeper.read() if keeper is not None else None) or Kept()
         self.let_go = asyncio.Event()
         """Set when an operator has confirmed."""
         self.is_over = False
@@ -32,11 +31,15 @@ class Hold:
     def remember(self, **said: object) -> None:
         """Change what is remembered; on disk when this returns."""
         self.kept = self.kept._replace(**said)  # type: ignore[arg-type]
-        if self._keeper is None:
-            return
-        # Other processes of this home write it too, and what they said of the rest stands.
-        before = self._keeper.read() or Kept()
-        after = before._replace(**said)  # type: ignore[arg-type]
-        if before.epoch <= self.kept.epoch and (after != before or self.is_new):
-            self._keeper.write(after)
-        self.is_new = False
+        if self._keeper is not None:
+            self._keeper.revise(lambda before: self._revised(before, said))
+
+    def _revised(self, before: Kept | None, said: Mapping[str, object]) -> Kept | None:
+        """What is to be written: other processes of this home write too, and nothing falls."""
+        last = before or Kept()
+        if last.epoch > self.kept.epoch:
+            return None
+        after = last._replace(**said)  # type: ignore[arg-type]
+        if last.epoch == after.epoch and last.position > after.position:
+            after = after._replace(position=last.position, head=last.head)
+        return None if after == before else after

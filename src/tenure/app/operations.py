@@ -207,7 +207,7 @@ def refuse_held(agent: Row) -> None:
     holder = str(agent["operation"] or agent["next"] or "")
     if holder:
         message = f"operation {holder} works on this agent; wait for it or cancel it"
-        raise Conflict(message, code="operation_in_progress", holder=holder)
+        raise Conflict(message, code=IN_PROGRESS, holder=holder)
 
 
 def _scope(command: Accept) -> tuple[str, str, str, str]:
@@ -293,17 +293,24 @@ async def cancel(plane: Plane, tenant: str, operation: str, *, by: str) -> Opera
     def decide(live: Live, now: float) -> Writing | None:
         if live.progress.compensating_at is not None:
             return None  # being undone already
-        if live.state is not State.PENDING and saga.past_pivot(live.plan, live.progress):
+        back = turned_back(live, {"why": f"cancelled by {by}"}, now)
+        if back is None:
             pivot = live.plan.stages[live.plan.pivot_stage][0].name
             message = f"{pivot} is under way or done, after which there is only forward"
             raise Conflict(message, code="past_pivot", holder=live.id)
-        body: dict[str, object] = {"why": f"cancelled by {by}"}
-        if live.state is State.PENDING:
-            body["unclaimed"] = True
-        return noted(live, Noted.COMPENSATING, "", body, now)
+        return back
 
     await _refuse_before_its_turn(plane, tenant, operation)
     return await _decide(plane, tenant, operation, decide, by=by, verb="cancel", interrupt=True)
+
+
+def turned_back(live: Live, body: Mapping[str, object], now: float) -> Writing | None:
+    """Record that it is to be undone; None if it is past its pivot: then there is only forward."""
+    unclaimed = live.state is State.PENDING
+    if not unclaimed and saga.past_pivot(live.plan, live.progress):
+        return None
+    said = {**body, "unclaimed": True} if unclaimed else body
+    return noted(live, Noted.COMPENSATING, "", said, now)
 
 
 async def signal(

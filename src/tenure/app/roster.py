@@ -98,8 +98,7 @@ class PlaneRoster:
 
     async def delete_owned(self, agent: str, operation: str) -> Below:
         """Walk what it owns, if this operation is the one that a caller asked for."""
-        below = await cascade.delete_below(self._of(), agent, operation)
-        return Below(below.left, more=below.more)
+        return await cascade.delete_below(self._of(), agent, operation)
 
     async def unacknowledged(self, operation: str) -> Sequence[Missing]:
         """As its rows say."""

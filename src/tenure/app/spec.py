@@ -1,7 +1,7 @@
 """What an agent should be, as its file and its request say it: the one definition of that shape.
 
 Reading is strict: an unknown key is refused with the nearest known one, a wrong type with the path
-to it.  What a chosen runtime cannot enforce is refused by that runtime (`RuntimeProvider.check`).
+to it.  What a chosen runtime cannot enforce is refused by that runtime (`RuntimeProvider.ensure`).
 """
 
 import re

@@ -1,9 +1,10 @@
-"""Steps that the plans of the lifecycle share: one port call for each do and undo.
+"""Steps that the plans of the lifecycle share: one port call for each do and undo, or a few.
 
 Fresh values are earlier results: what an agent holds is the result of its `turn`, and later steps
 remove exactly that.  A resource that an earlier operation made is removed by its own key.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.limits import StepLimits
 from tenure.core.operation import ACKNOWLEDGED
 from tenure.core.plan import Kind, Step, nothing, repeat
+from tenure.plans.steps import unless_foreign
 from tenure.ports.credentials import Credentials
 from tenure.ports.identity import Authorization
 from tenure.ports.provider import Call, Presence, Provider, Spec
@@ -209,11 +211,7 @@ def removed(name: str, slot: str, *, unless: Callable[[Call], bool] = lambda _: 
         gone: list[tuple[str, str]] = []
         for held in held_in(call, slot):
             key = key_of(call, slot, held)
-            try:
-                await provider.remove(key)
-            except Rejected:
-                if (await provider.inspect(key)).presence is not Presence.FOREIGN:
-                    raise
+            await unless_foreign(provider, key, provider.remove)
             gone.append((held["operation"], held["step"]))
         return Done({"removed": len(gone)}, burned=tuple(gone))
 
@@ -228,9 +226,13 @@ async def _await_acknowledged(call: Call) -> Ending:
     missing = await roster_of(call).unacknowledged(call.operation)
     if not missing:
         return Done()
-    named = ", ".join(f"{one.name} since {one.since:.0f}" for one in missing[:NAMED_MAX])
+    named = ", ".join(f"{one.name} since {_instant(one.since)}" for one in missing[:NAMED_MAX])
     more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
     return Waiting(ACKNOWLEDGED, f"waits for the acknowledgement of {named}{more}")
+
+
+def _instant(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
 
 
 def acknowledged() -> Step:

@@ -3,6 +3,7 @@
 The epoch rises with every restore and never falls: whatever was issued under a smaller one is void.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 
@@ -28,4 +29,8 @@ class EpochKeeper(Protocol):
 
     def write(self, kept: Kept) -> None:
         """Remember this: when it returns it is on disk, whole."""
+        ...
+
+    def revise(self, revised: Callable[[Kept | None], Kept | None]) -> None:
+        """Write what this makes of what was last written, if anything, with nobody between."""
         ...

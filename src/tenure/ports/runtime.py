@@ -3,6 +3,10 @@
 An agent answers `GET /ping` with 200 and `{"status": "Healthy"}` or `"HealthyBusy"`, and takes its
 work by `POST /invocations`.  A reference is `{"address": "host:port", "zone": …}`: the same from
 `ensure` and from `inspect`, for as long as the key lives.
+
+A plan may add `state_of` to a spec: keys of earlier runtimes of the same agent, newest first.  The
+new one begins with what the first of them that is there kept in its own directory; if it is removed
+while that one is still there, that one has it again.  Refused while the earlier one runs.
 """
 
 from typing import NamedTuple, Protocol

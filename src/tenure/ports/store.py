@@ -304,9 +304,9 @@ class Store(Protocol):
         ...
 
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
-        """Outbox rows in an order that later commits only add to.
+        """Outbox rows by their positions, beyond `after`: that of the last row read, or 0.
 
-        `after` is 0 or the `position` of the last row read; they need not rise from row to row.
+        What is committed later has a greater position than all that was ever listed.
         """
         ...
 
@@ -337,6 +337,10 @@ class Store(Protocol):
 
     async def backup(self, path: str) -> None:
         """Write a consistent copy while work goes on; the copy opens as a store of its own."""
+        ...
+
+    def hurry(self) -> None:
+        """Whoever uses it is leaving: from now on a store that is away is not waited for."""
         ...
 
     async def close(self) -> None:

@@ -15,7 +15,15 @@ from tenure.app.plane import Plane
 from tenure.app.reconciled import Look
 from tenure.core.errors import Conflict, Invalid, StoreError
 from tenure.ports.clock import Clock
-from tenure.reconcilers import drift, grants, late, leases, operations, orphans
+from tenure.reconcilers import (
+    acknowledgements,
+    drift,
+    grants,
+    late,
+    leases,
+    operations,
+    orphans,
+)
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS, Term, Tick
 
@@ -40,7 +48,7 @@ class Reconciler(Protocol):
 
 RECONCILERS: Final[dict[str, Reconciler]] = {
     "late": late, "orphans": orphans, "drift": drift, "operations": operations, "grants": grants,
-    "leases": leases,
+    "leases": leases, "acknowledgements": acknowledgements,
 }  # fmt: skip
 """Every reconciler by its name."""
 
@@ -143,7 +151,10 @@ class Driver:
             known = ", ".join(RECONCILERS)
             raise Invalid(f"name: there is no reconciler {name!r}; known are {known}")
         if not dry_run and not await self._lead():
-            message = "the reconcilers of another process lead; ask there, or look with dry_run"
+            message = (
+                "the reconcilers of another process lead, or did when it died: ask there, or again"
+                f" in {TTL_SECONDS:.0f} s, when its lease has lapsed; dry_run looks now"
+            )
             raise Conflict(message, code="not_leading")
         names = [name] if name else list(RECONCILERS)
         return [(await self._tick(one, dry_run=dry_run))[0] for one in names]

@@ -9,7 +9,7 @@ from typing import cast
 
 from tenure.app.plane import Plane
 from tenure.core.ids import uuid7
-from tenure.ports.store import Change, Is, Put, Row, Set
+from tenure.ports.store import Below, Change, Is, Put, Row, Set
 
 TTL_SECONDS = 15.0
 PREFIX = "leader/"
@@ -64,11 +64,12 @@ class Leader:
             change = Change("", (), (Put("lease", self._key, {**said, "token": token}),))
         else:
             mine = row["token"] == self.token and row["holder"] == self._holder
-            if not mine and cast(float, row["until"]) > now:
+            if not mine and cast(float, row["until"]) >= now:
                 self.token = 0
                 return False
             token = cast(int, row["token"]) + (0 if mine else 1)
-            guard = Is("lease", self._key, {"token": row["token"]})
+            lapsed = {} if mine else {"until": Below(now)}  # by the store's clock when it commits
+            guard = Is("lease", self._key, {"token": row["token"], **lapsed})
             change = Change("", (guard,), (Set("lease", self._key, {**said, "token": token}),))
         if await store.commit(change) is not None:
             self.token = 0

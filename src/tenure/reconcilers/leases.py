@@ -8,7 +8,7 @@ from typing import cast
 
 from tenure.app.plane import Plane
 from tenure.core.limits import PAGE_MAX
-from tenure.ports.store import Change, Drop, Is, Key
+from tenure.ports.store import Below, Change, Drop, Is, Key
 from tenure.reconcilers.leader import PREFIX
 from tenure.reconcilers.term import Term, Tick
 
@@ -29,9 +29,9 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
         for row in rows:
             seen += 1
             name, until = (str(row["name"]),), cast(float, row["until"])
-            if name[0].startswith(PREFIX) or until > before or term.read_only or fixed >= limit:
+            if name[0].startswith(PREFIX) or until >= before or term.read_only or fixed >= limit:
                 continue
-            guard = Is("lease", name, {"until": until, "token": row["token"]})
+            guard = Is("lease", name, {"until": Below(before), "token": row["token"]})
             change = Change("", (guard,), (Drop("lease", name),))
             fixed += await plane.store.commit(change) is None
     return Tick(seen, fixed)

@@ -183,8 +183,8 @@ async def judge(plane: Plane, suspect: Suspect) -> Judged:
     if owned.generation > cast(int, agent["generation"]):
         why = f"generation {owned.generation} is newer than our records"
         return Judged(suspect, Verdict.UNKNOWN, why, agent)
-    rows = await plane.store.list_rows("operation", {"agent": owned.agent}, limit=PAGE_MAX)
-    for operation in rows:
+    said: Row = {"agent": owned.agent, "generation": owned.generation}
+    for operation in await plane.store.list_rows("operation", said, limit=PAGE_MAX):
         found = await plane.store.list_rows("intent", {"operation": operation["id"]})
         for intent in found:
             if intent["key"] == owned.key and intent["slot"] == suspect.slot:

@@ -1,18 +1,25 @@
 """The epoch's file in a plane's home: one line of JSON, replaced whole, flushed, and private.
 
 It lies beside the store and is no part of it: a copy of the store that is put back does not bring
-an older epoch with it.
+an older epoch with it.  Several processes of a home write it: who builds on what it says holds its
+lock from the reading to the writing.
 """
 
 import json
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from tenure.core.errors import StoreError
+from tenure.core.errors import StoreError, StoreLocked
 from tenure.ports.epoch import Kept
 from tenure.storage.copy import flush_folder
+from tenure.storage.place import Lock
 
 NAME = "epoch"
+LOCK_SECONDS = 5.0
+"""How long another process may hold the file; it takes one write and one flush."""
+PAUSE_SECONDS = 0.002
 
 
 class EpochFile:
@@ -54,6 +61,26 @@ class EpochFile:
                 f"{self.path} cannot be written ({error.strerror}): what it said before stands."
                 " Make room, or make the folder writable."
             ) from None
+
+    def revise(self, revised: Callable[[Kept | None], Kept | None]) -> None:
+        """Under the file's lock; StoreLocked if another process keeps it."""
+        lock = self._locked()
+        try:
+            after = revised(self.read())
+            if after is not None:
+                self.write(after)
+        finally:
+            lock.release()
+
+    def _locked(self) -> Lock:
+        until = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                return Lock.take(self.path)
+            except StoreLocked:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(PAUSE_SECONDS)
 
     def _odd(self, why: str) -> StoreError:
         return StoreError(

@@ -239,3 +239,14 @@ def test_an_epoch_that_makes_no_sense_is_refused(tmp_path, text):
     (tmp_path / "epoch").write_text(text)
     with pytest.raises(StoreError, match="tenure restore --hold"):
         kept(tmp_path)
+
+
+def test_what_one_process_remembers_does_not_fall_by_another(tmp_path):
+    EpochFile(tmp_path).write(Kept())
+    one, other = Hold(EpochFile(tmp_path)), Hold(EpochFile(tmp_path))
+    one.remember(position=9, head="nine")
+    other.remember(position=5, head="five")
+    assert kept(tmp_path) == Kept(position=9, head="nine")
+    other.remember(epoch=2, held="restored", position=0, head="")
+    one.remember(position=12, head="twelve")
+    assert kept(tmp_path) == Kept(2, "restored")

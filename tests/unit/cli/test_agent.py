@@ -116,6 +116,8 @@ async def test_files_are_applied_planned_exported_and_pruned(face, typing, folde
         assert [one["name"] for one in yaml.safe_load_all(out)] == ["above", "below"]
         assert json.loads((await tenure("export", "-o", "json"))[1])[0]["name"] == "above"
         assert (await tenure("export", "-l", "set=g", "-o", "name"))[1] == ""
+        code, _, err = await tenure("export", "above", "-l", "set=g")
+        assert (code, "not by both" in err) == (2, True)
         (where / "a.yaml").write_text(f"name: above\nowner: eve\n{body}")
         code, out, _ = await tenure("apply", "-f", str(where), "--prune", "--yes")
         assert (code, "~ above differs" in out) == (1, True)

@@ -4,12 +4,19 @@ import json
 
 import pytest
 
+from tenure.adapters.clock.system import SystemClock
 from tenure.app import agents, findings, operations
 from tenure.app.findings import Sighting
 from tenure.app.spec import read_spec
 from tenure.core.finding import Kind
 from tenure.core.roles import Caller, Role
 from tenure.faces.api.server import Listen, serving
+from tenure.ports.store import Change, Put, Row
+from tenure.reconcilers import leases
+from tenure.reconcilers.driver import reconciling
+from tenure.reconcilers.leader import lease_of
+from tenure.reconcilers.term import LEADERS
+from tenure.testing.patches import patched
 from tests.unit.faces.asked import faced
 
 pytestmark = pytest.mark.timeout(30)
@@ -46,6 +53,51 @@ async def test_who_does_not_lead_says_so(face, typing):
         code, _, told = await typing(face, address, "admin")("reconcile", "--dry-run")
         assert code == 1
         assert "not_leading" in told
+
+
+async def led_by_the_dead(face, seconds):
+    """As a process leaves it that was killed while it led."""
+    now = face.plane.store.now()
+    row: Row = {"holder": "the dead", "until": now + seconds, "token": 7}
+    await face.plane.store.commit(Change("", (), (Put("lease", lease_of(LEADERS), row),)))
+
+
+@faced
+async def test_the_lead_of_a_process_that_was_killed_is_waited_for(face, typing):
+    await led_by_the_dead(face, 1.5)
+    async with (
+        serving(face.api, Listen(port=0)) as address,
+        reconciling(face.plane, clock=SystemClock(), seconds=1_000.0),
+    ):
+        tenure = typing(face, address, "admin")
+        code, out, told = await tenure("reconcile", "leases", "--wait", "0")
+        assert (code, out) == (1, "")
+        assert "not_leading" in told
+        assert "waiting" not in told
+        code, out, told = await tenure("reconcile", "leases", "-o", "name")
+        assert (code, out) == (0, "leases\n")
+        assert told.count("waiting for the lead") == 1
+        code, out, told = await tenure("reconcile", "nobody")
+        assert code == 2
+        assert "waiting" not in told
+
+
+@faced
+async def test_what_is_seen_and_what_could_not_look_is_said(face, typing):
+    await made(face, "alpha")
+    face.held["runtime"].things.clear()
+    async with (
+        serving(face.api, Listen(port=0)) as address,
+        reconciling(face.plane, clock=SystemClock(), seconds=1_000.0),
+    ):
+        tenure = typing(face, address, "admin")
+        code, _, told = await tenure("reconcile", "drift", "--dry-run")
+        assert code == 0
+        assert "DRIFT runtime" in told
+        with patched(leases, tick=None):
+            code, _, told = await tenure("reconcile", "leases")
+        assert code == 1
+        assert "leases could not look" in told
 
 
 @faced

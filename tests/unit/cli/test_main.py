@@ -86,7 +86,7 @@ def test_every_command_that_asks_takes_the_same_options():
         if path[0] in {"up", "worker", "completion"}:
             continue
         assert {"--home", "--address", "--token-file"} <= names, path
-        if path[1:] not in {("invoke",), ("logs",)}:
+        if path != ("wait",) and path[1:] not in {("invoke",), ("logs",)}:
             assert "-o" in names, path
 
 

@@ -1,5 +1,6 @@
 """The relay: at least once, in order for each agent, and one that is refused holds up nobody."""
 
+import asyncio
 from dataclasses import replace
 
 import msgspec
@@ -10,7 +11,7 @@ from tenure.adapters.seal.local import LocalSeal
 from tenure.app import letters, subscriptions
 from tenure.app.events import TRIMMED, CloudEvent, Wanted
 from tenure.app.subscriptions import Subscribe
-from tenure.core.errors import LeaseLost
+from tenure.core.errors import LeaseLost, StoreFull
 from tenure.core.events import Event
 from tenure.core.subscription import Kind
 from tenure.ports.store import Change, Drop, Put, Set
@@ -38,6 +39,32 @@ async def test_every_event_arrives_once_in_the_order_of_its_agent(lives):
         assert sink.of(agent) == list(range(1, len(sink.of(agent)) + 1))
     await relay.tick()
     assert len(sink.seen) == len(await rows(lives))
+
+
+@alive
+async def test_a_relay_that_the_store_refuses_at_first_publishes_later(lives, caplog):
+    await lives.made("alpha")
+    store, sink = lives.plane.store, Sink()
+    refusals = [StoreFull("there is no room"), ZeroDivisionError("a bug")]
+    commit = store.commit
+
+    async def refuse(change):
+        if refusals and change.writes[0].table == "cursor":
+            raise refusals.pop(0)
+        return await commit(change)
+
+    relay = relay_to(lives.plane, sink)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "commit", refuse)
+        task = asyncio.create_task(relay.run())
+        await asyncio.sleep(TTL_SECONDS)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await relay.stop()
+    assert len(sink.seen) == len(await rows(lives)) > 0
+    told = [record.getMessage() for record in caplog.records]
+    assert "the relay cannot use the store: there is no room" in told
+    assert "the relay failed; again soon" in told
 
 
 @alive

@@ -158,7 +158,7 @@ async def test_progress_is_streamed_as_it_happens_with_its_way_back(face):
         ("2", "operation.step_done"),
         ("3", "operation.compensating"),
         ("4", "operation.step_undone"),
-        ("5", "operation.step_undone"),
+        ("5", "operation.compensated"),
         ("", "settled"),
     ]
     assert seen[2][2]["body"]["why"] == "cancelled by a test"

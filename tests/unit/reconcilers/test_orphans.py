@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
-from tenure.app import agents, findings
+from tenure.app import agent_views, agents, findings
 from tenure.core.finding import Kind
 from tenure.core.ids import resource_key
+from tenure.core.limits import PAGE_MAX
+from tenure.ports.provider import Owned
 from tenure.ports.store import Change, Is, Set
 from tenure.reconcilers import late, orphans
 from tenure.reconcilers.leader import Leader, lease_of
@@ -66,6 +68,22 @@ async def test_an_orphan_goes_at_the_second_look_after_its_grace(lives):
     assert (found.kind, found.sightings) == (Kind.CONFIRMED, 3)
     assert (await orphans.tick(lives.plane)).fixed == 0
     assert await open_findings(lives) == []
+
+
+@alive
+async def test_an_orphan_of_an_agent_with_a_long_past_is_known(lives):
+    thing = await left_behind(lives)
+    operations = lives.disk.tables.rows["operation"]
+    row = operations[max(operations)]
+    for number in range(PAGE_MAX):
+        name = f"00{number:030}"
+        operations[name,] = {**row, "id": name, "generation": 0}
+    judged = await orphans.judge(
+        lives.plane,
+        orphans.Suspect("runtime", Owned(thing.key.text, row["agent"], thing.key.generation, 0.0)),
+    )
+    assert judged.verdict is orphans.Verdict.ORPHAN
+    assert await agent_views.logs(lives.plane, CALLER, row["agent"]) != ""
 
 
 @alive

@@ -1,10 +1,13 @@
 """What a file beside or of a store says no to, and that nothing of it is touched."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tenure.core.errors import StoreError, StoreForeign
+from tenure.core.errors import StoreError, StoreForeign, StoreLocked
 from tenure.ports.epoch import Kept
 from tenure.storage import place
 from tenure.storage.epoch import EpochFile
@@ -29,3 +32,38 @@ def test_an_epoch_that_cannot_be_read_or_written_is_a_sentence(tmp_path: Path) -
         kept.read()
     with pytest.raises(StoreError, match="what it said before stands"):
         kept.write(Kept(epoch=1))
+
+
+def test_who_builds_on_the_epochs_file_waits_for_its_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = EpochFile(tmp_path)
+    kept.write(Kept(epoch=2))
+    monkeypatch.setattr("tenure.storage.epoch.LOCK_SECONDS", 0.01)
+    lock = place.Lock.take(kept.path)
+    with pytest.raises(StoreLocked, match=f"in use by process {os.getpid()}"):
+        kept.revise(lambda _: Kept(epoch=3))
+    assert kept.read() == Kept(epoch=2)
+    lock.release()
+    kept.revise(lambda last: last and last._replace(epoch=last.epoch + 1))
+    kept.revise(lambda _: None)
+    assert kept.read() == Kept(epoch=3)
+
+
+RAISES = """
+import sys
+from pathlib import Path
+from tenure.storage.epoch import EpochFile
+
+kept = EpochFile(Path(sys.argv[1]))
+for _ in range(20):
+    kept.revise(lambda last: last._replace(epoch=last.epoch + 1))
+"""
+
+
+def test_what_several_processes_write_to_the_epochs_file_is_all_there(tmp_path: Path) -> None:
+    EpochFile(tmp_path).write(Kept())
+    command = [sys.executable, "-c", RAISES, str(tmp_path)]
+    several = [subprocess.Popen(command) for _ in range(3)]
+    assert [one.wait(30) for one in several] == [0, 0, 0]
+    assert EpochFile(tmp_path).read() == Kept(epoch=61)

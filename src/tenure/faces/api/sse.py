@@ -1,7 +1,7 @@
 """Server-sent events: an operation's records as they are made, until it is settled.
 
 The id of an event is its record's number in the journal, so that whoever lost the connection goes
-on after the last one seen.  The store tells nobody that something was written: a stream looks, soon
+on after the last one seen.  Nobody tells which operation a commit was about: a stream looks, soon
 after a record and then less often, and at once when the engine says that the operation settled.
 """
 
@@ -11,7 +11,7 @@ import msgspec
 
 from tenure.app import operations
 from tenure.core.errors import CommitUnknown, StoreError
-from tenure.core.events import OF_RECORD
+from tenure.core.events import OF_END, OF_RECORD
 from tenure.core.limits import POSITION_MAX
 from tenure.core.operation import SETTLED, Record, State
 from tenure.faces.api.authenticate import caller_of
@@ -84,7 +84,8 @@ async def _follow(
         found = await operations.records_after(plane, operation, last, unless=revision)
         if found is not None:
             revision, state, records = found
-            text = b"".join(_event(record, state) for record in records)
+            ends = records[-1] if records and state in OF_END else None
+            text = b"".join(_event(record, state, ends=record is ends) for record in records)
             last = records[-1].seq if records else last
             if state in SETTLED:
                 whole = schemas.operation(await operations.get(plane, ask.tenant, operation))
@@ -104,10 +105,11 @@ async def _follow(
         pause = min(pause * 1.5, LOOK_SECONDS_MAX)
 
 
-def _event(record: Record, state: State) -> bytes:
+def _event(record: Record, state: State, *, ends: bool) -> bytes:
+    """One record; the one that ends its operation is called what is published of it."""
     told = schemas.Followed(
         seq=record.seq, kind=record.kind, step=record.step, at=record.at, state=state,
         body=record.body,
     )  # fmt: skip
-    name = OF_RECORD[record.kind].encode()
+    name = (OF_END[state] if ends else OF_RECORD[record.kind]).encode()
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (record.seq, name, encode(told))

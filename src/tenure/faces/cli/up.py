@@ -6,6 +6,7 @@ while it runs.  This is the only part of the command line that starts a plane.
 """
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -22,7 +23,7 @@ from tenure.app import tokens
 from tenure.app.plane import Plane
 from tenure.core.errors import CommitUnknown, Invalid, TenureError, Unauthenticated
 from tenure.core.roles import Caller, Role
-from tenure.faces.cli import where
+from tenure.faces.cli import stopping, where
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import examples, placed, said
 from tenure.faces.cli.output import say
@@ -137,7 +138,10 @@ def command(
     except TenureError as error:
         raise Ended(Exit.FAILED, str(error)) from None
     except OSError as error:
-        raise Ended(Exit.FAILED, f"{error.filename or asked.home}: {error.strerror}") from None
+        taken = error.errno == errno.EADDRINUSE
+        advice = "name another port, or 0 for any that is free: --port N" if taken else ""
+        where_to = f"port {asked.port}" if taken else error.filename or asked.home
+        raise Ended(Exit.FAILED, f"{where_to}: {error.strerror}", advice=advice) from None
     except CommitUnknown as error:
         raise Ended(
             Exit.FAILED,
@@ -150,11 +154,16 @@ def _run(asked: Asked) -> None:
     import uvloop
 
     early = suppress(asyncio.CancelledError)  # stopped before it had started
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, early:
-        runner.run(_serve(asked))
+    with (
+        stopping.bounded() as begun,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        early,
+    ):
+        runner.run(_serve(asked, begun))
 
 
-async def _serve(asked: Asked) -> None:
+async def _serve(asked: Asked, begun: Callable[[], object] = lambda: None) -> None:
+    """Serve until a signal, of which `begun` is told."""
     from tenure.faces.api.bounds import Bounds
     from tenure.faces.api.server import Listen, serve
     from tenure.faces.api.state import Api
@@ -171,6 +180,7 @@ async def _serve(asked: Asked) -> None:
     stop: list[Callable[[], object]] = [] if task is None else [task.cancel]
 
     def stopped() -> None:
+        begun()
         stop[-1]()
         for one in (signal.SIGINT, signal.SIGTERM):  # a second one does not wait
             loop.remove_signal_handler(one)

@@ -120,6 +120,8 @@ class ProcessRuntime:
         Invalid, too, is what a process of this machine cannot be held to.
         """
         wanted = self._read(spec)
+        if wanted.state_of:
+            raise Invalid("state_of: a plan says whose state a runtime goes on with, no spec")
         self._refuse_ours(wanted)
         path, digests = self._place.means.path, self._place.digests
         return await self._call(

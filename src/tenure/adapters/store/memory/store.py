@@ -68,7 +68,7 @@ class MemoryStore:
         return future
 
     def listen(self, heard: Callable[[Ring], None]) -> None:
-        """There is no other process to hear."""
+        """Nobody is heard: a ring may be lost, and here each one is."""
 
     def claim(self, queue: Queue, worker: str, *, limit: int) -> asyncio.Future[Sequence[Claimed]]:
         """Claim now, answer on a later turn."""
@@ -262,6 +262,9 @@ class MemoryStore:
             _write_new(Path(path), self.tables.dump())
         except OSError as error:
             raise StoreError(f"No copy was made at {path} ({error.strerror}).") from None
+
+    def hurry(self) -> None:
+        """It is never away."""
 
     async def close(self) -> None:
         """Answer what was handed in, then let go."""

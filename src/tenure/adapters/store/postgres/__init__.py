@@ -7,6 +7,7 @@ import asyncpg
 from tenure.adapters.store.postgres import schema, server
 from tenure.adapters.store.postgres.clock import ServerClock
 from tenure.adapters.store.postgres.committer import RESERVE_BYTES, Committer, Lanes
+from tenure.adapters.store.postgres.functions import Functions
 from tenure.adapters.store.postgres.probe import probe
 from tenure.adapters.store.postgres.readers import Readers
 from tenure.adapters.store.postgres.side import Side
@@ -60,9 +61,10 @@ async def build(
     def fresh() -> str:
         return uuid7(now(), entropy.bits())
 
+    functions = Functions(types, judges=not own_clock)
     committer = Committer(
-        address, types, now=now, fresh=fresh, lanes=lanes, room=room, landed=landed
+        address, functions, now=now, fresh=fresh, lanes=lanes, room=room, landed=landed
     )
     readers = Readers(address, most=lanes.readers, patience_seconds=lanes.patience_seconds)
     side = Side(address, clock=told, now=now, forget=queries["forget_batches"], fresh=fresh())
-    return PostgresStore(committer, readers, side, queries, now=now)
+    return PostgresStore(committer, readers, side, queries, now=now, judges=not own_clock)

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import asyncpg
 
-# Asked here and nowhere else: this is what `store.now()` is made of.
-_ASK = "SELECT extract(epoch FROM pg_catalog.clock_timestamp())::double precision"
+SERVER_NOW = "extract(epoch FROM pg_catalog.clock_timestamp())::double precision"
+"""Asked for what `store.now()` is made of, and where the server judges by itself: leases."""
 
 
 class ServerClock:
@@ -25,5 +25,5 @@ class ServerClock:
     async def look(self, connection: asyncpg.Connection) -> None:
         """Ask the server; its answer is taken for the middle of the way there and back."""
         asked_at = self._monotonic()
-        told: float = await connection.fetchval(_ASK)
+        told: float = await connection.fetchval(f"SELECT {SERVER_NOW}")
         self._ahead = told - (asked_at + self._monotonic()) / 2

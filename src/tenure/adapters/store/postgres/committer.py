@@ -5,7 +5,9 @@ and another lane may take it.  Two changes that touch one row never share a batc
 under way at once: the later one waits, so each row sees its changes in the order they were handed
 in.  What must stand alone, a claim, waits for all before it and holds up all after it.
 
-If one change makes a batch fail, the batch is halved until the poisoned one fails alone.  If the
+If one change makes a batch fail, the batch is halved until the poisoned one fails alone.  One whose
+row a stranger holds is found the same way and put aside: it is tried again and again, what touches
+its rows waits behind it, and all others go on.  If the
 connection is lost after the server was asked to commit, the lost session is ended from another and
 the batch is looked up by its id: then it is answered, or tried again.  Only when that cannot be
 learned in time is its fate unknown, and everything is refused from then on.
@@ -21,7 +23,7 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from tenure.adapters.store.postgres import server
-from tenure.adapters.store.postgres.functions import Functions, Types
+from tenure.adapters.store.postgres.functions import Functions
 from tenure.adapters.store.postgres.parts import Parts
 from tenure.adapters.store.postgres.session import Refusal, Session, open_session
 from tenure.core.errors import (
@@ -39,6 +41,8 @@ RESERVE_BYTES = 32 * 1024 * 1024
 """Room that is kept for work already accepted, where somebody can tell how much there is."""
 FULL_SECONDS = 10.0
 """For how long new work is refused after the server has met a full disk."""
+HURRY_SECONDS = 0.1
+"""How long a row is waited for that was found to be held by somebody."""
 PAUSE_SECONDS = 0.02
 PAUSE_SECONDS_MAX = 0.5
 """Between two attempts; doubled each time."""
@@ -70,13 +74,15 @@ class Work(NamedTuple):
 class Item:
     """A change or work that was handed in, and who waits for it."""
 
-    __slots__ = ("answer", "future", "parts", "work")
+    __slots__ = ("answer", "future", "held_since", "parts", "work")
 
     def __init__(self, future: asyncio.Future[Any], parts: Parts | None, work: Work | None) -> None:
         self.future = future
         self.parts = parts
         self.work = work
         self.answer: Any = None
+        self.held_since = 0.0
+        """If somebody holds a row of it: since when that is known."""
 
 
 class Committer:
@@ -85,7 +91,7 @@ class Committer:
     def __init__(
         self,
         address: server.Address,
-        types: Types,
+        functions: Functions,
         *,
         now: Callable[[], float],
         fresh: Callable[[], str],
@@ -94,8 +100,7 @@ class Committer:
         landed: Callable[[], None] | None = None,
     ) -> None:
         self._address = address
-        self._types = types
-        self._functions = Functions(types)
+        self._functions = functions
         self._now = now
         self._fresh = fresh
         self._lanes: list[Session | None] = [None] * lanes.writers
@@ -106,6 +111,8 @@ class Committer:
         self._waiting: deque[Item] = deque()
         self._touched: set[Any] = set()
         """Rows and counters of batches under way."""
+        self._aside: list[Item] = []
+        """What waits for rows that somebody else holds."""
         self._alone = False
         self._due = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -147,11 +154,15 @@ class Committer:
             self._due = True
             asyncio.get_running_loop().call_soon(self._start)
 
+    def hurry(self) -> None:
+        """Wait for a lost server no longer than who is leaving can."""
+        self._patience = min(self._patience, server.HURRY_SECONDS)
+
     async def close(self) -> None:
         """Finish what was handed in; whatever comes later is refused."""
         if self._ended is None:
             self._ended = _closed
-        if self._waiting or len(self._idle) < len(self._lanes):
+        if self._waiting or self._aside or len(self._idle) < len(self._lanes):
             if self._emptied is None:
                 self._emptied = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._emptied)
@@ -165,17 +176,19 @@ class Committer:
     def _start(self) -> None:
         """Give every idle lane what is ready for it, the one that was busy last first."""
         self._due = False
-        loop = asyncio.get_running_loop()
         while self._idle:
             batch = self._take()
             if not batch:
                 break
-            task = loop.create_task(self._work(self._idle.pop(), batch))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        emptied = not self._waiting and len(self._idle) == len(self._lanes)
-        if emptied and self._emptied is not None and not self._emptied.done():
+            self._begin(batch)
+        rests = not self._waiting and not self._aside and len(self._idle) == len(self._lanes)
+        if rests and self._emptied is not None and not self._emptied.done():
             self._emptied.set_result(None)
+
+    def _begin(self, batch: list[Item]) -> None:
+        task = asyncio.get_running_loop().create_task(self._work(self._idle.pop(), batch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _take(self) -> list[Item]:
         """The oldest that can share a batch; what must wait for others keeps its place."""
@@ -185,17 +198,24 @@ class Committer:
         waiting, touched = self._waiting, self._touched
         left: list[Item] = []
         behind, mine, counted = set[Any](), set[Any](), set[Any]()
+        held = {key for item in self._aside if item.parts is not None for key in item.parts.keys}
+        stuck = 0
         while waiting and len(batch) < BATCH_CHANGES_MAX and len(left) < BATCH_CHANGES_MAX:
             item = waiting[0]
             parts = item.parts
             if parts is None or parts.doubled is not None:
-                if not batch and not left and not touched and len(self._idle) == len(self._lanes):
+                first = not batch and len(left) == stuck and not touched
+                if first and len(self._idle) == len(self._lanes):
                     self._alone = True
                     batch.append(waiting.popleft())
                 break
             waiting.popleft()
             keys, counters = parts.keys, parts.counters
-            if (
+            if held and not held.isdisjoint(keys):
+                left.append(item)
+                held |= keys
+                stuck += 1
+            elif (
                 not touched.isdisjoint(keys)
                 or not mine.isdisjoint(keys)
                 or (behind and not (behind.isdisjoint(keys) and behind.isdisjoint(counters)))
@@ -229,6 +249,8 @@ class Committer:
         self._idle.append(lane)
         self._start()
         for item in batch:
+            if item in self._aside:
+                continue
             _answer(item.future, item.answer)
             if item.answer is None and item.parts is not None and item.parts.change.ring:
                 self.rang(item.parts.change.ring)
@@ -240,7 +262,7 @@ class Committer:
             await self._do(lane, batch[0], batch[0].work)
             return
         ready = [item for item in batch if not self._refuse_new(item)]
-        await self._apply(lane, ready)
+        await self._apply(lane, ready, hurried=batch[0].held_since > 0.0)
 
     def _refuse_new(self, item: Item) -> bool:
         assert item.parts is not None  # noqa: S101 (work stands alone)
@@ -252,12 +274,13 @@ class Committer:
             return True
         return False
 
-    async def _apply(self, lane: int, items: list[Item]) -> None:
-        """Apply these, each whole or refused; halve them if one is poisoned."""
+    async def _apply(self, lane: int, items: list[Item], *, hurried: bool = False) -> None:
+        """Apply these, each whole or refused; halve them if one is poisoned, or its row held."""
         while items:
             batch = [item.parts for item in items if item.parts is not None]
             try:
-                await self._insist(lane, partial(_write, batch, self._now()))
+                write = partial(_write, batch, self._now(), hurried=hurried)
+                await self._insist(lane, write, held_up=batch[0].doubled is not None)
             except Refusal as refusal:
                 for place, refused in refusal.answers.items():
                     items[place].answer = refused
@@ -268,10 +291,13 @@ class Committer:
                     item.answer = error
                 return
             except Exception as error:  # noqa: BLE001 (some change cannot be written)
+                held = isinstance(error, asyncpg.LockNotAvailableError)
                 if len(items) > 1:
                     half = len(items) // 2
-                    await self._apply(lane, items[:half])
-                    await self._apply(lane, items[half:])
+                    await self._apply(lane, items[:half], hurried=held)
+                    await self._apply(lane, items[half:], hurried=held)
+                elif held:
+                    self._put_aside(items[0], error)
                 else:
                     items[0].answer = _poisoned(error)
                 return
@@ -279,9 +305,34 @@ class Committer:
                 items[0].answer = Refused(*batch[0].doubled)
             return
 
+    def _put_aside(self, item: Item, error: Exception) -> None:
+        """Somebody holds a row of it: try it again later and alone, as long as that is borne."""
+        loop = asyncio.get_running_loop()
+        item.held_since = item.held_since or loop.time()
+        if loop.time() > item.held_since + self._patience:
+            item.answer = server.translated(error, self._address)
+            return
+        self._aside.append(item)
+        loop.call_later(PAUSE_SECONDS_MAX, self._try_again, item)
+
+    def _try_again(self, item: Item) -> None:
+        if item not in self._aside:
+            return  # everything has ended meanwhile
+        parts, loop = item.parts, asyncio.get_running_loop()
+        if parts is None or self._alone or not self._idle or self._is_touched(parts):
+            loop.call_later(PAUSE_SECONDS, self._try_again, item)
+            return
+        self._aside.remove(item)
+        self._touched |= parts.keys
+        self._touched |= parts.counters
+        self._begin([item])
+
+    def _is_touched(self, parts: Parts) -> bool:
+        return not (self._touched.isdisjoint(parts.keys | parts.counters))
+
     async def _do(self, lane: int, item: Item, work: Work) -> None:
         try:
-            item.answer = await self._insist(lane, work.run, work.recall)
+            item.answer = await self._insist(lane, work.run, work.recall, held_up=True)
         except StoreError as error:
             item.answer = error
         except Exception as error:  # noqa: BLE001 (its caller is told)
@@ -289,15 +340,19 @@ class Committer:
 
     # ----------------------------------------------------------------------------- a lost server
 
-    async def _insist(self, lane: int, run: Try, recall: Try | None = None) -> Any:
+    async def _insist(
+        self, lane: int, run: Try, recall: Try | None = None, *, held_up: bool
+    ) -> Any:
         """Run it under an id of its own until the server has said yes or no.
+
+        If somebody holds a row of it, it is tried again only if all others are `held_up` by it.
 
         What may have been committed is looked up before anything else is said of it: while that is
         in doubt no error is an answer.  Patience begins when something goes wrong.
         """
         name = self._fresh()
         loop = asyncio.get_running_loop()
-        until, pause = 0.0, PAUSE_SECONDS
+        since, pause = 0.0, PAUSE_SECONDS
         doubtful = ""
         while True:
             try:
@@ -306,13 +361,15 @@ class Committer:
                     return None if recall is None else await _timed(recall(session, name))
                 doubtful = ""
                 return await _timed(run(session, name))
-            except Exception as error:  # noqa: BLE001 (judged below)
-                until = until or loop.time() + self._patience
+            except Exception as error:
+                since = since or loop.time()
+                if isinstance(error, asyncpg.LockNotAvailableError) and not (held_up or doubtful):
+                    raise
                 if not doubtful:
                     doubtful = self._judged(lane, error)
                 else:
                     self._let_go(lane)
-                if loop.time() > until:
+                if loop.time() > since + self._patience:
                     raise self._given_up(error, doubtful) from None
             await asyncio.sleep(pause)
             pause = min(pause * 2, PAUSE_SECONDS_MAX)
@@ -363,12 +420,16 @@ class Committer:
     def _die(self, unknown: CommitUnknown) -> None:
         """Nobody knows what is kept: refuse everything from now on."""
         self._ended = partial(CommitUnknown, str(unknown))
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self._waiting = [*self._aside, *self._waiting], deque()
+        self._aside.clear()
         for item in waiting:
             _answer(item.future, self._ended())
 
 
-async def _write(batch: Sequence[Parts], at: float, session: Session, name: str) -> None:
+async def _write(
+    batch: Sequence[Parts], at: float, session: Session, name: str, *, hurried: bool
+) -> None:
+    await session.wait_for_rows(HURRY_SECONDS if hurried else server.LOCK_SECONDS)
     await session.apply(batch, name, at)
 
 

@@ -8,12 +8,15 @@ Each function takes what the one before it found, so their order is certain; eac
 sees what was committed before it.  Rows are held in the order of table and key, whoever asks, so
 that two batches never wait for each other in a circle.  A change that is refused makes the whole
 statement fail by `REFUSED`, with every refusal and the row in its way in the error's detail: the
-batch is sent again without it.  Names come from the tables' shapes alone; values are always bound.
+batch is sent again without it.  When a lease ends is judged by the server's own clock, whatever a
+process takes the time to be: it is told how many seconds are left.  Names come from the tables'
+shapes alone; values are always bound.
 """
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from tenure.adapters.store.postgres.clock import SERVER_NOW
 from tenure.core.errors import Defect
 from tenure.ports.store import TABLES
 
@@ -37,12 +40,23 @@ APPEND = "append"
 """Put new rows whose key is the number of the transaction and a place in it: they never clash."""
 PLACE_BITS = 16
 """How many rows one transaction can append, as a power of two."""
+IN_ORDER = (
+    "((counter.xmin::text::bigint - pg_current_xact_id()::text::bigint) & 4294967295)"
+    " NOT BETWEEN 1 AND 1000000"
+)
+"""Whether the last to raise this counter began before us.
+
+Else its rows would stand after ours with smaller numbers: the batch is tried again under a later
+transaction.  What is further away is so old that its number has come round again.
+"""
 UPDATE = "update"
 """Set columns of rows that are there."""
 REMOVE = "remove"
 """Drop rows."""
 MET: Shape = ("met", "", (), "")
 """Go on only if nothing was refused so far."""
+JUDGED = ("lease", "until")
+"""The table and column whose times are the server's: it is given how far off they are."""
 NOTED: Shape = ("noted", "", (), "")
 """Write down which changes this transaction applied, under its own id."""
 
@@ -58,8 +72,10 @@ class Function(NamedTuple):
 class Functions:
     """SQL for every shape of the closed vocabulary of changes."""
 
-    def __init__(self, types: Types) -> None:
+    def __init__(self, types: Types, *, judges: bool = True) -> None:
+        """`judges`: by its own clock, when leases end; else they end at the times it is given."""
         self.types = types
+        self.judges = judges
         self._made: dict[Shape, Function] = {}
         self._makers: dict[str, Callable[[Shape], Function]] = {
             HOLD: self._hold, CHECK: self._check, INSERT: self._insert, APPEND: self._append,
@@ -90,7 +106,8 @@ class Functions:
         terms = [
             f"held.{column} IS NOT DISTINCT FROM given.{name}"
             if operator == "="
-            else f"coalesce(held.{column} {'<' if operator == '<' else '>='} given.{name}, false)"
+            else f"coalesce(held.{column} {'<' if operator == '<' else '>='}"
+            f" {self._value(table, column, name)}, false)"
             for column, name, operator in zip(columns, names, operators, strict=True)
         ]
         met = " AND ".join(terms) or "true"
@@ -107,7 +124,8 @@ class Functions:
         key = _shape_of(table)
         _refuse_unknown(table, columns)
         names = (*key, *columns)
-        into = f"INSERT INTO {table} ({', '.join(names)}) SELECT {_listed(names)}"
+        values = [self._value(table, column, column) for column in names]
+        into = f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(values)}"
         losers = _losers(
             f"FROM {_given(('n', *names))} JOIN {table} held ON {_same('held', key)}"
             " WHERE held.xmin <> pg_current_xact_id()::xid"
@@ -125,7 +143,7 @@ class Functions:
         _refuse_unknown(table, columns)
         key, names = _shape_of(table)[0], ("n", *columns)
         given = f"FROM {_given(names)}"
-        values, raised = _listed(columns), ""
+        values, raised, whole = _listed(columns), "", ""
         types = [self._type(table, column) for column in columns]
         if counted:
             if counted not in columns:
@@ -135,8 +153,9 @@ class Functions:
                 "WITH raised AS (INSERT INTO counter (name, value)"
                 f" SELECT given.{counted}, count(*) {given} GROUP BY 1 ORDER BY 1"
                 " ON CONFLICT (name) DO UPDATE SET value = counter.value + excluded.value"
-                " RETURNING name, value) "
+                f" WHERE {IN_ORDER} RETURNING name, value) "
             )
+            whole = f" {_COUNTED} {_MOVED}"
             number = (
                 f"raised.value - count(*) OVER (PARTITION BY given.{counted})"
                 f" + row_number() OVER (PARTITION BY given.{counted} ORDER BY given.n)"
@@ -146,7 +165,7 @@ class Functions:
         body = (
             f"{raised}INSERT INTO {table} ({key}, {', '.join(columns)})"
             f" SELECT ((pg_current_xact_id()::text::bigint + horizon.moved) << {PLACE_BITS})"
-            f" + given.n, {values} {given} CROSS JOIN horizon; RETURN so_far;"
+            f" + given.n, {values} {given} CROSS JOIN horizon;{whole} RETURN so_far;"
         )
         return _function(names, ["integer", *types], body)
 
@@ -156,7 +175,9 @@ class Functions:
         _refuse_unknown(table, columns)
         if not columns:
             raise Defect(f"A Set on table {table!r} names no column; nothing was written.")
-        values = ", ".join(f"{column} = given.{column}" for column in columns)
+        values = ", ".join(
+            f"{column} = {self._value(table, column, column)}" for column in columns
+        )
         names = ("n", *key, *columns)
         losers = _losers(
             f"FROM {_given(names)} LEFT JOIN {table} held ON {_same('held', key)}"
@@ -180,6 +201,11 @@ class Functions:
 
     def _function(self, table: str, names: tuple[str, ...], body: str) -> Function:
         return _function(names, [self._type(table, column) for column in names], body)
+
+    def _value(self, table: str, column: str, name: str) -> str:
+        """What was given under this name, as it is kept in the column or compared with it."""
+        ahead = f"{SERVER_NOW} + " if self.judges and (table, column) == JUDGED else ""
+        return f"{ahead}given.{name}"
 
     def _type(self, table: str, column: str) -> str:
         found = self.types.get((table, column))
@@ -239,11 +265,9 @@ _COUNTED = (
     "GET DIAGNOSTICS written = ROW_COUNT;"
     " IF written = cardinality(a_n) THEN RETURN so_far; END IF;"
 )
+_MOVED = "RAISE EXCEPTION 'rows moved meanwhile' USING ERRCODE = '40001';"
 # What was in the way may have gone since: then the batch is tried again.
-_TOLD = (
-    "IF lost IS NULL THEN RAISE EXCEPTION 'rows moved meanwhile' USING ERRCODE = '40001'; END IF;"
-    " RETURN concat(so_far, lost);"
-)
+_TOLD = f"IF lost IS NULL THEN {_MOVED} END IF; RETURN concat(so_far, lost);"
 
 
 def _shape_of(table: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from tenure.adapters.store.postgres.functions import (
     CHECK,
     HOLD,
     INSERT,
+    JUDGED,
     MET,
     NOTED,
     REMOVE,
@@ -96,8 +97,9 @@ class Parts:
     def _is_doubled(
         self, new: dict[Any, Put | Add], where: tuple[str, Any], write: Put | Add
     ) -> bool:
-        first = new.setdefault(where, write)
-        if first is write:
+        first = new.get(where)
+        if first is None:
+            new[where] = write
             return False
         put = _as_put(first)
         row: Row = dict.fromkeys((*_KEYS[put.table], *TABLES[put.table].columns))
@@ -225,14 +227,19 @@ class Builder:
                 heads[table] = whole[place] = link(heads[table], whole[:place])
         return tuple(whole[: len(key)]), tuple(whole[len(key) :])
 
-    def call(self, batch_id: str, at: float, ids: str) -> Call:
-        """The statement: hold, compare, put, set, number, drop, note."""
+    def call(self, batch_id: str, at: float, ids: str, *, judges: bool) -> Call:
+        """The statement: hold, compare, put, set, number, drop, note.
+
+        If the server `judges` when leases end, it is told how far off that is.
+        """
         shapes: list[Shape] = []
         arguments: list[Any] = []
 
         def take(shape: Shape, rows: Iterable[tuple[Any, ...]]) -> None:
             shapes.append(shape)
             arguments.extend(zip(*rows, strict=True))
+            if judges and shape[1] == JUDGED[0] and JUDGED[1] in shape[2]:
+                _tell_left(shape, arguments, at)
 
         for table in sorted(self._held, key=_RANK.__getitem__):
             take((HOLD, table, (), ""), sorted(self._held[table]))
@@ -260,6 +267,16 @@ class Builder:
         shapes.append(NOTED)
         arguments += (batch_id, at, ids)
         return Call(tuple(shapes), arguments, self._what)
+
+
+def _tell_left(shape: Shape, arguments: list[Any], at: float) -> None:
+    """In the last arguments, make of every time that the server judges what is left until it."""
+    what, _, columns, operators = shape
+    place = columns.index(JUDGED[1])
+    if what != CHECK or operators[place] != "=":
+        arguments[place - len(columns)] = [
+            None if one is None else one - at for one in arguments[place - len(columns)]
+        ]
 
 
 def refusals(call: Call, detail: str, types: Types) -> dict[int, Refused]:

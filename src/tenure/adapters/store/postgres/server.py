@@ -18,6 +18,10 @@ VERSION_MIN = 14
 CONNECT_SECONDS = 10.0
 STATEMENT_SECONDS = 30.0
 """One statement; the server ends it a little earlier than we stop to listen."""
+HURRY_SECONDS = 1.0
+"""How long a lost server is waited for by a process that is leaving."""
+LOCK_SECONDS = 2.0
+"""For a row that somebody else holds: our own processes hold one for milliseconds."""
 SCHEMA = "tenure"
 NAME_MAX = 50
 """Characters of a schema's name; the server cuts off what is longer than 63 without a word."""
@@ -26,7 +30,7 @@ SESSION = {
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off",
     "enable_bitmapscan": "off", "jit": "off",
-    "lock_timeout": "10s", "statement_timeout": f"{STATEMENT_SECONDS - 5:g}s",
+    "lock_timeout": f"{LOCK_SECONDS:g}s", "statement_timeout": f"{STATEMENT_SECONDS - 5:g}s",
     "idle_in_transaction_session_timeout": "10s", "client_min_messages": "warning",
 }  # fmt: skip
 
@@ -169,6 +173,8 @@ def translated(error: BaseException, address: Address) -> StoreError:
             said = "it has no database of that name; make it with createdb"
         case asyncpg.DiskFullError():
             return StoreFull(f"The disk of {where} is full: this was not kept. Make room there.")
+        case asyncpg.LockNotAvailableError():
+            said = "somebody holds a row of this and does not let go; pg_stat_activity tells who"
         case asyncpg.ReadOnlySQLTransactionError():
             said = "it is read-only: name the primary, or set default_transaction_read_only off"
         case asyncpg.TooManyConnectionsError():

@@ -63,6 +63,14 @@ class Session:
         self._names: dict[Shape, str] = {}
         self._statements: dict[tuple[Shape, ...], Any] = {}
         self._numbers = False
+        self._lock_seconds = server.LOCK_SECONDS
+
+    async def wait_for_rows(self, seconds: float) -> None:
+        """From now on wait so long for a row that somebody else holds."""
+        self.sent = False
+        if seconds != self._lock_seconds:
+            await self.connection.execute(f"SET lock_timeout = '{seconds:g}s'")
+            self._lock_seconds = seconds
 
     def send(self) -> None:
         """From here on only the server knows; but not if the connection is known to be gone."""
@@ -76,7 +84,7 @@ class Session:
         ids = " ".join(parts.change.id for parts in batch if parts.change.id)
         noted = (batch_id, at, ids)
         wanted = counted(batch)
-        self._call = _built(batch).call(*noted)
+        self._call = _built(batch).call(*noted, judges=self._functions.judges)
         try:
             async with timeout(server.STATEMENT_SECONDS):
                 statement = await self._prepared(self._call.shapes)
@@ -115,7 +123,8 @@ class Session:
                     place = await self.connection.fetchval(_PLACE)
                     before[NUMBERED] = place - 1 - wanted[NUMBERED]
                 numbers = Numbers(before, {"audit": head or ""})
-                self._call = _built(batch, numbers).call(*noted)
+                built = _built(batch, numbers)
+                self._call = built.call(*noted, judges=self._functions.judges)
             await statement.fetchval(*self._call.arguments)
         except asyncpg.PostgresError as error:
             if not isinstance(error, server.GONE):

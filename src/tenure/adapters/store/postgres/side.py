@@ -67,14 +67,20 @@ class Side:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _keep(self) -> None:
+        lost = False
         while True:
             connection = None
             try:
                 connection = await server.connect(self._address, f"tenure side {self._me}")
                 await connection.add_listener(self._channel, self._hear)
+                if lost:
+                    log.warning("the server is back: the connection beside the work is made anew")
+                lost = False
                 await self._serve(connection)
             except (asyncpg.PostgresError, *server.GONE) as error:
-                log.warning("the connection beside the work is lost (%s); it is made anew", error)
+                if not lost:  # once: it may be away for hours
+                    log.warning("the connection beside the work is lost (%s): tried anew", error)
+                lost = True
                 await asyncio.sleep(PAUSE_SECONDS)
             finally:
                 if connection is not None:

@@ -28,8 +28,11 @@ class PostgresStore:
         queries: dict[str, str],
         *,
         now: Callable[[], float],
+        judges: bool,
     ) -> None:
+        """`judges`: by its own clock, whether a lease lives; else by `now`."""
         self.now = now
+        self._judges = judges
         self.commit = committer.commit
         self._committer = committer
         self._readers = readers
@@ -54,8 +57,10 @@ class PostgresStore:
     def _claiming(self, worker: str, limit: int) -> Work:
         async def run(session: Session, name: str) -> list[Claimed]:
             session.send()
+            now = self.now()
+            judged_at = None if self._judges else now
             rows = await session.connection.fetch(
-                self._queries["claim"], worker, self.now(), limit, name
+                self._queries["claim"], worker, now, limit, name, judged_at
             )
             return sorted(Claimed(*row) for row in rows)
 
@@ -193,6 +198,11 @@ class PostgresStore:
             f"No copy was made at {path}: a PostgreSQL store is copied by PostgreSQL's own means,"
             " pg_dump for a copy of one instant or pg_basebackup with archived WAL for any."
         )
+
+    def hurry(self) -> None:
+        """Bear it for a moment only if the server is away."""
+        self._committer.hurry()
+        self._readers.hurry()
 
     async def close(self) -> None:
         """Wait for the last batch, then let go of every connection."""

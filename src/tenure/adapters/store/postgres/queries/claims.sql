@@ -1,7 +1,8 @@
 -- name: claim
--- Gives a worker ($1) the oldest open operations of workers without a live lease at $2, at most $3, under their next token.
+-- Gives a worker ($1) at $2 the oldest open operations of workers without a live lease, at most $3, under their next token.
 -- Their intents, but for burned ones, get the same token; what may have been called is unknown from now on.  Nobody has
--- called what is PENDING.  What another holds at this instant is left to it.  The claim is noted under $4.
+-- called what is PENDING.  What another holds at this instant is left to it.  The claim is noted under $4.  Whether a lease
+-- lives is judged by the server's own clock, unless $5 says at which time.
 WITH RECURSIVE found (worker) AS (
     (SELECT worker FROM operation WHERE ended_at IS NULL ORDER BY worker LIMIT 1)
     UNION ALL
@@ -15,11 +16,15 @@ WITH RECURSIVE found (worker) AS (
     FROM found
     WHERE found.worker IS NOT NULL
 ),
+judged AS MATERIALIZED (
+    SELECT coalesce($5::double precision, extract(epoch FROM pg_catalog.clock_timestamp())::double precision) AS at
+),
 gone AS MATERIALIZED (
     SELECT worker
     FROM found
+    CROSS JOIN judged
     WHERE worker IS NOT NULL
-      AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.name = 'worker/' || found.worker AND lease.until >= $2)
+      AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.name = 'worker/' || found.worker AND lease.until >= judged.at)
 ),
 oldest AS MATERIALIZED (
     SELECT mine.id
