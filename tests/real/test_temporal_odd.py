@@ -1,22 +1,15 @@
 """What Temporal could not carry never reaches it, and what it loses on the way stops nothing."""
 
-import asyncio
 from typing import Any
 
 import pytest
-from temporalio.api.workflowservice.v1 import DeprecateNamespaceRequest, RegisterNamespaceRequest
-from temporalio.service import RPCError, RPCStatusCode
 
-from tenure.adapters.engine.temporal import TemporalSettings, probe
-from tenure.adapters.engine.temporal import engine as temporal_engine
 from tenure.adapters.engine.temporal.activities import WORDS_MAX
-from tenure.adapters.engine.temporal.connection import connect
 from tenure.app.claims import OneByOne
-from tenure.core.errors import CommitUnknown, Defect, EngineError, LeaseLost, StoreError
 from tenure.core.operation import State
 from tenure.testing.contracts.engine import LINEAR, accept, ended
 from tenure.testing.patches import patched
-from tests.real.on_temporal import TemporalBench, engine_of, eventually, held
+from tests.real.on_temporal import TemporalBench, engine_of, held
 
 pytestmark = pytest.mark.timeout(90)
 LARGE = 5_000_000

@@ -28,7 +28,7 @@ from tenure.core.ids import resource_key, uuid7
 from tenure.core.operation import CLOSED, Noted
 from tenure.core.roles import Caller, Role
 from tenure.ports.runtime import RuntimeProvider
-from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set
+from tenure.ports.store import Add, Change, Drop, Is, Put, Ring, Row, Set
 
 DRAIN_SECONDS = 30.0
 OURS = ("kind", "ready_seconds", "drain_seconds")
@@ -229,12 +229,8 @@ async def _ground(
         writing = await _closing(plane, one, by=operation, now=now)
         guards += writing.guards
         writes += writing.writes
-
-    def wake() -> None:
-        for one in closed:
-            plane.engine.wake(one, interrupt=True)
-
-    return Ground(uid, generation, guards, writes, {**body, **begun.given}, wake)
+    rings = tuple(Ring(one, interrupt=True) for one in closed)
+    return Ground(uid, generation, guards, writes, {**body, **begun.given}, rings)
 
 
 class _Begun(NamedTuple):

@@ -31,7 +31,7 @@ from tenure.core.limits import (
 )
 from tenure.core.operation import SETTLED, Hold, Noted, Record, State
 from tenure.core.roles import Caller, Role
-from tenure.ports.store import Add, Change, Drop, Is, Loaded, Put, Ring, Row, Set
+from tenure.ports.store import Add, Change, Drop, Is, Loaded, Put, Ring, Row, Set, together
 
 IN_PROGRESS = "operation_in_progress"
 AGENT = ("agent", "tenant", "generation", "operation")
@@ -71,8 +71,8 @@ class Ground(NamedTuple):
     writes: tuple[Put | Add | Set | Drop, ...] = ()
     input: Mapping[str, object] | None = None
     """What the steps are given, if it is not what the caller sent."""
-    then: Callable[[], None] | None = None
-    """Called once it is on disk."""
+    rings: tuple[Ring, ...] = ()
+    """Other operations that learn of it once it is on disk, whoever works on them."""
 
 
 Prepare = Callable[[float, str], Awaitable[Ground]]
@@ -127,9 +127,10 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
         writes = _accepted(live, writing, command, worker=worker, text=text, now=now)
         # What closes an agent may use the room that is kept for accepted work.
         admits = plan.name not in CLOSING
+        unclaimed = () if worker else (Ring(live.id, unclaimed=True),)
         change = Change(
             live.id, ground.guards, (*ground.writes, *writes), admits,
-            ring=None if worker else Ring(live.id, unclaimed=True),
+            ring=together(*unclaimed, *ground.rings),
         )  # fmt: skip
         try:
             refused = await plane.store.commit(change)
@@ -139,8 +140,8 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
         if refused is None:
             live.progress.since = now
             writing.take_effect(live)
-            if ground.then is not None:
-                ground.then()
+            for ring in ground.rings:
+                plane.engine.wake(ring.operation, interrupt=ring.interrupt)
             plane.engine.take(live)
             return views.accepted(live, now)
 

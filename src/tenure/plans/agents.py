@@ -27,6 +27,9 @@ UNASKED_SECONDS = 600.0
 YEARS = 3.0e8
 """Seconds: a step that waits for a person or for another operation has no deadline of its own."""
 POLL_SECONDS = 0.25
+CUT_POLL_SECONDS = 0.05
+CUT_SECONDS = 2.0
+"""For invocations that were cut to end, in this process or another."""
 WAIT_SECONDS = 2.0
 """How long one look at a runtime that is starting waits for it, so that ready is told at once."""
 SAID_CHARACTERS_MAX = 400
@@ -136,13 +139,16 @@ async def _drain(call: Call) -> Ending:
     """Nothing new starts, since the agent is closed; what is in flight is waited for.
 
     Past the deadline nobody is asked any more: a runtime that cannot be asked ends it too, and what
-    is in flight is cut, also when the runtime is kept.
+    is in flight is cut, also when the runtime is kept.  That takes a moment in another process; one
+    that stands still is not waited for.
     """
     until = call.since + float(cast(float, call.input["drain_seconds"]))
     in_flight = roster_of(call).in_flight(call.key.agent)
     busy = [f"{in_flight} invocations in flight"] if in_flight else []
     if call.now >= until:
         roster_of(call).cut(call.key.agent)
+        if in_flight and call.now < until + CUT_SECONDS:
+            return NotYet(CUT_POLL_SECONDS, f"cuts {in_flight} invocations in flight")
         return Done({"forced": True, "busy": busy})
     for held in held_in(call, "runtime"):
         status = await runtime_of(call).status(key_of(call, "runtime", held))

@@ -106,6 +106,13 @@ class Ring(NamedTuple):
     operation: str
     interrupt: bool = False
     unclaimed: bool = False
+    also: tuple["Ring", ...] = ()
+    """Those about other operations that the same change concerns."""
+
+
+def together(*rings: Ring) -> Ring | None:
+    """All of these as one; None: there are none."""
+    return rings[0]._replace(also=rings[1:]) if rings else None
 
 
 class Change(NamedTuple):

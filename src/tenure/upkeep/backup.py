@@ -118,7 +118,7 @@ def _plane(store: apsw.Connection) -> tuple[str, int]:
     """Whose store it is, and its epoch if it knows of one."""
     columns = {row[1] for row in store.execute("PRAGMA table_info(plane)")}
     epoch = "epoch" if "epoch" in columns else "NULL"
-    row = store.execute(f"SELECT name, {epoch} FROM plane").fetchone()  # noqa: S608 (two words)
+    row = store.execute(f"SELECT name, {epoch} FROM plane WHERE one = 'this'").fetchone()  # noqa: S608 (two words)
     return (str(row[0]), int(row[1] or 1)) if row else ("", 1)
 
 

@@ -119,6 +119,16 @@ def _command() -> click.Group:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
+    code = _run(args)
+    if args is None and "temporalio" in sys.modules:
+        # Its threads call into an interpreter that is being taken down, and abort the process.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _run(args: Sequence[str] | None) -> int:
     try:
         code = _command().main(
             args=None if args is None else [*args], prog_name="tenure", standalone_mode=False
