@@ -55,7 +55,9 @@ async def test_one_that_keeps_failing_by_a_defect_is_left_alone_longer_each_time
 async def test_what_one_engine_cannot_perform_is_left_to_another_before_it_is_tried_again(solo):
     look = Script(*[Done()] * 20)
     solo.plan("one", step("made", Script(), Script(), look))
-    first, second = await solo.start(), await solo.start()
+    first = await solo.start()
+    await asyncio.sleep(1)  # they look round at different times
+    second = await solo.start()
     name = await accept(first.plane, "one")
     first.engine._work._record = None
     ended = await operations.wait(second.plane, TENANT, name, seconds=30.0)
