@@ -33,7 +33,7 @@ class Statements:
     def __init__(self, tables: Mapping[str, Shape]) -> None:
         self._tables = tables
         self._columns = {table: shape.key + shape.columns for table, shape in tables.items()}
-        self._selects: dict[tuple[str | int, ...], str] = {}
+        self._selects: dict[tuple[object, ...], str] = {}
         self.reads = Kept(self._read)
         self.puts = Kept(self._put)
         self.sets = Kept(self._set)
