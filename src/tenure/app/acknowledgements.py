@@ -13,6 +13,7 @@ from tenure.app.audit import entry, require
 from tenure.app.changes import noted
 from tenure.app.events import Wanted
 from tenure.app.live import decode, read
+from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.agent import Verb
 from tenure.core.errors import Conflict, NotFound
@@ -20,7 +21,7 @@ from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import ACKNOWLEDGED, Noted
 from tenure.core.roles import Caller, Role
 from tenure.ports.roster import Missing
-from tenure.ports.store import Add, Change, Drop, Is, Key, Put, Row, Set
+from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set
 
 WAITED_FOR = {Verb.SUSPEND: "agent.suspending", Verb.DELETE: "agent.deleting"}
 """The verbs that wait, and the event that is to be acknowledged."""
@@ -260,12 +261,7 @@ async def _is_there(plane: Plane, row: Row) -> bool:
 
 async def _open_rows(plane: Plane, tenant: str) -> Sequence[Row]:
     said: Row = {"tenant": tenant, "acknowledged_at": None}
-    found: list[Row] = []
-    last: Key = ()
-    while page := await plane.store.list_rows("awaited", said, after=last, limit=PAGE_MAX):
-        found += page
-        last = (str(page[-1]["operation"]), str(page[-1]["subscription"]))
-    return found
+    return [row async for row in every(plane.store, "awaited", said)]
 
 
 async def close_vain(plane: Plane, caller: Caller) -> int:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 from tenure.app.live import decode, encode
+from tenure.app.pages import page_of
 from tenure.app.plane import Plane
 from tenure.core.audit import Broken, first_broken
 from tenure.core.errors import Forbidden
-from tenure.core.limits import PAGE_MAX
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Add, Chained, Next
 
@@ -57,7 +57,7 @@ async def list_audit(
     """Lines of the caller's tenant in order."""
     require(caller, Role.ADMIN)
     rows = await plane.store.list_rows(
-        "audit", {"tenant": caller.tenant}, after=(after,), limit=max(1, min(limit, PAGE_MAX))
+        "audit", {"tenant": caller.tenant}, after=(after,), limit=page_of(limit)
     )
     return [
         Entry(

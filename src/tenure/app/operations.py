@@ -15,6 +15,7 @@ from tenure.app.changes import JOURNAL, Writing, event, intended, kept, noted
 from tenure.app.findings import abandoned
 from tenure.app.lifecycle import QUEUED
 from tenure.app.live import Live, canonical, input_of, read
+from tenure.app.pages import page_of
 from tenure.app.plane import Plane
 from tenure.app.views import Operation
 from tenure.core import saga
@@ -26,7 +27,6 @@ from tenure.core.limits import (
     IDEMPOTENCY_SECONDS,
     IDENTIFIER_CHARACTERS_MAX,
     INPUT_BYTES_MAX,
-    PAGE_MAX,
     SIGNALS_MAX,
 )
 from tenure.core.operation import SETTLED, Hold, Noted, State
@@ -257,7 +257,7 @@ async def list_operations(
     if isinstance(states, str) or not set(State).issuperset(states):
         message = f"states are a tuple of {', '.join(State)}; not {states!r}"
         raise Invalid(message)
-    limit = max(1, min(limit, PAGE_MAX))
+    limit = page_of(limit)
     return list(await plane.store.list_operations(tenant, states=states, after=after, limit=limit))
 
 

@@ -13,6 +13,7 @@ from tenure.app.agent_views import find_agent
 from tenure.app.audit import entry, require
 from tenure.app.events import wanted_types
 from tenure.app.live import decode, encode
+from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.edge import EdgeKind
 from tenure.core.egress import target_of
@@ -149,15 +150,8 @@ async def list_subscriptions(plane: Plane, caller: Caller) -> list[SubscriptionV
 
 async def rows_of(plane: Plane, tenant: str = "") -> list[Row]:
     """Subscriptions as rows, of a tenant or of all."""
-    found: list[Row] = []
     said: Row = {"tenant": tenant} if tenant else {}
-    last = ""
-    while page := await plane.store.list_rows(
-        "subscription", said, after=(last,), limit=PAGE_MAX
-    ):
-        found += page
-        last = str(page[-1]["id"])
-    return found
+    return [row async for row in every(plane.store, "subscription", said)]
 
 
 async def get_subscription(plane: Plane, caller: Caller, name: str) -> SubscriptionView:
