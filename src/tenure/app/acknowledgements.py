@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple, cast
 
-from tenure.app.audit import entry, require
+from tenure.app.audit import entry
 from tenure.app.changes import noted
 from tenure.app.events import Wanted
 from tenure.app.live import decode, read
@@ -19,7 +19,7 @@ from tenure.core.agent import Verb
 from tenure.core.errors import Conflict, NotFound
 from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import ACKNOWLEDGED, Noted
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.ports.roster import Missing
 from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set
 

@@ -10,8 +10,7 @@ from tenure.app.live import decode, encode
 from tenure.app.pages import page_of
 from tenure.app.plane import Plane
 from tenure.core.audit import Broken, first_broken
-from tenure.core.errors import Forbidden
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Add, Chained, Next
 
 AUDIT = ("audit", "tenant", "principal", "action", "target", "at", "body", "hash")
@@ -43,12 +42,6 @@ def entry(caller: Caller, action: str, *, target: str, now: float, **body: objec
     """The line to be committed with what it tells of."""
     values = (caller.tenant, caller.principal, action, target, now, encode(body), Chained("audit"))
     return Add(AUDIT, (Next("audit"),), values)
-
-
-def require(caller: Caller, needed: Role) -> None:
-    """Forbidden if the caller's role is not enough."""
-    if not caller.role.may(needed):
-        raise Forbidden(f"this needs the role {needed}; the token has {caller.role}")
 
 
 async def list_audit(

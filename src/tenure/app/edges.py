@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from tenure.app.audit import entry, require
+from tenure.app.audit import entry
 from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.core import agent as core
@@ -18,7 +18,7 @@ from tenure.core.agent import CONDUCT, State
 from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
 from tenure.core.errors import Conflict, Invalid, LimitExceeded
 from tenure.core.limits import OWNERS_MAX, PAGE_MAX
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
 
 GOING: Final = frozenset({State.DELETING, State.DELETE_FAILED, State.DELETED})

@@ -7,14 +7,14 @@ findings were not seen again.  A person may resolve one too; what is still so co
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-from tenure.app.audit import entry, require
+from tenure.app.audit import entry
 from tenure.app.live import decode, encode
 from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.core.errors import Conflict, NotFound
 from tenure.core.finding import Kind, finding_id
 from tenure.core.limits import PAGE_MAX
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set
 
 Writes = tuple[Put | Add | Set | Drop, ...]

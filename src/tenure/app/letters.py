@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
-from tenure.app.audit import entry, require
+from tenure.app.audit import entry
 from tenure.app.pages import page_of
 from tenure.app.plane import Plane
 from tenure.app.subscriptions import find_row
 from tenure.core.limits import PAGE_MAX
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Change, Drop, Is, Key, Row, Set
 
 DROPPED = 500

@@ -7,11 +7,11 @@ are told apart by the quota's revision.
 
 from typing import NamedTuple, cast
 
-from tenure.app.audit import entry, require
+from tenure.app.audit import entry
 from tenure.app.lifecycle import AGENTS
 from tenure.app.plane import Plane
 from tenure.core.errors import Conflict, Invalid
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Change, Is, Put, Row, Set
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 
 from tenure.app import acknowledgements, edges
 from tenure.app.agent_views import find_agent
-from tenure.app.audit import entry, require
+from tenure.app.audit import entry
 from tenure.app.events import wanted_types
 from tenure.app.live import decode, encode
 from tenure.app.pages import every
@@ -20,7 +20,7 @@ from tenure.core.egress import target_of
 from tenure.core.errors import Conflict, Invalid, NotFound
 from tenure.core.ids import uuid7
 from tenure.core.limits import PAGE_MAX, SUBSCRIPTIONS_MAX
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.core.subscription import NAME, SUBJECT, Kind
 from tenure.ports.seal import Seal
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set

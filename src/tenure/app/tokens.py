@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple, cast
 
-from tenure.app.audit import entry, require
+from tenure.app.audit import entry
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.agent import NAME
 from tenure.core.errors import Forbidden, Invalid, NotFound, Unauthenticated
 from tenure.core.ids import uuid7
 from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Add, Change, Is, Put, Row, Set
 
 PREFIX = "tenure_"
