@@ -34,8 +34,8 @@ from tenure.core.roles import Caller, Role
 from tenure.ports.store import Add, Change, Drop, Is, Put, Ring, Row, Set
 
 IN_PROGRESS = "operation_in_progress"
-AGENT = ("agent", "tenant", "generation", "operation")
-OPERATION = (
+AGENT_HEADER = ("agent", "tenant", "generation", "operation")
+OPERATION_HEADER = (
     "operation", "tenant", "principal", "kind", "plan", "agent", "generation", "state",
     "revision", "token", "worker", "due_at", "input", "created_at", "updated_at",
 )  # fmt: skip
@@ -156,7 +156,7 @@ def _accepted(
     )  # fmt: skip
     record = (command.tenant, Noted.ACCEPTED, "", now, "{}")
     puts: list[Put | Add] = [
-        Add(OPERATION, (live.id,), row),
+        Add(OPERATION_HEADER, (live.id,), row),
         Add(JOURNAL, (live.id, 1), record),
         event(live, Noted.ACCEPTED, "", live.state, now=now),
         *intended(live, writing, 0),
@@ -190,7 +190,7 @@ async def _agent(plane: Plane, command: Accept, now: float, operation: str) -> G
     uid = command.agent or uuid7(now, plane.entropy.bits())
     row = await plane.store.find("agent", (uid,)) if command.agent else None
     if row is None:
-        return Ground(uid, 1, (), (Add(AGENT, (uid,), (command.tenant, 1, operation)),))
+        return Ground(uid, 1, (), (Add(AGENT_HEADER, (uid,), (command.tenant, 1, operation)),))
     if row["tenant"] != command.tenant:
         message = f"there is no agent {uid}"
         raise NotFound(message)

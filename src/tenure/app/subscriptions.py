@@ -23,7 +23,7 @@ from tenure.core.limits import PAGE_MAX, SUBSCRIPTIONS_MAX
 from tenure.core.roles import Caller, Role, require
 from tenure.core.subscription import NAME, SUBJECT, Kind
 from tenure.ports.seal import Seal
-from tenure.ports.store import Change, Drop, Is, Put, Row, Set
+from tenure.ports.store import Also, Change, Drop, Is, Put, Row, Set
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 (how such a secret begins, as the Standard Webhooks have it)
 OVERLAP_SECONDS = 86_400.0
@@ -116,7 +116,7 @@ async def create_subscription(
 
 async def _owned(
     plane: Plane, caller: Caller, agent: str, name: str, *, now: float
-) -> acknowledgements.Ground:
+) -> Also:
     """The edges to a subscription: from the agent that it is about, and from the one that asks.
 
     Conflict `wrong_state` if either is on its way out: nothing new goes below it.
@@ -134,7 +134,7 @@ async def _owned(
         guards += (Is("agent", (agent,), {"tenant": caller.tenant, "state": about["state"]}),)
     for uid in dict.fromkeys(str(one["uid"]) for one in (about, asks) if one is not None):
         writes += (edges.edge(caller.tenant, uid, EdgeKind.WEBHOOK, name, now=now),)
-    return acknowledgements.Ground(guards, writes)
+    return Also(guards, writes)
 
 
 FRESH: Row = {"position": 0, "attempts": 0, "due_at": 0.0, "why": "", "missed": 0}
