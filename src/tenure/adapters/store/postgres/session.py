@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 
 from tenure.adapters.store.postgres import server
-from tenure.adapters.store.postgres.functions import REFUSED, Functions, Shape
+from tenure.adapters.store.postgres.functions import PLACE_BITS, REFUSED, Functions, Shape
 from tenure.adapters.store.postgres.parts import (
     NUMBERED,
     Builder,
@@ -38,7 +38,8 @@ CREATE FUNCTION pg_temp.numbered(
 END $$"""
 """Counters are held in the order of their names; the last row of the chain is read after that."""
 _PLACE = (
-    "SELECT (pg_snapshot_xmin(pg_current_snapshot())::text::bigint + moved) << 16 FROM horizon"
+    "SELECT (pg_snapshot_xmin(pg_current_snapshot())::text::bigint + moved)"
+    f" << {PLACE_BITS} FROM horizon"
 )
 
 
