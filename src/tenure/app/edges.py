@@ -10,14 +10,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from tenure.app.audit import entry, require
+from tenure.app.audit import entry
+from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.core import agent as core
 from tenure.core.agent import CONDUCT, State
 from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
 from tenure.core.errors import Conflict, Invalid, LimitExceeded
 from tenure.core.limits import OWNERS_MAX, PAGE_MAX
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
 
 GOING: Final = frozenset({State.DELETING, State.DELETE_FAILED, State.DELETED})
@@ -47,6 +48,13 @@ def reassigned(row: Row) -> str:
     return str(row["on_delete"]).removeprefix(REASSIGN) if _moves(row) else ""
 
 
+def refuse_heir(kind: EdgeKind) -> None:
+    """Invalid if what stands at the end of such an edge cannot be another's."""
+    if kind not in {EdgeKind.AGENT, EdgeKind.WEBHOOK}:
+        message = f"on_delete: a {kind} ends with its owner; agents and webhooks can be reassigned"
+        raise Invalid(message)
+
+
 def _moves(row: Row) -> bool:
     return str(row["on_delete"]).startswith(REASSIGN)
 
@@ -61,15 +69,7 @@ async def owners_of(
 
 async def edges_of(plane: Plane, uid: str) -> list[Row]:
     """Every edge that begins at an agent, agents that it owns first."""
-    found: list[Row] = []
-    last = ("", "")
-    while page := await plane.store.list_rows(
-        "edge", {"owner": uid}, after=(uid, *last), limit=PAGE_MAX
-    ):
-        last = (str(page[-1]["kind"]), str(page[-1]["target"]))
-        found += page
-        if len(page) < PAGE_MAX:
-            break
+    found = [row async for row in every(plane.store, "edge", {"owner": uid})]
     return [*await _unwritten(plane, uid, {str(row["target"]) for row in found}), *found]
 
 
@@ -102,14 +102,14 @@ class Vouching:
 
     def __init__(self, plane: Plane) -> None:
         """Nothing is read yet."""
-        self._plane = plane
+        self.plane = plane
         self._known: dict[str, bool] = {}
         self._rows: dict[str, Row | None] = {}
 
     async def find(self, uid: str) -> Row | None:
         """The agent's row, as this reading knows it."""
         if uid not in self._rows:
-            self._rows[uid] = await self._plane.store.find("agent", (uid,))
+            self._rows[uid] = await self.plane.store.find("agent", (uid,))
         return self._rows[uid]
 
     async def guards(self, uid: str) -> tuple[Is, ...] | None:
@@ -130,7 +130,7 @@ class Vouching:
         return self._known[uid]
 
     async def _up(self, uid: str, seen: dict[str, None]) -> list[Is] | None:
-        edges = await owners_of(self._plane, uid)
+        edges = await owners_of(self.plane, uid)
         if not edges:
             return []
         for above in _above(edges):
@@ -191,7 +191,7 @@ async def list_edges(
     uid = str(row["uid"])
     kind, _, target = after.partition(" ")
     rows = await plane.store.list_rows(
-        "edge", {"owner": uid}, after=(uid, kind, target), limit=max(1, min(limit, PAGE_MAX))
+        "edge", {"owner": uid}, after=(uid, kind, target), limit=page_of(limit)
     )
     return [_view(one) for one in rows]
 

@@ -18,7 +18,7 @@ from tenure.app.plane import Plane
 from tenure.app.subscriptions import Subscribe
 from tenure.core.agent import State
 from tenure.core.edge import EdgeKind
-from tenure.core.errors import Conflict, LimitExceeded
+from tenure.core.errors import Conflict, Invalid, LimitExceeded
 from tenure.core.limits import OWNERS_MAX
 from tenure.core.subscription import Kind
 from tenure.plans.catalogue import Catalogue
@@ -324,6 +324,25 @@ async def test_what_an_agent_subscribed_to_goes_with_it_or_to_its_heir(lives):
 
 
 @alive
+async def test_a_subscription_that_another_agent_owns_too_stays_with_that_one(lives):
+    maker, other = await lives.made("maker"), await lives.made("other")
+    await lives.made("subject")
+    asking = CALLER._replace(principal=maker)
+    shared = await subscribed(lives, asking, "shared")
+    await subscribed(lives, asking, "about", agent="subject")
+    await agents.own(
+        lives.plane, CALLER, other, kind=EdgeKind.WEBHOOK, target=shared, on_delete="revoke"
+    )
+    row = await agent_views.find_agent(lives.plane, CALLER, "maker")
+    shown = await cascade.tree(lives.plane, row, limit=100)
+    assert sorted(one.fate for one in shown if one.kind == "webhook") == ["keep", "revoke"]
+    await lives.verb("delete", "maker")
+    assert await subscriptions_left(lives) == ["shared"], "nobody hears for who is gone"
+    await lives.verb("delete", "other")
+    assert await subscriptions_left(lives) == []
+
+
+@alive
 async def test_what_an_heir_has_already_it_has_once(lives):
     maker, heir = await lives.made("maker"), await lives.made("heir")
     kept = await subscribed(lives, CALLER._replace(principal=maker), "kept")
@@ -418,3 +437,54 @@ async def test_an_edge_to_a_subscription_that_is_not_there_ends_alone(lives):
     )
     await lives.verb("delete", "maker")
     assert await lives.rows("edge") == []
+
+
+@alive
+async def test_what_can_be_nobody_elses_is_reassigned_to_nobody(lives):
+    uid = await lives.made("maker")
+    await lives.made("heir")
+    for kind in (EdgeKind.GRANT, EdgeKind.CREDENTIAL, EdgeKind.SESSION):
+        with pytest.raises(Invalid, match="on_delete"):
+            await agents.own(
+                lives.plane, CALLER, uid, kind=kind, target="x", on_delete="reassign:heir"
+            )
+    with pytest.raises(Invalid, match="itself"):
+        await agents.own(
+            lives.plane, CALLER, uid, kind=EdgeKind.AGENT, target="maker", on_delete="revoke"
+        )
+
+
+@alive
+async def test_what_is_owned_is_listed_page_by_page(lives):
+    uid = await lives.made("maker")
+    for name in ("one", "two"):
+        await lives.made(name, parent="maker")
+    row = await agent_views.find_agent(lives.plane, CALLER, "maker")
+    found, after = [], ""
+    while page := await edges.list_edges(lives.plane, row, after=after, limit=1):
+        found += page
+        after = f"{page[-1].kind} {page[-1].target}"
+    assert [one.kind for one in found] == ["agent", "agent", "credential"]
+    assert {one.owner for one in found} == {uid}
+
+
+@alive
+async def test_an_agent_that_closes_while_it_is_given_away_is_looked_at_again(lives, monkeypatch):
+    owner, child = await lives.made("owner"), await lives.made("child")
+    commit, suspended = lives.plane.store.commit, list[str]()
+
+    async def just_before(change):
+        if not suspended and any(write[0] == "edge" for write in change.writes):
+            suspended.append("meanwhile")
+            await lives.verb("suspend", "child")
+        return await commit(change)
+
+    monkeypatch.setattr(lives.plane.store, "commit", just_before)
+    await refusal(
+        agents.own(
+            lives.plane, CALLER, owner, kind=EdgeKind.AGENT, target=child, on_delete="revoke"
+        ),
+        "wrong_state",
+    )
+    assert suspended
+    assert [row for row in await lives.rows("edge") if row["kind"] == EdgeKind.AGENT] == []
