@@ -45,16 +45,18 @@ async def test_every_reconciler_looks_again_and_again(lives):
 
 
 @alive
-async def test_who_does_not_lead_looks_without_doing_anything(lives):
+async def test_who_only_looks_leaves_the_lead_and_who_is_to_act_takes_it(lives):
     async with driven(lives) as leads:
         await asyncio.sleep(1)
         other = Driver(lives.plane, clock=lives.clock, ways=Ways())
-        with pytest.raises(Conflict, match="lapsed"):
-            await other.look("leases", False)
         assert [look.reconciler for look in await other.look("leases", True)] == ["leases"]
         with pytest.raises(Invalid, match="no reconciler 'nobody'"):
             await other.look("nobody", True)
         assert leads.leader.token
+        await other.look("leases", False)
+        assert other.leader.token > leads.leader.token
+        await asyncio.sleep(TTL_SECONDS / 3 + 1)
+        assert not leads.leader.token, "it has noticed"
 
 
 @alive
