@@ -7,10 +7,11 @@ only the row goes, a while later.  The lease of a leader stays: its token may on
 from typing import cast
 
 from tenure.app.plane import Plane
+from tenure.core.finding import Kind
 from tenure.core.limits import PAGE_MAX
 from tenure.ports.store import Below, Change, Drop, Is, Key
 from tenure.reconcilers.leader import PREFIX
-from tenure.reconcilers.term import Term, Tick
+from tenure.reconcilers.term import NOBODY, Term, Tick
 
 SENTENCE = "No lease outlives its holder."
 NAME = "leases"
@@ -29,9 +30,16 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
         for row in rows:
             seen += 1
             name, until = (str(row["name"]),), cast(float, row["until"])
-            if name[0].startswith(PREFIX) or until >= before or term.read_only or fixed >= limit:
+            if name[0].startswith(PREFIX) or until >= before:
                 continue
-            guard = Is("lease", name, {"until": Below(before), "token": row["token"]})
-            change = Change("", (guard,), (Drop("lease", name),))
-            fixed += await plane.store.commit(change) is None
+            done = ""
+            if not term.read_only and fixed < limit:
+                guard = Is("lease", name, {"until": Below(before), "token": row["token"]})
+                change = Change("", (guard,), (Drop("lease", name),))
+                if await plane.store.commit(change) is not None:
+                    continue  # it was renewed after all
+                fixed, done = fixed + 1, "; it was dropped"
+            what = f"lease {name[0]} has lapsed at {until:.0f}, its holder is gone{done}"
+            await term.report(Kind.CONFIRMED, name[0], what, about=NOBODY)
+    await term.settle_unseen()
     return Tick(seen, fixed)
