@@ -7,13 +7,14 @@ findings were not seen again.  A person may resolve one too; what is still so co
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-from tenure.app.audit import entry, require
+from tenure.app.audit import entry
 from tenure.app.live import decode, encode
+from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.core.errors import Conflict, NotFound
 from tenure.core.finding import Kind, finding_id
 from tenure.core.limits import PAGE_MAX
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set
 
 Writes = tuple[Put | Add | Set | Drop, ...]
@@ -120,15 +121,8 @@ def body_of(row: Row) -> dict[str, Any]:
 
 async def list_open(plane: Plane, reconciler: str) -> list[Row]:
     """All open findings of one reconciler, of whatever tenant."""
-    found: list[Row] = []
-    last = ""
     said: Row = {"reconciler": reconciler, "resolved_at": None}
-    while page := await plane.store.list_rows("finding", said, after=(last,), limit=PAGE_MAX):
-        last = str(page[-1]["id"])
-        found += page
-        if len(page) < PAGE_MAX:
-            break
-    return found
+    return [row async for row in every(plane.store, "finding", said)]
 
 
 async def settle(plane: Plane, row: Row, *, by: str, guards: tuple[Is, ...] = ()) -> bool:
@@ -153,7 +147,7 @@ async def list_findings(
     limit: int = 100,
 ) -> list[FindingView]:
     """Findings of the caller's tenant by id; those that are resolved only if asked for."""
-    limit = max(1, min(limit, PAGE_MAX))
+    limit = page_of(limit)
     found: list[FindingView] = []
     last = after
     while len(found) < limit:

@@ -55,6 +55,7 @@ def _text(one: Item) -> str:
         ("required", "yes" if one["required"] else ""),
         ("position", "" if one["position"] is None else str(one["position"])),
         ("failing since", instant(one["failing_since"])),
+        ("next try", instant(one["next_try"])),
         ("why", str(one["why"])),
         ("parked agents", str(one["parked"] or "")),
         ("missed events", str(one["missed"] or "")),
@@ -165,7 +166,7 @@ def letters(client: Client, *, subscription_id: str, form: str) -> None:
 @shown
 @asking
 def replay(client: Client, *, subscription_id: str, agent: str, form: str) -> None:
-    """Send the events that were not taken again, now."""
+    """Send the events that were not taken again, now; a destination that fails is tried now."""
     _letters(client, "replay", subscription_id, agent, form)
 
 

@@ -86,6 +86,7 @@ class Subscription(Told, frozen=True):
     updated_at: Instant
     position: int | None
     failing_since: Instant | None
+    next_try: Instant | None
     why: str
     parked: int
     missed: int
