@@ -2,12 +2,15 @@
 
 Three figures. How many events a second the relay carries from a full outbox to a real JetStream,
 counted in the stream itself. How much slower commits are while they are made at `--rate` events a
-second and carried away at the same time: with and without a relay in turns, the median of the
-ratios. How long after its commit was handed in an event is read from `GET /v1/events` by a client.
+second and carried away at the same time: many short turns with and without a relay in one process,
+each beside one of the other kind and now before it, now after it; the ratio of the median times
+is formed within each such pair, and the median of those is told, with its quarters. How long after
+its commit was handed in an event is read from `GET /v1/events` by a client.
 """
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import platform
@@ -18,6 +21,7 @@ import time
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 import uvloop
 
@@ -40,6 +44,14 @@ BODY = json.dumps({"kind": "create_agent", "record": "done", "step": "runtime", 
 AGENTS = 1_000
 IN_ONE = 64
 """Events that are handed in together while the outbox is filled."""
+
+
+class Paced(NamedTuple):
+    """What commits at a steady rate came to."""
+
+    median: float
+    rate: float
+    cpu: float
 
 
 def event(number):
@@ -98,10 +110,10 @@ async def carried(folder, server, count):
 
 
 async def paced(plane, rate, seconds, first):
-    """The latencies of commits made at a steady rate, one event each."""
+    """The median time of commits made at a steady rate, one event each; the rate; CPU of each."""
     loop = asyncio.get_running_loop()
-    took, waiting = [], []
-    began = loop.time()
+    took, waiting = [], set()
+    began, cpu = loop.time(), time.process_time()
 
     async def one(number):
         at = time.perf_counter()
@@ -111,11 +123,14 @@ async def paced(plane, rate, seconds, first):
     made = 0
     while (now := loop.time() - began) < seconds:
         while made < now * rate:
-            waiting.append(asyncio.ensure_future(one(first + made)))
+            task = asyncio.ensure_future(one(first + made))
+            waiting.add(task)
+            task.add_done_callback(waiting.discard)
             made += 1
         await asyncio.sleep(0.002)
     await asyncio.gather(*waiting)
-    return statistics.median(took), made / (loop.time() - began)
+    spent = (time.process_time() - cpu) / made
+    return Paced(statistics.median(took), made / (loop.time() - began), spent)
 
 
 async def caught_up(plane):
@@ -129,23 +144,42 @@ async def caught_up(plane):
         await asyncio.sleep(0.05)
 
 
-async def slowed(folder, server, rate, seconds, rounds):
+async def slowed(folder, server, rate, seconds, pairs):
     """How many times as long a commit takes while a relay carries events away."""
-    ratios, rates, first = [], [], 0
+    numbers = itertools.count(0, 1_000_000)
     async with plane_at(folder) as plane:
         bus = NatsBus(server.url)
-        await paced(plane, rate, 1.0, first)
-        for _ in range(rounds):
-            first += 1_000_000
-            without, _ = await paced(plane, rate, seconds, first)
+
+        async def turn(*, relayed):
+            if not relayed:
+                return await paced(plane, rate, seconds, next(numbers))
             async with relaying(plane, buses={}, always=[route_to(bus)]):
                 await caught_up(plane)
-                first += 1_000_000
-                with_it, made = await paced(plane, rate, seconds, first)
-            ratios.append(with_it / without)
-            rates.append(made)
+                return await paced(plane, rate, seconds, next(numbers))
+
+        await turn(relayed=False)
+        await turn(relayed=True)
+        without, beside = [], []
+        for pair in range(pairs):
+            for relayed in (pair % 2 == 1, pair % 2 == 0):
+                (beside if relayed else without).append(await turn(relayed=relayed))
         await bus.close()
-    return statistics.median(ratios), statistics.median(rates)
+    ratios = [one.median / other.median for one, other in zip(beside, without, strict=True)]
+    quarters = statistics.quantiles(ratios, n=4)
+
+    def middle(turns, name):
+        return statistics.median(getattr(turn, name) for turn in turns)
+
+    return {
+        "commit_slowed_to": round(quarters[1], 3),
+        "commit_slowed_quarters": [round(quarters[0], 3), round(quarters[2], 3)],
+        "pairs": pairs,
+        "at_events_a_second": round(middle(beside, "rate")),
+        "commit_p50_ms": round(middle(without, "median") * 1e3, 3),
+        "commit_p50_relayed_ms": round(middle(beside, "median") * 1e3, 3),
+        "commit_cpu_us": round(middle(without, "cpu") * 1e6, 1),
+        "commit_cpu_relayed_us": round(middle(beside, "cpu") * 1e6, 1),
+    }
 
 
 async def told(folder, count):
@@ -187,11 +221,9 @@ async def measure(asked):
                     found |= {"events": asked.events, "in_the_stream": there}
                     found |= {"events_a_second": round(rate), "cpu_us_an_event": round(cpu, 1)}
                 else:
-                    ratio, made = await slowed(
-                        home / "b", server, asked.rate, asked.seconds, asked.rounds
+                    found |= await slowed(
+                        home / "b", server, asked.rate, asked.seconds, asked.pairs
                     )
-                    found |= {"commit_slowed_to": round(ratio, 3)}
-                    found |= {"at_events_a_second": round(made)}
             finally:
                 server.stop()
         after, whole = await told(home / "c", asked.streamed)
@@ -203,8 +235,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--events", type=int, default=50_000, help="carried from a full outbox")
     parser.add_argument("--rate", type=int, default=2_000, help="events a second while paced")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each paced run")
-    parser.add_argument("--rounds", type=int, default=5, help="pairs of paced runs")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each paced turn")
+    parser.add_argument("--pairs", type=int, default=20, help="of paced turns, at least 2")
     parser.add_argument("--streamed", type=int, default=300, help="events followed one by one")
     asked = parser.parse_args()
     found = uvloop.run(measure(asked))

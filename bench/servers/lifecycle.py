@@ -63,6 +63,9 @@ class Remembered:
     async def wait_ready(self, key, *, seconds):
         return await self.status(key)
 
+    async def listens_at(self, key, address):
+        return key.text in self._held and address == REFERENCE["address"]
+
     async def logs(self, key, *, lines=100):
         return ""
 

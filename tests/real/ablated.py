@@ -1,17 +1,26 @@
 """The command `tenure` with one safeguard taken out: `python ablated.py NAME …`.
 
+A `tests.real.stack_worker` may be without one of these too.
+
 Nothing of the product imports this, and no setting of it reaches what is done here.
 """
 
 import asyncio
 import sys
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from types import SimpleNamespace
+from typing import Any
 
+from tenure.adapters.engine.embedded import EmbeddedEngine
 from tenure.adapters.store.postgres.committer import Committer
 from tenure.app import tokens
 from tenure.app.hold import Hold
+from tenure.app.live import Live
 from tenure.faces.cli.main import main
 from tenure.ports.store import Change, Refused
+from tenure.storage import place
+from tenure.testing import switches
 from tenure.testing.patches import patched
 from tenure.upkeep import restore
 
@@ -29,10 +38,37 @@ def _acknowledged_first(committer: Committer, change: Change) -> "asyncio.Future
     return hasty
 
 
+@contextmanager
+def _unfenced() -> Iterator[None]:
+    """Guard no token, ask nobody whether the lease still stands, and go on when both are lost."""
+
+    def commit(committer: Committer, change: Change) -> "asyncio.Future[Refused | None]":
+        guards = (guard._replace(said=_tokenless(guard.said)) for guard in change.guards)
+        kept = tuple(guard for guard in guards if guard.said)
+        return _committed(committer, change._replace(guards=kept))
+
+    async def renew(_: EmbeddedEngine[Live]) -> bool:
+        return True
+
+    with (
+        switches.no_fence(),
+        patched(Committer, commit=commit),
+        patched(EmbeddedEngine, _renew=renew),
+    ):
+        yield
+
+
+def _tokenless(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {column: value for column, value in said.items() if column != "token"}
+
+
+_UNLOCKED = SimpleNamespace(LOCK_EX=0, LOCK_NB=0, flock=lambda *_: None)
 OFF: dict[str, AbstractContextManager[None]] = {
     "epoch_checked": patched(tokens, _is_current=lambda *_: True),
     "held_until_confirmed": patched(Hold, why=property(lambda _: "")),
     "durable_first": patched(Committer, commit=_acknowledged_first),
+    "fenced": _unfenced(),
+    "file_locked": patched(place, fcntl=_UNLOCKED),
     "providers_stay": patched(restore, is_sound=lambda *_: False),
 }
 

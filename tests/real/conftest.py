@@ -1,11 +1,13 @@
-"""Servers that the tests of this folder share."""
+"""Servers and stacks that the tests of this folder share."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tenure.testing.temporal_server import TemporalServer, program, temporal_server
+from tests.real.stacks import STACKS, Stack, on_temporal
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +18,21 @@ def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporalServe
     place = Path(tmp_path_factory.mktemp("temporal"))
     with temporal_server(place) as server:
         yield server
+
+
+@pytest.fixture(params=STACKS)
+def stack(request: pytest.FixtureRequest, tmp_path: Path) -> Stack:
+    """Each of the stacks that the promises are shown on, with a store that nobody has used."""
+    if request.param == "sqlite_embedded":
+        return Stack(str(tmp_path / "tenure.db"))
+    url = request.getfixturevalue("postgres_url")
+    if request.param == "postgres_embedded":
+        return Stack(url)
+    return on_temporal(url, request.getfixturevalue("temporal").address)
+
+
+@pytest.fixture
+def ending() -> Iterator[ExitStack]:
+    """What is killed at the end, whatever happened."""
+    with ExitStack() as ended:
+        yield ended

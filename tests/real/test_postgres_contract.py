@@ -1,6 +1,7 @@
 """Who keeps the store's contract on a server: PostgreSQL, through a proxy that can lose answers."""
 
 import asyncio
+import secrets
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -51,14 +52,28 @@ class PostgresStores:
         proxy.behaviour = Behaviour(refuses=True, cut_after_answered=0)
 
 
+NEWEST, OLDEST = "postgres_server", "old_postgres_server"
+WHERE = {
+    "one writer": (NEWEST, 1), "three writers": (NEWEST, 3),
+    "the oldest server, two writers": (OLDEST, 2),
+}  # fmt: skip
+SLOW = [name for name in WHERE if name != "three writers"]
+
+
 class TestPostgresStore(StoreContract):
     @pytest.fixture(
-        params=[pytest.param(1, marks=pytest.mark.slow), 3], ids=["one writer", "three writers"]
+        params=[
+            pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in WHERE
+        ]
     )
     def stores(
-        self, postgres_url: str, running: asyncio.Runner, request: pytest.FixtureRequest
+        self, running: asyncio.Runner, request: pytest.FixtureRequest, tally
     ) -> Iterator[Stores]:
-        lanes = postgres.Lanes(writers=request.param, patience_seconds=0.3)
-        stores = PostgresStores(postgres_url, lanes)
+        name, writers = WHERE[request.param]
+        server = request.getfixturevalue(name)
+        url = f"{server.url}?schema=t_{secrets.token_hex(6)}"
+        lanes = postgres.Lanes(writers=writers, patience_seconds=0.3)
+        stores = PostgresStores(url, lanes)
         yield stores
         running.run(stores.close())
+        tally.add(f"store_promises_on_postgres_{server.version}")

@@ -5,6 +5,7 @@ stays open while the store commits a later one; whoever reads meanwhile must fin
 """
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -13,15 +14,18 @@ import asyncpg
 import pytest
 
 from tenure.adapters.store import postgres
+from tenure.adapters.store.postgres import functions
 from tenure.adapters.store.postgres.schema import go_on_after_restore
-from tenure.ports.store import Change
+from tenure.app.live import sequence_of
+from tenure.ports.store import Change, Is, Put, Ring, together
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.outbox import trim
 from tenure.settings import Settings
 from tenure.testing.audit import PLANS, shelves_of
-from tenure.testing.contracts.store_rows import event
+from tenure.testing.contracts.store_rows import event, lease
+from tenure.testing.patches import patched
 from tenure.wiring import running
-from tests.real.postgres import opened
+from tests.real.postgres import eventually, opened
 
 pytestmark = pytest.mark.timeout(60)
 _PUT = (
@@ -149,3 +153,108 @@ def test_the_cap_counts_events_though_positions_leap(postgres_url: str, tmp_path
             assert len(await plane.store.list_events()) == 25
 
     asyncio.run(scenario())
+
+
+# ------------------------------------------------------------------------- the order for each agent
+
+AGENT = "a" * 32
+
+
+def numbered(kind: str) -> Put:
+    """An event of the agent, which has a number among those of its own."""
+    put = event(kind)
+    return put._replace(row={**put.row, "agent": AGENT, "sequence": sequence_of(AGENT)})
+
+
+async def crossed(url: str) -> list[tuple[str, int]]:
+    """Two processes tell of one agent; the first to begin is the second to commit.
+
+    Its batch holds one row, and waits for another behind somebody else, when the other begins.
+    """
+    async with opened(url) as early, opened(url) as late:
+        rows = (lease("free", 1.0), lease("held", 1.0))
+        assert await early.commit(Change("", (), (*rows, numbered("before")))) is None
+        other = await stranger(url)
+        try:
+            holding = other.transaction()
+            await holding.start()
+            await other.execute("SELECT 1 FROM lease WHERE name = 'worker/held' FOR UPDATE")
+            names = ("free", "held")
+            guards = tuple(Is("lease", (f"worker/{name}",), {"token": 1}) for name in names)
+            waiting = asyncio.ensure_future(
+                early.commit(Change("", guards, (numbered("began first"),)))
+            )
+
+            async def waits() -> bool:
+                ask = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                return bool(await other.fetchval(ask))
+
+            await eventually(waits)
+            assert await late.commit(Change("", (), (numbered("committed first"),))) is None
+            await holding.rollback()
+            assert await waiting is None
+        finally:
+            await other.close()
+        return [(str(r["type"]), int(str(r["sequence"]))) for r in await late.list_events()]
+
+
+def test_an_agents_events_are_read_in_the_order_of_their_numbers(postgres_url: str) -> None:
+    assert asyncio.run(crossed(postgres_url)) == [
+        ("before", 1), ("committed first", 2), ("began first", 3),
+    ]  # fmt: skip
+
+
+def test_ablation_without_a_look_at_who_was_last_they_stand_the_other_way_round(
+    postgres_url: str, tally
+) -> None:
+    with patched(functions, IN_ORDER="true"):
+        found = asyncio.run(crossed(postgres_url))
+    assert [number for _, number in found] == [1, 3, 2]
+    tally.add("ablations")
+
+
+def test_two_processes_that_tell_of_the_same_agents_never_cross(postgres_url: str) -> None:
+    """Each change touches one row of its own and events of two agents; positions tell the order."""
+    agents = [f"{number:032x}" for number in range(6)]
+
+    async def tells(store: postgres.PostgresStore, chance: random.Random, own: str) -> None:
+        for number in range(60):
+            told = [
+                numbered("said")._replace(row={
+                    **event("said").row, "agent": one, "sequence": sequence_of(one),
+                })
+                for one in chance.sample(agents, 2)
+            ]  # fmt: skip
+            put = lease(f"{own} {number}", 1.0)
+            assert await store.commit(Change("", (), (put, *told))) is None
+
+    async def scenario() -> None:
+        async with opened(postgres_url) as one, opened(postgres_url) as other:
+            chance = random.Random(7)
+            await asyncio.gather(
+                *(tells(store, chance, f"{place} {lane}")
+                  for place, store in enumerate((one, other)) for lane in range(4))
+            )  # fmt: skip
+            rows = await one.list_events(limit=10_000)
+            assert len(rows) == 2 * 4 * 60 * 2
+            for agent in agents:
+                numbers = [row["sequence"] for row in rows if row["agent"] == agent]
+                assert numbers == list(range(1, len(numbers) + 1))
+
+    asyncio.run(scenario())
+
+
+def test_one_change_tells_other_processes_of_every_operation_that_it_concerns(
+    postgres_url: str,
+) -> None:
+    async def main() -> list[Ring]:
+        async with opened(postgres_url) as one, opened(postgres_url) as other:
+            heard: list[Ring] = []
+            other.listen(heard.append)
+            rings = together(Ring("new", unclaimed=True), Ring("closed", interrupt=True))
+            await one.commit(Change("", (), (event("first"),), ring=rings))
+            await eventually(lambda: len(heard) == 2)
+            return sorted(heard)
+
+    expected = [Ring("closed", interrupt=True), Ring("new", unclaimed=True)]
+    assert asyncio.run(main()) == expected

@@ -438,3 +438,63 @@ def test_no_control_group_is_left_of_what_was_removed(root, runtime):
         Path(group).mkdir(exist_ok=True)  # as a keeper leaves it that found somebody still dying
     run(runtime.remove(key()))
     assert [group for group in groups if Path(group).is_dir()] == []
+
+
+# ----------------------------------------------------------------------- the state of one that died
+
+
+def heir_of(one):
+    return one._replace(text=f"{one.text}2", generation=2)
+
+
+def left_by(root, runtime, *, mode="exits"):
+    """A file in the directory of a runtime, which has ended unless its mode is another."""
+    (ended if mode == "exits" else ready)(runtime, agent(mode))
+    note = root / "local-a" / key().text / "work" / "note"
+    note.write_text("what it had learned")
+    return note
+
+
+def test_a_runtime_goes_on_with_the_state_of_the_one_that_died_before_it(root, runtime):
+    note = left_by(root, runtime)
+    second = heir_of(key())
+    spec = agent(state_of=["runtimeunknown", key().text])
+    ready(runtime, spec, second)
+    mine = root / "local-a" / second.text / "work" / "note"
+    assert mine.read_text() == "what it had learned"
+    assert not note.exists()
+    run(runtime.ensure(second, spec))
+    assert mine.exists()
+    run(runtime.remove(key()))
+    assert mine.exists()
+    assert run(runtime.inspect(second)).presence is Presence.READY
+
+
+def test_the_state_is_back_where_it_was_when_the_one_that_had_it_is_removed(root, runtime):
+    note = left_by(root, runtime)
+    ended(runtime, agent("exits", state_of=[key().text]), heir_of(key()))
+    assert not note.exists()
+    run(runtime.remove(heir_of(key())))
+    assert note.read_text() == "what it had learned"
+
+
+def test_nothing_is_taken_from_a_runtime_that_still_runs(root, runtime):
+    note = left_by(root, runtime, mode="healthy")
+    with pytest.raises(Rejected, match="still runs"):
+        run(runtime.ensure(heir_of(key()), agent(state_of=[key().text])))
+    assert run(runtime.status(key())).presence is Presence.READY
+    run(runtime.remove(heir_of(key())))
+    assert note.exists()
+
+
+def test_the_state_of_somebody_elses_runtime_is_nobodys(root, runtime):
+    note = left_by(root, runtime)
+    thief = heir_of(key())._replace(agent="another")
+    ready(runtime, agent(state_of=[key().text]), thief)
+    assert note.exists()
+    run(runtime.remove(thief))
+    assert note.exists()
+    with pytest.raises(Invalid, match="state_of"):
+        run(runtime.digest(agent(state_of=[key().text])))
+    with pytest.raises(Invalid, match="state_of"):
+        run(runtime.digest(agent(state_of=["../elsewhere"])))

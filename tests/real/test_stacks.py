@@ -1,52 +1,57 @@
 """The same promises on each stack: sqlite + embedded, postgres + embedded, postgres + temporal.
 
-Goal: P1, P2, P6, P7 and P10 do not depend on where a plane keeps its operations and what moves
-them.  Method: real workers on real servers are killed with -9, or stopped for longer than they may
-be; their providers are files.  What was said, what is kept and what there is must then agree.  The
-cases are few, since the mass of them is run on one stack elsewhere; each is counted under its
-promise and its stack, and the run closes with a table of them.
+Goal: P1, P2, P6, P7, P10 and P23 do not depend on where a plane keeps its operations and what moves
+them; `test_stacks_agents` has the others.  Method: real workers on real servers are killed with -9,
+or stopped for longer than they may be; their providers are files.  What was said, what is kept and
+what there is must then agree.  The cases are few, since the mass of them is run on one stack
+elsewhere; each is counted under its promise and its stack, and the run closes with a table of them.
 """
 
 import asyncio
 import signal
 import time
+from collections import Counter
 from contextlib import ExitStack, nullcontext
+from pathlib import Path
 
 import pytest
 
 from tenure.app import operations
 from tenure.app.operations import Accept
+from tenure.app.plane import Plane
 from tenure.core.errors import Conflict
 from tenure.core.operation import State
-from tenure.testing.audit import AGAIN, Wanted
+from tenure.core.plan import Plan
+from tenure.plans.catalogue import Catalogue
+from tenure.ports.store import Store
+from tenure.testing.audit import AGAIN, LINEAR, Said, Wanted, lines_of, shelves_of
 from tenure.testing.kill9 import TENANT, all_ended
+from tenure.testing.patches import patched
 from tenure.wiring import running
 from tests.real.books import CHARGED, LEDGER, MEASURED, METER, SLOW_SECONDS, written
-from tests.real.stacks import PLANS, Stack, Worker, journals_in, looked_at, on_temporal
+from tests.real.stacks import (
+    LINEAR_2,
+    NEXT_PLANS,
+    PAGE,
+    PLANS,
+    Gate,
+    Stack,
+    Worker,
+    journals_in,
+    looked_at,
+    rows_of,
+)
 from tests.real.stacks import providers_of as providers_in
 
-pytestmark = [pytest.mark.timeout(150), pytest.mark.slow]
-STACKS = ("sqlite_embedded", "postgres_embedded", "postgres_temporal")
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 KILLS = 4
 EFFECTS = 6
+AMID = 3
+"""Calls that a worker is stopped amid, at least."""
+SLEEPY_SECONDS = 3.0
+WATCHED_SECONDS = 3.0
+"""How long a worker that was woken is watched, which should do nothing."""
 CALLERS = 12
-
-
-@pytest.fixture(params=STACKS)
-def stack(request, tmp_path) -> Stack:
-    if request.param == "sqlite_embedded":
-        return Stack(str(tmp_path / "tenure.db"))
-    url = request.getfixturevalue("postgres_url")
-    if request.param == "postgres_embedded":
-        return Stack(url)
-    return on_temporal(url, request.getfixturevalue("temporal").address)
-
-
-@pytest.fixture
-def ending():
-    """What is killed at the end, whatever happened."""
-    with ExitStack() as ended:
-        yield ended
 
 
 def begun(ending: ExitStack, *given, **named) -> Worker:
@@ -89,73 +94,161 @@ def test_what_killed_workers_have_acknowledged_ends_and_nothing_else_is_left(
 def test_an_effect_whose_worker_died_before_its_answer_is_never_repeated_nor_called_failed(
     stack, tmp_path, tally, ending
 ):
-    books = {name: tmp_path / "world" / f"{name}.book" for name in (LEDGER, METER)}
     worker = begun(ending, stack, tmp_path, 0, most=-EFFECTS)
-    worker.wait_for("accepted", count=EFFECTS)
-    until = time.monotonic() + 30
-    while sum(written(book).total() for book in books.values()) < EFFECTS:
-        assert time.monotonic() < until
-        time.sleep(0.005)
-    worker.kill()  # every line is there, and nobody has heard of any
+    done_unheard_of(worker, tmp_path)
+    worker.kill()
     tally.add("kills")
 
     async def rest() -> None:
         async with opened(stack, tmp_path) as plane:
-            for name in worker.accepted():
-                ended = await operations.wait(plane, TENANT, name, seconds=SLOW_SECONDS / 4)
-                until = time.monotonic() + 60
-                while ended.state not in {State.SUCCEEDED, State.STUCK}:
-                    assert ended.state in {State.RUNNING, State.WAITING}, ended
-                    assert time.monotonic() < until, ended
-                    ended = await operations.wait(plane, TENANT, name, seconds=0.2)
-                if ended.state is State.STUCK:  # a person looks into the book, and says so
-                    assert ended.kind == MEASURED.name
-                    await operations.adopt(plane, TENANT, name, step="measure", by="operator")
-                    ended = await operations.wait(plane, TENANT, name, seconds=30.0)
-                else:
-                    assert ended.kind == CHARGED.name
-                assert ended.state is State.SUCCEEDED
+            await at_rest(plane, worker.accepted())
 
     asyncio.run(rest())
-    for book in books.values():
+    written_once(tmp_path)
+    counted(tally, 6, stack, EFFECTS)
+
+
+def books_in(directory: Path) -> list[Path]:
+    return [directory / "world" / f"{name}.book" for name in (LEDGER, METER)]
+
+
+def done_unheard_of(worker: Worker, directory: Path) -> None:
+    """Every line is there, and nobody has heard of any."""
+    worker.wait_for("accepted", count=EFFECTS)
+    until = time.monotonic() + 30
+    while sum(written(book).total() for book in books_in(directory)) < EFFECTS:
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def written_once(directory: Path) -> None:
+    for book in books_in(directory):
         assert set(written(book).values()) == {1}, written(book)
         assert written(book).total() == EFFECTS // 2
-    counted(tally, 6, stack, EFFECTS)
+
+
+async def at_rest(plane: Plane, names: list[str]) -> None:
+    """All have succeeded; of what nobody can ask about a person has said so."""
+    for name in names:
+        ended = await operations.wait(plane, TENANT, name, seconds=SLOW_SECONDS / 4)
+        until = time.monotonic() + 60
+        while ended.state not in {State.SUCCEEDED, State.STUCK}:
+            assert ended.state in {State.RUNNING, State.WAITING}, ended
+            assert time.monotonic() < until, ended
+            ended = await operations.wait(plane, TENANT, name, seconds=0.2)
+        if ended.state is State.STUCK:  # a person looks into the book, and says so
+            assert ended.kind == MEASURED.name
+            await operations.adopt(plane, TENANT, name, step="measure", by="operator")
+            ended = await operations.wait(plane, TENANT, name, seconds=30.0)
+        else:
+            assert ended.kind == CHARGED.name
+        assert ended.state is State.SUCCEEDED
 
 
 def test_a_worker_that_slept_through_its_end_commits_nothing_more(stack, tmp_path, tally, ending):
     """On a file the sleeper still holds it, so nobody else is let in: also one writer."""
-    slow = 1.0
-    sleeper = begun(ending, stack, tmp_path, 0, most=8, slow=slow)
-    sleeper.wait_for("accepted", count=6)
-    sleeper.tell(signal.SIGSTOP)
-    taken = sleeper.accepted()
-    if not stack.is_shared:
-        second = begun(ending, stack, tmp_path, 1, most=1)
-        assert second.process.wait(30) != 0
-        assert "StoreLocked" in second.errors.read_text()
-        assert second.accepted() == []
-        sleeper.tell(signal.SIGCONT)
-        sleeper.wait_for("idle")
-    else:
-        asyncio.run(_taken_over(stack, tmp_path, sleeper, taken))
-        tally.add("takeovers")
-    sleeper.kill()
+    taken, wrong = slept_through(stack, tmp_path, ending)
+    assert not wrong, wrong
+    tally.add("takeovers", stack.is_shared)
     looked_at(stack, tmp_path)
     counted(tally, 7, stack, len(taken))
 
 
-async def _taken_over(stack: Stack, directory, sleeper: Worker, taken: list[str]) -> None:
-    """Finish in the sleeper's place, wake it, let it do the rest: what had ended stays as it is."""
-    async with opened(stack, directory) as plane:
-        assert await all_ended(plane, 90.0)
-        before = await journals_in(plane.store, taken)
-        rows = [await plane.store.find("operation", (name,)) for name in taken]
+def test_ablation_a_worker_without_a_fence_is_seen_to_commit(stack, tmp_path, tally, ending):
+    off = "fenced" if stack.is_shared else "file_locked"
+    _, wrong = slept_through(stack, tmp_path, ending, ablate=off)
+    assert wrong
+    tally.add("ablations")
+
+
+def slept_through(
+    stack: Stack, directory: Path, ending: ExitStack, *, ablate: str = ""
+) -> tuple[list[str], list[str]]:
+    """Stop a worker amid its calls, for longer than its lease, and let it go on.
+
+    The keys it was called for, and what is wrong.
+    """
+    runtime = shelves_of(directory / "world")["runtime"]
+    sleeper = begun(ending, stack, directory, 0, most=8, slow=SLEEPY_SECONDS, ablate=ablate)
+    sleeper.wait_for("accepted", count=6)
+    until = time.monotonic() + 30
+    while len(runtime.held()) < AMID:
+        assert time.monotonic() < until
+        time.sleep(0.002)
+    sleeper.tell(signal.SIGSTOP)
+    keys = runtime.held()
+    if stack.is_shared:
+        return keys, asyncio.run(_overtaken(stack, directory, sleeper, keys))
+    second = begun(ending, stack, directory, 1, most=1, ablate=ablate)
+    until = time.monotonic() + 30
+    while second.process.poll() is None and not second.accepted() and time.monotonic() < until:
+        time.sleep(0.02)
+    if "StoreLocked" not in second.errors.read_text() or second.accepted():
+        return keys, ["another was let in"]
+    sleeper.tell(signal.SIGCONT)
+    sleeper.wait_for("idle")
+    sleeper.kill()
+    return keys, []
+
+
+async def _overtaken(stack: Stack, directory: Path, sleeper: Worker, keys: list[str]) -> list[str]:
+    """Take over, wake the sleeper while the calls that repeat its own have no answer yet.
+
+    Whatever is recorded of those then would be the sleeper's.
+    """
+    gate = Gate()
+    providers = gate.before(providers_in(directory / "world"))
+    async with running(stack.settings(), plans=PLANS, providers=providers) as plane:
+        async with asyncio.timeout(60):
+            while not gate.waiting >= set(keys):  # noqa: ASYNC110 (an engine of its own calls)
+                await asyncio.sleep(0.02)
+        before = await _standing(plane.store, keys)
+        assert len(before) == len(keys)
         sleeper.tell(signal.SIGCONT)
-        await asyncio.to_thread(sleeper.wait_for, "idle", seconds=60.0)
+        until, same = time.monotonic() + WATCHED_SECONDS, True
+        while same and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+            same = before == await _standing(plane.store, keys)
+        gate.opened.set()
+        if not same:
+            return ["the sleeper has committed something"]
         assert await all_ended(plane, 60.0)
-        assert await journals_in(plane.store, taken) == before
-        assert [await plane.store.find("operation", (name,)) for name in taken] == rows
+        await asyncio.to_thread(sleeper.wait_for, "idle", seconds=60.0)
+    sleeper.kill()
+    return []
+
+
+async def _standing(store: Store, keys: list[str]) -> dict[str, object]:
+    """The intent of each key, and what the journal says of its step."""
+    found: dict[str, object] = {}
+    for row in await store.list_rows("intent", {"slot": "runtime"}, limit=PAGE):
+        if row["key"] in keys:
+            lines = await journals_in(store, [str(row["operation"])])
+            of_it = [line for line in lines[str(row["operation"])] if line["step"] == row["step"]]
+            found[str(row["key"])] = (row, of_it)
+    return found
+
+
+@pytest.mark.parametrize("stack", ["postgres_embedded", "postgres_temporal"], indirect=True)
+def test_an_effect_of_a_worker_that_slept_is_not_repeated(stack, tmp_path, tally, ending):
+    """It was done before the worker slept; another learns that, and the sleeper adds nothing."""
+    sleeper = begun(ending, stack, tmp_path, 0, most=-EFFECTS)
+    done_unheard_of(sleeper, tmp_path)
+    sleeper.tell(signal.SIGSTOP)
+
+    async def rest() -> None:
+        async with opened(stack, tmp_path) as plane:
+            await at_rest(plane, sleeper.accepted())
+            before = await journals_in(plane.store, sleeper.accepted())
+            sleeper.tell(signal.SIGCONT)
+            await asyncio.sleep(WATCHED_SECONDS)  # whoever does nothing cannot say so
+            assert await journals_in(plane.store, sleeper.accepted()) == before
+
+    asyncio.run(rest())
+    assert sleeper.process.poll() is None
+    written_once(tmp_path)
+    tally.add("takeovers")
+    counted(tally, 7, stack, EFFECTS)
 
 
 def test_a_key_is_one_operation_whoever_sends_it_again(stack, tmp_path, tally, ending):
@@ -188,3 +281,70 @@ def test_a_key_is_one_operation_whoever_sends_it_again(stack, tmp_path, tally, e
 def opened_beside(stack: Stack, directory, plane):
     """Another plane on the same store; on a file, which admits one, the same again."""
     return opened(stack, directory) if stack.is_shared else nullcontext(plane)
+
+
+def test_workers_of_two_releases_finish_what_either_began(stack, tmp_path, tally, ending):
+    """The newer one is killed, and the older one takes over what it cannot perform: it lets go."""
+    older = begun(ending, stack, tmp_path, 0, slow=1.0)
+    older.wait_for("accepted", count=6)
+    first: Said | None = None
+    if stack.is_shared:
+        first = _taken_over_in_vain(older, begun(ending, stack, tmp_path, 1, slow=1.0, newer=True))
+        tally.add("kills")
+    else:
+        older.kill()
+    newer = begun(ending, stack, tmp_path, 2 if stack.is_shared else 1, slow=1.0, newer=True)
+    while first and stack.engine == "embedded" and first not in lines_of([newer.said]):
+        assert newer.process.poll() is None
+        time.sleep(0.02)  # of Temporal it is known only that it will ask the newer one, too
+    newer.wait_for("accepted", count=6)
+    for worker in (older, newer):
+        worker.kill()
+        tally.add("kills")
+    report = looked_at(stack, tmp_path, plans=NEXT_PLANS)
+    assert report.succeeded > report.compensated > 0
+    plans = asyncio.run(_plans_in(stack, tmp_path))
+    assert plans[LINEAR.digest] > 0
+    assert plans[LINEAR_2.digest] > 0
+    counted(tally, 23, stack, plans.total())
+
+
+def _taken_over_in_vain(older: Worker, newer: Worker) -> Said:
+    """Kill the newer one amid its own plan; what another of them must say then."""
+    until = time.monotonic() + 60
+    while not (mine := [one for one in lines_of([newer.said]) if one.rest == "1-0"]):
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    newer.kill()
+    while f"{LINEAR_2.name}@{LINEAR_2.version}" not in older.errors.read_text():
+        assert time.monotonic() < until, "the older one has not tried"
+        time.sleep(0.02)
+    return Said("ended", mine[0].operation, State.SUCCEEDED)
+
+
+async def _plans_in(stack: Stack, directory: Path) -> Counter[str]:
+    """How many operations keep each plan."""
+    providers = providers_in(directory / "world")
+    async with running(stack.settings(), plans=NEXT_PLANS, providers=providers) as plane:
+        rows = await rows_of(plane.store, "operation", "id")
+        return Counter(str(row["plan"]) for row in rows)
+
+
+@pytest.mark.parametrize("stack", ["sqlite_embedded", "postgres_embedded"], indirect=True)
+def test_ablation_an_operation_that_does_not_keep_its_plan_is_seen(stack, tmp_path, tally, ending):
+    """What an older release began is read by the newest plan of that name, and does not end.
+
+    On Temporal the same catalogue is asked, and waiting for nothing takes longer.
+    """
+
+    def newest(catalogue: Catalogue, digest: str) -> Plan | None:
+        plan = catalogue._kept.get(digest)
+        return None if plan is None else catalogue.newest(plan.name)
+
+    older = begun(ending, stack, tmp_path, 0, slow=1.0)
+    older.wait_for("accepted", count=6)
+    older.kill()
+    with patched(Catalogue, kept=newest), pytest.raises(AssertionError):
+        looked_at(stack, tmp_path, plans=NEXT_PLANS, seconds=8.0)
+    looked_at(stack, tmp_path, plans=NEXT_PLANS)  # it was that and nothing else
+    tally.add("ablations")

@@ -3,10 +3,12 @@
 Method: each proof is run as the command runs it, once as it is and once without a safeguard.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from tenure.testing import prove
-from tenure.testing.ablations import PROVED
+from tenure.testing.ablations import PROVED, by_name
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
@@ -25,9 +27,13 @@ def test_a_promise_holds(number, capsys, tally):
     [
         (1, "ack_after_commit"),
         (1, "event_in_commit"),
+        (1, "key_in_commit"),
         (2, "undo_covers_intended"),
         (2, "tombstones"),
         (2, "stuck_is_said"),
+        (2, "was_kept"),
+        (2, "turn_waited_for"),
+        (3, "burned_recorded"),
         (3, "reconciler_orphans"),
         (4, "provider_first"),
         (6, "unknown_waits"),
@@ -35,11 +41,12 @@ def test_a_promise_holds(number, capsys, tally):
         (6, "commit_error_stops"),
         (7, "fence_token"),
         (7, "store_judges_leases"),
-        (10, "key_in_commit"),
+        (10, "key_in_accept"),
         (10, "fingerprint_compared"),
         (10, "key_of_tenant"),
         (13, "closed_in_accept"),
         (13, "parent_guarded"),
+        (13, "queued_gives_way"),
         (17, "published_before_marked"),
         (17, "one_of_an_agent_at_a_time"),
         (17, "stable_event_id"),
@@ -69,8 +76,19 @@ def test_a_promise_does_not_hold_without_what_it_rests_on(number, safeguard, cap
 def test_a_safeguard_that_lives_notice_is_aimed_at_by_the_promise_that_rests_on_it():
     for proof in prove.PROOFS.values():
         rested = {prove.ABLATIONS[name].mix for name in prove.relevant(proof.number)}
-        if proof.mixes:
-            assert rested <= {*proof.mixes, PROVED}
+        if proof.mixes or proof.agents:
+            assert rested <= {*proof.mixes, *proof.agents, PROVED}
+
+
+def test_a_safeguard_names_promises_that_have_a_proof():
+    for ablation in prove.ABLATIONS.values():
+        assert set(ablation.promises) <= set(prove.PROOFS), ablation.name
+
+
+def test_no_two_safeguards_have_one_name():
+    one = prove.ABLATIONS["key_in_commit"]
+    with pytest.raises(ValueError, match="two safeguards are called key_in_commit: rename one"):
+        by_name((one, replace(one, protects="another")))
 
 
 def test_a_safeguard_of_another_promise_is_refused(capsys):

@@ -7,6 +7,13 @@ import pytest
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.timeout(60)  # each starts a pytest of its own
 
+
+@pytest.fixture(autouse=True)
+def few_plugins(monkeypatch):
+    """Only what is counted with: the others take seconds to import, once for each worker."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
 COUNTING = """
     import pytest
 
@@ -25,7 +32,7 @@ def test_counts_are_summed_over_tests_failed_ones_included(pytester, workers):
     here = Path(__file__).parents[1] / "conftest.py"
     pytester.makeconftest(here.read_text(encoding="utf-8"))
     pytester.makepyfile(COUNTING)
-    result = pytester.runpytest_subprocess("-n", workers)
+    result = pytester.runpytest_subprocess("-p", "xdist", "-n", workers)
     result.assert_outcomes(passed=9, failed=1)
     result.stdout.fnmatch_lines(["tenure: crash_runs=1000 seeds=55 zebras=10"])
 
@@ -34,7 +41,7 @@ def test_a_run_that_counted_nothing_says_nothing(pytester):
     here = Path(__file__).parents[1] / "conftest.py"
     pytester.makeconftest(here.read_text(encoding="utf-8"))
     pytester.makepyfile("def test_plain(): pass")
-    result = pytester.runpytest_subprocess("-p", "no:xdist")
+    result = pytester.runpytest_subprocess()
     result.stdout.no_fnmatch_line("tenure:*")
 
 

@@ -6,6 +6,7 @@ new is provisioned while any of them is missing.
 """
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import NamedTuple, cast
 
 from tenure.app.audit import entry, require
@@ -19,7 +20,7 @@ from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import ACKNOWLEDGED, Noted
 from tenure.core.roles import Caller, Role
 from tenure.ports.roster import Missing
-from tenure.ports.store import Add, Change, Drop, Is, Key, Put, Row, Set
+from tenure.ports.store import Add, Change, Drop, Is, Key, Put, Ring, Row, Set
 
 WAITED_FOR = {Verb.SUSPEND: "agent.suspending", Verb.DELETE: "agent.deleting"}
 """The verbs that wait, and the event that is to be acknowledged."""
@@ -35,6 +36,14 @@ class Awaited(NamedTuple):
     since: float
     acknowledged_at: float | None
     principal: str
+
+
+class Fate(StrEnum):
+    """What becomes of a wait that nobody has acknowledged."""
+
+    WAITS = "it goes on"
+    ENDED = "its operation has ended"
+    GONE = "its subscriber is gone"
 
 
 class Strictness(NamedTuple):
@@ -165,7 +174,7 @@ async def _settle(
             change = noted(live, Noted.SIGNALLED, "", body, now).change
             guards += change.guards
             writes += change.writes
-        refused = await plane.store.commit(Change("", guards, writes))
+        refused = await plane.store.commit(Change("", guards, writes, ring=Ring(key[0])))
         if refused is None:
             plane.engine.wake(key[0])
             return
@@ -220,14 +229,28 @@ async def set_strictness(plane: Plane, caller: Caller, *, strict: bool) -> Stric
 
 async def _missing(plane: Plane, tenant: str) -> list[Awaited]:
     """Whom open operations wait for; one that has ended, or whose subscriber is gone, does not."""
-    found: list[Awaited] = []
-    for row in await _open_rows(plane, tenant):
-        operation = await plane.store.find("operation", (str(row["operation"]),))
-        if operation is None or operation["ended_at"] is not None:
-            continue
-        if await _is_there(plane, row):
-            found.append(await _view(plane, row))
-    return found
+    return [
+        await _view(plane, row)
+        for row in await _open_rows(plane, tenant)
+        if await fate_of(plane, row) is Fate.WAITS
+    ]
+
+
+async def fate_of(plane: Plane, row: Row) -> Fate:
+    """Whether this is still waited for; only an operation that is open waits for anybody."""
+    operation = await plane.store.find("operation", (str(row["operation"]),))
+    if operation is None or operation["ended_at"] is not None:
+        return Fate.ENDED
+    return Fate.WAITS if await _is_there(plane, row) else Fate.GONE
+
+
+async def put_right(plane: Plane, caller: Caller, row: Row, fate: Fate) -> None:
+    """End a wait that is in vain: its operation goes on, or had ended anyway; twice succeeds."""
+    if fate is Fate.ENDED:
+        key = (str(row["operation"]), str(row["subscription"]))
+        await plane.store.commit(Change("", (), (Drop("awaited", key),)))
+    elif fate is Fate.GONE:
+        await _settle(plane, caller, row, action="subscription.release", said={})
 
 
 async def _is_there(plane: Plane, row: Row) -> bool:
@@ -245,15 +268,13 @@ async def _open_rows(plane: Plane, tenant: str) -> Sequence[Row]:
     return found
 
 
-async def close_ended(plane: Plane, tenant: str) -> int:
-    """Close what operations that have ended no longer wait for; how many there were."""
+async def close_vain(plane: Plane, caller: Caller) -> int:
+    """End what is waited for in vain by this tenant's operations; how much that was."""
     closed = 0
-    for row in await _open_rows(plane, tenant):
-        operation = await plane.store.find("operation", (str(row["operation"]),))
-        if operation is None or operation["ended_at"] is not None:
-            key = (str(row["operation"]), str(row["subscription"]))
-            await plane.store.commit(Change("", (), (Drop("awaited", key),)))
-            closed += 1
+    for row in await _open_rows(plane, caller.tenant):
+        fate = await fate_of(plane, row)
+        await put_right(plane, caller, row, fate)
+        closed += fate is not Fate.WAITS
     return closed
 
 

@@ -166,8 +166,10 @@ async def holdings_of(plane: Plane, tenant: str, agent: str) -> dict[str, list[d
 
 def key_of(plane: Plane, row: Row, slot: str, held: Mapping[str, Any]) -> ResourceKey:
     """The key of what an agent holds, by a line of `holdings_of`."""
-    tenant, uid = str(row["tenant"]), str(row["uid"])
-    return ResourceKey(held["key"], plane.id, tenant, uid, held["generation"], slot, held["step"])
+    return resource_key(
+        plane.id, tenant=str(row["tenant"]), agent=str(row["uid"]), generation=held["generation"],
+        slot=slot, name=held["step"], text=held["key"],
+    )  # fmt: skip
 
 
 def planned(plane: Plane, verb: Verb, row: Row | None) -> tuple[Plan, list[PlannedStep]]:
@@ -202,6 +204,16 @@ async def address_of(plane: Plane, caller: Caller, name: str) -> tuple[str, str]
     raise Conflict(message, code="wrong_state", holder=str(row["uid"]))
 
 
+async def is_at(plane: Plane, caller: Caller, agent: str, address: str) -> bool:
+    """Whether a runtime of the agent with this uid, and nobody else, listens there now."""
+    runtime = cast(RuntimeProvider, plane.providers["runtime"])
+    row = await find_agent(plane, caller, agent)
+    for held in (await holdings_of(plane, caller.tenant, agent)).get("runtime", []):
+        if await runtime.listens_at(key_of(plane, row, "runtime", held), address):
+            return True
+    return False
+
+
 async def logs(plane: Plane, caller: Caller, name: str, *, lines: int = 100) -> str:
     """The last lines that the agent printed."""
     runtime, key = await _runtime(plane, caller, name)
@@ -223,21 +235,20 @@ async def _runtime(
     holds = (await holdings_of(plane, caller.tenant, str(row["uid"]))).get("runtime", [])
     holds = [held for held in holds if held["key"] != unused]
     runtime = cast(RuntimeProvider, plane.providers["runtime"])
-    held = holds[0] if holds else await _last_runtime(plane, str(row["uid"]))
+    held = holds[0] if holds else await _last_runtime(plane, row)
     if held is None:
         return runtime, None
     return runtime, key_of(plane, row, "runtime", held)
 
 
-async def _last_runtime(plane: Plane, agent: str) -> dict[str, Any] | None:
+async def _last_runtime(plane: Plane, row: Row) -> dict[str, Any] | None:
     """The runtime of the agent's last operation that had one: its log may outlive it."""
-    rows = await plane.store.list_rows("operation", {"agent": agent}, limit=PAGE_MAX)
-    for row in reversed(rows):
-        intent = await plane.store.find("intent", (str(row["id"]), "runtime"))
-        if intent is not None and intent["slot"] == "runtime":
-            return {
-                "key": intent["key"], "generation": row["generation"], "step": intent["step"],
-            }  # fmt: skip
+    for generation in range(cast(int, row["generation"]), 0, -1):
+        said: Row = {"agent": row["uid"], "generation": generation}
+        for one in reversed(await plane.store.list_rows("operation", said, limit=PAGE_MAX)):
+            intent = await plane.store.find("intent", (str(one["id"]), "runtime"))
+            if intent is not None and intent["slot"] == "runtime":
+                return {"key": intent["key"], "generation": generation, "step": intent["step"]}
     return None
 
 

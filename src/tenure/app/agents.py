@@ -7,7 +7,6 @@ A verb that would be refused because another works may be queued instead: it wai
 and changes nothing before its turn, at which it is judged by how the agent stands then.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
@@ -15,30 +14,26 @@ from typing import Any, NamedTuple, cast
 from tenure.app import acknowledgements, audit, edges, quotas
 from tenure.app.agent_views import etag, find_agent, holdings_of, kept_spec
 from tenure.app.changes import noted
-from tenure.app.lifecycle import QUEUED
-from tenure.app.live import OUTBOX, POSITION, encode, input_of, read, sequence_of
-from tenure.app.operations import IN_PROGRESS, Accept, Ground, refuse_held, submit
+from tenure.app.lifecycle import QUEUED, agent_told
+from tenure.app.live import encode, input_of, read
+from tenure.app.operations import IN_PROGRESS, Accept, Ground, refuse_held, submit, turned_back
 from tenure.app.plane import Plane
 from tenure.app.spec import AgentSpec, plain
 from tenure.app.views import Operation
 from tenure.core import agent as core
-from tenure.core import saga
 from tenure.core.agent import AGENT, State, Verb
 from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
 from tenure.core.errors import Conflict, IllegalTransition, PreconditionFailed
-from tenure.core.events import agent_event
 from tenure.core.ids import resource_key, uuid7
 from tenure.core.operation import CLOSED, Noted
-from tenure.core.operation import State as OperationState
 from tenure.core.roles import Caller, Role
 from tenure.ports.runtime import RuntimeProvider
-from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set
+from tenure.ports.store import Add, Change, Drop, Is, Put, Ring, Row, Set
 
 DRAIN_SECONDS = 30.0
 OURS = ("kind", "ready_seconds", "drain_seconds")
 """Parts of a runtime's spec that plans read, and the provider does not."""
 Writes = tuple[Put | Add | Set | Drop, ...]
-_UID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +81,21 @@ async def create_agent(
             guards += await edges.guards_below(plane, parent)
             owned = await _owned_edge(plane, caller, row, uid, spec, now=now)
             writes += (owned,)
-        granter = await _granter(plane, caller)
+        granter = await edges.agent_that_asks(plane, caller)
         if granter is not None:
             guards += await edges.guards_below(plane, granter)
-            writes += (_granted(plane, caller, uid, now=now),)
+            writes += (_edge_to(plane, caller, EdgeKind.GRANT, caller.principal, uid, now=now),)
+        if spec.credentials:
+            writes += (_edge_to(plane, caller, EdgeKind.CREDENTIAL, uid, uid, now=now),)
         given = {
             "name": spec.name, "spec": kept, "runtime": runtime, "principal": caller.principal,
         }  # fmt: skip
         also: Writes = (
             Put("agent", (uid,), row),
-            _told(caller, uid, operation, State.CREATING, name=spec.name, by=Verb.CREATE, now=now),
+            agent_told(
+                caller.tenant, uid, operation, State.CREATING, name=spec.name, by=Verb.CREATE,
+                now=now,
+            ),
             audit.entry(
                 caller, "agent.create", target=uid, now=now, name=spec.name, operation=operation
             ),
@@ -167,6 +167,7 @@ async def own(
     owner = await find_agent(plane, caller, name)
     heir = on_delete.removeprefix(REASSIGN)
     if heir != on_delete:
+        edges.refuse_heir(kind)
         on_delete = REASSIGN + str((await find_agent(plane, caller, heir))["uid"])
     what = await find_agent(plane, caller, target) if kind is EdgeKind.AGENT else target
     return await edges.add_edge(
@@ -229,12 +230,8 @@ async def _ground(
         writing = await _closing(plane, one, by=operation, now=now)
         guards += writing.guards
         writes += writing.writes
-
-    def wake() -> None:
-        for one in closed:
-            plane.engine.wake(one, interrupt=True)
-
-    return Ground(uid, generation, guards, writes, {**body, **begun.given}, wake)
+    rings = tuple(Ring(one, interrupt=True) for one in closed)
+    return Ground(uid, generation, guards, writes, {**body, **begun.given}, rings)
 
 
 class _Begun(NamedTuple):
@@ -268,7 +265,8 @@ async def _begun(
     )
     writes: Writes = waits.writes
     if verb is not Verb.RECOVER:  # by that alone it is in no other state
-        told = _told(caller, uid, operation, then, name=str(row["name"]), by=verb, now=now)
+        name = str(row["name"])
+        told = agent_told(caller.tenant, uid, operation, then, name=name, by=verb, now=now)
         writes = (told, *writes)
     change: Row = {"epoch": epoch, "state": then, "updated_at": now}
     return _Begun((*guards, *waits.guards), change, writes, given)
@@ -393,15 +391,12 @@ async def _closing(plane: Plane, holder: str, *, by: str, now: float) -> Change:
     if live is None or live.progress.end is not None:
         return Change("", (), ())  # it has ended since: the agent's row refuses, and is read anew
     live.due_at = None
-    pending = live.state is OperationState.PENDING
-    back = live.progress.compensating_at is not None
-    if back or (saga.past_pivot(live.plan, live.progress) and not pending):
-        body: dict[str, object] = {"signal": CLOSED, "payload": by, "by": by}
-        return noted(live, Noted.SIGNALLED, "", body, now).change
-    body = {"why": f"the agent was closed by operation {by}", "closed": by}
-    if pending:
-        body["unclaimed"] = True
-    return noted(live, Noted.COMPENSATING, "", body, now).change
+    if live.progress.compensating_at is None:
+        why = {"why": f"the agent was closed by operation {by}", "closed": by}
+        if (back := turned_back(live, why, now)) is not None:
+            return back.change
+    body = {"signal": CLOSED, "payload": by, "by": by}
+    return noted(live, Noted.SIGNALLED, "", body, now).change
 
 
 # --- the ground of a create -----------------------------------------------------------------------
@@ -442,7 +437,7 @@ async def _free_name(
     return guards, (
         Set("agent_name", key, {"agent": uid}),
         Set("agent", (old,), gone),
-        _told(caller, old, "", then, name=name, by=Verb.CREATE, now=now),
+        agent_told(caller.tenant, old, "", then, name=name, by=Verb.CREATE, now=now),
     )
 
 
@@ -458,20 +453,18 @@ async def _owned_edge(
     )
 
 
-async def _granter(plane: Plane, caller: Caller) -> Row | None:
-    """The agent that asks, if it is one: what it grants goes with it."""
-    if not _UID.fullmatch(caller.principal):
-        return None
-    row = await plane.store.find("agent", (caller.principal,))
-    return None if row is None or row["tenant"] != caller.tenant else row
+_SLOTS = {EdgeKind.GRANT: "access", EdgeKind.CREDENTIAL: "credentials"}
 
 
-def _granted(plane: Plane, caller: Caller, uid: str, *, now: float) -> Put:
-    """The edge to the access that this agent grants to the one that it makes."""
+def _edge_to(
+    plane: Plane, caller: Caller, kind: EdgeKind, owner: str, uid: str, *, now: float
+) -> Put:
+    """The edge to what a new agent is given: access by who makes it, a registration of its own."""
+    slot = _SLOTS[kind]
     key = resource_key(
-        plane.id, tenant=caller.tenant, agent=uid, generation=1, slot="access", name="access"
+        plane.id, tenant=caller.tenant, agent=uid, generation=1, slot=slot, name=slot
     )
-    return edges.edge(caller.tenant, caller.principal, EdgeKind.GRANT, key.text, now=now)
+    return edges.edge(caller.tenant, owner, kind, key.text, now=now)
 
 
 # --- small parts ----------------------------------------------------------------------------------
@@ -489,11 +482,3 @@ def _command(
         idempotency_key=asked.idempotency_key,
         route=verb,
     )
-
-
-def _told(
-    caller: Caller, uid: str, operation: str, then: State, *, name: str, by: Verb, now: float
-) -> Add:
-    body = encode({"state": then, "name": name, "by": by})
-    row = (caller.tenant, uid, operation, agent_event(then), now, body, sequence_of(uid))
-    return Add(OUTBOX, POSITION, row)

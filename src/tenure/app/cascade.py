@@ -10,7 +10,7 @@ import asyncio
 from contextlib import suppress
 from typing import NamedTuple, cast
 
-from tenure.app import agents, edges
+from tenure.app import agents, edges, subscriptions
 from tenure.app.agents import Asked, Writes
 from tenure.app.edges import GOING, Vouching
 from tenure.app.lifecycle import QUEUED
@@ -21,14 +21,17 @@ from tenure.core.edge import EdgeKind
 from tenure.core.errors import Conflict
 from tenure.core.roles import Caller, Role
 from tenure.ports.access import Access
+from tenure.ports.roster import Below
 from tenure.ports.store import Change, Drop, Is, Row
 
 ASKED_AT_ONCE = 250
 """Deletions asked for side by side; their commits share transactions."""
-ASKED_MAX = 1_000
-"""Deletions that one look asks for: it must be over before its call is taken for lost."""
+ASKING_SECONDS = 8.0
+"""How long one look goes on asking: it must be over before its call is taken for lost."""
 DROPPED_AT_ONCE = 500
 """Edges that are dropped in one change."""
+LATER = frozenset({EdgeKind.CREDENTIAL})
+"""Edges that end with the deletion itself: what they stand for is removed by steps of its own."""
 BREATH = 64
 """Agents read before others have the loop."""
 
@@ -44,17 +47,6 @@ class Branch(NamedTuple):
     depth: int
     fate: str
     """delete, revoke, keep (others answer for it), or reassign:<uid>."""
-
-
-class Below(NamedTuple):
-    """What an operation that deletes an agent still has before it."""
-
-    left: list[str]
-    """Names of agents that are waited for."""
-    asked: int
-    """Deletions that were asked for at this look."""
-    more: bool
-    """Whether some were not asked for yet."""
 
 
 async def tree(plane: Plane, row: Row, *, limit: int) -> list[Branch]:
@@ -89,12 +81,22 @@ class _Without(Vouching):
         row = await super().find(uid)
         return {**row, "state": State.DELETING} if row is not None and uid == self.root else row
 
+    async def takes(self, heir: str) -> Row | None:
+        """The agent that can be given something: it is not going itself, nor are its owners."""
+        row = await self.find(heir) if heir else None
+        stays = row is not None and row["state"] not in GOING and await self.vouched(heir)
+        return row if stays else None
+
 
 async def _branch(vouching: _Without, one: Row, depth: int) -> Branch:
     owner, kind, target = str(one["owner"]), str(one["kind"]), str(one["target"])
     heir = edges.reassigned(one)
     if kind != EdgeKind.AGENT:
-        return Branch(owner, kind, target, target, depth, "revoke")
+        keeper = await _keeper(vouching, one) if kind == EdgeKind.WEBHOOK else None
+        fate = "revoke" if keeper is None else "keep"
+        if keeper is not None and keeper["uid"] == heir:
+            fate = f"reassign:{heir}"
+        return Branch(owner, kind, target, target, depth, fate)
     row = await vouching.find(target)
     name = target if row is None else str(row["name"])
     fate = "delete"
@@ -114,13 +116,10 @@ async def delete_below(plane: Plane, agent: str, operation: str) -> Below:
     given = {} if mine is None else input_of(mine)
     await _let_go(plane, agent)
     if given.get("cascade"):
-        return Below([], 0, more=False)  # whoever asked for this one walks the graph
+        return Below(())  # whoever asked for this one walks the graph
     doomed = await _doomed(plane, agent)
     wanted = [row for row in doomed if row["state"] not in {State.DELETING, State.DELETED}]
-    now = wanted[:ASKED_MAX]
-    for start in range(0, len(now), ASKED_AT_ONCE):
-        part = now[start : start + ASKED_AT_ONCE]
-        await asyncio.gather(*(_delete(plane, row, operation) for row in part))
+    asked = await _ask(plane, wanted, operation)
     above = await _above(plane, agent) if doomed else frozenset[str]()
     left = [
         str(row["name"])
@@ -130,7 +129,19 @@ async def delete_below(plane: Plane, agent: str, operation: str) -> Below:
     ]
     if not left:
         await _drop(plane, [agent, *(str(row["uid"]) for row in doomed)])
-    return Below(left, len(now), len(wanted) > len(now))
+    return Below(left, more=len(wanted) > asked)
+
+
+async def _ask(plane: Plane, wanted: list[Row], operation: str) -> int:
+    """Have these deleted, as many as there is time for; how many that were."""
+    until, asked = plane.store.now() + ASKING_SECONDS, 0
+    while asked < len(wanted):
+        part = wanted[asked : asked + ASKED_AT_ONCE]
+        await asyncio.gather(*(_delete(plane, row, operation) for row in part))
+        asked += len(part)
+        if plane.store.now() >= until:
+            break
+    return asked
 
 
 async def _drop(plane: Plane, owners: list[str]) -> None:
@@ -154,7 +165,8 @@ async def _let_go(plane: Plane, agent: str) -> None:
     vouching = _Without(plane, agent)
     for row in await edges.edges_of(plane, agent):
         if row["kind"] != EdgeKind.AGENT:
-            await take_away(plane, row)
+            if row["kind"] not in LATER:
+                await take_away(plane, row)
             continue
         target = str(row["target"])
         chain = await vouching.guards(target)
@@ -187,13 +199,13 @@ async def _doomed(plane: Plane, root: str) -> list[Row]:
     found: list[Row] = []
     queue, seen = [root], {root}
     for uid in queue:
-        if len(queue) % BREATH == 0:
-            await asyncio.sleep(0)
         for one in await edges.owned_by(plane, uid):
             target = str(one["target"])
             if target in seen:
                 continue
             seen.add(target)
+            if len(seen) % BREATH == 0:
+                await asyncio.sleep(0)
             row = await vouching.find(target)
             if row is None or (row["state"] not in GOING and await vouching.vouched(target)):
                 continue
@@ -244,6 +256,8 @@ async def take_away(plane: Plane, row: Row, *, guards: tuple[Is, ...] = ()) -> b
     if kind == EdgeKind.GRANT:
         access = cast(Access, plane.providers["access"])
         await access.revoke_granter(str(row["tenant"]), owner)
+    elif kind == EdgeKind.WEBHOOK:
+        return await _take_webhook(plane, row, guards=guards)
     elif kind == EdgeKind.AGENT:
         child = await plane.store.find("agent", (target,))
         if child is not None and child["state"] != State.DELETED:
@@ -255,3 +269,45 @@ async def take_away(plane: Plane, row: Row, *, guards: tuple[Is, ...] = ()) -> b
                 await _delete(plane, child, f"deletion of {owner}")
             return False
     return await plane.store.commit(Change("", guards, (edges.dropped(row),))) is None
+
+
+async def _take_webhook(plane: Plane, row: Row, *, guards: tuple[Is, ...]) -> bool:
+    """A subscription goes with who made it, or to who was named instead.
+
+    One that is about its owner stays until it was told of the end, which is yet to come.
+    """
+    owner, tenant = str(row["owner"]), str(row["tenant"])
+    subscription = await plane.store.find("subscription", (str(row["target"]),))
+    if subscription is None or subscription["tenant"] != tenant:
+        return await plane.store.commit(Change("", guards, (edges.dropped(row),))) is None
+    if subscription["agent"] == owner:
+        agent = await plane.store.find("agent", (owner,))
+        gone = agent is None or agent["state"] == State.DELETED
+        if not gone or not await subscriptions.may_go(plane, subscription, agent):
+            return False
+    elif keeper := await _keeper(_Without(plane, owner), row):
+        uid, target = str(keeper["uid"]), str(row["target"])
+        guards += (Is("agent", (uid,), {"state": keeper["state"]}),)
+        writes: Writes = (edges.dropped(row),)
+        if await plane.store.find("edge", (uid, EdgeKind.WEBHOOK, target)) is None:
+            now = plane.store.now()
+            writes += (edges.edge(tenant, uid, EdgeKind.WEBHOOK, target, now=now),)
+        return await plane.store.commit(Change("", guards, writes)) is None
+    caller = Caller(tenant, f"deletion of {owner}", Role.OPERATOR)
+    return await subscriptions.remove(plane, caller, subscription, guards=guards)
+
+
+async def _keeper(vouching: _Without, row: Row) -> Row | None:
+    """Who has a subscription when this owner goes: who was named, or who owns it as well.
+
+    The agent that it is about only ends it.
+    """
+    store, target = vouching.plane.store, str(row["target"])
+    subscription = await store.find("subscription", (target,)) or {"agent": ""}
+    owners = await edges.owners_of(vouching.plane, target, EdgeKind.WEBHOOK)
+    others = [str(one["owner"]) for one in owners]
+    apart = {str(row["owner"]), str(subscription["agent"])}
+    for uid in (edges.reassigned(row), *(one for one in others if one not in apart)):
+        if (keeper := await vouching.takes(uid)) is not None:
+            return keeper
+    return None

@@ -6,6 +6,7 @@ owns: so the one commit that closes an agent closes everything below it, however
 close that is taken back opens it again.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -21,6 +22,7 @@ from tenure.ports.store import Change, Drop, Is, Put, Row, Set
 
 GOING: Final = frozenset({State.DELETING, State.DELETE_FAILED, State.DELETED})
 """States in which an agent answers for nothing any more."""
+_UID = re.compile(r"[0-9a-f]{32}")
 
 
 class EdgeView(NamedTuple):
@@ -45,13 +47,22 @@ def reassigned(row: Row) -> str:
     return str(row["on_delete"]).removeprefix(REASSIGN) if _moves(row) else ""
 
 
+def refuse_heir(kind: EdgeKind) -> None:
+    """Invalid if what stands at the end of such an edge cannot be another's."""
+    if kind not in {EdgeKind.AGENT, EdgeKind.WEBHOOK}:
+        message = f"on_delete: a {kind} ends with its owner; agents and webhooks can be reassigned"
+        raise Invalid(message)
+
+
 def _moves(row: Row) -> bool:
     return str(row["on_delete"]).startswith(REASSIGN)
 
 
-async def owners_of(plane: Plane, uid: str) -> Sequence[Row]:
-    """The edges by which other agents own this one."""
-    said: Row = {"target": uid, "kind": EdgeKind.AGENT}
+async def owners_of(
+    plane: Plane, target: str, kind: EdgeKind = EdgeKind.AGENT
+) -> Sequence[Row]:
+    """The edges by which agents own this agent, or another thing."""
+    said: Row = {"target": target, "kind": kind}
     return await plane.store.list_rows("edge", said, limit=PAGE_MAX)
 
 
@@ -85,19 +96,27 @@ async def owned_by(plane: Plane, uid: str) -> list[Row]:
     return [row for row in await edges_of(plane, uid) if row["kind"] == EdgeKind.AGENT]
 
 
+async def agent_that_asks(plane: Plane, caller: Caller) -> Row | None:
+    """The agent that asks, if it is one: what it makes or grants goes with it."""
+    if not _UID.fullmatch(caller.principal):
+        return None
+    row = await plane.store.find("agent", (caller.principal,))
+    return None if row is None or row["tenant"] != caller.tenant else row
+
+
 class Vouching:
     """Whether somebody open answers for an agent, as of one reading; each agent is read once."""
 
     def __init__(self, plane: Plane) -> None:
         """Nothing is read yet."""
-        self._plane = plane
+        self.plane = plane
         self._known: dict[str, bool] = {}
         self._rows: dict[str, Row | None] = {}
 
     async def find(self, uid: str) -> Row | None:
         """The agent's row, as this reading knows it."""
         if uid not in self._rows:
-            self._rows[uid] = await self._plane.store.find("agent", (uid,))
+            self._rows[uid] = await self.plane.store.find("agent", (uid,))
         return self._rows[uid]
 
     async def guards(self, uid: str) -> tuple[Is, ...] | None:
@@ -118,7 +137,7 @@ class Vouching:
         return self._known[uid]
 
     async def _up(self, uid: str, seen: dict[str, None]) -> list[Is] | None:
-        edges = await owners_of(self._plane, uid)
+        edges = await owners_of(self.plane, uid)
         if not edges:
             return []
         for above in _above(edges):

@@ -11,8 +11,8 @@ from typing import NamedTuple, cast
 
 from tenure.app.audit import entry
 from tenure.app.plane import THIS, Plane
-from tenure.app.tokens import TENANT
-from tenure.core.errors import Conflict, Forbidden, ProviderError
+from tenure.app.tokens import TENANT, require_owner
+from tenure.core.errors import Conflict, ProviderError
 from tenure.core.limits import PAGE_MAX
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Change, Is, Key, Row, Set
@@ -166,7 +166,7 @@ class Review(NamedTuple):
 
 async def review(plane: Plane, caller: Caller) -> Review:
     """Compare every provider with the store, providers first; nothing is changed."""
-    _require_owner(caller)
+    require_owner(caller)
     theirs: dict[str, dict[str, str]] = {}
     silent: list[str] = []
     for slot, provider in plane.providers.items():
@@ -208,7 +208,7 @@ async def review(plane: Plane, caller: Caller) -> Review:
 
 async def confirm(plane: Plane, caller: Caller) -> None:
     """Let the plane go: operations move again.  Twice is a Conflict."""
-    _require_owner(caller)
+    require_owner(caller)
     hold = plane.hold
     if hold.is_over:
         raise Conflict(f"{hold.why}: it is not to be confirmed here", code="not_held")
@@ -224,11 +224,6 @@ async def confirm(plane: Plane, caller: Caller) -> None:
         )
     hold.remember(held="")
     hold.let_go.set()
-
-
-def _require_owner(caller: Caller) -> None:
-    if not caller.role.may(Role.ADMIN) or caller.tenant != TENANT:
-        raise Forbidden(f"this needs an admin of the tenant {TENANT}")
 
 
 async def _rows(

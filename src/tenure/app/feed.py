@@ -1,7 +1,7 @@
 """The feed: committed events in order, read from the store once for all who follow them.
 
 The newest ones are held in memory; whoever asks for older ones reads the store.  A position is a
-cursor: the one of the last row read, or 0.  Nothing else is known of it, not even that it grows.
+cursor: the one of the last row read, or 0.  What is committed later has a greater one.
 """
 
 import asyncio
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import cast
 
 from tenure.app.news import News
-from tenure.core.errors import NotFound
 from tenure.ports.store import Row, Store
 
 HELD = 8_192
@@ -49,7 +48,7 @@ class Feed:
                     await self._look()
                 if position in self._places:  # else it was let go of
                     return self._beyond(position, limit)
-        rows = await self._list(position, limit)
+        rows = await self._store.list_events(after=position, limit=limit)
         if len(rows) < limit:  # it is ahead of all others: from now on we follow it
             async with self._lock:
                 if position not in self._places:
@@ -83,7 +82,7 @@ class Feed:
     async def _look(self) -> None:
         """Read what is new; the oldest are let go of."""
         number, now = self._news.number, self._store.now()
-        rows = await self._list(cast(int, self._last), PAGE)
+        rows = await self._store.list_events(after=cast(int, self._last), limit=PAGE)
         for row in rows:
             self._rows.append(row)
             self._last = _position(row)
@@ -97,12 +96,6 @@ class Feed:
             }
         if len(rows) < PAGE:  # else there is more, whatever was told
             self._seen, self._looked_at = number, now
-
-    async def _list(self, position: int, limit: int) -> Sequence[Row]:
-        try:
-            return await self._store.list_events(after=position, limit=limit)
-        except NotFound:  # it is no longer kept, and so are none before it: all the rest is after
-            return await self._store.list_events(limit=limit)
 
 
 def _position(row: Row) -> int:

@@ -26,6 +26,8 @@ TURN = "turn"
 """The step by which an operation gets the agent for itself, and learns how it stood."""
 QUEUED = "queued"
 """In the input of an operation that waits its turn and has changed nothing of the agent so far."""
+CREDENTIALS = "credentials"
+"""The slot of what an agent may ask tokens for."""
 AGENTS = "agents"
 """The kind of quota that counts agents."""
 
@@ -42,9 +44,11 @@ def agent_writes(
             row |= _serving(live, progress, then)
         if then is not None and CLOSED not in progress.signals:
             row |= {"state": then, "updated_at": now}
-            also += agent_told(live, then, now)
+            name = str(live.input.get("name", ""))
+            told = live.tenant, live.agent, live.id
+            also.append(agent_told(*told, then, name=name, by=live.kind, now=now))
     if progress.end is not None and live.kind in VERBS:
-        also += _released(live, progress.end)
+        also += _released(live, progress)
         if progress.end is OperationState.COMPENSATED:
             burned = [(live.id, name) for name, one in live.intents.items() if one.slot]
             also += tombstones(burned, now)
@@ -84,13 +88,13 @@ def renewed(change: Change, standing: AbstractSet[Key]) -> Change:
     return change._replace(writes=writes)
 
 
-def agent_told(live: Live, then: State, now: float) -> Writes:
+def agent_told(
+    tenant: str, agent: str, operation: str, then: State, *, name: str, by: str, now: float
+) -> Add:
     """The event that an agent is in another state."""
-    body = encode({"state": then, "name": live.input.get("name", ""), "by": live.kind})
-    told = (
-        live.tenant, live.agent, live.id, agent_event(then), now, body, sequence_of(live.agent)
-    )  # fmt: skip
-    return [Add(OUTBOX, POSITION, told)]
+    body = encode({"state": then, "name": name, "by": by})
+    row = (tenant, agent, operation, agent_event(then), now, body, sequence_of(agent))
+    return Add(OUTBOX, POSITION, row)
 
 
 def _serving(live: Live, progress: Progress, then: State) -> Row:
@@ -106,17 +110,25 @@ def _serving(live: Live, progress: Progress, then: State) -> Row:
     return row
 
 
-def _released(live: Live, end: OperationState) -> Writes:
+def _released(live: Live, progress: Progress) -> Writes:
     """What an end gives back: the quota of what is not there, the name of what is gone."""
+    end = progress.end
     reserved = Drop("reservation", (live.tenant, AGENTS, live.agent))
     if live.kind == Verb.CREATE and end is not OperationState.SUCCEEDED:
-        return [reserved]
+        steps = [step for name, step in live.plan.steps.items() if name == CREDENTIALS]
+        return [reserved, *_registered(live.agent, [live.new_key(step) for step in steps])]
     if live.kind == Verb.DELETE and end is OperationState.SUCCEEDED:
         name = Drop("agent_name", (live.tenant, str(live.input["name"])))
         owners = cast("list[str]", live.input.get("owners", []))
         edges = [Drop("edge", (one, EdgeKind.AGENT, live.agent)) for one in owners]
-        return [reserved, name, *edges]
+        held = _said(progress, TURN).get("holds", {}).get(CREDENTIALS, ())
+        return [reserved, name, *edges, *_registered(live.agent, [one["key"] for one in held])]
     return []
+
+
+def _registered(agent: str, keys: Iterable[str]) -> list[Drop]:
+    """The edges to an agent's own registrations, which have ended."""
+    return [Drop("edge", (agent, EdgeKind.CREDENTIAL, key)) for key in keys]
 
 
 def _said(progress: Progress, step: str) -> dict[str, Any]:

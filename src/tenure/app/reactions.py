@@ -6,7 +6,7 @@ be left out or replaced where a plane is wired.
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from tenure.app import acknowledgements, subscriptions
 from tenure.app.lifecycle import AGENTS
@@ -14,14 +14,11 @@ from tenure.app.plane import Plane
 from tenure.core.agent import State
 from tenure.core.errors import Unavailable
 from tenure.core.events import Event
-from tenure.core.limits import PAGE_MAX
 from tenure.core.roles import Caller, Role
 from tenure.ports.bus import Outgoing
-from tenure.ports.store import Change, Drop, Is, Row
+from tenure.ports.store import Change, Drop, Is
 
 React = Callable[[Plane, Outgoing], Awaitable[None]]
-TOLD_SECONDS: Final = 4 * 3_600.0
-"""How long the last event of an agent is tried before what it was for goes: less than the relay."""
 NOT_THERE: Final = (State.DELETED, State.CREATE_FAILED)
 
 
@@ -39,31 +36,16 @@ async def remove_webhooks(plane: Plane, event: Outgoing) -> None:
     """
     caller = Caller(event.tenant, f"event {event.id}", Role.OPERATOR)
     agent = await plane.store.find("agent", (event.agent,))
-    since = cast(float, agent["updated_at"]) if agent else 0.0
-    is_late = plane.store.now() > since + TOLD_SECONDS
     waits: list[str] = []
     for row in await subscriptions.rows_of(plane, event.tenant):
         if row["agent"] != event.agent:
             continue
-        if is_late or await _was_told(plane, row):
+        if await subscriptions.may_go(plane, row, agent):
             await subscriptions.remove(plane, caller, row)
         else:
             waits.append(str(row["name"]))
     if waits:
         raise Unavailable(f"{', '.join(waits)} is still to be told of {event.id}")
-
-
-async def _was_told(plane: Plane, subscription: Row) -> bool:
-    """Whether all that it is about was delivered; one that reads itself is told by nobody."""
-    name = str(subscription["id"])
-    cursor = await plane.store.find("cursor", (name,))
-    if cursor is None:
-        return True
-    if await plane.store.count_rows("parked", {"destination": name}):
-        return False
-    wanted = acknowledgements.wanted_of(subscription)
-    rows = await plane.feed.after(cast(int, cursor["position"]), limit=PAGE_MAX)
-    return len(rows) < PAGE_MAX and not any(wanted.has(row) for row in rows)
 
 
 async def release_quota(plane: Plane, event: Outgoing) -> None:
@@ -79,8 +61,9 @@ async def release_quota(plane: Plane, event: Outgoing) -> None:
 
 
 async def close_waits(plane: Plane, event: Outgoing) -> None:
-    """Nobody is waited for by an operation that has ended."""
-    await acknowledgements.close_ended(plane, event.tenant)
+    """Nobody waits for who is gone, and an operation that has ended for nobody."""
+    caller = Caller(event.tenant, f"event {event.id}", Role.OPERATOR)
+    await acknowledgements.close_vain(plane, caller)
 
 
 REACTIONS: Final[Mapping[str, Reaction]] = MappingProxyType(

@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from tenure.app.audit import entry, require
+from tenure.app.audit import entry
 from tenure.app.findings import Sighting
 from tenure.app.plane import Plane
-from tenure.app.tokens import TENANT
-from tenure.core.errors import Conflict, Forbidden
-from tenure.core.roles import Caller, Role
+from tenure.app.tokens import require_owner
+from tenure.core.errors import Conflict
+from tenure.core.roles import Caller
 from tenure.ports.store import Change
 
 
@@ -31,9 +31,7 @@ LookNow = Callable[[str, bool], Awaitable[Sequence[Look]]]
 
 async def look_now(plane: Plane, caller: Caller, name: str, *, dry_run: bool) -> Sequence[Look]:
     """Let reconcilers look now; Conflict `not_leading` if they run in another process."""
-    require(caller, Role.ADMIN)
-    if caller.tenant != TENANT:
-        raise Forbidden(f"this needs an admin of the tenant {TENANT}")
+    require_owner(caller)
     look = plane.reconciled.look
     if look is None:
         message = "no reconciler runs in this process; ask the one that leads"

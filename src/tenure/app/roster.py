@@ -98,8 +98,7 @@ class PlaneRoster:
 
     async def delete_owned(self, agent: str, operation: str) -> Below:
         """Walk what it owns, if this operation is the one that a caller asked for."""
-        below = await cascade.delete_below(self._of(), agent, operation)
-        return Below(below.left, more=below.more)
+        return await cascade.delete_below(self._of(), agent, operation)
 
     async def unacknowledged(self, operation: str) -> Sequence[Missing]:
         """As its rows say."""
@@ -110,7 +109,7 @@ class PlaneRoster:
         return self._of().in_flight.of(agent)
 
     def cut(self, agent: str) -> None:
-        """Through this process, which is all there are."""
+        """Through this process at once, through others as soon as they look."""
         self._of().in_flight.cut(agent)
 
     def _of(self) -> Plane:

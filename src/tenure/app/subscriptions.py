@@ -8,14 +8,15 @@ from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
-from tenure.app import acknowledgements
+from tenure.app import acknowledgements, edges
 from tenure.app.agent_views import find_agent
 from tenure.app.audit import entry, require
 from tenure.app.events import wanted_types
 from tenure.app.live import decode, encode
 from tenure.app.plane import Plane
+from tenure.core.edge import EdgeKind
 from tenure.core.egress import target_of
-from tenure.core.errors import Conflict, Defect, Invalid, NotFound
+from tenure.core.errors import Conflict, Invalid, NotFound
 from tenure.core.ids import uuid7
 from tenure.core.limits import PAGE_MAX, SUBSCRIPTIONS_MAX
 from tenure.core.roles import Caller, Role
@@ -26,6 +27,8 @@ from tenure.ports.store import Change, Drop, Is, Put, Row, Set
 SECRET_PREFIX = "whsec_"  # noqa: S105 (how such a secret begins, as the Standard Webhooks have it)
 OVERLAP_SECONDS = 86_400.0
 """How long the secret before goes on signing beside a new one."""
+TOLD_SECONDS = 4 * 3_600.0
+"""How long the last event of an agent is tried before what it was for goes: less than the relay."""
 LETTERS_DROPPED = 500
 
 
@@ -65,6 +68,7 @@ class SubscriptionView(NamedTuple):
     position: int | None
     """How far it is; None for one that reads itself."""
     failing_since: float | None
+    next_try: float | None
     why: str
     """What its destination said last, while it fails."""
     parked: int
@@ -102,13 +106,35 @@ async def create_subscription(
         # Whatever is committed from here on lies beyond it.
         start = 0 if asked.from_start else await plane.feed.head()
         writes += (Put("cursor", (name,), {**FRESH, "position": start}),)
-    guards: tuple[Is, ...] = ()
-    if agent:
-        guards = (Is("agent", (agent,), {"tenant": caller.tenant}),)
-    refused = await plane.store.commit(Change("", guards, (*writes, told)))
-    if refused is not None:
-        raise Defect(f"a new subscription was refused by {refused.what}")
+    while True:
+        owned = await _owned(plane, caller, agent, name, now=now)
+        change = Change("", owned.guards, (*writes, *owned.writes, told))
+        if await plane.store.commit(change) is None:
+            break  # else one of its agents has changed: it is looked at again
     return await get_subscription(plane, caller, name), shown_secret(secret) if secret else ""
+
+
+async def _owned(
+    plane: Plane, caller: Caller, agent: str, name: str, *, now: float
+) -> acknowledgements.Ground:
+    """The edges to a subscription: from the agent that it is about, and from the one that asks.
+
+    Conflict `wrong_state` if either is on its way out: nothing new goes below it.
+    """
+    guards: tuple[Is, ...] = ()
+    writes: tuple[Put, ...] = ()
+    asks = await edges.agent_that_asks(plane, caller)
+    if asks is not None:
+        guards += await edges.guards_below(plane, asks)
+    about = await plane.store.find("agent", (agent,)) if agent else None
+    if about is not None:
+        if about["state"] in edges.GOING:
+            message = f"agent {about['name']!s} is {about['state']!s}: nobody subscribes to it now"
+            raise Conflict(message, code="wrong_state", holder=agent)
+        guards += (Is("agent", (agent,), {"tenant": caller.tenant, "state": about["state"]}),)
+    for uid in dict.fromkeys(str(one["uid"]) for one in (about, asks) if one is not None):
+        writes += (edges.edge(caller.tenant, uid, EdgeKind.WEBHOOK, name, now=now),)
+    return acknowledgements.Ground(guards, writes)
 
 
 FRESH: Row = {"position": 0, "attempts": 0, "due_at": 0.0, "why": "", "missed": 0}
@@ -177,18 +203,45 @@ async def delete_subscription(plane: Plane, caller: Caller, name: str) -> Subscr
     return view
 
 
-async def remove(plane: Plane, caller: Caller, row: Row) -> None:
-    """Take a subscription away with all that is kept for it; twice succeeds."""
+async def remove(
+    plane: Plane, caller: Caller, row: Row, *, guards: tuple[Is, ...] = ()
+) -> bool:
+    """Take a subscription away with all that is kept for it; twice succeeds.
+
+    False if a guard refused: then it is still there.
+    """
     name = str(row["id"])
     now = plane.store.now()
     told = entry(caller, "subscription.delete", target=name, now=now, name=row["name"])
-    guard = Is("subscription", (name,), {"tenant": row["tenant"]})
-    gone = (Drop("subscription", (name,)), Drop("cursor", (name,)))
+    there = Is("subscription", (name,), {"tenant": row["tenant"]})
+    gone = [Drop("subscription", (name,)), Drop("cursor", (name,))]
+    gone += [edges.dropped(one) for one in await edges.owners_of(plane, name, EdgeKind.WEBHOOK)]
+    refused = await plane.store.commit(Change("", (there, *guards), (*gone, told)))
+    if refused is not None and refused.what.table != "subscription":
+        return False
+    await sweep(plane, name)
+    # Nothing can be accepted that waits for it from here on; if we die now, a reconciler releases.
     await acknowledgements.release(plane, caller, name)
-    if await plane.store.commit(Change("", (guard,), (*gone, told))) is None:
-        await sweep(plane, name)
-    # What was accepted in between waits for it; nothing can be from here on.
-    await acknowledgements.release(plane, caller, name)
+    return True
+
+
+async def was_told(plane: Plane, subscription: Row) -> bool:
+    """Whether all that it is about was delivered; one that reads itself is told by nobody."""
+    name = str(subscription["id"])
+    cursor = await plane.store.find("cursor", (name,))
+    if cursor is None:
+        return True
+    if await plane.store.count_rows("parked", {"destination": name}):
+        return False
+    wanted = acknowledgements.wanted_of(subscription)
+    rows = await plane.feed.after(cast(int, cursor["position"]), limit=PAGE_MAX)
+    return len(rows) < PAGE_MAX and not any(wanted.has(row) for row in rows)
+
+
+async def may_go(plane: Plane, subscription: Row, agent: Row | None) -> bool:
+    """Whether what is about an agent that is gone can go: it was told of it, or that took long."""
+    since = cast(float, agent["updated_at"]) if agent else 0.0
+    return plane.store.now() > since + TOLD_SECONDS or await was_told(plane, subscription)
 
 
 async def sweep(plane: Plane, destination: str) -> None:
@@ -269,5 +322,6 @@ async def _view(plane: Plane, row: Row) -> SubscriptionView:
         tuple(types), bool(row["required"]), str(row["principal"]),
         cast(float, row["created_at"]), cast(float, row["updated_at"]),
         cast("int | None", cursor.get("position")), cast("float | None", cursor.get("since")),
+        cast(float, cursor["due_at"]) if cursor.get("since") is not None else None,
         str(cursor.get("why", "")), parked, cast(int, cursor.get("missed", 0)),
     )  # fmt: skip

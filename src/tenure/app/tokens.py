@@ -13,14 +13,16 @@ from typing import NamedTuple, cast
 from tenure.app.audit import entry, require
 from tenure.app.plane import Plane
 from tenure.core.agent import NAME
-from tenure.core.errors import Invalid, NotFound, Unauthenticated
+from tenure.core.errors import Forbidden, Invalid, NotFound, Unauthenticated
 from tenure.core.ids import uuid7
 from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX, PAGE_MAX
 from tenure.core.roles import Caller, Role
-from tenure.ports.store import Change, Is, Put, Row, Set
+from tenure.ports.store import Add, Change, Is, Put, Row, Set
 
 PREFIX = "tenure_"
 TENANT = "default"
+STARTER = Caller(TENANT, "tenure up", Role.ADMIN)
+"""Whoever starts the plane, as the audit log has it."""
 FIRST = 1
 """The epoch of a token that was issued before there were epochs."""
 LENGTH_MAX = 128
@@ -83,19 +85,16 @@ async def create_token(
     expires_at = None if seconds is None else now + seconds
     name = uuid7(now, plane.entropy.bits())
     view = TokenView(name, tenant, principal, role, now, expires_at, None, plane.hold.epoch)
-    whose = {"principal": principal, "role": role, "tenant": tenant}
-    told = entry(caller, "token.create", target=name, now=now, **whose)
-    await plane.store.commit(Change("", (), (_row(view, token), told)))
+    await plane.store.commit(Change("", (), _created(caller, view, token)))
     return view, token
 
 
 async def begin(plane: Plane, token: str) -> None:
     """Let whoever starts the plane in as its admin; the token was made for this store before."""
-    view = TokenView(
-        uuid7(plane.store.now(), plane.entropy.bits()), TENANT, "admin", Role.ADMIN,
-        plane.store.now(), None, None, plane.hold.epoch,
-    )  # fmt: skip
-    await plane.store.commit(Change("", (), (_row(view, token),)))
+    now = plane.store.now()
+    name = uuid7(now, plane.entropy.bits())
+    view = TokenView(name, TENANT, "admin", Role.ADMIN, now, None, None, plane.hold.epoch)
+    await plane.store.commit(Change("", (), _created(STARTER, view, token)))
 
 
 async def list_tokens(plane: Plane, caller: Caller, *, tenant: str = "") -> Sequence[TokenView]:
@@ -132,6 +131,13 @@ async def revoke_token(plane: Plane, caller: Caller, token_id: str) -> TokenView
     return _view({**rows[0], **revoked})
 
 
+def require_owner(caller: Caller) -> None:
+    """Forbidden unless an admin of the plane's own tenant asks: it is about all tenants."""
+    require(caller, Role.ADMIN)
+    if caller.tenant != TENANT:
+        raise Forbidden(f"this needs an admin of the tenant {TENANT}")
+
+
 def _is_current(plane: Plane, row: Row) -> bool:
     """Whether a token was issued in the epoch that the plane is in."""
     return (row["epoch"] or FIRST) == plane.hold.epoch
@@ -150,12 +156,15 @@ def _hash(token: str) -> str:
     return sha256(token.encode()).hexdigest()
 
 
-def _row(view: TokenView, token: str) -> Put:
+def _created(caller: Caller, view: TokenView, token: str) -> tuple[Put, Add]:
+    """The token's row, and the line that tells who made it."""
+    whose = {"principal": view.principal, "role": view.role, "tenant": view.tenant}
+    told = entry(caller, "token.create", target=view.id, now=view.created_at, **whose)
     row: Row = {
         "id": view.id, "tenant": view.tenant, "principal": view.principal, "role": view.role,
         "created_at": view.created_at, "expires_at": view.expires_at, "epoch": view.epoch,
     }  # fmt: skip
-    return Put("token", (_hash(token),), row)
+    return Put("token", (_hash(token),), row), told
 
 
 def _view(row: Row) -> TokenView:

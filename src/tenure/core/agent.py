@@ -1,8 +1,9 @@
 """An agent: its states, what each of them allows, and what the end of an operation makes of it.
 
-Whatever changes an agent's state asks the table here.  It changes in two places only: in the commit
-that accepts a verb, by which a suspend, stop or delete closes the agent (nothing new starts), and
-in the one that records what became of its operation.
+Whatever changes an agent's state asks the table here.  It changes in three places only: in the
+commit that accepts a verb, by which a suspend, stop or delete closes the agent (nothing new
+starts), in the one that begins a queued verb, and in the one that records what became of its
+operation.
 """
 
 import re
@@ -10,9 +11,10 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from tenure.core import operation
+from tenure.core.limits import NAME_PATTERN
 from tenure.core.states import Table
 
-NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
+NAME: Final = re.compile(NAME_PATTERN)
 
 
 class State(StrEnum):

@@ -1,6 +1,5 @@
 """An edge of the ownership graph: what an agent owns or has granted, and what becomes of it."""
 
-import re
 from enum import StrEnum
 from typing import Final
 
@@ -19,4 +18,3 @@ REVOKE: Final = "revoke"
 """What it ends at goes with its owner."""
 REASSIGN: Final = "reassign:"
 """Before an agent's uid: that one owns it from then on."""
-ON_DELETE: Final = re.compile(r"revoke|reassign:[a-z0-9-]{1,63}")

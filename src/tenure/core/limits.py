@@ -1,6 +1,6 @@
-"""Every bound, in one place.
+"""Bounds that several rooms share; what only one room needs stands there.
 
-A bound that is met is an error with a sentence, never a silent cut.
+A bound that is met is an error with a sentence; only what others say of a failure is cut.
 """
 
 from dataclasses import dataclass
@@ -9,6 +9,20 @@ STEPS_MAX = 64
 """Steps in one plan."""
 NAME_CHARACTERS_MAX = 63
 """A plan's, step's or slot's name."""
+NAME_PATTERN = r"[a-z][a-z0-9-]{0,62}"
+"""An agent's, tenant's, zone's or subscription's name."""
+GRANT_PATTERN = r"[a-z][a-z0-9._:-]{0,62}"
+"""A role's or a team's name."""
+GRANTS_MAX = 64
+"""Roles of one agent, and teams."""
+CREDENTIALS_MAX = 32
+"""Audiences that one agent may ask credentials for."""
+SCOPES_MAX = 64
+"""Scopes of one audience."""
+LOG_BYTES_MIN, LOG_BYTES_MAX = 4_096, 1_073_741_824
+"""What is kept of what an agent prints."""
+PORT_MIN, PORT_MAX = 1_024, 65_535
+"""A port that an agent asks for."""
 INPUT_BYTES_MAX = 262_144
 """What an operation is given, encoded."""
 RESULT_BYTES_MAX = 65_536
@@ -18,7 +32,7 @@ DEPTH_MAX = 64
 IDENTIFIER_CHARACTERS_MAX = 255
 """A tenant's, principal's, agent's or signal's name."""
 DETAIL_CHARACTERS_MAX = 500
-"""A provider's own words, kept beside an intent or in a cause."""
+"""A provider's own words, kept beside an intent or in a cause: the rest is cut."""
 SIGNALS_MAX = 100
 """Signals kept for one operation."""
 LATE_SECONDS = 60.0
@@ -70,5 +84,10 @@ DEFAULT_LIMITS = StepLimits()
 
 def backoff(limits: StepLimits, attempts: int, jitter: float) -> float:
     """Seconds to the next attempt: doubling up to the cap, less up to half of it by jitter."""
-    full = min(limits.retry_cap_seconds, limits.retry_first_seconds * 2.0 ** min(attempts, 30))
+    full = doubled(limits.retry_first_seconds, limits.retry_cap_seconds, attempts)
     return full * (1.0 - jitter / 2.0)
+
+
+def doubled(first: float, cap: float, attempts: int) -> float:
+    """What doubles with each attempt before this one, up to the cap; however many there were."""
+    return min(cap, first * 2.0 ** min(attempts, 30))

@@ -1,17 +1,18 @@
 """Create an agent: identity, access, a runtime that answers, credentials; exposed last."""
 
+from collections.abc import Callable
 from typing import cast
 
 from tenure.core.endings import Done, Ending
 from tenure.core.plan import Plan, Step
 from tenure.plans import agents
 from tenure.plans.steps import provided
-from tenure.ports.provider import Call
+from tenure.ports.provider import Call, Spec
 
 
-def runtime_step() -> Step:
+def runtime_step(spec: Callable[[Call], Spec] = agents.runtime_spec) -> Step:
     """The runtime, with its key in the result: that is how it is found later."""
-    made = provided("runtime", "runtime", spec=agents.runtime_spec)
+    made = provided("runtime", "runtime", spec=spec)
 
     async def ensure(call: Call) -> Ending:
         return _with_key(call, await made.do(call))

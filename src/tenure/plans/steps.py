@@ -1,12 +1,24 @@
 """Steps that most plans are made of: a resource at a provider."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from tenure.core.endings import Absent, Done, Ending
 from tenure.core.errors import Rejected
+from tenure.core.ids import ResourceKey
 from tenure.core.limits import StepLimits
 from tenure.core.plan import Kind, Step
-from tenure.ports.provider import Call, Presence, Spec
+from tenure.ports.provider import Call, Presence, Provider, Spec
+
+
+async def unless_foreign(
+    provider: Provider, key: ResourceKey, end: Callable[[ResourceKey], Awaitable[None]]
+) -> None:
+    """End what is under this key; a refusal is none if it is foreign: that was never ours."""
+    try:
+        await end(key)
+    except Rejected:
+        if (await provider.inspect(key)).presence is not Presence.FOREIGN:
+            raise
 
 
 def provided(
@@ -33,12 +45,8 @@ def provided(
                 return Absent()  # broken is made anew, foreign is not ours: ensure refuses it
 
     async def remove(call: Call) -> Ending:
-        try:
-            await call.providers[provider].remove(call.key)
-        except Rejected:
-            observed = await call.providers[provider].inspect(call.key)
-            if observed.presence is not Presence.FOREIGN:
-                raise  # it is ours and stays; what is foreign was never ours to remove
+        there = call.providers[provider]
+        await unless_foreign(there, call.key, there.remove)
         return Done()
 
     undo = remove if kind is Kind.COMPENSATABLE else None

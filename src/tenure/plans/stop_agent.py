@@ -6,21 +6,17 @@ Only forward.  It ends SUSPENDED; a resume brings it back.
 from typing import Any, cast
 
 from tenure.core.endings import Done, Ending
-from tenure.core.errors import Rejected
 from tenure.core.plan import Kind, Plan, Step, repeat
 from tenure.plans import agents
-from tenure.ports.provider import Call, Presence
+from tenure.plans.steps import unless_foreign
+from tenure.ports.provider import Call
 
 
 async def _kill(call: Call) -> Ending:
     """Every runtime that was known when the stop was accepted; a later one is removed below."""
     for held in cast("list[dict[str, Any]]", call.input["runtimes"]):
         runtime, key = agents.runtime_of(call), agents.key_of(call, "runtime", held)
-        try:
-            await runtime.stop(key)
-        except Rejected:
-            if (await runtime.inspect(key)).presence is not Presence.FOREIGN:
-                raise
+        await unless_foreign(runtime, key, runtime.stop)
     return Done()
 
 

@@ -3,6 +3,10 @@
 An agent answers `GET /ping` with 200 and `{"status": "Healthy"}` or `"HealthyBusy"`, and takes its
 work by `POST /invocations`.  A reference is `{"address": "host:port", "zone": …}`: the same from
 `ensure` and from `inspect`, for as long as the key lives.
+
+A plan may add `state_of` to a spec: keys of earlier runtimes of the same agent, newest first.  The
+new one begins with what the first of them that is there kept in its own directory; if it is removed
+while that one is still there, that one has it again.  Refused while the earlier one runs.
 """
 
 from typing import NamedTuple, Protocol
@@ -52,6 +56,14 @@ class RuntimeProvider(Provider, Protocol):
 
     async def wait_ready(self, key: ResourceKey, *, seconds: float) -> Status:
         """The status as soon as it is no longer STARTING, or as it is after so many seconds."""
+        ...
+
+    async def listens_at(self, key: ResourceKey, address: str) -> bool:
+        """Whether it is this one, and nobody else, that listens at this address now.
+
+        Asked after a connection was made and before anything is said on it: another program can
+        take the port of an agent that died.
+        """
         ...
 
     async def logs(self, key: ResourceKey, *, lines: int = 100) -> str:

@@ -106,6 +106,13 @@ class Ring(NamedTuple):
     operation: str
     interrupt: bool = False
     unclaimed: bool = False
+    also: tuple["Ring", ...] = ()
+    """Those about other operations that the same change concerns."""
+
+
+def together(*rings: Ring) -> Ring | None:
+    """All of these as one; None: there are none."""
+    return rings[0]._replace(also=rings[1:]) if rings else None
 
 
 class Change(NamedTuple):
@@ -304,9 +311,9 @@ class Store(Protocol):
         ...
 
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
-        """Outbox rows in an order that later commits only add to.
+        """Outbox rows by their positions, beyond `after`: that of the last row read, or 0.
 
-        `after` is 0 or the `position` of the last row read; they need not rise from row to row.
+        What is committed later has a greater position than all that was ever listed.
         """
         ...
 

@@ -20,6 +20,7 @@ from tenure.core.agent import State
 from tenure.core.errors import CallerError, ProviderError, Rejected
 from tenure.core.finding import Kind
 from tenure.core.ids import ResourceKey
+from tenure.core.limits import doubled
 from tenure.core.operation import OPERATION
 from tenure.core.roles import Caller, Role
 from tenure.ports.provider import Call, Observed, Presence
@@ -69,9 +70,15 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
             if sure:
                 clean.add(uid)
     for row in opened:
-        if str(row["agent"]) in clean:
+        if str(row["agent"]) in clean or not await _is_held(plane, row):
             await term.settle(row)
     return Tick(len(uids), fixed, min(again, default=None))
+
+
+async def _is_held(plane: Plane, finding: Row) -> bool:
+    """Whether, by our records, the agent still holds what was found to differ."""
+    holds = await holdings_of(plane, str(finding["tenant"]), str(finding["agent"]))
+    return any(one["key"] == finding["resource"] for some in holds.values() for one in some)
 
 
 async def _next(plane: Plane, limit: int) -> list[str]:
@@ -183,7 +190,7 @@ async def _repair(
         more = {name: told[name] for name in told if name not in {"what", "provider"}}
         await _report(term, row, held, Kind.DRIFT, said, **more)
         return 0, again_at
-    again_at = now + min(AGAIN_SECONDS * 2**attempts, AGAIN_CAP_SECONDS)
+    again_at = now + doubled(AGAIN_SECONDS, AGAIN_CAP_SECONDS, attempts)
     tried: dict[str, object] = {"attempts": attempts + 1, "again_at": again_at}
     try:
         if held.slot == RUNTIME:

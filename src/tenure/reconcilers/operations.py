@@ -12,7 +12,7 @@ from tenure.app.findings import abandoned_subject
 from tenure.app.plane import Plane
 from tenure.core import agent as agents
 from tenure.core.finding import Kind
-from tenure.core.operation import Hold, State
+from tenure.core.operation import State
 from tenure.ports.store import Row
 from tenure.reconcilers.term import About, Term, Tick
 
@@ -47,11 +47,10 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
 
 async def _stuck(plane: Plane, term: Term, row: Row) -> None:
     name = str(row["id"])
-    intents = await plane.store.list_rows("intent", {"operation": name})
     left = [
         {"step": one["step"], "key": one["key"], "state": one["state"]}
-        for one in intents
-        if one["state"] != Hold.BURNED and one["slot"]
+        for one in await plane.store.list_resources(str(row["tenant"]), str(row["agent"]))
+        if one["operation"] == name and one["slot"]
     ]
     await term.report(
         Kind.CONFIRMED, name,

@@ -8,6 +8,7 @@ later, and nobody else's wait for them.  A destination that takes nothing is lef
 longer each time.  Every commit guards the leader's fence token.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from tenure.core.limits import (
     LETTERS_MAX,
     OUTBOX_MAX,
     OUTBOX_SECONDS,
+    doubled,
 )
 from tenure.ports.bus import Bus, Destination, Outgoing, Receipt, Verdict
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
@@ -45,6 +47,8 @@ ALONE_ATTEMPTS = 5
 TRIM_ROWS = 500
 MANY = 1_000
 """Rows of a list that are read at once."""
+BREATH = 32
+"""Events written out before others have the loop."""
 
 
 class Skimmed(NamedTuple):
@@ -233,7 +237,7 @@ async def _send(plane: Plane, route: Route, rows: Sequence[Row]) -> Sent:
     left: list[object] = []
     while lanes:
         batch = heads(lanes)
-        receipts = await publish(route, [outgoing(plane.id, row) for row in batch])
+        receipts = await publish(route, await _told(plane, batch))
         for row, receipt in zip(batch, receipts, strict=True):
             agent = str(row["agent"])
             if receipt.verdict is Verdict.DELIVERED:
@@ -251,6 +255,15 @@ async def _send(plane: Plane, route: Route, rows: Sequence[Row]) -> Sent:
 def heads(lanes: Lanes) -> list[Row]:
     """The next event of each agent: an agent's second one waits for the receipt of its first."""
     return [lane[0] for lane in lanes.values()]
+
+
+async def _told(plane: Plane, rows: Sequence[Row]) -> list[Outgoing]:
+    """Events as they leave; commits need not wait until many are written out."""
+    told: list[Outgoing] = []
+    for start in range(0, len(rows), BREATH):
+        told += [outgoing(plane.id, row) for row in rows[start : start + BREATH]]
+        await asyncio.sleep(0)
+    return told
 
 
 async def publish(route: Route, events: Sequence[Outgoing]) -> Sequence[Receipt]:
@@ -303,8 +316,7 @@ async def _commit(
 
 def _wait(plane: Plane, attempts: int, first: float, cap: float) -> float:
     """Backoff with jitter."""
-    full = min(cap, first * 2.0 ** min(attempts - 1, 30))
-    return full * (1.0 - plane.entropy.fraction() / 2.0)
+    return doubled(first, cap, attempts - 1) * (1.0 - plane.entropy.fraction() / 2.0)
 
 
 # --- parked streams -------------------------------------------------------------------------------
@@ -338,6 +350,8 @@ async def _parked(plane: Plane, route: Route) -> list[Row]:
 
 def _with_room(route: Route, rows: Sequence[Row], room: int) -> int:
     """How many of the rows to take, so that there is room if all of them become dead letters."""
+    if len(rows) <= room:
+        return len(rows)
     for place, row in enumerate(rows):
         room -= route.has(row)
         if room < 0:
@@ -408,7 +422,7 @@ async def trim(
     if not rows:
         return Tick()
     cursors = [row for row in await _cursors(plane) if row["destination"] != TRIMMED]
-    had = {str(row["destination"]): await _had(plane, row, rows) for row in cursors}
+    had = {str(row["destination"]): _had(row, rows) for row in cursors}
     all_have, old = min(had.values(), default=len(rows)), plane.store.now() - seconds
     count = 0
     while count < min(all_have, len(rows)) and cast(float, rows[count]["at"]) < old:
@@ -449,11 +463,7 @@ async def _cursors(plane: Plane) -> list[Row]:
     return found
 
 
-async def _had(plane: Plane, cursor: Row, oldest: Sequence[Row]) -> int:
+def _had(cursor: Row, oldest: Sequence[Row]) -> int:
     """How many of the oldest events a destination has had."""
     position = cast(int, cursor["position"])
-    for place, row in enumerate(oldest):
-        if row["position"] == position:
-            return place + 1
-    beyond = position and await plane.store.find("outbox", (position,)) is not None
-    return len(oldest) if beyond else 0
+    return sum(cast(int, row["position"]) <= position for row in oldest)

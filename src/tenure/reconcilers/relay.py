@@ -29,6 +29,9 @@ ROUTES_SECONDS: Final = 0.25
 TRIM_SECONDS: Final = 30.0
 LINGER_SECONDS: Final = 0.01
 """How long events gather before they are carried together: a commit wakes us for each batch."""
+BUSY_EVENTS: Final = 16
+BUSY_LINGER_SECONDS: Final = 0.04
+"""After a look that carried so many: each look costs the loop more than most events do."""
 STRAIN_SECONDS: Final = 1.0
 """How long a destination is left alone after something unforeseen."""
 
@@ -105,10 +108,13 @@ class Relay:
 
     async def run(self) -> None:
         """Lead whenever nobody else does, until cancelled."""
-        await self.begin()
+        begun = False
         trim_at = self._plane.store.now() + TRIM_SECONDS
         while True:
             try:
+                if not begun:
+                    await self.begin()
+                    begun = True
                 # Of a plane that is held nothing leaves: it may be the wrong backup.
                 if not self._plane.hold.why and await self.leader.renew():
                     await self._see_to_all()
@@ -121,6 +127,8 @@ class Relay:
                 await self._drop_all()
             except StoreError as error:
                 log.warning("the relay cannot use the store: %s", error)
+            except Exception:
+                log.exception("the relay failed; again soon")
             await asyncio.sleep(ROUTES_SECONDS if self.leader.leads else TTL_SECONDS / 3)
 
     async def _trim(self) -> None:
@@ -162,7 +170,8 @@ class Relay:
                 await asyncio.sleep(wait)
             else:
                 await plane.news.beyond(number, seconds=wait)
-                await asyncio.sleep(LINGER_SECONDS)
+                busy = done.seen >= BUSY_EVENTS
+                await asyncio.sleep(BUSY_LINGER_SECONDS if busy else LINGER_SECONDS)
 
     async def _drop(self, name: str) -> None:
         task = self._carried.pop(name).task

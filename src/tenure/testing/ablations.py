@@ -14,7 +14,7 @@ import platform
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -56,6 +56,16 @@ class Ablation:
 
 PROVED = "proof"
 """Stands for a mix where the proof of the promise notices, and no life."""
+
+
+def by_name(ablations: Iterable[Ablation]) -> Mapping[str, Ablation]:
+    """Each under its name; two of one name would hide one of them."""
+    named: dict[str, Ablation] = {}
+    for ablation in ablations:
+        if named.setdefault(ablation.name, ablation) is not ablation:
+            raise ValueError(f"two safeguards are called {ablation.name}: rename one")
+    return named
+
 
 # --- all of them -------------------------------------------------------------------------------
 
@@ -287,7 +297,7 @@ _TABLE = (
         "1", (22,), "usual", store_switches.unseeded_ids, Oracle.REPLAY,
     ),
 )  # fmt: skip
-ABLATIONS: Mapping[str, Ablation] = {ablation.name: ablation for ablation in _TABLE}
+ABLATIONS = by_name(_TABLE)
 """Every safeguard that can be switched off, by name."""
 
 
@@ -302,15 +312,22 @@ class Caught(NamedTuple):
     """Which sentences were broken, in how many lives."""
 
 
-def hunt(ablation: Ablation, seeds: Sequence[int], *, all_of_them: bool = False) -> Caught:
+def hunt(
+    ablation: Ablation,
+    seeds: Sequence[int],
+    *,
+    all_of_them: bool = False,
+    noticed: Callable[[Ablation, int], list[str]] | None = None,
+) -> Caught:
     """Live these without the safeguard, to the first that notices or all of them."""
+    noticed = noticed or _noticed
     lived = caught = 0
     first: int | None = None
     sentences: Counter[str] = Counter()
     with patched(loop, TURNS_MAX=TURNS_MAX), ablation.off():
         for seed in seeds:
             lived += 1
-            wrong = _noticed(ablation, seed)
+            wrong = noticed(ablation, seed)
             if not wrong:
                 continue
             caught += 1

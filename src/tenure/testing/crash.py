@@ -47,6 +47,8 @@ TWICE = frozenset({Fault.DUPLICATED})
 LATE = frozenset({Fault.SLOW, Fault.SLOWER, Fault.SLOWEST, Fault.REORDERED})
 """Whoever says what became of a call that is still on its way can be wrong."""
 CRASHES = (Side.BEFORE, Side.DURING, Side.AFTER)
+FIRST = "plane"
+"""The process that can die at a crossing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,8 @@ class Case(NamedTuple):
     crash_at: int = 0
     side: Side = Side.BEFORE
     seed: int = 0
+    planes: int = 1
+    """How many share the store; the first one dies."""
 
 
 class Outcome(NamedTuple):
@@ -187,7 +191,10 @@ async def _live_through(loop: SeededLoop, case: Case, disk: OpenDisk) -> Outcome
         providers=providers_of(world, faults),
         disk=disk(VirtualClock(loop)),
     )
-    supervisor = loop.create_task(rig.supervise("plane", crash_at=case.crash_at, side=case.side))
+    supervisors = [
+        loop.create_task(rig.supervise(FIRST, crash_at=case.crash_at, side=case.side)),
+        *(loop.create_task(rig.supervise(f"{FIRST} {more}")) for more in range(2, case.planes + 1)),
+    ]
     client = Client(rig)
     accepted = await client.accept(command(plan.name, "once"))
     others = [
@@ -199,10 +206,12 @@ async def _live_through(loop: SeededLoop, case: Case, disk: OpenDisk) -> Outcome
     wrong = await _until_at_rest(rig, client, scenario)
     for other in others:
         await other
-    process = await rig.someone()
-    supervisor.cancel()
-    with suppress(Dead, CommitUnknown):  # the wire may be in the shutdown itself
-        await process.stop()
+    await rig.someone()
+    for supervisor in supervisors:
+        supervisor.cancel()
+    for process in rig.serving:
+        with suppress(Dead, CommitUnknown):  # the wire may be in the shutdown itself
+            await process.stop()
     await world.quiet()
     books = await read_books(rig.disk.look())
     evidence = Evidence(books, world, {plan.digest: plan}, client.acknowledged, EFFECTS)
@@ -210,7 +219,7 @@ async def _live_through(loop: SeededLoop, case: Case, disk: OpenDisk) -> Outcome
     if len(books.operations) != 1:
         wrong.append(f"one idempotency key has made {len(books.operations)} operations")
     states = [State(str(row["state"])) for row in books.operations.values()]
-    crossings = rig.processes[0].wire.crossings
+    (crossings,) = (p.wire.crossings for p in rig.processes if p.node.name == f"{FIRST}/1")
     for name, row in books.operations.items():
         world.trace.add(name, row["state"], row["revision"], row["updated_at"])
     return Outcome(wrong, crossings, faults.made(), states, world.trace.hexdigest(), loop.time())
@@ -320,15 +329,15 @@ def faults_of(scenario: str) -> list[tuple[Call | None, Fault | None]]:
 
 
 def cases_of(
-    scenario: str, call: Call | None, fault: Fault | None, *, seed: int = 0
+    scenario: str, call: Call | None, fault: Fault | None, *, seed: int = 0, planes: int = 1
 ) -> Iterator[Case]:
     """One run without a crash, then one for each crossing and side of it.
 
     A store that fails is a fault too, so it is not combined with another.
     """
-    calm = Case(scenario, call, fault, seed=seed)
+    calm = Case(scenario, call, fault, seed=seed, planes=planes)
     yield calm
     for number, crossing in enumerate(run_case(calm).crossings, 1):
         for side in sides_of(crossing):
             if fault is None or side in CRASHES:
-                yield Case(scenario, call, fault, number, side, seed)
+                yield Case(scenario, call, fault, number, side, seed, planes)

@@ -11,7 +11,7 @@ nothing at all.
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ from tenure.ports.store import Change, Row, Set, Store
 from tenure.reconcilers import outbox
 from tenure.reconcilers.outbox import Lanes, Route, Sent
 from tenure.reconcilers.relay import Relay
-from tenure.testing.ablations import PROVED, Ablation
+from tenure.testing.ablations import PROVED, Ablation, by_name
 from tenure.testing.lifecycle import CALLER, LifeRig, spec_of
 from tenure.testing.lifecycle_crash import until_at_rest
 from tenure.testing.loop import Dead, SeededLoop, run
@@ -201,29 +201,26 @@ def parked_forgotten() -> AbstractContextManager[None]:
     return patched(outbox, _parked=none, _retry_parked=never)
 
 
-ABLATIONS: Mapping[str, Ablation] = {
-    ablation.name: ablation
-    for ablation in (
-        Ablation(
-            "published_before_marked",
-            "A cursor moves only after what lies before it was published.",
-            "S21", (17,), PROVED, marked_first,
-        ),
-        Ablation(
-            "one_of_an_agent_at_a_time",
-            "An agent's next event leaves after the receipt of the one before.",
-            "S21", (17,), PROVED, newest_first,
-        ),
-        Ablation(
-            "stable_event_id",
-            "An event has one id, by which a consumer tells a copy.",
-            "S21", (17,), PROVED, ids_drawn,
-        ),
-        Ablation(
-            "letters_go_first",
-            "What comes after a dead letter of an agent waits behind it.",
-            "S21", (17,), PROVED, parked_forgotten,
-        ),
-    )
-}  # fmt: skip
+ABLATIONS = by_name((
+    Ablation(
+        "published_before_marked",
+        "A cursor moves only after what lies before it was published.",
+        "S21", (17,), PROVED, marked_first,
+    ),
+    Ablation(
+        "one_of_an_agent_at_a_time",
+        "An agent's next event leaves after the receipt of the one before.",
+        "S21", (17,), PROVED, newest_first,
+    ),
+    Ablation(
+        "stable_event_id",
+        "An event has one id, by which a consumer tells a copy.",
+        "S21", (17,), PROVED, ids_drawn,
+    ),
+    Ablation(
+        "letters_go_first",
+        "What comes after a dead letter of an agent waits behind it.",
+        "S21", (17,), PROVED, parked_forgotten,
+    ),
+))  # fmt: skip
 """Every safeguard of events that can be switched off, by name."""

@@ -128,6 +128,11 @@ class FakeRuntime(FakeProvider):
             status = self._status(key, None)
         return status
 
+    async def listens_at(self, key: ResourceKey, address: str) -> bool:
+        """Nobody takes a port here: it listens where it was put, while it is ready."""
+        seen = self._inspect(key, None)
+        return seen.presence is Presence.READY and seen.reference["address"] == address
+
     async def logs(self, key: ResourceKey, *, lines: int = 100) -> str:
         """One line, which names it."""
         there = ("runtime", key.text) in self._world.things

@@ -10,9 +10,9 @@ usage: python -m tenure.testing.lifecycle_ablations [--seeds 200]
 import argparse
 import platform
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ from tenure.core import saga
 from tenure.core.agent import State
 from tenure.core.saga import Settled
 from tenure.ports.store import Add, Change, Put, Refused, Set
-from tenure.testing import flood, loop, releases
-from tenure.testing.ablations import PROVED, TURNS_MAX, Ablation, Caught
+from tenure.testing import ablations, flood, releases
+from tenure.testing.ablations import PROVED, Ablation, Caught, by_name
 from tenure.testing.lifecycle_life import MIXES, live
 from tenure.testing.patches import Off, patched
 from tenure.testing.store_switches import without_guards
@@ -276,7 +276,7 @@ _TABLE = (
         "S12", (2,), "closing", without_guards("agent", "next"),
     ),
     Ablation(
-        "key_in_commit",
+        "key_in_accept",
         "An idempotency key is kept in the commit that accepts its operation.",
         "S20", (10,), PROVED, keys_not_kept,
     ),
@@ -317,28 +317,16 @@ _TABLE = (
         "S28", (23,), PROVED, lambda: patched(releases, ablated="only_adds"),
     ),
 )  # fmt: skip
-ABLATIONS: Mapping[str, Ablation] = {ablation.name: ablation for ablation in _TABLE}
+ABLATIONS = by_name(_TABLE)
 """Every safeguard of the lifecycle that can be switched off, by name."""
 
 
-def hunt(ablation: Ablation, seeds: Sequence[int], *, all_of_them: bool = False) -> Caught:
-    """Live these without the safeguard, to the first that notices or all of them."""
-    lived = caught = 0
-    first: int | None = None
-    sentences: Counter[str] = Counter()
-    with patched(loop, TURNS_MAX=TURNS_MAX), ablation.off():
-        for seed in seeds:
-            lived += 1
-            wrong = live(seed, MIXES[ablation.mix]).wrong
-            if not wrong:
-                continue
-            caught += 1
-            first = seed if first is None else first
-            sentences.update({sentence.partition(":")[0] for sentence in wrong})
-            if not all_of_them:
-                break
-    return Caught(lived, caught, first, sentences)
+def _noticed(ablation: Ablation, seed: int) -> list[str]:
+    return live(seed, MIXES[ablation.mix]).wrong
 
+
+hunt = partial(ablations.hunt, noticed=_noticed)
+"""Live these without the safeguard, to the first that notices or all of them."""
 
 PAGE = """# Ablations of an agent's life
 

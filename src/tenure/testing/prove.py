@@ -31,20 +31,23 @@ from tenure.testing import (
     lifecycle_life,
     lifecycle_proofs,
     loop,
+    perturbations,
     reconcile_life,
     reconcile_proofs,
     releases,
 )
 from tenure.testing.ablations import ABLATIONS as OF_OPERATIONS
-from tenure.testing.ablations import PROVED, TURNS_MAX, Ablation
+from tenure.testing.ablations import TURNS_MAX, Ablation, by_name
 from tenure.testing.life import live
 from tenure.testing.mixes import MIXES
 from tenure.testing.patches import patched
 
-ABLATIONS = {
-    **OF_OPERATIONS, **lifecycle_ablations.ABLATIONS, **event_proofs.ABLATIONS,
-    **reconcile_proofs.ABLATIONS,
-}  # fmt: skip
+ABLATIONS = by_name(
+    ablation
+    for part in (OF_OPERATIONS, lifecycle_ablations.ABLATIONS, event_proofs.ABLATIONS,
+                 reconcile_proofs.ABLATIONS)
+    for ablation in part.values()
+)  # fmt: skip
 SEEDS = 300
 """Lives of each mix, of which a proof has several."""
 AGENTS_SEEDS = 150
@@ -119,7 +122,7 @@ def lost_reactions() -> Cases:
     for seed in range(LOST_SEEDS):
         again = f"python -m tenure.testing.reconcile_life --first {seed} --seeds 1"
         yield Case(again, reconcile_life.live(seed).wrong)
-    yield from itertools.starmap(Case, reconcile_proofs.disturbed())
+    yield from itertools.starmap(Case, perturbations.disturbed())
 
 
 def false_deletions() -> Cases:
@@ -199,11 +202,13 @@ PROOFS: Mapping[int, Proof] = {
             ),
             ("linear", "linear_refused", "parallel", "parallel_refused", "pivot", "pivot_cancelled",
              "undo_refused_for_a_while", "undo_refused_for_ever", "ready_late", "waits"),
+            agents=("agents", "closing", "queued", "quota", "names", "spared"),
         ),
         Proof(
             3,
             "No orphans: what has no living owner goes, also if a fifth of all reactions is lost.",
             also=lost_reactions,
+            agents=("agents",),
         ),
         Proof(
             4,
@@ -230,7 +235,7 @@ PROOFS: Mapping[int, Proof] = {
         Proof(
             13,
             "Closing closes: from its acknowledgement on nothing is served, and no child is left.",
-            agents=("closing", "owned", "late", "agents"),
+            agents=("closing", "queued", "owned", "late", "agents"),
         ),
         Proof(
             17,
@@ -313,12 +318,7 @@ def prove(proof: Proof, ablation: Ablation | None = None) -> int:
 
 def relevant(number: int) -> list[str]:
     """The safeguards that a promise rests on."""
-    aimed = {*PROOFS[number].agents, PROVED}
-    return [
-        name
-        for name, ablation in ABLATIONS.items()
-        if number in ablation.promises and (name in OF_OPERATIONS or ablation.mix in aimed)
-    ]
+    return [name for name, ablation in ABLATIONS.items() if number in ablation.promises]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

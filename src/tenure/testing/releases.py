@@ -38,7 +38,8 @@ ENDED = {
     label: "COMPENSATED" if "refuse" in asked else "SUCCEEDED"
     for label, (asked, _) in PHASES.items()
 }
-Cases = Iterator[tuple[str, list[str]]]
+Cases = Iterator[tuple[str, list[str], int]]
+"""How it is told, what was wrong, and how many cases it stands for."""
 
 ablated = ""
 """The safeguard that is taken out of this release, while a proof runs without it."""
@@ -183,20 +184,18 @@ def upgrades() -> Cases:
         root = Path(place)
         for name in RELEASES:
             load(GOLDEN / name, root / name)
-            yield f"{again} (golden file {name})", finished(THIS, root / name, ENDED)
+            yield f"{again} (golden file {name})", finished(THIS, root / name, ENDED), 1
         with released([*RELEASES][-1]) as before:
             for writer, other in ((THIS, before), (before, THIS)):
                 directory = root / f"phases by {writer.name}"
                 told = writer.run("write", directory)
                 wrong = [] if told.returncode == DIED else [told.stderr]
-                yield f"{again} ({directory.name})", wrong or finished(other, directory, ENDED)
+                yield f"{again} ({directory.name})", wrong or finished(other, directory, ENDED), 1
                 crossings = root / f"deaths of {writer.name}"
                 told = writer.run("die", crossings)
                 wrong = [] if not told.returncode else [told.stderr]
                 wrong = wrong or finished(other, crossings)
-                yield f"{again} ({crossings.name})", wrong
-                for _ in range(int(told.stdout or 1) - 1):
-                    yield f"{again} ({crossings.name})", []
+                yield f"{again} ({crossings.name})", wrong, int(told.stdout or 1)
 
 
 def main() -> int:
@@ -207,7 +206,7 @@ def main() -> int:
     if asked.write:
         write_golden(asked.write)
         return 0
-    wrong = [sentence for _, found in upgrades() for sentence in found]
+    wrong = [sentence for _, found, _ in upgrades() for sentence in found]
     print("\n".join(wrong) or "every operation was finished")
     return bool(wrong)
 

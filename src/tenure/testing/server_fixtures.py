@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tenure.testing.servers import PostgresServer, postgres_binaries
+from tenure.testing.servers import PostgresServer, oldest_postgres, postgres_binaries
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +26,17 @@ def postgres_server() -> Iterator[PostgresServer]:
 def postgres_url(postgres_server: PostgresServer) -> str:
     """The address of a schema that nobody has used."""
     return f"{postgres_server.url}?schema=t_{secrets.token_hex(6)}"
+
+
+@pytest.fixture(scope="session")
+def old_postgres_server() -> Iterator[PostgresServer]:
+    """The oldest PostgreSQL that can be had here, beside the newest."""
+    binaries = oldest_postgres()
+    if binaries is None:
+        pytest.skip("no older PostgreSQL here: apt-get install postgresql")
+    server = PostgresServer(binaries, settings=("autovacuum=off",))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 START_SECONDS_MAX = 60.0
+VERSION_MIN = 14
+"""The oldest PostgreSQL that the store is promised on."""
 LENT_USERS = ("postgres", "nobody")
 """Whom root lends to a server that will not run as root."""
 
@@ -35,8 +37,22 @@ def postgres_binaries() -> Path | None:
         packaged = Path(found.origin).parent / "pginstall" / "bin"
         if (packaged / "initdb").exists():
             return packaged
-    installed = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
-    return max(installed, key=lambda path: int(path.parent.name), default=None)
+    return max(_installed(), key=_version, default=None)
+
+
+def oldest_postgres() -> Path | None:
+    """The oldest PostgreSQL that the system's packages have brought, of those we support."""
+    fit = [path for path in _installed() if _version(path) >= VERSION_MIN]
+    return min(fit, key=_version, default=None)
+
+
+def _installed() -> list[Path]:
+    """Where Debian puts them, each version in a folder of its number."""
+    return [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+
+
+def _version(binaries: Path) -> int:
+    return int(binaries.parent.name)
 
 
 class PostgresServer:
@@ -56,6 +72,11 @@ class PostgresServer:
             os.chown(self.folder, *self._user)
         self._call("initdb", "--no-sync", "-A", "trust", "-U", "tenure", "-E", "UTF8",
                    "--locale=C", "-D", str(self.folder / "data"))  # fmt: skip
+
+    @property
+    def version(self) -> int:
+        """Its major version, by the files that it has made."""
+        return int((self.folder / "data" / "PG_VERSION").read_text("utf-8"))
 
     @property
     def url(self) -> str:

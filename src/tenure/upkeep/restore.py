@@ -15,12 +15,12 @@ from typing import NamedTuple
 import apsw
 
 from tenure.core.errors import StoreError
-from tenure.core.events import EPOCH_SPAN
 from tenure.ports.epoch import Kept
 from tenure.storage.copy import copy_now, flush_folder
 from tenure.storage.epoch import EpochFile
 from tenure.storage.gate import open_file
 from tenure.storage.place import Lock
+from tenure.storage.terms import Terms, TermsFile
 from tenure.upkeep import backup
 from tenure.upkeep.backup import Manifest, Told
 from tenure.upkeep.homes import ENDS, STORE, Held, is_sound, reading
@@ -58,15 +58,19 @@ def restore(source: Path, home: Path, files: Sequence[Held], *, told: Told) -> R
         replaced, stayed = [], []
         for held in files:
             path = home / held.name
+            if held.name == STORE and manifest.store:
+                continue  # it is no file of the home
             if held.name != STORE and is_sound(path, held):
                 stayed.append(held.name)
                 copy_now(path, aside / held.name)
             elif held.name in manifest.files:
                 replaced.append(held.name)
-                _replace(source / held.name, path, aside, held, epoch)
+                _replace(source / held.name, path, aside, held)
             if path.exists():
                 held.renew(path)
                 told(f"{held.name}: {'stays' if held.name in stayed else 'restored'}")
+        if manifest.store and TermsFile(home).read() is None:
+            TermsFile(home).write(Terms(manifest.home, manifest.store))
         for name in LEFT_BEHIND:
             _move(home / name, aside)
         flush_folder(aside)
@@ -113,14 +117,14 @@ def _last_epoch(home: Path, keeper: EpochFile, manifest: Manifest | None) -> int
     return max(epochs)
 
 
-def _replace(source: Path, path: Path, aside: Path, held: Held, epoch: int) -> None:
+def _replace(source: Path, path: Path, aside: Path, held: Held) -> None:
     """Make the copy ready beside its place, move what is there aside, and put it there."""
     new = path.with_name(path.name + NEW)
     for end in (*ENDS, ".lock"):
         Path(f"{new}{end}").unlink(missing_ok=True)
     copy_now(source, new)
     new.chmod(0o600)
-    _make_ready(new, held, epoch)
+    _make_ready(new, held)
     for end in ENDS:
         _move(Path(f"{path}{end}"), aside)
     new.replace(path)
@@ -128,16 +132,10 @@ def _replace(source: Path, path: Path, aside: Path, held: Held, epoch: int) -> N
     flush_folder(path.parent)
 
 
-def _make_ready(new: Path, held: Held, epoch: int) -> None:
-    """Bring it to this release, and see that no number of an event is given out again."""
+def _make_ready(new: Path, held: Held) -> None:
+    """Bring it to this release.  The next start begins the epoch in it, before anything moves."""
     opened = open_file(new, held.migrations, application_id=held.application_id)
     try:
-        if held.name == STORE:
-            opened.writer.execute(
-                "UPDATE counter SET value = ? + value % ?"
-                " WHERE name = 'outbox' OR (name >= 'event/' AND name < 'event0')",
-                (epoch * EPOCH_SPAN, EPOCH_SPAN),
-            )
         opened.writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     finally:
         opened.close()

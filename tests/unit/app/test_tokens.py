@@ -131,6 +131,9 @@ async def test_the_first_token_is_the_admins_and_letting_it_in_twice_changes_not
     caller = await tokens.authenticate(lives.plane, "tenure_first")
     assert caller == Caller("default", "admin", Role.ADMIN)
     assert len(await lives.rows("token")) == 1
+    (line,) = await audit.list_audit(lives.plane, caller)
+    assert (line.action, line.principal) == ("token.create", "tenure up")
+    assert line.body["role"] == "admin"
 
 
 @alive

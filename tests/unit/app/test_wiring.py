@@ -2,16 +2,17 @@
 
 import asyncio
 import gc
+import sys
 
 import pytest
 
 from tenure.app import operations
 from tenure.app.operations import Accept
-from tenure.core.errors import StoreLocked
+from tenure.core.errors import Invalid, StoreLocked
 from tenure.core.operation import State
 from tenure.core.plan import Plan
 from tenure.settings import Settings
-from tenure.wiring import running
+from tenure.wiring import managing, running
 from tests.unit.app.solo import TENANT, Script, step
 
 PLAN = Plan("one", stages=(step("made", Script()),))
@@ -33,6 +34,21 @@ def test_a_plane_sets_the_collector_if_it_is_told_to_and_back_when_it_ends(tmp_p
 
     assert asyncio.run(main()) == (State.SUCCEEDED, collect_after or before[0])
     assert gc.get_threshold() == before
+
+
+def test_a_plane_that_is_to_publish_by_nats_does_not_start_without_its_client(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "nats", None)
+    monkeypatch.delitem(sys.modules, "tenure.adapters.bus.nats", raising=False)
+    settings = Settings(home=str(tmp_path), bus="nats://127.0.0.1:4222", sandbox="off")
+
+    async def main():
+        async with managing(settings):
+            pytest.fail("it started")
+
+    with pytest.raises(Invalid, match=r"nats is not installed: pip install 'tenure\[nats\]'"):
+        asyncio.run(main())
 
 
 def test_an_engine_that_is_stopped_inside_the_block_ends_nothing_else(tmp_path):

@@ -4,12 +4,19 @@ import json
 
 import pytest
 
+from tenure.adapters.clock.system import SystemClock
 from tenure.app import agents, findings, operations
 from tenure.app.findings import Sighting
 from tenure.app.spec import read_spec
 from tenure.core.finding import Kind
 from tenure.core.roles import Caller, Role
 from tenure.faces.api.server import Listen, serving
+from tenure.ports.store import Change
+from tenure.reconcilers import leases
+from tenure.reconcilers.driver import reconciling
+from tenure.reconcilers.leader import Leader
+from tenure.reconcilers.term import LEADERS
+from tenure.testing.patches import patched
 from tests.unit.faces.asked import faced
 
 pytestmark = pytest.mark.timeout(30)
@@ -46,6 +53,50 @@ async def test_who_does_not_lead_says_so(face, typing):
         code, _, told = await typing(face, address, "admin")("reconcile", "--dry-run")
         assert code == 1
         assert "not_leading" in told
+
+
+@faced
+async def test_who_is_asked_takes_the_lead_from_one_that_may_have_no_face(face, typing):
+    worker = Leader(face.plane, LEADERS)
+    assert await worker.renew()
+    async with (
+        serving(face.api, Listen(port=0)) as address,
+        reconciling(face.plane, clock=SystemClock(), seconds=1_000.0),
+    ):
+        tenure = typing(face, address, "admin")
+        code, out, _ = await tenure("reconcile", "leases", "--dry-run", "-o", "name")
+        assert (code, out) == (0, "leases\n")
+        assert await face.plane.store.commit(Change("", (worker.guard,), ())) is None
+        code, out, _ = await tenure("reconcile", "leases", "-o", "name")
+        assert (code, out) == (0, "leases\n")
+        refused = await face.plane.store.commit(Change("", (worker.guard,), ()))
+        assert refused is not None, "who had it commits nothing more"
+        with patched(Leader, take_over=lose):
+            code, _, told = await tenure("reconcile", "leases")
+        assert code == 1
+        assert "not_leading" in told
+
+
+async def lose(_leader):
+    return False
+
+
+@faced
+async def test_what_is_seen_and_what_could_not_look_is_said(face, typing):
+    await made(face, "alpha")
+    face.held["runtime"].things.clear()
+    async with (
+        serving(face.api, Listen(port=0)) as address,
+        reconciling(face.plane, clock=SystemClock(), seconds=1_000.0),
+    ):
+        tenure = typing(face, address, "admin")
+        code, _, told = await tenure("reconcile", "drift", "--dry-run")
+        assert code == 0
+        assert "DRIFT runtime" in told
+        with patched(leases, tick=None):
+            code, _, told = await tenure("reconcile", "leases")
+        assert code == 1
+        assert "leases could not look" in told
 
 
 @faced

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from tenure.adapters.bus.local import LocalBus
-from tenure.app import acknowledgements, agents, audit, operations, subscriptions
-from tenure.app.reactions import REACTIONS, TOLD_SECONDS
-from tenure.app.subscriptions import Subscribe
+from tenure.app import acknowledgements, agents, audit, edges, operations, subscriptions
+from tenure.app.reactions import REACTIONS
+from tenure.app.subscriptions import TOLD_SECONDS, Subscribe
 from tenure.core.errors import Forbidden, NotFound, Unavailable
 from tenure.core.operation import State
 from tenure.core.subscription import Kind
 from tenure.ports.bus import Outgoing
-from tenure.ports.store import Change, Drop
+from tenure.ports.store import Change, Drop, Ring
 from tenure.reconcilers.relay import Relay
 from tenure.testing.lifecycle import CALLER, TENANT, spec_of
 from tests.unit.app.lives import STRANGER, VIEWER, alive, refusal
@@ -78,6 +78,16 @@ async def test_a_suspend_says_whom_it_waits_for_and_ends_when_they_have_acknowle
 
 
 @alive
+async def test_an_acknowledgement_is_told_to_whichever_process_works_on_the_operation(lives):
+    await lives.made()
+    subscription = await required(lives)
+    operation = await waits(lives)
+    told = lives.rings()
+    await acknowledge(lives, subscription, operation.id)
+    assert told == [Ring(operation.id)]
+
+
+@alive
 async def test_an_early_acknowledgement_counts(lives):
     await lives.made()
     subscription = await required(lives)
@@ -130,15 +140,14 @@ async def test_one_that_is_deleted_while_an_operation_is_accepted_is_not_waited_
 async def test_what_is_accepted_while_one_is_deleted_does_not_wait_for_it(lives, monkeypatch):
     await lives.made()
     subscription = await required(lives)
-    release = acknowledgements.release
+    owners_of = edges.owners_of
     accepted: list[Any] = []
 
-    async def release_too_early(*given):
-        await release(*given)
-        if not accepted:
-            accepted.append(await agents.suspend_agent(lives.plane, CALLER, "alpha"))
+    async def just_before(*given):
+        accepted.append(await agents.suspend_agent(lives.plane, CALLER, "alpha"))
+        return await owners_of(*given)
 
-    monkeypatch.setattr(acknowledgements, "release", release_too_early)
+    monkeypatch.setattr(edges, "owners_of", just_before)
     await subscriptions.delete_subscription(lives.plane, CALLER, subscription)
     (row,) = await lives.rows("awaited")
     assert row["acknowledged_at"] is not None

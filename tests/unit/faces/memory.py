@@ -95,6 +95,9 @@ class MemoryRuntime(Memory):
     async def wait_ready(self, key: ResourceKey, *, seconds: float) -> Status:
         return Status(Presence.STARTING) if self.holding else await self.status(key)
 
+    async def listens_at(self, key: ResourceKey, address: str) -> bool:
+        return key.text in self.things and address == self.address
+
     async def logs(self, key: ResourceKey, *, lines: int = 100) -> str:
         return "one line\n" * min(lines, 3)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tenure.core.errors import Unavailable
 from tenure.core.roles import Role
 from tenure.faces.api import invoke, server
 from tenure.faces.api.table import Ask, Route, Stream
@@ -21,9 +22,16 @@ ADDRESS = ""
 SECRET = "a-secret-of-the-caller"
 
 
+async def is_there() -> bool:
+    """It is; tests of strangers put something else in this place."""
+    return True
+
+
 async def pass_on(ask: Ask) -> Stream:
     """Pass it on to the runtime of this test."""
-    return Stream(partial(invoke.forward, ask, ADDRESS, cut=asyncio.Event()))
+    return Stream(
+        partial(invoke.forward, ask, ADDRESS, is_there=is_there, cut=asyncio.Event())
+    )
 
 
 ROUTE = Route(
@@ -211,6 +219,8 @@ def test_a_runtime_that_does_not_answer_as_http_asks_for_is_a_bad_gateway(tmp_pa
         async with runtime(face, captures([], answer)):
             told = await face.ask("POST", PATH, raw=b"{}")
         assert (told.status, told.json["code"]) == (502, "runtime_broken")
+        cut = answer in {b"", b"HTTP/1.1 200 OK\r\nBroken"}
+        assert ("hung up without an answer" in told.json["detail"]) is cut
 
     test(tmp_path=tmp_path)
 
@@ -297,3 +307,59 @@ async def test_a_request_that_is_too_large_is_refused_however_it_is_sent(face, m
         sent = await face.ask("POST", PATH, chunks=[b"x" * 6, b"x" * 6])
         odd = await face.ask("POST", PATH, raw=b"", headers={"content-length": "lots"})
     assert {said.status, sent.status, odd.status} == {413}
+
+
+KEPT = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+
+
+@faced
+async def test_a_connection_is_asked_once_whose_it_is(face, monkeypatch):
+    asked: list[str] = []
+
+    async def ask() -> bool:
+        asked.append(ADDRESS)
+        return True
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(3):
+            await reader.readuntil(b"\r\n\r\n{}")
+            writer.write(KEPT)
+
+    monkeypatch.setitem(globals(), "is_there", ask)
+    async with runtime(face, serve):
+        for _ in range(3):
+            assert (await face.ask("POST", PATH, raw=b"{}")).body == b"hello"
+    assert asked == [ADDRESS]
+
+
+async def stranger() -> bool:
+    return False
+
+
+async def nobody_knows() -> bool:
+    raise Unavailable("away")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [(stranger, "somebody else listens"), (nobody_knows, "cannot be told (away)")],
+)
+def test_who_is_not_known_to_be_the_agent_is_told_nothing(tmp_path, monkeypatch, answer, said):
+    seen: list[bytes] = []
+    heard = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await reader.read())
+        heard.set()
+
+    @faced
+    async def test(face):
+        async with runtime(face, serve):
+            told = await face.ask("POST", PATH, raw=b"{}")
+            await heard.wait()
+        assert (told.status, told.json["code"]) == (502, "runtime_broken")
+        assert said in told.json["detail"]
+
+    monkeypatch.setitem(globals(), "is_there", answer)
+    test(tmp_path=tmp_path)
+    assert seen == [b""]

@@ -11,7 +11,7 @@ from tenure.core.errors import OutcomeUnknown
 from tenure.ports.provider import Provider
 from tenure.testing.contracts.access import access_key, access_spec
 from tenure.testing.patches import patched
-from tests.unit.house.test_house import access_of, holding, run
+from tests.unit.house.houses import access_of, holding, run
 
 
 class Slow:

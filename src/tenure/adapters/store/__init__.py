@@ -1,1 +1,1 @@
-"""Where operations are kept: `sqlite`, one file on disk; `memory`, the same promises in a dict."""
+"""Where operations are kept: `sqlite`, `postgres`, and `memory`, the same promises in a dict."""

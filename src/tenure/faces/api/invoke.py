@@ -2,16 +2,19 @@
 
 Only the headers named here travel, in either direction: a caller's Authorization never reaches a
 runtime, and a runtime cannot set a cookie or a policy for our origin.  One task reads from the
-caller and one from the runtime; when either breaks off, the other is stopped.
+caller and one from the runtime; when either breaks off, the other is stopped.  Nothing is said on a
+connection before it is known that the agent itself is at its other end.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from importlib import import_module
 from typing import Any
 
+from tenure.core.errors import TenureError
 from tenure.faces.api import problems
 from tenure.faces.api.endpoint import send_problem
 from tenure.faces.api.state import Api
@@ -44,6 +47,15 @@ SANDBOX = [
 """What a runtime says is not ours: a browser must not run it in our name."""
 
 
+IsThere = Callable[[], Awaitable[bool]]
+"""Whether it is the agent's own runtime that listens at its address."""
+_is_there: ContextVar[IsThere] = ContextVar("is_there")
+
+
+class Stranger(Exception):
+    """Who took the connection is not the agent, or cannot be told; nothing was sent."""
+
+
 def load() -> Any:  # noqa: ANN401 (the module)
     """The client library; its import takes a third of a second, so nobody waits for it at start."""
     return import_module("aiohttp")
@@ -54,7 +66,7 @@ async def _client(api: Api) -> Any:  # noqa: ANN401 (the library's own)
         aiohttp = await asyncio.to_thread(load)
         if api.client is None:  # another first invocation may have been faster
             api.client = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
+                connector=_connector(aiohttp)(
                     limit=CONNECTIONS_MAX, limit_per_host=CONNECTIONS_EACH_MAX
                 ),
                 timeout=aiohttp.ClientTimeout(
@@ -66,6 +78,43 @@ async def _client(api: Api) -> Any:  # noqa: ANN401 (the library's own)
                 skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
             )
     return api.client
+
+
+def _connector(aiohttp: Any) -> Any:  # noqa: ANN401 (the library's own)
+    """Connections that are asked once, when they are new, whose they are.
+
+    What is on the other end of one stays there: an agent that dies closes all of its own.
+    """
+
+    class Checked(aiohttp.TCPConnector):  # type: ignore[misc]
+        async def _create_connection(self, *given: Any) -> Any:  # noqa: ANN401
+            made = await super()._create_connection(*given)
+            try:
+                await _refuse_strangers()
+            except BaseException:
+                made.close()
+                raise
+            return made
+
+    return Checked
+
+
+async def _refuse_strangers() -> None:
+    try:
+        mine = await _is_there.get()()
+    except TenureError as error:
+        raise Stranger(f"who listens at the agent's address cannot be told ({error})") from None
+    if not mine:
+        raise Stranger("somebody else listens at the agent's address")
+
+
+def _what(error: Exception) -> str:
+    """How a runtime broke, for whoever asked it."""
+    if isinstance(error, Stranger):
+        return f"nothing was sent: {error}"
+    if isinstance(error, load().ServerDisconnectedError):
+        return "the agent's runtime hung up without an answer (its log may say why)"
+    return f"the agent's runtime does not answer ({type(error).__name__})"
 
 
 class _Upload:
@@ -98,10 +147,12 @@ class _Upload:
                 yield piece
 
 
-async def forward(ask: Ask, address: str, send: Send, *, cut: asyncio.Event) -> int:
+async def forward(
+    ask: Ask, address: str, send: Send, *, is_there: IsThere, cut: asyncio.Event
+) -> int:
     """Send the answer of the runtime at this address (`host:port`); the status of it.
 
-    `cut` ends it, wherever it is.
+    `is_there` is asked of every new connection, and `cut` ends it, wherever it is.
     """
     length = ask.headers.get(b"content-length", b"0")
     if not length.isdigit() or int(length[:20]) > REQUEST_BYTES_MAX:
@@ -109,7 +160,7 @@ async def forward(ask: Ask, address: str, send: Send, *, cut: asyncio.Event) -> 
         return await send_problem(send, problems.problem("body_too_large", detail))
     client = await _client(ask.api)
     upload = _Upload(ask.receive)
-    relay = _Relay(send)
+    relay = _Relay(send, is_there)
     reading = asyncio.create_task(upload.pump(), name="invocation request")
     passing = asyncio.create_task(
         relay.run(client, f"http://{address}/invocations", _request_headers(ask), upload),
@@ -149,8 +200,9 @@ OK, LAST = 200, 599
 class _Relay:
     """What the runtime answers, on its way to the caller."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, is_there: IsThere) -> None:
         self._send = send
+        self._is_there = is_there
         self.status = 0
         """The status that was sent; 0: nothing was."""
 
@@ -159,6 +211,7 @@ class _Relay:
     ) -> int:
         """Ask the runtime and pass its answer on; one that breaks half-way is cut off."""
         aiohttp = load()
+        _is_there.set(self._is_there)
         try:
             async with client.post(
                 url, data=upload.pieces(), headers=headers, allow_redirects=False
@@ -169,13 +222,11 @@ class _Relay:
                         {"type": "http.response.body", "body": piece, "more_body": True}
                     )
             await self._send({"type": "http.response.body", "body": b""})
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, Stranger) as error:
             log.warning("the runtime at %s broke: %s", url, type(error).__name__)
             if not self.status:  # else the caller sees an answer that never ends: it is cut off
-                detail = (
-                    f"the agent's runtime does not answer ({type(error).__name__}); if it has"
-                    " ended, suspend and resume give the agent a new one"
-                )
+                then = "if it has ended, suspend and resume give the agent a new one"
+                detail = f"{_what(error)}; {then}"
                 with suppress(OSError):
                     self.status = await send_problem(
                         self._send, problems.problem("runtime_broken", detail)

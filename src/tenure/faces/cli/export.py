@@ -31,6 +31,8 @@ def command(
     deleted, are left out.
     """
     found: list[dict[str, Any]]
+    if names and selector:
+        raise click.UsageError("say which agents by NAME or by -l, not by both")
     if names:
         found = [client.get(path("agents", name)) for name in names]
     else:

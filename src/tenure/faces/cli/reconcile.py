@@ -19,10 +19,12 @@ from tenure.faces.cli.output import say, show_all
 def command(client: Client, *, name: str, dry_run: bool, form: str) -> None:
     """Let the reconciler NAME look now, or all of them, and say what came of it; for admins.
 
-    They look by themselves as well. What they see is kept as findings: see tenure finding.
+    They look by themselves as well. What they see is kept as findings: see tenure finding. Of
+    several processes the one that is asked takes the lead.
     """
     body = {"name": name, "dry_run": dry_run}
-    looks = client.send("POST", "/v1/findings:reconcile", body=body, seconds=570.0)["items"]
+    answer = client.send("POST", "/v1/findings:reconcile", body=body, seconds=570.0)
+    looks = list(answer["items"])
     show_all(looks, nouns.LOOK, form=form)
     if form == "table":
         for look in looks:

@@ -41,7 +41,8 @@ def command(context: click.Context, *, scale: Scale, log_level: str, log_format:
     """Move operations that any process of this plane accepts; ctrl-c or SIGTERM stops it.
 
     It needs a store that several processes can share, so --store is a postgresql:// URL. The home
-    is that of the plane: workers of one machine share the embedded providers that live there.
+    is that of the plane, which `tenure up` has begun: they share the embedded providers that live
+    there, and what `up` was told of the sandbox, webhooks and the issuer.
     """
     from tenure.telemetry import logs
 
@@ -91,7 +92,7 @@ async def _work(home: Path, scale: Scale, begun: Callable[[], None]) -> None:
 
     for one in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(one, told)
-    async with managing(Settings(home=str(home), **scale)) as plane:
+    async with managing(Settings(home=str(home), joins=True, **scale)) as plane:
         stop.append(stopped.set)
-        print(f"tenure works for plane {plane.id}", flush=True)
+        print(f"tenure works for plane {plane.id} in {home}", flush=True)
         await stopped.wait()

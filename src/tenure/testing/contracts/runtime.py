@@ -135,6 +135,29 @@ class RuntimeContract:
 
         hold_runtime(scenario)
 
+    def test_it_listens_at_its_own_address_and_nowhere_else(
+        self, hold_runtime: HoldRuntime
+    ) -> None:
+        async def scenario(held: HeldRuntime) -> None:
+            reference = await held.provider.ensure(key(), held.spec_of("healthy"))
+            await held.provider.wait_ready(key(), seconds=SECONDS)
+            address = str(reference["address"])
+            assert await held.provider.listens_at(key(), address)
+            assert not await held.provider.listens_at(key(), f"{address}0")
+            assert not await held.provider.listens_at(key("another"), address)
+            await held.provider.stop(key())
+            assert not await held.provider.listens_at(key(), address)
+
+        hold_runtime(scenario)
+
+    def test_who_does_not_listen_yet_is_not_there(self, hold_runtime: HoldRuntime) -> None:
+        async def scenario(held: HeldRuntime) -> None:
+            reference = await held.provider.ensure(key(), held.spec_of("silent"))
+            await held.provider.wait_ready(key(), seconds=0.3)
+            assert not await held.provider.listens_at(key(), str(reference["address"]))
+
+        hold_runtime(scenario)
+
     def test_what_was_stopped_is_dead_for_good_and_its_log_is_kept(
         self, hold_runtime: HoldRuntime
     ) -> None:

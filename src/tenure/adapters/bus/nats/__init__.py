@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+import nats
+from nats.js.errors import NotFoundError
+
 from tenure.core.errors import Unavailable
 from tenure.ports.bus import DELIVERED, Destination, Outgoing, Receipt, Verdict
 
@@ -24,6 +27,8 @@ AGE_SECONDS_MAX: Final = 7 * 86_400
 DEDUPE_SECONDS: Final = 600
 ANSWER_SECONDS: Final = 10.0
 CONNECT_SECONDS: Final = 5.0
+BREATH: Final = 32
+"""Messages written before others have the loop."""
 TOO_LARGE: Final = "the server takes no message of this size"
 _ODD: Final = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -99,6 +104,8 @@ class NatsBus:
         self._out[number] = batch
         try:
             for place, event in enumerate(events):
+                if place % BREATH == BREATH - 1:
+                    await asyncio.sleep(0)
                 if len(event.body) > client.max_payload:
                     batch.answer(place, Receipt(Verdict.REFUSED, TOO_LARGE))
                     continue
@@ -131,8 +138,6 @@ class NatsBus:
 
     async def _connected(self) -> Any:
         """The client, connected, and the stream there."""
-        import nats  # noqa: PLC0415 (an extra: most planes have no NATS)
-
         async with self._lock:
             if self._closed:
                 raise ConnectionError("this bus is closed")
@@ -196,9 +201,6 @@ async def probe(url: str) -> str:
 
     Nothing is changed: a stream that is missing is left to the first event.
     """
-    import nats  # noqa: PLC0415 (as above)
-    from nats.js.errors import NotFoundError  # noqa: PLC0415
-
     client: Any = None
     try:
         async with asyncio.timeout(CONNECT_SECONDS):

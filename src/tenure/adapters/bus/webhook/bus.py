@@ -71,7 +71,7 @@ class WebhookBus:
     async def publish(
         self, destination: Destination, events: Sequence[Outgoing]
     ) -> Sequence[Receipt]:
-        """A call for each; after one that could not be made the rest are not tried."""
+        """A call for each, a few at once; none while a failing destination is left alone."""
         try:
             target = target_of(destination.target, loopback=self._loopback)
         except Invalid as error:

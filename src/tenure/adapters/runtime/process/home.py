@@ -53,6 +53,11 @@ class State(NamedTuple):
     said: str
     swept: bool = False
 
+    @property
+    def address(self) -> str:
+        """Where the agent was told to listen."""
+        return f"127.0.0.1:{self.port}"
+
 
 NEVER = State(0, "", 0, 0, 0, None, stopped=False, said="")
 
@@ -138,6 +143,18 @@ class Home:
             return plain((self.path / keeper.ERRORS).read_bytes()[-500:])
         except OSError:
             return ""
+
+
+def reason_of(state: State) -> str:
+    """Why it does not run any more, in a sentence."""
+    if state.said:
+        return state.said
+    if state.exit is None:
+        same = state.boot == keeper.boot()
+        return "its keeper was killed" if same else "the machine was restarted"
+    if state.exit < 0:
+        return f"it was ended by signal {-state.exit}"
+    return f"it exited with code {state.exit}"
 
 
 def tail(directory: Path, lines: int) -> str:

@@ -13,12 +13,20 @@ import select
 import shutil
 import subprocess
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tenure.adapters.runtime.process import groups, home, keeper, proc, recipe, sandbox
+from tenure.adapters.runtime.process import (
+    groups,
+    heir,
+    home,
+    keeper,
+    proc,
+    recipe,
+    sandbox,
+)
 from tenure.adapters.runtime.process.bundle import Digests, read_bundle
 from tenure.adapters.runtime.process.home import Home, Owner
 from tenure.adapters.runtime.process.recipe import Recipe
@@ -134,6 +142,15 @@ class Place:
         with self._locked(there.path, fcntl.LOCK_SH) as held:
             return self._seen(key, there) if held else Look(Presence.ABSENT)
 
+    def listens_at(self, key: ResourceKey, address: str) -> bool:
+        """Whether its tree, and nobody else, listens there."""
+        there = self.find(key)
+        if there is None or there.is_foreign_to(key):
+            return False
+        holder, state = proc.keeper_of(there.path), there.state()
+        ours = holder != 0 and address == state.address
+        return ours and proc.owns_port(holder, state.port)
+
     def remove(self, key: ResourceKey) -> None:
         """Burn the key, end the tree, delete the directory."""
         there = self.find(key)
@@ -149,6 +166,8 @@ class Place:
                     self._free_port(key, there)
                     proc.remove_groups(self.means.groups.paths(group_of(there)))
                     home.keep_logs(there, self.root / LOGS, count=self.means.logs_kept)
+                    earlier = self._earlier(heir.named_in(there))
+                    heir.give_back(key, there, earlier, lock=self._alone)
                     self._delete(there.path)
         _delete_whole(self.root / TRASH / key.text)  # the plane may have died half-way
         self._reap(key)
@@ -236,6 +255,14 @@ class Place:
         finally:
             os.close(file)
 
+    def _alone(self, path: Path) -> AbstractContextManager[bool]:
+        return self._locked(path, fcntl.LOCK_EX)
+
+    def _earlier(self, names: Sequence[str]) -> list[Home]:
+        """What there is of these keys."""
+        paths = (self.root / zone / name for name in names for zone in self.zones)
+        return [Home(path) for path in paths if path.is_dir()]
+
     def _refuse_foreign(self, key: ResourceKey, there: Home) -> None:
         if there.is_foreign_to(key):
             raise Rejected(f"{key.text} belongs to somebody else")
@@ -268,7 +295,6 @@ class Place:
         try:
             program = recipe.program(wanted, path=self.means.path)
             there.own(owner, flush=False)
-            there.work.mkdir(mode=0o700, exist_ok=True)
             if wanted.bundle:
                 self._unpack(key, wanted, there)
         except Invalid as error:
@@ -280,6 +306,11 @@ class Place:
             raise
         start = before.number("start") + 1
         there.order(self._orders(key, wanted, there, program=program, start=start))
+        if wanted.state_of and not there.work.exists():
+            earlier = self._earlier(wanted.state_of)
+            if sentence := heir.take(key, there, earlier, lock=self._alone):
+                self._refuse(key, sentence, there)
+        there.work.mkdir(mode=0o700, exist_ok=True)
         self._spawn(key, there)
 
     def _unpack(self, key: ResourceKey, wanted: Recipe, there: Home) -> None:
@@ -428,14 +459,14 @@ class Place:
         if state.start != start:
             # Nobody has started what was ordered last; a keeper that is there is of an older order.
             return Look(Presence.ABSENT)
-        reference = {"address": f"127.0.0.1:{state.port}", "zone": there.path.parent.name}
+        reference = {"address": state.address, "zone": there.path.parent.name}
         seen = Look(Presence.STARTING, reference, owner.plane, owner.generation, port=state.port)
         if kept:
             return seen._replace(keeper=holder)
         if state.exit is None and not state.swept:
             self._sweep(key, there)
             there.note_swept(state)
-        said = home.with_last_lines(reason_of(state), there.path)
+        said = home.with_last_lines(home.reason_of(state), there.path)
         return seen._replace(presence=Presence.BROKEN, exit_code=state.exit, said=said)
 
     def _burned_look(self, there: Home) -> Look:
@@ -444,7 +475,7 @@ class Place:
         if owner is None:
             return Look(Presence.ABSENT)
         said = "it was stopped, or is being removed"
-        reference = {"address": f"127.0.0.1:{state.port}", "zone": there.path.parent.name}
+        reference = {"address": state.address, "zone": there.path.parent.name}
         return Look(
             Presence.BROKEN, reference, owner.plane, owner.generation, state.exit, said,
         )  # fmt: skip
@@ -453,18 +484,6 @@ class Place:
 def group_of(there: Home) -> str:
     """The name of a runtime's control groups: the same key below another root has another."""
     return f"tenure-{there.path.name}-{zlib.crc32(str(there.path).encode()):08x}"
-
-
-def reason_of(state: home.State) -> str:
-    """Why it does not run any more, in a sentence."""
-    if state.said:
-        return state.said
-    if state.exit is None:
-        same = state.boot == keeper.boot()
-        return "its keeper was killed" if same else "the machine was restarted"
-    if state.exit < 0:
-        return f"it was ended by signal {-state.exit}"
-    return f"it exited with code {state.exit}"
 
 
 def _delete_whole(path: Path) -> None:

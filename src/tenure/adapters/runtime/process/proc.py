@@ -24,7 +24,13 @@ DUMP = 0x301
 LISTENING = 1 << 10
 REQUEST = struct.Struct("=IHHIIBBxxIH46x")
 HEAD = struct.Struct("=IH10x")
-INODE_AT = 16 + 68
+ADDRESS_AT, INODE_AT = 16 + 8, 16 + 68
+HEARS = frozenset({
+    socket.inet_pton(socket.AF_INET, "127.0.0.1").ljust(16, b"\0"),
+    socket.inet_pton(socket.AF_INET6, "::ffff:127.0.0.1"),
+    bytes(16),
+})  # fmt: skip
+"""The addresses of a socket, as the kernel says them, that is reached at 127.0.0.1."""
 LINK_SECONDS = 2.0
 SWEEPS_MAX = 200
 GROUP_TRIES = 20
@@ -166,7 +172,7 @@ def _members(group: str) -> list[int]:
 
 
 def listeners(port: int) -> set[int]:
-    """The inodes of all sockets that listen on this port.
+    """The inodes of all sockets that listen on this port and are reached at 127.0.0.1.
 
     Asked of the kernel's socket diagnosis: reading /proc/net/tcp walks every bucket of a table that
     is as large as the machine, which takes milliseconds.
@@ -194,7 +200,8 @@ def _inodes(data: bytes) -> set[int] | None:
             raise OSError("the kernel does not say who listens")
         if kind == DONE:
             return None
-        found.add(int.from_bytes(data[INODE_AT : INODE_AT + 4], sys.byteorder))
+        if data[ADDRESS_AT : ADDRESS_AT + 16] in HEARS:
+            found.add(int.from_bytes(data[INODE_AT : INODE_AT + 4], sys.byteorder))
         data = data[(length + 3) & ~3 :]
     return found
 

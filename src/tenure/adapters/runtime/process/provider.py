@@ -120,6 +120,8 @@ class ProcessRuntime:
         Invalid, too, is what a process of this machine cannot be held to.
         """
         wanted = self._read(spec)
+        if wanted.state_of:
+            raise Invalid("state_of: a plan says whose state a runtime goes on with, no spec")
         self._refuse_ours(wanted)
         path, digests = self._place.means.path, self._place.digests
         return await self._call(
@@ -161,6 +163,10 @@ class ProcessRuntime:
             if now - looked > LOOK_SECONDS:
                 looked = now
                 seen = await self._call(self._place.look, key)
+
+    async def listens_at(self, key: ResourceKey, address: str) -> bool:
+        """By its keeper, and by whose sockets the kernel says they are."""
+        return await self._call(self._place.listens_at, key, address)
 
     async def logs(self, key: ResourceKey, *, lines: int = 100) -> str:
         """The last lines, also of what was removed lately."""

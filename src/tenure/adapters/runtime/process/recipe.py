@@ -14,11 +14,13 @@ from pathlib import Path
 
 from tenure.adapters.runtime.process.bundle import Digests, read_bundle
 from tenure.core.errors import Invalid
+from tenure.core.limits import LOG_BYTES_MAX, LOG_BYTES_MIN, PORT_MAX, PORT_MIN
 from tenure.ports.provider import Spec
 
 FIELDS = frozenset(
-    {"command", "bundle", "digests", "env", "zone", "protocol", "port", "resources", "log_bytes"}
-)
+    {"command", "bundle", "digests", "env", "zone", "protocol", "port", "resources", "log_bytes",
+     "state_of"}
+)  # fmt: skip
 CANNOT = {
     "image": "a local process runs a command, not an image",
     "network": "a local process shares the machine's network: an egress list cannot be enforced",
@@ -36,7 +38,8 @@ PORT_NAMES = ("PORT", "UVICORN_PORT")
 RESERVED = frozenset({"HOME", "GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH", *PORT_NAMES})
 """Not for a spec to say; what the loader reads would act before the sandbox is there."""
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-LOG_BYTES, LOG_BYTES_MIN, LOG_BYTES_MAX = 1_048_576, 4_096, 1_073_741_824
+_KEY = re.compile(r"[a-z][a-z0-9]{0,63}\Z")
+LOG_BYTES = 1_048_576
 TEXTS_CHARACTERS_MAX = 131_072
 NUMBER_MAX = 1_000_000_000
 
@@ -53,6 +56,8 @@ class Recipe:
     resources: Mapping[str, int]
     port: int
     log_bytes: int
+    state_of: tuple[str, ...]
+    """Keys of earlier runtimes, newest first, of whose state it goes on."""
     text: str
     """The same for the same spec, and for no other."""
 
@@ -83,8 +88,9 @@ def read(spec: Spec, *, zones: tuple[str, ...]) -> Recipe:
         digests=_texts(spec, "digests"),
         env=env,
         resources=_resources(spec),
-        port=_number(spec, "port", 0, low=1_024, high=65_535),
+        port=_number(spec, "port", 0, low=PORT_MIN, high=PORT_MAX),
         log_bytes=_number(spec, "log_bytes", LOG_BYTES, low=LOG_BYTES_MIN, high=LOG_BYTES_MAX),
+        state_of=_keys(spec, "state_of"),
         text=json.dumps(spec, sort_keys=True, default=dict),
     )
 
@@ -112,6 +118,13 @@ def _texts(spec: Spec, field: str) -> dict[str, str]:
     if sum(len(name) + len(value) for name, value in found.items()) > TEXTS_CHARACTERS_MAX:
         raise Invalid(f"{field}: more than {TEXTS_CHARACTERS_MAX} characters")
     return dict(found)
+
+
+def _keys(spec: Spec, field: str) -> tuple[str, ...]:
+    found = spec.get(field, [])
+    if not isinstance(found, list | tuple) or not all(_KEY.match(str(one)) for one in found):
+        raise Invalid(f"{field}: a list of keys")
+    return tuple(map(str, found))
 
 
 def _is_sound(text: str) -> bool:

@@ -68,7 +68,7 @@ class MemoryStore:
         return future
 
     def listen(self, heard: Callable[[Ring], None]) -> None:
-        """There is no other process to hear."""
+        """Nobody is heard: a ring may be lost, and here each one is."""
 
     def claim(self, queue: Queue, worker: str, *, limit: int) -> asyncio.Future[Sequence[Claimed]]:
         """Claim now, answer on a later turn."""

@@ -40,6 +40,15 @@ APPEND = "append"
 """Put new rows whose key is the number of the transaction and a place in it: they never clash."""
 PLACE_BITS = 16
 """How many rows one transaction can append, as a power of two."""
+IN_ORDER = (
+    "((counter.xmin::text::bigint - pg_current_xact_id()::text::bigint) & 4294967295)"
+    " NOT BETWEEN 1 AND 1000000"
+)
+"""Whether the last to raise this counter began before us.
+
+Else its rows would stand after ours with smaller numbers: the batch is tried again under a later
+transaction.  What is further away is so old that its number has come round again.
+"""
 UPDATE = "update"
 """Set columns of rows that are there."""
 REMOVE = "remove"
@@ -134,7 +143,7 @@ class Functions:
         _refuse_unknown(table, columns)
         key, names = _shape_of(table)[0], ("n", *columns)
         given = f"FROM {_given(names)}"
-        values, raised = _listed(columns), ""
+        values, raised, whole = _listed(columns), "", ""
         types = [self._type(table, column) for column in columns]
         if counted:
             if counted not in columns:
@@ -144,8 +153,9 @@ class Functions:
                 "WITH raised AS (INSERT INTO counter (name, value)"
                 f" SELECT given.{counted}, count(*) {given} GROUP BY 1 ORDER BY 1"
                 " ON CONFLICT (name) DO UPDATE SET value = counter.value + excluded.value"
-                " RETURNING name, value) "
+                f" WHERE {IN_ORDER} RETURNING name, value) "
             )
+            whole = f" {_COUNTED} {_MOVED}"
             number = (
                 f"raised.value - count(*) OVER (PARTITION BY given.{counted})"
                 f" + row_number() OVER (PARTITION BY given.{counted} ORDER BY given.n)"
@@ -155,7 +165,7 @@ class Functions:
         body = (
             f"{raised}INSERT INTO {table} ({key}, {', '.join(columns)})"
             f" SELECT ((pg_current_xact_id()::text::bigint + horizon.moved) << {PLACE_BITS})"
-            f" + given.n, {values} {given} CROSS JOIN horizon; RETURN so_far;"
+            f" + given.n, {values} {given} CROSS JOIN horizon;{whole} RETURN so_far;"
         )
         return _function(names, ["integer", *types], body)
 
@@ -255,11 +265,9 @@ _COUNTED = (
     "GET DIAGNOSTICS written = ROW_COUNT;"
     " IF written = cardinality(a_n) THEN RETURN so_far; END IF;"
 )
+_MOVED = "RAISE EXCEPTION 'rows moved meanwhile' USING ERRCODE = '40001';"
 # What was in the way may have gone since: then the batch is tried again.
-_TOLD = (
-    "IF lost IS NULL THEN RAISE EXCEPTION 'rows moved meanwhile' USING ERRCODE = '40001'; END IF;"
-    " RETURN concat(so_far, lost);"
-)
+_TOLD = f"IF lost IS NULL THEN {_MOVED} END IF; RETURN concat(so_far, lost);"
 
 
 def _shape_of(table: str) -> tuple[str, ...]:

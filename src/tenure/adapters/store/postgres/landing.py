@@ -24,7 +24,6 @@ _SAY = (
 )
 _SAID = f"SELECT said FROM {_NOTES} WHERE name = $1"
 _MOVE = "move"
-_NEXT = "SELECT setval(pg_get_serial_sequence('outbox', 'position'), greatest($1::bigint, 1))"
 
 Record = tuple[Value, ...]
 
@@ -114,5 +113,4 @@ class Landing:
                     " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                     name, value,
                 )  # fmt: skip
-            await self._connection.execute(_NEXT, dict(counters).get("outbox", 0))
             await self._connection.execute(_SAY, "whole", "yes")

@@ -55,10 +55,11 @@ class Side:
 
     def ring(self, ring: Ring) -> None:
         """Tell other processes, soon."""
-        marks = self._rings.get(ring.operation, "")
-        for mark, said in ((INTERRUPT, ring.interrupt), (UNCLAIMED, ring.unclaimed)):
-            marks += mark if said and mark not in marks else ""
-        self._rings[ring.operation] = marks
+        for one in (ring, *ring.also):
+            marks = self._rings.get(one.operation, "")
+            for mark, said in ((INTERRUPT, one.interrupt), (UNCLAIMED, one.unclaimed)):
+                marks += mark if said and mark not in marks else ""
+            self._rings[one.operation] = marks
         self._due.set()
 
     async def close(self) -> None:

@@ -1,6 +1,7 @@
 """Agents: create, look, suspend, stop, resume, delete, invoke."""
 
 from contextlib import ExitStack
+from functools import partial
 from typing import cast
 
 from msgspec import UNSET
@@ -192,10 +193,11 @@ async def invoke_agent(ask: Ask) -> Stream:
         cut = stack.enter_context(plane.in_flight.one(uid))
         _, address = await agent_views.address_of(plane, caller, uid)
         counted = stack.pop_all()
+    is_there = partial(agent_views.is_at, plane, caller, uid, address)
 
     async def write(send: Send) -> int:
         with counted:
-            return await invoke.forward(ask, address, send, cut=cut)
+            return await invoke.forward(ask, address, send, is_there=is_there, cut=cut)
 
     return Stream(write)
 

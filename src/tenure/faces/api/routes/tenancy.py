@@ -4,7 +4,6 @@ from typing import cast
 
 from tenure.app import audit, identities, quotas, tokens
 from tenure.core.roles import Role
-from tenure.faces.api.problems import Refusal
 from tenure.faces.api.schemas import tenancy as schemas
 from tenure.faces.api.table import Ask, Route
 
@@ -23,8 +22,7 @@ async def list_audit(ask: Ask) -> schemas.Entries:
 
 async def verify_audit(ask: Ask) -> schemas.Verdict:
     """Walk the chain of all tenants; so it is for the plane's own admins."""
-    if ask.tenant != tokens.TENANT:
-        raise Refusal("forbidden", f"this needs an admin of the tenant {tokens.TENANT}")
+    tokens.require_owner(ask.caller)
     verdict = await audit.verify(ask.plane, head=cast(schemas.VerifyAudit, ask.query).head)
     broken = verdict.broken
     return schemas.Verdict(

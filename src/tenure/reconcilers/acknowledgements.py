@@ -1,0 +1,59 @@
+"""Nobody waits in vain for an acknowledgement, and one that does not come is told.
+
+A plane that dies while it takes a subscription away, or a reaction that is lost, leaves somebody
+waiting for one who is gone: that is released here.  Whoever is there and silent is a finding for as
+long as it is missing; only itself, or an operator, can acknowledge.
+"""
+
+from typing import cast
+
+from tenure.app import acknowledgements
+from tenure.app.acknowledgements import Fate
+from tenure.app.plane import Plane
+from tenure.core.finding import Kind
+from tenure.core.limits import PAGE_MAX
+from tenure.core.roles import Caller, Role
+from tenure.ports.store import Key, Row
+from tenure.reconcilers.term import About, Term, Tick
+
+SENTENCE = "Nobody waits in vain for an acknowledgement."
+NAME = "acknowledgements"
+TOLD_SECONDS = 60.0
+"""How long an acknowledgement may be missing before it is told."""
+
+
+async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
+    """Look at everything that is waited for, and put right as much as one look may."""
+    term = term or Term(plane, NAME)
+    seen = fixed = 0
+    last: Key = ()
+    while rows := await plane.store.list_rows(
+        "awaited", {"acknowledged_at": None}, after=last, limit=PAGE_MAX
+    ):
+        last = (str(rows[-1]["operation"]), str(rows[-1]["subscription"]))
+        for row in rows:
+            seen += 1
+            fate = await acknowledgements.fate_of(plane, row)
+            if fate is Fate.WAITS:
+                await _tell(plane, term, row)
+            elif not term.read_only and fixed < limit:
+                caller = Caller(str(row["tenant"]), f"reconciler {term.reconciler}", Role.OPERATOR)
+                await acknowledgements.put_right(plane, caller, row, fate)
+                fixed += 1
+    await term.settle_unseen()
+    return Tick(seen, fixed)
+
+
+async def _tell(plane: Plane, term: Term, row: Row) -> None:
+    since = cast(float, row["since"])
+    if since > plane.store.now() - TOLD_SECONDS:
+        return
+    operation, subscription = str(row["operation"]), str(row["subscription"])
+    known = await plane.store.find("subscription", (subscription,)) or {"name": subscription}
+    await term.report(
+        Kind.CONFIRMED, f"{operation} {subscription}",
+        f"operation {operation} waits for the acknowledgement of {known['name']!s}"
+        f" since {since:.0f}",
+        about=About(str(row["tenant"]), str(row["agent"])),
+        said={"operation": operation, "subscription": subscription, "since": since},
+    )  # fmt: skip

@@ -1,0 +1,94 @@
+"""Acknowledgements: nobody waits for who is gone, and who is silent is told by name."""
+
+import asyncio
+
+from tenure.app import acknowledgements, agents, findings, operations, subscriptions
+from tenure.app.subscriptions import Subscribe
+from tenure.core.agent import State
+from tenure.core.finding import Kind
+from tenure.core.operation import State as OperationState
+from tenure.core.subscription import Kind as How
+from tenure.ports.store import Change, Drop, Put, Row
+from tenure.reconcilers import acknowledgements as watched
+from tenure.reconcilers.term import Term
+from tenure.testing.lifecycle import CALLER, TENANT
+from tests.unit.app.lives import alive
+
+
+async def waiting(lives, verb="delete"):
+    """An agent whose end a required subscriber holds up; the subscription and the operation."""
+    await lives.made()
+    asked = Subscribe("billing", How.PULL, required=True)
+    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    operation = await getattr(agents, f"{verb}_agent")(lives.plane, CALLER, "alpha")
+    await lives.loop_until(lives.plane.store.now() + 30)
+    assert await state_of(lives, operation.id) == OperationState.WAITING
+    return view.id, operation.id
+
+
+async def state_of(lives, operation):
+    return (await operations.get(lives.plane, TENANT, operation)).state
+
+
+async def told(lives):
+    found = await findings.list_findings(lives.plane, CALLER)
+    return [(one.reconciler, one.kind, one.body["subscription"]) for one in found]
+
+
+async def vanish(lives, subscription):
+    """As a plane leaves it that dies after it has dropped the row and before it releases."""
+    await lives.plane.store.commit(Change("", (), (Drop("subscription", (subscription,)),)))
+
+
+@alive
+async def test_what_waits_for_a_subscriber_that_is_gone_is_released(lives):
+    subscription, operation = await waiting(lives)
+    await vanish(lives, subscription)
+    await lives.loop_until(lives.plane.store.now() + 3_600)
+    assert await state_of(lives, operation) == OperationState.WAITING, "it is parked: no timer"
+    assert await watched.tick(lives.plane) == (1, 1, None)
+    await asyncio.sleep(1)
+    assert await state_of(lives, operation) == OperationState.SUCCEEDED
+    assert lives.world.things == {}
+    assert await watched.tick(lives.plane) == (0, 0, None)
+    assert await told(lives) == []
+
+
+@alive
+async def test_who_is_silent_is_told_until_it_has_acknowledged(lives):
+    subscription, operation = await waiting(lives, "suspend")
+    await watched.tick(lives.plane)
+    assert await told(lives) == [], "it has a minute"
+    await lives.loop_until(lives.plane.store.now() + watched.TOLD_SECONDS)
+    for _ in range(2):
+        assert await watched.tick(lives.plane) == (1, 0, None)
+    assert await told(lives) == [("acknowledgements", Kind.CONFIRMED, subscription)]
+    assert await state_of(lives, operation) == OperationState.WAITING
+    await acknowledgements.acknowledge(lives.plane, CALLER, subscription, operation=operation)
+    await watched.tick(lives.plane)
+    assert await told(lives) == []
+    await asyncio.sleep(1)
+    assert await lives.state() is State.SUSPENDED
+
+
+@alive
+async def test_what_an_ended_operation_waited_for_is_forgotten(lives):
+    await lives.made()
+    (row,) = await lives.rows("operation")
+    key = (str(row["id"]), "somebody")
+    waits: Row = {"tenant": TENANT, "agent": str(row["agent"]), "since": 0.0}
+    await lives.plane.store.commit(Change("", (), (Put("awaited", key, waits),)))
+    assert (await acknowledgements.get_strictness(lives.plane, CALLER)).missing == []
+    assert await watched.tick(lives.plane) == (1, 1, None)
+    assert await lives.rows("awaited") == []
+
+
+@alive
+async def test_a_plane_that_is_held_releases_nobody(lives):
+    subscription, operation = await waiting(lives)
+    await vanish(lives, subscription)
+    held = Term(lives.plane, "acknowledgements", read_only=True)
+    assert await watched.tick(lives.plane, term=held) == (1, 0, None)
+    await asyncio.sleep(1)
+    assert await state_of(lives, operation) == OperationState.WAITING
+    assert await watched.tick(lives.plane, limit=0) == (1, 0, None)

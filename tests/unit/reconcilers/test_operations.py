@@ -1,0 +1,59 @@
+"""Operations: what stands still, is stuck or was abandoned is told for as long as it is so."""
+
+import asyncio
+
+from tenure.app import agents, findings, operations
+from tenure.core.finding import Kind
+from tenure.reconcilers import operations as watched
+from tenure.testing.faults import Fault
+from tenure.testing.lifecycle import CALLER, TENANT, spec_of
+from tests.unit.app.lives import alive, fault
+
+
+async def seen(lives):
+    return await findings.list_findings(lives.plane, CALLER)
+
+
+@alive
+async def test_what_is_stuck_or_abandoned_is_told_until_nothing_is_left(lives):
+    fault(lives, "credentials", "ensure", Fault.REFUSED)
+    fault(lives, "access", "remove", Fault.REFUSED)
+    stuck = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+    await watched.tick(lives.plane)
+    (found,) = await seen(lives)
+    assert (found.kind, found.body["operation"]) == (Kind.CONFIRMED, stuck.id)
+    await operations.abandon(lives.plane, TENANT, stuck.id, by="ann")
+    await watched.tick(lives.plane)
+    (found,) = await seen(lives)
+    assert "abandoned by ann" in found.body["what"]
+    assert [one["slot"] for one in found.body["left"]] == ["access"]
+    lives.fakes.access._refuses.clear()
+    assert (await lives.verb("delete")).state == "SUCCEEDED"
+    await watched.tick(lives.plane)
+    assert await seen(lives) == []
+
+
+@alive
+async def test_what_is_stuck_tells_what_is_there_as_it_is_recorded(lives):
+    await lives.made()
+    (row,) = await lives.rows("operation")
+    lives.disk.tables.rows["operation"][row["id"],].update(ended_at=None, state="STUCK")
+    await watched.tick(lives.plane)
+    (found,) = await seen(lives)
+    assert {one["step"]: one["state"] for one in found.body["left"]} == dict.fromkeys(
+        ("identity", "access", "runtime", "credentials"), "PRESENT"
+    )
+
+
+@alive
+async def test_an_operation_that_nobody_moves_is_told_and_woken(lives):
+    await lives.made()
+    (row,) = await lives.rows("operation")
+    kept = lives.disk.tables.rows["operation"][row["id"],]
+    kept.update(ended_at=None, state="RUNNING", due_at=kept["updated_at"])
+    await watched.tick(lives.plane)
+    assert await seen(lives) == []
+    await asyncio.sleep(watched.OVERDUE_SECONDS + 1)
+    assert (await watched.tick(lives.plane)).fixed == 1
+    (found,) = await seen(lives)
+    assert found.kind is Kind.UNVERIFIABLE
