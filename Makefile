@@ -130,7 +130,7 @@ lock: $(if $(UV),,.venv-lock/bin/uv)     ## the pins in requirements/, worked ou
 	@$(COMPILE) pyproject.toml requirements/build.in -o requirements/run.txt
 	@$(COMPILE) --extra testing --extra postgres --extra temporal --extra nats pyproject.toml requirements/build.in requirements/test.in -c requirements/run.txt \
 	    -o requirements/test.txt
-	@$(COMPILE) requirements/peers.in -o requirements/peers.txt
+	@$(COMPILE) --no-strip-extras requirements/peers.in -o requirements/peers.txt
 	@! grep -n '://' requirements/*.txt
 
 .venv-lock/bin/uv:
