@@ -128,6 +128,8 @@ COMPILE = $(or $(UV),.venv-lock/bin/uv) pip compile -q --universal --python-vers
 
 lock: $(if $(UV),,.venv-lock/bin/uv)     ## the pins in requirements/, worked out anew: [UPGRADE=1]
 	@$(COMPILE) pyproject.toml requirements/build.in -o requirements/run.txt
+	@$(COMPILE) --extra postgres --extra temporal --extra nats pyproject.toml requirements/build.in -c requirements/run.txt \
+	    -o requirements/scale.txt
 	@$(COMPILE) --extra testing --extra postgres --extra temporal --extra nats pyproject.toml requirements/build.in requirements/test.in -c requirements/run.txt \
 	    -o requirements/test.txt
 	@$(COMPILE) --no-strip-extras requirements/peers.in -o requirements/peers.txt
