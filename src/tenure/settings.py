@@ -21,6 +21,12 @@ class Settings:
     """The directory of a plane that manages agents: its store, its providers' files, its runtimes,
     and the CLI's token.  `managing` keeps its store there, unless `store` is a URL.
     """
+    new_home: bool = False
+    """Whether this home takes the place of another, which is lost, in a store that is shared."""
+    joins: bool = False
+    """Whether this process takes issuer, sandbox and webhooks_here from a home that another has
+    begun, as a worker does, or says them itself.
+    """
     host: str = "127.0.0.1"
     port: int = 7450
     """Where the HTTP face listens."""

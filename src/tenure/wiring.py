@@ -20,7 +20,7 @@ from tenure.app.advance import Advance, Observe
 from tenure.app.claims import OneByOne
 from tenure.app.events import Wanted
 from tenure.app.hold import Hold
-from tenure.app.in_flight import InFlight
+from tenure.app.in_flight import HEED_SECONDS, InFlight
 from tenure.app.live import Live
 from tenure.app.news import News
 from tenure.app.plane import Plane, prepare
@@ -47,6 +47,7 @@ from tenure.storage.epoch import EpochFile
 from tenure.storage.gate import APPLICATION_ID
 from tenure.storage.holdings import steps_of
 from tenure.storage.migrations import read_migrations
+from tenure.storage.terms import Terms, TermsFile
 from tenure.telemetry import both, watching
 from tenure.upkeep.backup import Told
 from tenure.upkeep.homes import STORE, Held
@@ -69,12 +70,13 @@ async def running(
     seal: Seal | None = None,
     in_flight: InFlight | None = None,
     held: Hold | None = None,
+    home: str = "",
 ) -> AsyncIterator[Plane]:
     """A plane that has recovered every open operation and moves them until the block is left.
 
     If the store fails the block is left at once, whatever it waits for, by CommitUnknown: stop the
-    process then.  `before` is told of the plane before anything moves, `observe`
-    of every move that was performed.  While it is `held` nothing moves: see `tenure.app.epochs`.
+    process then.  `before` is told of the plane before anything moves, `observe` of every move that
+    was performed.  While it is `held` nothing moves: see `tenure.app.epochs`.
     """
     thresholds = gc.get_threshold()
     clock, entropy, catalogue = SteadyClock(SystemClock()), SystemEntropy(), Catalogue(plans)
@@ -93,26 +95,18 @@ async def running(
         )
         engine, serve = _moved_by(settings, work, store=store, clock=clock, entropy=entropy)
         plane = Plane(
-            id=settings.plane,
-            store=store,
-            engine=engine,
-            entropy=entropy,
-            catalogue=catalogue,
-            providers=providers,
-            news=news,
-            seal=seal,
-            webhooks_here=settings.webhooks_here,
-            in_flight=in_flight or InFlight(),
-            hold=held or Hold(),
-        )
+            id=settings.plane, store=store, engine=engine, entropy=entropy,
+            catalogue=catalogue, providers=providers, news=news, seal=seal,
+            webhooks_here=settings.webhooks_here, in_flight=in_flight or InFlight(),
+            hold=held or Hold(), home=home,
+        )  # fmt: skip
 
         def heard(ring: Ring) -> None:
-            operation, interrupt, unclaimed = ring
-            engine.heard(operation, interrupt=interrupt, unclaimed=unclaimed)
+            engine.heard(ring.operation, interrupt=ring.interrupt, unclaimed=ring.unclaimed)
             news.tell()
 
         store.listen(heard)
-        await prepare(plane)
+        await prepare(plane, new_home=settings.new_home)
         await epochs.compare(plane)
         serve(plane)
         if before is not None:
@@ -240,6 +234,9 @@ async def managing(
     `instead` are other providers, by the names of those they stand for; `reactions` are the
     plane's own subscribers.
     """
+    clock = SystemClock()
+    if settings.joins:
+        await TermsFile(Path(settings.home)).begun(clock)
     home = _made(settings.home)
     held = Hold(EpochFile(home))
     if held.kept.restoring:
@@ -250,9 +247,10 @@ async def managing(
         raise Invalid(message)
     async with AsyncExitStack() as stack:
         roster = PlaneRoster()
-        clock = SystemClock()
         opening = partial(embedded, settings, home, held)
         shared = await stack.enter_async_context(house.shared(home, opening, clock=clock))
+        terms = TermsFile(home).agreed(_told(settings))
+        settings = replace(settings, webhooks_here=terms.webhooks_here)
         marks = house.FileMarks(home)
         stack.callback(marks.close)
         providers = {**shared, **(instead or {}), "roster": cast(Provider, roster)}
@@ -268,15 +266,32 @@ async def managing(
                 in_flight=InFlight(marks),
                 seal=LocalSeal(home / "secrets.key"),
                 held=held,
+                home=terms.home if is_shared(settings) else "",
             )
         )
+        if is_shared(settings):
+            await stack.enter_async_context(_heeding(plane.in_flight, clock))
         every = settings.reconcile_seconds
         await stack.enter_async_context(epoch.following(plane, clock=clock, seconds=every))
         await stack.enter_async_context(_publishing(plane, settings, reactions))
         ways = Ways(every, repairs=settings.drift == "repair")
         reconcile = reconciling(plane, clock=clock, ways=ways)
         await stack.enter_async_context(reconcile)
+        stack.callback(plane.store.hurry)  # whoever leaves waits for nobody who is away
         yield plane
+
+
+@asynccontextmanager
+async def _heeding(in_flight: InFlight, clock: Clock) -> AsyncIterator[None]:
+    """Invocations through this process end when another one, where their agent drains, says so."""
+
+    async def heed() -> None:
+        while True:
+            in_flight.heed()
+            await clock.sleep(HEED_SECONDS)
+
+    async with _ended_by(heed()):
+        yield
 
 
 NATS_PAGE = 2_000
@@ -356,6 +371,24 @@ def _made(home: str) -> Path:
     return path.resolve()
 
 
+def _told(settings: Settings) -> Terms | None:
+    """What this process was told of its home; None: it joins, and takes what holds there."""
+    if settings.joins:
+        return None
+    issuer = settings.issuer or f"http://{settings.host}:{settings.port}"
+    store = _shown(settings)
+    return Terms("", store, issuer, settings.sandbox, webhooks_here=settings.webhooks_here)
+
+
+def _shown(settings: Settings) -> str:
+    """Where the records are, as it may be told; empty: in the home."""
+    if not is_shared(settings):
+        return ""
+    with _extra("postgres"):
+        from tenure.adapters.store.postgres.server import read_address
+    return read_address(settings.store).shown()
+
+
 @asynccontextmanager
 async def embedded(
     settings: Settings, home: Path, held: Hold, issuer: str
@@ -369,11 +402,10 @@ async def embedded(
     from tenure.adapters.identity import local as identity
     from tenure.adapters.runtime.process import ProcessRuntime
 
-    clock = SystemClock()
-    issuer = issuer or settings.issuer or f"http://{settings.host}:{settings.port}"
+    clock, terms = SystemClock(), TermsFile(home).opened(_told(settings), issuer)
     async with AsyncExitStack() as stack:
         known = identity.build(
-            home / "identity.db", issuer=issuer, clock=clock, epoch=lambda: held.epoch
+            home / "identity.db", issuer=terms.issuer, clock=clock, epoch=lambda: held.epoch
         )
         stack.push_async_callback(known.close)
         granted = access.build(home / "access.db", clock=clock)
@@ -382,7 +414,7 @@ async def embedded(
         stack.push_async_callback(registered.close)
         path = os.environ.get("PATH", os.defpath)
         runtime = ProcessRuntime(
-            home / "runtimes", clock=clock, path=path, hidden=(home,), sandbox=settings.sandbox
+            home / "runtimes", clock=clock, path=path, hidden=(home,), sandbox=terms.sandbox
         )
         stack.callback(runtime.close)
         yield {

@@ -11,7 +11,7 @@ from tenure.adapters.bus.webhook import WebhookBus
 from tenure.adapters.bus.webhook import bus as webhook_bus
 from tenure.adapters.clock.system import SystemClock
 from tenure.app.subscriptions import shown_secret
-from tenure.core.errors import Invalid
+from tenure.core.errors import Invalid, Unavailable
 from tenure.ports.bus import Destination, Outgoing, Verdict
 from tenure.testing.contracts.bus import BusContract, Carried, Scenario, event_of
 from tenure_agent import verify
@@ -165,6 +165,38 @@ class TestNatsBus(BusContract):
             huge = event_of("a", body=b"x" * 2_000_000)
             receipts = await world.bus.publish(world.destination, [huge, event_of("b")])
             assert [one.verdict for one in receipts] == [Verdict.REFUSED, Verdict.DELIVERED]
+
+        carried(scenario)
+
+    def test_a_stream_that_is_gone_takes_nothing_and_a_closed_bus_says_so(self, carried) -> None:
+        async def scenario(world: Carried) -> None:
+            import nats
+
+            await world.bus.publish(world.destination, [event_of("a")])
+            client = await nats.connect(world.bus._url)  # type: ignore[attr-defined]
+            await client.jetstream().delete_stream("TENURE")
+            (receipt,) = await world.bus.publish(world.destination, [event_of("b")])
+            assert receipt.verdict is Verdict.UNAVAILABLE
+            assert "no stream" in receipt.why
+            await client.close()
+            await world.bus.close()
+            (receipt,) = await world.bus.publish(world.destination, [event_of("c")])
+            assert "closed" in receipt.why
+
+        carried(scenario)
+
+    def test_what_would_be_found_there_is_said_in_a_sentence(self, carried) -> None:
+        async def scenario(world: Carried) -> None:
+            from tenure.adapters.bus.nats import probe
+
+            url = world.bus._url  # type: ignore[attr-defined]
+            assert "the first event makes stream TENURE" in await probe(url)
+            await world.bus.publish(world.destination, [event_of("a")])
+            assert "holds 1 events" in await probe(url)
+            await world.stop()
+            with pytest.raises(Unavailable, match="see that it runs there"):
+                await probe(url)
+            await world.start()
 
         carried(scenario)
 

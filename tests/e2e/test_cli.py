@@ -375,7 +375,7 @@ def test_a_plane_that_cannot_start_says_why(tmp_path):
         other = str(tmp_path / "other")
         port = (plane.home / "address").read_text().strip().rpartition(":")[2]
         code, said = refused("--home", other, "--port", port)
-        assert (code, "Address already in use" in said) == (1, True)
+        assert (code, "Address already in use" in said, "--port N" in said) == (1, True, True)
         plane.stop(signal.SIGINT)
     code, said = refused("--home", other, "--host", "0.0.0.0", "--port", "0")
     assert (code, "can be reached by others" in said) == (2, True)

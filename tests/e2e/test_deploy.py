@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tenure.faces.cli import main as cli
-from tenure.faces.cli import scale, where
+from tenure.faces.cli import scale, stopping, where
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNITS = sorted(DEPLOY.glob("*.service"))
@@ -43,6 +43,8 @@ def test_a_unit_leaves_agents_running_and_reads_the_settings(unit):
     assert said["KillMode"] == "process"
     assert said["EnvironmentFile"] == "/etc/tenure/tenure.env"
     assert said["Restart"] == "always"
+    assert said["StartLimitIntervalSec"] == "0"  # its PostgreSQL may be away for long
+    assert float(said["TimeoutStopSec"]) > stopping.STOP_SECONDS
 
 
 def test_every_variable_is_one_that_is_read():

@@ -2,8 +2,7 @@
 
 Standard library alone, and nothing of Tenure: it reads copies of every provider's own file, the
 runtimes' directories and the process table, and has its own idea of what an agent in each state
-must hold.  `check` says what is wrong, in sentences; none is the good answer.  `under_way` tells
-which steps a dead plane had begun and not ended.
+must hold.  `check` says what is wrong, in sentences; none is the good answer.
 
 usage: checker.py HOME [PROMISES]    PROMISES is a JSON list of [operation, kind, agent]
 """
@@ -28,8 +27,6 @@ ZONES = ("local-a", "local-b")
 ENDS = {"SUCCEEDED", "COMPENSATED", "ABANDONED"}
 EXISTING = {"READY", "SUSPENDED"}
 GONE = {"CREATE_FAILED", "DELETED"}
-ENDED = ("done", "refused", "adopted", "marked_absent", "undone")
-"""Records after which a step is no longer under way."""
 COPY_TRIES = 200
 GROUPS = Path("/sys/fs/cgroup")
 
@@ -448,46 +445,6 @@ def _called(row: Row) -> str:
 def litter(home: Path) -> set[str]:
     """Keys whose directories are half deleted: nothing runs in them, and nothing finds them."""
     return {path.name for path in _listed(home / "runtimes" / "trash")}
-
-
-# ---------------------------------------------------------------------------------- what was begun
-
-
-def under_way(home: Path) -> set[str]:
-    """The steps, as plan/step, that were intended and have no end; an undo as plan/-step.
-
-    Of an operation that is being undone only the newest stage counts: the older ones come later.
-    """
-    with copied(home, (STORE,)) as bases:
-        base = bases[STORE]
-        found = set()
-        rows = base.execute(
-            "SELECT o.id, o.kind, o.state, p.body FROM operation o JOIN plan p ON p.digest = o.plan"
-            " WHERE o.ended_at IS NULL"
-        ).fetchall()
-        for operation, kind, state, body in rows:
-            if state == "PENDING":
-                continue  # nobody has claimed it
-            intents = base.execute(
-                "SELECT step, state FROM intent WHERE operation = ?", (operation,)
-            ).fetchall()
-            records = base.execute(
-                "SELECT kind, step FROM journal WHERE operation = ? ORDER BY seq", (operation,)
-            ).fetchall()
-            ended = {step: record for record, step in records if record in ENDED}
-            if any(hold in {"REMOVING", "BURNED"} for _, hold in intents):
-                order = _order(body)
-                left = [step for step, hold in intents if hold == "REMOVING"]
-                left = [step for step in left if ended.get(step) != "undone"]
-                found |= {f"{kind}/-{step}" for step in sorted(left, key=order.index)[-1:]}
-            else:
-                found |= {f"{kind}/{step}" for step, _ in intents if step not in ended}
-        return found
-
-
-def _order(body: str) -> list[str]:
-    """The names of a kept plan's steps, in the order of their stages."""
-    return [step["name"] for stage in json.loads(body)["stages"] for step in stage]
 
 
 def main(words: Sequence[str]) -> int:

@@ -22,6 +22,7 @@ from typing import Any
 
 from tenure.plans import lifecycle
 from tests.real import checker, kept
+from tests.real.begun import under_way
 from tests.real.control_plane import (
     SETTLE_SECONDS,
     UNDOS,
@@ -200,7 +201,7 @@ class Driver:
     def _died(self) -> None:
         """Write down where the dead plane stood."""
         self.kills += 1
-        self.inside.update(checker.under_way(self.plane.home))
+        self.inside.update(under_way(self.plane.home))
 
     def recover(self) -> None:
         """Start the plane; within a bounded time everything has ended and is as it should be."""

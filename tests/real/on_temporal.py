@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
+
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.engine.temporal import RESTING, WORKER, TemporalEngine, TemporalSettings
 from tenure.adapters.store import memory
@@ -15,10 +17,12 @@ from tenure.app.claims import OneByOne
 from tenure.app.operations import Accept
 from tenure.app.plane import Plane, prepare
 from tenure.core.errors import CommitUnknown
+from tenure.core.operation import State
 from tenure.core.plan import Plan
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.provider import Provider
 from tenure.ports.store import Store
+from tenure.testing.contracts.engine import TENANT
 from tenure.testing.fakes import World
 from tenure.testing.faults import Faults
 from tenure.testing.loop import SeededLoop
@@ -173,3 +177,38 @@ async def eventually(is_so: Callable[[], Any], seconds: float = 30.0) -> None:
             if answer:
                 return
             await asyncio.sleep(0.02)
+
+
+async def run_of(plane, operation) -> WorkflowHandle[Any, Any]:
+    client = engine_of(plane)._client
+    assert client is not None
+    return client.get_workflow_handle(operation)
+
+
+async def activities_of(plane, operation) -> list[str]:
+    history = await (await run_of(plane, operation)).fetch_history()
+    return [
+        event.activity_task_scheduled_event_attributes.activity_type.name
+        for event in history.events
+        if event.HasField("activity_task_scheduled_event_attributes")
+    ]
+
+
+async def status_of(plane, operation) -> WorkflowExecutionStatus | None:
+    return (await (await run_of(plane, operation)).describe()).status
+
+
+async def closed(plane, operation) -> None:
+    """Return when no run follows the operation any more."""
+
+    async def is_closed() -> bool:
+        return await status_of(plane, operation) is not WorkflowExecutionStatus.RUNNING
+
+    await eventually(is_closed)
+
+
+async def in_state(plane, operation, state: State) -> None:
+    async def stands() -> bool:
+        return (await operations.get(plane, TENANT, operation)).state is state
+
+    await eventually(stands)

@@ -1,29 +1,32 @@
 """One worker process on any stack, for tests that kill it, stop it or cut it off.
 
-usage: python -m tests.real.stack_worker SETTINGS DIRECTORY LIFE [MOST [SLOW_SECONDS [ABLATE]]]
+usage: python -m tests.real.stack_worker SETTINGS DIRECTORY LIFE [MOST [SLOW [ABLATE [newer]]]]
 
 SETTINGS is a JSON object of fields of `tenure.settings.Settings`.  It says `open`, `accepted ID
 LABEL`, `ended ID STATE` and `idle`, a line each; its providers are shelves and books of files in
 the directory, shared by all workers.  A negative MOST asks for so many effects that count; ABLATE
-is a safeguard of `tests.real.ablated` that this worker is without.
+is a safeguard of `tests.real.ablated` that this worker is without; a newer one is of the release
+after this.
 """
 
 import asyncio
 import itertools
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from tenure.app import operations
 from tenure.app.operations import Accept
 from tenure.core.errors import StoreError
+from tenure.core.plan import Plan
 from tenure.settings import Settings
 from tenure.testing.audit import AGAIN, Wanted
 from tenure.testing.kill9 import ask, say
 from tenure.wiring import running
 from tests.real.books import COUNTED
-from tests.real.stacks import PLANS, providers_of
+from tests.real.stacks import NEXT_PLANS, PLANS, providers_of
 
 CLIENTS = 6
 SLOW_SECONDS = 0.05
@@ -38,9 +41,11 @@ def off(ablate: str) -> AbstractContextManager[None]:
     return OFF[ablate]
 
 
-async def live(settings: Settings, directory: Path, life: int, most: int, slow: float) -> None:
+async def live(
+    settings: Settings, directory: Path, life: int, most: int, *, slow: float, plans: Sequence[Plan]
+) -> None:
     providers = providers_of(directory, slow=slow)
-    async with running(settings, plans=PLANS, providers=providers) as plane:
+    async with running(settings, plans=plans, providers=providers) as plane:
         say("open")
         for number in range(-most):
             plan = COUNTED[number % len(COUNTED)].name
@@ -66,5 +71,7 @@ if __name__ == "__main__":
     said, directory, life, *rest = sys.argv[1:]
     most = int(rest[0]) if rest else 0
     slow = float(rest[1]) if rest[1:] else SLOW_SECONDS
+    plans = NEXT_PLANS if rest[3:] else PLANS
+    settings = Settings(**json.loads(said))
     with off(rest[2] if rest[2:] else ""):
-        asyncio.run(live(Settings(**json.loads(said)), Path(directory), int(life), most, slow))
+        asyncio.run(live(settings, Path(directory), int(life), most, slow=slow, plans=plans))

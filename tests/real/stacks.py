@@ -13,7 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tenure.core.ids import ResourceKey
+from tenure.core.limits import LATE_SECONDS
 from tenure.core.operation import State
+from tenure.core.plan import Plan
+from tenure.plans.steps import provided
 from tenure.ports.provider import Observed, Provider, Spec
 from tenure.ports.store import Row, Store
 from tenure.settings import Settings
@@ -25,7 +28,16 @@ from tests.real.books import COUNTED, LEDGER, METER, Book
 
 STACKS = ("sqlite_embedded", "postgres_embedded", "postgres_temporal")
 PLANS = (*audit.PLANS, *COUNTED)
+LINEAR_2 = Plan(
+    audit.LINEAR.name,
+    stages=tuple(provided(f"{name}_2", name) for name in reversed(audit.SHELVES)),
+    version=2,
+)
+NEXT_PLANS = (*PLANS, LINEAR_2)
+"""Of the release after this one: it knows the old plan, and accepts under a new one."""
 LEASE_TTL_SECONDS = 2.0
+END_SECONDS = LATE_SECONDS + 60.0
+"""A pivot that was lost and then refused waits for what may still come before it is undone."""
 PAGE = 1_000
 _queues = itertools.count()
 
@@ -107,13 +119,14 @@ class Worker:
 
     def __init__(
         self, stack: Stack, directory: Path, life: int, *before: str, most: int = 0,
-        slow: float = 0.05, ablate: str = "",
+        slow: float = 0.05, ablate: str = "", newer: bool = False,
     ) -> None:  # fmt: skip
         self.said = directory / f"said-{life:03}"
         self.errors = directory / f"errors-{life:03}"
         told = json.dumps(asdict(stack))
         command = [*before, sys.executable, "-m", "tests.real.stack_worker", told]
         command += [str(directory / "world"), str(life), str(most), str(slow), ablate]
+        command += ["newer"] if newer else []
         with self.said.open("wb") as out, self.errors.open("ab") as errors:
             self.process = subprocess.Popen(command, stdout=out, stderr=errors)
 
@@ -136,13 +149,15 @@ class Worker:
         self.process.wait()
 
 
-def looked_at(stack: Stack, directory: Path) -> audit.Report:
+def looked_at(
+    stack: Stack, directory: Path, *, plans: tuple[Plan, ...] = PLANS, seconds: float = END_SECONDS
+) -> audit.Report:
     """Let one more plane finish what is open, then compare the witnesses."""
 
     async def finish() -> dict[str, audit.Kept]:
         providers = providers_of(directory / "world")
-        async with running(stack.settings(), plans=PLANS, providers=providers) as plane:
-            assert await all_ended(plane, 60.0)
+        async with running(stack.settings(), plans=plans, providers=providers) as plane:
+            assert await all_ended(plane, seconds)
             return await kept_in(plane.store)
 
     kept = asyncio.run(finish())

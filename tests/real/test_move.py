@@ -169,7 +169,10 @@ def test_a_store_in_use_another_plane_and_a_second_move_are_refused(golden, post
     load(GOLDEN / "kernel", tmp_path / "other")
     with pytest.raises(StoreForeign, match="is not empty"):
         asyncio.run(move_store(tmp_path / "other" / STORE, postgres_url, told=quiet))
-    note = json.loads((tmp_path / "other" / f"{STORE}.moving").read_text())
-    assert note["to"]
-    with pytest.raises(Invalid, match="is being moved to"):
-        asyncio.run(move_store(tmp_path / "other" / STORE, f"{postgres_url}2", told=quiet))
+    # What is there is another plane's: nothing here says that it were ours to remove.
+    note = tmp_path / "other" / f"{STORE}.moving"
+    assert not note.exists()
+    note.write_text(json.dumps({"to": "postgresql://elsewhere", "move": "m"}))
+    with pytest.raises(Invalid, match="is being moved to postgresql://elsewhere"):
+        asyncio.run(move_store(tmp_path / "other" / STORE, postgres_url, told=quiet))
+    assert note.exists()

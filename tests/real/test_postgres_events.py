@@ -17,7 +17,7 @@ from tenure.adapters.store import postgres
 from tenure.adapters.store.postgres import functions
 from tenure.adapters.store.postgres.schema import go_on_after_restore
 from tenure.app.live import sequence_of
-from tenure.ports.store import Change, Is, Put
+from tenure.ports.store import Change, Is, Put, Ring, together
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.outbox import trim
 from tenure.settings import Settings
@@ -242,3 +242,19 @@ def test_two_processes_that_tell_of_the_same_agents_never_cross(postgres_url: st
                 assert numbers == list(range(1, len(numbers) + 1))
 
     asyncio.run(scenario())
+
+
+def test_one_change_tells_other_processes_of_every_operation_that_it_concerns(
+    postgres_url: str,
+) -> None:
+    async def main() -> list[Ring]:
+        async with opened(postgres_url) as one, opened(postgres_url) as other:
+            heard: list[Ring] = []
+            other.listen(heard.append)
+            rings = together(Ring("new", unclaimed=True), Ring("closed", interrupt=True))
+            await one.commit(Change("", (), (event("first"),), ring=rings))
+            await eventually(lambda: len(heard) == 2)
+            return sorted(heard)
+
+    expected = [Ring("closed", interrupt=True), Ring("new", unclaimed=True)]
+    assert asyncio.run(main()) == expected

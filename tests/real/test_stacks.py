@@ -1,15 +1,16 @@
 """The same promises on each stack: sqlite + embedded, postgres + embedded, postgres + temporal.
 
-Goal: P1, P2, P6, P7 and P10 do not depend on where a plane keeps its operations and what moves
-them.  Method: real workers on real servers are killed with -9, or stopped for longer than they may
-be; their providers are files.  What was said, what is kept and what there is must then agree.  The
-cases are few, since the mass of them is run on one stack elsewhere; each is counted under its
-promise and its stack, and the run closes with a table of them.
+Goal: P1, P2, P6, P7, P10 and P23 do not depend on where a plane keeps its operations and what moves
+them; `test_stacks_agents` has the others.  Method: real workers on real servers are killed with -9,
+or stopped for longer than they may be; their providers are files.  What was said, what is kept and
+what there is must then agree.  The cases are few, since the mass of them is run on one stack
+elsewhere; each is counted under its promise and its stack, and the run closes with a table of them.
 """
 
 import asyncio
 import signal
 import time
+from collections import Counter
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
@@ -20,15 +21,29 @@ from tenure.app.operations import Accept
 from tenure.app.plane import Plane
 from tenure.core.errors import Conflict
 from tenure.core.operation import State
+from tenure.core.plan import Plan
+from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Store
-from tenure.testing.audit import AGAIN, Wanted, shelves_of
+from tenure.testing.audit import AGAIN, LINEAR, Said, Wanted, lines_of, shelves_of
 from tenure.testing.kill9 import TENANT, all_ended
+from tenure.testing.patches import patched
 from tenure.wiring import running
 from tests.real.books import CHARGED, LEDGER, MEASURED, METER, SLOW_SECONDS, written
-from tests.real.stacks import PAGE, PLANS, Gate, Stack, Worker, journals_in, looked_at
+from tests.real.stacks import (
+    LINEAR_2,
+    NEXT_PLANS,
+    PAGE,
+    PLANS,
+    Gate,
+    Stack,
+    Worker,
+    journals_in,
+    looked_at,
+    rows_of,
+)
 from tests.real.stacks import providers_of as providers_in
 
-pytestmark = [pytest.mark.timeout(150), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 KILLS = 4
 EFFECTS = 6
 AMID = 3
@@ -214,10 +229,9 @@ async def _standing(store: Store, keys: list[str]) -> dict[str, object]:
     return found
 
 
+@pytest.mark.parametrize("stack", ["postgres_embedded", "postgres_temporal"], indirect=True)
 def test_an_effect_of_a_worker_that_slept_is_not_repeated(stack, tmp_path, tally, ending):
     """It was done before the worker slept; another learns that, and the sleeper adds nothing."""
-    if not stack.is_shared:
-        pytest.skip("nobody else is let in while the sleeper holds the file")
     sleeper = begun(ending, stack, tmp_path, 0, most=-EFFECTS)
     done_unheard_of(sleeper, tmp_path)
     sleeper.tell(signal.SIGSTOP)
@@ -267,3 +281,70 @@ def test_a_key_is_one_operation_whoever_sends_it_again(stack, tmp_path, tally, e
 def opened_beside(stack: Stack, directory, plane):
     """Another plane on the same store; on a file, which admits one, the same again."""
     return opened(stack, directory) if stack.is_shared else nullcontext(plane)
+
+
+def test_workers_of_two_releases_finish_what_either_began(stack, tmp_path, tally, ending):
+    """The newer one is killed, and the older one takes over what it cannot perform: it lets go."""
+    older = begun(ending, stack, tmp_path, 0, slow=1.0)
+    older.wait_for("accepted", count=6)
+    first: Said | None = None
+    if stack.is_shared:
+        first = _taken_over_in_vain(older, begun(ending, stack, tmp_path, 1, slow=1.0, newer=True))
+        tally.add("kills")
+    else:
+        older.kill()
+    newer = begun(ending, stack, tmp_path, 2 if stack.is_shared else 1, slow=1.0, newer=True)
+    while first and stack.engine == "embedded" and first not in lines_of([newer.said]):
+        assert newer.process.poll() is None
+        time.sleep(0.02)  # of Temporal it is known only that it will ask the newer one, too
+    newer.wait_for("accepted", count=6)
+    for worker in (older, newer):
+        worker.kill()
+        tally.add("kills")
+    report = looked_at(stack, tmp_path, plans=NEXT_PLANS)
+    assert report.succeeded > report.compensated > 0
+    plans = asyncio.run(_plans_in(stack, tmp_path))
+    assert plans[LINEAR.digest] > 0
+    assert plans[LINEAR_2.digest] > 0
+    counted(tally, 23, stack, plans.total())
+
+
+def _taken_over_in_vain(older: Worker, newer: Worker) -> Said:
+    """Kill the newer one amid its own plan; what another of them must say then."""
+    until = time.monotonic() + 60
+    while not (mine := [one for one in lines_of([newer.said]) if one.rest == "1-0"]):
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    newer.kill()
+    while f"{LINEAR_2.name}@{LINEAR_2.version}" not in older.errors.read_text():
+        assert time.monotonic() < until, "the older one has not tried"
+        time.sleep(0.02)
+    return Said("ended", mine[0].operation, State.SUCCEEDED)
+
+
+async def _plans_in(stack: Stack, directory: Path) -> Counter[str]:
+    """How many operations keep each plan."""
+    providers = providers_in(directory / "world")
+    async with running(stack.settings(), plans=NEXT_PLANS, providers=providers) as plane:
+        rows = await rows_of(plane.store, "operation", "id")
+        return Counter(str(row["plan"]) for row in rows)
+
+
+@pytest.mark.parametrize("stack", ["sqlite_embedded", "postgres_embedded"], indirect=True)
+def test_ablation_an_operation_that_does_not_keep_its_plan_is_seen(stack, tmp_path, tally, ending):
+    """What an older release began is read by the newest plan of that name, and does not end.
+
+    On Temporal the same catalogue is asked, and waiting for nothing takes longer.
+    """
+
+    def newest(catalogue: Catalogue, digest: str) -> Plan | None:
+        plan = catalogue._kept.get(digest)
+        return None if plan is None else catalogue.newest(plan.name)
+
+    older = begun(ending, stack, tmp_path, 0, slow=1.0)
+    older.wait_for("accepted", count=6)
+    older.kill()
+    with patched(Catalogue, kept=newest), pytest.raises(AssertionError):
+        looked_at(stack, tmp_path, plans=NEXT_PLANS, seconds=8.0)
+    looked_at(stack, tmp_path, plans=NEXT_PLANS)  # it was that and nothing else
+    tally.add("ablations")

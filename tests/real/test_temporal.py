@@ -1,4 +1,4 @@
-"""Operations on a real Temporal server: what its history shows, cancels, stuck ones, lost ones.
+"""Operations on a real Temporal server: what its history shows, stuck ones, lost ones.
 
 Goal: whatever is done to a run or to a worker, the operation ends as the store's journal says, and
 the world holds what that end promises.  Method: real server, real time, fakes whose world is asked.
@@ -6,13 +6,11 @@ the world holds what that end promises.  Method: real server, real time, fakes w
 
 import asyncio
 from collections import Counter
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, cast
+from typing import cast
 
 import pytest
-from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.testing import ActivityEnvironment
 
 from tenure.adapters.engine.temporal import RESTING
@@ -31,7 +29,17 @@ from tenure.testing.faults import Call, Delays, Fault
 from tenure.testing.patches import patched
 from tenure.testing.plans import PLANS, SIGNAL
 from tenure.testing.temporal_server import temporal_server
-from tests.real.on_temporal import PACED, TemporalBench, engine_of, eventually, held
+from tests.real.on_temporal import (
+    PACED,
+    TemporalBench,
+    activities_of,
+    closed,
+    engine_of,
+    eventually,
+    held,
+    in_state,
+    run_of,
+)
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -48,41 +56,6 @@ def limited(plan: Plan, **limits: float) -> Plan:
 def quick_to_be_stuck() -> list[Plan]:
     """Linear plans whose undos are stuck at once and tried again soon."""
     return [limited(PLANS["linear"], undo_seconds=0.2, retry_cap_seconds=0.5), *PACED[1:]]
-
-
-async def run_of(plane, operation) -> WorkflowHandle[Any, Any]:
-    client = engine_of(plane)._client
-    assert client is not None
-    return client.get_workflow_handle(operation)
-
-
-async def activities_of(plane, operation) -> list[str]:
-    history = await (await run_of(plane, operation)).fetch_history()
-    return [
-        event.activity_task_scheduled_event_attributes.activity_type.name
-        for event in history.events
-        if event.HasField("activity_task_scheduled_event_attributes")
-    ]
-
-
-async def status_of(plane, operation) -> WorkflowExecutionStatus | None:
-    return (await (await run_of(plane, operation)).describe()).status
-
-
-async def closed(plane, operation) -> None:
-    """Return when no run follows the operation any more."""
-
-    async def is_closed() -> bool:
-        return await status_of(plane, operation) is not WorkflowExecutionStatus.RUNNING
-
-    await eventually(is_closed)
-
-
-async def in_state(plane, operation, state: State) -> None:
-    async def stands() -> bool:
-        return (await operations.get(plane, TENANT, operation)).state is state
-
-    await eventually(stands)
 
 
 # ----------------------------------------------------------------------------- what Temporal shows
@@ -144,97 +117,6 @@ def test_readiness_is_a_timer_in_the_run_and_one_activity_for_each_look(temporal
         names = Counter(await activities_of(plane, name))
         assert names["runtime_ready"] >= 2
         assert names["operation.load"] == 0
-
-    held(temporal.address, scenario)
-
-
-# ----------------------------------------------------------------------------------------- cancels
-
-
-def test_what_is_cancelled_before_anyone_claimed_it_calls_nobody(temporal):
-    async def scenario(bench: TemporalBench) -> None:
-        idle = await bench.start(works=False)
-        name = await accept(idle, "linear")
-        cancelled = await operations.cancel(idle, TENANT, name, by="the caller")
-        assert cancelled.state is State.COMPENSATED
-        worker = await bench.start()
-        await closed(worker, name)
-        assert bench.applied() == []
-
-    held(temporal.address, scenario)
-
-
-async def cancelled_from_afar(bench: TemporalBench) -> None:
-    """The call of a do is under way in one process, and cancelled in another."""
-    bench.faults.delays = Delays(slow=2.5)
-    bench.strike(Call("access", "ensure", 1), Fault.SLOW)
-    await bench.start()
-    api = await bench.start(works=False)
-    name = await accept(api, "linear")
-    await eventually(lambda: bench.faults.calls["access", "ensure"] == 1)
-    await operations.cancel(api, TENANT, name, by="the caller")
-    assert await ended(api, name, 20.0) is State.COMPENSATED
-    await bench.world.quiet()
-    assert not bench.world.holds()
-    assert bench.applied()[:2] == ["identity.ensure", "identity.remove"]
-
-
-def test_a_cancel_reaches_a_call_in_another_process(temporal):
-    held(temporal.address, cancelled_from_afar)
-
-
-def test_a_cancel_while_it_is_being_undone_changes_nothing(temporal):
-    async def scenario(bench: TemporalBench) -> None:
-        bench.strike(Call("runtime", "ensure", 1), Fault.REFUSED)
-        bench.strike(Call("access", "remove", 1), Fault.BUSY)
-        plane = await bench.start()
-        name = await accept(plane, "linear")
-        await in_state(plane, name, State.COMPENSATING)
-        await operations.cancel(plane, TENANT, name, by="the caller")
-        assert await ended(plane, name) is State.COMPENSATED
-        assert not bench.world.holds()
-
-    held(temporal.address, scenario)
-
-
-def test_a_cancel_asked_of_temporal_is_recorded_as_ours_and_compensated(temporal):
-    async def scenario(bench: TemporalBench) -> None:
-        plane = await bench.start()
-        name = await accept(plane, "waits")
-        await in_state(plane, name, State.WAITING)
-        await (await run_of(plane, name)).cancel()
-        assert await ended(plane, name) is State.COMPENSATED
-        assert (await operations.get(plane, TENANT, name)).error == "cancelled by temporal"
-        await closed(plane, name)
-        assert await status_of(plane, name) is WorkflowExecutionStatus.COMPLETED
-        assert not bench.world.holds()
-
-    held(temporal.address, scenario)
-
-
-def test_a_cancel_asked_of_temporal_while_a_call_is_out_stops_it_first(temporal):
-    async def scenario(bench: TemporalBench) -> None:
-        bench.strike(Call("access", "ensure", 1), Fault.LOST)
-        plane = await bench.start()
-        name = await accept(plane, "linear")
-        await eventually(lambda: bench.faults.calls["access", "ensure"] == 1)
-        await (await run_of(plane, name)).cancel()
-        assert await ended(plane, name, 4.0) is State.COMPENSATED  # its limit is 5 seconds
-        assert bench.applied() == ["identity.ensure", "identity.remove"]
-
-    held(temporal.address, scenario)
-
-
-def test_a_cancel_asked_of_temporal_after_the_pivot_is_not_obeyed(temporal):
-    async def scenario(bench: TemporalBench) -> None:
-        bench.strike(Call("notice", "ensure", 1), Fault.BUSY)
-        bench.strike(Call("notice", "ensure", 2), Fault.BUSY)
-        plane = await bench.start()
-        name = await accept(plane, "pivot")
-        await eventually(lambda: bench.faults.calls["notice", "ensure"] > 0)
-        with suppress(Exception):  # it may just have ended
-            await (await run_of(plane, name)).cancel()
-        assert await ended(plane, name) is State.SUCCEEDED
 
     held(temporal.address, scenario)
 

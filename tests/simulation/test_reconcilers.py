@@ -10,12 +10,13 @@ in turn, and some life must notice.
 import pytest
 
 from tenure.reconcilers.driver import RECONCILERS
-from tenure.testing import reconcile_proofs
+from tenure.testing.perturbations import HURTS, disturbed
 from tenure.testing.reconcile_life import live, without
-from tenure.testing.reconcile_proofs import ABLATIONS, disturbed, false_deletions
+from tenure.testing.reconcile_proofs import ABLATIONS, false_deletions
 
 pytestmark = pytest.mark.timeout(300)
-NAMES = ("late", "orphans", "drift", "operations", "grants", "leases", "acknowledgements")
+NAMES = ("late", "orphans", "drift", "operations", "grants", "leases", "acknowledgements",
+         "outbox")  # fmt: skip
 SAFEGUARDS = [name for name, one in ABLATIONS.items() if one.promises == (4,)]
 
 
@@ -62,7 +63,8 @@ def test_a_reconciler_that_does_not_look_is_missed(name, tally):
 
 
 def test_every_reconciler_is_among_them():
-    assert set(NAMES) == set(RECONCILERS)
+    assert set(NAMES) == {*RECONCILERS, "outbox"}
+    assert {hurt.reconciler for hurt in HURTS.values()} == set(NAMES)
 
 
 def test_what_must_not_be_believed_is_not():
@@ -88,4 +90,4 @@ def test_a_look_killed_at_any_crossing_ends_like_any_other(tally):
     cases = list(disturbed())
     tally.add("crossings", len(cases))
     assert failures(cases) == []
-    assert len(cases) > 100 * len(reconcile_proofs.HURTS) / 2
+    assert len(cases) > 100 * len(HURTS) / 2

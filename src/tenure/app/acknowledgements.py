@@ -21,7 +21,7 @@ from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import ACKNOWLEDGED, Noted
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.roster import Missing
-from tenure.ports.store import Add, Also, Change, Drop, Is, Put, Row, Set
+from tenure.ports.store import Add, Also, Change, Drop, Is, Put, Ring, Row, Set
 
 WAITED_FOR = {Verb.SUSPEND: "agent.suspending", Verb.DELETE: "agent.deleting"}
 """The verbs that wait, and the event that is to be acknowledged."""
@@ -168,7 +168,7 @@ async def _settle(
             change = noted(live, Noted.SIGNALLED, "", body, now).change
             guards += change.guards
             writes += change.writes
-        refused = await plane.store.commit(Change("", guards, writes))
+        refused = await plane.store.commit(Change("", guards, writes, ring=Ring(key[0])))
         if refused is None:
             plane.engine.wake(key[0])
             return

@@ -167,8 +167,10 @@ async def holdings_of(plane: Plane, tenant: str, agent: str) -> dict[str, list[d
 
 def key_of(plane: Plane, row: Row, slot: str, held: Mapping[str, Any]) -> ResourceKey:
     """The key of what an agent holds, by a line of `holdings_of`."""
-    tenant, uid = str(row["tenant"]), str(row["uid"])
-    return ResourceKey(held["key"], plane.id, tenant, uid, held["generation"], slot, held["step"])
+    return resource_key(
+        plane.id, tenant=str(row["tenant"]), agent=str(row["uid"]), generation=held["generation"],
+        slot=slot, name=held["step"], text=held["key"],
+    )  # fmt: skip
 
 
 def planned(plane: Plane, verb: Verb, row: Row | None) -> tuple[Plan, list[PlannedStep]]:

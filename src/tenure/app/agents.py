@@ -28,7 +28,7 @@ from tenure.core.ids import resource_key, uuid7
 from tenure.core.operation import CLOSED, Noted
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.runtime import RuntimeProvider
-from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set
+from tenure.ports.store import Add, Change, Drop, Is, Put, Ring, Row, Set
 
 DRAIN_SECONDS = 30.0
 OURS = ("kind", "ready_seconds", "drain_seconds")
@@ -167,6 +167,7 @@ async def own(
     owner = await find_agent(plane, caller, name)
     heir = on_delete.removeprefix(REASSIGN)
     if heir != on_delete:
+        edges.refuse_heir(kind)
         on_delete = REASSIGN + str((await find_agent(plane, caller, heir))["uid"])
     what = await find_agent(plane, caller, target) if kind is EdgeKind.AGENT else target
     return await edges.add_edge(
@@ -229,12 +230,8 @@ async def _ground(
         writing = await _closing(plane, one, by=operation, now=now)
         guards += writing.guards
         writes += writing.writes
-
-    def wake() -> None:
-        for one in closed:
-            plane.engine.wake(one, interrupt=True)
-
-    return Ground(uid, generation, guards, writes, {**body, **begun.given}, wake)
+    rings = tuple(Ring(one, interrupt=True) for one in closed)
+    return Ground(uid, generation, guards, writes, {**body, **begun.given}, rings)
 
 
 class _Begun(NamedTuple):

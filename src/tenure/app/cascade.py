@@ -26,8 +26,8 @@ from tenure.ports.store import Change, Drop, Is, Row
 
 ASKED_AT_ONCE = 250
 """Deletions asked for side by side; their commits share transactions."""
-ASKED_MAX = 1_000
-"""Deletions that one look asks for: it must be over before its call is taken for lost."""
+ASKING_SECONDS = 8.0
+"""How long one look goes on asking: it must be over before its call is taken for lost."""
 DROPPED_AT_ONCE = 500
 """Edges that are dropped in one change."""
 LATER = frozenset({EdgeKind.CREDENTIAL})
@@ -91,10 +91,12 @@ class _Without(Vouching):
 async def _branch(vouching: _Without, one: Row, depth: int) -> Branch:
     owner, kind, target = str(one["owner"]), str(one["kind"]), str(one["target"])
     heir = edges.reassigned(one)
-    if kind == EdgeKind.WEBHOOK and await vouching.takes(heir):
-        return Branch(owner, kind, target, target, depth, f"reassign:{heir}")
     if kind != EdgeKind.AGENT:
-        return Branch(owner, kind, target, target, depth, "revoke")
+        keeper = await _keeper(vouching, one) if kind == EdgeKind.WEBHOOK else None
+        fate = "revoke" if keeper is None else "keep"
+        if keeper is not None and keeper["uid"] == heir:
+            fate = f"reassign:{heir}"
+        return Branch(owner, kind, target, target, depth, fate)
     row = await vouching.find(target)
     name = target if row is None else str(row["name"])
     fate = "delete"
@@ -117,10 +119,7 @@ async def delete_below(plane: Plane, agent: str, operation: str) -> Below:
         return Below(())  # whoever asked for this one walks the graph
     doomed = await _doomed(plane, agent)
     wanted = [row for row in doomed if row["state"] not in {State.DELETING, State.DELETED}]
-    now = wanted[:ASKED_MAX]
-    for start in range(0, len(now), ASKED_AT_ONCE):
-        part = now[start : start + ASKED_AT_ONCE]
-        await asyncio.gather(*(_delete(plane, row, operation) for row in part))
+    asked = await _ask(plane, wanted, operation)
     above = await _above(plane, agent) if doomed else frozenset[str]()
     left = [
         str(row["name"])
@@ -130,7 +129,19 @@ async def delete_below(plane: Plane, agent: str, operation: str) -> Below:
     ]
     if not left:
         await _drop(plane, [agent, *(str(row["uid"]) for row in doomed)])
-    return Below(left, more=len(wanted) > len(now))
+    return Below(left, more=len(wanted) > asked)
+
+
+async def _ask(plane: Plane, wanted: list[Row], operation: str) -> int:
+    """Have these deleted, as many as there is time for; how many that were."""
+    until, asked = plane.store.now() + ASKING_SECONDS, 0
+    while asked < len(wanted):
+        part = wanted[asked : asked + ASKED_AT_ONCE]
+        await asyncio.gather(*(_delete(plane, row, operation) for row in part))
+        asked += len(part)
+        if plane.store.now() >= until:
+            break
+    return asked
 
 
 async def _drop(plane: Plane, owners: list[str]) -> None:
@@ -265,7 +276,7 @@ async def _take_webhook(plane: Plane, row: Row, *, guards: tuple[Is, ...]) -> bo
 
     One that is about its owner stays until it was told of the end, which is yet to come.
     """
-    owner, tenant, heir = str(row["owner"]), str(row["tenant"]), edges.reassigned(row)
+    owner, tenant = str(row["owner"]), str(row["tenant"])
     subscription = await plane.store.find("subscription", (str(row["target"]),))
     if subscription is None or subscription["tenant"] != tenant:
         return await plane.store.commit(Change("", guards, (edges.dropped(row),))) is None
@@ -274,13 +285,29 @@ async def _take_webhook(plane: Plane, row: Row, *, guards: tuple[Is, ...]) -> bo
         gone = agent is None or agent["state"] == State.DELETED
         if not gone or not await subscriptions.may_go(plane, subscription, agent):
             return False
-    elif takes := await _Without(plane, owner).takes(heir):
-        guards += (Is("agent", (heir,), {"state": takes["state"]}),)
-        target = str(row["target"])
+    elif keeper := await _keeper(_Without(plane, owner), row):
+        uid, target = str(keeper["uid"]), str(row["target"])
+        guards += (Is("agent", (uid,), {"state": keeper["state"]}),)
         writes: Writes = (edges.dropped(row),)
-        if await plane.store.find("edge", (heir, EdgeKind.WEBHOOK, target)) is None:
+        if await plane.store.find("edge", (uid, EdgeKind.WEBHOOK, target)) is None:
             now = plane.store.now()
-            writes += (edges.edge(tenant, heir, EdgeKind.WEBHOOK, target, now=now),)
+            writes += (edges.edge(tenant, uid, EdgeKind.WEBHOOK, target, now=now),)
         return await plane.store.commit(Change("", guards, writes)) is None
     caller = Caller(tenant, f"deletion of {owner}", Role.OPERATOR)
     return await subscriptions.remove(plane, caller, subscription, guards=guards)
+
+
+async def _keeper(vouching: _Without, row: Row) -> Row | None:
+    """Who has a subscription when this owner goes: who was named, or who owns it as well.
+
+    The agent that it is about only ends it.
+    """
+    store, target = vouching.plane.store, str(row["target"])
+    subscription = await store.find("subscription", (target,)) or {"agent": ""}
+    owners = await edges.owners_of(vouching.plane, target, EdgeKind.WEBHOOK)
+    others = [str(one["owner"]) for one in owners]
+    apart = {str(row["owner"]), str(subscription["agent"])}
+    for uid in (edges.reassigned(row), *(one for one in others if one not in apart)):
+        if (keeper := await vouching.takes(uid)) is not None:
+            return keeper
+    return None

@@ -48,6 +48,13 @@ def reassigned(row: Row) -> str:
     return str(row["on_delete"]).removeprefix(REASSIGN) if _moves(row) else ""
 
 
+def refuse_heir(kind: EdgeKind) -> None:
+    """Invalid if what stands at the end of such an edge cannot be another's."""
+    if kind not in {EdgeKind.AGENT, EdgeKind.WEBHOOK}:
+        message = f"on_delete: a {kind} ends with its owner; agents and webhooks can be reassigned"
+        raise Invalid(message)
+
+
 def _moves(row: Row) -> bool:
     return str(row["on_delete"]).startswith(REASSIGN)
 
@@ -95,14 +102,14 @@ class Vouching:
 
     def __init__(self, plane: Plane) -> None:
         """Nothing is read yet."""
-        self._plane = plane
+        self.plane = plane
         self._known: dict[str, bool] = {}
         self._rows: dict[str, Row | None] = {}
 
     async def find(self, uid: str) -> Row | None:
         """The agent's row, as this reading knows it."""
         if uid not in self._rows:
-            self._rows[uid] = await self._plane.store.find("agent", (uid,))
+            self._rows[uid] = await self.plane.store.find("agent", (uid,))
         return self._rows[uid]
 
     async def guards(self, uid: str) -> tuple[Is, ...] | None:
@@ -123,7 +130,7 @@ class Vouching:
         return self._known[uid]
 
     async def _up(self, uid: str, seen: dict[str, None]) -> list[Is] | None:
-        edges = await owners_of(self._plane, uid)
+        edges = await owners_of(self.plane, uid)
         if not edges:
             return []
         for above in _above(edges):

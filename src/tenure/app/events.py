@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -56,6 +57,7 @@ class Wanted(NamedTuple):
         )
 
 
+@lru_cache(maxsize=4_096)
 def _is_of(kind: str, types: tuple[str, ...]) -> bool:
     return any(
         kind.startswith(one[:-1]) if one.endswith("*") else kind == one for one in types

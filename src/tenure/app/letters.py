@@ -51,10 +51,19 @@ async def list_letters(
 
 
 async def replay(plane: Plane, caller: Caller, subscription: str, *, agent: str = "") -> int:
-    """Have the letters tried again now; how many agents' streams that concerns."""
+    """Have the letters tried again now; how many agents' streams that concerns.
+
+    A destination that takes nothing at all, and so has no letters, is tried now as well.
+    """
     require(caller, Role.OPERATOR)
     await find_row(plane, caller, subscription)
     now, count = plane.store.now(), 0
+    cursor = None if agent else await plane.store.find("cursor", (subscription,))
+    if cursor is not None and cursor["since"] is not None:
+        failing = Is("cursor", (subscription,), {"attempts": cursor["attempts"]})
+        told = entry(caller, "letters.replay", target=subscription, now=now)
+        write = Set("cursor", (subscription,), {"due_at": now})
+        await plane.store.commit(Change("", (failing,), (write, told)))
     for row in await _parked(plane, subscription, agent):
         key = (subscription, str(row["agent"]))
         guard = Is("parked", key, {"attempts": row["attempts"]})

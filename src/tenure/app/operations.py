@@ -14,7 +14,7 @@ from tenure.app.audit import entry
 from tenure.app.changes import JOURNAL, Writing, event, intended, kept, noted
 from tenure.app.findings import abandoned
 from tenure.app.lifecycle import QUEUED
-from tenure.app.live import Live, canonical, input_of, read
+from tenure.app.live import Live, canonical, input_of, read, record_of
 from tenure.app.pages import page_of
 from tenure.app.plane import Plane
 from tenure.app.views import Operation
@@ -29,9 +29,9 @@ from tenure.core.limits import (
     INPUT_BYTES_MAX,
     SIGNALS_MAX,
 )
-from tenure.core.operation import SETTLED, Hold, Noted, State
+from tenure.core.operation import SETTLED, Hold, Noted, Record, State
 from tenure.core.roles import Caller, Role
-from tenure.ports.store import Add, Change, Drop, Is, Put, Ring, Row, Set
+from tenure.ports.store import Add, Change, Drop, Is, Loaded, Put, Ring, Row, Set, together
 
 IN_PROGRESS = "operation_in_progress"
 AGENT_HEADER = ("agent", "tenant", "generation", "operation")
@@ -71,8 +71,8 @@ class Ground(NamedTuple):
     writes: tuple[Put | Add | Set | Drop, ...] = ()
     input: Mapping[str, object] | None = None
     """What the steps are given, if it is not what the caller sent."""
-    then: Callable[[], None] | None = None
-    """Called once it is on disk."""
+    rings: tuple[Ring, ...] = ()
+    """Other operations that learn of it once it is on disk, whoever works on them."""
 
 
 Prepare = Callable[[float, str], Awaitable[Ground]]
@@ -127,9 +127,10 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
         writes = _accepted(live, writing, command, worker=worker, text=text, now=now)
         # What closes an agent may use the room that is kept for accepted work.
         admits = plan.name not in CLOSING
+        unclaimed = () if worker else (Ring(live.id, unclaimed=True),)
         change = Change(
             live.id, ground.guards, (*ground.writes, *writes), admits,
-            ring=None if worker else Ring(live.id, unclaimed=True),
+            ring=together(*unclaimed, *ground.rings),
         )  # fmt: skip
         try:
             refused = await plane.store.commit(change)
@@ -139,8 +140,8 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
         if refused is None:
             live.progress.since = now
             writing.take_effect(live)
-            if ground.then is not None:
-                ground.then()
+            for ring in ground.rings:
+                plane.engine.wake(ring.operation, interrupt=ring.interrupt)
             plane.engine.take(live)
             return views.accepted(live, now)
 
@@ -243,6 +244,21 @@ async def get(plane: Plane, tenant: str, operation: str) -> Operation:
     """One operation with its steps; NotFound if this tenant has none of that id."""
     live, row = await _live(plane, tenant, operation)
     return views.operation(live, row)
+
+
+async def records_after(
+    plane: Plane, operation: str, last: int, *, unless: object = None
+) -> tuple[object, State, list[Record]] | None:
+    """What was recorded after this one: the revision now, where the operation stands, the records.
+
+    None if the revision is still the one that was seen before, or there is no such operation.
+    """
+    row = await plane.store.find("operation", (operation,))
+    if row is None or row["revision"] == unless:
+        return None
+    loaded = cast(Loaded, await plane.store.load(operation))
+    state = State(cast(str, loaded.operation["state"]))
+    return row["revision"], state, [record_of(row) for row in loaded.journal[last:]]
 
 
 async def list_operations(

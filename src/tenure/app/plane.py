@@ -15,10 +15,12 @@ from tenure.ports.engine import Engine
 from tenure.ports.entropy import Entropy
 from tenure.ports.provider import Provider
 from tenure.ports.seal import Seal
-from tenure.ports.store import Change, Put, Row, Store
+from tenure.ports.store import Change, Drop, Put, Row, Store
 
 THIS = ("this",)
 """The key of the one row that says whose store it is."""
+HOME = ("home",)
+"""The key of the row that names the home of its processes, where several share a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class Plane:
     webhooks_here: bool = False
     """Whether webhooks may lead to this very machine, for development."""
     hold: Hold = field(default_factory=Hold)
+    home: str = ""
+    """The name of the home where its providers are; empty: nobody else could have another."""
     feed: Feed = field(init=False)
 
     def __post_init__(self) -> None:
@@ -47,15 +51,32 @@ class Plane:
         object.__setattr__(self, "feed", Feed(self.store, self.news))
 
 
-async def prepare(plane: Plane) -> None:
-    """Refuse a store, a plan or a provider that does not fit; only then keep every plan."""
+async def prepare(plane: Plane, *, new_home: bool = False) -> None:
+    """Refuse a store, a plan or a provider that does not fit; only then keep every plan.
+
+    A new home takes the place of the one that the store knows.
+    """
     await _refuse_another_planes_store(plane)
+    if plane.home and not new_home:
+        _refuse_another_home(plane, await plane.store.find("plane", HOME))
     _refuse_unknown_providers(plane)
     await _refuse_unknown_steps(plane)
     await plane.store.commit(Change("", (), (Put("plane", THIS, {"name": plane.id}),)))
+    if plane.home:
+        await _keep_home(plane, new_home=new_home)
     for plan in plane.catalogue:
         row: Row = {"name": plan.name, "version": plan.version, "body": plan.body()}
         await plane.store.commit(Change("", (), (Put("plan", (plan.digest,), row),)))
+
+
+async def until_answered(plane: Plane) -> None:
+    """Return once the store has answered; StoreError if it cannot."""
+    await plane.store.find("plane", THIS)
+
+
+async def count_states(plane: Plane, tenant: str) -> Mapping[tuple[str, str], int]:
+    """How many of a tenant's open operations and named agents are in which state."""
+    return await plane.store.count_states(tenant)
 
 
 async def _refuse_another_planes_store(plane: Plane) -> None:
@@ -66,6 +87,27 @@ async def _refuse_another_planes_store(plane: Plane) -> None:
             f"of every resource's key: start with plane={kept['name']!r}. Nothing was changed"
         )
         raise Invalid(message)
+
+
+def _refuse_another_home(plane: Plane, kept: Row | None) -> None:
+    """What one home's providers hold, another's know nothing of: it would be left, unseen."""
+    if kept is not None and kept["name"] != plane.home:
+        message = (
+            "this store belongs to a plane with another home, whose providers hold what its agents"
+            " have: name that home, by --home or TENURE_HOME. If it is lost, and only then:"
+            " tenure up --new-home. Nothing was changed"
+        )
+        raise Invalid(message)
+
+
+async def _keep_home(plane: Plane, *, new_home: bool) -> None:
+    """Who comes first names it; of two the second is refused."""
+    name: Row = {"name": plane.home}
+    if new_home:
+        await plane.store.commit(Change("", (), (Drop("plane", HOME),)))
+    refused = await plane.store.commit(Change("", (), (Put("plane", HOME, name),)))
+    if refused is not None:
+        _refuse_another_home(plane, refused.row)
 
 
 def _refuse_unknown_providers(plane: Plane) -> None:

@@ -109,7 +109,7 @@ class PlaneRoster:
         return self._of().in_flight.of(agent)
 
     def cut(self, agent: str) -> None:
-        """Through this process, which is all there are."""
+        """Through this process at once, through others as soon as they look."""
         self._of().in_flight.cut(agent)
 
     def _of(self) -> Plane:

@@ -12,15 +12,28 @@ import msgspec
 from msgspec import Meta
 
 from tenure.core.errors import Invalid
+from tenure.core.limits import (
+    CREDENTIALS_MAX,
+    GRANT_PATTERN,
+    GRANTS_MAX,
+    IDENTIFIER_CHARACTERS_MAX,
+    LOG_BYTES_MAX,
+    LOG_BYTES_MIN,
+    NAME_PATTERN,
+    PORT_MAX,
+    PORT_MIN,
+    SCOPES_MAX,
+)
+from tenure.ports.credentials import TTL_SECONDS, TTL_SECONDS_MAX
 
-Name = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,62}$(?!\n)", max_length=63)]
+Name = Annotated[str, Meta(pattern=rf"^{NAME_PATTERN}$(?!\n)", max_length=63)]
 Word = Annotated[
     str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$(?!\n)")
 ]
-Grant = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9._:-]{0,62}$(?!\n)", max_length=63)]
+Grant = Annotated[str, Meta(pattern=rf"^{GRANT_PATTERN}$(?!\n)", max_length=63)]
 """A role or a team, in the form that the access provider keeps."""
 OnDelete = Annotated[
-    str, Meta(pattern=r"^(?:revoke|reassign:[a-z][a-z0-9-]{0,62})$(?!\n)", max_length=72)
+    str, Meta(pattern=rf"^(?:revoke|reassign:{NAME_PATTERN})$(?!\n)", max_length=72)
 ]
 """What becomes of it when its parent is deleted: it goes too, or belongs to another agent then."""
 Text = Annotated[str, Meta(max_length=4096)]
@@ -56,8 +69,8 @@ class Runtime(Part, frozen=True):
     kind: Literal["process"] = "process"
     zone: Name | None = None
     protocol: Literal["http"] = "http"
-    port: Annotated[int, Meta(ge=1, le=65_535)] | None = None
-    log_bytes: Annotated[int, Meta(ge=4_096, le=1_073_741_824)] | None = None
+    port: Annotated[int, Meta(ge=PORT_MIN, le=PORT_MAX)] | None = None
+    log_bytes: Annotated[int, Meta(ge=LOG_BYTES_MIN, le=LOG_BYTES_MAX)] | None = None
     env: Annotated[
         dict[Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$(?!\n)")], Text],
         Meta(max_length=128),
@@ -71,9 +84,9 @@ class Runtime(Part, frozen=True):
 class Credential(Part, frozen=True):
     """What it may ask the broker for."""
 
-    audience: Annotated[str, Meta(min_length=1, max_length=512)]
-    scopes: Annotated[tuple[Word, ...], Meta(max_length=64)] = ()
-    ttl_seconds: Annotated[int, Meta(ge=1, le=900)] = 300
+    audience: Annotated[str, Meta(min_length=1, max_length=IDENTIFIER_CHARACTERS_MAX)]
+    scopes: Annotated[tuple[Word, ...], Meta(max_length=SCOPES_MAX)] = ()
+    ttl_seconds: Annotated[int, Meta(ge=1, le=TTL_SECONDS_MAX)] = TTL_SECONDS
 
 
 class AgentSpec(Part, frozen=True):
@@ -83,9 +96,9 @@ class AgentSpec(Part, frozen=True):
     runtime: Runtime
     owner: Text = ""
     labels: Annotated[dict[Word, Annotated[str, Meta(max_length=256)]], Meta(max_length=64)] = {}
-    roles: Annotated[tuple[Grant, ...], Meta(max_length=64)] = ()
-    teams: Annotated[tuple[Grant, ...], Meta(max_length=64)] = ()
-    credentials: Annotated[tuple[Credential, ...], Meta(max_length=32)] = ()
+    roles: Annotated[tuple[Grant, ...], Meta(max_length=GRANTS_MAX)] = ()
+    teams: Annotated[tuple[Grant, ...], Meta(max_length=GRANTS_MAX)] = ()
+    credentials: Annotated[tuple[Credential, ...], Meta(max_length=CREDENTIALS_MAX)] = ()
     parent: Name | None = None
     on_delete: OnDelete = "revoke"
     retention: Literal["remove", "retain"] = "remove"

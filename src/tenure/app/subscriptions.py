@@ -69,6 +69,7 @@ class SubscriptionView(NamedTuple):
     position: int | None
     """How far it is; None for one that reads itself."""
     failing_since: float | None
+    next_try: float | None
     why: str
     """What its destination said last, while it fails."""
     parked: int
@@ -315,5 +316,6 @@ async def _view(plane: Plane, row: Row) -> SubscriptionView:
         tuple(types), bool(row["required"]), str(row["principal"]),
         cast(float, row["created_at"]), cast(float, row["updated_at"]),
         cast("int | None", cursor.get("position")), cast("float | None", cursor.get("since")),
+        cast(float, cursor["due_at"]) if cursor.get("since") is not None else None,
         str(cursor.get("why", "")), parked, cast(int, cursor.get("missed", 0)),
     )  # fmt: skip

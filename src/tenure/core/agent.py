@@ -11,9 +11,10 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from tenure.core import operation
+from tenure.core.limits import NAME_PATTERN
 from tenure.core.states import Table
 
-NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
+NAME: Final = re.compile(NAME_PATTERN)
 
 
 class State(StrEnum):

@@ -37,10 +37,13 @@ class ResourceKey(NamedTuple):
 
 
 def resource_key(
-    plane: str, *, tenant: str, agent: str, generation: int, slot: str, name: str
+    plane: str, *, tenant: str, agent: str, generation: int, slot: str, name: str, text: str = ""
 ) -> ResourceKey:
-    """The key of a resource; its text is at most 40 characters of [a-z0-9], a letter first."""
-    text = key_text(stem_of(plane, tenant, agent, generation), slot, name)
+    """The key of a resource; its text is at most 40 characters of [a-z0-9], a letter first.
+
+    Of what was made before, the text is given as it was kept: it stays though the rule changes.
+    """
+    text = text or key_text(stem_of(plane, tenant, agent, generation), slot, name)
     return ResourceKey(text, plane, tenant, agent, generation, slot, name)
 
 

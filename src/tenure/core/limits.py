@@ -9,6 +9,20 @@ STEPS_MAX = 64
 """Steps in one plan."""
 NAME_CHARACTERS_MAX = 63
 """A plan's, step's or slot's name."""
+NAME_PATTERN = r"[a-z][a-z0-9-]{0,62}"
+"""An agent's, tenant's, zone's or subscription's name."""
+GRANT_PATTERN = r"[a-z][a-z0-9._:-]{0,62}"
+"""A role's or a team's name."""
+GRANTS_MAX = 64
+"""Roles of one agent, and teams."""
+CREDENTIALS_MAX = 32
+"""Audiences that one agent may ask credentials for."""
+SCOPES_MAX = 64
+"""Scopes of one audience."""
+LOG_BYTES_MIN, LOG_BYTES_MAX = 4_096, 1_073_741_824
+"""What is kept of what an agent prints."""
+PORT_MIN, PORT_MAX = 1_024, 65_535
+"""A port that an agent asks for."""
 INPUT_BYTES_MAX = 262_144
 """What an operation is given, encoded."""
 RESULT_BYTES_MAX = 65_536

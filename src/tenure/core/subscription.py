@@ -4,7 +4,9 @@ import re
 from enum import StrEnum
 from typing import Final
 
-NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
+from tenure.core.limits import NAME_PATTERN
+
+NAME: Final = re.compile(NAME_PATTERN)
 SUBJECT: Final = re.compile(r"(?=.{1,200}\Z)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 

@@ -4,6 +4,7 @@ Fresh values are earlier results: what an agent holds is the result of its `turn
 remove exactly that.  A resource that an earlier operation made is removed by its own key.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -26,6 +27,9 @@ UNASKED_SECONDS = 600.0
 YEARS = 3.0e8
 """Seconds: a step that waits for a person or for another operation has no deadline of its own."""
 POLL_SECONDS = 0.25
+CUT_POLL_SECONDS = 0.05
+CUT_SECONDS = 2.0
+"""For invocations that were cut to end, in this process or another."""
 WAIT_SECONDS = 2.0
 """How long one look at a runtime that is starting waits for it, so that ready is told at once."""
 SAID_CHARACTERS_MAX = 400
@@ -64,9 +68,10 @@ def held_in(call: Call, slot: str) -> Sequence[Plain]:
 def key_of(call: Call, slot: str, held: Plain) -> ResourceKey:
     """The key of what an earlier operation made."""
     key = call.key
-    return ResourceKey(
-        held["key"], key.plane, key.tenant, key.agent, held["generation"], slot, held["step"]
-    )
+    return resource_key(
+        key.plane, tenant=key.tenant, agent=key.agent, generation=held["generation"],
+        slot=slot, name=held["step"], text=held["key"],
+    )  # fmt: skip
 
 
 def runtime_key(call: Call) -> ResourceKey:
@@ -134,13 +139,16 @@ async def _drain(call: Call) -> Ending:
     """Nothing new starts, since the agent is closed; what is in flight is waited for.
 
     Past the deadline nobody is asked any more: a runtime that cannot be asked ends it too, and what
-    is in flight is cut, also when the runtime is kept.
+    is in flight is cut, also when the runtime is kept.  That takes a moment in another process; one
+    that stands still is not waited for.
     """
     until = call.since + float(cast(float, call.input["drain_seconds"]))
     in_flight = roster_of(call).in_flight(call.key.agent)
     busy = [f"{in_flight} invocations in flight"] if in_flight else []
     if call.now >= until:
         roster_of(call).cut(call.key.agent)
+        if in_flight and call.now < until + CUT_SECONDS:
+            return NotYet(CUT_POLL_SECONDS, f"cuts {in_flight} invocations in flight")
         return Done({"forced": True, "busy": busy})
     for held in held_in(call, "runtime"):
         status = await runtime_of(call).status(key_of(call, "runtime", held))
@@ -224,9 +232,13 @@ async def _await_acknowledged(call: Call) -> Ending:
     missing = await roster_of(call).unacknowledged(call.operation)
     if not missing:
         return Done()
-    named = ", ".join(f"{one.name} since {one.since:.0f}" for one in missing[:NAMED_MAX])
+    named = ", ".join(f"{one.name} since {_instant(one.since)}" for one in missing[:NAMED_MAX])
     more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
     return Waiting(ACKNOWLEDGED, f"waits for the acknowledgement of {named}{more}")
+
+
+def _instant(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
 
 
 def acknowledged() -> Step:

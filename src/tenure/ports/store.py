@@ -106,6 +106,13 @@ class Ring(NamedTuple):
     operation: str
     interrupt: bool = False
     unclaimed: bool = False
+    also: tuple["Ring", ...] = ()
+    """Those about other operations that the same change concerns."""
+
+
+def together(*rings: Ring) -> Ring | None:
+    """All of these as one; None: there are none."""
+    return rings[0]._replace(also=rings[1:]) if rings else None
 
 
 class Change(NamedTuple):
@@ -344,6 +351,10 @@ class Store(Protocol):
 
     async def backup(self, path: str) -> None:
         """Write a consistent copy while work goes on; the copy opens as a store of its own."""
+        ...
+
+    def hurry(self) -> None:
+        """Whoever uses it is leaving: from now on a store that is away is not waited for."""
         ...
 
     async def close(self) -> None:

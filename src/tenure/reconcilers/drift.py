@@ -70,9 +70,15 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
             if sure:
                 clean.add(uid)
     for row in opened:
-        if str(row["agent"]) in clean:
+        if str(row["agent"]) in clean or not await _is_held(plane, row):
             await term.settle(row)
     return Tick(len(uids), fixed, min(again, default=None))
+
+
+async def _is_held(plane: Plane, finding: Row) -> bool:
+    """Whether, by our records, the agent still holds what was found to differ."""
+    holds = await holdings_of(plane, str(finding["tenant"]), str(finding["agent"]))
+    return any(one["key"] == finding["resource"] for some in holds.values() for one in some)
 
 
 async def _next(plane: Plane, limit: int) -> list[str]:

@@ -146,15 +146,16 @@ class Driver:
         return self._ways.seconds * (1.0 - self._plane.entropy.fraction() / 4.0)
 
     async def look(self, name: str, dry_run: bool) -> Sequence[Look]:  # noqa: FBT001 (see LookNow)
-        """Let one reconciler look now, or all of them; Conflict if another process leads."""
+        """Let one reconciler look now, or all of them.
+
+        This process takes the lead for it: who had it, or has died with it, may have no face that
+        could be asked.  Conflict if yet another one did the same at the same time.
+        """
         if name and name not in RECONCILERS:
             known = ", ".join(RECONCILERS)
             raise Invalid(f"name: there is no reconciler {name!r}; known are {known}")
-        if not dry_run and not await self._lead():
-            message = (
-                "the reconcilers of another process lead, or did when it died: ask there, or again"
-                f" in {TTL_SECONDS:.0f} s, when its lease has lapsed; dry_run looks now"
-            )
+        if not dry_run and not await self.leader.take_over():
+            message = "another process has just been asked the same, and leads: ask again"
             raise Conflict(message, code="not_leading")
         names = [name] if name else list(RECONCILERS)
         return [(await self._tick(one, dry_run=dry_run))[0] for one in names]

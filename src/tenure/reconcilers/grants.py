@@ -4,6 +4,8 @@ Whatever an agent owned or granted is an edge.  Its deletion takes them away; an
 deleted all the same, since that was lost on the way, is taken away here, with what it stands for.
 """
 
+import asyncio
+
 from tenure.app import cascade
 from tenure.app.plane import Plane
 from tenure.core.agent import State
@@ -15,6 +17,8 @@ from tenure.reconcilers.term import About, Term, Tick
 
 SENTENCE = "No grant outlives its granter."
 NAME = "grants"
+LOOK_SECONDS = 10.0
+"""For one of them: a provider that does not answer holds up nobody else."""
 
 
 async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
@@ -61,8 +65,9 @@ async def _take_away(plane: Plane, term: Term, row: Row) -> int:
         await term.report(Kind.DRIFT, subject, what, about=about)
         return 0
     try:
-        gone = await cascade.take_away(plane, row, guards=term.fence())
-    except ProviderError as error:
+        async with asyncio.timeout(LOOK_SECONDS):
+            gone = await cascade.take_away(plane, row, guards=term.fence())
+    except (ProviderError, TimeoutError) as error:
         await term.report(Kind.UNVERIFIABLE, subject, f"{what}: {error!r}", about=about)
         return 0
     if gone:

@@ -12,7 +12,7 @@ from typing import cast
 from tenure.app.plane import Plane
 from tenure.core.errors import ProviderError
 from tenure.core.finding import Kind
-from tenure.core.ids import ResourceKey
+from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.limits import PAGE_MAX
 from tenure.ports.provider import Presence
 from tenure.ports.store import Change, Drop, Is, Key, Row, Set
@@ -99,7 +99,8 @@ async def _key(plane: Plane, where: tuple[str, str]) -> ResourceKey | None:
     intent = await plane.store.find("intent", where)
     if operation is None or intent is None:
         return None
-    return ResourceKey(
-        str(intent["key"]), plane.id, str(operation["tenant"]), str(operation["agent"]),
-        cast(int, operation["generation"]), str(intent["slot"]), where[1],
+    return resource_key(
+        plane.id, tenant=str(operation["tenant"]), agent=str(operation["agent"]),
+        generation=cast(int, operation["generation"]), slot=str(intent["slot"]), name=where[1],
+        text=str(intent["key"]),
     )  # fmt: skip

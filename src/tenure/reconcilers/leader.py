@@ -49,12 +49,17 @@ class Leader:
     async def renew(self) -> bool:
         """Take the lease, or keep it; whether it is ours."""
         async with self._one:
-            return await self._renew()
+            return await self._renew(from_others=False)
 
-    async def _renew(self) -> bool:
+    async def take_over(self) -> bool:
+        """The same, also from one whose lease has not lapsed: it commits nothing from then on."""
+        async with self._one:
+            return await self._renew(from_others=True)
+
+    async def _renew(self, *, from_others: bool) -> bool:
         store = self._plane.store
         now = store.now()
-        if self.token and now < self._until - self._ttl * 2 / 3:
+        if self.token and not from_others and now < self._until - self._ttl * 2 / 3:
             return True
         row = await store.find("lease", self._key)
         until = now + self._ttl
@@ -64,11 +69,12 @@ class Leader:
             change = Change("", (), (Put("lease", self._key, {**said, "token": token}),))
         else:
             mine = row["token"] == self.token and row["holder"] == self._holder
-            if not mine and cast(float, row["until"]) >= now:
+            if not (mine or from_others) and cast(float, row["until"]) >= now:
                 self.token = 0
                 return False
             token = cast(int, row["token"]) + (0 if mine else 1)
-            lapsed = {} if mine else {"until": Below(now)}  # by the store's clock when it commits
+            still = mine or from_others
+            lapsed = {} if still else {"until": Below(now)}  # by the store's clock at its commit
             guard = Is("lease", self._key, {"token": row["token"], **lapsed})
             change = Change("", (guard,), (Set("lease", self._key, {**said, "token": token}),))
         if await store.commit(change) is not None:

@@ -24,7 +24,7 @@ from tenure.app.plane import Plane
 from tenure.core.agent import State
 from tenure.core.errors import ProviderError
 from tenure.core.finding import Kind
-from tenure.core.ids import ResourceKey
+from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.limits import LATE_SECONDS, PAGE_MAX
 from tenure.core.operation import Hold
 from tenure.ports.provider import Owned, Presence, Provider
@@ -285,9 +285,9 @@ async def _intend(plane: Plane, term: Term, one: Judged, subject: str, what: str
 def _key(plane: Plane, one: Judged) -> ResourceKey:
     intent, operation = cast(Row, one.intent), cast(Row, one.operation)
     slot, owned = one.suspect
-    return ResourceKey(
-        owned.key, plane.id, str(operation["tenant"]), owned.agent, owned.generation, slot,
-        str(intent["step"]),
+    return resource_key(
+        plane.id, tenant=str(operation["tenant"]), agent=owned.agent, generation=owned.generation,
+        slot=slot, name=str(intent["step"]), text=owned.key,
     )  # fmt: skip
 
 

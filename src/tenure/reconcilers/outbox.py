@@ -342,6 +342,8 @@ async def _parked(plane: Plane, route: Route) -> list[Row]:
 
 def _with_room(route: Route, rows: Sequence[Row], room: int) -> int:
     """How many of the rows to take, so that there is room if all of them become dead letters."""
+    if len(rows) <= room:
+        return len(rows)
     for place, row in enumerate(rows):
         room -= route.has(row)
         if room < 0:

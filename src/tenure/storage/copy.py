@@ -67,3 +67,22 @@ def flush_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def replace_whole(path: Path, text: str) -> None:
+    """Write a private file, beside its place first: it says the one or the other, on disk."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        part.unlink(missing_ok=True)
+        opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(opened, "w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(path)
+        flush_folder(path.parent)
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be written ({error.strerror}): what it said before stands."
+            " Make room, or make the folder writable."
+        ) from None

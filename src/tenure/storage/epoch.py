@@ -6,14 +6,13 @@ lock from the reading to the writing.
 """
 
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from tenure.core.errors import StoreError, StoreLocked
 from tenure.ports.epoch import Kept
-from tenure.storage.copy import flush_folder
+from tenure.storage.copy import replace_whole
 from tenure.storage.place import Lock
 
 NAME = "epoch"
@@ -46,21 +45,7 @@ class EpochFile:
 
     def write(self, kept: Kept) -> None:
         """Beside it first, then in its place."""
-        part = self.path.with_name(f"{NAME}.{os.getpid()}.part")
-        try:
-            part.unlink(missing_ok=True)
-            opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(opened, "w", encoding="utf-8") as out:
-                out.write(json.dumps(kept._asdict()) + "\n")
-                out.flush()
-                os.fsync(out.fileno())
-            part.replace(self.path)
-            flush_folder(self.path.parent)
-        except OSError as error:
-            raise StoreError(
-                f"{self.path} cannot be written ({error.strerror}): what it said before stands."
-                " Make room, or make the folder writable."
-            ) from None
+        replace_whole(self.path, json.dumps(kept._asdict()) + "\n")
 
     def revise(self, revised: Callable[[Kept | None], Kept | None]) -> None:
         """Under the file's lock; StoreLocked if another process keeps it."""

@@ -33,6 +33,7 @@ class Statements:
     def __init__(self, tables: Mapping[str, Shape]) -> None:
         self._tables = tables
         self._columns = {table: shape.key + shape.columns for table, shape in tables.items()}
+        self._selects: dict[tuple[object, ...], str] = {}
         self.reads = Kept(self._read)
         self.puts = Kept(self._put)
         self.sets = Kept(self._set)
@@ -40,10 +41,15 @@ class Statements:
 
     def select(self, table: str, said: Mapping[str, Value], after: Key) -> str:
         """Rows that say this, in key order, beyond a key; then the limit.  Bound in that order."""
-        return (
-            f"SELECT {','.join(self.columns(table))} FROM {table}"
-            f"{self._such(table, said, after)} ORDER BY {','.join(self._tables[table].key)} LIMIT ?"
-        )
+        asked = (table, *said, len(after), *(one is None for one in said.values()))
+        sql = self._selects.get(asked)
+        if sql is None:
+            sql = self._selects[asked] = (
+                f"SELECT {','.join(self.columns(table))} FROM {table}"
+                f"{self._such(table, said, after)}"
+                f" ORDER BY {','.join(self._tables[table].key)} LIMIT ?"
+            )
+        return sql
 
     def count(self, table: str, said: Mapping[str, Value]) -> str:
         """How many rows say this."""

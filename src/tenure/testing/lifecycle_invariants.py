@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tenure.core.agent import State, Verb
+from tenure.core.agent import CONDUCT, State, Verb
 from tenure.core.audit import first_broken
 from tenure.core.operation import OPERATION, Hold
 from tenure.core.operation import State as OperationState
@@ -261,17 +261,18 @@ def ready_agents_are_served(roll: Roll) -> list[str]:
 
 
 def doors_stand_as_the_state_says(roll: Roll) -> list[str]:
-    """Nothing is minted for a SUSPENDED agent, and something may be for a READY one."""
+    """For an agent at rest something can be minted exactly if its state says so."""
     wrong: list[str] = []
     for uid, row in roll.agents.items():
         if not roll.is_at_rest(uid) or roll.was_left(uid):
             continue
         state = State(str(row["state"]))
         for name, door in _doors(roll):
-            if state is State.SUSPENDED and door.is_open(uid):
-                wrong.append(f"agent {uid} is SUSPENDED and {name} still mints for it")
-            if state is State.READY and not door.is_open(uid):
-                wrong.append(f"agent {uid} is READY and {name} mints nothing for it")
+            is_open = bool(roll.world.holds(provider=name, agent=uid)) and door.is_open(uid)
+            if is_open and CONDUCT[state].mints == "no":
+                wrong.append(f"agent {uid} is {state} and {name} still mints for it")
+            if not is_open and CONDUCT[state].mints == "yes":
+                wrong.append(f"agent {uid} is {state} and {name} mints nothing for it")
     return wrong
 
 

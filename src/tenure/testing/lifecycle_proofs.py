@@ -16,6 +16,7 @@ from tenure.core.agent import Verb
 from tenure.core.errors import CallerError, Conflict, NotFound
 from tenure.core.limits import IDEMPOTENCY_SECONDS
 from tenure.core.roles import Caller, Role
+from tenure.ports.store import Store
 from tenure.testing.lifecycle import CALLER, TENANT, LifeRig, spec_of
 from tenure.testing.lifecycle_crash import Act, ask, until_at_rest
 from tenure.testing.loop import SeededLoop, run
@@ -150,7 +151,13 @@ async def _ask_across(loop: SeededLoop) -> list[tuple[str, list[str]]]:
     process = rig.boot("plane")
     await process.start()
     rig.serving.append(process)
-    plane = process.plane
+    return await across(process.plane, rig.disk.look(), lambda: until_at_rest(rig))
+
+
+async def across(
+    plane: Plane, store: Store, rest: Callable[[], Awaitable[object]]
+) -> list[tuple[str, list[str]]]:
+    """Every question of a stranger to this plane; `store` shows what is kept, `rest` waits."""
     uids: list[str] = []
     ids: list[str] = []
     for name, acts in (("alpha", ()), ("beta", (Verb.SUSPEND,)), ("gamma", (Verb.DELETE,))):
@@ -158,16 +165,16 @@ async def _ask_across(loop: SeededLoop) -> list[tuple[str, list[str]]]:
             made = await ask(plane, Act(verb, name), asked=Asked(idempotency_key=f"{verb} {name}"))
             ids.append(made.id)
             uids.append(made.agent)
-            await until_at_rest(rig)
+            await rest()
     view, _ = await tokens.create_token(plane, CALLER, principal="p", role=Role.VIEWER)
-    before = await _everything(rig)
+    before = await _everything(store)
     found: list[tuple[str, list[str]]] = []
     for what, question, theirs, nobodys in _questions(plane, uids, ids, view.id):
         seen = await _seen(question(theirs))
         absent = await _seen(question(nobodys))
         same = seen.replace(theirs, "X") == absent.replace(nobodys, "X")
         wrong = [] if same else [f"{what} of another's gives {seen}, of nobody's {absent}"]
-        if await _everything(rig) != before:
+        if await _everything(store) != before:
             wrong.append(f"{what} of another's has changed something")
         found.append((f"{AGAIN} 18 ({what} of {theirs})", wrong))
     for what, listed in await _lists(plane):
@@ -233,8 +240,7 @@ async def _lists(plane: Plane) -> list[tuple[str, object]]:
     ]
 
 
-async def _everything(rig: LifeRig) -> dict[str, list[Any]]:
-    store = rig.disk.look()
+async def _everything(store: Store) -> dict[str, list[Any]]:
     tables = ("agent", "agent_name", "operation", "token", "audit", "reservation", "idempotency")
     return {table: list(await store.list_rows(table, {}, limit=1_000)) for table in tables}
 
@@ -262,7 +268,7 @@ async def _tamper(loop: SeededLoop) -> list[tuple[str, list[str]]]:
     whole = {key: dict(row) for key, row in rows.items()}
     verdict = await audit.verify(plane)
     found = [(f"{AGAIN} 20 (untouched)", [] if verdict.broken is None else [str(verdict)])]
-    for what, position, harmed in _harms(whole):
+    for what, position, harmed in harms(whole):
         rows.clear()
         rows.update({key: dict(row) for key, row in harmed.items()})
         seen = (await audit.verify(plane, head=verdict.head)).broken
@@ -273,7 +279,7 @@ async def _tamper(loop: SeededLoop) -> list[tuple[str, list[str]]]:
     return found
 
 
-def _harms(whole: dict[Any, Any]) -> Iterator[tuple[str, int, dict[Any, Any]]]:
+def harms(whole: dict[Any, Any]) -> Iterator[tuple[str, int, dict[Any, Any]]]:
     """What was done, to which entry, and the log after it."""
     last = len(whole)
     for (position,), row in whole.items():

@@ -31,6 +31,7 @@ from tenure.testing import (
     lifecycle_life,
     lifecycle_proofs,
     loop,
+    perturbations,
     reconcile_life,
     reconcile_proofs,
     releases,
@@ -121,7 +122,7 @@ def lost_reactions() -> Cases:
     for seed in range(LOST_SEEDS):
         again = f"python -m tenure.testing.reconcile_life --first {seed} --seeds 1"
         yield Case(again, reconcile_life.live(seed).wrong)
-    yield from itertools.starmap(Case, reconcile_proofs.disturbed())
+    yield from itertools.starmap(Case, perturbations.disturbed())
 
 
 def false_deletions() -> Cases:

@@ -1,8 +1,9 @@
 """Lives in which reactions are lost for good: what is left is what the reconcilers put right.
 
 A seed draws a few agents that own and grant, some deletions, and then mishaps: a cascade of which
-nobody hears, a removal that was acknowledged and not carried out, a tombstone that is gone, a
-runtime that dies, a client deleted behind our back, a removed resource that turns up again, a
+nobody hears, events that were taken and not reacted to, a removal that was acknowledged and not
+carried out, a tombstone that is gone, a subscriber that vanishes while it is waited for, a runtime
+that dies, a client deleted behind our back, a removed resource that turns up again, a
 plane that dies in the middle of a look, lists that are stale.  Then time passes, the reconcilers
 look, and every sentence about agents must hold.
 
@@ -20,14 +21,16 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from tenure.adapters.store.memory import Tables
-from tenure.app import agents, cascade, findings
+from tenure.app import agents, cascade, findings, subscriptions
 from tenure.app.agents import Asked
+from tenure.app.subscriptions import Subscribe
 from tenure.core.agent import State
 from tenure.core.errors import CallerError, CommitUnknown
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.operation import State as OperationState
+from tenure.core.subscription import Kind
 from tenure.ports.roster import Below
-from tenure.ports.store import Change, Put, Refused
+from tenure.ports.store import Change, Drop, Put, Refused
 from tenure.reconcilers import driver, leases
 from tenure.reconcilers.driver import RECONCILERS, Driver, Ways
 from tenure.testing.fakes import FakeProvider
@@ -36,6 +39,7 @@ from tenure.testing.lifecycle import CALLER, LETTERS, PLANS, LifeRig, spec_of
 from tenure.testing.lifecycle_crash import until_at_rest
 from tenure.testing.lifecycle_invariants import Roll, call_the_roll, violations
 from tenure.testing.loop import Dead, SeededLoop, run
+from tenure.testing.lost_events import ABOUT, Hearing
 from tenure.testing.patches import patched
 from tenure.testing.rig import PLANE, Client
 
@@ -46,6 +50,8 @@ ROUND_SECONDS = 30.0
 STORM_ROUNDS = 4
 """Looks that are struck by faults themselves."""
 NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
+CARRIED = True
+"""Whether there is a relay."""
 
 
 class Lived(NamedTuple):
@@ -90,6 +96,7 @@ class Simulation(LifeRig):
         self.lost = 0
         self.drivers: dict[int, Driver] = {}
         self.planted: list[tuple[str, str]] = []
+        self.hearing = Hearing(self.loses)
 
     def loses(self, share: float = LOST) -> bool:
         """Whether this reaction is lost."""
@@ -105,6 +112,7 @@ class Simulation(LifeRig):
             wrong = await until_at_rest(self)
             await self._delete()
             wrong += await until_at_rest(self)
+        await self._vanish()
         await self._mishaps()
         (await self.someone()).crash()  # its lease stays behind
         await self._reconcile()
@@ -121,6 +129,7 @@ class Simulation(LifeRig):
         )  # fmt: skip
         found = [line for line in violations(roll) if not _waits_for_a_person(roll, line)]
         wrong += found + self._kept(roll) + reported + await self._leases()
+        wrong += await self.hearing.wrong(self.disk.look())
         return list(dict.fromkeys(wrong))
 
     async def _make(self) -> None:
@@ -143,6 +152,37 @@ class Simulation(LifeRig):
             self.client.acknowledged.append(accepted.id)
             made.append(accepted.agent)
             await until_at_rest(self)
+            await self._subscribe(Subscribe(f"of-{name}", Kind.NATS, target=ABOUT, agent=name))
+
+    async def _subscribe(self, asked: Subscribe) -> None:
+        def ask(plane: Any) -> Any:
+            return subscriptions.create_subscription(plane, CALLER, asked)
+
+        with suppress(CallerError):  # an agent that could not be made
+            await self.client.ask(ask)
+
+    async def _vanish(self) -> None:
+        """A required subscriber is gone with nobody told, while a suspend waits for it."""
+        if CARRIED:
+            await self.client.ask(self.hearing.carry)  # what was told before says nothing of it
+        store = self.disk.look()
+        ready = await store.list_rows("agent", {"state": State.READY, "operation": None})
+        if not ready or self.rng.random() < 0.5:
+            return
+        required = Subscribe("required", Kind.PULL, types=("agent.suspending",), required=True)
+        await self._subscribe(required)
+        name = str(ready[0]["name"])
+
+        def ask(plane: Any) -> Any:
+            return agents.suspend_agent(plane, CALLER, name, drain_seconds=0.0)
+
+        with suppress(CallerError):  # an owner of it is closed
+            accepted = await self.client.ask(ask)
+            self.client.acknowledged.append(accepted.id)
+        await asyncio.sleep(ROUND_SECONDS)
+        gone = [row for row in await store.list_rows("subscription", {}) if row["required"]]
+        drops = tuple(Drop("subscription", (str(row["id"]),)) for row in gone)
+        await store.commit(Change("", (), drops))
 
     async def _delete(self) -> None:
         if self.rng.random() < 0.15:  # one that needs a person
@@ -230,6 +270,8 @@ class Simulation(LifeRig):
             mine = self.drivers[id(plane)] = Driver(plane, clock=self.clock, ways=Ways())
         with suppress(CallerError):
             await mine.look("", False)  # noqa: FBT003 (as the face asks)
+        if CARRIED:
+            await self.hearing.carry(plane)
 
     # --- what must hold beside the sentences about agents --------------------------------------
 
@@ -292,9 +334,10 @@ def live(seed: int) -> Lived:
 
 @contextmanager
 def without(reconciler: str) -> Iterator[None]:
-    """The others alone."""
+    """The others alone; the relay is the one called outbox."""
     left = {name: one for name, one in RECONCILERS.items() if name != reconciler}
-    with patched(driver, RECONCILERS=left):
+    this = sys.modules[without.__module__]
+    with patched(driver, RECONCILERS=left), patched(this, CARRIED=reconciler != "outbox"):
         yield
 
 

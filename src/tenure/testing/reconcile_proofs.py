@@ -1,39 +1,34 @@
 """The proofs of P3 and P4: what is nobody's goes, and nothing else does.
 
-P3 is lives in which reactions are lost (`tenure.testing.reconcile_life`), and every reconciler
-killed at every crossing of a look, its end compared with that of a look nobody disturbed.  P4 is
-what a reconciler must not believe: an empty store, one of yesterday, a list that was made while
-something was created, a leader that was deposed, far too many orphans at once.
+P3 is lives in which reactions are lost (`tenure.testing.reconcile_life`), and every reconciler led
+astray in three ways (`tenure.testing.perturbations`).  P4 is what a reconciler must not believe: an
+empty store, one of yesterday, a list that was made while something was created, a leader that was
+deposed, far too many orphans at once.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from tenure.app import agents, findings
 from tenure.app.plane import Plane
-from tenure.core.agent import State
-from tenure.core.errors import CallerError, CommitUnknown
 from tenure.core.ids import resource_key
 from tenure.ports.provider import Provider
 from tenure.reconcilers import orphans
-from tenure.reconcilers.driver import Driver, Ways
+from tenure.reconcilers.driver import RECONCILERS
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS, Term
 from tenure.testing.ablations import Ablation, by_name
 from tenure.testing.fakes import Thing
 from tenure.testing.faults import Call, Fault
 from tenure.testing.lifecycle import CALLER, LifeRig, spec_of
-from tenure.testing.loop import EPOCH, Dead, SeededLoop, run
+from tenure.testing.loop import EPOCH, SeededLoop, run
 from tenure.testing.patches import patched
 from tenure.testing.reconcile_life import off
 from tenure.testing.rig import PLANE, Process
-from tenure.testing.tripwire import Side
 
 LONG = orphans.GRACE_SECONDS + 1
-ROUND_SECONDS = 30.0
-ROUNDS = 12
 SEEDS = 3
 PROVE = "python -m tenure.testing.prove"
 Cases = Iterator[tuple[str, list[str]]]
@@ -232,118 +227,6 @@ async def _staged(loop: SeededLoop, check: Callable[[Stage], Awaitable[list[str]
     return await check(stage)
 
 
-# --- P3: every look killed at every crossing ------------------------------------------------------
-
-
-async def _late(stage: Stage) -> None:
-    (uid,) = await stage.make("gone")
-    (thing,) = stage.world.holds(provider="runtime", agent=uid)
-    await stage.verb("delete", "gone")
-    stage.world.things["runtime", thing.key.text] = thing
-
-
-async def _orphan(stage: Stage) -> None:
-    await stage.leave("gone")
-
-
-async def _dead(stage: Stage) -> None:
-    (thing,) = stage.world.holds(provider="runtime")
-    stage.fakes.runtime.stopped.add(thing.key.text)
-
-
-async def _client_gone(stage: Stage) -> None:
-    (thing,) = stage.world.holds(provider="identity")
-    del stage.world.things["identity", thing.key.text]
-
-
-async def _bereft(stage: Stage) -> None:
-    (uid,) = await stage.make("parent")
-    await stage.make("child", parent="parent")
-    kept = {key: dict(row) for key, row in stage.rows("edge").items()}
-    stage.rows("edge").clear()
-    await stage.verb("delete", "parent")
-    stage.rows("edge").update(kept)
-    assert stage.rows("agent")[uid,]["state"] == State.DELETED
-
-
-async def _stuck(stage: Stage) -> None:
-    stage.faults.script[Call("access", "remove", 1)] = Fault.REFUSED
-    await stage.verb("delete", "alpha")
-
-
-HURTS: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
-    "late": _late, "orphans": _orphan, "drift": _dead, "client": _client_gone, "grants": _bereft,
-    "operations": _stuck,
-}  # fmt: skip
-"""What a reconciler has to put right, by its name."""
-
-
-class End(NamedTuple):
-    """How a world ends: what is there of whom, how agents stand, what is still told."""
-
-    things: list[tuple[str, str]]
-    states: list[str]
-    told: list[tuple[str, str]]
-
-
-async def end_after(
-    loop: SeededLoop, hurt: str, *, crash_at: int = 0, side: Side = Side.BEFORE, stale: bool = False
-) -> tuple[End, int]:
-    """The end after this was put right, the first look killed there; how often a look crosses."""
-    stage = Stage(loop)
-    process = await stage.begin()
-    await stage.make("alpha")
-    await HURTS[hurt](stage)
-    if stale:
-        for slot in stage.fakes.all():
-            stage.faults.script[Call(slot, "list_owned", 1)] = Fault.STALE_PAGE
-            stage.faults.script[Call(slot, "list_owned", 2)] = Fault.UNLISTED
-    before = len(process.wire.crossings)
-    process.wire.side = side
-    process.wire.crash_at = before + crash_at if crash_at else 0
-    crossed = 0
-    driver = Driver(process.plane, clock=stage.clock, ways=Ways())
-    for number in range(ROUNDS):
-        with suppress(Dead, CommitUnknown, CallerError):
-            await process.ask(lambda _, driver=driver: driver.look("", False))  # type: ignore[misc] # noqa: FBT003
-        if not number:
-            crossed = len(process.wire.crossings) - before
-        if process.node.dead:
-            process.crash()
-            process = await stage.begin(f"plane {number}")
-            driver = Driver(process.plane, clock=stage.clock, ways=Ways())
-        await asyncio.sleep(ROUND_SECONDS)
-    names = {uid: str(row["name"]) for (uid,), row in stage.rows("agent").items()}
-    things = sorted((t.provider, names[t.key.agent]) for t in stage.world.things.values())
-    states = sorted(f"{row['name']} {row['state']}" for row in stage.rows("agent").values())
-    rows = stage.rows("finding").values()
-    told = sorted((r["reconciler"], r["kind"]) for r in rows if r["resolved_at"] is None)
-    return End(things, states, told), crossed
-
-
-def disturbed(stride: int = 1) -> Cases:
-    """Every reconciler's first look killed at every crossing, on both sides, and shown old lists.
-
-    The end must be the one of a look that nobody disturbed.
-    """
-    for hurt in HURTS:
-        wanted, crossings = run(0, lambda loop, h=hurt: end_after(loop, h))  # type: ignore[misc]
-        found, _ = run(0, lambda loop, h=hurt: end_after(loop, h, stale=True))  # type: ignore[misc]
-        yield f"{PROVE} 3 (end_after {hurt!r}, stale=True)", _compared(found, wanted)
-        for number in range(1, crossings + 1, stride):
-            for side in (Side.BEFORE, Side.AFTER):
-                found, _ = run(
-                    0,
-                    lambda loop, h=hurt, n=number, s=side: end_after(loop, h, crash_at=n, side=s),  # type: ignore[misc]
-                )
-                again = f"{PROVE} 3 (end_after {hurt!r}, crash_at={number}, side={side!r})"
-                yield again, _compared(found, wanted)
-
-
-def _compared(found: End, wanted: End) -> list[str]:
-    return [] if found == wanted else [f"it ended as {found}, undisturbed as {wanted}"]
-
-
 # --- the safeguards -------------------------------------------------------------------------------
 
 
@@ -410,7 +293,7 @@ _TABLE = (
             f"reconciler_{name}", f"The reconciler {name} looks.", "S4 S10", (3,), "proof",
             off(name),
         )
-        for name in ("late", "orphans", "drift", "operations", "grants", "leases")
+        for name in ("outbox", *RECONCILERS)
     ),
 )  # fmt: skip
 ABLATIONS = by_name(_TABLE)

@@ -293,6 +293,10 @@ class WiredStore:
         """Cross."""
         await self._read("store.backup", lambda: self._inner.backup(path))
 
+    def hurry(self) -> None:
+        """Not a crossing: nothing is asked."""
+        self._inner.hurry()
+
     async def close(self) -> None:
         """Let go; a dead process does not."""
         self._wire.node.check()

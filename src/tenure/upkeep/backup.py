@@ -17,9 +17,19 @@ from typing import Any, NamedTuple
 import apsw
 
 from tenure.core.errors import Invalid, StoreError
+from tenure.ports.epoch import Kept
 from tenure.storage.copy import copy_now, flush_folder
 from tenure.storage.epoch import EpochFile
-from tenure.upkeep.homes import STORE, Held, content, reading, refuse_foreign
+from tenure.storage.terms import TermsFile
+from tenure.upkeep.homes import (
+    STORE,
+    Held,
+    content,
+    is_there,
+    reading,
+    refuse_foreign,
+    store_elsewhere,
+)
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -50,14 +60,21 @@ class Manifest(NamedTuple):
     audit_head: str
     open_operations: int
     files: dict[str, Copied]
+    store: str = ""
+    """Where the store is, if it is no file and so not in the backup."""
+    home: str = ""
+    """The name by which such a store knows its home."""
 
 
 def back_up(
     home: Path, target: Path, files: Sequence[Held], *, release: str, now: float, told: Told
 ) -> Manifest:
     """Write a backup of this home to `target`, which must not exist; a plane may run meanwhile."""
-    if not (home / STORE).is_file():
+    if not is_there(home):
         raise Invalid(f"{home} holds no plane: there is no {STORE} in it. Nothing was written")
+    if elsewhere := store_elsewhere(home):
+        files = [held for held in files if held.name != STORE]  # one that was left there is no more
+        told(f"the store is not in this backup: it is {elsewhere}. Copy it first, by pg_dump")
     if target.exists() or target.is_symlink():
         raise Invalid(f"{target} exists: it was left as it is. Name a new directory")
     partial = target.with_name(f"{target.name}.partial")
@@ -89,7 +106,24 @@ def _write(
         copy_now(source, partial / held.name)
         copied[held.name] = one = _seal(partial / held.name)
         told(f"{held.name}: {one.size / (1 << 20):.1f} MiB, {sum(one.rows.values())} rows")
-    kept = EpochFile(home).read()
+    kept, terms = EpochFile(home).read() or Kept(), TermsFile(home).read()
+    if terms is not None and terms.store:
+        manifest = Manifest(
+            release, now, "", kept.epoch, kept.position, kept.head, 0, copied,
+            store=terms.store, home=terms.home,
+        )  # fmt: skip
+    else:
+        manifest = _with_store(partial, copied, kept, release=release, now=now)
+    _remove_leftovers(partial, copied)
+    write_whole(partial / MANIFEST, _text(manifest))
+    flush_folder(partial)
+    return manifest
+
+
+def _with_store(
+    partial: Path, copied: dict[str, Copied], kept: Kept, *, release: str, now: float
+) -> Manifest:
+    """What the copy of the store says."""
     with reading(partial / STORE) as store:
         plane, epoch = _plane(store)
         audit = store.execute(
@@ -97,14 +131,9 @@ def _write(
         ).fetchone() if "audit" in copied[STORE].rows else None  # fmt: skip
         still_open = store.execute("SELECT count(*) FROM operation WHERE ended_at IS NULL").get
     position, head = audit or (0, "")
-    manifest = Manifest(
-        release, now, plane, max(epoch, kept.epoch if kept else 1), position, head, still_open,
-        copied,
-    )  # fmt: skip
-    _remove_leftovers(partial, copied)
-    write_whole(partial / MANIFEST, _text(manifest))
-    flush_folder(partial)
-    return manifest
+    return Manifest(
+        release, now, plane, max(epoch, kept.epoch), position, head, still_open, copied
+    )
 
 
 def _remove_leftovers(partial: Path, copied: dict[str, Copied]) -> None:
@@ -118,7 +147,7 @@ def _plane(store: apsw.Connection) -> tuple[str, int]:
     """Whose store it is, and its epoch if it knows of one."""
     columns = {row[1] for row in store.execute("PRAGMA table_info(plane)")}
     epoch = "epoch" if "epoch" in columns else "NULL"
-    row = store.execute(f"SELECT name, {epoch} FROM plane").fetchone()  # noqa: S608 (two words)
+    row = store.execute(f"SELECT name, {epoch} FROM plane WHERE one = 'this'").fetchone()  # noqa: S608 (two words)
     return (str(row[0]), int(row[1] or 1)) if row else ("", 1)
 
 
@@ -156,6 +185,8 @@ def write_whole(path: Path, text: str) -> None:
 def _text(manifest: Manifest) -> str:
     at = datetime.fromtimestamp(manifest.made_at, UTC).isoformat(timespec="seconds")
     said = {"format": FORMAT, **manifest._asdict(), "made": at}
+    if not manifest.store:
+        del said["store"], said["home"]
     said["files"] = {name: one._asdict() for name, one in manifest.files.items()}
     return json.dumps(said, indent=2) + "\n"
 
@@ -178,7 +209,7 @@ def read(backup: Path, files: Sequence[Held], *, told: Told) -> Manifest:
     if number != FORMAT:
         raise Invalid(f"{backup} has format {number}; this release reads {FORMAT}")
     by_name = {held.name: held for held in files}
-    if STORE not in copied or not copied.keys() <= by_name.keys():
+    if (STORE in copied) == bool(manifest.store) or not copied.keys() <= by_name.keys():
         raise Invalid(f"{backup / MANIFEST} names other files than a home holds")
     for name, one in copied.items():
         path = backup / name

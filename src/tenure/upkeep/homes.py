@@ -10,6 +10,7 @@ import apsw
 from tenure.core.errors import StoreError
 from tenure.storage import place
 from tenure.storage.migrations import Migration, reached
+from tenure.storage.terms import TermsFile
 
 STORE = "tenure.db"
 ENDS = ("", "-wal", "-shm", "-journal")
@@ -34,6 +35,17 @@ class Content(NamedTuple):
     reached: int
     rows: dict[str, int]
     """Rows of every table."""
+
+
+def is_there(home: Path) -> bool:
+    """Whether a plane lives in this home, wherever its store is."""
+    return bool(store_elsewhere(home)) or (home / STORE).is_file()
+
+
+def store_elsewhere(home: Path) -> str:
+    """Where the store is that is not in the home, as it may be told; empty: it is there."""
+    terms = TermsFile(home).read()
+    return terms.store if terms is not None else ""
 
 
 @contextmanager

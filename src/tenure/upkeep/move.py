@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 import apsw
 
-from tenure.core.errors import Invalid, StoreError
+from tenure.core.errors import Invalid, StoreError, StoreForeign
 from tenure.ports.store import TABLES, Key, Value
 from tenure.storage import place
 from tenure.storage.copy import flush_folder
@@ -76,7 +76,7 @@ async def move(source: Path, target: Target, held: Held, *, told: Told) -> list[
     opened = open_file(source, held.migrations, application_id=held.application_id)
     try:
         reader = opened.reader()
-        await target.begin(_number_of(source, target.shown()))
+        await _begin(source, target)
         for table in MOVED:
             await _copy(reader, target, table, told)
         compared = [await _compare(reader, target, table) for table in MOVED]
@@ -107,21 +107,39 @@ def differing(compared: Sequence[Compared]) -> list[str]:
     return [one.table for one in compared if not one.same or one.rows != one.rows_there]
 
 
-def _number_of(source: Path, shown: str) -> str:
-    """The id of this move, written down before its first row; another place is another move."""
+async def _begin(source: Path, target: Target) -> None:
+    """Begin the move there, or go on with it."""
     note = Path(f"{source}.moving")
+    move, is_new = _number_of(source, note, target.shown())
+    try:
+        await target.begin(move)
+    except StoreForeign:
+        _forget(note, is_new=is_new)
+        raise
+
+
+def _number_of(source: Path, note: Path, shown: str) -> tuple[str, bool]:
+    """The id of this move, written down before its first row, and whether that was done now."""
+    is_new = False
     try:
         said = json.loads(note.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):  # a half one was written by who had moved nothing yet
         note.unlink(missing_ok=True)
-        said = {"to": shown, "move": secrets.token_hex(16)}
+        said, is_new = {"to": shown, "move": secrets.token_hex(16)}, True
         write_whole(note, json.dumps(said) + "\n")
     if said["to"] != shown:
         raise Invalid(
-            f"{source} is being moved to {said['to']}: go on there, or remove {note} and what is"
-            " there already. Nothing was moved"
+            f"{source} is being moved to {said['to']}: go on there. Or give that move up and remove"
+            f" {note}; what it has brought there stays, and you may remove it if nothing else is"
+            " there. Nothing was moved now"
         )
-    return str(said["move"])
+    return str(said["move"]), is_new
+
+
+def _forget(note: Path, *, is_new: bool) -> None:
+    """Another's records are there: of a move that has just begun no row is anywhere."""
+    if is_new:
+        note.unlink()
 
 
 async def _copy(reader: apsw.Connection, target: Target, table: str, told: Told) -> None:

@@ -20,6 +20,7 @@ from tenure.storage.copy import copy_now, flush_folder
 from tenure.storage.epoch import EpochFile
 from tenure.storage.gate import open_file
 from tenure.storage.place import Lock
+from tenure.storage.terms import Terms, TermsFile
 from tenure.upkeep import backup
 from tenure.upkeep.backup import Manifest, Told
 from tenure.upkeep.homes import ENDS, STORE, Held, is_sound, reading
@@ -57,6 +58,8 @@ def restore(source: Path, home: Path, files: Sequence[Held], *, told: Told) -> R
         replaced, stayed = [], []
         for held in files:
             path = home / held.name
+            if held.name == STORE and manifest.store:
+                continue  # it is no file of the home
             if held.name != STORE and is_sound(path, held):
                 stayed.append(held.name)
                 copy_now(path, aside / held.name)
@@ -66,6 +69,8 @@ def restore(source: Path, home: Path, files: Sequence[Held], *, told: Told) -> R
             if path.exists():
                 held.renew(path)
                 told(f"{held.name}: {'stays' if held.name in stayed else 'restored'}")
+        if manifest.store and TermsFile(home).read() is None:
+            TermsFile(home).write(Terms(manifest.home, manifest.store))
         for name in LEFT_BEHIND:
             _move(home / name, aside)
         flush_folder(aside)

@@ -13,7 +13,7 @@ from tenure.core.errors import Invalid, StoreError
 from tenure.core.plan import Plan
 from tenure.plans.catalogue import Catalogue
 from tenure.storage.migrations import reached
-from tenure.upkeep.homes import STORE, Held, reading, refuse_foreign
+from tenure.upkeep.homes import STORE, Held, is_there, reading, refuse_foreign, store_elsewhere
 
 
 class Pending(NamedTuple):
@@ -34,6 +34,8 @@ class Looked(NamedTuple):
     """Every plan@version/step of an open operation that this release lacks."""
     refused: list[str]
     """Why a file cannot be opened by this release."""
+    store: str = ""
+    """Where the store is that was not looked at, since it is no file of the home."""
 
     @property
     def is_possible(self) -> bool:
@@ -48,14 +50,15 @@ class Looked(NamedTuple):
 
 def look(home: Path, files: Sequence[Held], plans: Iterable[Plan]) -> Looked:
     """Compare a home with this release; a plane may run in it."""
-    if not (home / STORE).is_file():
+    if not is_there(home):
         raise Invalid(f"{home} holds no plane: there is no {STORE} in it")
+    elsewhere = store_elsewhere(home)
     pending: list[Pending] = []
     refused: list[str] = []
     opened, missing = 0, set[str]()
     for held in files:
         path = home / held.name
-        if not path.exists():
+        if not path.exists() or (held.name == STORE and elsewhere):
             continue
         try:
             refuse_foreign(path, held)
@@ -69,7 +72,7 @@ def look(home: Path, files: Sequence[Held], plans: Iterable[Plan]) -> Looked:
         pending += [
             Pending(held.name, one.name, one.adds) for one in held.migrations if one.number > last
         ]
-    return Looked(pending, opened, sorted(missing), refused)
+    return Looked(pending, opened, sorted(missing), refused, elsewhere)
 
 
 def _open_operations(store: apsw.Connection, catalogue: Catalogue) -> tuple[int, set[str]]:

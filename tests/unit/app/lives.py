@@ -6,7 +6,8 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +20,7 @@ from tenure.core.errors import Conflict
 from tenure.core.operation import State as OperationState
 from tenure.core.plan import Plan
 from tenure.core.roles import Caller, Role
+from tenure.ports.store import Change, Ring, Store
 from tenure.testing.faults import Call
 from tenure.testing.lifecycle import CALLER, PLANS, TENANT, LifeRig, spec_of
 from tenure.testing.lifecycle_invariants import call_the_roll, violations
@@ -72,6 +74,23 @@ class Lives(LifeRig):
     def held(self, agent: str = "") -> list[str]:
         """The providers that hold something of an agent."""
         return sorted(thing.provider for thing in self.world.holds(agent=agent))
+
+    def rings(self) -> list[Ring]:
+        """What other processes are told from now on, as the plane's changes say."""
+        told: list[Ring] = []
+        plane = self.plane
+
+        class Told:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(plane.store, name)
+
+            def commit(self, change: Change) -> Any:
+                if change.ring is not None:
+                    told.extend((change.ring._replace(also=()), *change.ring.also))
+                return plane.store.commit(change)
+
+        self.plane = replace(plane, store=cast(Store, Told()))
+        return told
 
     async def wrong(self) -> list[str]:
         """Every sentence about agents that does not hold."""

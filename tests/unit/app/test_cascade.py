@@ -18,7 +18,7 @@ from tenure.app.plane import Plane
 from tenure.app.subscriptions import Subscribe
 from tenure.core.agent import State
 from tenure.core.edge import EdgeKind
-from tenure.core.errors import Conflict, LimitExceeded
+from tenure.core.errors import Conflict, Invalid, LimitExceeded
 from tenure.core.limits import OWNERS_MAX
 from tenure.core.subscription import Kind
 from tenure.plans.catalogue import Catalogue
@@ -216,6 +216,18 @@ async def test_two_deletions_in_one_ring_do_not_wait_for_each_other(lives):
 
 
 @alive
+async def test_what_there_was_no_time_to_ask_for_is_asked_at_the_next_look(lives, monkeypatch):
+    monkeypatch.setattr(cascade, "ASKED_AT_ONCE", 1)
+    monkeypatch.setattr(cascade, "ASKING_SECONDS", 0.0)
+    uids = await made(lives, 4, {(0, 1), (1, 2), (1, 3)})
+    top = await agents.delete_agent(lives.plane, CALLER, uids[0], drain_seconds=0.0)
+    below = await cascade.delete_below(lives.plane, uids[0], top.id)
+    assert (len(below.left), below.more) == (3, True)
+    assert (await lives.done(top)).state == "SUCCEEDED"
+    assert await standing(lives, uids) == set()
+
+
+@alive
 async def test_a_chain_of_owners_is_bounded(lives):
     parent = await lives.made("agent-0")
     for number in range(1, OWNERS_MAX + 3):
@@ -309,6 +321,25 @@ async def test_what_an_agent_subscribed_to_goes_with_it_or_to_its_heir(lives):
     await lives.verb("delete", "heir")
     assert await subscriptions_left(lives) == ["another"]
     assert await lives.rows("edge") == []
+
+
+@alive
+async def test_a_subscription_that_another_agent_owns_too_stays_with_that_one(lives):
+    maker, other = await lives.made("maker"), await lives.made("other")
+    await lives.made("subject")
+    asking = CALLER._replace(principal=maker)
+    shared = await subscribed(lives, asking, "shared")
+    await subscribed(lives, asking, "about", agent="subject")
+    await agents.own(
+        lives.plane, CALLER, other, kind=EdgeKind.WEBHOOK, target=shared, on_delete="revoke"
+    )
+    row = await agent_views.find_agent(lives.plane, CALLER, "maker")
+    shown = await cascade.tree(lives.plane, row, limit=100)
+    assert sorted(one.fate for one in shown if one.kind == "webhook") == ["keep", "revoke"]
+    await lives.verb("delete", "maker")
+    assert await subscriptions_left(lives) == ["shared"], "nobody hears for who is gone"
+    await lives.verb("delete", "other")
+    assert await subscriptions_left(lives) == []
 
 
 @alive
@@ -406,3 +437,54 @@ async def test_an_edge_to_a_subscription_that_is_not_there_ends_alone(lives):
     )
     await lives.verb("delete", "maker")
     assert await lives.rows("edge") == []
+
+
+@alive
+async def test_what_can_be_nobody_elses_is_reassigned_to_nobody(lives):
+    uid = await lives.made("maker")
+    await lives.made("heir")
+    for kind in (EdgeKind.GRANT, EdgeKind.CREDENTIAL, EdgeKind.SESSION):
+        with pytest.raises(Invalid, match="on_delete"):
+            await agents.own(
+                lives.plane, CALLER, uid, kind=kind, target="x", on_delete="reassign:heir"
+            )
+    with pytest.raises(Invalid, match="itself"):
+        await agents.own(
+            lives.plane, CALLER, uid, kind=EdgeKind.AGENT, target="maker", on_delete="revoke"
+        )
+
+
+@alive
+async def test_what_is_owned_is_listed_page_by_page(lives):
+    uid = await lives.made("maker")
+    for name in ("one", "two"):
+        await lives.made(name, parent="maker")
+    row = await agent_views.find_agent(lives.plane, CALLER, "maker")
+    found, after = [], ""
+    while page := await edges.list_edges(lives.plane, row, after=after, limit=1):
+        found += page
+        after = f"{page[-1].kind} {page[-1].target}"
+    assert [one.kind for one in found] == ["agent", "agent", "credential"]
+    assert {one.owner for one in found} == {uid}
+
+
+@alive
+async def test_an_agent_that_closes_while_it_is_given_away_is_looked_at_again(lives, monkeypatch):
+    owner, child = await lives.made("owner"), await lives.made("child")
+    commit, suspended = lives.plane.store.commit, list[str]()
+
+    async def just_before(change):
+        if not suspended and any(write[0] == "edge" for write in change.writes):
+            suspended.append("meanwhile")
+            await lives.verb("suspend", "child")
+        return await commit(change)
+
+    monkeypatch.setattr(lives.plane.store, "commit", just_before)
+    await refusal(
+        agents.own(
+            lives.plane, CALLER, owner, kind=EdgeKind.AGENT, target=child, on_delete="revoke"
+        ),
+        "wrong_state",
+    )
+    assert suspended
+    assert [row for row in await lives.rows("edge") if row["kind"] == EdgeKind.AGENT] == []

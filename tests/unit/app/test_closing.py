@@ -14,6 +14,7 @@ from tenure.core.errors import (
 )
 from tenure.core.operation import State as OperationState
 from tenure.core.plan import Plan
+from tenure.ports.store import Ring
 from tenure.testing.faults import Fault
 from tenure.testing.lifecycle import CALLER, PLANS, TENANT, spec_of
 from tests.unit.app.lives import alive, fault, refusal
@@ -48,6 +49,15 @@ async def test_a_delete_during_a_create_cancels_it_and_takes_away_what_it_made(l
     assert (await lives.done(created)).state == COMPENSATED
     assert lives.world.things == {}
     assert await lives.wrong() == []
+
+
+@alive
+async def test_a_close_interrupts_what_it_closes_in_whichever_process_it_runs(lives):
+    created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
+    await asyncio.sleep(0.025)
+    told = lives.rings()
+    await agents.delete_agent(lives.plane, CALLER, "alpha")
+    assert told == [Ring(created.id, interrupt=True)]
 
 
 @alive

@@ -95,3 +95,29 @@ async def test_a_store_of_another_plane_is_refused_since_its_keys_would_not_be_f
     with pytest.raises(Invalid, match=r"belongs to plane .*, not to 'renamed'.*Nothing"):
         await prepare(plane)
     assert rows_of(solo) == before
+
+
+@virtual
+async def test_a_store_that_is_shared_is_refused_to_a_process_of_another_home(solo):
+    process = await solo.start()
+    await process.stop()
+    plane = solo.boot("again").plane
+    await prepare(replace(plane, home="one"))
+    await prepare(replace(plane, home="one"))
+    before = rows_of(solo)
+    with pytest.raises(Invalid, match=r"with another home.*by --home or TENURE_HOME.*Nothing"):
+        await prepare(replace(plane, home="two"))
+    assert rows_of(solo) == before
+    await prepare(replace(plane, home="two"), new_home=True)
+    with pytest.raises(Invalid, match="with another home"):
+        await prepare(replace(plane, home="one"))
+
+
+@virtual
+async def test_of_two_homes_that_start_on_a_new_store_at_once_one_is_refused(solo):
+    process = await solo.start()
+    await process.stop()
+    plane = solo.boot("again").plane
+    homes = [replace(plane, home="one"), replace(plane, home="two")]
+    ended = await asyncio.gather(*map(prepare, homes), return_exceptions=True)
+    assert [type(one) for one in ended].count(Invalid) == 1, ended

@@ -10,13 +10,15 @@ import yaml
 from tenure.faces.api.server import Listen, serving
 from tenure.faces.cli import logs
 from tenure.faces.cli.client import Client
-from tenure.faces.cli.exits import Ended
+from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.where import Where
 from tenure.ports.runtime import LogPart
 from tests.unit.faces.asked import faced
 
 pytestmark = pytest.mark.timeout(20)
 RUN = ("--command", "true")
+AGENT = {"name": "a", "runtime": {"command": ["true"]}}
+WAIT = {"prefer": "wait=5"}
 
 
 @pytest.fixture
@@ -273,3 +275,59 @@ def test_a_server_that_dies_in_the_middle_is_asked_again_when_it_is_back():
         return answer
 
     assert asyncio.run(main()) == {}
+
+
+@pytest.fixture
+def printed(monkeypatch):
+    """What agents have printed, by the key of their runtime; looks at it follow each other fast."""
+    monkeypatch.setattr(logs, "LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(logs, "AGENT_EVERY", 1)
+    return {}
+
+
+def prints(face, printed) -> None:
+    async def follow(key, *, since):
+        text = printed.get(key.text, "")[since:][:6]
+        return LogPart(text, since + len(text))
+
+    face.held["runtime"].follow = follow
+
+
+@faced
+async def test_a_followed_log_goes_on_with_a_new_runtime(face, typing, printed):
+    prints(face, printed)
+    async with served(face) as address:
+        tenure = typing(face, address)
+        await tenure("agent", "create", "a", *RUN)
+        (first,) = face.held["runtime"].things
+        printed[first] = "one\ntwo\nthree\n"
+        following = asyncio.ensure_future(tenure("agent", "logs", "a", "-n", "1", "--follow"))
+        await asyncio.sleep(0.2)
+        for verb in (":suspend", ":resume"):
+            await face.ask("POST", f"/v1/agents/a{verb}", headers={"prefer": "wait=5"})
+        (second,) = face.held["runtime"].things
+        printed[second] = "fresh\n"
+        await asyncio.sleep(0.2)
+        assert second != first
+        await face.ask("POST", "/v1/agents/a:suspend", {"keep_runtime": True}, headers=WAIT)
+        await face.ask("POST", "/v1/agents/a:resume", headers=WAIT)
+        printed[second] += "more\n"
+        await asyncio.sleep(0.2)
+        await face.ask("DELETE", "/v1/agents/a", headers=WAIT)
+        assert await following == (0, "three\nfresh\nmore\n", "")
+
+
+@faced
+async def test_a_followed_log_ends_with_its_token(face, typing, printed):
+    prints(face, printed)
+    async with served(face) as address:
+        tenure = typing(face, address, "viewer")
+        await face.ask("POST", "/v1/agents", AGENT, headers=WAIT)
+        following = asyncio.ensure_future(tenure("agent", "logs", "a", "--follow"))
+        await asyncio.sleep(0.2)
+        for one in (await face.ask("GET", "/v1/tokens", token="admin")).json["items"]:
+            if one["role"] == "viewer":
+                await face.ask("DELETE", f"/v1/tokens/{one['id']}", token="admin")
+        code, out, err = await following
+        assert (code, out) == (Exit.AUTHENTICATION, "")
+        assert "token" in err

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import sys
 
 import pytest
 
@@ -123,3 +124,33 @@ def test_the_exit_code_tells_whether_anything_failed(tmp_path, capsys):
     tmp_path.chmod(0o755)
     assert cli.main(["doctor", "--home", str(tmp_path)]) == 1
     assert "chmod 700" in capsys.readouterr().out
+
+
+def test_another_interpreter_or_system_is_told(monkeypatch):
+    assert results(doctor.python()) == {"python": "ok"}
+    monkeypatch.setattr(doctor, "PYTHON", (99, 0))
+    monkeypatch.setattr(sys, "platform", "plan9")
+    assert results(doctor.python()) == {"python": "fail", "system": "warn"}
+
+
+def test_a_store_without_its_library_fails(monkeypatch):
+    monkeypatch.setitem(sys.modules, "apsw", None)
+    (found,) = doctor.sqlite()
+    assert (found.result, found.advice) == ("fail", "pip install apsw")
+
+
+def test_a_file_of_somebody_else_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 12_345)
+    assert doctor.private("home", tmp_path, 0o077).result == "warn"
+
+
+@pytest.mark.parametrize(
+    ("program", "result"),
+    [("", "warn"), ("#!/bin/sh\nexit 0", "ok"), ("#!/bin/sh\nexit 1", "warn"), ("#!/no", "warn")],
+)
+def test_a_sandbox_is_tried_and_not_only_looked_for(tmp_path, monkeypatch, program, result):
+    if program:
+        (tmp_path / "bwrap").write_text(program)
+        (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert results(doctor.bubblewrap()) == {"bubblewrap": result}

@@ -4,13 +4,23 @@ import asyncio
 import json
 import subprocess
 import sys
+from typing import NamedTuple
 
+import click
 import pytest
 
+from tenure.adapters.seal.local import LocalSeal
 from tenure.app import acknowledgements, agents, operations, tokens
+from tenure.app.events import TRIMMED
 from tenure.app.spec import read_spec
+from tenure.app.subscriptions import FRESH
 from tenure.core.roles import Caller, Role
 from tenure.faces.api.server import Listen, serving
+from tenure.faces.cli import event
+from tenure.faces.cli.client import Broken
+from tenure.faces.cli.exits import Exit, Unreachable
+from tenure.ports.store import Change, Drop, Put
+from tests.unit.cli.typed import Typed
 from tests.unit.faces.asked import faced
 
 pytestmark = pytest.mark.timeout(30)
@@ -75,9 +85,24 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         assert code == 0
         assert "billing" in (await tenure("subscription", "list"))[1]
         assert "required" in (await tenure("subscription", "show", name))[1]
+        assert name in (await tenure("subscription", "show", "billing"))[1]
+        again = await tenure("subscription", "create", "billing", "--kind", "pull", "-o", "name")
+        code, _, told = await tenure("subscription", "show", "billing")
+        assert code == 2
+        assert f"several subscriptions are called billing: {name}, {again[1].strip()}" in told
+        assert (await tenure("subscription", "delete", again[1].strip()))[0] == 0
+        code, _, told = await tenure("subscription", "show", "nobody")
+        assert code == 1
+        assert "there is no subscription nobody, by id or by name" in told
+        code, _, told = await tenure("subscription", "create", "b4")
+        assert code == 2
+        assert "say how it is told" in told
         assert "strict" in (await tenure("tenant", "set", "--strict"))[1]
         asked = await agents.suspend_agent(face.plane, CALLER, "alpha")
         await face.until(asked.id, "WAITING")
+        code, _, told = await tenure("operation", "watch", asked.id, "--timeout", "0.1")
+        assert code == 5
+        assert "waits for the acknowledgement of billing since 20" in told
         assert asked.id in (await tenure("tenant", "show"))[1]
         assert asked.id in (await tenure("subscription", "waits", name))[1]
         code, out, _ = await tenure(
@@ -95,6 +120,22 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
 
 
 @faced
+async def test_a_secret_shown_once_is_shown_in_every_form(face, typing, tmp_path_factory):
+    object.__setattr__(face.plane, "seal", LocalSeal(tmp_path_factory.mktemp("s") / "key"))
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address, "admin")
+        _, out, told = await tenure(
+            "subscription", "create", "hook", "--url", "https://a.example/", "-o", "name"
+        )
+        assert "whsec_" in told
+        _, again, told = await tenure("subscription", "rotate", out.strip(), "-o", "name")
+        assert again == out
+        assert "whsec_" in told
+        _, _, told = await tenure("token", "create", "ci", "--role", "viewer", "-o", "name")
+        assert "tenure_" in told
+
+
+@faced
 async def test_a_watch_ends_with_its_token(face, typing):
     async with serving(face.api, Listen(port=0)) as address:
         tenure = typing(face, address, "viewer")
@@ -108,5 +149,164 @@ async def test_a_watch_ends_with_its_token(face, typing):
         await asyncio.sleep(0.2)
         await tokens.revoke_token(face.plane, CALLER, mine.id)
         code, out, _ = await watching
-        assert code == 0
+        assert code == Exit.AUTHENTICATION
         assert len(out.split()) > 2
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+TOLD = {
+    "id": "e1", "type": "tenure.agent.ready", "subject": "u1", "sequence": "1", "operation": "o1",
+    "time": "2026-01-01T00:00:00Z",
+}  # fmt: skip
+WORDS = f"id: 7\nevent: agent.ready\ndata: {json.dumps(TOLD)}\n\n".encode()
+MISSED = b"event: missed\ndata: {}\n\n"
+NO_TOKEN = b'{"code": "unauthenticated", "status": 401}'
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+@pytest.mark.parametrize("form", ["name", "json", "yaml", "table"])
+def test_a_watch_goes_on_after_the_last_event_seen(form, monkeypatch, capsys):
+    """The stream is cut inside a line, then ended; then the token is no good any more."""
+    monkeypatch.setattr(event, "AGAIN_SECONDS", 0.01)
+    no = b"HTTP/1.1 401 No\r\nContent-Length: %d\r\n\r\n%b" % (len(NO_TOKEN), NO_TOKEN)
+    answers = iter([HEAD + chunk(WORDS) + b"40\r\nid: 8", HEAD + chunk(MISSED) + chunk(b""), no])
+    asked: list[bytes] = []
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        asked.append(next(line for line in head.splitlines() if line.startswith(b"Last-Event-ID")))
+        writer.write(next(answers))
+        await writer.drain()
+        writer.close()
+
+    async def main() -> tuple[int, str, str]:
+        async with await asyncio.start_server(connected, "127.0.0.1", 0) as listening:
+            address = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+            tenure = Typed(address, "t", monkeypatch, capsys)
+            return await tenure("event", "watch", "--after", "3", "-o", form)
+
+    code, out, err = asyncio.run(main())
+    assert code == Exit.AUTHENTICATION
+    assert ("e1" if form == "name" else "tenure.agent.ready"[7:]) in out
+    assert asked == [b"Last-Event-ID: 3", b"Last-Event-ID: 7", b"Last-Event-ID: 7"]
+    for words in ("the connection broke", "were missed", "has ended the stream"):
+        assert words in err
+
+
+@faced
+async def test_a_watch_begins_now_if_nothing_else_is_said(face, typing, monkeypatch):
+    """What was before is not printed."""
+    monkeypatch.setattr(event, "AGAIN_SECONDS", 0.01)
+    await made(face, "before")
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address, "viewer")
+        watching = asyncio.ensure_future(tenure("event", "watch", "-o", "json"))
+        while face.api.streams["default"] == 0:  # noqa: ASYNC110 (it is a thread's)
+            await asyncio.sleep(0.01)
+        uid = await made(face)
+        (mine,) = [
+            one for one in await tokens.list_tokens(face.plane, CALLER) if one.role is Role.VIEWER
+        ]
+        await asyncio.sleep(0.2)
+        await tokens.revoke_token(face.plane, CALLER, mine.id)
+        _, out, _ = await watching
+    assert {json.loads(line)["subject"] for line in out.splitlines()} == {uid}
+
+
+# --- what is watched, in this process -------------------------------------------------------------
+
+
+class Watched(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+async def watched(face, typing, *words, lines):
+    """`tenure event watch`, until it has printed so much and its token is revoked."""
+    async with serving(face.api, Listen(port=0)) as address:
+        token, secret = await tokens.create_token(
+            face.plane, CALLER, principal="watcher", role=Role.VIEWER
+        )
+        face.tokens["watcher"] = secret
+        printed: list[str] = []
+        show = click.echo
+
+        def echo(message="", **more):
+            printed.append(message)
+            show(message, **more)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(click, "echo", echo)
+            tenure = typing(face, address, "watcher")
+            watching = asyncio.ensure_future(tenure("event", "watch", *words))
+            async with asyncio.timeout(20):
+                while len(printed) < lines:  # noqa: ASYNC110 (another thread prints)
+                    await asyncio.sleep(0.02)
+                await tokens.revoke_token(face.plane, CALLER, token.id)
+                return Watched(*await watching)
+
+
+@pytest.mark.parametrize(
+    ("form", "holds"),
+    [("table", "agent.ready"), ("json", '"subject": "'), ("name", "-"), ("yaml", "---")],
+)
+@faced
+async def test_events_are_printed_in_any_form(face, typing, form, holds):
+    await made(face)
+    seen = await watched(face, typing, "--type", "agent.*", "--after", "0", "-o", form, lines=2)
+    assert (seen.code, holds in seen.out) == (0, True)
+
+
+@faced
+async def test_from_now_on_is_after_all_that_is_there(face, typing, monkeypatch):
+    await made(face)
+    began: list[int] = []
+    stream = event._stream
+
+    def told(client, query, last):
+        began.append(last)
+        asyncio.run_coroutine_threadsafe(made(face, "beta"), loop).result(10)
+        return stream(client, query, last)
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(event, "_stream", told)
+    rows = await face.plane.store.list_events(limit=1_000)
+    seen = await watched(face, typing, "--type", "agent.*", lines=2)
+    assert began == [rows[-1]["position"]]
+    assert "agent.ready" in seen.out
+
+
+@faced
+async def test_what_is_no_longer_kept_is_said_and_a_broken_connection_goes_on(
+    face, typing, monkeypatch
+):
+    await made(face)
+    rows = await face.plane.store.list_events(limit=1_000)
+    first = rows[0]["position"]
+    drops = (Drop("outbox", (first,)), Put("cursor", (TRIMMED,), {**FRESH, "position": first}))
+    await face.plane.store.commit(Change("", (), drops))
+    monkeypatch.setattr(event, "AGAIN_SECONDS", 0.01)
+    broken: list[Exception] = [Broken("cut"), TimeoutError(), Unreachable("nobody answers")]
+    stream = event._stream
+
+    def breaking(*given):
+        if broken:
+            raise broken.pop()
+        return stream(*given)
+
+    monkeypatch.setattr(event, "_stream", breaking)
+    seen = await watched(face, typing, "--after", str(int(str(first)) - 1 or 10**6), lines=1)
+    assert seen.err.count("going on from the last event seen") == 2
+    assert "nobody answers" in seen.err
+
+
+@faced
+async def test_who_may_not_watch_is_told(face, typing):
+    async with serving(face.api, Listen(port=0)) as address:
+        face.tokens["nobody"] = "tenure_nonsense"
+        code, _, told = await typing(face, address, "nobody")("event", "watch", "--after", "0")
+        assert (code, "unauthenticated" in told) == (4, True)

@@ -86,7 +86,7 @@ def test_every_command_that_asks_takes_the_same_options():
         if path[0] in {"up", "worker", "completion"}:
             continue
         assert {"--home", "--address", "--token-file"} <= names, path
-        if path[1:] not in {("invoke",), ("logs",)}:
+        if path != ("wait",) and path[1:] not in {("invoke",), ("logs",)}:
             assert "-o" in names, path
 
 
@@ -169,3 +169,28 @@ def test_the_reference_names_every_command_option_and_exit_code():
         assert f"| {code.value} |" in page
     for name in ("TENURE_HOME", "TENURE_ADDRESS", "TENURE_TOKEN"):
         assert name in page
+
+
+class Left(BaseException):
+    """The process is left at once, with this code."""
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_a_command_that_has_asked_temporal_leaves_without_taking_the_interpreter_down(
+    is_loaded, monkeypatch, capfd
+):
+    """Its library's threads abort a process whose interpreter is on its way out."""
+
+    def leave(code):
+        raise Left(code)
+
+    monkeypatch.setattr(sys, "argv", ["tenure", "--version"])
+    monkeypatch.setattr("os._exit", leave)
+    monkeypatch.delitem(sys.modules, "temporalio", raising=False)
+    if not is_loaded:
+        assert cli.main() == 0
+        return
+    monkeypatch.setitem(sys.modules, "temporalio", sys)
+    with pytest.raises(Left, match="0"):
+        cli.main()
+    assert capfd.readouterr().out.startswith("tenure ")

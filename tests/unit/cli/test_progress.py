@@ -96,6 +96,18 @@ def test_a_step_that_is_marked_absent_is_done_again_or_counts_as_undone():
     ]  # fmt: skip
 
 
+def test_what_is_waited_for_is_told_once():
+    picture = Picture.of(operation())
+    seen = operation(runtime="INTENDED")
+    assert picture.see(seen) == []
+    seen["steps"][1]["detail"] = "waits for the acknowledgement of billing"
+    (line,) = picture.see(seen)
+    assert text(line, utf8=True) == "  … runtime: waits for the acknowledgement of billing"
+    assert picture.see(seen) == []
+    assert progress._why(seen) == ": waits for the acknowledgement of billing"
+    assert progress._why(operation(runtime="INTENDED")) == ""
+
+
 def test_signs_have_a_form_without_utf8():
     for line in (Line("a", "done"), Line("a", "undone"), Line("", "undoing", "x"),
                  Line("a", "refused", "y")):  # fmt: skip

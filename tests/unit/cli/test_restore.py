@@ -6,8 +6,12 @@ import json
 import pytest
 
 from tenure.faces.cli import main as cli
+from tenure.faces.cli.exits import Exit
+from tenure.faces.cli.restore import told_of
 from tenure.settings import Settings
 from tenure.wiring import managing
+from tests.unit.cli.test_agent import served
+from tests.unit.faces.asked import faced
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -52,3 +56,45 @@ def test_what_is_no_backup_and_what_says_too_much_is_refused(home, tmp_path, cap
     assert typed(capsys, home, "restore", str(tmp_path / "nowhere"))[0] in {1, 2}
     assert typed(capsys, home, "restore", "--hold", "--confirm")[0] == 2
     assert typed(capsys, home, "restore", "--review")[0] == 1, "no server runs there"
+
+
+@faced
+async def test_a_held_plane_is_looked_at_and_let_go(face, typing):
+    face.plane.hold.remember(held="it was restored")
+    async with served(face) as address:
+        tenure = typing(face, address, "admin")
+        code, out, _ = await tenure("restore", "--review")
+        assert (code, "held: it was restored" in out) == (0, True)
+        code, out, _ = await tenure("restore", "--review", "-o", "json")
+        assert json.loads(out)["held"] == "it was restored"
+        code, _, err = await tenure("restore", "--confirm")
+        assert (code, face.plane.hold.why) == (Exit.USAGE, "it was restored"), err
+        code, out, _ = await tenure("restore", "--confirm", "--yes")
+        assert (code, "let go" in out, face.plane.hold.why) == (0, True, "")
+        code, _, err = await tenure("restore", "--confirm", "--yes")
+        assert (code, "nothing to confirm" in err) == (Exit.FAILED, True)
+
+
+def test_a_review_shows_the_first_of_many_and_says_that_there_are_more():
+    missing = [{"name": f"a{n}", "slot": "runtime", "key": "k", "agent": "u"} for n in range(3)]
+    seen = {
+        "epoch": 2, "held": "", "open_operations": 0, "resumed": [], "missing_resources": 3,
+        "missing": missing, "unknown_resources": 0, "unknown": [],
+        "silent": ["identity does not answer"],
+    }  # fmt: skip
+    told = told_of(seen, most=2)
+    assert "a1" in told
+    assert "a2" not in told
+    assert "--review shows more" in told
+    assert "not looked at: identity does not answer" in told
+    assert "held: no" in told
+
+
+def test_a_file_that_cannot_be_written_is_named(home, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    assert typed(capsys, home, "backup", str(copy))[0] == 0
+    taken = tmp_path / "taken"
+    taken.write_text("a file")
+    code, _, err = typed(capsys, taken, "restore", str(copy), "--yes")
+    assert code == Exit.FAILED
+    assert "taken" in err

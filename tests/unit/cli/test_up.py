@@ -151,6 +151,21 @@ def test_it_serves_until_a_signal_and_takes_its_address_away(tmp_path, capsys):
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
 
+def test_an_address_is_taken_away_only_by_the_server_that_wrote_it(tmp_path):
+    file = tmp_path / "address"
+    up.write_private(file, "http://127.0.0.1:7450")  # of a server that runs
+    with up._announced(file):
+        pass  # its port was taken
+    assert file.read_text() == "http://127.0.0.1:7450\n"
+    with up._announced(file) as announce:
+        announce("http://127.0.0.1:7461")
+        with up._announced(file) as replacing:
+            replacing("http://127.0.0.1:7462")
+            up.write_private(file, "http://127.0.0.1:7461")
+        assert file.read_text() == "http://127.0.0.1:7461\n"
+    assert not file.exists()
+
+
 @pytest.mark.timeout(30)
 def test_a_signal_before_it_has_started_ends_it_as_well(tmp_path, monkeypatch):
     async def never(plane, file, *, new):

@@ -12,7 +12,7 @@ from tenure.core.errors import Forbidden, NotFound, Unavailable
 from tenure.core.operation import State
 from tenure.core.subscription import Kind
 from tenure.ports.bus import Outgoing
-from tenure.ports.store import Change, Drop
+from tenure.ports.store import Change, Drop, Ring
 from tenure.reconcilers.relay import Relay
 from tenure.testing.lifecycle import CALLER, TENANT, spec_of
 from tests.unit.app.lives import STRANGER, VIEWER, alive, refusal
@@ -75,6 +75,16 @@ async def test_a_suspend_says_whom_it_waits_for_and_ends_when_they_have_acknowle
     assert one.principal == CALLER.principal
     assert (await lives.done(operation)).state == State.SUCCEEDED
     assert await acknowledge(lives, second, operation.id) == one, "twice is once"
+
+
+@alive
+async def test_an_acknowledgement_is_told_to_whichever_process_works_on_the_operation(lives):
+    await lives.made()
+    subscription = await required(lives)
+    operation = await waits(lives)
+    told = lives.rings()
+    await acknowledge(lives, subscription, operation.id)
+    assert told == [Ring(operation.id)]
 
 
 @alive

@@ -11,9 +11,10 @@ from tenure.adapters.seal.local import LocalSeal
 from tenure.app import letters, pages, subscriptions
 from tenure.app.events import TRIMMED, CloudEvent, Wanted
 from tenure.app.subscriptions import Subscribe
-from tenure.core.errors import LeaseLost, StoreFull
+from tenure.core.errors import Invalid, LeaseLost, StoreFull
 from tenure.core.events import Event
 from tenure.core.subscription import Kind
+from tenure.ports.bus import Destination
 from tenure.ports.store import Change, Drop, Put, Set
 from tenure.reconcilers import outbox
 from tenure.reconcilers.leader import TTL_SECONDS, Leader
@@ -400,3 +401,91 @@ async def test_a_letter_that_comes_while_its_stream_is_discarded_goes_with_it(li
         await letters.discard(lives.plane, CALLER, view.id, agent=bad)
     assert ticks == []
     assert await lives.rows("parked") == [] == await lives.rows("letter")
+
+
+@alive
+async def test_a_destination_without_a_cursor_is_none(lives):
+    await lives.made("alpha")
+    sink = Sink()
+    relay = relay_to(lives.plane, sink)
+    assert await relay.leader.renew()
+    assert await relay.tick() == outbox.Tick()
+    assert sink.seen == []
+
+
+@alive
+async def test_more_letters_than_a_page_leave_in_order(lives, monkeypatch):
+    bad = await lives.made("bad")
+    await lives.made("good")
+    sink = Sink()
+    sink.refuses.add(bad)
+    relay = relay_to(lives.plane, sink)
+    await relay.begin()
+    done = await relay.tick()
+    letters_kept = len(await lives.rows("letter"))
+    sink.refuses.clear()
+    monkeypatch.setattr(outbox, "PAGE", 4)
+    assert letters_kept > 2 * outbox.PAGE
+    assert done.retry_at is not None
+    await lives.loop_until(done.retry_at)
+    for _ in range(letters_kept):
+        await relay.tick()
+    assert sink.of(bad) == list(range(1, letters_kept + 1))
+    assert await lives.rows("parked") == []
+
+
+@alive
+async def test_a_deposed_relay_neither_retries_nor_trims(lives):
+    bad = await lives.made("bad")
+    await lives.made("good")
+    sink = Sink()
+    sink.refuses.add(bad)
+    relay = relay_to(lives.plane, sink)
+    await relay.begin()
+    done = await relay.tick()
+    kept = await lives.rows("letter")
+    other = Leader(lives.plane, "relay")
+    await lives.loop_until(max(done.retry_at or 0.0, lives.plane.store.now() + TTL_SECONDS + 1))
+    assert await other.renew()
+    (route,) = [route for _, route in (await relay.routes()).values()]
+    with pytest.raises(LeaseLost):
+        await outbox.tick(lives.plane, relay.leader, route)
+    with pytest.raises(LeaseLost):
+        await outbox.trim(lives.plane, relay.leader, seconds=-1e6, rows_max=0)
+    assert await lives.rows("letter") == kept
+    assert len(await rows(lives)) > 0
+
+
+@alive
+async def test_a_bus_that_breaks_or_a_secret_that_cannot_be_opened_is_a_failure(lives):
+    await lives.made("alpha")
+
+    class Breaks:
+        async def publish(self, *_):
+            raise ZeroDivisionError("a bug")
+
+        async def close(self):
+            pass
+
+    def lost():
+        raise Invalid("the key is lost")
+
+    for number, route in enumerate((
+        outbox.Route(Destination("breaks", "x"), Breaks()),
+        outbox.Route(Destination("lost", "x"), LocalBus({}), secrets=lost),
+    )):  # fmt: skip
+        relay = Relay(lives.plane, buses={}, always=[route])
+        await relay.begin()
+        await relay.tick()
+        cursor = await lives.plane.store.find("cursor", (route.id,))
+        assert cursor is not None
+        assert cursor["position"] == 0
+        assert cursor["why"] == ("ZeroDivisionError: a bug", "the key is lost")[number]
+        await relay.leader.resign()
+
+
+@alive
+async def test_nothing_is_trimmed_where_nothing_is(lives):
+    leader = Leader(lives.plane, "relay")
+    await leader.renew()
+    assert await outbox.trim(lives.plane, leader) == outbox.Tick()

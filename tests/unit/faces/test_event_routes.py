@@ -13,7 +13,7 @@ from tenure.app import agents, operations, subscriptions, tokens
 from tenure.app.spec import read_spec
 from tenure.core.roles import Caller, Role
 from tenure.faces.api.server import Listen, serving
-from tenure.ports.store import Change, Put
+from tenure.ports.store import Change, Put, Set
 from tests.unit.faces.asked import ADMIN, faced
 
 CALLER = Caller("default", "admin", Role.ADMIN)
@@ -207,13 +207,28 @@ def test_what_makes_no_sense_is_refused(change, tmp_path):
 
 
 @faced
+async def test_a_destination_that_fails_says_when_it_is_tried_and_a_replay_tries_it_now(face):
+    body = {"name": "there", "kind": "nats", "target": "there"}
+    name = (await face.ask("POST", "/v1/subscriptions", body)).json["id"]
+    one = f"/v1/subscriptions/{name}"
+    assert (await face.ask("GET", one)).json["next_try"] is None
+    later = face.plane.store.now() + 300.0
+    fails = {"attempts": 9, "due_at": later, "why": "refused", "since": 1.0}
+    await face.plane.store.commit(Change("", (), (Set("cursor", (name,), fails),)))
+    assert (await face.ask("GET", one)).json["next_try"] == later
+    alone = {"agent": "0" * 32}
+    assert (await face.ask("POST", f"{one}/dead-letters:replay", alone)).json == {"agents": 0}
+    assert (await face.ask("GET", one)).json["next_try"] == later
+    assert (await face.ask("POST", f"{one}/dead-letters:replay")).json == {"agents": 0}
+    assert (await face.ask("GET", one)).json["next_try"] <= face.plane.store.now()
+
+
+@faced
 async def test_letters_are_listed_replayed_and_discarded(face):
     body = {"name": "there", "kind": "nats", "target": "there"}
     name = (await face.ask("POST", "/v1/subscriptions", body)).json["id"]
     uid = await made(face)
     rows = [row for row in await face.plane.store.list_events(limit=100) if row["agent"] == uid]
-    from tenure.ports.store import Change, Put
-
     said = ("tenant", "operation", "type", "at", "body", "sequence")
     parked = {"attempts": 3, "due_at": None, "why": "it said no", "since": 1.0}
     writes = [

@@ -219,6 +219,8 @@ def test_a_runtime_that_does_not_answer_as_http_asks_for_is_a_bad_gateway(tmp_pa
         async with runtime(face, captures([], answer)):
             told = await face.ask("POST", PATH, raw=b"{}")
         assert (told.status, told.json["code"]) == (502, "runtime_broken")
+        cut = answer in {b"", b"HTTP/1.1 200 OK\r\nBroken"}
+        assert ("hung up without an answer" in told.json["detail"]) is cut
 
     test(tmp_path=tmp_path)
 

@@ -1,93 +1,30 @@
-"""The house: one serves, the others are guests; what a call ends with when who serves is gone."""
+"""The house: one serves, the others are guests, and who may come in."""
 
 import asyncio
 import os
 import socket
 import stat
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from tenure.adapters.access.local import build
-from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.house import unix
-from tenure.adapters.house.unix import client, door, guest, server, shared, wire
+from tenure.adapters.house.unix import door, guest, server, shared, wire
 from tenure.adapters.house.unix.wire import Word
 from tenure.core.errors import (
-    Invalid,
-    OutcomeUnknown,
-    Rejected,
     StoreError,
     StoreLocked,
     Unavailable,
 )
-from tenure.ports.access import Access
-from tenure.ports.provider import Owned, Provider
+from tenure.ports.provider import Provider
 from tenure.storage.place import Lock
 from tenure.testing.contracts.access import access_key, access_spec
 from tenure.testing.patches import patched
 from tests.contract.visited import Nobody
-
-CLOCK = SystemClock()
-ISSUER = "https://first.example"
-
-
-def opening_access(home: Path, opened: list[str] | None = None) -> unix.Open:
-    """Opens the real provider of access, and nobody else."""
-
-    @asynccontextmanager
-    async def opening(issuer: str) -> AsyncIterator[Mapping[str, Provider]]:
-        if opened is not None:
-            opened.append(issuer)
-        known = Nobody()
-        known.issuer = issuer or ISSUER
-        access = build(home / "access.db", clock=CLOCK)
-        try:
-            yield cast(
-                "Mapping[str, Provider]",
-                {"identity": known, "access": access, "credentials": known, "runtime": known},
-            )
-        finally:
-            await access.close()
-
-    return opening
-
-
-def holding(home: Path, access: object) -> Any:
-    """A house with this in the place of access."""
-
-    @asynccontextmanager
-    async def opening(_: str) -> AsyncIterator[Mapping[str, Provider]]:
-        known = Nobody()
-        named = {"identity": known, "access": access, "credentials": known, "runtime": known}
-        yield cast("Mapping[str, Provider]", named)
-
-    return shared(home, opening, clock=CLOCK)
-
-
-def run(work) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(4.5):
-            await work()
-
-    asyncio.run(bounded())
-
-
-def access_of(providers: Mapping[str, Provider]) -> Access:
-    return cast(Access, providers["access"])
-
-
-async def met(home: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A guest that speaks for itself, and was welcomed."""
-    reader, writer = await asyncio.open_unix_connection(sock=door.knock(home))
-    message = await wire.read(reader)
-    assert message is not None
-    assert message[0] == Word.WELCOME
-    return reader, writer
-
+from tests.unit.house.houses import CLOCK, ISSUER, access_of, holding, met, opening_access, run
 
 # --- who serves -----------------------------------------------------------------------------------
 
@@ -337,179 +274,3 @@ def test_who_asks_and_never_reads_is_waited_for_by_nobody(tmp_path):
 
     with patched(server, LEAVE_SECONDS=0.1):
         run(main)
-
-
-# --- how a call ends ------------------------------------------------------------------------------
-
-
-def test_errors_arrive_as_the_port_says(tmp_path):
-    class Odd(Nobody):
-        raised: Exception
-
-        async def remove(self, key: object) -> None:
-            raise self.raised
-
-    async def main() -> None:
-        odd = Odd()
-        async with holding(tmp_path, odd), holding(tmp_path, odd) as guests:
-            for kind in (Unavailable, Rejected, OutcomeUnknown, Invalid):
-                odd.raised = kind("because")
-                with pytest.raises(kind, match="because"):
-                    await access_of(guests).remove(access_key())
-            for wrong in (KeyError("k"), RuntimeError("because"), StoreError("because")):
-                odd.raised = wrong
-                with pytest.raises(OutcomeUnknown, match=type(wrong).__name__):
-                    await access_of(guests).remove(access_key())
-
-    run(main)
-
-
-def test_what_the_house_does_not_know_is_unavailable(tmp_path):
-    async def main() -> None:
-        async with holding(tmp_path, Nobody()):
-            reader, writer = await met(tmp_path)
-            for name in ("conquer", "__class__", "close"):
-                writer.write(wire.encode([Word.CALL, 1, "access", name, {}]))
-                assert (await wire.read(reader))[2] == "unavailable"  # type: ignore[index]
-            writer.write(wire.encode([Word.CALL, 1, "access", "ensure", {"key": 7, "spec": {}}]))
-            assert (await wire.read(reader))[2] == "rejected"  # type: ignore[index]
-            writer.close()
-
-    run(main)
-
-
-@asynccontextmanager
-async def played(
-    home: Path, *, protocol: int = wire.PROTOCOL, hangs_up: bool
-) -> AsyncIterator[None]:
-    """Somebody who has the lock, welcomes, and then hangs up on the first call or never answers."""
-    lock = Lock.take(home / "providers")
-    said = {"protocol": protocol, "process": 1, "identity": {"issuer": ISSUER}}
-    writers: list[asyncio.StreamWriter] = []
-
-    async def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers.append(writer)
-        writer.write(wire.encode([Word.WELCOME, said]))
-        await wire.read(reader)
-        if hangs_up:
-            lock.release()
-            serving.close()
-            writer.close()
-
-    serving = await asyncio.start_unix_server(welcome, sock=door.open_door(home))
-    try:
-        yield
-    finally:
-        serving.close()
-        lock.release()
-        for writer in writers:
-            writer.close()
-
-
-def test_a_call_whose_answer_was_lost_may_have_been_applied_unless_it_only_reads(tmp_path):
-    async def main(asked: str) -> None:
-        async with (
-            played(tmp_path, hangs_up=True),
-            shared(tmp_path, opening_access(tmp_path), clock=CLOCK) as guests,
-        ):
-            access = access_of(guests)
-            kind = Unavailable if asked == "inspect" else OutcomeUnknown
-            work = access.inspect(access_key()) if asked == "inspect" else access.ensure(
-                access_key(), {}
-            )  # fmt: skip
-            with pytest.raises(kind, match="has gone before it answered"):
-                await work
-            await access.ensure(access_key(), {})  # served by ourselves now
-
-    for asked in ("inspect", "ensure"):
-        run(lambda asked=asked: main(asked))
-
-
-def test_a_listing_whose_end_was_lost_is_unavailable(tmp_path):
-    async def main() -> None:
-        async with (
-            played(tmp_path, hangs_up=True),
-            shared(tmp_path, opening_access(tmp_path), clock=CLOCK) as guests,
-        ):
-            with pytest.raises(Unavailable):
-                _ = [item async for item in access_of(guests).list_owned("p")]
-            assert [item async for item in access_of(guests).list_owned("p")] == []
-
-    run(main)
-
-
-def test_who_never_answers_ends_a_call_at_its_deadline(tmp_path):
-    async def main() -> None:
-        async with (
-            played(tmp_path, hangs_up=False),
-            shared(tmp_path, opening_access(tmp_path), clock=CLOCK) as guests,
-        ):
-            with patched(client, CALL_SECONDS=0.05):
-                with pytest.raises(OutcomeUnknown, match="has not answered"):
-                    await access_of(guests).ensure(access_key(), {})
-                with pytest.raises(Unavailable, match="has not answered"):
-                    await access_of(guests).inspect(access_key())
-
-    run(main)
-
-
-def test_who_serves_in_another_way_is_named(tmp_path):
-    async def main() -> None:
-        async with played(tmp_path, protocol=99, hangs_up=False):
-            with (
-                patched(unix, START_SECONDS=0.2),
-                pytest.raises(StoreLocked, match="the same Tenure"),
-            ):
-                await shared(tmp_path, opening_access(tmp_path), clock=CLOCK).__aenter__()
-
-    run(main)
-
-
-def test_what_cannot_be_sent_is_refused_here(tmp_path):
-    async def main() -> None:
-        opening = opening_access(tmp_path)
-        async with (
-            shared(tmp_path, opening, clock=CLOCK),
-            shared(tmp_path, opening, clock=CLOCK) as guests,
-        ):
-            with pytest.raises(Rejected, match="was not sent"):
-                await access_of(guests).ensure(access_key(), {"x": "x" * (1 << 24)})
-            with pytest.raises(Rejected, match="roles"):
-                await access_of(guests).ensure(access_key(), {"roles": {1, 2}})
-            with pytest.raises(TypeError):
-                await cast(Any, access_of(guests)).ensure(access_key())
-
-    run(main)
-
-
-# --- listings -------------------------------------------------------------------------------------
-
-
-class Listing(Nobody):
-    """Has many, and counts how many were asked for."""
-
-    given = 0
-
-    async def list_owned(self, plane: str) -> AsyncIterator[Owned]:
-        for number in range(2_300):
-            self.given = number + 1
-            yield Owned(f"{plane}{number}", "a", 1, 0.5)
-
-
-def test_a_listing_is_read_by_pages_and_no_further_than_it_is_asked_for(tmp_path):
-    async def main() -> None:
-        listing = Listing()
-        async with holding(tmp_path, listing), holding(tmp_path, listing) as guests:
-            access = access_of(guests)
-            items = [item async for item in access.list_owned("p")]
-            assert items == [Owned(f"p{n}", "a", 1, 0.5) for n in range(2_300)]
-            listing.given = 0
-            some = access.list_owned("p")
-            assert (await anext(some)).key == "p0"
-            for _ in range(5):
-                await access.list_owned("q").__anext__()  # others go on
-            assert listing.given <= 2 * wire.PAGE
-            with suppress(RuntimeError):
-                await cast(Any, some).aclose()
-
-    run(main)

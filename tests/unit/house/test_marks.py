@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tenure.adapters.house.unix.marks import NAME, FileMarks
-from tenure.app.in_flight import InFlight
+from tenure.app.in_flight import CUT_LOOKS, InFlight
 from tenure.core.errors import Unavailable
 from tenure.testing.patches import patched
 
@@ -88,3 +88,44 @@ def test_without_the_mark_a_drain_in_another_process_would_see_none(marks):
     mine, theirs = (InFlight(one) for one in marks)
     with patched(FileMarks, put=lambda self, agent: None), mine.one("a"):
         assert theirs.of("a") == 0
+
+
+def test_what_is_cut_ends_in_other_processes_and_what_begins_later_does_not(marks):
+    mine, theirs = (InFlight(one) for one in marks)
+    with theirs.one("a") as old, theirs.one("b") as other:
+        mine.cut("a")
+        assert not old.is_set()
+        theirs.heed()
+        assert (old.is_set(), other.is_set()) == (True, False)
+        mine.heed()
+        with theirs.one("a") as new:  # the agent is open again
+            theirs.heed()
+            assert not new.is_set()
+    mine.heed()  # nothing is under way there any more
+    with theirs.one("a") as later:
+        theirs.heed()
+        assert not later.is_set()
+        mine.cut("a")
+        theirs.heed()
+        assert later.is_set(), "a second cut is heeded as well"
+
+
+def test_one_who_begins_while_others_are_cut_is_not_meant_and_nobody_is_waited_for_long(marks):
+    mine, theirs = (InFlight(one) for one in marks)
+    marks[0].put("a")  # by a process that stands still
+    theirs.cut("a")
+    with mine.one("a") as begun:
+        mine.heed()
+        assert not begun.is_set()
+        for _ in range(CUT_LOOKS + 1):
+            theirs.heed()
+        assert not marks[0].is_cut("a")
+        mine.heed()
+        assert not begun.is_set()
+
+
+def test_a_process_that_is_alone_has_nobody_to_heed():
+    alone = InFlight()
+    with alone.one("a") as one:
+        alone.heed()
+        assert not one.is_set()

@@ -95,8 +95,22 @@ async def test_what_outlives_a_drain_is_cut_though_the_runtime_is_kept(lives):
         )
         await asyncio.sleep(2.0)
         assert not cut.is_set()
-        assert (await lives.done(operation)).state == OperationState.SUCCEEDED
+        await asyncio.sleep(1.5)
         assert cut.is_set()
+        assert await lives.state() is State.SUSPENDING, "it has not ended yet"
+    assert (await lives.done(operation)).state == OperationState.SUCCEEDED
+
+
+@alive
+async def test_what_was_cut_and_does_not_end_is_not_waited_for(lives):
+    uid = await lives.made()
+    with lives.plane.in_flight.one(uid):  # through a process that stands still
+        began = lives.loop.time()
+        operation = await agents.suspend_agent(
+            lives.plane, CALLER, "alpha", drain_seconds=3.0, keep_runtime=True
+        )
+        assert (await lives.done(operation)).state == OperationState.SUCCEEDED
+        assert 5.0 < lives.loop.time() - began < 6.0
 
 
 async def _suspend(lives, drain_seconds):

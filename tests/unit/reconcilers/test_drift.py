@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tenure.app import agent_views, findings
+from tenure.app import agent_views, agents, findings, live
 from tenure.app.live import encode
 from tenure.core.agent import State
 from tenure.core.finding import Kind
@@ -10,7 +10,8 @@ from tenure.reconcilers import drift
 from tenure.reconcilers import operations as watched
 from tenure.reconcilers.term import Term
 from tenure.testing.faults import Fault
-from tenure.testing.lifecycle import CALLER
+from tenure.testing.lifecycle import CALLER, spec_of
+from tenure.testing.patches import patched
 from tests.unit.app.lives import alive, fault
 
 
@@ -173,3 +174,88 @@ async def test_a_close_wins_over_a_recovery_under_way(lives):
     assert (await lives.verb("delete")).state == "SUCCEEDED"
     assert lives.held(uid) == []
     assert await lives.wrong() == []
+
+
+@alive
+async def test_what_a_deleted_granter_gave_does_not_come_back_with_a_repair(lives):
+    granter = await lives.made("granter")
+    asking = CALLER._replace(principal=granter)
+    asked = await agents.create_agent(lives.plane, asking, spec_of("one"))
+    uid = (await lives.done(asked)).agent
+    await lives.verb("delete", "granter")
+    (thing,) = lives.world.holds(provider="access", agent=uid)
+    assert lives.fakes.access.granted_by(granter) == []
+    del lives.world.things["access", thing.key.text]
+    await looks(lives)
+    (again,) = lives.world.holds(provider="access", agent=uid)
+    assert (again.spec["roles"], again.spec["teams"]) == ([], [])
+    assert lives.fakes.access.granted_by(granter) == []
+
+
+@alive
+async def test_what_is_somebody_elses_by_now_is_told_and_left(lives):
+    uid = await lives.made()
+    (thing,) = lives.world.holds(provider="identity", agent=uid)
+    thing.owner = "another"
+    await looks(lives)
+    (found,) = await seen(lives)
+    assert (found.kind, found.resource) == (Kind.UNVERIFIABLE, thing.key.text)
+    assert lives.world.things["identity", thing.key.text].owner == "another"
+
+
+@alive
+async def test_what_differed_and_is_no_longer_held_is_settled_though_an_operation_works(lives):
+    """Seen in an old view: the credentials are gone because a delete, which is stuck, took them."""
+    uid = await lives.made()
+    (thing,) = lives.world.holds(provider="credentials", agent=uid)
+    del lives.world.things["credentials", thing.key.text]
+    await looks(lives, 1)
+    (found,) = await seen(lives)
+    assert found.resource == thing.key.text
+    fault(lives, "access", "remove", Fault.REFUSED)
+    assert (await lives.verb("delete")).state == "STUCK"
+    await looks(lives, 1)
+    assert await seen(lives) == []
+
+
+@alive
+async def test_an_agent_that_changes_while_it_is_looked_at_is_left_for_the_next_look(
+    lives, monkeypatch
+):
+    uid = await lives.made()
+    (thing,) = lives.world.holds(provider="identity", agent=uid)
+    del lives.world.things["identity", thing.key.text]
+    await looks(lives, 1)
+    read = live.read
+
+    async def meanwhile(*given):
+        found = await read(*given)
+        await lives.verb("suspend")
+        return found
+
+    monkeypatch.setattr(drift, "read", meanwhile)
+    await drift.tick(lives.plane)
+    assert lives.world.holds(provider="identity", agent=uid) == []
+    (found,) = [one for one in await seen(lives) if one.resource == thing.key.text]
+    assert "has changed" in str(found.body["error"])
+    monkeypatch.setattr(drift, "read", read)
+    await lives.loop_until(lives.plane.store.now() + drift.AGAIN_SECONDS + 1)
+    await looks(lives)
+    assert len(lives.world.holds(provider="identity", agent=uid)) == 1
+
+
+@alive
+async def test_what_an_open_operation_has_made_is_its_own_to_make_again(lives, monkeypatch):
+    uid = await lives.made()
+    (thing,) = lives.world.holds(provider="identity", agent=uid)
+    del lives.world.things["identity", thing.key.text]
+    await looks(lives, 1)
+
+    async def nobody(*_):
+        return None
+
+    with patched(drift, read=nobody):
+        await drift.tick(lives.plane)
+    (found,) = await seen(lives)
+    assert "is not over" in str(found.body["error"])
+    assert lives.world.holds(provider="identity", agent=uid) == []

@@ -2,15 +2,18 @@
 
 import asyncio
 
-from tenure.app import tokens
+from tenure.app import epochs, tokens
 from tenure.app.plane import THIS
+from tenure.core.errors import StoreFull
 from tenure.core.roles import Caller, Role
 from tenure.ports.epoch import Kept
 from tenure.ports.store import Change, Set
+from tenure.reconcilers import epoch
 from tenure.reconcilers.leader import lease_of
 from tenure.settings import Settings
 from tenure.storage.epoch import EpochFile
 from tenure.wiring import managing
+from tests.unit.app.lives import alive
 
 ADMIN = Caller(tokens.TENANT, "admin", Role.ADMIN)
 
@@ -74,3 +77,24 @@ def test_nothing_leaves_a_plane_that_is_held(tmp_path):
                     await asyncio.sleep(0.05)
 
     asyncio.run(main())
+
+
+@alive
+async def test_a_look_that_fails_is_tried_again_and_an_end_that_cannot_be_kept_is_said(
+    lives, monkeypatch, caplog
+):
+    failures: list[Exception] = [ZeroDivisionError("a bug")]
+    noted: list[float] = []
+
+    async def note(_):
+        noted.append(lives.plane.store.now())
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(epochs, "note", note)
+    async with epoch.following(lives.plane, clock=lives.clock, seconds=10.0):
+        await asyncio.sleep(35)
+        assert "was not looked at; again in 10 s" in caplog.text
+        assert len(noted) >= 3
+        failures.append(StoreFull("there is no room"))
+    assert "is not remembered: there is no room" in caplog.text

@@ -1,12 +1,36 @@
-"""Grants: what an agent that is gone had granted or owned goes, also if nobody reacted."""
+"""Grants: what a deleted agent had granted goes, when that can be done, and is told until then."""
 
 import asyncio
 
-from tenure.app import agents
+import pytest
+
+from tenure.app import agents, findings
+from tenure.core.errors import Unavailable
+from tenure.core.finding import Kind
+from tenure.core.limits import PAGE_MAX
 from tenure.ports.store import Change, Drop
 from tenure.reconcilers import grants
+from tenure.reconcilers.term import Term
 from tenure.testing.lifecycle import CALLER, TENANT, spec_of
 from tests.unit.app.lives import alive
+
+
+async def granted(lives):
+    """An agent that was deleted, and what it had granted was not taken away; its uid."""
+    granter = await lives.made("granter")
+    asking = CALLER._replace(principal=granter)
+    await lives.done(await agents.create_agent(lives.plane, asking, spec_of("one")))
+    lives.disk.tables.rows["agent"][granter,].update(state="DELETED")
+    return granter
+
+
+async def told(lives):
+    found = await findings.list_findings(lives.plane, CALLER)
+    return sorted((one.reconciler, one.kind) for one in found)
+
+
+async def of_granter(lives, granter):
+    return [row for row in await lives.rows("edge") if row["owner"] == granter]
 
 
 @alive
@@ -43,3 +67,62 @@ async def test_a_child_whose_parent_went_without_it_is_deleted(lives):
         await asyncio.sleep(10)
     assert lives.held(child) == []
     assert await lives.rows("edge") == []
+
+
+@alive
+async def test_a_plane_that_is_held_tells_and_takes_nothing(lives):
+    granter = await granted(lives)
+    held = Term(lives.plane, "grants", read_only=True)
+    assert (await grants.tick(lives.plane, term=held)).fixed == 0
+    assert len(lives.fakes.access.granted_by(granter)) == 1
+    assert set(await told(lives)) == {("grants", Kind.DRIFT)}
+    await grants.tick(lives.plane)
+    assert lives.fakes.access.granted_by(granter) == []
+    assert await of_granter(lives, granter) == []
+    await grants.tick(lives.plane)
+    assert await told(lives) == [], "a whole look has not seen it any more"
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_provider_that_is_away_is_asked_again(silent, monkeypatch):
+    alive(away_for_a_while)(silent=silent, monkeypatch=monkeypatch)
+
+
+async def away_for_a_while(lives, silent, monkeypatch):
+    granter = await granted(lives)
+    access = lives.plane.providers["access"]
+    revoke = access.revoke_granter
+
+    async def away(*_):
+        if silent:
+            await asyncio.sleep(1e6)
+        raise Unavailable("away")
+
+    monkeypatch.setattr(access, "revoke_granter", away)
+    assert (await grants.tick(lives.plane)).fixed == 1, "its own registration, which ends alone"
+    assert len(await of_granter(lives, granter)) == 1
+    assert ("grants", Kind.UNVERIFIABLE) in await told(lives)
+    monkeypatch.setattr(access, "revoke_granter", revoke)
+    assert (await grants.tick(lives.plane)).fixed == 1
+    assert lives.fakes.access.granted_by(granter) == []
+
+
+@alive
+async def test_more_than_one_look_can_see_is_seen_by_the_next(lives):
+    granter = await granted(lives)
+    edges = lives.disk.tables.rows["edge"]
+    living = "0" * 31 + "1"
+    lives.disk.tables.rows["agent"][living,] = {
+        **lives.disk.tables.rows["agent"][granter,], "uid": living, "state": "READY",
+    }  # fmt: skip
+    for number in range(PAGE_MAX):
+        target = f"{number:08}"
+        edges[living, "session", target] = {
+            "owner": living, "kind": "session", "target": target, "tenant": TENANT,
+            "on_delete": "revoke", "at": 0.0,
+        }  # fmt: skip
+    assert (await grants.tick(lives.plane, limit=1)).seen == PAGE_MAX
+    assert len(lives.fakes.access.granted_by(granter)) == 1
+    await grants.tick(lives.plane, limit=1)
+    assert lives.fakes.access.granted_by(granter) == []
+    assert len([key for key in edges if key[0] == living]) == PAGE_MAX

@@ -11,8 +11,9 @@ from tenure.core.operation import State
 from tenure.core.roles import Caller, Role
 from tenure.ports.provider import Observed, Owned, Presence
 from tenure.ports.runtime import Status
+from tenure.ports.store import Change, Put, Row
 from tenure.reconcilers import driver, late
-from tenure.reconcilers.term import Tick
+from tenure.reconcilers.term import Term, Tick
 from tenure.settings import Settings
 from tenure.wiring import managing
 
@@ -152,3 +153,17 @@ def test_the_driver_looks_by_itself_and_outlives_a_failure(tmp_path, monkeypatch
     monkeypatch.setattr(late, "tick", tick)
     monkeypatch.setattr(driver, "SOON_SECONDS", 0.01)
     run(tmp_path, scenario, seconds=0.01)
+
+
+def test_a_tombstone_whose_operation_is_not_known_is_forgotten(tmp_path):
+    async def scenario(plane, runtime):
+        row: Row = {"until": 0.0, "sightings": 0}
+        stone = Put("tombstone", ("0" * 32, "runtime"), row)
+        await plane.store.commit(Change("", (), (stone,)))
+        held = Term(plane, "late", read_only=True)
+        assert await late.tick(plane, term=held) == Tick(1, 0)
+        assert await plane.store.count_rows("tombstone", {}) == 1
+        assert await late.tick(plane) == Tick(1, 0)
+        assert await plane.store.count_rows("tombstone", {}) == 0
+
+    run(tmp_path, scenario)

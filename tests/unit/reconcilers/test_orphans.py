@@ -320,3 +320,64 @@ async def test_the_lead_only_grows(lives):
     write = Set("lease", lease_of(LEADERS), {"until": 9e9})
     stale = Change("", (Is("lease", lease_of(LEADERS), {"token": 2}),), (write,))
     assert await lives.plane.store.commit(stale) is not None
+
+
+@alive
+async def test_an_orphan_that_cannot_be_removed_is_told_and_tried_again(lives):
+    await lives.made("alpha")
+    thing = await left_behind(lives)
+    await orphans.tick(lives.plane)
+    await asyncio.sleep(LONG)
+    fault(lives, "runtime", "remove", Fault.REFUSED_FOR_A_WHILE, 2)
+    assert (await orphans.tick(lives.plane)).fixed == 0
+    (found,) = await open_findings(lives)
+    assert "could not be removed" in str(found.body["what"])
+    for _ in range(6):
+        await asyncio.sleep(LONG)
+        await orphans.tick(lives.plane)
+        await late.tick(lives.plane)
+    assert lives.world.holds(key=thing.key.text) == []
+
+
+@alive
+async def test_a_long_list_is_asked_about_in_parts_and_too_many_suspects_are_counted(
+    lives, monkeypatch
+):
+    monkeypatch.setattr(orphans, "CHUNK", 3)
+    monkeypatch.setattr(orphans, "SUSPECTS_MAX", 4)
+    monkeypatch.setattr(orphans, "REPORTED_MAX", 2)
+    for number in range(8):
+        plant(lives, agent=f"{number:032x}")
+    before = sorted(lives.world.things)
+    assert (await orphans.tick(lives.plane)).seen == 8
+    told = [str(one.body["what"]) for one in await open_findings(lives)]
+    assert len(told) == 3
+    assert any("6 more resources are unknown" in what for what in told)
+    assert sorted(lives.world.things) == before
+
+
+@alive
+async def test_what_is_gone_when_it_is_read_again_is_not_removed(lives):
+    await lives.made("alpha")
+    thing = await left_behind(lives)
+    await orphans.tick(lives.plane)
+    await asyncio.sleep(LONG)
+    fault(lives, "runtime", "list_owned", Fault.STALE_PAGE, 2)
+    del lives.world.things["runtime", thing.key.text]
+    assert (await orphans.tick(lives.plane)).fixed == 0
+    await orphans.tick(lives.plane)
+    assert await open_findings(lives) == []
+
+
+@alive
+async def test_a_key_that_no_operation_has_named_is_left_alone(lives):
+    uid = await lives.made("alpha")
+    plant(lives, agent=uid, name="another")
+    before = sorted(lives.world.things)
+    for _ in range(3):
+        await orphans.tick(lives.plane)
+        await asyncio.sleep(LONG)
+    (found,) = await open_findings(lives)
+    assert (found.kind, found.agent) == (Kind.UNVERIFIABLE, uid)
+    assert "know no such key" in str(found.body["what"])
+    assert sorted(lives.world.things) == before

@@ -10,6 +10,7 @@ import pytest
 from tenure.core.errors import Invalid, StoreError, StoreLocked, StoreNewer
 from tenure.settings import Settings
 from tenure.storage.epoch import EpochFile
+from tenure.storage.terms import TermsFile
 from tenure.upkeep import backup
 from tenure.upkeep.backup import MANIFEST, back_up
 from tenure.upkeep.restore import hold, restore
@@ -176,3 +177,36 @@ def test_a_provider_file_that_is_broken_is_restored_too(copy, tmp_path):
     again = restore(copy, home, FILES, told=quiet)
     assert again.replaced == ["tenure.db", "access.db"]
     assert (again.aside / "access.db").read_bytes().startswith(b"not a database")
+
+
+def test_of_a_plane_whose_store_is_a_server_the_home_is_backed_up_and_comes_back(tmp_path):
+    home = made(tmp_path / "home")
+    terms = TermsFile(home).read()
+    assert terms is not None
+    there = terms._replace(store="postgresql://tenure@db/tenure (schema tenure)")
+    TermsFile(home).write(there)  # and an old tenure.db lies there still
+    told: list[str] = []
+    back_up(home, tmp_path / "copy", FILES, release="1", now=0.0, told=told.append)
+    assert "it is postgresql://tenure@db/tenure" in told[0]
+    others = {held.name for held in FILES} - {"tenure.db"}
+    assert {path.name for path in (tmp_path / "copy").iterdir()} == {*others, MANIFEST}
+    # Into a home that is lost: the store knows the new one by the same name.
+    new = tmp_path / "new"
+    restored = restore(tmp_path / "copy", new, FILES, told=quiet)
+    assert set(restored.replaced) == others
+    again = TermsFile(new).read()
+    assert again is not None
+    assert (again.home, again.store) == (there.home, there.store)
+    assert not (new / "tenure.db").exists()
+    # Into the one that is there: nothing that is newer is replaced.
+    stayed = restore(tmp_path / "copy", home, FILES, told=quiet)
+    assert (set(stayed.stayed), stayed.replaced, stayed.epoch) == (others, [], 2)
+    assert TermsFile(home).read() == there
+
+
+def test_a_manifest_without_a_store_that_names_none_is_refused(copy):
+    said = json.loads((copy / MANIFEST).read_text())
+    assert "store" not in said
+    (copy / MANIFEST).write_text(json.dumps({**said, "store": "postgresql://db"}))
+    with pytest.raises(Invalid, match="names other files"):
+        backup.read(copy, FILES, told=quiet)

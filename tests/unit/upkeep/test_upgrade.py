@@ -8,6 +8,7 @@ import pytest
 from tenure.core.errors import Invalid
 from tenure.faces.cli import main as cli
 from tenure.plans.lifecycle import PLANS
+from tenure.storage.terms import Terms, TermsFile
 from tenure.testing.any_release import PLAN
 from tenure.testing.releases import GOLDEN, RELEASES, load
 from tenure.upkeep.upgrade import Pending, look
@@ -64,3 +65,12 @@ def test_the_command_says_it_by_its_exit_code(tmp_path, capsys):
     assert "0003_pre_epoch, only adds" in capsys.readouterr().out
     assert cli.main([*asked, "--detailed-exitcode"]) == 3
     assert cli.main(["upgrade"]) == 2
+
+
+def test_of_a_plane_whose_store_is_a_server_the_rest_is_told(tmp_path, capsys):
+    load(GOLDEN / "lifecycle", tmp_path / "home")  # its tenure.db was left there
+    TermsFile(tmp_path / "home").write(Terms("home", "postgresql://tenure@db/tenure"))
+    assert cli.main(["upgrade", "--check", "--home", str(tmp_path / "home")]) == 0
+    said = capsys.readouterr().out
+    assert "postgresql://tenure@db/tenure: tenure doctor --store URL looks at it" in said
+    assert "not looked at" in said

@@ -108,6 +108,15 @@ async def _refuse_strangers() -> None:
         raise Stranger("somebody else listens at the agent's address")
 
 
+def _what(error: Exception) -> str:
+    """How a runtime broke, for whoever asked it."""
+    if isinstance(error, Stranger):
+        return f"nothing was sent: {error}"
+    if isinstance(error, load().ServerDisconnectedError):
+        return "the agent's runtime hung up without an answer (its log may say why)"
+    return f"the agent's runtime does not answer ({type(error).__name__})"
+
+
 class _Upload:
     """What the caller sends, read by one task and sent on by another."""
 
@@ -216,10 +225,8 @@ class _Relay:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, Stranger) as error:
             log.warning("the runtime at %s broke: %s", url, type(error).__name__)
             if not self.status:  # else the caller sees an answer that never ends: it is cut off
-                what = f"the agent's runtime does not answer ({type(error).__name__})"
-                if isinstance(error, Stranger):
-                    what = f"nothing was sent: {error}"
-                detail = f"{what}; if it has ended, suspend and resume give the agent a new one"
+                then = "if it has ended, suspend and resume give the agent a new one"
+                detail = f"{_what(error)}; {then}"
                 with suppress(OSError):
                     self.status = await send_problem(
                         self._send, problems.problem("runtime_broken", detail)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tenure.app.findings import count_open
+from tenure.app.plane import count_states
 from tenure.app.tokens import TENANT
 from tenure.core import agent
 from tenure.core.operation import OPERATION, State
@@ -97,7 +98,7 @@ async def exposition(api: Api, tenant: str) -> bytes:
     """Everything there is to scrape."""
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 (as above)
 
-    found = await api.plane.store.count_states(tenant)
+    found = await count_states(api.plane, tenant)
     gauges = {
         "tenure_operations": (
             "Open operations by state.", {one: found.get(("operation", one), 0) for one in OPEN}

@@ -6,15 +6,14 @@ after a record and then less often, and at once when the engine says that the op
 """
 
 import asyncio
-from typing import cast
 
 import msgspec
 
 from tenure.app import operations
-from tenure.app.live import record_of
 from tenure.core.errors import CommitUnknown, StoreError
 from tenure.core.events import OF_END, OF_RECORD
-from tenure.core.operation import SETTLED, State
+from tenure.core.limits import POSITION_MAX
+from tenure.core.operation import SETTLED, Record, State
 from tenure.faces.api.authenticate import caller_of
 from tenure.faces.api.problems import Refusal
 from tenure.faces.api.schemas import operations as schemas
@@ -24,14 +23,13 @@ HEARTBEAT_SECONDS = 5.0
 KNOWN_SECONDS = 0.5
 """How long a token that was good is taken to be."""
 LOOK_SECONDS, LOOK_SECONDS_MAX = 0.02, 0.5
-SEQ_MAX = 10**12 - 1
-"""The greatest number of a record in a journal that is asked about."""
 HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
     (b"x-content-type-options", b"nosniff"),
 ]
+LONGEST = len(str(POSITION_MAX))
 encode = msgspec.json.encode
 
 
@@ -55,10 +53,10 @@ async def progress(ask: Ask, operation: str) -> Stream:
     return Stream(write)
 
 
-def last_seen(headers: dict[bytes, bytes], *, most: int = SEQ_MAX) -> int:
+def last_seen(headers: dict[bytes, bytes]) -> int:
     """The id of the last event that a client has seen, 0 if it says none."""
     text = headers.get(b"last-event-id", b"0")
-    if not text.isdigit() or len(text) > len(str(most)) or int(text) > most:
+    if not text.isdigit() or len(text) > LONGEST or int(text) > POSITION_MAX:
         raise Refusal("invalid_header", "Last-Event-ID is the id of an event", "Last-Event-Id")
     return int(text)
 
@@ -83,10 +81,12 @@ async def _follow(
                 await caller_of(ask.headers, authenticate=ask.api.authenticate)
             except Refusal:
                 return  # the token was revoked, or has expired
-        row = await plane.store.find("operation", (operation,)) or {}
-        if row.get("revision") != revision:
-            revision = row.get("revision")
-            state, text, last = await _records(ask, operation, last)
+        found = await operations.records_after(plane, operation, last, unless=revision)
+        if found is not None:
+            revision, state, records = found
+            ends = records[-1] if records and state in OF_END else None
+            text = b"".join(_event(record, state, ends=record is ends) for record in records)
+            last = records[-1].seq if records else last
             if state in SETTLED:
                 whole = schemas.operation(await operations.get(plane, ask.tenant, operation))
                 text += b"event: settled\ndata: " + encode(whole) + b"\n\n"
@@ -105,21 +105,11 @@ async def _follow(
         pause = min(pause * 1.5, LOOK_SECONDS_MAX)
 
 
-async def _records(ask: Ask, operation: str, last: int) -> tuple[State, bytes, int]:
-    """The records after `last` as events, and where the operation stands."""
-    loaded = await ask.plane.store.load(operation)
-    if loaded is None:
-        return State.ABANDONED, b"", last
-    state = State(cast(str, loaded.operation["state"]))
-    text = b""
-    ended_by = len(loaded.journal) if state in OF_END else 0
-    for record in [record_of(row) for row in loaded.journal[last:]]:
-        told = schemas.Followed(
-            seq=record.seq, kind=record.kind, step=record.step, at=record.at, state=state,
-            body=record.body,
-        )  # fmt: skip
-        event = OF_END[state] if record.seq == ended_by else OF_RECORD[record.kind]
-        name = event.encode()
-        text += b"id: %d\nevent: %b\ndata: %b\n\n" % (record.seq, name, encode(told))
-        last = record.seq
-    return state, text, last
+def _event(record: Record, state: State, *, ends: bool) -> bytes:
+    """One record; the one that ends its operation is called what is published of it."""
+    told = schemas.Followed(
+        seq=record.seq, kind=record.kind, step=record.step, at=record.at, state=state,
+        body=record.body,
+    )  # fmt: skip
+    name = (OF_END[state] if ends else OF_RECORD[record.kind]).encode()
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (record.seq, name, encode(told))

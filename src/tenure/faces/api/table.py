@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from tenure.app.plane import Plane
-from tenure.core.limits import IDEMPOTENCY_KEY_CHARACTERS_MAX
+from tenure.core.limits import IDEMPOTENCY_KEY_CHARACTERS_MAX, NAME_PATTERN
 from tenure.core.roles import Caller, Role
 from tenure.faces.api import body as bodies
 from tenure.faces.api import query as queries
@@ -27,10 +27,9 @@ Send = Callable[[Message], Awaitable[None]]
 Headers = tuple[tuple[bytes, bytes], ...]
 
 WAIT_SECONDS_MAX = 60
-NAME = r"[a-z][a-z0-9-]{0,62}"
 ID = r"[0-9a-f]{32}"
 NAMES: Final = {
-    "agent": f"(?:{NAME}|{ID})",
+    "agent": f"(?:{NAME_PATTERN}|{ID})",
     "operation": ID,
     "step": r"[a-z][a-z0-9_-]{0,62}",
     "token": ID,

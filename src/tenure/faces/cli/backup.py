@@ -26,7 +26,8 @@ def command(context: click.Context, *, target: Path, form: str) -> None:
 
     Each copy is consistent in itself, and the directory has its name only when all is on disk.  It
     is for its owner alone (0700).  No signing key, sealing key or token is in it: a restore makes
-    new ones.  What agents have in their own directories is not in it either.
+    new ones.  What agents have in their own directories is not in it either, nor is a store that is
+    no file: PostgreSQL's own tools copy that.
     """
     from tenure.upkeep.backup import back_up
     from tenure.wiring import files_of_a_home, now
@@ -45,6 +46,7 @@ def command(context: click.Context, *, target: Path, form: str) -> None:
         ("backup", one["backup"]),
         ("plane", one["plane"]),
         ("epoch", str(one["epoch"])),
-        ("open operations", str(one["open_operations"])),
+        *([("store, not in it", one["store"])] if one["store"]
+          else [("open operations", str(one["open_operations"]))]),
         ("audit head", f"line {one['audit_position']}, {one['audit_head']}"),
     ]))  # fmt: skip

@@ -26,6 +26,7 @@ AGAIN_SECONDS = (0.1, 0.4, 1.0, 2.0, 4.0)
 middle of it may be back by then.
 """
 PAGE = 1_000
+LINE_BYTES_MAX = 16 << 20
 Body = bytes | Iterator[bytes] | None
 Query = Mapping[str, object]
 
@@ -118,6 +119,16 @@ class Client:
             yield answer
         finally:
             connection.close()
+
+    def lines(self, answer: "HTTPResponse") -> Iterator[bytes]:
+        """The lines of an answer that is streamed; Broken if it is cut off inside one."""
+        from http.client import HTTPException
+
+        try:
+            while line := answer.readline(LINE_BYTES_MAX):
+                yield line
+        except (OSError, HTTPException) as error:
+            raise self._broken(error) from None
 
     def refusal(self, answer: "HTTPResponse", *, agent: str = "") -> Refused:
         """The problem in an answer that is one."""

@@ -75,7 +75,10 @@ def watch(
     client: Client, *, agent: str, types: tuple[str, ...], operation: str, after: int | None,
     form: str,
 ) -> None:  # fmt: skip
-    """Print events as they are committed, until interrupted; as JSON, one in each line."""
+    """Print events as they are committed, until interrupted; as JSON, one in each line.
+
+    A server that goes away is waited for.  A token that is no good any more ends it.
+    """
     query = _query(agent, types, operation)
     last = after if after is not None else _now(client)
     while True:
@@ -83,11 +86,11 @@ def watch(
             for position, event in _stream(client, query, last):
                 last = position
                 _print(event, form)
-            return  # the server has ended it: the token is no good any more, or it stops
-        except (Broken, TimeoutError):
+            say("the server has ended the stream; going on from the last event seen")
+        except Broken:
             say("the connection broke; going on from the last event seen")
         except Unreachable as error:
-            say(str(error))
+            say(error.sentence)
         time.sleep(AGAIN_SECONDS)
 
 
@@ -112,7 +115,7 @@ def _stream(
         if answer.status != 200:  # noqa: PLR2004 (the one that streams)
             raise client.refusal(answer)
         position, name = last, ""
-        while line := answer.readline():
+        for line in client.lines(answer):
             field, _, value = line.decode().rstrip("\n").partition(": ")
             if field == "id":
                 position = int(value)

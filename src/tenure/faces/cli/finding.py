@@ -40,7 +40,10 @@ def _text(finding: Item) -> str:
         ("what", str(body.pop("what", ""))),
         ("agent", str(finding["agent"])),
         ("resource", str(finding["resource"])),
-        *((name, str(value)) for name, value in sorted(body.items())),
+        *(
+            (name, instant(value) if name.endswith("_at") else str(value))
+            for name, value in sorted(body.items())
+        ),
         ("first seen", instant(finding["first_seen"])),
         ("last seen", instant(finding["last_seen"])),
         ("sightings", str(finding["sightings"])),

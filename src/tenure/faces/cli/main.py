@@ -17,6 +17,7 @@ from tenure.faces.cli.exits import Ended, Exit
 COMMANDS: Final = {
     "up": ("tenure.faces.cli.up", "Start a control plane here, in the foreground."),
     "worker": ("tenure.faces.cli.worker", "Move operations beside other processes of a plane."),
+    "wait": ("tenure.faces.cli.wait", "Wait until the control plane is ready."),
     "doctor": ("tenure.faces.cli.doctor", "Look whether everything is in order."),
     "agent": ("tenure.faces.cli.agent", "Create, look at, use and delete agents."),
     "operation": ("tenure.faces.cli.operation", "Follow what is under way; help what is stuck."),
@@ -44,6 +45,7 @@ COMMANDS: Final = {
 EPILOG: Final = """\b
 First steps:
   tenure up &                                   start a control plane in ./.tenure
+  tenure wait                                   until it is ready
   tenure agent create hello --command 'python3 agent.py'
   tenure agent invoke hello '{"prompt": "hi"}'
   tenure agent delete hello
@@ -117,6 +119,16 @@ def _command() -> click.Group:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
+    code = _run(args)
+    if args is None and "temporalio" in sys.modules:
+        # Its threads call into an interpreter that is being taken down, and abort the process.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _run(args: Sequence[str] | None) -> int:
     try:
         code = _command().main(
             args=None if args is None else [*args], prog_name="tenure", standalone_mode=False

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from tenure.faces.cli.client import Broken, Client, path, patiently
+from tenure.faces.cli.client import Client, path, patiently
 from tenure.faces.cli.exits import OF_STATE, Ended, Exit, Refused, Unreachable
 from tenure.faces.cli.options import Waits
 from tenure.faces.cli.output import plain, say
@@ -24,7 +24,6 @@ SILENCE_SECONDS = 15.0
 AWAY_SECONDS = 60.0
 """How long a server that went away is waited for."""
 LOOK_SECONDS = 1.0
-EVENT_BYTES_MAX = 16 << 20
 Plain = Mapping[str, Any]
 
 
@@ -50,7 +49,7 @@ OF_HOLD: Final = {
     "BURNED": "undone",
 }  # fmt: skip
 SPOKEN: Final = frozenset({"done", "refused", "undone", "stuck"})
-"""Fates that get a line of their own where lines are all there is."""
+"""Fates that get a line of their own where lines are all there is; so does what is waited for."""
 
 
 class Line(NamedTuple):
@@ -127,9 +126,11 @@ class Picture:
         if fate == "refused" and was in {"undoing", "undone"}:
             return []
         self.fates[step] = fate
+        news = fate != was and fate in SPOKEN
+        news |= fate == "running" and detail not in {"", self.details.get(step, "")}
         if detail or fate != was:  # why it failed stays, though nobody repeats it
             self.details[step] = detail
-        return [Line(step, fate, detail)] if fate != was and fate in SPOKEN else []
+        return [Line(step, fate, detail)] if news else []
 
     def _turned(self, why: str) -> list[Line]:
         if self.back:
@@ -172,11 +173,17 @@ def follow(
         if seen["state"] in SETTLED:
             return seen
         if left is not None and left <= 0:
+            state = f"{seen['kind']} is {seen['state']} after {waits.timeout:g} s and goes on"
             raise Ended(
-                Exit.TIMED_OUT,
-                f"{seen['kind']} is {seen['state']} after {waits.timeout:g} s and goes on",
-                advice=f"tenure operation watch {name}",
+                Exit.TIMED_OUT, state + _why(seen), advice=f"tenure operation watch {name}"
             )
+
+
+def _why(operation: Plain) -> str:
+    """What it waits for, if it says so."""
+    told = (str(step["detail"]) for step in operation["steps"] if step["state"] == "INTENDED")
+    first = next((detail.splitlines()[0] for detail in told if detail), "")
+    return f": {first}" if first else ""
 
 
 def _look(client: Client, name: str, seconds: float, until: float | None) -> dict[str, Any]:
@@ -209,7 +216,7 @@ def _stream(
                 raise client.refusal(answer)
             if "text/event-stream" not in (answer.getheader("Content-Type") or ""):
                 return False
-            for event, data in events(iter(lambda: answer.readline(EVENT_BYTES_MAX), b"")):
+            for event, data in events(client.lines(answer)):
                 if event == "settled":
                     return True
                 if event:
@@ -223,10 +230,8 @@ def _stream(
         if error.code is Exit.AUTHENTICATION or error.status == 404:  # noqa: PLR2004 (not found)
             raise
         return False
-    except (Broken, OSError, ValueError):
-        return True  # it went away, or time is up: the look that follows tells which
-    except Unreachable:
-        return True
+    except (Unreachable, ValueError):
+        pass  # it went away, or time is up: the look that follows tells which
     return True
 
 
@@ -298,7 +303,8 @@ def text(line: Line, *, utf8: bool) -> str:
         words = ": ".join(filter(None, [head, plain(line.detail)]))
         return f"  {'↺' if utf8 and head else sign} {words}"
     words = {"undone": "undone", "stuck": "is stuck", "refused": "failed"}.get(line.fate, "")
-    why = (line.detail.splitlines() or [""])[0] if line.fate in {"refused", "stuck"} else ""
+    told = line.fate in {"running", "refused", "stuck"}
+    why = (line.detail.splitlines() or [""])[0] if told else ""
     if why.startswith(f"{line.step} "):
         words, why = why.removeprefix(f"{line.step} "), ""
     return f"  {sign} {' '.join(filter(None, [line.step, plain(words)]))}" + (

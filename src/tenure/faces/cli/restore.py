@@ -81,11 +81,12 @@ def command(
 
 
 def _restore(source: Path, home: Path, *, yes: bool, form: str) -> None:
+    from tenure.upkeep.backup import MANIFEST
     from tenure.upkeep.homes import STORE
     from tenure.upkeep.restore import restore
     from tenure.wiring import files_of_a_home
 
-    if (home / STORE).exists():
+    if (home / STORE).exists() and (source / MANIFEST).exists():  # else it says what is missing
         confirm(f"the store in {home} will be replaced, and kept aside", yes=yes)
     done = restore(source.absolute(), home, files_of_a_home(), told=say)
     if any(done.aside.iterdir()):

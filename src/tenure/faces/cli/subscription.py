@@ -1,19 +1,47 @@
 """`tenure subscription`: who is told of events, what was not taken, who is waited for."""
 
+import re
+
 import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
+from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import asking, examples, shown
 from tenure.faces.cli.output import Item, fields, instant, say, show, show_all
 
+UUID = re.compile("[0-9a-f]{32}")
 KINDS = ("webhook", "nats", "pull")
 ID = click.argument("subscription_id", metavar="ID")
+"""Its id, or its name if no other has it."""
 
 
 @click.group("subscription")
 def command() -> None:
     """Have events sent, and see what was not taken."""
+
+
+def _of(client: Client, given: str, *parts: str, verb: str = "") -> str:
+    """The path of the subscription that is meant, which was named by its id or its name."""
+    if UUID.fullmatch(given) is None:
+        called = [
+            str(one["id"])
+            for one in client.get(path("subscriptions"))["items"]
+            if one["name"] == given
+        ]
+        if not called:
+            raise Ended(
+                Exit.FAILED, f"there is no subscription {given}, by id or by name",
+                advice="tenure subscription list",
+            )  # fmt: skip
+        if len(called) > 1:
+            several = ", ".join(called)
+            raise Ended(
+                Exit.USAGE, f"several subscriptions are called {given}: {several}",
+                advice="name one of them by its id",
+            )  # fmt: skip
+        given = called[0]
+    return path("subscriptions", given, *parts, verb=verb)
 
 
 def _text(one: Item) -> str:
@@ -27,6 +55,7 @@ def _text(one: Item) -> str:
         ("required", "yes" if one["required"] else ""),
         ("position", "" if one["position"] is None else str(one["position"])),
         ("failing since", instant(one["failing_since"])),
+        ("next try", instant(one["next_try"])),
         ("why", str(one["why"])),
         ("parked agents", str(one["parked"] or "")),
         ("missed events", str(one["missed"] or "")),
@@ -42,7 +71,7 @@ def _text(one: Item) -> str:
     ),
 )
 @click.argument("name")
-@click.option("--kind", type=click.Choice(KINDS), help="How it is told; webhook if --url is given.")
+@click.option("--kind", type=click.Choice(KINDS), help="How it is told; --url or --subject say it.")
 @click.option("--url", default="", metavar="URL", help="Where a webhook is sent.")
 @click.option("--subject", default="", metavar="WORDS", help="What a NATS message is sent under.")
 @click.option("--agent", default="", metavar="NAME", help="Of this agent alone: a name or uid.")
@@ -56,7 +85,12 @@ def create(
     types: tuple[str, ...], required: bool, from_start: bool, form: str,
 ) -> None:  # fmt: skip
     """Have events sent; a webhook's secret is printed here and nowhere else."""
-    kind = kind or ("webhook" if url else "nats" if subject else "pull")
+    kind = kind or ("webhook" if url else "nats" if subject else None)
+    if kind is None:
+        raise Ended(
+            Exit.USAGE, "say how it is told",
+            advice="--url URL (a webhook), --subject WORDS (NATS), or --kind pull: it asks itself",
+        )  # fmt: skip
     body = {
         "name": name, "kind": kind, "target": url or subject, "agent": agent,
         "types": list(types), "required": required, "from_start": from_start,
@@ -64,6 +98,7 @@ def create(
     made = client.send("POST", path("subscriptions"), body=body)
     if form == "table":
         say(f"subscription {made['id']}")
+    _tell_secret(made, form)
     show(made, nouns.SUBSCRIPTION, form=form, text=lambda one: str(one["secret"] or one["id"]))
 
 
@@ -81,7 +116,7 @@ def list_subscriptions(client: Client, *, form: str) -> None:
 @asking
 def show_subscription(client: Client, *, subscription_id: str, form: str) -> None:
     """Show a subscription and how far it is."""
-    one = client.get(path("subscriptions", subscription_id))
+    one = client.get(_of(client, subscription_id))
     show(one, nouns.SUBSCRIPTION, form=form, text=_text)
 
 
@@ -91,7 +126,7 @@ def show_subscription(client: Client, *, subscription_id: str, form: str) -> Non
 @asking
 def delete(client: Client, *, subscription_id: str, form: str) -> None:
     """Delete a subscription; nobody waits for it any more."""
-    gone = client.send("DELETE", path("subscriptions", subscription_id))
+    gone = client.send("DELETE", _of(client, subscription_id))
     if form == "table":
         say(f"subscription {gone['name']} is deleted")
     else:
@@ -104,8 +139,15 @@ def delete(client: Client, *, subscription_id: str, form: str) -> None:
 @asking
 def rotate(client: Client, *, subscription_id: str, form: str) -> None:
     """Sign with a new secret, and print it; the one before signs beside it for a day."""
-    made = client.send("POST", path("subscriptions", subscription_id, verb="rotate"))
+    made = client.send("POST", _of(client, subscription_id, verb="rotate"))
+    _tell_secret(made, form)
     show(made, nouns.SUBSCRIPTION, form=form, text=lambda one: str(one["secret"]))
+
+
+def _tell_secret(made: Item, form: str) -> None:
+    """A name alone would lose what nobody can ask for again."""
+    if form == "name" and made["secret"]:
+        say(f"its secret, shown here and nowhere else: {made['secret']}")
 
 
 @command.command("letters")
@@ -114,7 +156,7 @@ def rotate(client: Client, *, subscription_id: str, form: str) -> None:
 @asking
 def letters(client: Client, *, subscription_id: str, form: str) -> None:
     """List the events that were not taken."""
-    found = client.pages(path("subscriptions", subscription_id, "dead-letters"))
+    found = client.pages(_of(client, subscription_id, "dead-letters"))
     show_all(list(found), nouns.LETTER, form=form)
 
 
@@ -124,7 +166,7 @@ def letters(client: Client, *, subscription_id: str, form: str) -> None:
 @shown
 @asking
 def replay(client: Client, *, subscription_id: str, agent: str, form: str) -> None:
-    """Send the events that were not taken again, now."""
+    """Send the events that were not taken again, now; a destination that fails is tried now."""
     _letters(client, "replay", subscription_id, agent, form)
 
 
@@ -139,7 +181,7 @@ def discard(client: Client, *, subscription_id: str, agent: str, form: str) -> N
 
 
 def _letters(client: Client, verb: str, name: str, agent: str, form: str) -> None:
-    where = path("subscriptions", name, "dead-letters", verb=verb)
+    where = _of(client, name, "dead-letters", verb=verb)
     told = client.send("POST", where, body={"agent": agent})
     noun = nouns.SUBSCRIPTION._replace(name=lambda one: str(one["agents"]))
     show(told, noun, form=form, text=lambda one: f"{one['agents']} agents")
@@ -151,7 +193,7 @@ def _letters(client: Client, verb: str, name: str, agent: str, form: str) -> Non
 @asking
 def waits(client: Client, *, subscription_id: str, form: str) -> None:
     """List what the subscriber is, or was, waited for; what is missing comes first."""
-    found = client.get(path("subscriptions", subscription_id, "acknowledgements"))["items"]
+    found = client.get(_of(client, subscription_id, "acknowledgements"))["items"]
     show_all(found, nouns.AWAITED, form=form)
 
 
@@ -174,7 +216,7 @@ def acknowledge(
 ) -> None:
     """Say that the subscriber has done its part of OPERATION."""
     body = {"operation": operation, "override": override}
-    where = path("subscriptions", subscription_id, "acknowledgements")
+    where = _of(client, subscription_id, "acknowledgements")
     told = client.send("POST", where, body=body)
     text = f"{told['name']} has acknowledged operation {operation}"
     show(told, nouns.AWAITED, form=form, text=lambda _: text)

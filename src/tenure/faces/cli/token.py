@@ -36,6 +36,8 @@ def create(
     made = client.send("POST", path("tokens"), body=body)
     if form == "table":
         say(f"token {made['id']} for {principal} as {role}")
+    if form == "name":
+        say(f"its token, shown here and nowhere else: {made['token']}")
     show(made, nouns.TOKEN, form=form, text=lambda one: str(one["token"]))
 
 

@@ -6,12 +6,13 @@ while it runs.  This is the only part of the command line that starts a plane.
 """
 
 import asyncio
+import errno
 import os
 import signal
 import socket
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from tenure.app import tokens
 from tenure.app.plane import Plane
 from tenure.core.errors import CommitUnknown, Invalid, TenureError, Unauthenticated
 from tenure.core.roles import Caller, Role
-from tenure.faces.cli import where
+from tenure.faces.cli import stopping, where
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import examples, placed, said
 from tenure.faces.cli.output import say
@@ -68,6 +69,10 @@ class Asked(NamedTuple):
 @click.option("--tls-key", default="", metavar="FILE", help="Its key, as PEM.")
 @click.option("--new-token", is_flag=True, help="Make a new admin token, and write it to the home.")
 @click.option(
+    "--new-home", is_flag=True,
+    help="Let this home take the place of another, which is lost, in a store that is shared.",
+)
+@click.option(
     "--log-level", type=click.Choice(LEVELS), default="warning", show_default=True,
     help="What is logged to standard error.",
 )  # fmt: skip
@@ -77,7 +82,8 @@ class Asked(NamedTuple):
 )  # fmt: skip
 @click.option(
     "--sandbox", type=click.Choice(("auto", "off", "require")), default="auto", show_default=True,
-    help="Bubblewrap around agents: where it works, never, or else no start.",
+    envvar="TENURE_SANDBOX",
+    help="Bubblewrap around agents: where it works, never, or else no start.  [TENURE_SANDBOX]",
 )  # fmt: skip
 @click.option(
     "--requests-per-second", type=click.FloatRange(min=0), metavar="N", default=2_000.0,
@@ -103,6 +109,7 @@ def command(
     tls_cert: str,
     tls_key: str,
     new_token: bool,
+    new_home: bool,
     log_level: str,
     log_format: str,
     sandbox: str,
@@ -124,7 +131,8 @@ def command(
     asked = Asked(
         said(context).directory().absolute(), host, port, tls_cert, tls_key, new_token, traces,
         sandbox, not api_only,
-        {**scale, "webhooks_here": webhooks_here, "requests_per_second": requests_per_second},
+        {**scale, "webhooks_here": webhooks_here, "requests_per_second": requests_per_second,
+         "new_home": new_home},
     )
     if api_only and "store" not in scale:
         raise Ended(
@@ -137,7 +145,10 @@ def command(
     except TenureError as error:
         raise Ended(Exit.FAILED, str(error)) from None
     except OSError as error:
-        raise Ended(Exit.FAILED, f"{error.filename or asked.home}: {error.strerror}") from None
+        taken = error.errno == errno.EADDRINUSE
+        advice = "name another port, or 0 for any that is free: --port N" if taken else ""
+        where_to = f"port {asked.port}" if taken else error.filename or asked.home
+        raise Ended(Exit.FAILED, f"{where_to}: {error.strerror}", advice=advice) from None
     except CommitUnknown as error:
         raise Ended(
             Exit.FAILED,
@@ -150,11 +161,16 @@ def _run(asked: Asked) -> None:
     import uvloop
 
     early = suppress(asyncio.CancelledError)  # stopped before it had started
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, early:
-        runner.run(_serve(asked))
+    with (
+        stopping.bounded() as begun,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        early,
+    ):
+        runner.run(_serve(asked, begun))
 
 
-async def _serve(asked: Asked) -> None:
+async def _serve(asked: Asked, begun: Callable[[], object] = lambda: None) -> None:
+    """Serve until a signal, of which `begun` is told."""
     from tenure.faces.api.bounds import Bounds
     from tenure.faces.api.server import Listen, serve
     from tenure.faces.api.state import Api
@@ -171,6 +187,7 @@ async def _serve(asked: Asked) -> None:
     stop: list[Callable[[], object]] = [] if task is None else [task.cancel]
 
     def stopped() -> None:
+        begun()
         stop[-1]()
         for one in (signal.SIGINT, signal.SIGTERM):  # a second one does not wait
             loop.remove_signal_handler(one)
@@ -194,15 +211,29 @@ async def _serve(asked: Asked) -> None:
         )
         api = Api(plane, step_times=times, bounds=bounds)
         stop.append(api.stopping.set)
-        file = asked.home / "address"
+        with _announced(asked.home / "address") as announce:
 
-        def told(address: str) -> None:
-            write_private(file, address)
-            _say_ready(asked, address, plane.hold.why)
+            def told(address: str) -> None:
+                announce(address)
+                _say_ready(asked, address, plane.hold.why)
 
-        try:
             await serve(api, replace(listen, port=port), beside=_beside(plane), told=told)
-        finally:
+
+
+@contextmanager
+def _announced(file: Path) -> Iterator[Callable[[str], None]]:
+    """Says in a file where the server is, until the block is left, or another server says so."""
+    mine = ""
+
+    def announce(address: str) -> None:
+        nonlocal mine
+        mine = address
+        write_private(file, address)
+
+    try:
+        yield announce
+    finally:
+        if mine and where.read(file) == mine:
             with suppress(OSError):
                 file.unlink()
 

@@ -56,7 +56,9 @@ def _text(item: Item) -> str:
     ]
     return fields([
         *(pending or [("would migrate", "nothing")]),
-        ("open operations", str(item["open_operations"])),
+        ("open operations", "not looked at" if item["store"] else str(item["open_operations"])),
+        *([("store", f"{item['store']}: tenure doctor --store URL looks at it")] if item["store"]
+          else []),
         *(("lacks", step) for step in item["missing"]),
         *(("refused", sentence) for sentence in item["refused"]),
         ("going back", "possible" if item["can_go_back"] else "only by a backup made before"),

@@ -52,8 +52,10 @@ class Where(NamedTuple):
         kept = read(home / "address")
         address = self.address or kept
         if not address:
+            looked = "" if self.home else f", nor in ~/{NAME}"
             raise Unreachable(
-                f"no server runs in {home}", advice=f"start one: {_up(self, home)}"
+                f"no server runs in {home.absolute()}{looked}",
+                advice=f"start one: {_up(self, home)}",
             )
         scheme, host, port = parts(address)
         token = self._given_token()

@@ -5,12 +5,14 @@ Any number of them share one PostgreSQL store; whoever dies is taken over from.
 
 import asyncio
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from tenure.core.errors import CommitUnknown, TenureError
+from tenure.faces.cli import stopping
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import examples, placed, said
 from tenure.faces.cli.scale import Scale, scaled
@@ -39,7 +41,8 @@ def command(context: click.Context, *, scale: Scale, log_level: str, log_format:
     """Move operations that any process of this plane accepts; ctrl-c or SIGTERM stops it.
 
     It needs a store that several processes can share, so --store is a postgresql:// URL. The home
-    is that of the plane: workers of one machine share the embedded providers that live there.
+    is that of the plane, which `tenure up` has begun: they share the embedded providers that live
+    there, and what `up` was told of the sandbox, webhooks and the issuer.
     """
     from tenure.telemetry import logs
 
@@ -67,21 +70,29 @@ def command(context: click.Context, *, scale: Scale, log_level: str, log_format:
 def _run(home: Path, scale: Scale) -> None:
     import uvloop
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_work(home, scale))
+    with (
+        stopping.bounded() as begun,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        runner.run(_work(home, scale, begun))
 
 
-async def _work(home: Path, scale: Scale) -> None:
+async def _work(home: Path, scale: Scale, begun: Callable[[], None]) -> None:
     from tenure.settings import Settings
     from tenure.wiring import managing
 
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    loop, task, stopped = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
+    stop: list[Callable[[], object]] = [] if task is None else [task.cancel]
+
+    def told() -> None:
+        begun()
+        stop[-1]()
+        for one in (signal.SIGINT, signal.SIGTERM):  # a second one does not wait
+            loop.remove_signal_handler(one)
+
     for one in (signal.SIGINT, signal.SIGTERM):
-        if task is not None:
-            loop.add_signal_handler(one, task.cancel)
-    stopped = asyncio.Event()
-    async with managing(Settings(home=str(home), **scale)) as plane:
-        for one in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(one, stopped.set)
-        print(f"tenure works for plane {plane.id}", flush=True)
+        loop.add_signal_handler(one, told)
+    async with managing(Settings(home=str(home), joins=True, **scale)) as plane:
+        stop.append(stopped.set)
+        print(f"tenure works for plane {plane.id} in {home}", flush=True)
         await stopped.wait()

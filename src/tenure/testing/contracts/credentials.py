@@ -22,7 +22,7 @@ import pytest
 
 from tenure.core.errors import ProviderError, Rejected
 from tenure.core.ids import ResourceKey, resource_key
-from tenure.core.limits import PAGE_MAX
+from tenure.core.limits import CREDENTIALS_MAX, PAGE_MAX
 from tenure.ports.credentials import TTL_SECONDS, TTL_SECONDS_MAX, Credentials, Registration
 from tenure.ports.provider import Presence, Spec
 from tenure.testing.contracts.provider import PLANE
@@ -144,8 +144,8 @@ class CredentialsContract:
 
     def test_pages_follow_each_other_and_are_bounded(self, register_in: RegisterIn) -> None:
         async def scenario(credentials: Credentials) -> None:
-            some = credentials_spec(*(f"{MAIL}/{n}" for n in range(64)))
-            keys = [credentials_key(name=f"{n}") for n in range(PAGE_MAX // 64 + 1)]
+            some = credentials_spec(*(f"{MAIL}/{n}" for n in range(CREDENTIALS_MAX)))
+            keys = [credentials_key(name=f"{n}") for n in range(PAGE_MAX // CREDENTIALS_MAX + 1)]
             await asyncio.gather(*(credentials.ensure(key, some) for key in keys))
             paged: list[Registration] = []
             while page := await credentials.list_registrations(
@@ -153,7 +153,7 @@ class CredentialsContract:
             ):
                 assert len(page) <= 300
                 paged += page
-            assert len(set(paged)) == len(paged) == 64 * len(keys)
+            assert len(set(paged)) == len(paged) == CREDENTIALS_MAX * len(keys)
             whole = await credentials.list_registrations("t", "a", limit=10**9)
             assert list(whole) == paged[:PAGE_MAX]
             assert list(await credentials.list_registrations("t", "a", limit=-1)) == []

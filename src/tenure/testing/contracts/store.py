@@ -418,6 +418,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises):
     ) -> None:
         store = await stores.open(clock)
         waiting = [store.commit(change(operation(f"{n:04}"))) for n in range(600)]
+        store.hurry()
         await asyncio.gather(store.close(), store.close())
         await store.close()
         assert [await answer for answer in waiting] == [None] * 600

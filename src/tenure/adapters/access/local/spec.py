@@ -4,13 +4,11 @@ import re
 from typing import NamedTuple
 
 from tenure.core.errors import Invalid
-from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX
+from tenure.core.limits import GRANT_PATTERN, GRANTS_MAX, IDENTIFIER_CHARACTERS_MAX
 from tenure.ports.access import Kind
 from tenure.ports.provider import Spec
 
-NAMES_MAX = 64
-"""Roles in one spec, and teams."""
-_NAME = re.compile(r"[a-z][a-z0-9._:-]{0,62}")
+_NAME = re.compile(GRANT_PATTERN)
 _SHOWN_CHARACTERS = 80
 _FIELDS = {"roles": Kind.ROLE, "teams": Kind.TEAM}
 
@@ -60,8 +58,8 @@ def granter(value: object) -> str:
 def _names(values: object, field: str) -> list[str]:
     if not isinstance(values, list | tuple):
         raise Invalid(f"{field} must be a list of names, not {_shown(values)}")
-    if len(values) > NAMES_MAX:
-        raise Invalid(f"{field} has {len(values)} names; {NAMES_MAX} is the most")
+    if len(values) > GRANTS_MAX:
+        raise Invalid(f"{field} has {len(values)} names; {GRANTS_MAX} is the most")
     names = [name(value, field) for value in values]
     if len(set(names)) < len(names):
         double = next(one for one in names if names.count(one) > 1)

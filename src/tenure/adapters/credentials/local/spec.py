@@ -10,14 +10,10 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tenure.core.errors import Invalid
-from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX
+from tenure.core.limits import CREDENTIALS_MAX, IDENTIFIER_CHARACTERS_MAX, SCOPES_MAX
 from tenure.ports.credentials import TTL_SECONDS, TTL_SECONDS_MAX
 from tenure.ports.provider import Spec
 
-CREDENTIALS_MAX = 64
-"""Audiences in one spec."""
-SCOPES_MAX = 64
-"""Scopes of one audience."""
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,128}")
 """A scope token of OAuth 2.0, bounded."""
 _AUDIENCE = re.compile(r"https?://[\x21-\x7e]+")

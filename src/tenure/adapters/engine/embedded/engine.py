@@ -23,7 +23,7 @@ from tenure.core.operation import OPERATION, SETTLED, State
 from tenure.ports.clock import Clock
 from tenure.ports.engine import L, Work
 from tenure.ports.entropy import Entropy
-from tenure.ports.store import Change, Drop, Is, Put, Queue, Row, Set, Store
+from tenure.ports.store import Change, Drop, Is, Put, Queue, Ring, Row, Set, Store
 
 log = logging.getLogger("tenure.engine")
 HALTED_SECONDS_MAX = 300.0
@@ -142,8 +142,8 @@ class EmbeddedEngine(Generic[L]):
         if not await self._renew():
             await self._start_over()
         self._leave_deaf()
-        await self._let_go_of_halted()
         await self._claim()
+        await self._let_go_of_halted()
         for operation, token, _ in await self._store.list_due(self._worker):
             if operation in self._parked:
                 self._due(operation)
@@ -167,12 +167,16 @@ class EmbeddedEngine(Generic[L]):
             self._fill()
 
     async def _let_go_of_halted(self) -> None:
-        """Belong to nobody, so that a claim makes their calls unknown and they are tried again."""
+        """Belong to nobody, so that a claim makes their calls unknown and they are tried again.
+
+        Others come first, until the next look here: one of them may know what is unknown here.
+        """
         now = self._clock.monotonic()
         for operation in [name for name, until in self._halted.items() if until <= now]:
             guard = Is("operation", (operation,), {"worker": self._worker})
             nobody = Set("operation", (operation,), {"worker": ""})
-            await self._store.commit(Change("", (guard,), (nobody,)))
+            ring = Ring(operation, unclaimed=True)
+            await self._store.commit(Change("", (guard,), (nobody,), ring=ring))
             del self._halted[operation]
 
     def _halt(self, operation: str, driven: Driven[L]) -> None:

@@ -23,6 +23,8 @@ from tenure.ports.engine import Claims, L, Work
 from tenure.ports.store import Store
 
 log = logging.getLogger("tenure.engine")
+WORDS_MAX = 2_000
+"""Characters of an error that Temporal is told; the log has all of it."""
 BEAT_SECONDS = 1.0
 """Between two heartbeats; a cancel from afar arrives with the next one."""
 
@@ -96,12 +98,12 @@ class Activities(Generic[L]):
             return await asked
         except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
             raise
-        except Exception:
+        except Exception as error:
             log.exception("an operation stopped by a defect or by its store; it is tried again")
-            raise
+            raise _carried(error) from None
         except BaseException as error:  # noqa: BLE001 (the store failed)
             self._fail(error)
-            raise ApplicationError(str(error), type=type(error).__name__) from None
+            raise _carried(error) from None
         finally:
             beat.stop()
 
@@ -215,6 +217,11 @@ class Activities(Generic[L]):
         if live.state in SETTLED:
             self._tell(live.id, live.state)
         return answer
+
+
+def _carried(error: BaseException) -> ApplicationError:
+    """As Temporal can carry it: what is larger than it takes would be lost, and never retried."""
+    return ApplicationError(str(error)[:WORDS_MAX], type=type(error).__name__)
 
 
 def decided(work: Work[L], live: L, now: float) -> Answer:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from pathlib import Path
 
 from temporalio.api.enums.v1 import IndexedValueType, NamespaceState, TaskQueueType
@@ -30,6 +31,8 @@ NAMES = (AGENT.name, KIND.name, STATE.name)
 STARTING_SECONDS = 0.2
 """Between two attempts at a server that says that it is not healthy yet."""
 DENIED = frozenset({RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED})
+_DENIED = re.compile(r'code: (?:PermissionDenied|Unauthenticated), message: "([^"]*)')
+"""How the library says the same of the first call of a connection."""
 
 
 async def connect(settings: TemporalSettings) -> Client:
@@ -89,6 +92,9 @@ def _file(path: str) -> bytes | None:
 
 def _unreachable(settings: TemporalSettings, words: str) -> str:
     """Why there is no connection, as far as the library's words tell."""
+    denied = _DENIED.search(words)
+    if denied is not None:
+        return _denied(settings, denied[1])
     where = f"Temporal at {settings.address} cannot be reached"
     low = words.lower()
     if "expired" in low:
@@ -118,11 +124,16 @@ def _refused(settings: TemporalSettings, error: RPCError) -> str:
             f"--namespace {name}) or name another. Nothing was changed"
         )
     if error.status in DENIED:
-        return (
-            f"{where} does not let this client into namespace {name!r} ({error.message}): check "
-            "the API key or client certificate and what it may do. Nothing was changed"
-        )
+        return _denied(settings, error.message)
     return _unreachable(settings, error.message)
+
+
+def _denied(settings: TemporalSettings, words: str) -> str:
+    return (
+        f"Temporal at {settings.address} does not let this client into namespace "
+        f"{settings.namespace!r} ({words}): check the API key or client certificate and what it "
+        "may do. Nothing was changed"
+    )
 
 
 async def register_attributes(client: Client, settings: TemporalSettings) -> bool:

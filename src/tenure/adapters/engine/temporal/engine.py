@@ -9,6 +9,7 @@ engine and drop the leases `worker/temporal` and `worker/temporal/rest`.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Generic
 
@@ -203,11 +204,15 @@ class TemporalEngine(Generic[L]):
     async def stop(self, *, grace_seconds: float = 10.0) -> None:
         """Start nothing new and let calls under way end within the grace."""
         self._open = False
+        until = self._clock.monotonic() + grace_seconds
         if self._relaying is not None:
             self._relaying.cancel()
-            await asyncio.gather(self._relaying, *self._tasks, return_exceptions=True)
+            with suppress(TimeoutError):  # what is late is cancelled: another relay tries again
+                async with asyncio.timeout(grace_seconds):
+                    await asyncio.gather(self._relaying, *self._tasks, return_exceptions=True)
         if self._worker is not None and self._polling is not None:
-            await self._shut_down(self._worker, self._polling, grace_seconds)
+            left = max(0.0, until - self._clock.monotonic())
+            await self._shut_down(self._worker, self._polling, left)
         self._worker, self._client = None, None
         self._end(None)
 

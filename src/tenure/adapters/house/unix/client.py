@@ -1,11 +1,12 @@
 """A guest's line to who serves: many calls under way, each answered by its number.
 
 A call that was not begun may be sent again, to who serves next; one that was sent and not answered
-may have been applied, unless it only reads.
+may have been applied, unless it only reads.  One whose caller stops waiting is ended there too.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -21,6 +22,8 @@ from tenure.ports.identity import Refusal
 CALL_SECONDS = 60.0
 """For an answer, beside what the question itself waits for."""
 WELCOME_SECONDS = 5.0
+DROP_SECONDS = 5.0
+"""For a call that was dropped to end there, until its caller goes on without knowing."""
 
 
 class NotBegun(Exception):
@@ -79,19 +82,22 @@ class Line:
 
     async def call(self, method: Method, arguments: dict[str, Any]) -> Any:
         """The answer, as the port gives it; NotBegun if it is to be asked elsewhere."""
-        number, answers = self._ask(method, arguments)
+        number = self._ask(method, arguments)
         try:
-            return self._read(method, await self._answer(method, arguments, answers))
+            return self._read(method, await self._answer(method, arguments, number))
+        except asyncio.CancelledError:
+            await self._end(number)
+            raise
         finally:
             self._had(number)
 
     async def listed(self, method: Method, arguments: dict[str, Any]) -> AsyncIterator[Any]:
         """The items, page by page."""
-        number, answers = self._ask(method, arguments)
+        number = self._ask(method, arguments)
         more = True
         try:
             while more:
-                message = await self._answer(method, arguments, answers)
+                message = await self._answer(method, arguments, number)
                 page = self._read(method, message)
                 more = message[0] == Word.PAGE
                 for item in page:
@@ -100,14 +106,12 @@ class Line:
                     wire.write(self._writer, wire.encode([Word.NEXT, number]))
         finally:
             if more:
-                wire.write(self._writer, wire.encode([Word.DROP, number]))
+                self._drop(number)
             self._had(number)
 
     # --------------------------------------------------------------------------------------- parts
 
-    def _ask(
-        self, method: Method, arguments: dict[str, Any]
-    ) -> tuple[int, asyncio.Queue[list[Any]]]:
+    def _ask(self, method: Method, arguments: dict[str, Any]) -> int:
         if self._is_leaving:
             raise NotBegun
         number = next(self._numbers)
@@ -115,11 +119,24 @@ class Line:
             frame = wire.encode([Word.CALL, number, method.provider, method.name, arguments])
         except wire.TooLong as error:
             raise Rejected(f"{method.provider}.{method.name} was not sent: {error}") from None
-        answers: asyncio.Queue[list[Any]] = asyncio.Queue()
         if not wire.write(self._writer, frame):
             raise NotBegun
-        self._waiting[number] = answers
-        return number, answers
+        self._waiting[number] = asyncio.Queue()
+        return number
+
+    def _drop(self, number: int) -> bool:
+        """Nobody waits for it here any more; False if nobody can be told."""
+        return wire.write(self._writer, wire.encode([Word.DROP, number]))
+
+    async def _end(self, number: int) -> None:
+        """Drop it, and go on when it has ended there: as a call that is cancelled in one process.
+
+        Another one of this key could overtake it otherwise.
+        """
+        if self._drop(number):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DROP_SECONDS):
+                    await self._waiting[number].get()
 
     def _had(self, number: int) -> None:
         """Wait for it no more; who serves may be waiting for us to hang up."""
@@ -128,13 +145,14 @@ class Line:
             self._writer.close()
 
     async def _answer(
-        self, method: Method, arguments: dict[str, Any], answers: asyncio.Queue[list[Any]]
+        self, method: Method, arguments: dict[str, Any], number: int
     ) -> list[Any]:
         waits = arguments.get("seconds", 0.0)
         try:
             async with asyncio.timeout(CALL_SECONDS + waits):
-                return await answers.get()
+                return await self._waiting[number].get()
         except TimeoutError:
+            self._drop(number)
             why = f"who serves the providers has not answered for {CALL_SECONDS + waits:.0f} s"
             raise _lost(method, why) from None
 

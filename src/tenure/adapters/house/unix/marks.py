@@ -1,8 +1,9 @@
 """Which agents have invocations under way, as all processes of a home see it.
 
 A mark is a shared lock on one byte of a file, at one of 2^62 places: where the agent's uid is
-hashed to.  The kernel keeps it for as long as the process lives and no longer, so there is nothing
-to hand over and nothing to clean up: no writing, no server, no trace of a process that was killed.
+hashed to, and beside it another for the wish that they end.  The kernel keeps it for as long as the
+process lives and no longer, so there is nothing to hand over and nothing to clean up: no writing,
+no server, no trace of a process that was killed.
 """
 
 import fcntl
@@ -14,6 +15,7 @@ from pathlib import Path
 from tenure.core.errors import Unavailable
 
 NAME = "in-flight.lock"
+CUT = "cut "
 FLOCK = struct.Struct("@hhqqi4x")
 """The kernel's `struct flock`: type, whence, start, length, process."""
 
@@ -33,6 +35,18 @@ class FileMarks:
         """Let go of the lock."""
         if self._file >= 0:
             self._ask(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, agent)
+
+    def cut(self, agent: str) -> None:
+        """The same, at the agent's other place."""
+        self.put(CUT + agent)
+
+    def spare(self, agent: str) -> None:
+        """Let go of that lock."""
+        self.lift(CUT + agent)
+
+    def is_cut(self, agent: str) -> bool:
+        """Whether another has a lock at the other place."""
+        return self.is_elsewhere(CUT + agent)
 
     def is_elsewhere(self, agent: str) -> bool:
         """Whether another has a lock there; our own does not stand in our way."""

@@ -1,7 +1,8 @@
 """The house as guests are served: every call in a task of its own, answered by its number.
 
-Who does not read, or stops in the middle of a message, holds up nobody else.  A call goes on when
-its guest is gone: it may be half applied.
+Who does not read, or stops in the middle of a message, holds up nobody else.  A call that its guest
+drops is cancelled, as it would be in one process.  It goes on when its guest is gone: it may be
+half applied.
 """
 
 import asyncio
@@ -108,7 +109,7 @@ class _Guest:
         self._room = asyncio.Semaphore(CALLS_MAX)
         self._turns: dict[int, asyncio.Semaphore] = {}
         """The listings under way: each goes on when it is asked for more."""
-        self._listings: dict[int, asyncio.Task[None]] = {}
+        self._calls: dict[int, asyncio.Task[None]] = {}
 
     async def serve(self) -> None:
         """Take its calls until it is gone."""
@@ -122,21 +123,21 @@ class _Guest:
                         if number in self._turns:
                             self._turns[number].release()
                     case [Word.DROP, int(number)]:
-                        if number in self._listings:
-                            self._listings[number].cancel()
+                        if number in self._calls:
+                            self._calls[number].cancel()
                     case _:
                         log.warning("a guest does not speak as it should, and is let go")
                         return
         finally:
-            for listing in [*self._listings.values()]:
-                listing.cancel()
+            for number in [*self._turns]:
+                self._calls[number].cancel()
 
     def _begin(self, number: int, provider: str, name: str, arguments: dict[str, Any]) -> None:
         call = self._server.answering(self._answer(number, provider, name, arguments))
         call.add_done_callback(lambda _: self._room.release())
+        self._calls[number] = call
         if (method := TABLE.get(provider, {}).get(name)) is not None and method.is_listing:
             self._turns[number] = asyncio.Semaphore(0)
-            self._listings[number] = call
 
     async def _answer(
         self, number: int, provider: str, name: str, arguments: dict[str, Any]
@@ -147,9 +148,12 @@ class _Guest:
             answer = [Word.ERROR, number, *wire.told(error)]
             if not wire.travels(error):
                 log.exception("%s.%s failed", provider, name)
+        except asyncio.CancelledError:
+            wire.write(self._writer, wire.encode([Word.ENDED, number]))
+            raise
         finally:
             self._turns.pop(number, None)
-            self._listings.pop(number, None)
+            self._calls.pop(number, None)
         await self._send(answer)
 
     async def _done(

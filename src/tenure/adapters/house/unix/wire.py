@@ -2,8 +2,8 @@
 
     the house   [WELCOME, {…}]                                         once, to who has come
     a guest     [CALL, number, provider, method, arguments]
-                [NEXT, number] · [DROP, number]                        more of a listing · no more
-    the house   [VALUE | REFUSAL | PAGE | ERROR | LEFT, number, …]     by the question's number
+                [NEXT, number] · [DROP, number]                        more of a listing · end it
+    the house   [VALUE | REFUSAL | PAGE | ERROR | LEFT | ENDED, number, …]    by the call's number
                 [LEAVING]                                              ask no more, and hang up
 
 JSON, and Python's own, because it carries whatever a caller may say, odd text too: a provider then
@@ -43,6 +43,8 @@ class Word(StrEnum):
     PAGE = "page"
     ERROR = "error"
     LEAVING = "leaving"
+    ENDED = "ended"
+    """The call was dropped, and has ended."""
     LEFT = "left"
     """The call was not begun: who serves here is leaving."""
 

@@ -145,6 +145,18 @@ class Home:
             return ""
 
 
+def reason_of(state: State) -> str:
+    """Why it does not run any more, in a sentence."""
+    if state.said:
+        return state.said
+    if state.exit is None:
+        same = state.boot == keeper.boot()
+        return "its keeper was killed" if same else "the machine was restarted"
+    if state.exit < 0:
+        return f"it was ended by signal {-state.exit}"
+    return f"it exited with code {state.exit}"
+
+
 def tail(directory: Path, lines: int) -> str:
     """The last lines of the log in a directory."""
     data = b""
@@ -225,18 +237,6 @@ def keep_logs(home: Home, into: Path, *, count: int) -> None:
     kept = sorted((_age(path), path) for path in into.iterdir())
     for _, path in kept[:-count]:
         shutil.rmtree(path, ignore_errors=True)
-
-
-def reason_of(state: State) -> str:
-    """Why it does not run any more, in a sentence."""
-    if state.said:
-        return state.said
-    if state.exit is None:
-        same = state.boot == keeper.boot()
-        return "its keeper was killed" if same else "the machine was restarted"
-    if state.exit < 0:
-        return f"it was ended by signal {-state.exit}"
-    return f"it exited with code {state.exit}"
 
 
 def forget_old(directory: Path, *, seconds: float) -> None:

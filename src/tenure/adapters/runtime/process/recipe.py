@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tenure.adapters.runtime.process.bundle import Digests, read_bundle
 from tenure.core.errors import Invalid
+from tenure.core.limits import LOG_BYTES_MAX, LOG_BYTES_MIN, PORT_MAX, PORT_MIN
 from tenure.ports.provider import Spec
 
 FIELDS = frozenset(
@@ -38,7 +39,7 @@ RESERVED = frozenset({"HOME", "GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH", *PORT_N
 """Not for a spec to say; what the loader reads would act before the sandbox is there."""
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _KEY = re.compile(r"[a-z][a-z0-9]{0,63}\Z")
-LOG_BYTES, LOG_BYTES_MIN, LOG_BYTES_MAX = 1_048_576, 4_096, 1_073_741_824
+LOG_BYTES = 1_048_576
 TEXTS_CHARACTERS_MAX = 131_072
 NUMBER_MAX = 1_000_000_000
 
@@ -87,7 +88,7 @@ def read(spec: Spec, *, zones: tuple[str, ...]) -> Recipe:
         digests=_texts(spec, "digests"),
         env=env,
         resources=_resources(spec),
-        port=_number(spec, "port", 0, low=1_024, high=65_535),
+        port=_number(spec, "port", 0, low=PORT_MIN, high=PORT_MAX),
         log_bytes=_number(spec, "log_bytes", LOG_BYTES, low=LOG_BYTES_MIN, high=LOG_BYTES_MAX),
         state_of=_keys(spec, "state_of"),
         text=json.dumps(spec, sort_keys=True, default=dict),

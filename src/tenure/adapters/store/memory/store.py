@@ -263,6 +263,9 @@ class MemoryStore:
         except OSError as error:
             raise StoreError(f"No copy was made at {path} ({error.strerror}).") from None
 
+    def hurry(self) -> None:
+        """It is never away."""
+
     async def close(self) -> None:
         """Answer what was handed in, then let go."""
         if self._waiting:

@@ -74,15 +74,15 @@ class Work(NamedTuple):
 class Item:
     """A change or work that was handed in, and who waits for it."""
 
-    __slots__ = ("answer", "future", "parts", "until", "work")
+    __slots__ = ("answer", "future", "held_since", "parts", "work")
 
     def __init__(self, future: asyncio.Future[Any], parts: Parts | None, work: Work | None) -> None:
         self.future = future
         self.parts = parts
         self.work = work
         self.answer: Any = None
-        self.until = 0.0
-        """If somebody holds a row of it: how long that is borne."""
+        self.held_since = 0.0
+        """If somebody holds a row of it: since when that is known."""
 
 
 class Committer:
@@ -153,6 +153,10 @@ class Committer:
         if not self._due:
             self._due = True
             asyncio.get_running_loop().call_soon(self._start)
+
+    def hurry(self) -> None:
+        """Wait for a lost server no longer than who is leaving can."""
+        self._patience = min(self._patience, server.HURRY_SECONDS)
 
     async def close(self) -> None:
         """Finish what was handed in; whatever comes later is refused."""
@@ -258,7 +262,7 @@ class Committer:
             await self._do(lane, batch[0], batch[0].work)
             return
         ready = [item for item in batch if not self._refuse_new(item)]
-        await self._apply(lane, ready, hurried=batch[0].until > 0.0)
+        await self._apply(lane, ready, hurried=batch[0].held_since > 0.0)
 
     def _refuse_new(self, item: Item) -> bool:
         assert item.parts is not None  # noqa: S101 (work stands alone)
@@ -304,8 +308,8 @@ class Committer:
     def _put_aside(self, item: Item, error: Exception) -> None:
         """Somebody holds a row of it: try it again later and alone, as long as that is borne."""
         loop = asyncio.get_running_loop()
-        item.until = item.until or loop.time() + self._patience
-        if loop.time() > item.until:
+        item.held_since = item.held_since or loop.time()
+        if loop.time() > item.held_since + self._patience:
             item.answer = server.translated(error, self._address)
             return
         self._aside.append(item)
@@ -348,7 +352,7 @@ class Committer:
         """
         name = self._fresh()
         loop = asyncio.get_running_loop()
-        until, pause = 0.0, PAUSE_SECONDS
+        since, pause = 0.0, PAUSE_SECONDS
         doubtful = ""
         while True:
             try:
@@ -358,14 +362,14 @@ class Committer:
                 doubtful = ""
                 return await _timed(run(session, name))
             except Exception as error:
-                until = until or loop.time() + self._patience
+                since = since or loop.time()
                 if isinstance(error, asyncpg.LockNotAvailableError) and not (held_up or doubtful):
                     raise
                 if not doubtful:
                     doubtful = self._judged(lane, error)
                 else:
                     self._let_go(lane)
-                if loop.time() > until:
+                if loop.time() > since + self._patience:
                     raise self._given_up(error, doubtful) from None
             await asyncio.sleep(pause)
             pause = min(pause * 2, PAUSE_SECONDS_MAX)

@@ -31,6 +31,10 @@ class Readers:
         """The first row that answers this."""
         return await self._ask(lambda connection: connection.fetchrow(sql, *asked))
 
+    def hurry(self) -> None:
+        """Wait for a lost server no longer than who is leaving can."""
+        self._patience = min(self._patience, server.HURRY_SECONDS)
+
     async def close(self) -> None:
         """Let go of them."""
         self._closed = True
@@ -40,12 +44,12 @@ class Readers:
 
     async def _ask(self, ask: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._patience
+        since = loop.time()
         while True:
             try:
                 return await self._ask_once(ask)
             except (*server.GONE, *server.BUSY) as error:
-                if loop.time() > until:
+                if loop.time() > since + self._patience:
                     raise server.translated(error, self._address) from None
             except (asyncpg.PostgresError, ValueError) as error:
                 raise server.translated(error, self._address) from None

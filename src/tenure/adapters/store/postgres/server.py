@@ -18,6 +18,8 @@ VERSION_MIN = 14
 CONNECT_SECONDS = 10.0
 STATEMENT_SECONDS = 30.0
 """One statement; the server ends it a little earlier than we stop to listen."""
+HURRY_SECONDS = 1.0
+"""How long a lost server is waited for by a process that is leaving."""
 LOCK_SECONDS = 2.0
 """For a row that somebody else holds: our own processes hold one for milliseconds."""
 SCHEMA = "tenure"

@@ -55,10 +55,11 @@ class Side:
 
     def ring(self, ring: Ring) -> None:
         """Tell other processes, soon."""
-        marks = self._rings.get(ring.operation, "")
-        for mark, said in ((INTERRUPT, ring.interrupt), (UNCLAIMED, ring.unclaimed)):
-            marks += mark if said and mark not in marks else ""
-        self._rings[ring.operation] = marks
+        for one in (ring, *ring.also):
+            marks = self._rings.get(one.operation, "")
+            for mark, said in ((INTERRUPT, one.interrupt), (UNCLAIMED, one.unclaimed)):
+                marks += mark if said and mark not in marks else ""
+            self._rings[one.operation] = marks
         self._due.set()
 
     async def close(self) -> None:
@@ -67,14 +68,20 @@ class Side:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _keep(self) -> None:
+        lost = False
         while True:
             connection = None
             try:
                 connection = await server.connect(self._address, f"tenure side {self._me}")
                 await connection.add_listener(self._channel, self._hear)
+                if lost:
+                    log.warning("the server is back: the connection beside the work is made anew")
+                lost = False
                 await self._serve(connection)
             except (asyncpg.PostgresError, *server.GONE) as error:
-                log.warning("the connection beside the work is lost (%s); it is made anew", error)
+                if not lost:  # once: it may be away for hours
+                    log.warning("the connection beside the work is lost (%s): tried anew", error)
+                lost = True
                 await asyncio.sleep(PAUSE_SECONDS)
             finally:
                 if connection is not None:

@@ -199,6 +199,11 @@ class PostgresStore:
             " pg_dump for a copy of one instant or pg_basebackup with archived WAL for any."
         )
 
+    def hurry(self) -> None:
+        """Bear it for a moment only if the server is away."""
+        self._committer.hurry()
+        self._readers.hurry()
+
     async def close(self) -> None:
         """Wait for the last batch, then let go of every connection."""
         await self._committer.close()

@@ -184,6 +184,9 @@ class SqliteStore:
         """Copy what is committed now."""
         await copy_file(self._file.path, Path(path))
 
+    def hurry(self) -> None:
+        """A file is never away."""
+
     async def close(self) -> None:
         """Wait for the last batch, then let go: the thread, the connections, the lock."""
         await self._committer.close()

@@ -25,7 +25,7 @@ async def list_events(ask: Ask) -> schemas.Events | Stream:
     if after > POSITION_MAX:
         raise Refusal("invalid_parameter", "after is `next` of the page before", "after")
     resumes = b"last-event-id" in ask.headers
-    last = last_seen(ask.headers, most=POSITION_MAX) if resumes else after
+    last = last_seen(ask.headers) if resumes else after
     if event_stream.wants_stream(ask):
         return event_stream.follow(ask, wanted, last)
     page = await events.list_events(

@@ -3,7 +3,7 @@
 import asyncio
 
 from tenure.app import epochs
-from tenure.app.plane import THIS
+from tenure.app.plane import until_answered
 from tenure.core.errors import StoreError
 from tenure.core.roles import Role
 from tenure.faces.api import metrics
@@ -30,7 +30,7 @@ async def readyz(ask: Ask) -> schemas.Health:
         raise Refusal("starting", "the engine does not take work yet")
     try:
         async with asyncio.timeout(STORE_SECONDS):
-            await api.plane.store.find("plane", THIS)
+            await until_answered(api.plane)
     except (TimeoutError, StoreError):
         raise Refusal("starting", "the store does not answer") from None
     return schemas.Health(status="held" if held else "ready")

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from tenure.core.limits import NAME_PATTERN
 from tenure.core.subscription import Kind
 from tenure.faces.api.schemas.forms import Id, Instant, Limit, Told, Wire
 
@@ -15,7 +16,7 @@ Types = Annotated[
     tuple[Annotated[str, Meta(max_length=64)], ...],
     Meta(max_length=32, description="Such as `agent.suspended` or `agent.*`; none: all."),
 ]
-Name = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,62}$(?!\n)")]
+Name = Annotated[str, Meta(pattern=rf"^{NAME_PATTERN}$(?!\n)")]
 Agent = Annotated[str, Meta(max_length=63, description="A name or uid; empty: every agent.")]
 
 
@@ -85,6 +86,7 @@ class Subscription(Told, frozen=True):
     updated_at: Instant
     position: int | None
     failing_since: Instant | None
+    next_try: Instant | None
     why: str
     parked: int
     missed: int

@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from tenure.app.tokens import TokenView
-from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX
+from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX, NAME_PATTERN
 from tenure.core.roles import Role
 from tenure.faces.api.schemas.forms import Id, Instant, Told, Wire
 
@@ -37,7 +37,7 @@ class Tokens(Told, frozen=True):
     next: str | None = None
 
 
-Tenant = Annotated[str, Meta(pattern=r"^([a-z][a-z0-9-]{0,62})?$(?!\n)")]
+Tenant = Annotated[str, Meta(pattern=rf"^({NAME_PATTERN})?$(?!\n)")]
 
 
 class ListTokens(Wire, frozen=True):

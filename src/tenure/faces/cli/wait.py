@@ -1,0 +1,35 @@
+"""`tenure wait`: returns when the control plane is ready, for a script that has just started it."""
+
+import time
+
+import click
+
+from tenure.faces.cli.client import Client, patiently
+from tenure.faces.cli.exits import Ended, Exit, Refused, Unreachable
+from tenure.faces.cli.options import asking, examples
+
+UNREADY = 503
+
+
+@click.command("wait", epilog=examples("tenure up &", "tenure wait && tenure agent list"))
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), default=60.0, show_default=True,
+    metavar="SECONDS", help="Wait so long at most; the exit code is then 5.",
+)  # fmt: skip
+@asking
+def command(client: Client, *, timeout: float) -> None:
+    """Wait until the control plane answers and is ready."""
+    try:
+        patiently(lambda: _ready(client), until=time.monotonic() + timeout)
+    except Unreachable as error:
+        said = f"not ready after {timeout:g} s: {error.sentence}"
+        raise Ended(Exit.TIMED_OUT, said, advice=error.advice) from None
+
+
+def _ready(client: Client) -> None:
+    try:
+        client.get("/readyz")
+    except Refused as refused:
+        if refused.status != UNREADY:
+            raise
+        raise Unreachable(refused.sentence) from None

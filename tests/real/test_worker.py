@@ -1,0 +1,232 @@
+"""`tenure worker` and `tenure up` as they are typed: they work, stop in time, and say why not."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tenure.adapters.house.unix import FileMarks
+from tenure.app.in_flight import InFlight
+from tenure.core.errors import CommitUnknown, Invalid
+from tenure.faces.cli import main as cli
+from tenure.faces.cli import stopping, worker
+from tenure.settings import Settings
+from tenure.storage import terms
+from tenure.storage.terms import Terms, TermsFile
+from tenure.testing.servers import PostgresServer, free_port
+from tenure.testing.temporal_server import TemporalServer, temporal_server
+from tenure.wiring import managing
+from tests.e2e.started import TENURE, environment
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("TENURE_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path) -> Path:
+    """A home that `tenure up` has begun."""
+    place = tmp_path / "home"
+    place.mkdir(mode=0o700)
+    TermsFile(place).opened(Terms("", "", "http://127.0.0.1:7450", "off"), "")
+    return place
+
+
+class Typed:
+    """One command in a process of its own."""
+
+    def __init__(self, place: Path, *words: str) -> None:
+        self.out, self.errors = place / f"{words[0]}.out", place / f"{words[0]}.err"
+        with self.out.open("wb") as out, self.errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [*TENURE, *words], stdout=out, stderr=errors, env=environment(), cwd=place
+            )
+
+    def wait_ready(self) -> None:
+        until = time.monotonic() + 60
+        while not self.out.read_text():
+            assert self.process.poll() is None, self.errors.read_text()
+            assert time.monotonic() < until, self.errors.read_text()
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def own_temporal(tmp_path: Path) -> Iterator[TemporalServer]:
+    with temporal_server(tmp_path) as server:
+        yield server
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["worker", "up"])
+def test_it_stops_in_time_though_postgresql_and_temporal_are_gone(
+    tmp_path: Path, own_postgres: PostgresServer, own_temporal: TemporalServer, command: str, tally
+) -> None:
+    words = ["--home", str(tmp_path / "home"), "--store", own_postgres.url, "--engine", "temporal"]
+    words += ["--temporal", own_temporal.address]
+    words += ["--port", "0", "--sandbox", "off"] if command == "up" else []
+    typed = Typed(tmp_path, command, *words)
+    try:
+        typed.wait_ready()
+        own_postgres.kill()
+        own_temporal.kill()
+        tally.add("kills", 2)
+        typed.process.send_signal(signal.SIGTERM)
+        # By itself: not by the bound that ends it at last.
+        assert typed.process.wait(stopping.STOP_SECONDS) == 0, typed.errors.read_text()[-3000:]
+        assert "others take it over" not in typed.errors.read_text()
+    finally:
+        typed.process.kill()
+        typed.process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["worker", "up"])
+def test_started_before_its_postgresql_it_ends_with_a_sentence_and_starts_once_that_is_there(
+    tmp_path: Path, own_postgres: PostgresServer, command: str
+) -> None:
+    words = ["--home", str(tmp_path / "home"), "--store", own_postgres.url]
+    words += ["--port", "0", "--sandbox", "off"] if command == "up" else []
+    own_postgres.halt()
+    early = Typed(tmp_path, command, *words)
+    assert early.process.wait(60) == 1
+    assert "cannot be reached" in early.errors.read_text()
+    assert "Traceback" not in early.errors.read_text()
+    own_postgres.start()
+    again = Typed(tmp_path, command, *words)  # as systemd starts it again
+    try:
+        again.wait_ready()
+        again.process.send_signal(signal.SIGTERM)
+        assert again.process.wait(stopping.STOP_SECONDS) == 0
+    finally:
+        again.process.kill()
+        again.process.wait()
+
+
+def signalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal as soon as it says that it works."""
+
+    def print_and_signal(line: str, *, flush: bool) -> None:
+        sys.stdout.write(line)
+        assert flush
+        threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGTERM]).start()
+
+    monkeypatch.setattr(worker, "print", print_and_signal, raising=False)
+
+
+def test_a_worker_works_until_a_signal(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    signalled(monkeypatch)
+    words = ["worker", "--home", str(tmp_path / "home"), "--store", postgres_url]
+    assert cli.main(words) == 0
+    assert f"tenure works for plane local in {tmp_path / 'home'}" in capsys.readouterr().out
+
+
+def test_a_worker_in_the_wrong_home_does_not_start(
+    tmp_path: Path, home: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    signalled(monkeypatch)
+    assert cli.main(["worker", "--home", str(home), "--store", postgres_url]) == 0
+    monkeypatch.setattr(terms, "BEGUN_SECONDS", 0.0)
+    nowhere = tmp_path / "nowhere"
+    assert cli.main(["worker", "--home", str(nowhere), "--store", postgres_url]) == 1
+    assert not nowhere.exists()
+    assert "by --home or TENURE_HOME" in capsys.readouterr().err
+    other = tmp_path / "other"  # of another plane
+    other.mkdir(mode=0o700)
+    TermsFile(other).opened(Terms("", "", "http://127.0.0.1:7450", "off"), "")
+    assert cli.main(["worker", "--home", str(other), "--store", postgres_url]) == 1
+    assert "belongs to a plane with another home" in capsys.readouterr().err
+
+
+def test_a_worker_that_comes_to_serve_the_providers_does_it_as_up_was_told(
+    home: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the first in the home; `up` was told of an issuer, and later of a sandbox."""
+    settings = Settings(home=str(home), store=postgres_url, joins=True)
+    TermsFile(home).opened(Terms("", "", "https://plane.example", "off"), "")
+
+    async def main() -> None:
+        async with managing(settings) as plane:
+            assert cast(Any, plane.providers["identity"]).issuer == "https://plane.example"
+            told = Settings(home=str(home), store=postgres_url, sandbox="require")
+            with pytest.raises(Invalid, match="sandbox=off, and this one was told sandbox=require"):
+                await managing(told).__aenter__()
+        TermsFile(home).opened(Terms("", "", "https://plane.example", "require"), "")
+        monkeypatch.setenv("PATH", str(home))  # where no bubblewrap is
+        with pytest.raises(Invalid, match="bubblewrap is required"):
+            await managing(settings).__aenter__()
+
+    asyncio.run(main())
+
+
+def test_an_invocation_through_one_process_ends_when_its_drain_in_another_is_over(
+    home: Path, postgres_url: str
+) -> None:
+    async def main() -> None:
+        settings = Settings(home=str(home), store=postgres_url, joins=True)
+        async with managing(settings) as plane:
+            there = InFlight(FileMarks(home))  # as a worker has it
+            with plane.in_flight.one("agent") as cut:
+                assert there.of("agent") == 1
+                there.cut("agent")
+                await asyncio.wait_for(cut.wait(), 20)
+            assert there.of("agent") == 0
+
+    asyncio.run(main())
+
+
+def test_a_worker_that_is_told_to_stop_before_it_works_ends_as_well(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_given: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr("tenure.app.epochs.compare", never)
+    words = ["worker", "--home", str(tmp_path / "home"), "--store", postgres_url]
+    assert cli.main(words) == 0
+
+
+def test_a_worker_needs_a_store_that_is_shared_and_there(tmp_path: Path, capsys) -> None:
+    assert cli.main(["worker", "--home", str(tmp_path)]) == 2
+    assert "--store postgresql://" in capsys.readouterr().err
+    away = f"postgresql://tenure@127.0.0.1:{free_port()}/postgres"
+    assert cli.main(["worker", "--home", str(tmp_path / "home"), "--store", away]) == 1
+    assert "cannot be reached" in capsys.readouterr().err
+
+
+def test_a_worker_whose_last_changes_are_in_doubt_says_so(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    async def lost(*_given: object) -> None:
+        raise CommitUnknown("the server was lost")
+
+    monkeypatch.setattr("tenure.app.epochs.compare", lost)
+    words = ["worker", "--home", str(tmp_path / "home"), "--store", postgres_url]
+    assert cli.main(words) == 1
+    said = capsys.readouterr().err
+    assert "what became of the last changes is not known" in said
+    assert "start it again" in said

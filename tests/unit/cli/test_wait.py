@@ -1,0 +1,45 @@
+"""`tenure wait`, as it is typed before, while and after the control plane becomes ready."""
+
+import asyncio
+
+import pytest
+
+from tenure.faces.api.server import Listen, serving
+from tests.unit.faces.asked import faced
+
+pytestmark = pytest.mark.timeout(30)
+
+
+@faced
+async def test_it_returns_once_the_plane_is_ready(face, typing):
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address)
+        face.api.ready = False
+        waiting = asyncio.create_task(tenure("wait"))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        face.api.ready = True
+        assert (await waiting)[0] == 0
+
+
+@faced
+async def test_what_is_not_ready_in_time_is_named(face, typing):
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address)
+        face.api.ready = False
+        code, _, told = await tenure("wait", "--timeout", "0.1")
+    assert code == 5
+    assert "not ready after 0.1 s: the engine does not take work yet" in told
+    code, _, told = await tenure("wait", "--timeout", "0.1")
+    assert code == 5
+    assert "no server answers" in told
+
+
+@faced
+async def test_a_refusal_is_not_waited_out(face, typing, monkeypatch):
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address)
+        monkeypatch.setenv("TENURE_ADDRESS", address + "/elsewhere")
+        code, _, told = await tenure("wait")
+        assert code == 2
+        assert "no address of a server" in told

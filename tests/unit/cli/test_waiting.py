@@ -1,0 +1,243 @@
+"""What a wait makes of a server that streams oddly, goes away, or takes too long.
+
+The servers are real sockets with one answer for each path.
+"""
+
+import asyncio
+import json
+import sys
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tenure.faces.api.server import Listen, serving
+from tenure.faces.cli import apply, progress
+from tenure.faces.cli.client import Client
+from tenure.faces.cli.exits import Ended, Exit, Refused
+from tenure.faces.cli.options import Waits
+from tenure.faces.cli.progress import Picture
+from tenure.faces.cli.where import Where
+from tests.unit.faces.asked import faced
+
+pytestmark = pytest.mark.timeout(20)
+STREAM = "text/event-stream"
+NAME = "0" * 32
+OPERATION: dict[str, Any] = {
+    "id": NAME, "kind": "make", "state": "RUNNING", "error": "", "agent": "",
+    "steps": [{"name": "identity", "state": "INTENDED", "stuck": False, "detail": ""}],
+}  # fmt: skip
+DONE = {**OPERATION, "state": "SUCCEEDED"}
+RECORD = {"seq": 1, "kind": "done", "step": "identity", "at": 1.0, "state": "RUNNING", "body": None}
+
+
+def answer(body: object, *, status: int = 200, media: str = "application/json") -> bytes:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    head = f"HTTP/1.1 {status} X\r\nContent-Type: {media}\r\nConnection: close\r\n"
+    return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
+
+
+@pytest.fixture
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("files")
+
+
+@asynccontextmanager
+async def answering(**answers: bytes):
+    """A client of a server that answers by the last word of the path; nothing: it hangs up."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        target = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+        word = target.partition("?")[0].rpartition("/")[2]
+        writer.write(answers.get(word, answers.get("other", b"")))
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(connected, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
+        try:
+            yield client
+        finally:
+            client.close()
+
+
+async def streamed(client: Client, *, until: float | None = None) -> tuple[bool, list[str]]:
+    """Whether streaming works there, and what was told."""
+    told: list[str] = []
+    picture = Picture.of(OPERATION)
+
+    def stream() -> bool:
+        return progress._stream(
+            client, NAME, picture,
+            lambda lines: told.extend(line.fate for line in lines), until,
+        )  # fmt: skip
+
+    return await asyncio.to_thread(stream), told
+
+
+def sent(*events: tuple[str, object]) -> bytes:
+    text = "".join(
+        f"event: {name}\ndata: {json.dumps(data)}\n\n" if name else ": heartbeat\n\n"
+        for name, data in events
+    )
+    return answer(text.encode(), media=STREAM)
+
+
+@pytest.mark.parametrize(
+    ("events", "works", "told"),
+    [
+        (sent(("step.done", RECORD), ("settled", DONE)), True, ["done"]),
+        (sent(("step.done", RECORD)), True, ["done"]),
+        (sent(("", None), ("settled", DONE)), True, []),
+        (answer(b"<html>", media="text/html"), False, []),
+        (answer({"code": "limit_exceeded"}, status=429), False, []),
+        (b"", True, []),
+        (sent(("step.done", "no record")).replace(b'"no record"', b"{"), True, []),
+    ],
+)
+def test_a_stream_is_heard_as_far_as_it_goes(events, works, told):
+    async def main() -> None:
+        async with answering(events=events, other=answer(OPERATION)) as client:
+            assert await streamed(client) == (works, told)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("status", "code"), [(404, Exit.FAILED), (401, Exit.AUTHENTICATION)])
+def test_a_stream_that_will_never_be_given_ends_the_wait(status, code):
+    problem = {"code": {404: "not_found", 401: "unauthenticated"}[status], "status": status}
+
+    async def main() -> None:
+        async with answering(events=answer(problem, status=status)) as client:
+            with pytest.raises(Refused) as refused:
+                await streamed(client)
+            assert refused.value.code is code
+
+    asyncio.run(main())
+
+
+def test_a_stream_from_nobody_is_looked_after_by_whoever_waits():
+    async def main() -> None:
+        async with answering() as client:
+            pass
+        assert await streamed(client) == (True, [])
+
+    asyncio.run(main())
+
+
+def test_time_can_be_up_while_records_come():
+    async def main() -> None:
+        events = sent(("step.done", RECORD), ("step.done", {**RECORD, "seq": 2}))
+        async with answering(events=events) as client:
+            works, told = await streamed(client, until=0.0)
+            assert (works, told) == (True, ["done"])
+
+    asyncio.run(main())
+
+
+def test_a_server_that_comes_back_is_asked_again(monkeypatch):
+    """The first look finds a server that hangs up; the next one finds it well."""
+    monkeypatch.setattr("tenure.faces.cli.client.AGAIN_SECONDS", ())
+    answers = iter([b"", answer(DONE)])
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(next(answers))
+        writer.close()
+
+    async def main() -> None:
+        async with await asyncio.start_server(connected, "127.0.0.1", 0) as listening:
+            port = listening.sockets[0].getsockname()[1]
+            client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
+            seen = await asyncio.to_thread(progress._look, client, NAME, 0.0, None)
+            client.close()
+            assert seen["state"] == "SUCCEEDED"
+
+    asyncio.run(main())
+
+
+def test_a_server_that_stays_away_is_given_up_in_the_end(monkeypatch):
+    monkeypatch.setattr(progress, "AWAY_SECONDS", 0.05)
+
+    async def main() -> None:
+        async with answering() as client:
+            pass
+        with pytest.raises(Ended, match="no server answers"):
+            await asyncio.to_thread(progress._look, client, NAME, 0.0, None)
+
+    asyncio.run(main())
+
+
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_leaves_the_operation_alone_and_says_how_to_come_back(monkeypatch):
+    monkeypatch.setattr(progress, "follow", interrupted)
+    client = Client(Where(address="http://127.0.0.1:1", token="t"))
+    with pytest.raises(Ended) as ended:
+        progress.watch(client, OPERATION, waits=Waits())
+    assert (ended.value.code, NAME in ended.value.advice) == (Exit.INTERRUPTED, True)
+    with pytest.raises(Ended) as ended:
+        apply._await(client, [("a", OPERATION)], Waits(), "created")
+    assert (ended.value.code, "goes on" in ended.value.sentence) == (Exit.INTERRUPTED, True)
+
+
+def test_what_was_undone_is_not_refused_afterwards():
+    picture = Picture.of(OPERATION)
+    picture.fates["identity"] = "undone"
+    assert picture.hear({**RECORD, "kind": "refused", "body": {"why": "late"}})[-1].step == ""
+    assert picture.fates["identity"] == "undone"
+
+
+@faced
+async def test_on_a_terminal_it_is_drawn(face, typing, monkeypatch):
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        code, _, err = await tenure("operation", "watch", await face.accept("make"))
+        assert code == 0
+        assert "make has succeeded" in err
+
+
+@faced
+async def test_more_of_an_operators_verbs(face, typing):
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address)
+        name = await face.accept("waits")
+        await face.until(name, "WAITING")
+        code, _, err = await tenure("operation", "watch", name, "--timeout", "0.2")
+        assert (code, "after 0.2 s" in err) == (Exit.TIMED_OUT, True)
+        code, out, _ = await tenure("operation", "cancel", name, "--no-wait", "-o", "name")
+        assert (code, out) == (0, f"{name}\n")
+        name = await face.accept("sticks")
+        await face.until(name, "STUCK")
+        code, _, err = await tenure("operation", "adopt", name, "charge", "--result", "{")
+        assert (code, "--result" in err) == (Exit.USAGE, True)
+        await tenure("agent", "create", "a", "--command", "true")
+        code, out, _ = await tenure("operation", "list", "--agent", "a", "-o", "json")
+        assert [one["kind"] for one in json.loads(out)] == ["create_agent"]
+
+
+@faced
+async def test_what_cannot_be_applied_is_told_and_the_rest_is_done(face, typing, folder):
+    file = folder / "agents.yaml"
+    file.write_text(
+        "name: refused\nruntime: {command: [/bin/true]}\nroles: [refuse-access]\n---\n"
+        "name: child\nparent: refused\nruntime: {command: [/bin/true]}\n---\n"
+        "name: walled\nruntime: {command: [/bin/true], network: {egress: [x]}}\n---\n"
+        "name: good\nruntime: {command: [/bin/true]}\n"
+    )
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address)
+        code, _, err = await tenure("apply", "-f", str(file), "--timeout", "10")
+        assert code == Exit.FAILED
+        assert "agent refused is not created" in err
+        assert "agent child: not created, for its parent was not" in err
+        assert "agent walled: " in err
+        assert "agent good created" in err
+        assert "3 failed" in err
+        file.write_text("name: later\nruntime: {command: [/bin/true]}\n")
+        code, _, err = await tenure("apply", "-f", str(file), "--no-wait")
+        assert (code, "agent later: accepted, operation" in err) == (0, True)

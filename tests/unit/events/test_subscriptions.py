@@ -1,0 +1,120 @@
+"""Subscriptions: what makes no sense is refused, and nothing of one that is deleted stays."""
+
+from dataclasses import replace
+
+import pytest
+
+from tenure.adapters.seal.local import LocalSeal
+from tenure.app import subscriptions
+from tenure.app.reactions import REACTIONS
+from tenure.app.subscriptions import Subscribe
+from tenure.core.errors import Conflict, Invalid
+from tenure.core.limits import SUBSCRIPTIONS_MAX
+from tenure.core.subscription import Kind
+from tenure.ports.bus import Outgoing
+from tenure.ports.store import Change, Put, Row
+from tenure.testing.lifecycle import CALLER, TENANT
+from tests.unit.app.lives import alive
+from tests.unit.events.sinks import Sink, relay_to
+
+
+@alive
+async def test_what_makes_no_sense_is_refused_by_name(lives):
+    for asked, field in (
+        (Subscribe("No", Kind.PULL), "name"),
+        (Subscribe("n", Kind.PULL, target="somewhere"), "target"),
+        (Subscribe("n", Kind.NATS, target="a b"), "target"),
+        (Subscribe("n", Kind.PULL, types=("nonsense",)), "types"),
+        (Subscribe("n", Kind.WEBHOOK, target="https://hooks.example/in"), "no place for secrets"),
+    ):
+        with pytest.raises(Invalid, match=field):
+            await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    assert await subscriptions.list_subscriptions(lives.plane, CALLER) == []
+
+
+@alive
+async def test_a_tenant_has_so_many_and_no_more(lives):
+    row: Row = {"tenant": TENANT, "principal": "x", "name": "n", "kind": Kind.PULL, "target": "",
+                "agent": "", "types": "[]", "required": 0, "revision": 1, "created_at": 0.0,
+                "updated_at": 0.0}  # fmt: skip
+    puts = tuple(Put("subscription", (f"{n:032x}",), row) for n in range(SUBSCRIPTIONS_MAX))
+    await lives.plane.store.commit(Change("", (), puts))
+    with pytest.raises(Conflict, match="the most"):
+        await subscriptions.create_subscription(lives.plane, CALLER, Subscribe("n", Kind.PULL))
+
+
+@alive
+async def test_of_two_who_change_a_secret_at_once_both_do_one_after_the_other(lives, tmp_path):
+    plane = replace(lives.plane, seal=LocalSeal(tmp_path / "secrets.key"))
+    asked = Subscribe("n", Kind.WEBHOOK, target="https://hooks.example/in")
+    view, first = await subscriptions.create_subscription(plane, CALLER, asked)
+    find, rotated = subscriptions.find_row, list[str]()
+
+    async def meanwhile(*given):
+        row = await find(*given)
+        if not rotated:
+            rotated.append("once")
+            rotated.append((await subscriptions.rotate_secret(plane, CALLER, view.id))[1])
+        return row
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subscriptions, "find_row", meanwhile)
+        _, last = await subscriptions.rotate_secret(plane, CALLER, view.id)
+    row = await find(plane, CALLER, view.id)
+    assert row["revision"] == 3
+    keys = [subscriptions.shown_secret(key) for key in subscriptions.secrets_of(plane, row)]
+    assert keys == [last, rotated[1]]
+    assert first not in keys
+
+
+@alive
+async def test_its_letters_go_with_it(lives):
+    bad = await lives.made("bad")
+    await lives.made("good")
+    sink = Sink()
+    sink.refuses.add(bad)
+    asked = Subscribe("mine", Kind.NATS, target=sink.name, from_start=True)
+    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    relay = relay_to(lives.plane, sink)
+    (route,) = [route for _, route in (await relay.routes()).values() if route.id == sink.name]
+    relay._buses = {Kind.NATS: route.bus}
+    await relay.tick()
+    shown = await subscriptions.get_subscription(lives.plane, CALLER, view.id)
+    assert shown.parked == 1
+    assert len(await lives.rows("letter")) > 1
+    await subscriptions.delete_subscription(lives.plane, CALLER, view.id)
+    assert await lives.rows("letter") == [] == await lives.rows("parked")
+    assert view.id not in [row["destination"] for row in await lives.rows("cursor")]
+
+
+@alive
+async def test_one_with_a_parked_stream_was_not_told_yet(lives):
+    uid = await lives.made()
+    asked = Subscribe("mine", Kind.NATS, target="mine", agent="alpha")
+    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    row = await subscriptions.find_row(lives.plane, CALLER, view.id)
+    assert await subscriptions.was_told(lives.plane, row)
+    parked: Row = {"attempts": 1, "due_at": 0.0, "why": "no", "since": 0.0}
+    await lives.plane.store.commit(Change("", (), (Put("parked", (view.id, uid), parked),)))
+    assert not await subscriptions.was_told(lives.plane, row)
+    reads, _ = await subscriptions.create_subscription(
+        lives.plane, CALLER, Subscribe("reads", Kind.PULL)
+    )
+    row = await subscriptions.find_row(lives.plane, CALLER, reads.id)
+    assert await subscriptions.was_told(lives.plane, row)
+
+
+@alive
+async def test_a_place_is_given_back_only_of_an_agent_that_is_not_there(lives):
+    uid = await lives.made()
+    event = Outgoing("1", TENANT, uid, "", "agent.deleted", 1, b"{}")
+    react = REACTIONS["release-quota"].react
+    await react(lives.plane, event)
+    assert len(await lives.rows("reservation")) == 1
+    (kept,) = await lives.rows("reservation")
+    await lives.verb("delete")
+    assert await lives.rows("reservation") == []
+    await react(lives.plane, event)
+    lives.disk.tables.rows["reservation"][TENANT, "agents", uid] = kept  # as if that were lost
+    await react(lives.plane, event)
+    assert await lives.rows("reservation") == []
