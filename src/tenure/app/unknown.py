@@ -3,14 +3,14 @@
 from typing import cast
 
 from tenure.app import findings
-from tenure.app.audit import entry, require
+from tenure.app.audit import entry
 from tenure.app.findings import FindingView
 from tenure.app.plane import Plane
 from tenure.app.tokens import require_owner
 from tenure.core.errors import Conflict, Invalid
 from tenure.core.finding import Kind
 from tenure.core.ids import ResourceKey, resource_key
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.ports.provider import Presence
 from tenure.ports.store import Change, Row
 
