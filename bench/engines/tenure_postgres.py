@@ -121,15 +121,24 @@ async def scaling(url: str, sizes: list[int]) -> None:
         await many(1_000)
         done, filled = 1_000, 0
         for size in sizes:
+            fills = time.perf_counter()
             if size > done:
                 await fill(connection, filled + 1, filled + size - done)
                 filled += size - done
                 done = size
             began = time.perf_counter()
+            fills = began - fills
             await many(MEASURED_UNDER_LOAD)
             cost = 1000 * (time.perf_counter() - began) / MEASURED_UNDER_LOAD
             stands = await connection.fetchval("SELECT count(*) FROM operation")
-            rows.append({"finished": done, "ms_per_operation": round(cost, 4), "rows": stands})
+            rows.append(
+                {
+                    "finished": done,
+                    "ms_per_operation": round(cost, 4),
+                    "rows": stands,
+                    "filled_seconds": round(fills, 1),
+                }
+            )
             done += MEASURED_UNDER_LOAD
     await connection.close()
     meter.emit({"scaling": rows})
