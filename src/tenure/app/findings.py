@@ -157,7 +157,7 @@ async def list_findings(
         for row in page:
             last = str(row["id"])
             if (resolved or row["resolved_at"] is None) and reconciler in {"", row["reconciler"]}:
-                found.append(_view(row))
+                found.append(view(row))
                 if len(found) == limit:
                     break
         if len(page) < PAGE_MAX:
@@ -167,14 +167,14 @@ async def list_findings(
 
 async def get_finding(plane: Plane, caller: Caller, name: str) -> FindingView:
     """One finding; NotFound if this tenant has none of that id."""
-    return _view(await _find(plane, caller, name))
+    return view(await find_row(plane, caller, name))
 
 
 async def resolve_finding(plane: Plane, caller: Caller, name: str) -> FindingView:
     """A person's word that it is settled; what is still so is reported anew at the next look."""
     require(caller, Role.OPERATOR)
     while True:
-        row = await _find(plane, caller, name)
+        row = await find_row(plane, caller, name)
         if row["resolved_at"] is not None:
             by = row["resolved_by"]
             message = f"finding {name} was resolved by {by!s} already"
@@ -185,7 +185,7 @@ async def resolve_finding(plane: Plane, caller: Caller, name: str) -> FindingVie
         gone: Row = {"resolved_at": now, "resolved_by": caller.principal}
         change = Change("", (guard,), (Set("finding", (name,), gone), told))
         if await plane.store.commit(change) is None:
-            return _view({**row, **gone})
+            return view({**row, **gone})
 
 
 async def count_open(plane: Plane, tenant: str) -> Mapping[str, int]:
@@ -198,14 +198,16 @@ async def count_open(plane: Plane, tenant: str) -> Mapping[str, int]:
     }
 
 
-async def _find(plane: Plane, caller: Caller, name: str) -> Row:
+async def find_row(plane: Plane, caller: Caller, name: str) -> Row:
+    """The row of one finding; NotFound if this tenant has none of that id."""
     row = await plane.store.find("finding", (name,))
     if row is None or row["tenant"] != caller.tenant:
         raise NotFound(f"there is no finding {name}")
     return row
 
 
-def _view(row: Row) -> FindingView:
+def view(row: Row) -> FindingView:
+    """As it is shown."""
     return FindingView(
         str(row["id"]),
         str(row["reconciler"]),
