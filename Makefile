@@ -47,8 +47,8 @@ check: .venv/test.installed              ## lint, types and the house rules
 # Measured on unit and contract tests, what the gate and a host meet on a real disk, what speaks with a real server,
 # and a thin crash run: counting branches slows the mass runs threefold.
 MEASURED := tests/unit tests/contract tests/crash $(addprefix tests/real/test_,$(addsuffix .py,\
-            store_gate plane api oauth keeper runtime house spares strangers bad_commands hostile_specs move doctor worker floods \
-            postgres_contract postgres_gate postgres_events postgres_leases postgres_held postgres_lost \
+            store_gate plane api oauth keeper runtime house spares strangers bad_commands hostile_specs move doctor worker \
+            floods postgres_contract postgres_gate postgres_events postgres_leases postgres_held postgres_faults postgres_lost \
             temporal_contract temporal temporal_cancels temporal_odd temporal_refusals temporal_tls temporal_replay))
 # Of these every branch must be taken; of the rest 95 in 100.
 WHOLE    := src/tenure/core/saga.py,src/tenure/core/progress.py,src/tenure/app/advance.py,src/tenure/storage/*,$\
@@ -128,9 +128,11 @@ COMPILE = $(or $(UV),.venv-lock/bin/uv) pip compile -q --universal --python-vers
 
 lock: $(if $(UV),,.venv-lock/bin/uv)     ## the pins in requirements/, worked out anew: [UPGRADE=1]
 	@$(COMPILE) pyproject.toml requirements/build.in -o requirements/run.txt
+	@$(COMPILE) --extra postgres --extra temporal --extra nats pyproject.toml requirements/build.in -c requirements/run.txt \
+	    -o requirements/scale.txt
 	@$(COMPILE) --extra testing --extra postgres --extra temporal --extra nats pyproject.toml requirements/build.in requirements/test.in -c requirements/run.txt \
 	    -o requirements/test.txt
-	@$(COMPILE) requirements/peers.in -o requirements/peers.txt
+	@$(COMPILE) --no-strip-extras requirements/peers.in -o requirements/peers.txt
 	@! grep -n '://' requirements/*.txt
 
 .venv-lock/bin/uv:

@@ -68,8 +68,9 @@ async def measure(options: meter.Options, url: str, server: int) -> None:
 
 _COPY = """
 INSERT INTO {table} ({columns})
-SELECT {values} FROM {table} AS one, generate_series($2::bigint, $3::bigint) AS n
-WHERE one.{key} = $1
+SELECT {values} FROM
+    (SELECT *, row_number() OVER () AS nth FROM {table} WHERE {key} = $1) AS one,
+    generate_series($2::bigint, $3::bigint) AS n
 """
 
 
@@ -79,10 +80,7 @@ async def fill(connection: asyncpg.Connection, first: int, last: int) -> None:
         "SELECT id, agent FROM operation WHERE ended_at IS NOT NULL ORDER BY id LIMIT 1"
     )
     new = "lpad(to_hex(n), 32, '0')"
-    before = (  # of a million copies, each event has a place of its own before all that are real
-        "-n * 64 - (SELECT count(*) FROM outbox AS other"
-        " WHERE other.operation = one.operation AND other.position < one.position)"
-    )
+    before = "-n * 64 - one.nth"  # each event has a place of its own before all that are real
     for table, key, given in (
         ("agent", "uid", {"uid": new}),
         ("operation", "id", {"id": new, "agent": new}),

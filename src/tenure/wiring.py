@@ -217,7 +217,10 @@ def _extra(name: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        message = f"{error.name} is not installed: pip install 'tenure[{name}]'"
+        message = (
+            f"{error.name} is not installed: in a checkout make .venv/scale.installed brings it,"
+            f" elsewhere the extra [{name}] of the package"
+        )
         raise Invalid(message) from None
 
 

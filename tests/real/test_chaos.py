@@ -5,6 +5,8 @@ processes (`agents/quick.py`), and at the end a checker that imports nothing of 
 providers' files, the process table and the tables of PostgreSQL: no orphan, nothing missing, no
 accepted operation lost or open, every event told in order. Without the safeguard that nothing is
 acknowledged before it is durable it must find something.
+
+About two minutes of it are in `make test`; the whole is a long run, with figures to reach.
 """
 
 import asyncio

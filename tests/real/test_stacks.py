@@ -24,8 +24,10 @@ from tenure.core.operation import State
 from tenure.core.plan import Plan
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Store
+from tenure.testing.ablations import ABLATIONS as OF_OPERATIONS
 from tenure.testing.audit import AGAIN, LINEAR, Said, Wanted, lines_of, shelves_of
 from tenure.testing.kill9 import TENANT, all_ended
+from tenure.testing.lifecycle_ablations import ABLATIONS as LIFECYCLE
 from tenure.testing.patches import patched
 from tenure.wiring import running
 from tests.real.books import CHARGED, LEDGER, MEASURED, METER, SLOW_SECONDS, written
@@ -94,18 +96,31 @@ def test_what_killed_workers_have_acknowledged_ends_and_nothing_else_is_left(
 def test_an_effect_whose_worker_died_before_its_answer_is_never_repeated_nor_called_failed(
     stack, tmp_path, tally, ending
 ):
-    worker = begun(ending, stack, tmp_path, 0, most=-EFFECTS)
-    done_unheard_of(worker, tmp_path)
+    done_by_the_dead(stack, tmp_path, tally, ending)
+    counted(tally, 6, stack, EFFECTS)
+
+
+@pytest.mark.parametrize("stack", ["sqlite_embedded", "postgres_embedded"], indirect=True)
+def test_ablation_an_effect_that_is_repeated_unasked_is_seen(stack, tmp_path, tally, ending):
+    """On Temporal the same moves are decided, and a dead worker is missed later."""
+    with OF_OPERATIONS["inspect_first"].off(), pytest.raises(AssertionError):
+        done_by_the_dead(stack, tmp_path, tally, ending)
+    tally.add("ablations")
+
+
+def done_by_the_dead(stack: Stack, directory: Path, tally, ending: ExitStack) -> None:
+    """Kill a worker between its effects and their answers, let another go on, and count."""
+    worker = begun(ending, stack, directory, 0, most=-EFFECTS)
+    done_unheard_of(worker, directory)
     worker.kill()
     tally.add("kills")
 
     async def rest() -> None:
-        async with opened(stack, tmp_path) as plane:
+        async with opened(stack, directory) as plane:
             await at_rest(plane, worker.accepted())
 
     asyncio.run(rest())
-    written_once(tmp_path)
-    counted(tally, 6, stack, EFFECTS)
+    written_once(directory)
 
 
 def books_in(directory: Path) -> list[Path]:
@@ -256,26 +271,32 @@ def test_a_key_is_one_operation_whoever_sends_it_again(stack, tmp_path, tally, e
     worker.wait_for("ended", count=6)
     worker.kill()
     tally.add("kills")
-    first = worker.accepted()
-
-    async def again() -> int:
-        async with opened(stack, tmp_path) as plane, opened_beside(stack, tmp_path, plane) as other:
-            same = Accept("linear", input={"label": "9-0", "refuse": ""}, idempotency_key="9-0")
-            asked = [operations.accept(one, same) for one in (plane, other) * CALLERS]
-            told = {one.id for one in await asyncio.gather(*asked)}
-            assert len(told) == 1
-            with pytest.raises(Conflict, match="another request"):
-                await operations.accept(other, Accept("pivot", idempotency_key="9-0"))
-            # What the dead worker had been told, it would be told again.
-            wanted = [Wanted(0, number) for number in range(AGAIN)]
-            resent = [await operations.accept(other, one.command()) for one in wanted]
-            assert {one.id for one in resent} <= set(first)
-            assert await all_ended(plane, 60.0)
-            return 2 * CALLERS + 1 + len(resent)
-
-    cases = asyncio.run(again())
+    cases = asyncio.run(_sent_again(stack, tmp_path, worker.accepted()))
     looked_at(stack, tmp_path)
     counted(tally, 10, stack, cases)
+
+
+def test_ablation_a_key_that_is_not_kept_is_seen(stack, tmp_path, tally):
+    with LIFECYCLE["key_in_commit"].off(), pytest.raises(AssertionError):
+        asyncio.run(_sent_again(stack, tmp_path, []))
+    tally.add("ablations")
+
+
+async def _sent_again(stack: Stack, directory: Path, first: list[str]) -> int:
+    """One key from many, to two planes; then those of a dead worker. How many there were."""
+    async with opened(stack, directory) as plane, opened_beside(stack, directory, plane) as other:
+        same = Accept("linear", input={"label": "9-0", "refuse": ""}, idempotency_key="9-0")
+        asked = [operations.accept(one, same) for one in (plane, other) * CALLERS]
+        told = {one.id for one in await asyncio.gather(*asked)}
+        assert len(told) == 1
+        with pytest.raises(Conflict, match="another request"):
+            await operations.accept(other, Accept("pivot", idempotency_key="9-0"))
+        # What the dead worker had been told, it would be told again.
+        wanted = [Wanted(0, number) for number in range(AGAIN)]
+        resent = [await operations.accept(other, one.command()) for one in wanted]
+        assert {one.id for one in resent} <= set(first)
+        assert await all_ended(plane, 60.0)
+        return 2 * CALLERS + 1 + len(resent)
 
 
 def opened_beside(stack: Stack, directory, plane):

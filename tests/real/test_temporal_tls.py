@@ -17,7 +17,7 @@ from tenure.adapters.engine.temporal import TemporalSettings, probe
 from tenure.adapters.engine.temporal.connection import connect, register_attributes
 from tenure.core.errors import EngineError
 from tenure.testing.temporal_server import TemporalServer
-from tests.real.certificates import DAY, Authority, Pair
+from tests.real.tls import DAY, Authority, Pair, carry
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -57,12 +57,6 @@ async def listening(met: Met, pair: Pair, *, clients: str = "") -> AsyncIterator
         await asyncio.sleep(0)
 
 
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while some := await reader.read(65_536):
-        writer.write(some)
-        await writer.drain()
-
-
 @asynccontextmanager
 async def behind_tls(
     server: TemporalServer, pair: Pair, *, clients: str = ""
@@ -73,8 +67,8 @@ async def behind_tls(
         there, back = await asyncio.open_connection("127.0.0.1", server.port)
         try:
             async with asyncio.TaskGroup() as both:
-                both.create_task(_carry(reader, back))
-                both.create_task(_carry(there, writer))
+                both.create_task(carry(reader, back))
+                both.create_task(carry(there, writer))
         finally:
             back.transport.abort()
 

@@ -9,18 +9,19 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple, cast
 
-from tenure.app.audit import entry, require
+from tenure.app.audit import entry
 from tenure.app.changes import noted
 from tenure.app.events import Wanted
 from tenure.app.live import decode, read
+from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.agent import Verb
 from tenure.core.errors import Conflict, NotFound
 from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import ACKNOWLEDGED, Noted
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.ports.roster import Missing
-from tenure.ports.store import Add, Change, Drop, Is, Key, Put, Ring, Row, Set
+from tenure.ports.store import Add, Also, Change, Drop, Is, Put, Ring, Row, Set
 
 WAITED_FOR = {Verb.SUSPEND: "agent.suspending", Verb.DELETE: "agent.deleting"}
 """The verbs that wait, and the event that is to be acknowledged."""
@@ -54,28 +55,21 @@ class Strictness(NamedTuple):
     """Whose acknowledgements are missing."""
 
 
-class Ground(NamedTuple):
-    """What must hold and be written with a change."""
-
-    guards: tuple[Is, ...] = ()
-    writes: tuple[Put | Set, ...] = ()
-
-
 # --- with the acceptance of an operation ----------------------------------------------------------
 
 
 async def awaited_by(
     plane: Plane, tenant: str, verb: Verb, *, agent: str, operation: str, now: float
-) -> Ground:
+) -> Also:
     """The rows that say whom this operation will wait for."""
     event = WAITED_FOR.get(verb)
     if event is None:
-        return Ground()
+        return Also()
     told: Row = {"agent": agent, "operation": operation, "type": event}
     rows = await plane.store.list_rows("subscription", {"tenant": tenant}, limit=PAGE_MAX)
     required = [row for row in rows if row["required"] and wanted_of(row).has(told)]
     if not required:
-        return Ground()
+        return Also()
     waits: Row = {"tenant": tenant, "agent": agent, "since": now}
     puts = tuple(Put("awaited", (operation, str(row["id"])), waits) for row in required)
     # Nobody is waited for who was deleted since.
@@ -83,17 +77,17 @@ async def awaited_by(
     # A create that looked before this cannot commit after it.
     tenancy = await plane.store.find("tenancy", (tenant,))
     if tenancy is None:
-        return Ground(there, puts)
+        return Also(there, puts)
     revision = cast(int, tenancy["revision"])
     guard = Is("tenancy", (tenant,), {"revision": revision})
-    return Ground((*there, guard), (*puts, Set("tenancy", (tenant,), {"revision": revision + 1})))
+    return Also((*there, guard), (*puts, Set("tenancy", (tenant,), {"revision": revision + 1})))
 
 
-async def nothing_missing(plane: Plane, tenant: str) -> Ground:
+async def nothing_missing(plane: Plane, tenant: str) -> Also:
     """The guard that lets a strict tenant's create through; Conflict says whom it waits for."""
     tenancy = await plane.store.find("tenancy", (tenant,))
     if tenancy is None or not tenancy["strict"]:
-        return Ground()
+        return Also()
     missing = await _missing(plane, tenant)
     if missing:
         first = missing[0]
@@ -103,7 +97,7 @@ async def nothing_missing(plane: Plane, tenant: str) -> Ground:
             f" {first.operation}, for which it is waited since {first.since:.0f}{others}"
         )
         raise Conflict(message, code="awaits_acknowledgement", holder=first.operation)
-    return Ground((Is("tenancy", (tenant,), {"revision": tenancy["revision"]}),))
+    return Also((Is("tenancy", (tenant,), {"revision": tenancy["revision"]}),))
 
 
 def wanted_of(subscription: Row) -> Wanted:
@@ -260,12 +254,7 @@ async def _is_there(plane: Plane, row: Row) -> bool:
 
 async def _open_rows(plane: Plane, tenant: str) -> Sequence[Row]:
     said: Row = {"tenant": tenant, "acknowledged_at": None}
-    found: list[Row] = []
-    last: Key = ()
-    while page := await plane.store.list_rows("awaited", said, after=last, limit=PAGE_MAX):
-        found += page
-        last = (str(page[-1]["operation"]), str(page[-1]["subscription"]))
-    return found
+    return [row async for row in every(plane.store, "awaited", said)]
 
 
 async def close_vain(plane: Plane, caller: Caller) -> int:

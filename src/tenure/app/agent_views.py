@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from tenure.app import edges
 from tenure.app.live import decode
+from tenure.app.pages import page_of
 from tenure.app.plane import Plane
 from tenure.core import agent as core
 from tenure.core.agent import NAME, State, Verb
@@ -108,7 +109,7 @@ async def list_agents(
     limit: int = 100,
 ) -> list[AgentView]:
     """Agents of the caller's tenant by name, beyond the name `after`; deleted ones have no name."""
-    limit = max(1, min(limit, PAGE_MAX))
+    limit = page_of(limit)
     wanted = labels or {}
     found: list[AgentView] = []
     last = (caller.tenant, after)

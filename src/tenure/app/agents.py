@@ -26,7 +26,7 @@ from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
 from tenure.core.errors import Conflict, IllegalTransition, PreconditionFailed
 from tenure.core.ids import resource_key, uuid7
 from tenure.core.operation import CLOSED, Noted
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.ports.runtime import RuntimeProvider
 from tenure.ports.store import Add, Change, Drop, Is, Put, Ring, Row, Set
 
@@ -58,7 +58,7 @@ async def create_agent(
     plane: Plane, caller: Caller, spec: AgentSpec, *, asked: Asked = PLAINLY
 ) -> Operation:
     """Make an agent under a name that is free, or whose last create has failed."""
-    audit.require(caller, Role.OPERATOR)
+    require(caller, Role.OPERATOR)
     kept = plain(spec)
     runtime: Mapping[str, object] = {}
     command = _command(Verb.CREATE, caller, agent="", body={"spec": kept}, asked=asked)
@@ -181,7 +181,7 @@ async def own(
 async def _ask(
     plane: Plane, caller: Caller, verb: Verb, name: str, body: Mapping[str, Any], *, asked: Asked
 ) -> Operation:
-    audit.require(caller, Role.OPERATOR)
+    require(caller, Role.OPERATOR)
     command = _command(verb, caller, agent=name, body=body, asked=asked)
 
     async def prepare(now: float, operation: str) -> Ground:

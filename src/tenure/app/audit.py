@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 from tenure.app.live import decode, encode
+from tenure.app.pages import page_of
 from tenure.app.plane import Plane
 from tenure.core.audit import Broken, first_broken
-from tenure.core.errors import Forbidden
-from tenure.core.limits import PAGE_MAX
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Add, Chained, Next
 
 AUDIT = ("audit", "tenant", "principal", "action", "target", "at", "body", "hash")
@@ -45,19 +44,13 @@ def entry(caller: Caller, action: str, *, target: str, now: float, **body: objec
     return Add(AUDIT, (Next("audit"),), values)
 
 
-def require(caller: Caller, needed: Role) -> None:
-    """Forbidden if the caller's role is not enough."""
-    if not caller.role.may(needed):
-        raise Forbidden(f"this needs the role {needed}; the token has {caller.role}")
-
-
 async def list_audit(
     plane: Plane, caller: Caller, *, after: int = 0, limit: int = 100
 ) -> Sequence[Entry]:
     """Lines of the caller's tenant in order."""
     require(caller, Role.ADMIN)
     rows = await plane.store.list_rows(
-        "audit", {"tenant": caller.tenant}, after=(after,), limit=max(1, min(limit, PAGE_MAX))
+        "audit", {"tenant": caller.tenant}, after=(after,), limit=page_of(limit)
     )
     return [
         Entry(

@@ -10,14 +10,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from tenure.app.audit import entry, require
+from tenure.app.audit import entry
+from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.core import agent as core
 from tenure.core.agent import CONDUCT, State
 from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
 from tenure.core.errors import Conflict, Invalid, LimitExceeded
 from tenure.core.limits import OWNERS_MAX, PAGE_MAX
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
 
 GOING: Final = frozenset({State.DELETING, State.DELETE_FAILED, State.DELETED})
@@ -68,15 +69,7 @@ async def owners_of(
 
 async def edges_of(plane: Plane, uid: str) -> list[Row]:
     """Every edge that begins at an agent, agents that it owns first."""
-    found: list[Row] = []
-    last = ("", "")
-    while page := await plane.store.list_rows(
-        "edge", {"owner": uid}, after=(uid, *last), limit=PAGE_MAX
-    ):
-        last = (str(page[-1]["kind"]), str(page[-1]["target"]))
-        found += page
-        if len(page) < PAGE_MAX:
-            break
+    found = [row async for row in every(plane.store, "edge", {"owner": uid})]
     return [*await _unwritten(plane, uid, {str(row["target"]) for row in found}), *found]
 
 
@@ -198,7 +191,7 @@ async def list_edges(
     uid = str(row["uid"])
     kind, _, target = after.partition(" ")
     rows = await plane.store.list_rows(
-        "edge", {"owner": uid}, after=(uid, kind, target), limit=max(1, min(limit, PAGE_MAX))
+        "edge", {"owner": uid}, after=(uid, kind, target), limit=page_of(limit)
     )
     return [_view(one) for one in rows]
 

@@ -6,16 +6,16 @@ remembered for this lies outside the store, and can only rise.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple, cast
 
 from tenure.app.audit import entry
+from tenure.app.pages import every
 from tenure.app.plane import THIS, Plane
 from tenure.app.tokens import TENANT, require_owner
 from tenure.core.errors import Conflict, ProviderError
 from tenure.core.limits import PAGE_MAX
 from tenure.core.roles import Caller, Role
-from tenure.ports.store import Change, Is, Key, Row, Set
+from tenure.ports.store import Change, Is, Row, Set
 
 SPAN = 1_000_000
 """Generations of one agent in one epoch: the millions of a generation are the epoch it began in."""
@@ -71,7 +71,7 @@ async def _begin(plane: Plane, theirs: int) -> None:
     if hold.epoch == theirs:
         await plane.store.commit(Change("", (), (Set("plane", THIS, said),)))
         return
-    async for agent in _rows(plane, "agent"):
+    async for agent in every(plane.store, "agent"):
         raised: Row = {
             column: hold.epoch * SPAN + value % SPAN
             for column in ("generation", "epoch")
@@ -181,7 +181,7 @@ async def review(plane: Plane, caller: Caller) -> Review:
             silent.append(f"{slot}: {str(error) or 'no answer in time'}")
     ours: dict[str, set[str]] = {slot: set() for slot in theirs}
     missing: list[Missing] = []
-    async for agent in _rows(plane, "agent"):
+    async for agent in every(plane.store, "agent"):
         tenant, uid = str(agent["tenant"]), str(agent["uid"])
         for intent in await plane.store.list_resources(tenant, uid):
             slot, key = str(intent["slot"]), str(intent["key"])
@@ -197,7 +197,7 @@ async def review(plane: Plane, caller: Caller) -> Review:
     resumed = [
         Resumed(str(row["id"]), str(row["tenant"]), str(row["kind"]), str(row["agent"]),
                 str(row["state"]))
-        async for row in _rows(plane, "operation", {"ended_at": None})
+        async for row in every(plane.store, "operation", {"ended_at": None})
     ]  # fmt: skip
     most = LISTED_MAX
     return Review(
@@ -224,14 +224,3 @@ async def confirm(plane: Plane, caller: Caller) -> None:
         )
     hold.remember(held="")
     hold.let_go.set()
-
-
-async def _rows(
-    plane: Plane, table: str, said: Mapping[str, None] | None = None
-) -> AsyncIterator[Row]:
-    """Every row of a table with one key column, page by page."""
-    last: Key = ()
-    while rows := await plane.store.list_rows(table, said or {}, after=last, limit=PAGE_MAX):
-        for row in rows:
-            yield row
-        last = (str(next(iter(rows[-1].values()))),)

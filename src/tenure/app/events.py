@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from tenure.app.pages import page_of
 from tenure.app.plane import Plane
 from tenure.core.errors import Invalid
 from tenure.core.events import PREFIX, Event, event_id, sequence_text
@@ -123,7 +124,7 @@ async def list_events(
     plane: Plane, caller: Caller, wanted: Wanted, *, after: int = 0, limit: int = 100
 ) -> Page:
     """Events of the caller's tenant after a position, in the order of their commits."""
-    limit = max(1, min(limit, PAGE_MAX))
+    limit = page_of(limit)
     missed = after != 0 and await _is_gone(plane, after)
     found: list[Row] = []
     scanned = 0

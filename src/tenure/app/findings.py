@@ -7,13 +7,14 @@ findings were not seen again.  A person may resolve one too; what is still so co
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-from tenure.app.audit import entry, require
+from tenure.app.audit import entry
 from tenure.app.live import decode, encode
+from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.core.errors import Conflict, NotFound
 from tenure.core.finding import Kind, finding_id
 from tenure.core.limits import PAGE_MAX
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set
 
 Writes = tuple[Put | Add | Set | Drop, ...]
@@ -120,15 +121,8 @@ def body_of(row: Row) -> dict[str, Any]:
 
 async def list_open(plane: Plane, reconciler: str) -> list[Row]:
     """All open findings of one reconciler, of whatever tenant."""
-    found: list[Row] = []
-    last = ""
     said: Row = {"reconciler": reconciler, "resolved_at": None}
-    while page := await plane.store.list_rows("finding", said, after=(last,), limit=PAGE_MAX):
-        last = str(page[-1]["id"])
-        found += page
-        if len(page) < PAGE_MAX:
-            break
-    return found
+    return [row async for row in every(plane.store, "finding", said)]
 
 
 async def settle(plane: Plane, row: Row, *, by: str, guards: tuple[Is, ...] = ()) -> bool:
@@ -153,7 +147,7 @@ async def list_findings(
     limit: int = 100,
 ) -> list[FindingView]:
     """Findings of the caller's tenant by id; those that are resolved only if asked for."""
-    limit = max(1, min(limit, PAGE_MAX))
+    limit = page_of(limit)
     found: list[FindingView] = []
     last = after
     while len(found) < limit:
@@ -163,7 +157,7 @@ async def list_findings(
         for row in page:
             last = str(row["id"])
             if (resolved or row["resolved_at"] is None) and reconciler in {"", row["reconciler"]}:
-                found.append(_view(row))
+                found.append(view(row))
                 if len(found) == limit:
                     break
         if len(page) < PAGE_MAX:
@@ -173,14 +167,14 @@ async def list_findings(
 
 async def get_finding(plane: Plane, caller: Caller, name: str) -> FindingView:
     """One finding; NotFound if this tenant has none of that id."""
-    return _view(await _find(plane, caller, name))
+    return view(await find_row(plane, caller, name))
 
 
 async def resolve_finding(plane: Plane, caller: Caller, name: str) -> FindingView:
     """A person's word that it is settled; what is still so is reported anew at the next look."""
     require(caller, Role.OPERATOR)
     while True:
-        row = await _find(plane, caller, name)
+        row = await find_row(plane, caller, name)
         if row["resolved_at"] is not None:
             by = row["resolved_by"]
             message = f"finding {name} was resolved by {by!s} already"
@@ -191,7 +185,7 @@ async def resolve_finding(plane: Plane, caller: Caller, name: str) -> FindingVie
         gone: Row = {"resolved_at": now, "resolved_by": caller.principal}
         change = Change("", (guard,), (Set("finding", (name,), gone), told))
         if await plane.store.commit(change) is None:
-            return _view({**row, **gone})
+            return view({**row, **gone})
 
 
 async def count_open(plane: Plane, tenant: str) -> Mapping[str, int]:
@@ -204,14 +198,16 @@ async def count_open(plane: Plane, tenant: str) -> Mapping[str, int]:
     }
 
 
-async def _find(plane: Plane, caller: Caller, name: str) -> Row:
+async def find_row(plane: Plane, caller: Caller, name: str) -> Row:
+    """The row of one finding; NotFound if this tenant has none of that id."""
     row = await plane.store.find("finding", (name,))
     if row is None or row["tenant"] != caller.tenant:
         raise NotFound(f"there is no finding {name}")
     return row
 
 
-def _view(row: Row) -> FindingView:
+def view(row: Row) -> FindingView:
+    """As it is shown."""
     return FindingView(
         str(row["id"]),
         str(row["reconciler"]),

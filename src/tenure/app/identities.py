@@ -7,12 +7,12 @@ and for minutes; whoever holds it registers the agent's public keys by it (RFC 7
 from typing import cast
 
 from tenure.app.agent_views import find_agent, holdings_of, key_of
-from tenure.app.audit import entry, require
+from tenure.app.audit import entry
 from tenure.app.plane import Plane
 from tenure.app.tokens import require_owner
 from tenure.core.agent import CONDUCT, State
 from tenure.core.errors import Conflict
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.ports.identity import Authorization, Invitation, Refusal
 from tenure.ports.store import Change
 

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
-from tenure.app.audit import entry, require
+from tenure.app.audit import entry
+from tenure.app.pages import page_of
 from tenure.app.plane import Plane
 from tenure.app.subscriptions import find_row
 from tenure.core.limits import PAGE_MAX
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Change, Drop, Is, Key, Row, Set
 
 DROPPED = 500
@@ -30,7 +31,7 @@ async def list_letters(
     """Letters of a subscription, agent by agent, each agent's in the order of its events."""
     require(caller, Role.VIEWER)
     await find_row(plane, caller, subscription)
-    limit = max(1, min(limit, PAGE_MAX))
+    limit = page_of(limit)
     beyond = (subscription, *after) if after else ()
     rows = await plane.store.list_rows(
         "letter", {"destination": subscription}, after=beyond, limit=limit

@@ -15,6 +15,7 @@ from tenure.app.changes import JOURNAL, Writing, event, intended, kept, noted
 from tenure.app.findings import abandoned
 from tenure.app.lifecycle import QUEUED
 from tenure.app.live import Live, canonical, input_of, read, record_of
+from tenure.app.pages import page_of
 from tenure.app.plane import Plane
 from tenure.app.views import Operation
 from tenure.core import saga
@@ -26,7 +27,6 @@ from tenure.core.limits import (
     IDEMPOTENCY_SECONDS,
     IDENTIFIER_CHARACTERS_MAX,
     INPUT_BYTES_MAX,
-    PAGE_MAX,
     SIGNALS_MAX,
 )
 from tenure.core.operation import SETTLED, Hold, Noted, Record, State
@@ -34,8 +34,8 @@ from tenure.core.roles import Caller, Role
 from tenure.ports.store import Add, Change, Drop, Is, Loaded, Put, Ring, Row, Set, together
 
 IN_PROGRESS = "operation_in_progress"
-AGENT = ("agent", "tenant", "generation", "operation")
-OPERATION = (
+AGENT_HEADER = ("agent", "tenant", "generation", "operation")
+OPERATION_HEADER = (
     "operation", "tenant", "principal", "kind", "plan", "agent", "generation", "state",
     "revision", "token", "worker", "due_at", "input", "created_at", "updated_at",
 )  # fmt: skip
@@ -157,7 +157,7 @@ def _accepted(
     )  # fmt: skip
     record = (command.tenant, Noted.ACCEPTED, "", now, "{}")
     puts: list[Put | Add] = [
-        Add(OPERATION, (live.id,), row),
+        Add(OPERATION_HEADER, (live.id,), row),
         Add(JOURNAL, (live.id, 1), record),
         event(live, Noted.ACCEPTED, "", live.state, now=now),
         *intended(live, writing, 0),
@@ -191,7 +191,7 @@ async def _agent(plane: Plane, command: Accept, now: float, operation: str) -> G
     uid = command.agent or uuid7(now, plane.entropy.bits())
     row = await plane.store.find("agent", (uid,)) if command.agent else None
     if row is None:
-        return Ground(uid, 1, (), (Add(AGENT, (uid,), (command.tenant, 1, operation)),))
+        return Ground(uid, 1, (), (Add(AGENT_HEADER, (uid,), (command.tenant, 1, operation)),))
     if row["tenant"] != command.tenant:
         message = f"there is no agent {uid}"
         raise NotFound(message)
@@ -273,7 +273,7 @@ async def list_operations(
     if isinstance(states, str) or not set(State).issuperset(states):
         message = f"states are a tuple of {', '.join(State)}; not {states!r}"
         raise Invalid(message)
-    limit = max(1, min(limit, PAGE_MAX))
+    limit = page_of(limit)
     return list(await plane.store.list_operations(tenant, states=states, after=after, limit=limit))
 
 

@@ -7,12 +7,12 @@ are told apart by the quota's revision.
 
 from typing import NamedTuple, cast
 
-from tenure.app.audit import entry, require
+from tenure.app.audit import entry
 from tenure.app.lifecycle import AGENTS
 from tenure.app.plane import Plane
 from tenure.core.errors import Conflict, Invalid
-from tenure.core.roles import Caller, Role
-from tenure.ports.store import Change, Is, Put, Row, Set
+from tenure.core.roles import Caller, Role, require
+from tenure.ports.store import Also, Change, Is, Put, Row, Set
 
 
 class QuotaView(NamedTuple):
@@ -23,28 +23,21 @@ class QuotaView(NamedTuple):
     used: int
 
 
-class Reserved(NamedTuple):
-    """What takes one place, to be committed with what takes it."""
-
-    guards: tuple[Is, ...]
-    writes: tuple[Put | Set, ...]
-
-
 async def reserve(
     plane: Plane, tenant: str, *, agent: str, operation: str, now: float
-) -> Reserved:
+) -> Also:
     """One more agent of this tenant; Conflict `quota_exceeded` if it has as many as it may."""
     put = Put("reservation", (tenant, AGENTS, agent), {"operation": operation, "at": now})
     quota = await plane.store.find("quota", (tenant, AGENTS))
     if quota is None:
-        return Reserved((), (put,))
+        return Also((), (put,))
     used = await plane.store.count_rows("reservation", {"tenant": tenant, "kind": AGENTS})
     most, revision = cast(int, quota["most"]), cast(int, quota["revision"])
     if used >= most:
         message = f"the tenant has {used} of {most} agents; delete one, or have the quota raised"
         raise Conflict(message, code="quota_exceeded", holder=AGENTS)
     guard = Is("quota", (tenant, AGENTS), {"revision": revision})
-    return Reserved((guard,), (put, Set("quota", (tenant, AGENTS), {"revision": revision + 1})))
+    return Also((guard,), (put, Set("quota", (tenant, AGENTS), {"revision": revision + 1})))
 
 
 async def get_quota(plane: Plane, caller: Caller) -> QuotaView:

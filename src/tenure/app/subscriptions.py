@@ -10,19 +10,20 @@ from typing import NamedTuple, cast
 
 from tenure.app import acknowledgements, edges
 from tenure.app.agent_views import find_agent
-from tenure.app.audit import entry, require
+from tenure.app.audit import entry
 from tenure.app.events import wanted_types
 from tenure.app.live import decode, encode
+from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.edge import EdgeKind
 from tenure.core.egress import target_of
 from tenure.core.errors import Conflict, Invalid, NotFound
 from tenure.core.ids import uuid7
 from tenure.core.limits import PAGE_MAX, SUBSCRIPTIONS_MAX
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.core.subscription import NAME, SUBJECT, Kind
 from tenure.ports.seal import Seal
-from tenure.ports.store import Change, Drop, Is, Put, Row, Set
+from tenure.ports.store import Also, Change, Drop, Is, Put, Row, Set
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 (how such a secret begins, as the Standard Webhooks have it)
 OVERLAP_SECONDS = 86_400.0
@@ -116,7 +117,7 @@ async def create_subscription(
 
 async def _owned(
     plane: Plane, caller: Caller, agent: str, name: str, *, now: float
-) -> acknowledgements.Ground:
+) -> Also:
     """The edges to a subscription: from the agent that it is about, and from the one that asks.
 
     Conflict `wrong_state` if either is on its way out: nothing new goes below it.
@@ -134,7 +135,7 @@ async def _owned(
         guards += (Is("agent", (agent,), {"tenant": caller.tenant, "state": about["state"]}),)
     for uid in dict.fromkeys(str(one["uid"]) for one in (about, asks) if one is not None):
         writes += (edges.edge(caller.tenant, uid, EdgeKind.WEBHOOK, name, now=now),)
-    return acknowledgements.Ground(guards, writes)
+    return Also(guards, writes)
 
 
 FRESH: Row = {"position": 0, "attempts": 0, "due_at": 0.0, "why": "", "missed": 0}
@@ -150,15 +151,8 @@ async def list_subscriptions(plane: Plane, caller: Caller) -> list[SubscriptionV
 
 async def rows_of(plane: Plane, tenant: str = "") -> list[Row]:
     """Subscriptions as rows, of a tenant or of all."""
-    found: list[Row] = []
     said: Row = {"tenant": tenant} if tenant else {}
-    last = ""
-    while page := await plane.store.list_rows(
-        "subscription", said, after=(last,), limit=PAGE_MAX
-    ):
-        found += page
-        last = str(page[-1]["id"])
-    return found
+    return [row async for row in every(plane.store, "subscription", said)]
 
 
 async def get_subscription(plane: Plane, caller: Caller, name: str) -> SubscriptionView:

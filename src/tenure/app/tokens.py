@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple, cast
 
-from tenure.app.audit import entry, require
+from tenure.app.audit import entry
+from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.agent import NAME
 from tenure.core.errors import Forbidden, Invalid, NotFound, Unauthenticated
 from tenure.core.ids import uuid7
-from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX, PAGE_MAX
-from tenure.core.roles import Caller, Role
+from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX
+from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Add, Change, Is, Put, Row, Set
 
 PREFIX = "tenure_"
@@ -100,13 +101,7 @@ async def begin(plane: Plane, token: str) -> None:
 async def list_tokens(plane: Plane, caller: Caller, *, tenant: str = "") -> Sequence[TokenView]:
     """The tokens of a tenant, by default the caller's, also those that are no good any more."""
     tenant = _tenant(caller, tenant)
-    found: list[TokenView] = []
-    last = ""
-    while rows := await plane.store.list_rows(
-        "token", {"tenant": tenant}, after=(last,), limit=PAGE_MAX
-    ):
-        found += map(_view, rows)
-        last = str(rows[-1]["hash"])
+    found = [_view(row) async for row in every(plane.store, "token", {"tenant": tenant})]
     return sorted(found, key=lambda view: view.id)
 
 

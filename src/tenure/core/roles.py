@@ -3,6 +3,8 @@
 from enum import StrEnum
 from typing import NamedTuple
 
+from tenure.core.errors import Forbidden
+
 
 class Role(StrEnum):
     """From the least to the most; each may do what those before it may."""
@@ -28,3 +30,9 @@ class Caller(NamedTuple):
     tenant: str
     principal: str
     role: Role
+
+
+def require(caller: Caller, needed: Role) -> None:
+    """Forbidden if the caller's role is not enough."""
+    if not caller.role.may(needed):
+        raise Forbidden(f"this needs the role {needed}; the token has {caller.role}")

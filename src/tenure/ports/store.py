@@ -130,6 +130,13 @@ class Change(NamedTuple):
     ring: Ring | None = None
 
 
+class Also(NamedTuple):
+    """What must hold and be written with a change of somebody else's."""
+
+    guards: tuple[Is, ...] = ()
+    writes: tuple[Put | Set, ...] = ()
+
+
 class Refused(NamedTuple):
     """The guard or write that failed, and the row that stands in the way (None: there is none)."""
 

@@ -9,11 +9,11 @@ from typing import cast
 
 from tenure.app import acknowledgements
 from tenure.app.acknowledgements import Fate
+from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.finding import Kind
-from tenure.core.limits import PAGE_MAX
 from tenure.core.roles import Caller, Role
-from tenure.ports.store import Key, Row
+from tenure.ports.store import Row
 from tenure.reconcilers.term import About, Term, Tick
 
 SENTENCE = "Nobody waits in vain for an acknowledgement."
@@ -26,34 +26,30 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     """Look at everything that is waited for, and put right as much as one look may."""
     term = term or Term(plane, NAME)
     seen = fixed = 0
-    last: Key = ()
-    while rows := await plane.store.list_rows(
-        "awaited", {"acknowledged_at": None}, after=last, limit=PAGE_MAX
-    ):
-        last = (str(rows[-1]["operation"]), str(rows[-1]["subscription"]))
-        for row in rows:
-            seen += 1
-            fate = await acknowledgements.fate_of(plane, row)
-            if fate is Fate.WAITS:
-                await _tell(plane, term, row)
-            elif not term.read_only and fixed < limit:
-                caller = Caller(str(row["tenant"]), f"reconciler {term.reconciler}", Role.OPERATOR)
-                await acknowledgements.put_right(plane, caller, row, fate)
-                fixed += 1
+    async for row in every(plane.store, "awaited", {"acknowledged_at": None}):
+        seen += 1
+        fate = await acknowledgements.fate_of(plane, row)
+        if fate is Fate.WAITS:
+            if cast(float, row["since"]) <= plane.store.now() - TOLD_SECONDS:
+                await _report(plane, term, row)
+        elif not term.read_only and fixed < limit:
+            caller = Caller(str(row["tenant"]), f"reconciler {term.reconciler}", Role.OPERATOR)
+            await acknowledgements.put_right(plane, caller, row, fate)
+            fixed += 1
+            if fate is Fate.GONE:
+                await _report(plane, term, row, "; it is gone, and the operation goes on")
     await term.settle_unseen()
     return Tick(seen, fixed)
 
 
-async def _tell(plane: Plane, term: Term, row: Row) -> None:
-    since = cast(float, row["since"])
-    if since > plane.store.now() - TOLD_SECONDS:
-        return
-    operation, subscription = str(row["operation"]), str(row["subscription"])
+async def _report(plane: Plane, term: Term, row: Row, done: str = "") -> None:
+    since, operation = cast(float, row["since"]), str(row["operation"])
+    subscription = str(row["subscription"])
     known = await plane.store.find("subscription", (subscription,)) or {"name": subscription}
     await term.report(
         Kind.CONFIRMED, f"{operation} {subscription}",
         f"operation {operation} waits for the acknowledgement of {known['name']!s}"
-        f" since {since:.0f}",
+        f" since {since:.0f}{done}",
         about=About(str(row["tenant"]), str(row["agent"])),
         said={"operation": operation, "subscription": subscription, "since": since},
     )  # fmt: skip

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 from tenure.app.events import TRIMMED, Wanted, outgoing
+from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.app.subscriptions import FRESH
 from tenure.core.errors import LeaseLost, TenureError
@@ -45,8 +46,6 @@ PARKED_ATTEMPTS_MAX = 20
 ALONE_ATTEMPTS = 5
 """How often the events of a page may all fail before it is asked whether others' are taken."""
 TRIM_ROWS = 500
-MANY = 1_000
-"""Rows of a list that are read at once."""
 BREATH = 32
 """Events written out before others have the loop."""
 
@@ -338,14 +337,7 @@ def _park(plane: Plane, route: Route, agent: str, receipt: Receipt, now: float) 
 
 
 async def _parked(plane: Plane, route: Route) -> list[Row]:
-    found: list[Row] = []
-    last = ""
-    while page := await plane.store.list_rows(
-        "parked", {"destination": route.id}, after=(route.id, last), limit=MANY
-    ):
-        found += page
-        last = str(page[-1]["agent"])
-    return found
+    return [row async for row in every(plane.store, "parked", {"destination": route.id})]
 
 
 def _with_room(route: Route, rows: Sequence[Row], room: int) -> int:
@@ -421,7 +413,7 @@ async def trim(
     rows = await plane.store.list_events(limit=TRIM_ROWS)
     if not rows:
         return Tick()
-    cursors = [row for row in await _cursors(plane) if row["destination"] != TRIMMED]
+    cursors = [one async for one in every(plane.store, "cursor") if one["destination"] != TRIMMED]
     had = {str(row["destination"]): _had(row, rows) for row in cursors}
     all_have, old = min(had.values(), default=len(rows)), plane.store.now() - seconds
     count = 0
@@ -451,16 +443,6 @@ async def trim(
     if refused is not None and refused.what.table == "lease":
         raise LeaseLost(TRIMMED)
     return Tick(len(rows), count, more=count == len(rows))
-
-
-async def _cursors(plane: Plane) -> list[Row]:
-    """The cursor of every destination."""
-    found: list[Row] = []
-    last = ""
-    while page := await plane.store.list_rows("cursor", {}, after=(last,), limit=MANY):
-        found += page
-        last = str(page[-1]["destination"])
-    return found
 
 
 def _had(cursor: Row, oldest: Sequence[Row]) -> int:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tenure.app import operations
+from tenure.app import operations, pages
 from tenure.app.operations import Accept
 from tenure.app.plane import prepare
 from tenure.core.endings import Done, NotYet, Waiting
@@ -38,7 +38,7 @@ async def test_a_page_lists_operations_oldest_first_and_the_next_follows_it(solo
 @virtual
 async def test_a_page_has_at_least_one_row_and_at_most_so_many(solo, monkeypatch):
     plane = (await solo.start()).plane
-    monkeypatch.setattr(operations, "PAGE_MAX", 3)
+    monkeypatch.setattr(pages, "PAGE_MAX", 3)
     assert PAGE_MAX > 3
     for _ in range(5):
         await accept(plane, "linear")

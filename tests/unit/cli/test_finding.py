@@ -48,6 +48,24 @@ async def test_a_finding_is_listed_shown_and_resolved(face, typing):
 
 
 @faced
+async def test_a_resource_that_nobody_knows_is_removed_by_its_finding(face, typing):
+    said = {"what": "runtime r1 is unknown", "provider": "runtime", "generation": 1}
+    kind = Kind.UNVERIFIABLE
+    seen = Sighting("orphans", kind, "runtime r1", "default", "f" * 32, "r1", said)
+    await findings.report(face.plane, seen)
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address, "admin")
+        (name,) = (await tenure("finding", "list", "-o", "name"))[1].split()
+        code, _, told = await tenure("finding", "remove", name)
+        assert code == 2
+        assert "runtime r1 is unknown" in told
+        assert (await tenure("finding", "remove", name, "--yes"))[2].endswith("1 removed\n")
+        code, out, _ = await tenure("finding", "remove", name, "--yes", "-o", "name")
+        assert (code, out) == (0, f"{name}\n")
+        assert (await tenure("finding", "list", "-o", "name"))[1] == ""
+
+
+@faced
 async def test_who_does_not_lead_says_so(face, typing):
     async with serving(face.api, Listen(port=0)) as address:
         code, _, told = await typing(face, address, "admin")("reconcile", "--dry-run")

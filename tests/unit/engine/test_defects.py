@@ -52,6 +52,19 @@ async def test_one_that_keeps_failing_by_a_defect_is_left_alone_longer_each_time
 
 
 @virtual
+async def test_what_one_engine_cannot_perform_is_left_to_another_before_it_is_tried_again(solo):
+    look = Script(*[Done()] * 20)
+    solo.plan("one", step("made", Script(), Script(), look))
+    first = await solo.start()
+    await asyncio.sleep(1)  # they look round at different times
+    second = await solo.start()
+    name = await accept(first.plane, "one")
+    first.engine._work._record = None
+    ended = await operations.wait(second.plane, TENANT, name, seconds=30.0)
+    assert ended.state is State.SUCCEEDED
+
+
+@virtual
 async def test_a_task_that_somebody_else_cancels_is_asked_about_and_not_repeated(solo):
     async def cancel_me(_):
         task = asyncio.current_task()

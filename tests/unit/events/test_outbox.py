@@ -8,7 +8,7 @@ import pytest
 
 from tenure.adapters.bus.local import LocalBus
 from tenure.adapters.seal.local import LocalSeal
-from tenure.app import letters, subscriptions
+from tenure.app import letters, pages, subscriptions
 from tenure.app.events import TRIMMED, CloudEvent, Wanted
 from tenure.app.subscriptions import Subscribe
 from tenure.core.errors import Invalid, LeaseLost, StoreFull
@@ -245,7 +245,7 @@ async def test_the_cap_counts_events_whatever_their_positions_are(lives):
 
 @alive
 async def test_no_destination_is_overlooked_however_many_there_are(lives, monkeypatch):
-    monkeypatch.setattr(outbox, "MANY", 2)
+    monkeypatch.setattr(pages, "PAGE_MAX", 2)
     await lives.made("alpha")
     sinks, late = [Sink(name) for name in "abcd"], Sink("late")
     late.down = True

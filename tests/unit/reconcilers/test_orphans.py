@@ -5,9 +5,12 @@ import asyncio
 import pytest
 
 from tenure.app import agent_views, agents, findings
-from tenure.core.finding import Kind
+from tenure.app.unknown import remove_resource
+from tenure.core.errors import Conflict, Forbidden, Invalid
+from tenure.core.finding import Kind, finding_id
 from tenure.core.ids import resource_key
 from tenure.core.limits import PAGE_MAX
+from tenure.core.roles import Caller, Role
 from tenure.ports.provider import Owned
 from tenure.ports.store import Change, Is, Set
 from tenure.reconcilers import late, orphans
@@ -17,8 +20,9 @@ from tenure.testing.faults import Fault
 from tenure.testing.lifecycle import CALLER, spec_of
 from tenure.testing.loop import EPOCH
 from tenure.testing.rig import PLANE
-from tests.unit.app.lives import alive, fault
+from tests.unit.app.lives import VIEWER, alive, fault
 
+OWNER = Caller("default", "admin", Role.ADMIN)
 LONG = orphans.GRACE_SECONDS + 1
 
 
@@ -381,3 +385,39 @@ async def test_a_key_that_no_operation_has_named_is_left_alone(lives):
     assert (found.kind, found.agent) == (Kind.UNVERIFIABLE, uid)
     assert "know no such key" in str(found.body["what"])
     assert sorted(lives.world.things) == before
+
+
+@alive
+async def test_what_our_records_do_not_know_goes_by_a_persons_word_alone(lives):
+    unknown = plant(lives)
+    await orphans.tick(lives.plane)
+    (found,) = await open_findings(lives)
+    thing = lives.world.things["runtime", unknown.text]
+    thing.owner, ours = "somebody else", thing.owner
+    with pytest.raises(Invalid, match="is not of tenant elsewhere; name its tenant"):
+        await remove_resource(lives.plane, OWNER, found.id, tenant="elsewhere")
+    thing.owner = ours
+    for stranger in (VIEWER, Caller(CALLER.tenant, "operator", Role.OPERATOR)):
+        with pytest.raises(Forbidden):
+            await remove_resource(lives.plane, stranger, found.id)
+    assert lives.world.things["runtime", unknown.text]
+    done = await remove_resource(lives.plane, OWNER, found.id)
+    assert ("runtime", unknown.text) not in lives.world.things
+    assert done.resolved_by == OWNER.principal
+    assert await remove_resource(lives.plane, OWNER, found.id) == done, "twice is once"
+    (told,) = [row for row in await lives.rows("audit") if row["action"] == "finding.remove"]
+    assert unknown.text in told["body"]
+
+
+@alive
+async def test_what_our_records_know_by_now_is_never_removed_so(lives):
+    uid = await lives.made("alpha")
+    (thing,) = lives.world.holds(provider="runtime", agent=uid)
+    said = {"what": "it", "provider": "runtime", "generation": thing.key.generation}
+    kinds = ((Kind.UNVERIFIABLE, Conflict, "by now"), (Kind.DRIFT, Invalid, "not about"))
+    for kind, refusal, words in kinds:
+        seen = findings.Sighting("orphans", kind, "x", "default", uid, thing.key.text, said)
+        await findings.report(lives.plane, seen)
+        with pytest.raises(refusal, match=words):
+            await remove_resource(lives.plane, OWNER, finding_id("orphans", "x"))
+    assert lives.world.holds(provider="runtime", agent=uid) == [thing]

@@ -6,7 +6,7 @@ import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.options import asking, examples, shown
+from tenure.faces.cli.options import asking, confirm, examples, shown
 from tenure.faces.cli.output import Item, fields, instant, say, show, show_all
 
 
@@ -59,6 +59,32 @@ def _text(finding: Item) -> str:
 def show_finding(client: Client, *, finding_id: str, form: str) -> None:
     """Show one finding."""
     show(client.get(path("findings", finding_id)), nouns.FINDING, form=form, text=_text)
+
+
+@command.command("remove", epilog=examples("tenure finding remove ID --yes"))
+@click.argument("finding_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--tenant", default="", metavar="NAME", help="Whose it is, if not your own tenant's.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@shown
+@asking
+def remove(
+    client: Client, *, finding_ids: tuple[str, ...], tenant: str, yes: bool, form: str
+) -> None:
+    """Remove resources that providers hold and the plane knows nothing of, as after a restore.
+
+    The plane never does it by itself. For admins.
+    """
+    for finding_id in finding_ids:
+        say(str(client.get(path("findings", finding_id))["body"].get("what", "")))
+    confirm(f"{len(finding_ids)} resources will be removed at their providers", yes=yes)
+    done = [
+        client.send("POST", path("findings", finding_id, verb="remove"), body={"tenant": tenant})
+        for finding_id in finding_ids
+    ]
+    if form == "table":
+        say(f"{len(done)} removed")
+    else:
+        show_all(done, nouns.FINDING, form=form)
 
 
 @command.command(

@@ -135,7 +135,8 @@ def told_of(seen: Item, *, most: int) -> str:
         " nothing is made anew:\ndelete such an agent, or suspend and resume it"
         + _lines(seen["missing"], ("name", "slot", "key", "agent"), most),
         f"{seen['unknown_resources']} resources are at providers, and the store knows nothing of"
-        " them; they are never\ndeleted: look at them, and remove them by hand"
+        " them; the plane never\ndeletes them. Once it is let go they are findings:"
+        " tenure finding remove ID"
         + _lines(seen["unknown"], ("slot", "key", "agent"), most),
         *(f"not looked at: {sentence}" for sentence in seen["silent"]),
     ]

@@ -4,11 +4,11 @@ Whoever has only the database has no private key; a backup of it is as harmless.
 signing keys with it, and nothing else.
 """
 
-import os
 import secrets
 from pathlib import Path
 
 from tenure.core.errors import StoreError, StoreUnsafe
+from tenure.storage.whole import write_whole
 
 KEY_BYTES = 32
 
@@ -39,24 +39,7 @@ def make_key(path: Path) -> bytes:
     """The key; made if it is not there, and on the disk before anything is sealed with it."""
     try:
         if not path.exists():
-            _write(path)
+            write_whole(path, secrets.token_bytes(KEY_BYTES))
     except OSError as error:
         raise StoreError(f"{path} cannot be made ({error.strerror}).") from None
     return read_key(path)
-
-
-def _write(path: Path) -> None:
-    new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)  # what a crash left
-    made = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(made, secrets.token_bytes(KEY_BYTES))
-        os.fsync(made)
-    finally:
-        os.close(made)
-    new.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -3,12 +3,12 @@
 The label is authenticated: what was sealed for one row does not open in another.
 """
 
-import os
 import secrets
 from base64 import b64decode, b64encode
 from pathlib import Path
 
 from tenure.core.errors import Invalid, StoreError, StoreUnsafe
+from tenure.storage.whole import write_whole
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
@@ -49,7 +49,7 @@ class LocalSeal:
     def _read(self) -> bytes:
         if not self._key:
             if not self._path.exists():
-                _make(self._path)
+                write_whole(self._path, secrets.token_bytes(KEY_BYTES))
             if self._path.stat().st_mode & 0o077:
                 raise StoreUnsafe(f"{self._path} can be read by others: run chmod 600 on it.")
             key = self._path.read_bytes()
@@ -57,21 +57,3 @@ class LocalSeal:
                 raise StoreError(f"{self._path} is no sealing key. Put the file back.")
             self._key = key
         return self._key
-
-
-def _make(path: Path) -> None:
-    """On the disk before anything is sealed with it."""
-    new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)
-    made = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(made, secrets.token_bytes(KEY_BYTES))
-        os.fsync(made)
-    finally:
-        os.close(made)
-    new.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -62,11 +62,12 @@ NOTED: Shape = ("noted", "", (), "")
 
 
 class Function(NamedTuple):
-    """How to make it, and how many arrays it takes."""
+    """How to make it, and what it takes."""
 
     create: str
     """SQL with `{name}` where the name goes."""
-    takes: int
+    texts: tuple[bool, ...]
+    """Of each thing that it takes, whether it is a column of text."""
 
 
 class Functions:
@@ -228,7 +229,7 @@ def _noted(_shape: Shape) -> Function:
         " a_changes text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN"
         " INSERT INTO batch (id, at, changes) VALUES (a_id, a_at, a_changes); RETURN so_far; END $$"
     )
-    return Function(create, 3)
+    return Function(create, (False, False, False))
 
 
 def _function(names: tuple[str, ...], types: list[str], body: str) -> Function:
@@ -237,7 +238,7 @@ def _function(names: tuple[str, ...], types: list[str], body: str) -> Function:
         f"CREATE FUNCTION pg_temp.{{name}}(so_far text{taken}) RETURNS text LANGUAGE plpgsql AS $$"
         f" DECLARE written bigint; lost text; BEGIN {body} END $$"
     )
-    return Function(create, len(names))
+    return Function(create, tuple(type_ == "text" for type_ in types))
 
 
 def _given(names: tuple[str, ...]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import asyncpg
 
-from tenure.adapters.store.postgres.functions import Types
+from tenure.adapters.store.postgres.functions import PLACE_BITS, Types
 from tenure.adapters.store.postgres.server import Address
 from tenure.core.errors import StoreForeign, StoreNewer
 from tenure.storage.migrations import Migration
@@ -107,8 +107,8 @@ async def go_on_after_restore(connection: asyncpg.Connection) -> None:
     Without this they would wait until this server has counted as far, and new ones stand before.
     """
     await connection.execute(
-        "UPDATE horizon SET moved = (SELECT max(position) >> 16 FROM outbox) + 1"
+        f"UPDATE horizon SET moved = (SELECT max(position) >> {PLACE_BITS} FROM outbox) + 1"
         " - pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
-        " WHERE (SELECT max(position) >> 16 FROM outbox)"
+        f" WHERE (SELECT max(position) >> {PLACE_BITS} FROM outbox)"
         " >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint + moved"
     )

@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 
 from tenure.adapters.store.postgres import server
-from tenure.adapters.store.postgres.functions import REFUSED, Functions, Shape
+from tenure.adapters.store.postgres.functions import PLACE_BITS, REFUSED, Functions, Shape
 from tenure.adapters.store.postgres.parts import (
     NUMBERED,
     Builder,
@@ -20,6 +20,7 @@ from tenure.adapters.store.postgres.parts import (
     counted,
     refusals,
 )
+from tenure.adapters.store.postgres.texts import MARKS, TAKEN_APART, UNUSED, joined
 from tenure.ports.store import Refused
 
 STATEMENTS_KEPT = 200
@@ -37,7 +38,8 @@ CREATE FUNCTION pg_temp.numbered(
 END $$"""
 """Counters are held in the order of their names; the last row of the chain is read after that."""
 _PLACE = (
-    "SELECT (pg_snapshot_xmin(pg_current_snapshot())::text::bigint + moved) << 16 FROM horizon"
+    "SELECT (pg_snapshot_xmin(pg_current_snapshot())::text::bigint + moved)"
+    f" << {PLACE_BITS} FROM horizon"
 )
 
 
@@ -91,8 +93,9 @@ class Session:
                 if wanted or batch[0].doubled is not None:
                     await self._apply_held(statement, batch, wanted, noted)
                 else:
+                    arguments = self._joined()
                     self.send()
-                    await statement.fetchval(*self._call.arguments)
+                    await statement.fetchval(*arguments)
         except asyncpg.PostgresError as error:
             if error.sqlstate != REFUSED:
                 raise
@@ -125,7 +128,7 @@ class Session:
                 numbers = Numbers(before, {"audit": head or ""})
                 built = _built(batch, numbers)
                 self._call = built.call(*noted, judges=self._functions.judges)
-            await statement.fetchval(*self._call.arguments)
+            await statement.fetchval(*self._joined())
         except asyncpg.PostgresError as error:
             if not isinstance(error, server.GONE):
                 await self.connection.execute("ROLLBACK")
@@ -150,6 +153,11 @@ class Session:
             statement = self._statements[shapes] = await self.connection.prepare(sql)
         return statement
 
+    def _joined(self) -> list[Any]:
+        functions, shapes = self._functions, self._call.shapes
+        texts = [is_text for shape in shapes for is_text in functions.of(shape).texts]
+        return joined(self._call.arguments, texts)
+
     async def _make(self, shape: Shape) -> None:
         if shape not in self._names:
             name = f"{shape[0]}_{len(self._names)}"
@@ -159,11 +167,13 @@ class Session:
 
     def _nested(self, shapes: tuple[Shape, ...]) -> str:
         """Each function around the one before it."""
-        sql, bound = "NULL", 0
+        sql, bound = UNUSED, len(MARKS)
         for shape in shapes:
-            takes = self._functions.of(shape).takes
-            given = "".join(f", ${bound + number}" for number in range(1, takes + 1))
-            bound += takes
+            given = ""
+            for is_text in self._functions.of(shape).texts:
+                bound += 1
+                one = f"${bound}"
+                given += ", " + (TAKEN_APART.format(given=one) if is_text else one)
             sql = f"pg_temp.{self._names[shape]}({sql}{given})"
         return sql
 

@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from tenure.app import findings, reconciled
+from tenure.app import findings, reconciled, unknown
 from tenure.core.roles import Role
 from tenure.faces.api.schemas import findings as schemas
 from tenure.faces.api.table import Ask, Route
@@ -32,6 +32,14 @@ async def get_finding(ask: Ask) -> schemas.Finding:
 async def resolve_finding(ask: Ask) -> schemas.Finding:
     """A person's word that it is settled."""
     found = await findings.resolve_finding(ask.plane, ask.caller, ask.names["finding"])
+    return schemas.Finding(**found._asdict())
+
+
+async def remove_resource(ask: Ask) -> schemas.Finding:
+    """A person's word that what nobody knows is to go."""
+    body = cast(schemas.OfTenant, ask.body)
+    name = ask.names["finding"]
+    found = await unknown.remove_resource(ask.plane, ask.caller, name, tenant=body.tenant)
     return schemas.Finding(**found._asdict())
 
 
@@ -69,6 +77,12 @@ ROUTES = (
         "POST", "/v1/findings/{finding}:resolve", resolve_finding,
         "Say that a finding is settled; what is still so comes back", role=Role.OPERATOR,
         answer=schemas.Finding, problems=("resolved",),
+    ),
+    Route(
+        "POST", "/v1/findings/{finding}:remove", remove_resource,
+        "Remove the resource that a finding is about, if our records know nothing of it",
+        role=Role.ADMIN, answer=schemas.Finding, body=schemas.OfTenant, empty_body=True,
+        problems=("invalid", "resolved", "provider"),
     ),
     Route(
         "POST", "/v1/findings:reconcile", reconcile,

@@ -49,6 +49,12 @@ class Reconcile(Wire, frozen=True):
     dry_run: Annotated[bool, Meta(description="Look and say; change nothing.")] = False
 
 
+class OfTenant(Wire, frozen=True):
+    """Whose resource it is."""
+
+    tenant: Annotated[str, Meta(max_length=63, description="Empty: the caller's own.")] = ""
+
+
 class Seen(Told, frozen=True):
     """What would be a finding."""
 
