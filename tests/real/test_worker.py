@@ -98,6 +98,7 @@ def test_it_stops_in_time_though_postgresql_and_temporal_are_gone(
         # By itself: not by the bound that ends it at last.
         assert typed.process.wait(stopping.STOP_SECONDS) == 0, typed.errors.read_text()[-3000:]
         assert "others take it over" not in typed.errors.read_text()
+        assert "\x1b[" not in typed.errors.read_text(), "a library writes lines of its own"
     finally:
         typed.process.kill()
         typed.process.wait()

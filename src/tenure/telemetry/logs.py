@@ -12,9 +12,14 @@ import sys
 from typing import Final
 
 from tenure.core.endings import Performed, is_trouble
+from tenure.core.errors import TenureError
 
 log = logging.getLogger("tenure.steps")
 FIELDS: Final = ("operation", "tenant", "agent", "plan", "step", "act", "attempt", "ending")
+SPARED_SECONDS: Final = 60.0
+"""How long a line that comes again is not written."""
+LINES_MAX: Final = 1_000
+"""Lines that are remembered; beyond that all are forgotten."""
 
 
 def log_trouble(performed: Performed) -> None:
@@ -55,11 +60,43 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
+class Sparing(logging.Filter):
+    """Lets a line through that was not just written: what lasts for hours is not told by each try.
+
+    An error that is a sentence of ours is told by it, and not by where in the code it was met.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was written yet."""
+        super().__init__()
+        self._said: dict[tuple[str, str], tuple[float, int]] = {}
+        """When each line was written, and how often it would have been since."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to write it."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, TenureError):
+            record.msg, record.args = f"{record.getMessage()}: {error}", ()
+            record.exc_info = record.exc_text = None
+        line = (record.name, record.getMessage())
+        at, spared = self._said.get(line, (0.0, 0))
+        if record.levelno < logging.WARNING or record.created > at + SPARED_SECONDS:
+            if len(self._said) > LINES_MAX:
+                self._said.clear()
+            self._said[line] = (record.created, 0)
+            if spared:
+                record.msg, record.args = f"{line[1]} ({spared} times more meanwhile)", ()
+            return True
+        self._said[line] = (at, spared + 1)
+        return False
+
+
 def configure(*, json_lines: bool, level: str = "INFO") -> None:
     """Log to standard error from now on."""
     handler = logging.StreamHandler(sys.stderr)
     plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JsonLines() if json_lines else plain)
+    handler.addFilter(Sparing())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

@@ -229,6 +229,35 @@ def test_a_server_that_is_no_tenure_is_told_apart():
     asyncio.run(main())
 
 
+def test_an_answer_that_is_late_is_waited_for_in_the_open(monkeypatch):
+    """As while the plane's store is away."""
+    monkeypatch.setattr("tenure.faces.cli.client.SLOW_SECONDS", 0.0)
+    told: list[str] = []
+
+    async def main() -> None:
+        loop, said = asyncio.get_running_loop(), asyncio.Event()
+
+        def say(line: str) -> None:
+            told.append(line)
+            loop.call_soon_threadsafe(said.set)
+
+        async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            await said.wait()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            writer.close()
+
+        monkeypatch.setattr("tenure.faces.cli.output.say", say)
+        async with await asyncio.start_server(late, "127.0.0.1", 0) as listening:
+            port = listening.sockets[0].getsockname()[1]
+            client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
+            assert await asyncio.to_thread(client.get, "/v1/agents") == {}
+            client.close()
+
+    asyncio.run(main())
+    assert "waiting for an answer from http://127.0.0.1:" in told[0]
+
+
 def test_a_connection_that_breaks_is_tried_again_for_reads_alone(monkeypatch):
     monkeypatch.setattr("tenure.faces.cli.client.AGAIN_SECONDS", (0.01, 0.01))
     seen: list[str] = []

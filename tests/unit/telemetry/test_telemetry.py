@@ -117,3 +117,40 @@ def test_logging_goes_to_standard_error(capsys, monkeypatch):
     out, err = capsys.readouterr()
     assert out == ""
     assert json.loads(err)["message"] == "loud"
+
+
+def written(filtered, message, at, *, error=None, level=logging.WARNING):
+    record = logging.LogRecord("x", level, "f", 1, message, (), None)
+    record.created = at
+    if error is not None:
+        record.exc_info = (type(error), error, None)
+    return record.getMessage() if filtered.filter(record) else None, record.exc_info
+
+
+def test_what_goes_on_for_long_is_written_once_a_minute_with_how_often_it_was():
+    sparing = logs.Sparing()
+    assert written(sparing, "it is away", 100.0)[0] == "it is away"
+    assert written(sparing, "it is away", 101.0)[0] is None
+    assert written(sparing, "another", 101.5)[0] == "another"
+    assert written(sparing, "it is away", 102.0)[0] is None
+    assert written(sparing, "it is away", 161.0)[0] == "it is away (2 times more meanwhile)"
+    assert written(sparing, "it is away", 162.0)[0] is None
+    for _ in range(2):
+        assert written(sparing, "asked for", 162.0, level=logging.INFO)[0] == "asked for"
+
+
+def test_what_is_remembered_of_lines_has_a_bound(monkeypatch):
+    monkeypatch.setattr(logs, "LINES_MAX", 1)
+    sparing = logs.Sparing()
+    for message in ("a", "b", "c", "a"):
+        assert written(sparing, message, 100.0)[0] == message
+
+
+def test_an_error_of_ours_is_told_by_its_sentence_and_a_defect_by_its_place():
+    sparing = logs.Sparing()
+    assert written(sparing, "not looked", 1e3, error=Unavailable("busy")) == (
+        "not looked: busy", None
+    )  # fmt: skip
+    message, place = written(sparing, "not looked", 1e3, error=ValueError("odd"))
+    assert message == "not looked"
+    assert place is not None

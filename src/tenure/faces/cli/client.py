@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 30.0
 """How long a server may take for an answer that waits for nothing."""
+SLOW_SECONDS = 3.0
+"""How long one is waited for without a word."""
 AGAIN_SECONDS = (0.1, 0.4, 1.0, 2.0, 4.0)
 """Pauses before a request is sent again after its connection broke: a server that died in the
 middle of it may be back by then.
@@ -198,9 +200,10 @@ class Client:
         self._connection.timeout = timeout
         if self._connection.sock is not None:
             self._connection.sock.settimeout(timeout)
-        self._connection.request(method, path, body, self._headers(headers))
-        answer = self._connection.getresponse()
-        return answer.status, answer.read()
+        with _told_if_slow(self.server.address, seconds):
+            self._connection.request(method, path, body, self._headers(headers))
+            answer = self._connection.getresponse()
+            return answer.status, answer.read()
 
     def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
         return {
@@ -227,6 +230,25 @@ class Client:
             return Broken(f"the server at {address} did not answer in time")
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return Broken(f"the connection to {address} broke: {why}")
+
+
+@contextmanager
+def _told_if_slow(address: str, seconds: float) -> Iterator[None]:
+    """Say that an answer is waited for, if it is later than it was asked to be."""
+    from threading import Timer
+
+    def tell() -> None:
+        from tenure.faces.cli.output import say
+
+        say(f"waiting for an answer from {address}; {ANSWER_SECONDS:g} s at most")
+
+    timer = Timer(seconds + SLOW_SECONDS, tell)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class Broken(Unreachable):

@@ -20,32 +20,24 @@ SCHEMES = ("postgresql://", "postgres://")
 API_KEY = "TENURE_TEMPORAL_API_KEY"
 
 _OPTIONS = (
-    ("--store", "URL", "TENURE_STORE",
+    ("--store", "store", "URL", "TENURE_STORE",
      "Where operations are kept: postgresql://…; without it a file in the home."),
-    ("--bus", "URL", "TENURE_BUS",
+    ("--bus", "bus", "URL", "TENURE_BUS",
      "A NATS server to which every event is published too: nats://…"),
-    ("--engine", None, "TENURE_ENGINE", "What moves operations."),
-    ("--temporal", "HOST:PORT", "TENURE_TEMPORAL", "Temporal's frontend."),
-    ("--temporal-namespace", "NAME", "TENURE_TEMPORAL_NAMESPACE", "Its namespace."),
-    ("--temporal-queue", "NAME", "TENURE_TEMPORAL_QUEUE",
+    ("--engine", "engine", None, "TENURE_ENGINE", "What moves operations."),
+    ("--temporal", "temporal_address", "HOST:PORT", "TENURE_TEMPORAL", "Temporal's frontend."),
+    ("--temporal-namespace", "temporal_namespace", "NAME", "TENURE_TEMPORAL_NAMESPACE",
+     "Its namespace."),
+    ("--temporal-queue", "temporal_queue", "NAME", "TENURE_TEMPORAL_QUEUE",
      "The task queue that workers of this plane share."),
-    ("--temporal-tls-ca", "FILE", "TENURE_TEMPORAL_TLS_CA",
+    ("--temporal-tls-ca", "temporal_tls_ca", "FILE", "TENURE_TEMPORAL_TLS_CA",
      "Who signs Temporal's certificate, as PEM."),
-    ("--temporal-tls-cert", "FILE", "TENURE_TEMPORAL_TLS_CERT",
+    ("--temporal-tls-cert", "temporal_tls_certificate", "FILE", "TENURE_TEMPORAL_TLS_CERT",
      "Our certificate for Temporal, as PEM."),
-    ("--temporal-tls-key", "FILE", "TENURE_TEMPORAL_TLS_KEY", "Its key, as PEM."),
+    ("--temporal-tls-key", "temporal_tls_key", "FILE", "TENURE_TEMPORAL_TLS_KEY",
+     "Its key, as PEM."),
 )  # fmt: skip
-_FIELDS = {
-    "--store": "store",
-    "--bus": "bus",
-    "--engine": "engine",
-    "--temporal": "temporal_address",
-    "--temporal-namespace": "temporal_namespace",
-    "--temporal-queue": "temporal_queue",
-    "--temporal-tls-ca": "temporal_tls_ca",
-    "--temporal-tls-cert": "temporal_tls_certificate",
-    "--temporal-tls-key": "temporal_tls_key",
-}
+"""Each option, the field of the settings that it says, its metavariable, variable and help."""
 
 
 def scaled(command: Command) -> Command:
@@ -53,7 +45,7 @@ def scaled(command: Command) -> Command:
 
     @wraps(command)
     def run(*given: object, **named: object) -> object:
-        said = {field: named.pop(field) for field in _FIELDS.values()}
+        said = {field: named.pop(field) for _, field, *_ in _OPTIONS}
         scale = {field: value for field, value in said.items() if value is not None}
         if "store" in scale and not str(scale["store"]).startswith(SCHEMES):
             raise Ended(
@@ -65,10 +57,10 @@ def scaled(command: Command) -> Command:
             scale["temporal_api_key"] = key
         return command(*given, scale=scale, **named)
 
-    for option, hint, variable, words in reversed(_OPTIONS):
+    for option, field, hint, variable, words in reversed(_OPTIONS):
         kind = click.Choice(("embedded", "temporal")) if option == "--engine" else None
         run = click.option(
-            option, _FIELDS[option], metavar=hint, type=kind, envvar=variable,
+            option, field, metavar=hint, type=kind, envvar=variable,
             help=f"{words}  [{variable}]",
         )(run)  # fmt: skip
     return run

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+from functools import cache
 from pathlib import Path
 
 from temporalio.api.enums.v1 import IndexedValueType, NamespaceState, TaskQueueType
@@ -18,6 +19,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
+from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
 from tenure.adapters.engine.temporal.settings import TemporalSettings
@@ -62,11 +64,18 @@ async def _client(settings: TemporalSettings, *, tls: TLSConfig | bool) -> Clien
                 namespace=settings.namespace,
                 api_key=settings.api_key or None,
                 tls=tls,
+                runtime=_quiet(),
             )
         except RuntimeError as error:
             if "not healthy yet" not in str(error):
                 raise
             await asyncio.sleep(STARTING_SECONDS)
+
+
+@cache
+def _quiet() -> Runtime:
+    """The library's threads, without its own lines on standard error: we say what is the matter."""
+    return Runtime(telemetry=TelemetryConfig(logging=None))
 
 
 def _tls(settings: TemporalSettings) -> TLSConfig | bool:
