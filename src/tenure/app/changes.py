@@ -186,21 +186,21 @@ def event(
     live: Live, kind: Noted, step: str, state: State, *, now: float, why: str = ""
 ) -> Add:
     """The event that tells of a record, to be committed with it."""
-    told = live.kind, kind, step, state, why
+    told = live.kind, kind, step, state
     body = _told.get(told)
     if body is None:
         data = {"kind": live.kind, "record": kind, "step": step, "state": state}
-        body = encode(data | {"why": why} if why else data)
-        if not why:
-            _told[told] = body
+        body = _told[told] = encode(data)
+    if why:
+        body = f'{body[:-1]},"why":{encode(why)}}}'
     row = (
         live.tenant, live.agent, live.id, event_of(kind, state), now, body, sequence_of(live.agent)
     )  # fmt: skip
     return Add(OUTBOX, POSITION, row)
 
 
-_told: dict[tuple[str, Noted, str, State, str], str] = {}
-"""Bodies of events that tell of no cause: as many as plans have steps and states."""
+_told: dict[tuple[str, Noted, str, State], str] = {}
+"""Bodies of events without their cause: as many as plans have steps and states."""
 
 
 def _polled(live: Live, step: Step, settled: Settled, now: float) -> Writing:

@@ -31,6 +31,8 @@ from tenure.core.progress import NEVER, Progress, Signals
 Columns = dict[str, int | float | str | None]
 """Columns of an intent, those that change."""
 Said = dict[str, Columns]
+GONE = Done | Absent
+"""How an undo ends that has nothing more to do."""
 
 # --- where an operation stands --------------------------------------------------------------------
 
@@ -67,6 +69,10 @@ def _note(new: Progress, kind: Noted, record: Record) -> None:
     """Any record but those that say a step is done."""
     step, body = record.step, record.body if isinstance(record.body, dict) else {}
     match kind:
+        case Noted.UNDONE:
+            new.undone |= {step}
+            if new.stuck:
+                new.stuck -= {step}
         case Noted.ACCEPTED:
             new.since = record.at
         case Noted.REFUSED:
@@ -79,9 +85,6 @@ def _note(new: Progress, kind: Noted, record: Record) -> None:
                 new.signals = {**new.signals, CLOSED: (body["closed"],)}
             if body.get("unclaimed"):
                 new.end = State.COMPENSATED  # nobody has called anything
-        case Noted.UNDONE:
-            new.undone |= {step}
-            new.stuck -= {step}
         case Noted.STUCK:
             new.stuck |= {step}
             if new.compensating_at is None:
@@ -328,7 +331,7 @@ def settle(
         why = f"nobody can tell whether {step.name} happened: adopt it, mark it absent, or abandon"
         kept: Columns = {"due_at": None, "unknown_since": intent.unknown_since}
         return Settled((Noted.STUCK, {"why": why}), kept)
-    if act is Act.FORGET or isinstance(ending, Done | Absent):
+    if act is Act.FORGET or isinstance(ending, GONE):
         state = INTENT.after(intent.state, Fate.UNDONE)
         return Settled((Noted.UNDONE, {}), {"state": state})
     retry_at = now + backoff(step.limits, intent.attempts, jitter)
