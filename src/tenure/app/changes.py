@@ -13,7 +13,17 @@ from tenure.core import saga
 from tenure.core.errors import Defect, Invalid, LimitExceeded
 from tenure.core.events import event_of
 from tenure.core.limits import DEPTH_MAX, RESULT_BYTES_MAX
-from tenure.core.operation import OPERATION, Hold, Intent, Noted, Record, State
+from tenure.core.operation import (
+    OPERATION,
+    PENDING,
+    RUNNING,
+    STUCK,
+    Hold,
+    Intent,
+    Noted,
+    Record,
+    State,
+)
 from tenure.core.plain import refuse_odd
 from tenure.core.plan import Step
 from tenure.core.progress import Progress
@@ -111,8 +121,8 @@ def noted(
     text, value = kept(body)  # later steps see what a restart would show them
     progress = saga.after(live.plan, before, Record(seq, kind, step, now, value))
     state = saga.state_of(live.plan, progress, live.intents)
-    if live.state is State.PENDING and state is State.RUNNING:
-        state = State.PENDING  # only a claim makes it run: a signal before it has called nobody
+    if live.state is PENDING and state is RUNNING:
+        state = PENDING  # only a claim makes it run: a signal before it has called nobody
     stuck = said if kind is Noted.STUCK else None
     due_at = _next_look(live, progress, _ahead(live, stuck), now) if stuck else 0.0
     writing = Writing(live, progress, state, due_at)
@@ -167,7 +177,7 @@ def _columns(live: Live, writing: Writing, kind: Noted, now: float) -> Row:
 
 def _is_settled(live: Live, writing: Writing) -> bool:
     """Whether it ends or gets stuck by this: who waits for it elsewhere wants to know."""
-    stuck = writing.state is State.STUCK and live.state is not State.STUCK
+    stuck = writing.state is STUCK and live.state is not STUCK
     return writing.progress.end is not None or stuck
 
 
