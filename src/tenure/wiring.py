@@ -78,13 +78,11 @@ async def running(
     process then.  `before` is told of the plane before anything moves, `observe` of every move that
     was performed.  While it is `held` nothing moves: see `tenure.app.epochs`.
     """
-    thresholds = gc.get_threshold()
     clock, entropy, catalogue = SteadyClock(SystemClock()), SystemEntropy(), Catalogue(plans)
     news = News()
     store = await _opened(settings, clock=clock, entropy=entropy, news=news)
+    collect_as_before = _collect_rarely(settings)
     try:
-        if settings.collect_after:
-            gc.set_threshold(settings.collect_after, *thresholds[1:])
         work = Advance(
             settings.plane,
             store=store,
@@ -115,14 +113,45 @@ async def running(
         moves = settings.works or settings.engine != EMBEDDED
         try:
             if moves and not plane.hold.why:
-                await engine.start()
+                with _uncollected(settings):
+                    await engine.start()
             async with _ended_by(_life(engine, plane.hold) if moves else _for_ever()):
                 yield plane
         finally:
             await engine.stop()
     finally:
-        gc.set_threshold(*thresholds)
+        collect_as_before()
         await store.close()
+
+
+def _collect_rarely(settings: Settings) -> Callable[[], None]:
+    """Have Python's cycle collector look as seldom as is set; the answer undoes that."""
+    thresholds = gc.get_threshold()
+    if settings.collect_after:
+        gc.set_threshold(settings.collect_after, *thresholds[1:])
+
+    def undo() -> None:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+
+    return undo
+
+
+@contextmanager
+def _uncollected(settings: Settings) -> Iterator[None]:
+    """Nothing that is made in here is looked through for garbage, then or later.
+
+    What is taken over lives until it ends, and then goes without the collector.
+    """
+    if not settings.collect_after or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 async def _opened(

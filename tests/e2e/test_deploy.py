@@ -16,7 +16,7 @@ from tenure.faces.cli import scale, stopping, where
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNITS = sorted(DEPLOY.glob("*.service"))
-UNDERSTOOD = {variable for _, _, variable, _ in scale._OPTIONS} | {scale.API_KEY, "TENURE_HOME"}
+UNDERSTOOD = {variable for _, _, _, variable, _ in scale._OPTIONS} | {scale.API_KEY, "TENURE_HOME"}
 
 
 def lines_of(path: Path) -> dict[str, str]:

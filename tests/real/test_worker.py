@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -21,6 +22,7 @@ from tenure.faces.cli import stopping, worker
 from tenure.settings import Settings
 from tenure.storage import terms
 from tenure.storage.terms import Terms, TermsFile
+from tenure.testing.proxy import Behaviour, Proxy
 from tenure.testing.servers import PostgresServer, free_port
 from tenure.testing.temporal_server import TemporalServer, temporal_server
 from tenure.wiring import managing
@@ -100,6 +102,31 @@ def test_it_stops_in_time_though_postgresql_and_temporal_are_gone(
     finally:
         typed.process.kill()
         typed.process.wait()
+
+
+@pytest.mark.slow
+def test_it_stops_in_time_though_nobody_says_that_postgresql_is_gone(
+    home: Path, tmp_path: Path, postgres_url: str
+) -> None:
+    """Its connections are half open: what waits for an answer is cut off by the bound."""
+    parts = urlsplit(postgres_url)
+
+    async def scenario() -> None:
+        async with Proxy(parts.hostname or "", parts.port or 0) as proxy:
+            near = parts._replace(netloc=f"tenure@127.0.0.1:{proxy.port}").geturl()
+            typed = Typed(tmp_path, "worker", "--home", str(home), "--store", near)
+            try:
+                await asyncio.to_thread(typed.wait_ready)
+                proxy.behaviour = Behaviour(deaf=True, mute=True)
+                typed.process.send_signal(signal.SIGTERM)
+                most = stopping.STOP_SECONDS + 5.0
+                code = await asyncio.to_thread(typed.process.wait, most)
+                assert code == 0 or "others take it over" in typed.errors.read_text()
+            finally:
+                typed.process.kill()
+                typed.process.wait()
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from tenure.testing import prove
 from tenure.testing.ablations import PROVED, by_name
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 
 
 @pytest.mark.parametrize("number", prove.PROOFS)

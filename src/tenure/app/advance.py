@@ -27,7 +27,7 @@ from tenure.core.errors import (
     StoreError,
     Unavailable,
 )
-from tenure.core.moves import Act, Move, Moves
+from tenure.core.moves import DO, FORGET, GIVE_UP, UNDO, Move, Moves
 from tenure.core.plan import Perform
 from tenure.core.progress import Signals
 from tenure.plans.catalogue import Catalogue
@@ -104,7 +104,7 @@ class Advance:
         signals = live.progress.signals  # what the call is given; a later one it has not seen
         ending: object = None
         try:
-            if act is not Act.GIVE_UP and act is not Act.FORGET:  # those are decisions: no call
+            if act is not GIVE_UP and act is not FORGET:  # those are decisions: no call
                 task = task or cast("asyncio.Task[None]", asyncio.current_task())
                 cancelled = False
                 call = self._begin(live, move, task, started_at)
@@ -149,9 +149,9 @@ class Advance:
         """From here on the outcome of a do is unknown, until it has ended."""
         act, step, progress = move.act, move.step, live.progress
         intent = live.intents[step.name]
-        if act is Act.DO and intent.unknown_since is None:
+        if act is DO and intent.unknown_since is None:
             intent.unknown_since = started_at
-        if act is not Act.UNDO:
+        if act is not UNDO:
             live.calls += (task,)
         self._watch.begin(task, step.limits.call_seconds)
         return Call(
@@ -238,7 +238,7 @@ async def _surely(ask: Callable[[], Awaitable[T]]) -> T:
 def _function(move: Move) -> Perform:
     """What a move calls; a plan that lacks it was refused."""
     act, step = move.act, move.step
-    function = step.do if act is Act.DO else step.undo if act is Act.UNDO else step.inspect
+    function = step.do if act is DO else step.undo if act is UNDO else step.inspect
     return cast(Perform, function)
 
 

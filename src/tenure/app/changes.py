@@ -13,7 +13,17 @@ from tenure.core import saga
 from tenure.core.errors import Defect, Invalid, LimitExceeded
 from tenure.core.events import event_of
 from tenure.core.limits import DEPTH_MAX, RESULT_BYTES_MAX
-from tenure.core.operation import OPERATION, Hold, Intent, Noted, Record, State
+from tenure.core.operation import (
+    OPERATION,
+    PENDING,
+    RUNNING,
+    STUCK,
+    Hold,
+    Intent,
+    Noted,
+    Record,
+    State,
+)
 from tenure.core.plain import refuse_odd
 from tenure.core.plan import Step
 from tenure.core.progress import Progress
@@ -111,8 +121,8 @@ def noted(
     text, value = kept(body)  # later steps see what a restart would show them
     progress = saga.after(live.plan, before, Record(seq, kind, step, now, value))
     state = saga.state_of(live.plan, progress, live.intents)
-    if live.state is State.PENDING and state is State.RUNNING:
-        state = State.PENDING  # only a claim makes it run: a signal before it has called nobody
+    if live.state is PENDING and state is RUNNING:
+        state = PENDING  # only a claim makes it run: a signal before it has called nobody
     stuck = said if kind is Noted.STUCK else None
     due_at = _next_look(live, progress, _ahead(live, stuck), now) if stuck else 0.0
     writing = Writing(live, progress, state, due_at)
@@ -167,7 +177,7 @@ def _columns(live: Live, writing: Writing, kind: Noted, now: float) -> Row:
 
 def _is_settled(live: Live, writing: Writing) -> bool:
     """Whether it ends or gets stuck by this: who waits for it elsewhere wants to know."""
-    stuck = writing.state is State.STUCK and live.state is not State.STUCK
+    stuck = writing.state is STUCK and live.state is not STUCK
     return writing.progress.end is not None or stuck
 
 
@@ -186,21 +196,21 @@ def event(
     live: Live, kind: Noted, step: str, state: State, *, now: float, why: str = ""
 ) -> Add:
     """The event that tells of a record, to be committed with it."""
-    told = live.kind, kind, step, state, why
+    told = live.kind, kind, step, state
     body = _told.get(told)
     if body is None:
         data = {"kind": live.kind, "record": kind, "step": step, "state": state}
-        body = encode(data | {"why": why} if why else data)
-        if not why:
-            _told[told] = body
+        body = _told[told] = encode(data)
+    if why:
+        body = f'{body[:-1]},"why":{encode(why)}}}'
     row = (
         live.tenant, live.agent, live.id, event_of(kind, state), now, body, sequence_of(live.agent)
     )  # fmt: skip
     return Add(OUTBOX, POSITION, row)
 
 
-_told: dict[tuple[str, Noted, str, State, str], str] = {}
-"""Bodies of events that tell of no cause: as many as plans have steps and states."""
+_told: dict[tuple[str, Noted, str, State], str] = {}
+"""Bodies of events without their cause: as many as plans have steps and states."""
 
 
 def _polled(live: Live, step: Step, settled: Settled, now: float) -> Writing:

@@ -36,6 +36,7 @@ OnDelete = Annotated[
     str, Meta(pattern=rf"^(?:revoke|reassign:{NAME_PATTERN})$(?!\n)", max_length=72)
 ]
 """What becomes of it when its parent is deleted: it goes too, or belongs to another agent then."""
+ENV_PATTERN = "[A-Za-z_][A-Za-z0-9_]{0,127}"
 Text = Annotated[str, Meta(max_length=4096)]
 Path = Annotated[str, Meta(min_length=1, max_length=4096)]
 
@@ -72,7 +73,7 @@ class Runtime(Part, frozen=True):
     port: Annotated[int, Meta(ge=PORT_MIN, le=PORT_MAX)] | None = None
     log_bytes: Annotated[int, Meta(ge=LOG_BYTES_MIN, le=LOG_BYTES_MAX)] | None = None
     env: Annotated[
-        dict[Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$(?!\n)")], Text],
+        dict[Annotated[str, Meta(pattern=rf"^{ENV_PATTERN}$(?!\n)")], Text],
         Meta(max_length=128),
     ] = {}
     resources: Resources | None = None
@@ -132,12 +133,35 @@ _KEYS = {
 }  # fmt: skip
 
 
+_MATCHING = re.compile(r"Expected `str` matching regex '\^(.*)\$\(\?!\\\\n\)'")
+_WORDS = {
+    NAME_PATTERN: "a name is small letters, digits and -, a letter first, 63 at most",
+    GRANT_PATTERN: "small letters, digits and . _ : -, a letter first, 63 at most",
+    f"(?:revoke|reassign:{NAME_PATTERN})": "say revoke, or reassign: and the name of an agent",
+    ENV_PATTERN: "a variable is called by letters, digits and _, no digit first, 128 at most",
+    "[0-9a-f]{32}": "an id is 32 digits of 0-9 and a-f",
+    "([0-9a-f]{32})?": "an id is 32 digits of 0-9 and a-f",
+}
+"""What a pattern asks for, as a person says it."""
+_KINDS = {"array": "a list: [one, two]", "object": "a table of keys and values", "str": "text"}
+
+
+def in_words(said: str) -> str:
+    """The library's sentence about a value that does not fit, without patterns and type names."""
+    if match := _MATCHING.fullmatch(said):
+        return _WORDS.get(match[1], f"it has to match {match[1]}")
+    for name, words in _KINDS.items():
+        said = said.replace(f"Expected `{name}`,", f"expected {words};")
+    return said
+
+
 def _sentence(said: str) -> str:
     """The library's words with the path first, and for an unknown key the nearest known one."""
     match = _UNKNOWN.fullmatch(said)
     if match is None:
-        what, _, where = said.partition(" - at `$")
+        what, _, where = said.replace("`key` in ", "").partition(" - at `$")
         path = where.rstrip("`").lstrip(".") or "the agent's spec"
+        what = in_words(what)
         return f"{path}: {what[:1].lower()}{what[1:]}"
     key, path = match[1][:128], match[2] or ""
     struct = _KEYS.get(re.sub(r"\d+", "", path))

@@ -23,14 +23,30 @@ from typing import NamedTuple, assert_never
 from tenure.core.endings import Absent, Done, Ending, NotYet, Unfinished, Waiting, words_of
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import LATE_SECONDS, POLL_SECONDS_MIN, backoff
-from tenure.core.moves import AT_REST, Act, Move, Moves
-from tenure.core.operation import CLOSED, DOUBTED, INTENT, Fate, Hold, Intent, Noted, Record, State
+from tenure.core.moves import AT_REST, DO, FORGET, GIVE_UP, INSPECT, UNDO, Move, Moves
+from tenure.core.operation import (
+    CLOSED,
+    COMPENSATING,
+    DOUBTED,
+    INTENT,
+    RUNNING,
+    STUCK,
+    WAITING,
+    Fate,
+    Hold,
+    Intent,
+    Noted,
+    Record,
+    State,
+)
 from tenure.core.plan import Inquiry, Kind, Plan, Step
 from tenure.core.progress import NEVER, Progress, Signals
 
 Columns = dict[str, int | float | str | None]
 """Columns of an intent, those that change."""
 Said = dict[str, Columns]
+GONE = Done | Absent
+"""How an undo ends that has nothing more to do."""
 
 # --- where an operation stands --------------------------------------------------------------------
 
@@ -67,6 +83,10 @@ def _note(new: Progress, kind: Noted, record: Record) -> None:
     """Any record but those that say a step is done."""
     step, body = record.step, record.body if isinstance(record.body, dict) else {}
     match kind:
+        case Noted.UNDONE:
+            new.undone |= {step}
+            if new.stuck:
+                new.stuck -= {step}
         case Noted.ACCEPTED:
             new.since = record.at
         case Noted.REFUSED:
@@ -79,9 +99,6 @@ def _note(new: Progress, kind: Noted, record: Record) -> None:
                 new.signals = {**new.signals, CLOSED: (body["closed"],)}
             if body.get("unclaimed"):
                 new.end = State.COMPENSATED  # nobody has called anything
-        case Noted.UNDONE:
-            new.undone |= {step}
-            new.stuck -= {step}
         case Noted.STUCK:
             new.stuck |= {step}
             if new.compensating_at is None:
@@ -141,16 +158,16 @@ def state_of(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> S
     if progress.end is not None:
         return progress.end
     if progress.stuck:
-        return State.STUCK
+        return STUCK
     if progress.compensating_at is not None:
-        return State.COMPENSATING
+        return COMPENSATING
     for step in plan.stages[progress.stage]:
         if step.name in progress.done:
             continue
         intent = intents.get(step.name)
         if intent is None or intent.waiting_on is None or _signalled(progress, intent.waiting_on):
-            return State.RUNNING
-    return State.WAITING
+            return RUNNING
+    return WAITING
 
 
 def past_pivot(plan: Plan, progress: Progress) -> bool:
@@ -185,12 +202,12 @@ def _forward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now:
         intent = intents[name]
         if intent.busy:
             continue
-        act = Act.DO
+        act = DO
         if intent.unknown_since is not None and step.inquiry is not Inquiry.REPEAT:
-            act = Act.INSPECT
+            act = INSPECT
             if step.inquiry is Inquiry.NOBODY_KNOWS:
                 if name not in progress.stuck:
-                    moves.append(Move(Act.GIVE_UP, step))
+                    moves.append(Move(GIVE_UP, step))
                 continue
         at = intent.due_at
         if at is None or at > now:
@@ -233,16 +250,17 @@ def _backward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now
             continue
         if not step.undoes:
             if intent.unknown_since is None or step.inquiry is not Inquiry.NOBODY_KNOWS:
-                moves.append(Move(Act.FORGET, step))
+                moves.append(Move(FORGET, step))
             elif not stuck:
-                moves.append(Move(Act.GIVE_UP, step))
+                moves.append(Move(GIVE_UP, step))
             continue
         at = intent.due_at or 0.0
-        at = at if stuck else min(at, undo_deadline_of(progress, step))
+        if at > now and not stuck:
+            at = min(at, undo_deadline_of(progress, step))
         if at > now:
             wake_at = at if wake_at is None or at < wake_at else wake_at
             continue
-        moves.append(Move(Act.UNDO, step))
+        moves.append(Move(UNDO, step))
     return Moves(tuple(moves), wake_at)
 
 
@@ -282,14 +300,14 @@ def wanted(progress: Progress, move: Move, ending: Ending) -> bool:
         return False
     act, step = move.act, move.step
     back = progress.compensating_at is not None
-    if act is Act.DO or act is Act.INSPECT:
+    if act is DO or act is INSPECT:
         if step.name in progress.done:
             return False
         return not back or (
             step.inquiry is Inquiry.NOBODY_KNOWS
             and isinstance(ending, Done | Rejected | Unavailable)
         )
-    if act is Act.GIVE_UP:
+    if act is GIVE_UP:
         return step.name not in progress.stuck and not (back and step.undoes)
     return back and step.name not in progress.undone
 
@@ -311,7 +329,7 @@ def settle(
     seen by it, and wakes a step that waits for it.
     """
     act, step = move.act, move.step
-    if act is Act.DO or act is Act.INSPECT:
+    if act is DO or act is INSPECT:
         if progress.compensating_at is not None:
             return _settle_late(intent, ending)
         if isinstance(ending, Done):
@@ -324,11 +342,11 @@ def settle(
             progress, intent, move, ending,
             started_at=started_at, now=now, retry_at=retry_at, signals=signals,
         )  # fmt: skip
-    if act is Act.GIVE_UP:
+    if act is GIVE_UP:
         why = f"nobody can tell whether {step.name} happened: adopt it, mark it absent, or abandon"
         kept: Columns = {"due_at": None, "unknown_since": intent.unknown_since}
         return Settled((Noted.STUCK, {"why": why}), kept)
-    if act is Act.FORGET or isinstance(ending, Done | Absent):
+    if act is FORGET or isinstance(ending, GONE):
         state = INTENT.after(intent.state, Fate.UNDONE)
         return Settled((Noted.UNDONE, {}), {"state": state})
     retry_at = now + backoff(step.limits, intent.attempts, jitter)
@@ -360,7 +378,7 @@ def _settle_do(
     signals: Signals,
 ) -> Settled:
     """It is not done: refused, to be looked at again, or overdue."""
-    step, looked = move.step, move.act is Act.INSPECT
+    step, looked = move.step, move.act is INSPECT
     again: Columns = {
         "attempts": intent.attempts + 1,
         "due_at": retry_at,

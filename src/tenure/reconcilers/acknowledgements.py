@@ -30,25 +30,26 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
         seen += 1
         fate = await acknowledgements.fate_of(plane, row)
         if fate is Fate.WAITS:
-            await _tell(plane, term, row)
+            if cast(float, row["since"]) <= plane.store.now() - TOLD_SECONDS:
+                await _report(plane, term, row)
         elif not term.read_only and fixed < limit:
             caller = Caller(str(row["tenant"]), f"reconciler {term.reconciler}", Role.OPERATOR)
             await acknowledgements.put_right(plane, caller, row, fate)
             fixed += 1
+            if fate is Fate.GONE:
+                await _report(plane, term, row, "; it is gone, and the operation goes on")
     await term.settle_unseen()
     return Tick(seen, fixed)
 
 
-async def _tell(plane: Plane, term: Term, row: Row) -> None:
-    since = cast(float, row["since"])
-    if since > plane.store.now() - TOLD_SECONDS:
-        return
-    operation, subscription = str(row["operation"]), str(row["subscription"])
+async def _report(plane: Plane, term: Term, row: Row, done: str = "") -> None:
+    since, operation = cast(float, row["since"]), str(row["operation"])
+    subscription = str(row["subscription"])
     known = await plane.store.find("subscription", (subscription,)) or {"name": subscription}
     await term.report(
         Kind.CONFIRMED, f"{operation} {subscription}",
         f"operation {operation} waits for the acknowledgement of {known['name']!s}"
-        f" since {since:.0f}",
+        f" since {since:.0f}{done}",
         about=About(str(row["tenant"]), str(row["agent"])),
         said={"operation": operation, "subscription": subscription, "since": since},
     )  # fmt: skip

@@ -8,9 +8,10 @@ from typing import cast
 
 from tenure.app.pages import every
 from tenure.app.plane import Plane
+from tenure.core.finding import Kind
 from tenure.ports.store import Below, Change, Drop, Is
 from tenure.reconcilers.leader import PREFIX
-from tenure.reconcilers.term import Term, Tick
+from tenure.reconcilers.term import NOBODY, Term, Tick
 
 SENTENCE = "No lease outlives its holder."
 NAME = "leases"
@@ -26,9 +27,16 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     async for row in every(plane.store, "lease"):
         seen += 1
         name, until = (str(row["name"]),), cast(float, row["until"])
-        if name[0].startswith(PREFIX) or until >= before or term.read_only or fixed >= limit:
+        if name[0].startswith(PREFIX) or until >= before:
             continue
-        guard = Is("lease", name, {"until": Below(before), "token": row["token"]})
-        change = Change("", (guard,), (Drop("lease", name),))
-        fixed += await plane.store.commit(change) is None
+        done = ""
+        if not term.read_only and fixed < limit:
+            guard = Is("lease", name, {"until": Below(before), "token": row["token"]})
+            change = Change("", (guard,), (Drop("lease", name),))
+            if await plane.store.commit(change) is not None:
+                continue  # it was renewed after all
+            fixed, done = fixed + 1, "; it was dropped"
+        what = f"lease {name[0]} has lapsed at {until:.0f}, its holder is gone{done}"
+        await term.report(Kind.CONFIRMED, name[0], what, about=NOBODY)
+    await term.settle_unseen()
     return Tick(seen, fixed)

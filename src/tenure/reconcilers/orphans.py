@@ -34,10 +34,11 @@ from tenure.reconcilers.term import NOBODY, About, Term, Tick
 
 SENTENCE = "Every owned resource has a living owner."
 NAME = "orphans"
-CHUNK = 100
+CHUNK = 50
 """Resources compared at once, with the loop waiting."""
-PAUSE = 3.0
-"""How long others have the loop after a chunk, in times of what the chunk took."""
+PAUSE, PAUSE_BUSY = 1.0, 20.0
+"""How long others have the loop after a chunk, in times of what it took; while they commit, too."""
+PAUSE_SECONDS_MAX = 0.01
 GRACE_SECONDS = LATE_SECONDS
 """How old a resource must be to be removed: a call that made it may still be under way."""
 SIGHTINGS = 2
@@ -144,15 +145,19 @@ async def _compare(
     """List one provider, and for each part of the list ask the store who lives."""
     loop = asyncio.get_running_loop()
     chunk: list[Owned] = []
+    told = plane.news.number
     try:
         async with asyncio.timeout(SILENT_SECONDS) as patience:
             async for owned in provider.list_owned(plane.id):
                 chunk.append(owned)
                 if len(chunk) >= CHUNK:
-                    began = loop.time()
+                    began = plane.store.now()
                     await _claims(plane, slot, chunk, done)
                     chunk = []
-                    await asyncio.sleep(PAUSE * (loop.time() - began))
+                    pause = PAUSE if plane.news.number == told else PAUSE_BUSY
+                    told = plane.news.number
+                    took = max(0.0, plane.store.now() - began)
+                    await asyncio.sleep(min(pause * took, PAUSE_SECONDS_MAX))
                     patience.reschedule(loop.time() + SILENT_SECONDS)
     except (ProviderError, TimeoutError) as error:
         done.whole = False

@@ -20,7 +20,6 @@ from tenure.app.plane import Plane
 from tenure.app.subscriptions import FRESH
 from tenure.core.errors import LeaseLost, TenureError
 from tenure.core.limits import (
-    BATCH_CHANGES_MAX,
     DETAIL_CHARACTERS_MAX,
     LETTERS_MAX,
     OUTBOX_MAX,
@@ -34,8 +33,6 @@ from tenure.reconcilers.leader import Leader
 log = logging.getLogger("tenure.reconcilers")
 PAGE = 500
 """Events looked at in one commit of a cursor."""
-AHEAD = BATCH_CHANGES_MAX
-"""Events read beyond a page, to see where it can be cut: about those of the longest transaction."""
 SKIMMED = 1_000
 """Events that are none of a destination's, after which its cursor is moved all the same."""
 RETRY_SECONDS, RETRY_SECONDS_MAX = 1.0, 60.0
@@ -120,7 +117,7 @@ async def tick(plane: Plane, leader: Leader, route: Route, *, skimmed: Skimmed =
         return Tick(retry_at=due_at, rests=True)
     again = await _retry_parked(plane, leader, route, now)
     position = cast(int, cursor["position"])
-    rows = await plane.feed.after(skimmed.position or position, limit=limit + AHEAD)
+    rows = await plane.feed.after(skimmed.position or position, limit=limit + 1)
     if not rows:
         return again._replace(skimmed=skimmed)
     parked = {str(row["agent"]): row["since"] for row in await _parked(plane, route)}
@@ -131,7 +128,7 @@ async def tick(plane: Plane, leader: Leader, route: Route, *, skimmed: Skimmed =
         full_up = Sent(failed={"": Receipt(Verdict.UNAVAILABLE, why)})
         return await _back_off(plane, leader, route, cursor, full_up)
     more = len(rows) > limit
-    rows = rows[: whole(rows, limit)]
+    rows = rows[:limit]
     mine = [row for row in rows if route.has(row)]
     last = cast(int, rows[-1]["position"])
     passed = skimmed.passed + len(rows)
@@ -171,8 +168,7 @@ async def _others_pass(
     others = [row for row in rows if row["agent"] not in failing and row["agent"] not in parked]
     if not others:
         return len(failing) == 1
-    lane = [row for row in others if row["agent"] == others[0]["agent"]]
-    sent = await _send(plane, route, [min(lane, key=lambda row: cast(int, row["sequence"] or 0))])
+    sent = await _send(plane, route, others[:1])
     return bool(sent.delivered or sent.refused)
 
 
@@ -182,32 +178,6 @@ def _moved(route: Route, cursor: Row, last: int) -> Set:
     if cursor["attempts"]:
         there |= {"attempts": 0, "due_at": 0.0, "why": "", "since": None}
     return Set("cursor", (route.id,), there)
-
-
-def whole(rows: Sequence[Row], limit: int) -> int:
-    """How many of the rows to take, so that none goes before an earlier one of its agent.
-
-    Where several write at once, two transactions can stand the other way round than the numbers
-    they gave; they become visible together, so what follows shows it.
-    """
-    if len(rows) <= limit:
-        return len(rows)
-    cut = limit
-    while True:
-        least: dict[object, int] = {}
-        for row in rows[cut:]:
-            sequence = cast(int, row["sequence"] or 0)
-            least[row["agent"]] = min(sequence, least.get(row["agent"], sequence))
-        before = (
-            place for place, row in enumerate(rows[:cut])
-            if cast(int, row["sequence"] or 0) > least.get(row["agent"], OUTBOX_MAX**2)
-        )  # fmt: skip
-        earlier = next(before, cut)
-        if earlier == cut:
-            return cut
-        if earlier == 0:
-            return limit
-        cut = earlier
 
 
 class Sent(NamedTuple):
@@ -229,8 +199,6 @@ async def _send(plane: Plane, route: Route, rows: Sequence[Row]) -> Sent:
     lanes: Lanes = {}
     for row in rows:
         lanes.setdefault(str(row["agent"]), []).append(row)
-    for lane in lanes.values():
-        lane.sort(key=lambda row: cast(int, row["sequence"] or 0))
     delivered = refused = 0
     failed: dict[str, Receipt] = {}
     left: list[object] = []

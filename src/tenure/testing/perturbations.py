@@ -34,7 +34,8 @@ from tenure.testing.rig import Process
 from tenure.testing.tripwire import Side
 
 ROUND_SECONDS = 30.0
-ROUNDS = 12
+ROUNDS = 16
+"""So many that the lease of one that was killed is dropped, and that told and settled."""
 SINK = "sink"
 READS = frozenset({"find", "list_rows", "list_open", "list_living", "list_resources", "count_rows",
                    "list_events", "list_operations"})  # fmt: skip

@@ -26,6 +26,8 @@ def test_a_plane_sets_the_collector_if_it_is_told_to_and_back_when_it_ends(tmp_p
     async def main():
         async with running(settings, plans=[PLAN], providers={}) as plane:
             meanwhile = gc.get_threshold()[0]
+            assert gc.isenabled()
+            assert bool(gc.get_freeze_count()) is bool(collect_after)  # what was taken over
             with pytest.raises(StoreLocked):
                 await running(settings, plans=[PLAN], providers={}).__aenter__()
             assert gc.get_threshold()[0] == meanwhile
@@ -34,6 +36,7 @@ def test_a_plane_sets_the_collector_if_it_is_told_to_and_back_when_it_ends(tmp_p
 
     assert asyncio.run(main()) == (State.SUCCEEDED, collect_after or before[0])
     assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
 
 
 def test_a_plane_that_is_to_publish_by_nats_does_not_start_without_its_client(

@@ -314,46 +314,59 @@ def printed(monkeypatch):
     return {}
 
 
-def prints(face, printed) -> None:
-    async def follow(key, *, since):
-        text = printed.get(key.text, "")[since:][:6]
+class Printing:
+    """Agents that have printed this, by the key of their runtime; and how far somebody has read."""
+
+    def __init__(self, face, printed) -> None:
+        self._printed = printed
+        self._read: dict[str, int] = {}
+        face.held["runtime"].follow = self.follow
+
+    async def follow(self, key, *, since):
+        self._read[key.text] = since
+        text = self._printed.get(key.text, "")[since:][:6]
         return LogPart(text, since + len(text))
 
-    face.held["runtime"].follow = follow
+    async def heard(self, key: str) -> None:
+        """Return when all of it was read."""
+        async with asyncio.timeout(10):
+            while self._read.get(key) != len(self._printed.get(key, "")):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
 
 
 @faced
 async def test_a_followed_log_goes_on_with_a_new_runtime(face, typing, printed):
-    prints(face, printed)
+    printing = Printing(face, printed)
     async with served(face) as address:
         tenure = typing(face, address)
         await tenure("agent", "create", "a", *RUN)
         (first,) = face.held["runtime"].things
         printed[first] = "one\ntwo\nthree\n"
         following = asyncio.ensure_future(tenure("agent", "logs", "a", "-n", "1", "--follow"))
-        await asyncio.sleep(0.2)
+        await printing.heard(first)
         for verb in (":suspend", ":resume"):
-            await face.ask("POST", f"/v1/agents/a{verb}", headers={"prefer": "wait=5"})
+            await face.ask("POST", f"/v1/agents/a{verb}", headers=WAIT)
         (second,) = face.held["runtime"].things
-        printed[second] = "fresh\n"
-        await asyncio.sleep(0.2)
         assert second != first
+        printed[second] = "fresh\n"
+        await printing.heard(second)
         await face.ask("POST", "/v1/agents/a:suspend", {"keep_runtime": True}, headers=WAIT)
         await face.ask("POST", "/v1/agents/a:resume", headers=WAIT)
         printed[second] += "more\n"
-        await asyncio.sleep(0.2)
+        await printing.heard(second)
         await face.ask("DELETE", "/v1/agents/a", headers=WAIT)
         assert await following == (0, "three\nfresh\nmore\n", "")
 
 
 @faced
 async def test_a_followed_log_ends_with_its_token(face, typing, printed):
-    prints(face, printed)
+    printing = Printing(face, printed)
     async with served(face) as address:
         tenure = typing(face, address, "viewer")
         await face.ask("POST", "/v1/agents", AGENT, headers=WAIT)
+        (key,) = face.held["runtime"].things
         following = asyncio.ensure_future(tenure("agent", "logs", "a", "--follow"))
-        await asyncio.sleep(0.2)
+        await printing.heard(key)
         for one in (await face.ask("GET", "/v1/tokens", token="admin")).json["items"]:
             if one["role"] == "viewer":
                 await face.ask("DELETE", f"/v1/tokens/{one['id']}", token="admin")

@@ -4,16 +4,22 @@ import asyncio
 import json
 import subprocess
 import sys
+from typing import NamedTuple
 
+import click
 import pytest
 
 from tenure.adapters.seal.local import LocalSeal
 from tenure.app import acknowledgements, agents, operations, tokens
+from tenure.app.events import TRIMMED
 from tenure.app.spec import read_spec
+from tenure.app.subscriptions import FRESH
 from tenure.core.roles import Caller, Role
 from tenure.faces.api.server import Listen, serving
 from tenure.faces.cli import event
-from tenure.faces.cli.exits import Exit
+from tenure.faces.cli.client import Broken
+from tenure.faces.cli.exits import Exit, Unreachable
+from tenure.ports.store import Change, Drop, Put
 from tests.unit.cli.typed import Typed
 from tests.unit.faces.asked import faced
 
@@ -190,24 +196,95 @@ def test_a_watch_goes_on_after_the_last_event_seen(form, monkeypatch, capsys):
         assert words in err
 
 
-@faced
-async def test_a_watch_begins_now_if_nothing_else_is_said(face, typing, monkeypatch):
-    """What was before is not printed."""
-    monkeypatch.setattr(event, "AGAIN_SECONDS", 0.01)
-    await made(face, "before")
+
+# --- what is watched, in this process -------------------------------------------------------------
+
+
+class Watched(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+async def watched(face, typing, *words, lines):
+    """`tenure event watch`, until it has printed so much and its token is revoked."""
     async with serving(face.api, Listen(port=0)) as address:
-        tenure = typing(face, address, "viewer")
-        watching = asyncio.ensure_future(tenure("event", "watch", "-o", "json"))
-        while face.api.streams["default"] == 0:  # noqa: ASYNC110 (it is a thread's)
-            await asyncio.sleep(0.01)
-        uid = await made(face)
-        (mine,) = [
-            one for one in await tokens.list_tokens(face.plane, CALLER) if one.role is Role.VIEWER
-        ]
-        await asyncio.sleep(0.2)
-        await tokens.revoke_token(face.plane, CALLER, mine.id)
-        _, out, _ = await watching
-    assert {json.loads(line)["subject"] for line in out.splitlines()} == {uid}
+        token, secret = await tokens.create_token(
+            face.plane, CALLER, principal="watcher", role=Role.VIEWER
+        )
+        face.tokens["watcher"] = secret
+        printed: list[str] = []
+        show = click.echo
+
+        def echo(message="", **more):
+            printed.append(message)
+            show(message, **more)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(click, "echo", echo)
+            tenure = typing(face, address, "watcher")
+            watching = asyncio.ensure_future(tenure("event", "watch", *words))
+            async with asyncio.timeout(20):
+                while len(printed) < lines:  # noqa: ASYNC110 (another thread prints)
+                    await asyncio.sleep(0.02)
+                await tokens.revoke_token(face.plane, CALLER, token.id)
+                return Watched(*await watching)
+
+
+@pytest.mark.parametrize(
+    ("form", "holds"),
+    [("table", "agent.ready"), ("json", '"subject": "'), ("name", "-"), ("yaml", "---")],
+)
+@faced
+async def test_events_are_printed_in_any_form(face, typing, form, holds):
+    await made(face)
+    seen = await watched(face, typing, "--type", "agent.*", "--after", "0", "-o", form, lines=2)
+    assert (seen.code, holds in seen.out) == (Exit.AUTHENTICATION, True)
+
+
+@faced
+async def test_from_now_on_is_after_all_that_is_there(face, typing, monkeypatch):
+    await made(face)
+    began: list[int] = []
+    stream = event._stream
+
+    def told(client, query, last):
+        if began:
+            return stream(client, query, last)
+        began.append(last)
+        asyncio.run_coroutine_threadsafe(made(face, "beta"), loop).result(10)
+        return stream(client, query, last)
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(event, "_stream", told)
+    rows = await face.plane.store.list_events(limit=1_000)
+    seen = await watched(face, typing, "--type", "agent.*", lines=2)
+    assert began == [rows[-1]["position"]]
+    assert "agent.ready" in seen.out
+
+
+@faced
+async def test_what_is_no_longer_kept_is_said_and_a_broken_connection_goes_on(
+    face, typing, monkeypatch
+):
+    await made(face)
+    rows = await face.plane.store.list_events(limit=1_000)
+    first = rows[0]["position"]
+    drops = (Drop("outbox", (first,)), Put("cursor", (TRIMMED,), {**FRESH, "position": first}))
+    await face.plane.store.commit(Change("", (), drops))
+    monkeypatch.setattr(event, "AGAIN_SECONDS", 0.01)
+    broken: list[Exception] = [Broken("cut"), Unreachable("nobody answers")]
+    stream = event._stream
+
+    def breaking(*given):
+        if broken:
+            raise broken.pop()
+        return stream(*given)
+
+    monkeypatch.setattr(event, "_stream", breaking)
+    seen = await watched(face, typing, "--after", str(int(str(first)) - 1 or 10**6), lines=1)
+    assert "the connection broke; going on from the last event seen" in seen.err
+    assert "nobody answers" in seen.err
 
 
 @faced

@@ -311,17 +311,6 @@ async def test_a_secret_that_was_changed_signs_beside_the_new_one_for_a_day(live
         await lives.loop_until(lives.plane.store.now() + subscriptions.OVERLAP_SECONDS)
 
 
-def test_a_page_is_cut_before_what_a_long_transaction_tells_too_late():
-    def told(agent, sequence):
-        return {"agent": agent, "sequence": sequence}
-
-    # The second transaction gave its number first: 1 stands 300 events after 2.
-    page = [told(f"a{n}", 1) for n in range(9)] + [told("late", 2)]
-    rest = [told(f"b{n}", 1) for n in range(300)] + [told("late", 1)]
-    rows = [*page, *rest][: len(page) + outbox.AHEAD]
-    assert outbox.whole(rows, len(page)) == 9
-
-
 @alive
 async def test_letters_are_bounded_and_then_the_cursor_waits(lives, monkeypatch):
     monkeypatch.setattr(outbox, "LETTERS_MAX", 3)

@@ -63,6 +63,7 @@ async def test_a_create_that_is_refused_undoes_itself_and_says_why(face):
         (spec("a" * 64), "invalid_field", "name"),
         (spec("adder\n"), "invalid_field", "name"),
         (spec("-a"), "invalid_field", "name"),
+        (spec(retention="forever"), "invalid_field", "retention"),
         (spec(colour="red"), "unknown_field", "colour"),
         ({"name": "a", "runtime": {"comand": ["x"]}}, "unknown_field", "runtime.comand"),
         ({"name": "a", "runtime": {}}, "invalid", "runtime"),

@@ -50,6 +50,7 @@ async def test_what_waits_for_a_subscriber_that_is_gone_is_released(lives):
     await asyncio.sleep(1)
     assert await state_of(lives, operation) == OperationState.SUCCEEDED
     assert lives.world.things == {}
+    assert await told(lives) == [("acknowledgements", Kind.CONFIRMED, subscription)]
     assert await watched.tick(lives.plane) == (0, 0, None)
     assert await told(lives) == []
 

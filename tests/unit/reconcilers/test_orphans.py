@@ -327,42 +327,6 @@ async def test_the_lead_only_grows(lives):
 
 
 @alive
-async def test_what_our_records_do_not_know_goes_by_a_persons_word_alone(lives):
-    unknown = plant(lives)
-    await orphans.tick(lives.plane)
-    (found,) = await open_findings(lives)
-    thing = lives.world.things["runtime", unknown.text]
-    thing.owner, ours = "somebody else", thing.owner
-    with pytest.raises(Invalid, match="is not of tenant elsewhere; name its tenant"):
-        await remove_resource(lives.plane, OWNER, found.id, tenant="elsewhere")
-    thing.owner = ours
-    for stranger in (VIEWER, Caller(CALLER.tenant, "operator", Role.OPERATOR)):
-        with pytest.raises(Forbidden):
-            await remove_resource(lives.plane, stranger, found.id)
-    assert lives.world.things["runtime", unknown.text]
-    done = await remove_resource(lives.plane, OWNER, found.id)
-    assert ("runtime", unknown.text) not in lives.world.things
-    assert done.resolved_by == OWNER.principal
-    assert await remove_resource(lives.plane, OWNER, found.id) == done, "twice is once"
-    (told,) = [row for row in await lives.rows("audit") if row["action"] == "finding.remove"]
-    assert unknown.text in told["body"]
-
-
-@alive
-async def test_what_our_records_know_by_now_is_never_removed_so(lives):
-    uid = await lives.made("alpha")
-    (thing,) = lives.world.holds(provider="runtime", agent=uid)
-    said = {"what": "it", "provider": "runtime", "generation": thing.key.generation}
-    kinds = ((Kind.UNVERIFIABLE, Conflict, "by now"), (Kind.DRIFT, Invalid, "not about"))
-    for kind, refusal, words in kinds:
-        seen = findings.Sighting("orphans", kind, "x", "default", uid, thing.key.text, said)
-        await findings.report(lives.plane, seen)
-        with pytest.raises(refusal, match=words):
-            await remove_resource(lives.plane, OWNER, finding_id("orphans", "x"))
-    assert lives.world.holds(provider="runtime", agent=uid) == [thing]
-
-
-@alive
 async def test_an_orphan_that_cannot_be_removed_is_told_and_tried_again(lives):
     await lives.made("alpha")
     thing = await left_behind(lives)
@@ -421,3 +385,39 @@ async def test_a_key_that_no_operation_has_named_is_left_alone(lives):
     assert (found.kind, found.agent) == (Kind.UNVERIFIABLE, uid)
     assert "know no such key" in str(found.body["what"])
     assert sorted(lives.world.things) == before
+
+
+@alive
+async def test_what_our_records_do_not_know_goes_by_a_persons_word_alone(lives):
+    unknown = plant(lives)
+    await orphans.tick(lives.plane)
+    (found,) = await open_findings(lives)
+    thing = lives.world.things["runtime", unknown.text]
+    thing.owner, ours = "somebody else", thing.owner
+    with pytest.raises(Invalid, match="is not of tenant elsewhere; name its tenant"):
+        await remove_resource(lives.plane, OWNER, found.id, tenant="elsewhere")
+    thing.owner = ours
+    for stranger in (VIEWER, Caller(CALLER.tenant, "operator", Role.OPERATOR)):
+        with pytest.raises(Forbidden):
+            await remove_resource(lives.plane, stranger, found.id)
+    assert lives.world.things["runtime", unknown.text]
+    done = await remove_resource(lives.plane, OWNER, found.id)
+    assert ("runtime", unknown.text) not in lives.world.things
+    assert done.resolved_by == OWNER.principal
+    assert await remove_resource(lives.plane, OWNER, found.id) == done, "twice is once"
+    (told,) = [row for row in await lives.rows("audit") if row["action"] == "finding.remove"]
+    assert unknown.text in told["body"]
+
+
+@alive
+async def test_what_our_records_know_by_now_is_never_removed_so(lives):
+    uid = await lives.made("alpha")
+    (thing,) = lives.world.holds(provider="runtime", agent=uid)
+    said = {"what": "it", "provider": "runtime", "generation": thing.key.generation}
+    kinds = ((Kind.UNVERIFIABLE, Conflict, "by now"), (Kind.DRIFT, Invalid, "not about"))
+    for kind, refusal, words in kinds:
+        seen = findings.Sighting("orphans", kind, "x", "default", uid, thing.key.text, said)
+        await findings.report(lives.plane, seen)
+        with pytest.raises(refusal, match=words):
+            await remove_resource(lives.plane, OWNER, finding_id("orphans", "x"))
+    assert lives.world.holds(provider="runtime", agent=uid) == [thing]

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeGuard, TypeVar
 import msgspec
 from msgspec import inspect
 
+from tenure.app.spec import in_words
 from tenure.core.limits import DEPTH_MAX
 from tenure.faces.api.problems import Refusal
 
@@ -30,7 +31,7 @@ INTEGER_CHARACTERS_MAX = 20
 EXACT_MAX = float(1 << 53)
 """Up to here every integer has a float of its own."""
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-AT = re.compile(r" - at `(?:key in )?\$?\.?(.*)`$")
+AT = re.compile(r" - at (?:`key` in )?`\$?\.?(.*)`$")
 UNKNOWN = re.compile(r"unknown field `(.*?)`")
 MISSING = re.compile(r"missing required field `(.*?)`")
 FIELD_CHARACTERS_MAX = 200
@@ -239,17 +240,26 @@ def misfit(error: msgspec.ValidationError, into: type) -> Refusal:
         field = f"{place}.{named[1]}" if place else named[1]
         detail = f"there is no field {named[1][:80]!r}; {_hint(named[1], place, into)}"
         return Refusal("unknown_field", detail, _field(field))
-    said = text.removesuffix(found[0]) if found else text
+    said = in_words(text.removesuffix(found[0]) if found else text)
     if named := MISSING.search(text):
         field = f"{place}.{named[1]}" if place else named[1]
         return Refusal("missing_field", f"{field} is missing", _field(field))
+    form = _form(place, into)
+    if isinstance(form, inspect.LiteralType):
+        said += f"; say {' or '.join(map(str, form.values))}"
     return Refusal("invalid_field", f"{place or 'the body'}: {said}"[:500], _field(place))
 
 
-def _hint(key: str, place: str, into: type) -> str:
+def _form(place: str, into: type) -> inspect.Type | None:
+    """What is declared there."""
     form: inspect.Type | None = inspect.type_info(into)
     for name in re.findall(r"\w+|\[[^]]*\]", place):
         form = _inner(form, name)
+    return form
+
+
+def _hint(key: str, place: str, into: type) -> str:
+    form = _form(place, into)
     known = [field.encode_name for field in form.fields] if _is_struct(form) else []
     near = get_close_matches(key, known, n=1)
     if near:

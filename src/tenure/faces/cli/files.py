@@ -212,7 +212,7 @@ def check(tree: Mapping[str, Any], *, source: str) -> dict[str, Any]:
         return spec.plain(spec.read_spec(dict(tree)))
     except Invalid as error:
         said = str(error)
-        hint = "; put it in quotes" if "expected `str`, got `" in said else ""
+        hint = "; put it in quotes" if "expected text; got `" in said else ""
         raise wrong(source, said + hint) from None
 
 

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections import deque
+from typing import NamedTuple
 
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import Refused
@@ -15,7 +16,7 @@ NOT_FOUND = 404
 
 def follow(client: Client, name: str, *, lines: int) -> None:
     """Write the last lines, then whatever comes, until the agent is gone."""
-    uid, generation, _ = _agent(client, name)
+    uid, known = _agent(client, name)
     since, looks = _begin(client, uid, lines), 0
     while True:
         time.sleep(LOOK_SECONDS)
@@ -23,20 +24,28 @@ def follow(client: Client, name: str, *, lines: int) -> None:
         try:
             since = _drain(client, uid, since)
             if looks % AGENT_EVERY == 0:
-                _, now, state = _agent(client, uid)
-                if state == "DELETED":
+                _, now = _agent(client, uid)
+                if now.state == "DELETED":
                     return
-                if now != generation:  # another operation, maybe another runtime with a new log
-                    generation, since = now, _again(client, uid, since)
+                if now != known:  # maybe another runtime with a new log
+                    at = _again(client, uid, since)
+                    known, since = (known, since) if at is None else (now, at)
         except Refused as error:
             if error.status == NOT_FOUND:
                 return
             raise
 
 
-def _agent(client: Client, name: str) -> tuple[str, int, str]:
+class Stand(NamedTuple):
+    """Whatever changes when an agent gets another runtime."""
+
+    generation: int
+    state: str
+
+
+def _agent(client: Client, name: str) -> tuple[str, Stand]:
     found = client.get(path("agents", name))
-    return str(found["uid"]), int(found["generation"]), str(found["state"])
+    return str(found["uid"]), Stand(int(found["generation"]), str(found["state"]))
 
 
 def _begin(client: Client, uid: str, lines: int) -> int:
@@ -66,12 +75,17 @@ def _drain(client: Client, uid: str, since: int) -> int:
         since = int(part["next_offset"])
 
 
-def _again(client: Client, uid: str, since: int) -> int:
-    """Where to go on after the agent has changed: a new log is shorter than the old one was."""
+def _again(client: Client, uid: str, since: int) -> int | None:
+    """Where to go on after the agent has changed: a new log is shorter than the old one was.
+
+    None: nothing is there yet by which it could be told.
+    """
     end = 0
     while True:
         part = client.get(path("agents", uid, "logs"), {"since": end})
         if not part["text"] or end >= since:
             break
         end = int(part["next_offset"])
+    if not end:
+        return None
     return since if end >= since else 0

@@ -80,7 +80,8 @@ class EmbeddedEngine(Generic[L]):
 
     async def start(self) -> None:
         """Take the worker's lease and resume every open operation that nobody alive holds."""
-        self._stopped = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()  # asked once: it costs a system call each time
+        self._stopped = self._loop.create_future()
         await self._enlist()
         self._open = True
         await self._claim()
@@ -381,7 +382,7 @@ class EmbeddedEngine(Generic[L]):
             return
         driven = Driven(token, live)
         self._driven[operation] = driven
-        driven.task = asyncio.get_running_loop().create_task(self._run(operation, driven))
+        driven.task = self._loop.create_task(self._run(operation, driven))
 
     def _park(self, operation: str, token: int, wake_at: float | None) -> None:
         if self._open:
@@ -485,7 +486,7 @@ class EmbeddedEngine(Generic[L]):
         if at is None:
             return None
         delay = max(0.0, at - self._store.now())
-        return asyncio.get_running_loop().call_later(delay, pulse.set)
+        return self._loop.call_later(delay, pulse.set)
 
 
 def _tell(waiter: asyncio.Future[State | None], state: State | None) -> None:
