@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from tenure.app import epochs, tokens
 from tenure.app.plane import THIS
 from tenure.core.errors import StoreFull
@@ -61,6 +63,7 @@ def test_the_end_of_the_audit_log_is_remembered_while_it_runs_and_at_the_end(tmp
     asyncio.run(main())
 
 
+@pytest.mark.timeout(30)  # the relay looks every 5 s
 def test_nothing_leaves_a_plane_that_is_held(tmp_path):
     EpochFile(tmp_path).write(Kept(2, "restored"))
 
