@@ -106,9 +106,14 @@ def test_a_lease_is_dropped_when_it_has_lapsed_by_the_servers_clock(postgres_url
         async with opened(postgres_url) as right, off_by(postgres_url, HOUR) as ahead:
             await right.commit(Change("", (), (lease("live", right.now() + 60),)))
             await right.commit(Change("", (), (lease("dead", right.now() - leases.KEPT_SECONDS),)))
-            term: Any = SimpleNamespace(read_only=False)
+            told: list[str] = []
+
+            async def report(_: object, name: str, *__: object, **___: object) -> None:
+                told.append(name)
+
+            term: Any = SimpleNamespace(read_only=False, report=report)
             found = await leases.tick(plane(ahead), term=term)
-            assert (found.seen, found.fixed) == (2, 1)
+            assert (found.seen, found.fixed, told) == (2, 1, ["worker/dead"])
             assert await right.find("lease", ("worker/live",)) is not None
             assert await right.find("lease", ("worker/dead",)) is None
 
