@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -26,7 +27,7 @@ from tenure.app.news import News
 from tenure.app.plane import Plane, prepare
 from tenure.app.reactions import REACTIONS, Reaction
 from tenure.app.roster import PlaneRoster
-from tenure.core.errors import Invalid
+from tenure.core.errors import Invalid, Unavailable
 from tenure.core.plan import Plan
 from tenure.core.subscription import Kind
 from tenure.plans.catalogue import Catalogue
@@ -56,6 +57,7 @@ from tenure.upkeep.move import Compared, move
 if TYPE_CHECKING:
     from tenure.adapters.engine.temporal import TemporalSettings
 
+log = logging.getLogger("tenure.wiring")
 EMBEDDED = "embedded"
 
 
@@ -319,7 +321,10 @@ async def _heeding(in_flight: InFlight, clock: Clock) -> AsyncIterator[None]:
 
     async def heed() -> None:
         while True:
-            in_flight.heed()
+            try:
+                in_flight.heed()
+            except Unavailable as error:
+                log.warning("whether a drain was forced elsewhere is not known: %s", error)
             await clock.sleep(HEED_SECONDS)
 
     async with _ended_by(heed()):

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple, cast
 
 from tenure.app import edges
 from tenure.app.live import decode
-from tenure.app.pages import page_of
+from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.core import agent as core
 from tenure.core.agent import NAME, State, Verb
 from tenure.core.errors import Conflict, NotFound, NotReady
 from tenure.core.ids import ResourceKey, resource_key
-from tenure.core.limits import PAGE_MAX
 from tenure.core.plan import Plan
 from tenure.core.roles import Caller
 from tenure.ports.runtime import LogPart, RuntimeProvider
@@ -244,12 +243,12 @@ async def _runtime(
 
 async def _last_runtime(plane: Plane, row: Row) -> dict[str, Any] | None:
     """The runtime of the agent's last operation that had one: its log may outlive it."""
-    for generation in range(cast(int, row["generation"]), 0, -1):
-        said: Row = {"agent": row["uid"], "generation": generation}
-        for one in reversed(await plane.store.list_rows("operation", said, limit=PAGE_MAX)):
-            intent = await plane.store.find("intent", (str(one["id"]), "runtime"))
-            if intent is not None and intent["slot"] == "runtime":
-                return {"key": intent["key"], "generation": generation, "step": intent["step"]}
+    had = [one async for one in every(plane.store, "operation", {"agent": row["uid"]})]
+    for one in reversed(had):
+        intent = await plane.store.find("intent", (str(one["id"]), "runtime"))
+        if intent is not None and intent["slot"] == "runtime":
+            step, generation = intent["step"], one["generation"]
+            return {"key": intent["key"], "generation": generation, "step": step}
     return None
 
 

@@ -30,7 +30,7 @@ LookNow = Callable[[str, bool], Awaitable[Sequence[Look]]]
 
 
 async def look_now(plane: Plane, caller: Caller, name: str, *, dry_run: bool) -> Sequence[Look]:
-    """Let reconcilers look now; Conflict `not_leading` if they run in another process."""
+    """Let reconcilers look now; Conflict `not_leading` if none run here, or another leads now."""
     require_owner(caller)
     look = plane.reconciled.look
     if look is None:

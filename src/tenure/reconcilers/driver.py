@@ -82,6 +82,11 @@ async def reconciling(
         await asyncio.gather(task, return_exceptions=True)
 
 
+def _not_leading() -> Conflict:
+    message = "another process has just been asked the same, and leads: ask again"
+    return Conflict(message, code="not_leading")
+
+
 class Driver:
     """The reconcilers of one process."""
 
@@ -136,7 +141,10 @@ class Driver:
         while True:
             name = min(due, key=lambda one: due[one])
             await self._clock.sleep(max(0.0, due[name] - self._clock.monotonic()))
-            look, again = await self._tick(name, dry_run=False)
+            try:
+                look, again = await self._tick(name, dry_run=False)
+            except Conflict:
+                return  # somebody else leads by now
             pause = self._pause()
             if again is not None and not look.error:
                 pause = min(pause, max(SOON_SECONDS, again - self._plane.store.now()))
@@ -155,8 +163,7 @@ class Driver:
             known = ", ".join(RECONCILERS)
             raise Invalid(f"name: there is no reconciler {name!r}; known are {known}")
         if not dry_run and not await self.leader.take_over():
-            message = "another process has just been asked the same, and leads: ask again"
-            raise Conflict(message, code="not_leading")
+            raise _not_leading()
         names = [name] if name else list(RECONCILERS)
         return [(await self._tick(one, dry_run=dry_run))[0] for one in names]
 
@@ -165,6 +172,8 @@ class Driver:
         sentence = one.SENTENCE
         began = self._clock.monotonic()
         async with self._one:
+            if not dry_run and not self.leader.token:
+                raise _not_leading()  # deposed meanwhile: without a token nothing would be fenced
             term = Term(
                 plane, name, token=self.leader.token, dry_run=dry_run,
                 repairs=self._ways.repairs,

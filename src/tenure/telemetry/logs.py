@@ -12,7 +12,7 @@ import sys
 from typing import Final
 
 from tenure.core.endings import Performed, is_trouble
-from tenure.core.errors import TenureError
+from tenure.core.errors import Defect, TenureError
 
 log = logging.getLogger("tenure.steps")
 FIELDS: Final = ("operation", "tenant", "agent", "plan", "step", "act", "attempt", "ending")
@@ -69,16 +69,16 @@ class Sparing(logging.Filter):
     def __init__(self) -> None:
         """Nothing was written yet."""
         super().__init__()
-        self._said: dict[tuple[str, str], tuple[float, int]] = {}
+        self._said: dict[tuple[str, str, str], tuple[float, int]] = {}
         """When each line was written, and how often it would have been since."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to write it."""
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, TenureError):
+        if isinstance(error, TenureError) and not isinstance(error, Defect):
             record.msg, record.args = f"{record.getMessage()}: {error}", ()
             record.exc_info = record.exc_text = None
-        line = (record.name, record.getMessage())
+        line = (record.name, record.getMessage(), repr(record.exc_info and record.exc_info[1]))
         at, spared = self._said.get(line, (0.0, 0))
         if record.levelno < logging.WARNING or record.created > at + SPARED_SECONDS:
             if len(self._said) > LINES_MAX:

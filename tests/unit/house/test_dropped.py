@@ -62,6 +62,24 @@ def test_a_call_that_is_cancelled_ends_in_the_house_before_its_caller_goes_on(tm
     run(main)
 
 
+def test_a_call_that_is_dropped_before_it_has_begun_ends_too(tmp_path):
+    """Both words lie in the house's buffer: the call is cancelled before its first step."""
+
+    async def main() -> None:
+        slow = Slow()
+        async with holding(tmp_path, slow), holding(tmp_path, object()) as guests:
+            asked = access_of(guests).ensure(access_key(), access_spec("reader"))
+            call = asyncio.create_task(asked)
+            await asyncio.sleep(0)
+            call.cancel()
+            async with asyncio.timeout(client.DROP_SECONDS / 2):
+                with pytest.raises(asyncio.CancelledError):
+                    await call
+            assert not slow.begun.is_set()
+
+    run(main)
+
+
 def test_who_is_cancelled_does_not_wait_for_ever_for_a_call_to_end(tmp_path):
     async def main() -> None:
         slow = Slow()

@@ -57,6 +57,8 @@ async def test_who_is_asked_to_look_takes_the_lead_and_a_dry_run_does_not(lives)
         assert other.leader.token > leads.leader.token
         await asyncio.sleep(TTL_SECONDS - 1)
         assert leads.leader.token == 0, "it has learned that it was deposed"
+        with pytest.raises(Conflict, match="leads"):  # as amid a look at all of them
+            await leads._tick("orphans", dry_run=False)
 
 
 @alive

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from tenure.core.endings import Done, NotYet, Performed
-from tenure.core.errors import Rejected, Unavailable
+from tenure.core.errors import Defect, Rejected, Unavailable
 from tenure.settings import Settings
 from tenure.telemetry import both, logs, watching
 from tenure.telemetry.spans import Spans, context_of
@@ -151,6 +151,8 @@ def test_an_error_of_ours_is_told_by_its_sentence_and_a_defect_by_its_place():
     assert written(sparing, "not looked", 1e3, error=Unavailable("busy")) == (
         "not looked: busy", None
     )  # fmt: skip
-    message, place = written(sparing, "not looked", 1e3, error=ValueError("odd"))
-    assert message == "not looked"
-    assert place is not None
+    for error in (ValueError("odd"), KeyError("other"), Defect("ours")):
+        message, place = written(sparing, "not looked", 1e3, error=error)
+        assert message == "not looked"
+        assert place is not None
+    assert written(sparing, "not looked", 1e3, error=KeyError("other"))[0] is None

@@ -91,7 +91,7 @@ PROBLEMS: Final[Mapping[str, Meaning]] = {
     "ended": Meaning(409, "The operation has ended", "Ask for a new one."),
     "resolved": Meaning(409, "The finding is resolved already", "Nothing is left to do."),
     "not_leading": Meaning(
-        409, "No reconciler looks in this process now", "Ask the process that leads, or again."
+        409, "No reconciler looks in this process now", "Ask again, or another process."
     ),
     "not_stuck": Meaning(409, "Nothing is stuck there", "Wait for it, or cancel it."),
     "compensating": Meaning(

@@ -134,7 +134,7 @@ class _Guest:
 
     def _begin(self, number: int, provider: str, name: str, arguments: dict[str, Any]) -> None:
         call = self._server.answering(self._answer(number, provider, name, arguments))
-        call.add_done_callback(lambda _: self._room.release())
+        call.add_done_callback(lambda done: self._ended(number, done))
         self._calls[number] = call
         if (method := TABLE.get(provider, {}).get(name)) is not None and method.is_listing:
             self._turns[number] = asyncio.Semaphore(0)
@@ -148,13 +148,19 @@ class _Guest:
             answer = [Word.ERROR, number, *wire.told(error)]
             if not wire.travels(error):
                 log.exception("%s.%s failed", provider, name)
-        except asyncio.CancelledError:
-            wire.write(self._writer, wire.encode([Word.ENDED, number]))
-            raise
-        finally:
-            self._turns.pop(number, None)
-            self._calls.pop(number, None)
+        self._forget(number)
         await self._send(answer)
+
+    def _ended(self, number: int, call: "asyncio.Task[None]") -> None:
+        """Whoever dropped it is told that it has ended, also if it had not even begun."""
+        self._room.release()
+        if call.cancelled() and number in self._calls:
+            wire.write(self._writer, wire.encode([Word.ENDED, number]))
+        self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        self._turns.pop(number, None)
+        self._calls.pop(number, None)
 
     async def _done(
         self, number: int, provider: str, name: str, arguments: dict[str, Any]

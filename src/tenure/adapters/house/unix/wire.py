@@ -20,7 +20,7 @@ from typing import Any
 
 from tenure.core.errors import Invalid, OutcomeUnknown, Rejected, TenureError, Unavailable
 
-PROTOCOL = 1
+PROTOCOL = 2
 MESSAGE_BYTES_MAX = 1 << 24
 LENGTH_BYTES = 4
 PAGE = 500

@@ -165,9 +165,9 @@ class Place:
                     self._end(key, there, at_once=False)
                     self._free_port(key, there)
                     proc.remove_groups(self.means.groups.paths(group_of(there)))
-                    home.keep_logs(there, self.root / LOGS, count=self.means.logs_kept)
                     earlier = self._earlier(heir.named_in(there))
                     heir.give_back(key, there, earlier, lock=self._alone)
+                    home.keep_logs(there, self.root / LOGS, count=self.means.logs_kept)
                     self._delete(there.path)
         _delete_whole(self.root / TRASH / key.text)  # the plane may have died half-way
         self._reap(key)
