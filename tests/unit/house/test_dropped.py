@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from tenure.adapters.house.unix import client
+from tenure.adapters.house.unix import client, server, wire
 from tenure.core.errors import OutcomeUnknown
 from tenure.ports.provider import Provider
 from tenure.testing.contracts.access import access_key, access_spec
@@ -66,16 +67,19 @@ def test_a_call_that_is_dropped_before_it_has_begun_ends_too(tmp_path):
     """Both words lie in the house's buffer: the call is cancelled before its first step."""
 
     async def main() -> None:
-        slow = Slow()
-        async with holding(tmp_path, slow), holding(tmp_path, object()) as guests:
-            asked = access_of(guests).ensure(access_key(), access_spec("reader"))
-            call = asyncio.create_task(asked)
-            await asyncio.sleep(0)
-            call.cancel()
-            async with asyncio.timeout(client.DROP_SECONDS / 2):
-                with pytest.raises(asyncio.CancelledError):
-                    await call
-            assert not slow.begun.is_set()
+        reader, said = asyncio.StreamReader(), bytearray()
+        asked = [wire.Word.CALL, 7, "access", "inspect", {}]
+        for message in (asked, [wire.Word.DROP, 7]):
+            reader.feed_data(wire.encode(message))
+        reader.feed_eof()
+        house: Any = SimpleNamespace(answering=asyncio.ensure_future, is_leaving=False)
+        way: Any = SimpleNamespace(write=said.extend, is_closing=lambda: False)
+        guest = server._Guest(house, reader, way)
+        await guest.serve()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert bytes(said) == wire.encode([wire.Word.ENDED, 7])
+        assert guest._calls == {}
 
     run(main)
 

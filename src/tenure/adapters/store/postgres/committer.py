@@ -200,7 +200,7 @@ class Committer:
         behind, mine, counted = set[Any](), set[Any](), set[Any]()
         held = {key for item in self._aside if item.parts is not None for key in item.parts.keys}
         stuck = 0
-        while waiting and len(batch) < BATCH_CHANGES_MAX and len(left) < BATCH_CHANGES_MAX:
+        while waiting and max(len(batch), len(left) - stuck) < BATCH_CHANGES_MAX:
             item = waiting[0]
             parts = item.parts
             if parts is None or parts.doubled is not None:
