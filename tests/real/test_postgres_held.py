@@ -29,8 +29,13 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(committer, "PAUSE_SECONDS_MAX", 0.1)
 
 
-@pytest.mark.parametrize("writers", [1, 2])
-def test_only_what_touches_a_held_row_waits(postgres_url: str, writers: int) -> None:
+@pytest.mark.parametrize(("writers", "batch"), [(1, 512), (2, 512), (2, 2)])
+def test_only_what_touches_a_held_row_waits(
+    postgres_url: str, writers: int, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many wait for it: also if they would fill a batch."""
+    monkeypatch.setattr(committer, "BATCH_CHANGES_MAX", batch)
+
     async def scenario() -> None:
         async with opened(postgres_url, writers=writers) as store:
             await store.commit(Change("", (), tuple(map(operation, NAMES))))
