@@ -6,7 +6,7 @@ SHELL   := /bin/sh
 PYTHON  ?= python3
 BIN     := .venv/bin
 # What the tests are shared out to, and anything more to say to pytest: make test ARGS='-k lease -x'.
-WORKERS ?= 2
+WORKERS ?= 3
 ARGS    ?=
 # The first seed and the number of seeds of `make simulate`.
 SEED    ?= 0

@@ -277,7 +277,7 @@ def test_a_key_is_one_operation_whoever_sends_it_again(stack, tmp_path, tally, e
 
 
 def test_ablation_a_key_that_is_not_kept_is_seen(stack, tmp_path, tally):
-    with LIFECYCLE["key_in_commit"].off(), pytest.raises(AssertionError):
+    with LIFECYCLE["key_in_accept"].off(), pytest.raises(AssertionError):
         asyncio.run(_sent_again(stack, tmp_path, []))
     tally.add("ablations")
 

@@ -177,7 +177,10 @@ async def serving(
             backlog=BACKLOG,
         )
     except OSError as error:
-        message = f"cannot listen on {listen.host}:{listen.port}: {error.strerror}"
+        message = (
+            f"cannot listen on {listen.host}:{listen.port}: {error.strerror}; --port N names"
+            " another, and 0 any that is free"
+        )
         raise Invalid(message) from None
     port = bound.getsockname()[1]
     server = _Server(

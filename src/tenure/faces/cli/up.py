@@ -6,7 +6,6 @@ while it runs.  This is the only part of the command line that starts a plane.
 """
 
 import asyncio
-import errno
 import os
 import signal
 import socket
@@ -145,10 +144,7 @@ def command(
     except TenureError as error:
         raise Ended(Exit.FAILED, str(error)) from None
     except OSError as error:
-        taken = error.errno == errno.EADDRINUSE
-        advice = "name another port, or 0 for any that is free: --port N" if taken else ""
-        where_to = f"port {asked.port}" if taken else error.filename or asked.home
-        raise Ended(Exit.FAILED, f"{where_to}: {error.strerror}", advice=advice) from None
+        raise Ended(Exit.FAILED, f"{error.filename or asked.home}: {error.strerror}") from None
     except CommitUnknown as error:
         raise Ended(
             Exit.FAILED,
