@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -102,11 +103,14 @@ def _with_command(directory: Path) -> list[int]:
 
 
 def _has_lock(pid: int, directory: Path) -> bool:
-    try:
-        files = [str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir()]
-    except OSError:
-        return False
-    return any(one.startswith(f"{directory}/") and "/lock" in one for one in files)
+    return any(one.startswith(f"{directory}/") and "/lock" in one for one in _open_files(pid))
+
+
+def _open_files(pid: int) -> Iterator[str]:
+    with suppress(OSError):  # it is gone
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # this one was closed meanwhile
+                yield str(file.readlink())
 
 
 def is_alive(pid: int) -> bool:

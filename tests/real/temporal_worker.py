@@ -68,3 +68,4 @@ async def main(address: str, place: Path, count: int) -> None:
 
 if __name__ == "__main__":
     asyncio.run(main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))
+    os._exit(0)  # as `tenure` itself leaves once it has loaded Temporal's client
