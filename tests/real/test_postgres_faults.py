@@ -8,7 +8,7 @@ import asyncio
 import os
 import shutil
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -35,16 +35,6 @@ pytestmark = pytest.mark.timeout(120)
 SCHEMA = "?schema=tenure"
 
 
-@pytest.fixture
-def own() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.stop()
-
-
 async def told(server: PostgresServer, *statements: str) -> Any:
     """What the server says to the last of these."""
     connection = await asyncpg.connect(server.url)
@@ -65,24 +55,24 @@ OTHERS = (
 WRITES = "SET default_transaction_read_only = off"
 
 
-def test_a_read_only_database_is_refused_and_borne(own: PostgresServer) -> None:
+def test_a_read_only_database_is_refused_and_borne(own_postgres: PostgresServer) -> None:
     async def scenario() -> None:
-        url = own.url + SCHEMA
+        url = own_postgres.url + SCHEMA
         async with opened(url, writers=1, patience_seconds=0.5) as store:
             await store.commit(Change("", (), (operation("a"),)))
-            await told(own, read_only(on=True), OTHERS)
+            await told(own_postgres, read_only(on=True), OTHERS)
             with pytest.raises(StoreError, match="it is read-only: name the primary"):
                 await store.commit(raised(0))
             assert await store.find("operation", ("a",)) is not None  # it can still be read
         async with asyncio.TaskGroup() as group:
             group.create_task(asyncio.to_thread(_refused_as_read_only, url))
-        await told(own, WRITES, read_only(on=False))
+        await told(own_postgres, WRITES, read_only(on=False))
         async with opened(url, writers=1) as store:
-            await told(own, read_only(on=True), OTHERS)
+            await told(own_postgres, read_only(on=True), OTHERS)
             waiting = asyncio.ensure_future(store.commit(raised(0)))
             await asyncio.sleep(0.3)
             assert not waiting.done()
-            await told(own, WRITES, read_only(on=False))
+            await told(own_postgres, WRITES, read_only(on=False))
             assert await waiting is None  # by itself
 
     asyncio.run(scenario())
@@ -109,11 +99,13 @@ def standby_of(primary: PostgresServer) -> PostgresServer:
     return standby
 
 
-def test_a_standby_is_refused_and_a_failover_to_it_is_followed(own: PostgresServer) -> None:
-    standby = standby_of(own)
+def test_a_standby_is_refused_and_a_failover_to_it_is_followed(
+    own_postgres: PostgresServer,
+) -> None:
+    standby = standby_of(own_postgres)
 
     async def scenario() -> None:
-        hosts = f"127.0.0.1:{standby.port},127.0.0.1:{own.port}"
+        hosts = f"127.0.0.1:{standby.port},127.0.0.1:{own_postgres.port}"
         both = f"postgresql://tenure@{hosts}/postgres?target_session_attrs=read-write"
         async with opened(f"{both}&schema=tenure", writers=2) as store:  # the primary is found
             await store.commit(Change("", (), (operation("a"),)))
@@ -130,7 +122,7 @@ def test_a_standby_is_refused_and_a_failover_to_it_is_followed(own: PostgresServ
             said = await asyncio.to_thread(refusal, standby.url + SCHEMA)
             assert "The server is a standby" in said
             assert "target_session_attrs=read-write" in said
-            own.kill()
+            own_postgres.kill()
             waiting = asyncio.ensure_future(store.commit(raised(1)))
             await told(standby, "SELECT pg_promote()")
             assert await waiting is None
@@ -143,22 +135,22 @@ def test_a_standby_is_refused_and_a_failover_to_it_is_followed(own: PostgresServ
 
 
 def test_a_full_disk_takes_no_new_work_and_is_used_again_when_there_is_room(
-    own: PostgresServer, monkeypatch: pytest.MonkeyPatch
+    own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(committer, "FULL_SECONDS", 0.3)
 
     async def scenario(folder: str) -> None:
         await told(
-            own,
+            own_postgres,
             f"CREATE TABLESPACE small LOCATION '{folder}'",
             "ALTER DATABASE postgres SET default_tablespace = small",
         )
-        async with opened(own.url + SCHEMA, writers=1) as store:
+        async with opened(own_postgres.url + SCHEMA, writers=1) as store:
             await store.commit(Change("", (), (operation("kept"),)))
-            await told(own, "CREATE TABLE public.filler (x text)")
+            await told(own_postgres, "CREATE TABLE public.filler (x text)")
             many = "SELECT repeat('x', 1000) FROM generate_series(1, 100000)"
             with pytest.raises(asyncpg.DiskFullError):
-                await told(own, f"INSERT INTO public.filler {many}")
+                await told(own_postgres, f"INSERT INTO public.filler {many}")
             number, full = 0, ""
             while not full:  # until the room that the tables have already is used up
                 number += 1
@@ -172,37 +164,41 @@ def test_a_full_disk_takes_no_new_work_and_is_used_again_when_there_is_room(
                 await store.commit(Change("", (), (operation("new"),), admits=True))
             assert await store.find("operation", ("kept",)) is not None
             assert await store.find("operation", (f"{number:04}",)) is None
-            await told(own, "DROP TABLE public.filler", "CHECKPOINT")
+            await told(own_postgres, "DROP TABLE public.filler", "CHECKPOINT")
             await asyncio.sleep(0.3)
             again = Change("", (), (operation("again"),), admits=True)
             assert await store.commit(again) is None
             assert await store.count_rows("operation", {}) == number + 1
 
     with mounted("24m") as folder:
-        owner = own.folder.stat()
+        owner = own_postgres.folder.stat()
         os.chown(folder, owner.st_uid, owner.st_gid)
         try:
             asyncio.run(scenario(str(folder)))
         finally:
-            own.halt()
+            own_postgres.halt()
 
 
-def test_a_server_that_answers_before_it_has_flushed_is_made_to_wait(own: PostgresServer) -> None:
+def test_a_server_that_answers_before_it_has_flushed_is_made_to_wait(
+    own_postgres: PostgresServer,
+) -> None:
     async def scenario() -> str:
-        await told(own, "ALTER DATABASE postgres SET synchronous_commit = off")
-        async with opened(own.url + SCHEMA, writers=1) as store:
+        await told(own_postgres, "ALTER DATABASE postgres SET synchronous_commit = off")
+        async with opened(own_postgres.url + SCHEMA, writers=1) as store:
             session = await store._committer._session(0)
             return str(await session.connection.fetchval("SHOW synchronous_commit"))
 
     assert asyncio.run(scenario()) == "on"
 
 
-def test_a_server_that_would_lose_records_or_letters_is_refused(own: PostgresServer) -> None:
-    asyncio.run(told(own, "CREATE DATABASE bytes ENCODING 'SQL_ASCII' TEMPLATE template0"))
-    assert "not in UTF-8" in refusal(own.url.replace("/postgres", "/bytes") + SCHEMA)
-    own.halt()
-    own.start("full_page_writes=off")
-    assert "full_page_writes = off and would lose records" in refusal(own.url + SCHEMA)
+def test_a_server_that_would_lose_records_or_letters_is_refused(
+    own_postgres: PostgresServer,
+) -> None:
+    asyncio.run(told(own_postgres, "CREATE DATABASE bytes ENCODING 'SQL_ASCII' TEMPLATE template0"))
+    assert "not in UTF-8" in refusal(own_postgres.url.replace("/postgres", "/bytes") + SCHEMA)
+    own_postgres.halt()
+    own_postgres.start("full_page_writes=off")
+    assert "full_page_writes = off and would lose records" in refusal(own_postgres.url + SCHEMA)
 
 
 @pytest.mark.parametrize(

