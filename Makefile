@@ -124,7 +124,7 @@ debian:
 # The pins for every supported Python in one file for each set, without host names. Versions stay as they are unless
 # they must move; UPGRADE=1 moves them all.
 COMPILE = $(or $(UV),.venv-lock/bin/uv) pip compile -q --universal --python-version 3.11 --generate-hashes \
-    --no-header --no-annotate --no-emit-index-url --no-emit-find-links $(if $(UPGRADE),--upgrade)
+    --no-header --no-annotate --no-strip-extras --no-emit-index-url --no-emit-find-links $(if $(UPGRADE),--upgrade)
 
 lock: $(if $(UV),,.venv-lock/bin/uv)     ## the pins in requirements/, worked out anew: [UPGRADE=1]
 	@$(COMPILE) pyproject.toml requirements/build.in -o requirements/run.txt
@@ -132,7 +132,7 @@ lock: $(if $(UV),,.venv-lock/bin/uv)     ## the pins in requirements/, worked ou
 	    -o requirements/scale.txt
 	@$(COMPILE) --extra testing --extra postgres --extra temporal --extra nats pyproject.toml requirements/build.in requirements/test.in -c requirements/run.txt \
 	    -o requirements/test.txt
-	@$(COMPILE) --no-strip-extras requirements/peers.in -o requirements/peers.txt
+	@$(COMPILE) requirements/peers.in -o requirements/peers.txt
 	@! grep -n '://' requirements/*.txt
 
 .venv-lock/bin/uv:
