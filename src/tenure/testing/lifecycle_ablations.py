@@ -12,6 +12,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -332,7 +333,7 @@ PAGE = """# Ablations of an agent's life
 
 As in [ablations](ablations.md): each safeguard below is switched off by the test harness, and lives
 drawn from seeds must notice; `tests/simulation/test_lifecycle.py` fails if one is not missed within
-1,000 seeds. Made with Python {python} by
+1,000 seeds. Made on {today} with Python {python} by
 
 ```
 {command}
@@ -379,7 +380,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.write is not None:
         command = f"python -m tenure.testing.lifecycle_ablations --seeds {asked.seeds} --write PAGE"
         text = PAGE.format(
-            python=platform.python_version(), command=command, rows="\n".join(rows)
+            today=datetime.now(UTC).date().isoformat(),
+            python=platform.python_version(),
+            command=command,
+            rows="\n".join(rows),
         )
         asked.write.write_text(text, encoding="utf-8")
     return 1 if missed else 0
