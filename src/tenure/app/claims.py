@@ -121,8 +121,8 @@ def _claimed(live: Live, worker: str, now: float, *, called: bool) -> tuple[Set,
 
 def _take_effect(live: Live, writes: tuple[Set, ...]) -> None:
     """The store has said yes."""
-    for table, key, row in writes:
-        target = live if table == "operation" else live.intents[str(key[1])]
-        for column, value in row.items():
+    for write in writes:
+        target = live if write.table == "operation" else live.intents[str(write.key[1])]
+        for column, value in write.row.items():
             if column != "updated_at":
                 setattr(target, column, value)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple, cast
 
+from msgspec.structs import replace
+
 from tenure.app import views
 from tenure.app.audit import entry
 from tenure.app.changes import JOURNAL, Writing, event, intended, kept, noted
@@ -385,7 +387,7 @@ async def abandon(plane: Plane, tenant: str, operation: str, *, by: str) -> Oper
         ]
         writing = noted(live, Noted.ABANDONED, "", {"by": by, "left": left}, now)
         told = abandoned(tenant, live.agent, live.id, kind=live.kind, by=by, now=now)
-        writing.change = writing.change._replace(writes=(*writing.change.writes, told))
+        writing.change = replace(writing.change, writes=(*writing.change.writes, told))
         return writing
 
     return await _decide(plane, tenant, operation, decide, by=by, verb="abandon", interrupt=True)
@@ -452,7 +454,7 @@ async def _decide(
             return views.operation(live, row)
         told = entry(caller, f"operation.{verb}", target=operation, now=now, record=writing.seq)
         ring = Ring(operation, interrupt=interrupt)
-        change = writing.change._replace(writes=(*writing.change.writes, told), ring=ring)
+        change = replace(writing.change, writes=(*writing.change.writes, told), ring=ring)
         if await plane.store.commit(change) is None:
             writing.take_effect(live)
             plane.engine.wake(operation, interrupt=interrupt)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import apsw
+from msgspec.structs import replace
 
 from tenure.core.errors import (
     CommitUnknown,
@@ -350,7 +351,7 @@ def differences(
 def _move(row: Row, now: Mapping[str, Value], parts: Sequence[Part]) -> Change:
     """A row that changes, if it is still what was read."""
     guard, revise = revised(row)
-    return _change((guard,), (revise._replace(row={**revise.row, **now}),), parts)
+    return _change((guard,), (replace(revise, row={**revise.row, **now}),), parts)
 
 
 def _change(

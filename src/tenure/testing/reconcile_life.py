@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from tenure.adapters.store.memory import Tables
 from tenure.app import agents, cascade, findings, subscriptions
 from tenure.app.agents import Asked
@@ -215,7 +217,7 @@ class Simulation(LifeRig):
                 for write in change.writes
                 if not (isinstance(write, Put) and write.table == "tombstone" and self.loses())
             )
-            return apply(tables, change._replace(writes=writes))
+            return apply(tables, replace(change, writes=writes))
 
         def _remove(provider: FakeProvider, key: ResourceKey, fault: Fault | None) -> None:
             thing = self.world.things.get((provider.name, key.text))

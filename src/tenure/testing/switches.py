@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace as renew
+
 from tenure.app import advance, operations
 from tenure.app.advance import Advance
 from tenure.app.live import Live
@@ -217,7 +219,7 @@ def undo_at_once(_: Advance, live: Live, move: Move) -> Move:
             for name in reversed(list(live.progress.done)):
                 step = live.plan.steps[name]
                 if step.undoes:
-                    await step.undo(call._replace(key=live.key_of(step)))  # type: ignore[misc, operator]
+                    await step.undo(renew(call, key=live.key_of(step)))  # type: ignore[misc, operator]
             raise
 
     return move._replace(step=replace(move.step, do=hasty))

@@ -375,7 +375,7 @@ async def test_who_changes_while_somebody_subscribes_is_looked_at_again(lives, m
     suspended: list[Any] = []
 
     async def just_before(change):
-        if not suspended and any(write[0] == "subscription" for write in change.writes):
+        if not suspended and any(write.table == "subscription" for write in change.writes):
             suspended.append("meanwhile")
             await lives.verb("suspend")
         return await commit(change)
@@ -474,7 +474,7 @@ async def test_an_agent_that_closes_while_it_is_given_away_is_looked_at_again(li
     commit, suspended = lives.plane.store.commit, list[str]()
 
     async def just_before(change):
-        if not suspended and any(write[0] == "edge" for write in change.writes):
+        if not suspended and any(write.table == "edge" for write in change.writes):
             suspended.append("meanwhile")
             await lives.verb("suspend", "child")
         return await commit(change)

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.store import memory
@@ -206,7 +207,7 @@ def test_ablation_without_the_guard_on_the_intents_token_a_lost_attempt_is_belie
     def unguarded(*given):
         writing = real(*given)
         guards = tuple(guard for guard in writing.change.guards if guard.table != "intent")
-        writing.change = writing.change._replace(guards=guards)
+        writing.change = replace(writing.change, guards=guards)
         return writing
 
     with patched(changes, _polled=unguarded):
