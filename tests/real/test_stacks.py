@@ -36,6 +36,7 @@ from tests.real.stacks import (
     NEXT_PLANS,
     PAGE,
     PLANS,
+    STACKS,
     Gate,
     Stack,
     Worker,
@@ -100,9 +101,7 @@ def test_an_effect_whose_worker_died_before_its_answer_is_never_repeated_nor_cal
     counted(tally, 6, stack, EFFECTS)
 
 
-@pytest.mark.parametrize("stack", ["sqlite_embedded", "postgres_embedded"], indirect=True)
 def test_ablation_an_effect_that_is_repeated_unasked_is_seen(stack, tmp_path, tally, ending):
-    """On Temporal the same moves are decided, and a dead worker is missed later."""
     with OF_OPERATIONS["inspect_first"].off(), pytest.raises(AssertionError):
         done_by_the_dead(stack, tmp_path, tally, ending)
     tally.add("ablations")
@@ -351,12 +350,11 @@ async def _plans_in(stack: Stack, directory: Path) -> Counter[str]:
         return Counter(str(row["plan"]) for row in rows)
 
 
-@pytest.mark.parametrize("stack", ["sqlite_embedded", "postgres_embedded"], indirect=True)
+@pytest.mark.parametrize(
+    "stack", [*STACKS[:2], pytest.param(STACKS[2], marks=pytest.mark.long)], indirect=True
+)
 def test_ablation_an_operation_that_does_not_keep_its_plan_is_seen(stack, tmp_path, tally, ending):
-    """What an older release began is read by the newest plan of that name, and does not end.
-
-    On Temporal the same catalogue is asked, and waiting for nothing takes longer.
-    """
+    """What an older release began is read by the newest plan of that name, and does not end."""
 
     def newest(catalogue: Catalogue, digest: str) -> Plan | None:
         plan = catalogue._kept.get(digest)

@@ -244,7 +244,7 @@ async def _earlier(plane: Plane, command: Accept, now: float) -> Operation | Non
 
 async def get(plane: Plane, tenant: str, operation: str) -> Operation:
     """One operation with its steps; NotFound if this tenant has none of that id."""
-    live, row = await _live(plane, tenant, operation)
+    live, row = await _live(plane, tenant, operation, only_look=True)
     return views.operation(live, row)
 
 
@@ -421,8 +421,10 @@ def _must_be_stuck(live: Live, step: str = "") -> None:
         raise Conflict(message, code="not_stuck", holder=live.id)
 
 
-async def _live(plane: Plane, tenant: str, operation: str) -> tuple[Live, Row]:
-    live = await read(plane.store, plane.catalogue, plane.id, operation)
+async def _live(
+    plane: Plane, tenant: str, operation: str, *, only_look: bool = False
+) -> tuple[Live, Row]:
+    live = await read(plane.store, plane.catalogue, plane.id, operation, only_look=only_look)
     if live is None or live.tenant != tenant:
         message = f"there is no operation {operation}"
         raise NotFound(message)

@@ -260,9 +260,11 @@ class Store(Protocol):
         ...
 
     def claim(
-        self, queue: Queue, worker: str, *, limit: int
+        self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
     ) -> Awaitable[Sequence[Claimed]]:
         """Take up to `limit` open operations whose worker has no live lease, oldest first.
+
+        Those that follow one of `but_plans` (digests) are left: this worker cannot perform them.
 
         Each gets this worker, the next token on itself and on its intents that are not burned, a
         raised revision, and leaves PENDING.  The outcome of its INTENDED and REMOVING intents is

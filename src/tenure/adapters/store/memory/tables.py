@@ -5,6 +5,7 @@ in and on the way out, so what a caller holds is never the record itself.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any, Self
 
 from tenure.core.audit import link
@@ -161,13 +162,15 @@ class Tables:
         number = self.counters[value.counter] = self.counters.get(value.counter, 0) + 1
         return number
 
-    def claim(self, worker: str, *, limit: int, now: float) -> list[Claimed]:
+    def claim(
+        self, worker: str, *, limit: int, now: float, but_plans: Sequence[str] = ()
+    ) -> list[Claimed]:
         """Give this worker the oldest open operations of workers without a live lease."""
         leases, operations = self.rows["lease"], self.rows["operation"]
         gone: dict[Value, bool] = {}
         ids: list[Key] = []
         for key, row in operations.items():
-            if row["ended_at"] is not None:
+            if row["ended_at"] is not None or row["plan"] in but_plans:
                 continue
             holder = row["worker"]
             if holder not in gone:

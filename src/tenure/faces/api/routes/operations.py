@@ -11,7 +11,7 @@ from tenure.faces.api.table import Ask, Reply, Route, Stream
 
 PIECE_SECONDS = 1.0
 """How long one wait lasts before it is looked whether the process is about to end."""
-DECIDED = ("ended", "conflict")
+DECIDED = ("ended", "plan_unknown", "conflict")
 
 
 async def settled(ask: Ask, operation: str, seconds: float) -> views.Operation:
