@@ -27,6 +27,7 @@ from tenure.testing.contracts.store_rows import event, lease
 from tenure.testing.patches import patched
 from tenure.wiring import running
 from tests.real.postgres import eventually, opened
+from tests.unit.reconcilers import later
 
 pytestmark = pytest.mark.timeout(60)
 _PUT = (
@@ -259,3 +260,12 @@ def test_one_change_tells_other_processes_of_every_operation_that_it_concerns(
 
     expected = [Ring("closed", interrupt=True), Ring("new", unclaimed=True)]
     assert asyncio.run(main()) == expected
+
+
+def test_what_is_over_goes_on_postgresql_too(postgres_url: str) -> None:
+    async def main() -> object:
+        settings = Settings(store=postgres_url)
+        async with running(settings, plans=later.PLANS, providers={}) as plane:
+            return await later.on_any_store(plane)
+
+    assert asyncio.run(main()) == later.ENDED

@@ -47,7 +47,7 @@ RESOURCE = Shape(
 PRESENT, BURNED = "PRESENT", "BURNED"
 ATTEMPTS_MAX = 20
 """How often a verb reads and decides again when another was quicker; then it is Unavailable."""
-OWNED_PAGE = 500
+OWNED_PAGE = 100
 """Rows of a listing that are read at once, with the loop waiting."""
 
 Part = Is | Put | Add | Set | Drop
