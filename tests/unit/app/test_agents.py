@@ -221,8 +221,16 @@ async def test_a_key_answers_also_when_what_was_started_is_there_no_more(lives):
     lives.fakes.runtime.missing = True
     again = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("c"))
     assert again.id == created.id
-    with pytest.raises(Invalid):
-        await agents.create_agent(lives.plane, CALLER, spec_of("beta"), asked=keyed("d"))
+
+
+@alive
+async def test_what_its_runtime_does_not_find_is_accepted_undone_and_foretold(lives):
+    assert await agents.missing(lives.plane, spec_of("alpha")) == []
+    lives.fakes.runtime.missing = True
+    assert await agents.missing(lives.plane, spec_of("alpha")) == ["command: it cannot be found"]
+    ended = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+    assert (ended.state, ended.error) == (COMPENSATED, "runtime: command: it cannot be found")
+    assert lives.world.things == {}
 
 
 @alive

@@ -129,6 +129,27 @@ async def test_files_are_applied_planned_exported_and_pruned(face, typing, folde
 
 
 @faced
+async def test_a_plan_says_what_would_not_be_created_and_why(face, typing, folder):
+    file = folder / "a.yaml"
+    odd = "name: odd\nruntime: {command: [x], network: {egress: [a]}}"
+    file.write_text(f"name: gone\nruntime: {{command: [no-such-program]}}\n---\n{odd}")
+    async with served(face) as address:
+        for words in (("plan",), ("apply", "--dry-run")):
+            code, out, _ = await typing(face, address)(*words, "-f", str(file))
+            assert (code, out.splitlines()) == (0, [
+                "+ gone create: command: there is no such thing",
+                "+ odd create: runtime.network: this runtime cannot enforce it (invalid)",
+            ])  # fmt: skip
+        code, out, _ = await typing(face, address, "viewer")("plan", "-f", str(file), "-o", "name")
+        assert (code, out) == (0, "gone\nodd\n")
+        create = ("agent", "create", "gone", "--command", "no-such-program")
+        code, _, err = await typing(face, address)(*create, "--dry-run")
+        assert (code, err) == (0, "it would be undone: command: there is no such thing\n")
+        code, _, err = await typing(face, address)(*create)
+        assert (code, "command: there is no such thing" in err) == (1, True)
+
+
+@faced
 async def test_an_apply_without_a_token_for_it_stops_at_once(face, typing, folder):
     file = folder / "a.yaml"
     file.write_text("name: a\nruntime: {command: ['true']}\n---\nname: b\nruntime: {command: [x]}")

@@ -292,7 +292,7 @@ async def test_the_providers_are_told_what_the_spec_says(lives):
         "name": "alpha", "owner": "a team", "scopes": ["tool:use"], "audiences": ["https://tool"],
     }  # fmt: skip
     assert told["access"] == {"roles": ["reader"], "teams": ["blue"], "granted_by": "someone"}
-    assert told["runtime"]["digest"] == "a digest"
+    assert told["runtime"]["digests"] == {"agent": "a digest"}
     assert told["runtime"].keys() & {"kind", "ready_seconds", "drain_seconds"} == set()
     assert told["credentials"] == {
         "credentials": [{"audience": "https://tool", "scopes": ["tool:use"], "ttl_seconds": 300}]

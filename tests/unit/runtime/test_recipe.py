@@ -1,6 +1,7 @@
 """What a local process can be asked for, and what is refused with the field's name."""
 
 import os
+import re
 
 import pytest
 
@@ -76,6 +77,37 @@ def test_a_program_is_looked_for_where_it_was_said_and_nowhere_else(tmp_path):
     with pytest.raises(Invalid, match="leads out"):
         recipe.program(read(command=["./../run"], bundle="/b"), path="")
     assert recipe.program(read(command=["./run"], bundle="/b"), path="") == "run"
+
+
+def test_a_pinned_program_is_the_one_that_was_seen(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for place in (first, second):
+        place.mkdir()
+    path = f"{first}:{second}"
+    (second / "tool").touch(mode=0o755)
+    pinned = read(command=["tool"], digests={str(second / "tool"): "sha256:0"})
+    assert recipe.pinned_program(pinned, path=path) == str(second / "tool")
+    (first / "tool").touch(mode=0o755)
+    with pytest.raises(Invalid, match=f"tool is {first / 'tool'} now"):
+        recipe.pinned_program(pinned, path=path)
+    assert recipe.pinned_program(read(command=["tool"]), path=path) == str(first / "tool")
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "why"),
+    [
+        ({"command": ["tool"]}, "tool", "command: tool is not to be found on /nowhere"),
+        ({"command": ["/no/such"]}, "/no/such", "command: /no/such cannot be read"),
+        ({"command": ["/dev/null"]}, "/dev/null", "command: /dev/null cannot be read"),
+        ({"command": ["/bin/true"], "bundle": "/no"}, "/no", "bundle: /no cannot be read"),
+    ],
+)
+def test_what_is_missing_says_so_in_the_place_of_its_digest(spec, name, why):
+    wanted = recipe.read(spec, zones=("here",))
+    full = recipe.digest(spec, wanted, path="/nowhere", digests=Digests())
+    pinned = recipe.read(full, zones=("here",))
+    assert re.match(f"missing: {why}.* in zone here", pinned.digests[name])
+    assert re.match(f"{why}.* in zone here.*looked for when", recipe.changed(pinned, Digests()))
 
 
 def test_digests_name_the_program_the_files_and_the_bundle(tmp_path):

@@ -12,7 +12,7 @@ from tenure.faces.cli.accepted import attend
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import Waits, asking, examples, pairs, shown, waiting
-from tenure.faces.cli.output import instant, say, show, show_all
+from tenure.faces.cli.output import instant, plain, say, show, show_all
 
 STATES = (
     "CREATING", "CREATE_FAILED", "READY", "SUSPENDING", "SUSPENDED", "RESUMING", "DELETING",
@@ -68,6 +68,8 @@ def create(
     )
     if dry_run:
         show_all(answer["steps"], nouns.PLANNED, form=form)
+        for warning in answer["warnings"]:
+            say(f"it would be undone: {plain(warning)}")
         return
     attend(
         client, answer, waits=waits, form=form, name=str(spec["name"]),

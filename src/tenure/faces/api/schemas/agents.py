@@ -87,6 +87,8 @@ class Planned(Told, frozen=True):
     version: int
     steps: list[PlannedStep]
     cascade: list[Branch]
+    warnings: list[str]
+    """Of a create: what its runtime does not find, for which it would be undone."""
 
 
 class Edge(Told, frozen=True):
