@@ -15,7 +15,7 @@ from tenure.app.changes import JOURNAL, Writing, event, intended, kept, noted
 from tenure.app.findings import abandoned
 from tenure.app.lifecycle import QUEUED
 from tenure.app.live import Live, canonical, input_of, read, record_of
-from tenure.app.pages import page_of
+from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.app.views import Operation
 from tenure.core import saga
@@ -265,16 +265,29 @@ async def list_operations(
     plane: Plane,
     tenant: str,
     *,
+    agent: str = "",
     states: Sequence[str] = (),
     after: str = "",
     limit: int = 100,
 ) -> list[Row]:
-    """Operations of a tenant, oldest first, as rows; `after` is the last id of the page before."""
+    """Operations of a tenant, oldest first, as rows; `after` is the last id of the page before.
+
+    `agent` is a uid: only of that one.
+    """
     if isinstance(states, str) or not set(State).issuperset(states):
         message = f"states are a tuple of {', '.join(State)}; not {states!r}"
         raise Invalid(message)
     limit = page_of(limit)
-    return list(await plane.store.list_operations(tenant, states=states, after=after, limit=limit))
+    if not agent:
+        rows = await plane.store.list_operations(tenant, states=states, after=after, limit=limit)
+        return list(rows)
+    found: list[Row] = []
+    async for row in every(plane.store, "operation", {"agent": agent}, after=(after,)):
+        if row["tenant"] == tenant and (not states or row["state"] in states):
+            found.append(row)
+            if len(found) == limit:
+                break
+    return found
 
 
 async def wait(plane: Plane, tenant: str, operation: str, *, seconds: float = 60.0) -> Operation:

@@ -36,6 +36,26 @@ async def test_a_page_lists_operations_oldest_first_and_the_next_follows_it(solo
 
 
 @virtual
+async def test_a_page_can_be_of_one_agent(solo):
+    plane = (await solo.start()).plane
+    names = []
+    for _ in range(3):
+        names.append(await accept(plane, "linear", "bird"))
+        await operations.wait(plane, TENANT, names[-1])
+        await accept(plane, "linear")
+    waiting = await accept(plane, "waits", "bird")
+
+    async def listed(tenant=TENANT, **asked):
+        rows = await operations.list_operations(plane, tenant, agent="bird", **asked)
+        return [row["id"] for row in rows]
+
+    assert await listed() == [*names, waiting]
+    assert await listed(states=(State.SUCCEEDED,), limit=2) == names[:2]
+    assert await listed(states=(State.SUCCEEDED,), after=names[1]) == names[2:]
+    assert await listed("another") == []
+
+
+@virtual
 async def test_a_page_has_at_least_one_row_and_at_most_so_many(solo, monkeypatch):
     plane = (await solo.start()).plane
     monkeypatch.setattr(pages, "PAGE_MAX", 3)

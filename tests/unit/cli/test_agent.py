@@ -75,6 +75,14 @@ async def test_a_refused_creation_prints_no_name_and_ends_with_one(face, typing)
         assert (code, out) == (1, "")
         assert "✗ access was refused" in err
         assert "↺ identity undone" in err
+        (made,) = (await face.ask("GET", "/v1/operations?agent=a")).json["items"]
+        assert f"access refuses this spec (operation {made['id']})" in (
+            await tenure("agent", "show", "a")
+        )[1]
+        _, out, _ = await tenure("operation", "list", "--agent", "a")
+        assert out.splitlines()[1].split()[:4] == [made["id"], "create_agent", "COMPENSATED", "a"]
+        assert f"a {made['agent']}" in (await tenure("operation", "show", made["id"]))[1]
+        assert (await tenure("operation", "list", "--agent", "nobody"))[0] == 1
         code, out, _ = await tenure("agent", "create", "b", *RUN, "--dry-run", "-o", "name")
         assert (code, out.split()[0]) == (0, "identity")
 

@@ -12,7 +12,11 @@ from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, Told, Wir
 
 DryRun = Annotated[bool, Meta(description="Only show the plan: steps, compensations, keys.")]
 Queue = Annotated[
-    bool, Meta(description="Wait for the operation that works on the agent; not for a stop.")
+    bool,
+    Meta(
+        description="Wait for the operation that works on the agent, where this would be refused"
+        " for it; a stop never waits, and a delete only for another delete."
+    ),
 ]
 Offset = Annotated[int, Meta(ge=0, le=1 << 53)]
 DrainSeconds = Annotated[float, Meta(ge=0, le=3_600)]
