@@ -14,7 +14,6 @@ from typing import Final, NamedTuple, Protocol
 from tenure.core.ids import ResourceKey
 from tenure.ports.provider import Presence, Provider, Spec
 
-
 MISSING: Final = "missing: "
 """What stands before the sentence in place of a digest, where there were no bytes to take it of."""
 

@@ -17,7 +17,8 @@ from tenure.core.errors import (
 )
 from tenure.core.operation import State as OperationState
 from tenure.testing.faults import Fault
-from tenure.testing.lifecycle import CALLER, SLOTS, TENANT, spec_of
+from tenure.testing.lifecycle import CALLER, SLOTS, spec_of
+from tenure.testing.operators import by
 from tests.unit.app.lives import STRANGER, VIEWER, alive, fault, keyed, refusal
 
 SUCCEEDED, COMPENSATED = OperationState.SUCCEEDED, OperationState.COMPENSATED
@@ -143,7 +144,7 @@ async def test_a_create_that_was_abandoned_with_something_left_is_deleted_not_re
     fault(lives, "access", "remove", Fault.REFUSED)
     operation = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
     assert operation.state == OperationState.STUCK
-    await operations.abandon(lives.plane, TENANT, operation.id, by="an operator")
+    await operations.abandon(lives.plane, by("an operator"), operation.id)
     assert lives.held(operation.agent) == ["access"]
     refused = await refusal(
         agents.create_agent(lives.plane, CALLER, spec_of("alpha")), "name_taken"
@@ -345,7 +346,7 @@ async def test_another_tenants_operation_is_invisible(lives):
             await ask(lives.plane, "elsewhere", operation)
     for verb in (operations.cancel, operations.retry, operations.abandon):
         with pytest.raises(NotFound):
-            await verb(lives.plane, "elsewhere", operation, by="stranger")
+            await verb(lives.plane, by("stranger", "elsewhere"), operation)
     assert await operations.list_operations(lives.plane, "elsewhere") == []
 
 

@@ -29,6 +29,7 @@ from tenure.reconcilers.term import LEADERS, Term
 from tenure.testing.faults import Fault
 from tenure.testing.lifecycle import CALLER, spec_of
 from tenure.testing.loop import run
+from tenure.testing.operators import by
 from tests.unit.app.lives import Lives, alive, fault, refusal
 
 
@@ -141,7 +142,7 @@ async def test_one_commit_closes_everything_below_and_taking_it_back_opens_it(li
     below = agents.create_agent(lives.plane, CALLER, spec_of("more", parent="bottom"))
     await refusal(below, "wrong_state")
     assert await lives.state("bottom") is State.READY
-    await operations.cancel(lives.plane, "default", deleted.id, by="ann")
+    await operations.cancel(lives.plane, by("ann"), deleted.id)
     await lives.done(deleted)
     await agent_views.address_of(lives.plane, CALLER, "bottom")
 

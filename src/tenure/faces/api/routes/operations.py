@@ -85,25 +85,19 @@ async def follow_operation(ask: Ask) -> Stream:
 
 async def cancel_operation(ask: Ask) -> Reply:
     """Undo it."""
-    done = await operations.cancel(
-        ask.plane, ask.tenant, ask.names["operation"], by=ask.caller.principal
-    )
+    done = await operations.cancel(ask.plane, ask.caller, ask.names["operation"])
     return await accepted(ask, done)
 
 
 async def retry_operation(ask: Ask) -> Reply:
     """Try what is stuck again."""
-    done = await operations.retry(
-        ask.plane, ask.tenant, ask.names["operation"], by=ask.caller.principal
-    )
+    done = await operations.retry(ask.plane, ask.caller, ask.names["operation"])
     return await accepted(ask, done)
 
 
 async def abandon_operation(ask: Ask) -> Reply:
     """End it as it is."""
-    done = await operations.abandon(
-        ask.plane, ask.tenant, ask.names["operation"], by=ask.caller.principal
-    )
+    done = await operations.abandon(ask.plane, ask.caller, ask.names["operation"])
     return await accepted(ask, done)
 
 
@@ -111,11 +105,10 @@ async def adopt_step(ask: Ask) -> Reply:
     """A stuck step did happen."""
     done = await operations.adopt(
         ask.plane,
-        ask.tenant,
+        ask.caller,
         ask.names["operation"],
         step=ask.names["step"],
         result=cast(schemas.Adopt, ask.body).result,
-        by=ask.caller.principal,
     )
     return await accepted(ask, done)
 
@@ -123,11 +116,7 @@ async def adopt_step(ask: Ask) -> Reply:
 async def mark_step_absent(ask: Ask) -> Reply:
     """A stuck step holds nothing."""
     done = await operations.mark_absent(
-        ask.plane,
-        ask.tenant,
-        ask.names["operation"],
-        step=ask.names["step"],
-        by=ask.caller.principal,
+        ask.plane, ask.caller, ask.names["operation"], step=ask.names["step"]
     )
     return await accepted(ask, done)
 
