@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
-from tenure.app import acknowledgements, audit, edges, quotas
+from tenure.app import acknowledgements, audit, edges, quotas, subscriptions
 from tenure.app.agent_views import etag, find_agent, holdings_of, kept_spec
 from tenure.app.changes import noted
 from tenure.app.lifecycle import QUEUED, agent_told
@@ -170,6 +170,8 @@ async def own(
         edges.refuse_heir(kind)
         on_delete = REASSIGN + str((await find_agent(plane, caller, heir))["uid"])
     what = await find_agent(plane, caller, target) if kind is EdgeKind.AGENT else target
+    if kind is EdgeKind.WEBHOOK:
+        await subscriptions.find_row(plane, caller, target)  # nobody keeps another tenant's alive
     return await edges.add_edge(
         plane, caller, owner, kind=kind, target=what, on_delete=on_delete
     )

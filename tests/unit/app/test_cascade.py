@@ -433,9 +433,8 @@ async def test_a_deposed_leader_removes_no_subscription(lives):
 @alive
 async def test_an_edge_to_a_subscription_that_is_not_there_ends_alone(lives):
     maker = await lives.made("maker")
-    await agents.own(
-        lives.plane, CALLER, maker, kind=EdgeKind.WEBHOOK, target="nowhere", on_delete="revoke"
-    )
+    edge = edges.edge(CALLER.tenant, maker, EdgeKind.WEBHOOK, "nowhere", now=0.0)
+    await lives.plane.store.commit(Change("", (), (edge,)))
     await lives.verb("delete", "maker")
     assert await lives.rows("edge") == []
 
