@@ -2,6 +2,7 @@
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -138,6 +139,23 @@ def test_a_file_that_was_changed_behind_its_time_is_seen(tmp_path):
     file.write_text("two")
     os.utime(file, ns=(is_now.st_atime_ns, is_now.st_mtime_ns))
     assert digests.of(str(file)) != before
+
+
+def test_a_file_that_does_not_say_how_long_it_is_is_read_no_further_than_the_bound(monkeypatch):
+    monkeypatch.setattr(bundle, "FILE_BYTES_MAX", 1_000)
+    monkeypatch.setattr(bundle, "PIECE_BYTES", 128)
+    assert Path("/proc/self/pagemap").stat().st_size == 0
+    with pytest.raises(OSError, match="more than 1000 bytes"):
+        Digests().of("/proc/self/pagemap")
+
+
+def test_a_file_that_would_have_to_be_waited_for_is_not_read():
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    file = os.fdopen(reading, "rb", buffering=0)
+    with file, pytest.raises(OSError, match="waited for"):
+        list(bundle._pieces(file, 10))
+    os.close(writing)
 
 
 @pytest.mark.parametrize("change", ["bytes", "name", "mode", "more", "link"])

@@ -13,7 +13,7 @@ from tenure.faces.cli.accepted import attend
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import Waits, asking, confirm, examples, pairs, shown, waiting
-from tenure.faces.cli.output import Item, instant, plain, say, show, show_all
+from tenure.faces.cli.output import Item, instant, pass_on, plain, say, show, show_all
 
 NAMED_MAX = 10
 """Sub-agents that are named before they go with their owner; the others are counted."""
@@ -320,7 +320,7 @@ def logs(client: Client, *, name: str, lines: int, follow: bool) -> None:
     from tenure.faces.cli.logs import follow as followed
 
     if not follow:
-        sys.stdout.write(client.get(path("agents", name, "logs"), {"lines": lines})["text"])
+        pass_on(client.get(path("agents", name, "logs"), {"lines": lines})["text"])
         return
     try:
         followed(client, name, lines=lines)
