@@ -65,7 +65,7 @@ async def create_agent(
 
     async def prepare(now: float, operation: str) -> Ground:
         nonlocal runtime  # looked at once, and not at all for a key that has its operation
-        runtime = runtime or await resolved(plane, kept)
+        runtime = runtime or await _resolved(plane, kept)
         uid = uuid7(now, plane.entropy.bits())
         guards, writes = await _free_name(plane, caller, spec.name, uid, now=now)
         guards += (await acknowledgements.nothing_missing(plane, caller.tenant)).guards
@@ -404,7 +404,7 @@ async def _closing(plane: Plane, holder: str, *, by: str, now: float) -> Change:
 # --- the ground of a create -----------------------------------------------------------------------
 
 
-async def resolved(plane: Plane, spec: Mapping[str, Any]) -> Mapping[str, object]:
+async def _resolved(plane: Plane, spec: Mapping[str, Any]) -> Mapping[str, object]:
     """The runtime's part with the digests of what it starts; Invalid if it cannot be enforced."""
     runtime = cast(RuntimeProvider, plane.providers["runtime"])
     wanted = {k: v for k, v in spec["runtime"].items() if k not in OURS}
@@ -413,7 +413,7 @@ async def resolved(plane: Plane, spec: Mapping[str, Any]) -> Mapping[str, object
 
 async def missing(plane: Plane, spec: AgentSpec) -> list[str]:
     """What an agent that is created now would fail for: its runtime does not find it."""
-    digests = cast("Mapping[str, str]", (await resolved(plane, plain(spec))).get("digests", {}))
+    digests = cast("Mapping[str, str]", (await _resolved(plane, plain(spec))).get("digests", {}))
     return [one.removeprefix(MISSING) for one in digests.values() if one.startswith(MISSING)]
 
 
@@ -446,6 +446,7 @@ async def _free_name(
         Set("agent_name", key, {"agent": uid}),
         Set("agent", (old,), gone),
         agent_told(caller.tenant, old, "", then, name=name, by=Verb.CREATE, now=now),
+        *[edges.dropped(one) for one in await edges.owners_of(plane, old)],
     )
 
 

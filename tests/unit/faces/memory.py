@@ -87,7 +87,7 @@ class MemoryRuntime(Memory):
     async def digest(self, spec: Spec) -> Spec:
         if spec.get("network"):
             raise Invalid("runtime.network: this runtime cannot enforce it")
-        if spec["command"] != ["no-such-program"]:
+        if spec.get("command") != ["no-such-program"]:
             return spec
         return {**spec, "digests": {"no-such-program": f"{MISSING}command: there is no such thing"}}
 
