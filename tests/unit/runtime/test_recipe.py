@@ -101,6 +101,7 @@ def test_a_pinned_program_is_the_one_that_was_seen(tmp_path):
         ({"command": ["/no/such"]}, "/no/such", "command: /no/such cannot be read"),
         ({"command": ["/dev/null"]}, "/dev/null", "command: /dev/null cannot be read"),
         ({"command": ["/bin/true"], "bundle": "/no"}, "/no", "bundle: /no cannot be read"),
+        ({"command": ["x" * 4_000]}, "x" * 4_000, f"command: {'x' * 200}… is not to be found"),
     ],
 )
 def test_what_is_missing_says_so_in_the_place_of_its_digest(spec, name, why):
@@ -109,6 +110,17 @@ def test_what_is_missing_says_so_in_the_place_of_its_digest(spec, name, why):
     pinned = recipe.read(full, zones=("here",))
     assert re.match(f"missing: {why}.* in zone here", pinned.digests[name])
     assert re.match(f"{why}.* in zone here.*looked for when", recipe.changed(pinned, Digests()))
+
+
+def test_a_program_that_is_not_in_its_bundle_is_missing(tmp_path):
+    spec = {"command": ["./run"], "bundle": str(tmp_path)}
+    wanted = recipe.read(spec, zones=("here",))
+    full = recipe.digest(spec, wanted, path="", digests=Digests())
+    said = f"command: there is no run in {tmp_path} in zone here"
+    assert recipe.changed(recipe.read(full, zones=("here",)), Digests()).startswith(said)
+    (tmp_path / "run").touch()
+    full = recipe.digest(spec, wanted, path="", digests=Digests())
+    assert recipe.changed(recipe.read(full, zones=("here",)), Digests()) == ""
 
 
 def test_digests_name_the_program_the_files_and_the_bundle(tmp_path):

@@ -43,6 +43,7 @@ _KEY = re.compile(r"[a-z][a-z0-9]{0,63}\Z")
 LOG_BYTES = 1_048_576
 TEXTS_CHARACTERS_MAX = 131_072
 NUMBER_MAX = 1_000_000_000
+NAMED_CHARACTERS_MAX = 200
 
 
 class _Missing(Invalid):
@@ -174,7 +175,8 @@ def program(recipe: Recipe, *, path: str) -> str:
         return inside
     found = shutil.which(name, path=path)
     if found is None:
-        raise _Missing(f"command: {name} is not to be found on {path} in zone {recipe.zone}")
+        sentence = f"command: {_short(name)} is not to be found on {path} in zone {recipe.zone}"
+        raise _Missing(sentence)
     return str(Path(found).absolute())
 
 
@@ -204,16 +206,27 @@ def digest(spec: Spec, recipe: Recipe, *, path: str, digests: Digests) -> dict[s
         try:
             found[name] = digests.of(name)
         except OSError as error:
-            found[name] = f"{MISSING}command: {name} cannot be read {where}: {error.strerror}"
+            words = f"command: {_short(name)} cannot be read {where}: {error.strerror}"
+            found[name] = f"{MISSING}{words}"
     if recipe.bundle:
         try:
             found[recipe.bundle] = read_bundle(Path(recipe.bundle))
         except RecursionError:
             raise Invalid("bundle: its directories are nested too deeply") from None
         except OSError as error:
-            why = f"{error.filename} cannot be read {where}: {error.strerror}"
-            found[recipe.bundle] = f"{MISSING}bundle: {why}"
+            name = _short(str(error.filename or recipe.bundle))
+            words = f"bundle: {name} cannot be read {where}: {error.strerror}"
+            found[recipe.bundle] = f"{MISSING}{words}"
+        else:
+            if not start.startswith("/") and not Path(recipe.bundle, start).is_file():
+                words = f"command: there is no {_short(start)} in {_short(recipe.bundle)} {where}"
+                found.setdefault(recipe.command[0], f"{MISSING}{words}")
     return {**spec, "digests": found}
+
+
+def _short(name: str) -> str:
+    """A name as a sentence can bear it."""
+    return name if len(name) <= NAMED_CHARACTERS_MAX else f"{name[:NAMED_CHARACTERS_MAX]}…"
 
 
 def absolute_files(recipe: Recipe) -> list[str]:
