@@ -258,7 +258,8 @@ def delete(
         below = {one for name in names for one in agents_below(client, name)} - set(names)
         if below:
             named = ", ".join(sorted(below)[:NAMED_MAX]) + (", …" if len(below) > NAMED_MAX else "")
-            confirm(f"{len(below)} sub-agents would go too: {named}", yes=yes)
+            count = f"{len(below)} sub-agents" if len(below) > 1 else "a sub-agent"
+            confirm(f"{count} would go too: {named}", yes=yes)
     for name in names:
         answer = client.send("DELETE", path("agents", name), query=query, keyed=True, agent=name)
         attend(
