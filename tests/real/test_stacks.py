@@ -28,6 +28,7 @@ from tenure.testing.ablations import ABLATIONS as OF_OPERATIONS
 from tenure.testing.audit import AGAIN, LINEAR, Said, Wanted, lines_of, shelves_of
 from tenure.testing.kill9 import TENANT, all_ended
 from tenure.testing.lifecycle_ablations import ABLATIONS as LIFECYCLE
+from tenure.testing.operators import by
 from tenure.testing.patches import patched
 from tenure.wiring import running
 from tests.real.books import CHARGED, LEDGER, MEASURED, METER, SLOW_SECONDS, written
@@ -152,7 +153,7 @@ async def at_rest(plane: Plane, names: list[str]) -> None:
             ended = await operations.wait(plane, TENANT, name, seconds=0.2)
         if ended.state is State.STUCK:  # a person looks into the book, and says so
             assert ended.kind == MEASURED.name
-            await operations.adopt(plane, TENANT, name, step="measure", by="operator")
+            await operations.adopt(plane, by("operator"), name, step="measure")
             ended = await operations.wait(plane, TENANT, name, seconds=30.0)
         else:
             assert ended.kind == CHARGED.name

@@ -12,6 +12,7 @@ from tenure.app.live import Live, read
 from tenure.app.plane import Plane
 from tenure.core.errors import Defect, LeaseLost
 from tenure.core.operation import Hold, State
+from tenure.core.roles import Caller, Role
 from tenure.ports.store import Below, Change, Is, Row, Set
 
 UNCALLED = frozenset({Hold.PRESENT, Hold.REFUSED, Hold.BURNED})
@@ -86,7 +87,8 @@ class OneByOne:
     async def cancel(self, operation: str) -> None:
         """Cancel it as a caller would, in the name of the engine."""
         live = await self._read(operation)
-        await operations.cancel(self._of(), live.tenant, operation, by=self._worker)
+        caller = Caller(live.tenant, self._worker, Role.OPERATOR)
+        await operations.cancel(self._of(), caller, operation)
 
     async def _read(self, operation: str) -> Live:
         plane = self._of()

@@ -32,6 +32,7 @@ from tenure.reconcilers.relay import Relay
 from tenure.testing.faults import Call, Fault
 from tenure.testing.lifecycle import CALLER
 from tenure.testing.loop import EPOCH, Dead, SeededLoop, run
+from tenure.testing.operators import by
 from tenure.testing.reconcile_proofs import PROVE, Cases, Stage
 from tenure.testing.rig import Process
 from tenure.testing.tripwire import Side
@@ -142,7 +143,7 @@ async def _help(stage: Struck) -> None:
     stage.fakes.access._refuses.clear()  # noqa: SLF001
     (row,) = await stage.plane.store.list_open(states=[OperationState.STUCK])
     name = str(row["id"])
-    await operations.retry(stage.plane, CALLER.tenant, name, by="somebody")
+    await operations.retry(stage.plane, by("somebody"), name)
     await stage.until(name, OperationState.SUCCEEDED)
 
 

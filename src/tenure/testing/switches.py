@@ -22,6 +22,7 @@ from tenure.core.moves import Act, Move, Moves
 from tenure.core.operation import Noted
 from tenure.core.plan import Kind
 from tenure.core.progress import Progress
+from tenure.core.roles import Caller
 from tenure.core.saga import Settled
 from tenure.ports.store import Is, Set
 from tenure.testing.patches import Off, patched
@@ -293,11 +294,11 @@ def early_signals_dropped() -> AbstractContextManager[None]:
     """Acknowledge and drop a signal that nobody waits for yet."""
     real = operations.signal
 
-    async def signal(plane: Any, tenant: str, operation: str, **given: Any) -> Any:
+    async def signal(plane: Any, caller: Caller, operation: str, **given: Any) -> Any:
         loaded = await plane.store.load(operation)
         if loaded is not None and not any(row["waiting_on"] for row in loaded.intents):
-            return await operations.get(plane, tenant, operation)
-        return await real(plane, tenant, operation, **given)
+            return await operations.get(plane, caller.tenant, operation)
+        return await real(plane, caller, operation, **given)
 
     return patched(operations, signal=signal)
 

@@ -20,6 +20,7 @@ from tenure.core.operation import Hold, Noted, State
 from tenure.core.plan import Plan, Step, nothing
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Is
+from tenure.testing.operators import by
 from tenure.testing.patches import patched
 
 WORKER, RESTING = "temporal", "temporal/rest"
@@ -149,7 +150,7 @@ def test_nothing_is_put_to_rest_for_which_something_was_recorded_meanwhile():
         bench = Bench()
         name = await bench.accept()
         live = await bench.claims.begin(name)
-        await operations.signal(bench.plane, "default", name, name="go", by="a friend")
+        await operations.signal(bench.plane, by("a friend"), name, name="go")
         assert not await bench.claims.rest(live)
 
     asyncio.run(main())
