@@ -315,9 +315,11 @@ def test_workers_of_two_releases_finish_what_either_began(stack, tmp_path, tally
     else:
         older.kill()
     newer = begun(ending, stack, tmp_path, 2 if stack.is_shared else 1, slow=1.0, newer=True)
-    while first and stack.engine == "embedded" and first not in lines_of([newer.said]):
+    until = time.monotonic() + 120
+    while first and first not in lines_of([newer.said]):
         assert newer.process.poll() is None
-        time.sleep(0.02)  # of Temporal it is known only that it will ask the newer one, too
+        assert time.monotonic() < until, "the newer one does not get what only it knows"
+        time.sleep(0.02)
     newer.wait_for("accepted", count=6)
     for worker in (older, newer):
         worker.kill()

@@ -32,20 +32,22 @@ class OneByOne:
         """Claim the operations of this plane."""
         self._plane = plane
 
-    async def begin(self, operation: str) -> Live | None:
+    async def begin(self, operation: str, known: Live | None = None) -> Live | None:
         """Claim what nobody has claimed yet."""
-        return await self._claim(operation, lambda live: live.state is State.PENDING)
+        return await self._claim(operation, lambda live: live.state is State.PENDING, known)
 
     async def take_over(self, operation: str) -> Live | None:
         """Claim it from whoever held it for this worker; what another's holds is left alone."""
         ours = {"", self._worker, self._resting}
         return await self._claim(operation, lambda live: live.worker in ours)
 
-    async def _claim(self, operation: str, may: Callable[[Live], bool]) -> Live | None:
+    async def _claim(
+        self, operation: str, may: Callable[[Live], bool], known: Live | None = None
+    ) -> Live | None:
         """Claim it as it stands; read again while others are faster."""
         plane = self._of()
         while True:
-            live = await self._read(operation)
+            live, known = known or await self._read(operation), None
             if live.progress.end is not None:
                 return None
             if not may(live):
