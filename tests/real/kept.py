@@ -21,6 +21,8 @@ AGENT = Path(__file__).parent / "agents" / "quick.py"
 
 
 def agent(mode="healthy", **more):
+    if mode == "missing":
+        return {"command": ["no-such-program"], **more}
     env = {"MODE": mode, **more.pop("env", {})}
     return {"command": [sys.executable, "-I", "-S", str(AGENT)], "env": env, **more}
 

@@ -7,13 +7,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
 
+from tenure import wiring
 from tenure.adapters.house.unix import FileMarks
 from tenure.app.in_flight import InFlight
 from tenure.core.errors import CommitUnknown, Invalid
@@ -22,6 +25,7 @@ from tenure.faces.cli import stopping, worker
 from tenure.settings import Settings
 from tenure.storage import terms
 from tenure.storage.terms import Terms, TermsFile
+from tenure.testing.patches import patched
 from tenure.testing.proxy import Behaviour, Proxy
 from tenure.testing.servers import PostgresServer, free_port
 from tenure.testing.temporal_server import TemporalServer, temporal_server
@@ -179,25 +183,49 @@ def test_a_worker_in_the_wrong_home_does_not_start(
     assert "belongs to a plane with another home" in capsys.readouterr().err
 
 
+async def served_as_up_was_told(home: Path, url: str) -> None:
+    """A worker is the first in the home; `up` was told of an issuer."""
+    TermsFile(home).opened(Terms("", "", "https://plane.example", "off"), "")
+    async with managing(Settings(home=str(home), store=url, joins=True)) as plane:
+        assert cast(Any, plane.providers["identity"]).issuer == "https://plane.example"
+        told = Settings(home=str(home), store=url, sandbox="auto", joins=False)
+        with pytest.raises(Invalid, match="sandbox=off, and this one was told sandbox=auto"):
+            async with managing(told):
+                pass
+
+
 def test_a_worker_that_comes_to_serve_the_providers_does_it_as_up_was_told(
     home: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is the first in the home; `up` was told of an issuer, and later of a sandbox."""
-    settings = Settings(home=str(home), store=postgres_url, joins=True)
-    TermsFile(home).opened(Terms("", "", "https://plane.example", "off"), "")
-
     async def main() -> None:
-        async with managing(settings) as plane:
-            assert cast(Any, plane.providers["identity"]).issuer == "https://plane.example"
-            told = Settings(home=str(home), store=postgres_url, sandbox="require")
-            with pytest.raises(Invalid, match="sandbox=off, and this one was told sandbox=require"):
-                await managing(told).__aenter__()
+        await served_as_up_was_told(home, postgres_url)
         TermsFile(home).opened(Terms("", "", "https://plane.example", "require"), "")
         monkeypatch.setenv("PATH", str(home))  # where no bubblewrap is
         with pytest.raises(Invalid, match="bubblewrap is required"):
-            await managing(settings).__aenter__()
+            async with managing(Settings(home=str(home), store=postgres_url, joins=True)):
+                pass
 
     asyncio.run(main())
+
+
+def by_its_own_word() -> AbstractContextManager[None]:
+    """Who joins says what holds, as `up` does."""
+    told = wiring._told
+    return patched(wiring, _told=lambda settings: told(replace(settings, joins=False)))
+
+
+def whatever_others_say() -> AbstractContextManager[None]:
+    """Whoever runs already is not asked."""
+    return patched(TermsFile, agreed=lambda file, _told: file.read())
+
+
+@pytest.mark.parametrize("off", [by_its_own_word, whatever_others_say])
+def test_ablation_processes_of_a_home_that_go_by_words_of_their_own_are_seen(
+    home: Path, postgres_url: str, off: Callable[[], AbstractContextManager[None]], tally
+) -> None:
+    with off(), pytest.raises((AssertionError, pytest.fail.Exception)):
+        asyncio.run(served_as_up_was_told(home, postgres_url))
+    tally.add("ablations")
 
 
 def test_an_invocation_through_one_process_ends_when_its_drain_in_another_is_over(

@@ -145,8 +145,13 @@ class Live:
         )
 
 
-async def read(store: Store, catalogue: Catalogue, plane: str, operation: str) -> Live | None:
-    """One operation as it stands in the store; None if there is no such operation."""
+async def read(
+    store: Store, catalogue: Catalogue, plane: str, operation: str, *, only_look: bool = False
+) -> Live | None:
+    """One operation as it stands in the store; None if there is no such operation.
+
+    PlanUnknown if its plan cannot be performed here, unless it has ended or is `only_look`ed at.
+    """
     loaded = await store.load(operation)
     if loaded is None:
         return None
@@ -155,7 +160,7 @@ async def read(store: Store, catalogue: Catalogue, plane: str, operation: str) -
     if plan is None:
         kept = cast(Row, await store.find("plan", (digest,)))
         body, ended = cast(str, kept["body"]), loaded.operation["ended_at"] is not None
-        plan = catalogue.shown(body) if ended else catalogue.restore(body, digest)
+        plan = catalogue.shown(body) if ended or only_look else catalogue.restore(body, digest)
     row = loaded.operation
     live = Live(
         operation,

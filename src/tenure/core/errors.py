@@ -8,6 +8,7 @@
     │   ├── NotFound           there is no such thing
     │   ├── PreconditionFailed what was read before has changed since
     │   ├── NotReady           it is there and cannot serve yet
+    │   ├── PlanUnknown        an operation follows a plan that this release cannot perform
     │   ├── Conflict           something stands in the way, and is named
     │   ├── LimitExceeded      a bound was met; nothing was written
     │   └── IllegalTransition  the state machine has no such row; nothing changed
@@ -82,6 +83,16 @@ class NotFound(CallerError):
     """There is no such thing."""
 
     code = "not_found"
+
+
+class PlanUnknown(CallerError):
+    """An operation follows a plan that this release cannot perform; `plan` is its digest."""
+
+    code = "plan_unknown"
+
+    def __init__(self, sentence: str, *, plan: str = "") -> None:
+        super().__init__(sentence)
+        self.plan = plan
 
 
 class Conflict(CallerError):

@@ -35,6 +35,7 @@ class Trigger(StrEnum):
     """What moves an operation from one state to another."""
 
     CLAIMED = "claimed"
+    GIVEN_BACK = "given_back"
     CANCELLED = "cancelled"
     PARKED = "parked"
     RESUMED = "resumed"
@@ -52,6 +53,7 @@ OPERATION = Table(
     rows=[
         (State.PENDING, Trigger.CLAIMED, State.RUNNING),
         (State.PENDING, Trigger.CANCELLED, State.COMPENSATED),  # never claimed: nothing to undo
+        (State.RUNNING, Trigger.GIVEN_BACK, State.PENDING),  # by who cannot perform it: uncalled
         (State.RUNNING, Trigger.PARKED, State.WAITING),
         (State.RUNNING, Trigger.TURNED_BACK, State.COMPENSATING),
         (State.RUNNING, Trigger.GAVE_UP, State.STUCK),

@@ -6,7 +6,7 @@ An operation keeps its plan as data; do and undo are looked up here as plan@vers
 from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
-from tenure.core.errors import Conflict, Defect, NotFound
+from tenure.core.errors import Conflict, Defect, Invalid, NotFound, PlanUnknown
 from tenure.core.plan import Plan, Step, missing_from, plan_from_body
 
 
@@ -64,10 +64,16 @@ class Catalogue:
         return self._kept.get(digest)
 
     def restore(self, body: str, digest: str) -> Plan:
-        """The plan that an operation has kept; Invalid if a step of it is unknown here."""
+        """The plan that an operation has kept; PlanUnknown if it cannot be performed here."""
         plan = self._kept.get(digest)
         if plan is None:
-            plan = self._kept[digest] = plan_from_body(body, self._step)
+            try:
+                plan = self._kept[digest] = plan_from_body(body, self._step)
+            except Invalid as error:
+                raise PlanUnknown(str(error), plan=digest) from None
+            except (KeyError, TypeError, ValueError) as error:  # a newer release says more of it
+                sentence = f"a plan is kept in a way that is unknown here ({error!r}): {body:.100}"
+                raise PlanUnknown(sentence, plan=digest) from None
         return plan
 
     def shown(self, body: str) -> Plan:

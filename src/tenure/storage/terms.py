@@ -47,7 +47,7 @@ class TermsFile:
         except (OSError, ValueError, TypeError) as error:
             raise StoreError(
                 f"{self.path} cannot be used ({error}): nothing was touched. Put it back as it was;"
-                " without it, tenure up --new-home."
+                " if it is lost, remove it and start tenure up, with --new-home if --store is said."
             ) from None
 
     async def begun(self, clock: Clock) -> None:

@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from tenure.adapters.store.memory import Tables, tables
 from tenure.app import agent_views, agents, audit, lifecycle, operations
 from tenure.app.operations import Ground
@@ -93,7 +95,7 @@ def names_taken_over() -> AbstractContextManager[None]:
             else w
             for w in change.writes
         )
-        return real(self, change._replace(writes=writes))
+        return real(self, replace(change, writes=writes))
 
     return patched(Tables, apply=apply)
 
@@ -113,7 +115,7 @@ def parent_not_guarded() -> AbstractContextManager[None]:
 
     def apply(self: Tables, change: Change) -> Refused | None:
         guards = tuple(g for g in change.guards if g.table != "agent" or set(g.said) != {"state"})
-        return real(self, change._replace(guards=guards))
+        return real(self, replace(change, guards=guards))
 
     return patched(Tables, apply=apply)
 

@@ -40,11 +40,11 @@ class SlowStore(MemoryStore):
         return self._hand_in(change)
 
     def claim(
-        self, queue: Queue, worker: str, *, limit: int
+        self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
     ) -> "asyncio.Future[Sequence[Claimed]]":
         """One more of the next batch."""
         assert queue is Queue.OPERATIONS
-        return self._hand_in(partial(self._disk.claim, self, worker, limit))
+        return self._hand_in(partial(self._disk.claim, self, worker, limit, but_plans))
 
     async def load(self, operation: str) -> Loaded | None:
         """Copy three tables' rows at once, or be refused by the disk."""
@@ -177,11 +177,13 @@ class SlowDisk:
         self.witness.applied(store.name, change, answer, before)
         return answer
 
-    def claim(self, store: SlowStore, worker: str, limit: int) -> list[Claimed]:
+    def claim(
+        self, store: SlowStore, worker: str, limit: int, but_plans: Sequence[str] = ()
+    ) -> list[Claimed]:
         """Claim under the witness's eyes."""
         now = store.now()
         alive = self.witness.held(self.tables, self._clock.now())
-        claimed = self.tables.claim(worker, limit=limit, now=now)
+        claimed = self.tables.claim(worker, limit=limit, now=now, but_plans=but_plans)
         self.witness.claimed(store.name, worker, claimed, alive)
         return claimed
 

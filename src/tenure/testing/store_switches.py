@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from msgspec.structs import replace
+
 from tenure.adapters.store.memory import MemoryStore, Tables
 from tenure.core.errors import StoreError
 from tenure.ports.provider import Presence
@@ -28,7 +30,7 @@ def without_guards(table: str, column: str) -> Off:
 
     def apply(self: Tables, change: Change) -> Refused | None:
         guards = tuple(g for g in change.guards if g.table != table or column not in g.said)
-        return real(self, change._replace(guards=guards))
+        return real(self, replace(change, guards=guards))
 
     return lambda: patched(Tables, apply=apply)
 
@@ -42,7 +44,7 @@ def in_a_commit_of_its_own(table: str, *, admits: bool = True) -> Off:
         if not late or (change.admits and not admits):
             return real(self, change)
         first = tuple(w for w in change.writes if w not in late)
-        answer = real(self, change._replace(writes=first))
+        answer = real(self, replace(change, writes=first))
 
         def follow(done: "asyncio.Future[Any]") -> None:
             if done.exception() is None and done.result() is None:
@@ -109,10 +111,10 @@ def claims(after: Callable[[dict[str, Any], list[dict[str, Any]], dict[str, Any]
     """
     real = Tables.claim
 
-    def claim(self: Tables, worker: str, *, limit: int, now: float) -> list[Claimed]:
+    def claim(self: Tables, worker: str, **given: Any) -> list[Claimed]:
         unknown = {key: row["unknown_since"] for key, row in self.rows["intent"].items()}
         claimed = []
-        for one in real(self, worker, limit=limit, now=now):
+        for one in real(self, worker, **given):
             row, intents = self.rows["operation"][one.id,], self.parts("intent", one.id)
             before = {str(i["step"]): unknown.get((one.id, str(i["step"]))) for i in intents}
             claimed.append(one._replace(token=after(row, intents, before)))
@@ -149,7 +151,7 @@ def claim_forward_only() -> AbstractContextManager[None]:
     """Leave what is going back, or stuck, with the dead."""
     real = Tables.claim
 
-    def claim(self: Tables, worker: str, *, limit: int, now: float) -> list[Claimed]:
+    def claim(self: Tables, worker: str, *, now: float, **given: Any) -> list[Claimed]:
         hidden = [
             row
             for row in self.rows["operation"].values()
@@ -157,7 +159,7 @@ def claim_forward_only() -> AbstractContextManager[None]:
         ]
         for row in hidden:
             row["ended_at"] = now
-        claimed = real(self, worker, limit=limit, now=now)
+        claimed = real(self, worker, now=now, **given)
         for row in hidden:
             row["ended_at"] = None
         return claimed
@@ -169,7 +171,7 @@ def claim_by_own_clock() -> AbstractContextManager[None]:
     """Judge leases by the claimer's own clock."""
     real = SlowDisk.claim
 
-    def claim(self: SlowDisk, store: SlowStore, worker: str, limit: int) -> list[Claimed]:
+    def claim(self: SlowDisk, store: SlowStore, worker: str, limit: int, *_: Any) -> list[Claimed]:
         alive = self.witness.held(self.tables, store.now())
         with patched(SlowDisk, claim=real):
             claimed = self.tables.claim(worker, limit=limit, now=store.now() + store.skew)

@@ -189,7 +189,9 @@ class WiredStore:
         self._check()
         return None
 
-    async def claim(self, queue: Queue, worker: str, *, limit: int) -> Sequence[Claimed]:
+    async def claim(
+        self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
+    ) -> Sequence[Claimed]:
         """Cross, or fail as a disk does."""
         wire = self._wire
         side = wire.arrives("store.claim")
@@ -199,7 +201,7 @@ class WiredStore:
         if side is Side.ERROR_LOST:
             wire.broken = True
             self._check()
-        claimed = await self._inner.claim(queue, worker, limit=limit)
+        claimed = await self._inner.claim(queue, worker, limit=limit, but_plans=but_plans)
         if side is Side.AFTER:
             await wire.die()
         wire.broken = wire.broken or side is Side.ERROR_KEPT

@@ -173,6 +173,8 @@ def test_a_signal_before_it_has_started_ends_it_as_well(tmp_path, monkeypatch):
         (["--tls-key", "k"], 2, "both a certificate and its key"),
         (["--store", "other.db"], 2, "the address of a PostgreSQL"),
         (["--api-only"], 2, "leaves the work to other processes"),
+        (["--new-home"], 2, "a store that is shared, and a file in the home is not"),
+        (["--keep-operations", "-1"], 2, "--keep-operations"),
     ],
 )
 def test_what_cannot_be_served_is_refused_before_anything_is_made(

@@ -1,14 +1,20 @@
 """Marks: which agents have invocations under way, as several processes of one home see it."""
 
+import asyncio
 import subprocess
 import sys
 
 import pytest
 
 from tenure.adapters.house.unix.marks import NAME, FileMarks
+from tenure.app import agents
 from tenure.app.in_flight import CUT_LOOKS, InFlight
+from tenure.core.agent import State
 from tenure.core.errors import Unavailable
+from tenure.core.operation import State as OperationState
+from tenure.testing.lifecycle import CALLER
 from tenure.testing.patches import patched
+from tests.unit.app.lives import alive
 
 
 @pytest.fixture
@@ -84,10 +90,33 @@ def test_what_is_in_flight_elsewhere_is_seen_from_before_it_looks_until_it_ends(
     assert (mine.of("a"), theirs.of("a")) == (0, 0)
 
 
-def test_without_the_mark_a_drain_in_another_process_would_see_none(marks):
-    mine, theirs = (InFlight(one) for one in marks)
-    with patched(FileMarks, put=lambda self, agent: None), mine.one("a"):
-        assert theirs.of("a") == 0
+async def drained_with_another_process(lives, marks):
+    """Suspend an agent here, with an invocation under way that goes through another process."""
+    uid = await lives.made()
+    lives.plane.in_flight._marks, elsewhere = marks[0], InFlight(marks[1])
+    with elsewhere.one(uid):
+        operation = await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=60.0)
+        await asyncio.sleep(5.0)
+        assert await lives.state() is State.SUSPENDING, "the drain has seen nothing"
+    assert (await lives.done(operation)).state is OperationState.SUCCEEDED
+
+
+@alive
+async def test_a_drain_waits_for_what_another_process_passes_through(lives, marks):
+    await drained_with_another_process(lives, marks)
+
+
+@pytest.mark.parametrize(
+    "off", [{"put": lambda *_: None}, {"is_elsewhere": lambda *_: False}], ids=["put", "seen"]
+)
+def test_ablation_without_the_marks_a_drain_is_over_too_soon(off, marks, tally):
+    @alive
+    async def play(lives):
+        with patched(FileMarks, **off), pytest.raises(AssertionError, match="has seen nothing"):
+            await drained_with_another_process(lives, marks)
+
+    play()
+    tally.add("ablations")
 
 
 def test_what_is_cut_ends_in_other_processes_and_what_begins_later_does_not(marks):

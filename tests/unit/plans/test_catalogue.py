@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenure.core.errors import Conflict, Defect, Invalid, NotFound
+from tenure.core.errors import Conflict, Defect, NotFound, PlanUnknown
 from tenure.core.plan import Plan
 from tenure.plans.catalogue import Catalogue
 from tests.unit.core.world import step
@@ -61,8 +61,16 @@ def test_what_a_kept_plan_lacks_here_is_listed_by_name():
     assert catalogue.missing(ONE.body()) == []
     assert catalogue.missing(gone.body()) == ["move@1/x", "move@1/y"]
     assert catalogue.missing(TWO.body()) == ["move@2/a", "move@2/b"]
-    with pytest.raises(Invalid, match="move@1/x"):
+    with pytest.raises(PlanUnknown, match="move@1/x") as unknown:
         catalogue.restore(gone.body(), gone.digest)
+    assert unknown.value.plan == gone.digest
+
+
+def test_a_plan_of_which_a_newer_release_says_more_than_is_known_here_is_unknown():
+    newer = ONE.body().replace('"limits":{', '"limits":{"patience_seconds":1.0,')
+    assert newer != ONE.body()
+    with pytest.raises(PlanUnknown, match="in a way that is unknown here"):
+        Catalogue([ONE]).restore(newer, "another")
 
 
 def test_a_plan_that_nobody_knows_any_more_is_shown_and_not_performed():

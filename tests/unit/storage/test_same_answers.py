@@ -16,6 +16,7 @@ import apsw
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tenure.adapters.clock.system import SystemEntropy
 from tenure.adapters.store import memory, postgres, sqlite
@@ -51,6 +52,7 @@ states = st.sampled_from(["PENDING", "RUNNING", "STUCK"])
 intent_states = st.sampled_from(["INTENDED", "PRESENT", "REFUSED", "REMOVING", "BURNED"])
 workers = st.sampled_from(["", "v", "w"])
 ended = st.sampled_from([None, None, 5.0])
+plans = st.sampled_from(["old", "new"])
 bounds = st.builds(Below, small) | st.builds(AtLeast, small)
 
 
@@ -77,7 +79,9 @@ agents = st.builds(
     st.sampled_from([7, Next("generation"), Next("other")]),
 )
 writes = st.one_of(
-    st.builds(operation, names, state=states, worker=workers, token=small, ended_at=ended),
+    st.builds(
+        operation, names, state=states, worker=workers, token=small, ended_at=ended, plan=plans
+    ),
     st.builds(intent, names, names, state=intent_states, token=small),
     st.builds(record, names, small),
     st.builds(event, names),
@@ -103,7 +107,7 @@ senseless = st.sampled_from([
     Set("operation", ("a",), {"colour": 1}), Set("operation", ("a",), {"id": "b"}),
 ])  # fmt: skip
 changes |= st.builds(lambda write: Change("", (), (write,)), senseless)
-claims = st.tuples(workers, small)
+claims = st.tuples(workers, small, st.lists(plans, max_size=2))
 batches = st.lists(
     st.tuples(st.lists(changes | claims, max_size=6), st.sampled_from([False, False, True])),
     max_size=8,
@@ -121,9 +125,12 @@ async def play(store: Store, fill: Any, clock: StoppedClock, story: Any) -> list
         for item in batch:
             number += 1
             if isinstance(item, Change):
-                waiting.append(store.commit(item._replace(id=f"id{number}")))
+                waiting.append(store.commit(replace(item, id=f"id{number}")))
             else:
-                waiting.append(store.claim(Queue.OPERATIONS, item[0], limit=item[1]))
+                worker, limit, but = item
+                waiting.append(
+                    store.claim(Queue.OPERATIONS, worker, limit=limit, but_plans=but)
+                )
         given_back = await asyncio.gather(*waiting, return_exceptions=True)
         answers.extend(
             type(answer) if isinstance(answer, TenureError) else answer for answer in given_back

@@ -88,6 +88,9 @@ PROBLEMS: Final[Mapping[str, Meaning]] = {
         409, "An operation works on this agent", "Wait for `operation`, or cancel it."
     ),
     "past_pivot": Meaning(409, "It is too late to cancel", "There is only forward; wait for it."),
+    "plan_unknown": Meaning(
+        409, "Only a newer release can do this", "Ask a process of that release."
+    ),
     "ended": Meaning(409, "The operation has ended", "Ask for a new one."),
     "resolved": Meaning(409, "The finding is resolved already", "Nothing is left to do."),
     "not_leading": Meaning(

@@ -139,6 +139,14 @@ def command(
             "--api-only leaves the work to other processes, and a file in the home admits none",
             advice="say --store postgresql://… as well",
         )
+    if new_home and "store" not in scale:
+        raise Ended(
+            Exit.USAGE,
+            "--new-home replaces a lost home in a store that is shared, and a file in the home is"
+            " not: nothing was touched",
+            advice="say --store postgresql://… as well; if there is no store to go on with, leave"
+            " --new-home out",
+        )
     try:
         _run(asked)
     except TenureError as error:

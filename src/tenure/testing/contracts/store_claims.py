@@ -47,6 +47,20 @@ class ClaimPromises:
             "f",
         ]
 
+    @scenario
+    async def test_what_follows_a_plan_that_the_worker_cannot_perform_is_left(
+        self, store: Store, change: Names
+    ) -> None:
+        plans = {"a": "old", "b": "new", "c": "newest", "d": "old", "e": "new", "f": "old"}
+        await store.commit(change(*(operation(name, plan=plan) for name, plan in plans.items())))
+        some = await store.claim(
+            Queue.OPERATIONS, "me", limit=2, but_plans=("new", "newest", "gone")
+        )
+        assert [one.id for one in some] == ["a", "d"], "what is left takes nobody's place"
+        assert await store.find("operation", ("b",)) == whole(operation("b", plan="new"))
+        rest = await store.claim(Queue.OPERATIONS, "newer", limit=9, but_plans=["old"])
+        assert [one.id for one in rest] == ["b", "c", "e"]
+
     @pytest.mark.parametrize("state", ["PENDING", "RUNNING", "WAITING", "COMPENSATING", "STUCK"])
     @scenario
     async def test_a_claimed_operation_has_a_new_worker_token_and_revision_and_is_not_pending(

@@ -15,6 +15,7 @@ from typing import Generic
 
 from tenure.adapters.engine.embedded.driven import Driven
 from tenure.adapters.engine.embedded.settings import EngineSettings
+from tenure.adapters.engine.embedded.strangers import Strangers
 from tenure.adapters.engine.embedded.timers import Timers
 from tenure.adapters.engine.waiters import Waiters
 from tenure.core.errors import Defect, LeaseLost, StoreError
@@ -58,6 +59,7 @@ class EmbeddedEngine(Generic[L]):
         self._halted: dict[str, float] = {}
         """Stopped by a defect, and until when each is left alone: then it is claimed anew."""
         self._falls: dict[str, int] = {}
+        self._strangers = Strangers(work, store)
         self._timers = Timers(store.now, self._due)
         self._waiters = Waiters()
         self._keeper: asyncio.Task[None] | None = None
@@ -103,9 +105,11 @@ class EmbeddedEngine(Generic[L]):
 
     async def _claim(self) -> None:
         """Claim until nothing is left that nobody alive holds."""
-        limit = self._settings.claim_max
+        limit, but = self._settings.claim_max, self._strangers.plans
         while True:
-            claimed = await self._store.claim(Queue.OPERATIONS, self._worker, limit=limit)
+            claimed = await self._store.claim(
+                Queue.OPERATIONS, self._worker, limit=limit, but_plans=but
+            )
             now = self._store.now()
             for operation, token, due_at in claimed:
                 if due_at is not None and due_at <= now:
@@ -363,9 +367,9 @@ class EmbeddedEngine(Generic[L]):
     async def _run(self, operation: str, driven: Driven[L]) -> None:
         """Drive one operation until it ends, parks or is lost; then make room for a queued one."""
         rest: Moves | None = None
-        work = self._work
+        work, load = self._work, self._strangers.load
         try:
-            live = driven.live = driven.live or await work.load(operation, driven.token)
+            live = driven.live = driven.live or await load(operation, driven.token, self._worker)
             while live is not None and not driven.dropped:
                 if driven.woken:
                     driven.woken = False

@@ -75,7 +75,13 @@ class TemporalEngine(Generic[L]):
         self._clock = clock
         self._settings = settings or TemporalSettings()
         self._activities: Activities[L] = Activities(
-            work, claims, store=store, resting=RESTING, tell=self._tell, fail=self._fail
+            work,
+            claims,
+            store=store,
+            resting=RESTING,
+            monotonic=clock.monotonic,
+            tell=self._tell,
+            fail=self._fail,
         )
         self._relay = Relay(
             store,
@@ -226,10 +232,13 @@ class TemporalEngine(Generic[L]):
         answer: Answer | None = decided(self._work, live, self._store.now())
         if answer is not None and len(answer.moves) > 1:
             answer = None  # parallel moves cannot all claim it
+        if answer is not None and self._worker is not None:
+            self._activities.keep(live)
         self._soon(self._start(live.id, live.kind, live.agent, answer))
 
     def wake(self, operation: str, *, interrupt: bool = False) -> None:
         """Something was recorded for this operation: let its run look at it now."""
+        self._activities.forget(operation)
         if not self._open:
             return
         if interrupt:
@@ -243,6 +252,7 @@ class TemporalEngine(Generic[L]):
 
         Whoever accepted it has started its run too.
         """
+        self._activities.forget(operation)
         if interrupt:
             self._activities.interrupt(operation)
         if operation in self._waiters and self._open:

@@ -70,12 +70,15 @@ class MemoryStore:
     def listen(self, heard: Callable[[Ring], None]) -> None:
         """Nobody is heard: a ring may be lost, and here each one is."""
 
-    def claim(self, queue: Queue, worker: str, *, limit: int) -> asyncio.Future[Sequence[Claimed]]:
+    def claim(
+        self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
+    ) -> asyncio.Future[Sequence[Claimed]]:
         """Claim now, answer on a later turn."""
         future: asyncio.Future[Sequence[Claimed]] = self._later()
         match queue:
             case Queue.OPERATIONS:
-                answer = self.tables.claim(worker, limit=limit, now=self.now())
+                now = self.now()
+                answer = self.tables.claim(worker, limit=limit, now=now, but_plans=but_plans)
                 self._waiting.append((future, answer))
                 return future
             case _ as never:

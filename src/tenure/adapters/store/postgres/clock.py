@@ -8,18 +8,29 @@ SERVER_NOW = "extract(epoch FROM pg_catalog.clock_timestamp())::double precision
 """Asked for what `store.now()` is made of, and where the server judges by itself: leases."""
 
 
+SLOWEST = 0.5
+"""How fast time passes at least, while the server's is behind what was told before."""
+
+
 class ServerClock:
-    """The server's time at the last look, and what has passed here since; it never goes back."""
+    """The server's time at the last look, and what has passed here since.
+
+    It never goes back, and never stands still: a server whose clock was set back, or another that
+    has taken its place, is waited for at half the speed.
+    """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._ahead = 0.0
         """How far the server's time is ahead of our own count of seconds."""
-        self._last = 0.0
+        self._last = self._last_at = 0.0
+        """What was told last, and when by our own count."""
 
     def now(self) -> float:
         """The server's time."""
-        self._last = max(self._last, self._monotonic() + self._ahead)
+        here = self._monotonic()
+        slowed = self._last + (here - self._last_at) * SLOWEST
+        self._last, self._last_at = max(here + self._ahead, slowed), here
         return self._last
 
     async def look(self, connection: asyncpg.Connection) -> None:

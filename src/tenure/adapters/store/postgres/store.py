@@ -45,22 +45,22 @@ class PostgresStore:
         self._side.listen(heard)
 
     def claim(
-        self, queue: Queue, worker: str, *, limit: int
+        self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
     ) -> asyncio.Future[Sequence[Claimed]]:
         """In its turn among the changes: the rows are not known before."""
         match queue:
             case Queue.OPERATIONS:
-                return self._committer.run(self._claiming(worker, limit))
+                return self._committer.run(self._claiming(worker, limit, list(but_plans)))
             case _ as never:
                 assert_never(never)
 
-    def _claiming(self, worker: str, limit: int) -> Work:
+    def _claiming(self, worker: str, limit: int, but_plans: list[str]) -> Work:
         async def run(session: Session, name: str) -> list[Claimed]:
             session.send()
             now = self.now()
             judged_at = None if self._judges else now
             rows = await session.connection.fetch(
-                self._queries["claim"], worker, now, limit, name, judged_at
+                self._queries["claim"], worker, now, limit, name, judged_at, but_plans
             )
             return sorted(Claimed(*row) for row in rows)
 

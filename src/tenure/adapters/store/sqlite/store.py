@@ -60,21 +60,24 @@ class SqliteStore:
     def listen(self, heard: Callable[[Ring], None]) -> None:
         """There is no other process to hear."""
 
-    def claim(self, queue: Queue, worker: str, *, limit: int) -> Future[Sequence[Claimed]]:
+    def claim(
+        self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
+    ) -> Future[Sequence[Claimed]]:
         """One more item of a batch: the rows are not known before it is their turn."""
+        but = json.dumps(list(but_plans))
         match queue:
             case Queue.OPERATIONS:
-                return self._committer.run(lambda cursor: self._claim(cursor, worker, limit))
+                return self._committer.run(lambda cursor: self._claim(cursor, worker, limit, but))
             case _ as never:
                 assert_never(never)
 
-    def _claim(self, cursor: apsw.Cursor, worker: str, limit: int) -> list[Claimed]:
+    def _claim(self, cursor: apsw.Cursor, worker: str, limit: int, but: str) -> list[Claimed]:
         now = self.now()
         gone = cursor.execute(self._queries["workers_gone"], {"now": now}).fetchall()
         ids: list[str] = []
         for (dead,) in gone:
             found = cursor.execute(
-                self._queries["open_of_worker"], {"worker": dead, "limit": limit}
+                self._queries["open_of_worker"], {"worker": dead, "limit": limit, "but": but}
             )
             ids.extend(name for (name,) in found)
         if not ids:

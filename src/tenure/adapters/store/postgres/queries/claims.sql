@@ -1,8 +1,10 @@
 -- name: claim
 -- Gives a worker ($1) at $2 the oldest open operations of workers without a live lease, at most $3, under their next token.
 -- Their intents, but for burned ones, get the same token; what may have been called is unknown from now on.  Nobody has
--- called what is PENDING.  What another holds at this instant is left to it.  The claim is noted under $4.  Whether a lease
--- lives is judged by the server's own clock, unless $5 says at which time.
+-- called what is PENDING.  The claim is noted under $4.  Whether a lease lives is judged by the server's own clock, unless
+-- $5 says at which time.  What follows a plan of $6 is left.
+-- What another holds at this instant is left to it: an operation of which a row is held, and one of which something was
+-- recorded since this statement began, for the intents of that record are not seen here and would not be fenced.
 WITH RECURSIVE found (worker) AS (
     (SELECT worker FROM operation WHERE ended_at IS NULL ORDER BY worker LIMIT 1)
     UNION ALL
@@ -27,22 +29,42 @@ gone AS MATERIALIZED (
       AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.name = 'worker/' || found.worker AND lease.until >= judged.at)
 ),
 oldest AS MATERIALIZED (
-    SELECT mine.id
+    SELECT mine.id, mine.worker, mine.revision
     FROM gone
     CROSS JOIN LATERAL (
-        SELECT id FROM operation WHERE operation.worker = gone.worker AND ended_at IS NULL ORDER BY id LIMIT $3
+        SELECT id, worker, revision
+        FROM operation
+        WHERE operation.worker = gone.worker AND ended_at IS NULL AND plan <> ALL ($6::text[])
+        ORDER BY id
+        LIMIT $3
     ) AS mine
     ORDER BY mine.id
     LIMIT $3
 ),
+held AS MATERIALIZED (
+    SELECT operation.id, operation.token, operation.state
+    FROM oldest
+    JOIN operation USING (id)
+    WHERE operation.ended_at IS NULL AND operation.worker = oldest.worker AND operation.revision = oldest.revision
+    ORDER BY operation.id
+    FOR UPDATE OF operation SKIP LOCKED
+),
+parts AS MATERIALIZED (
+    SELECT intent.operation, intent.step
+    FROM held
+    JOIN intent ON intent.operation = held.id
+    WHERE intent.state <> 'BURNED'
+    ORDER BY intent.operation, intent.step
+    FOR UPDATE OF intent SKIP LOCKED
+),
+apart AS MATERIALIZED (
+    SELECT intent.operation
+    FROM held
+    JOIN intent ON intent.operation = held.id
+    WHERE intent.state <> 'BURNED' AND (intent.operation, intent.step) NOT IN (SELECT operation, step FROM parts)
+),
 chosen AS MATERIALIZED (
-    SELECT id, token, state
-    FROM operation
-    WHERE id = ANY (ARRAY(SELECT id FROM oldest))
-      AND ended_at IS NULL
-      AND worker = ANY (ARRAY(SELECT worker FROM gone))
-    ORDER BY id
-    FOR UPDATE SKIP LOCKED
+    SELECT id, token, state FROM held WHERE id NOT IN (SELECT operation FROM apart)
 ),
 fenced AS (
     UPDATE intent

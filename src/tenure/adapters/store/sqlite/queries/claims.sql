@@ -13,8 +13,12 @@ WHERE worker IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM lease WHERE name = 'worker/' || worker AND until >= :now)
 
 -- name: open_of_worker
--- The oldest open operations of one worker.
-SELECT id FROM operation WHERE worker = :worker AND ended_at IS NULL ORDER BY id LIMIT :limit
+-- The oldest open operations of one worker, but for those that follow a plan of a JSON list.
+SELECT id
+FROM operation
+WHERE worker = :worker AND ended_at IS NULL AND plan NOT IN (SELECT value FROM json_each(:but))
+ORDER BY id
+LIMIT :limit
 
 -- name: claim_intents
 -- Gives the intents of a JSON list of operations, but for burned ones, the token that their operation is about to get.
