@@ -29,6 +29,7 @@ from tenure.core.endings import Absent, Done
 from tenure.core.operation import State
 from tenure.core.plan import Plan, Step
 from tenure.plans.catalogue import Catalogue
+from tenure.testing.operators import by
 from tenure.testing.patches import patched
 
 TENANT = "default"
@@ -185,7 +186,7 @@ def test_a_cancel_that_was_heard_of_stops_the_next_call():
     async def scenario(bench: Bench) -> None:
         name, answer = await bench.accept()
         answer = await bench.move(name, answer)
-        await operations.cancel(bench.plane, TENANT, name, by="the caller")
+        await operations.cancel(bench.plane, by("the caller"), name)
         assert await bench.follow(name, answer) == State.COMPENSATED
         assert bench.called == {"one.do": 1, "two.undo": 1, "one.undo": 1}
 
@@ -199,7 +200,7 @@ def test_what_was_called_for_though_it_was_cancelled_is_undone():
         name, answer = await bench.accept()
         answer = await bench.move(name, answer)
         with patched(Hands, deaf=True):
-            await operations.cancel(bench.plane, TENANT, name, by="the caller")
+            await operations.cancel(bench.plane, by("the caller"), name)
         assert await bench.follow(name, answer) == State.COMPENSATED
         assert bench.called == {"one.do": 1, "two.do": 1, "two.undo": 1, "one.undo": 1}
         assert not bench.made
@@ -211,7 +212,7 @@ def test_what_was_cancelled_before_anybody_claimed_it_calls_nobody():
     async def scenario(bench: Bench) -> None:
         name, answer = await bench.accept()
         with patched(Hands, deaf=True):
-            await operations.cancel(bench.plane, TENANT, name, by="the caller")
+            await operations.cancel(bench.plane, by("the caller"), name)
         assert await bench.follow(name, answer) == State.COMPENSATED
         assert not bench.called
 

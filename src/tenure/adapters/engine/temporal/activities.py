@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from tenure.adapters.engine.temporal.kept import Kept
 from tenure.adapters.engine.temporal.messages import CANCEL, LOAD, REST, Answer, Due, Task
-from tenure.core.errors import CallerError, Invalid, LeaseLost
+from tenure.core.errors import CallerError, LeaseLost, PlanUnknown
 from tenure.core.moves import Move
 from tenure.core.operation import SETTLED, State
 from tenure.ports.engine import Claims, L, Work
@@ -114,7 +114,7 @@ class Activities(Generic[L]):
             return await asked
         except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
             raise
-        except Invalid as error:  # the plan that it keeps
+        except PlanUnknown as error:
             raise self._left_to_others(error) from None
         except Exception as error:
             log.exception("an operation stopped by a defect or by its store; it is tried again")
@@ -125,7 +125,7 @@ class Activities(Generic[L]):
         finally:
             beat.stop()
 
-    def _left_to_others(self, error: Invalid) -> ApplicationError:
+    def _left_to_others(self, error: PlanUnknown) -> ApplicationError:
         """A worker of another release may know how, and gets it soon.
 
         It is told that nobody was called so far.
