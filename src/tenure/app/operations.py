@@ -370,7 +370,7 @@ async def adopt(
         if live.progress.compensating_at is not None and live.plan.steps[step].undoes:
             message = f"operation {live.id} is being undone; say mark-absent or abandon"
             raise Conflict(message, code="compensating", holder=live.id)
-        said = saga.adopted(step, caller.principal)
+        said = saga.adopted(live.intents[step], caller.principal)
         return noted(live, Noted.ADOPTED, step, result, now, said=said)
 
     return await _decide(plane, caller, operation, decide, verb="adopt")
@@ -381,7 +381,7 @@ async def mark_absent(plane: Plane, caller: Caller, operation: str, *, step: str
 
     def decide(live: Live, now: float) -> Writing:
         _must_be_stuck(live, step)
-        said = saga.marked_absent(live.progress, step, caller.principal)
+        said = saga.marked_absent(live.progress, live.intents[step], caller.principal)
         return noted(live, Noted.MARKED_ABSENT, step, {"by": caller.principal}, now, said=said)
 
     return await _decide(plane, caller, operation, decide, verb="mark_absent")
