@@ -128,6 +128,23 @@ def tree_cpu_seconds(roots: Sequence[int]) -> float:
     return total
 
 
+def tree_run_seconds(roots: Sequence[int]) -> float:
+    """As above, to the nanosecond, of the threads and descendants that live now."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(path.read_text().rsplit(")", 1)[1].split()[1])
+            children.setdefault(parent, []).append(int(path.parent.name))
+    total, todo = 0, list(roots)
+    while todo:
+        process = todo.pop()
+        todo += children.get(process, [])
+        for path in Path(f"/proc/{process}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError):
+                total += int(path.read_text().split()[0])
+    return total / 1e9
+
+
 def fdatasync_us(directory: Path, times: int = 40) -> tuple[float, bool]:
     """Mean microseconds of a durable 4 KiB write right now, and whether the devices count them."""
     path = directory / f"fdatasync-{os.getpid()}.bin"

@@ -85,7 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"\n{rounds.machine()}")
     rounds.print_table(bench, engines)
     for row in scaling:
-        print(f"  {row['finished']:>9,} finished   {row['ms_per_operation']:.4f} ms an operation")
+        spent, cpu = row["ms_per_operation"], row["cpu_ms_per_operation"]
+        print(f"  {row['finished']:>9,} finished   {spent:.4f} ms an operation, {cpu:.4f} of CPU")
     rate = "operations_per_second"
     cost = scaling[-1]["ms_per_operation"] / scaling[0]["ms_per_operation"] if scaling else None
     keys = {

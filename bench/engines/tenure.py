@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -28,8 +29,8 @@ from tenure.ports.provider import Call
 from tenure.settings import Settings
 from tenure.wiring import running
 
-MEASURED_UNDER_LOAD = 10_000
-"""Operations over which the cost at one size of the store is measured."""
+SCALING_RUNS, SCALING_OPERATIONS = 3, 3_000
+"""How often the cost at one size of the store is measured, and over how many operations."""
 
 
 class Looks:
@@ -225,6 +226,10 @@ async def many(plane: Plane, count: int) -> None:
     await asyncio.gather(*(caller() for _ in range(1000)))
 
 
+async def _nothing() -> None:
+    """Nothing is to be waited for."""
+
+
 async def cost_by_size(
     plane: Plane,
     directory: Path,
@@ -233,25 +238,34 @@ async def cost_by_size(
     *,
     finished: int = 0,
     servers: Sequence[int] = (),
-) -> list[dict[str, float]]:
-    """What an operation costs while the store holds so many finished ones; `grow` adds some."""
-    rows: list[dict[str, float]] = []
+    calm: Callable[[], Awaitable[None]] = _nothing,
+) -> list[dict[str, object]]:
+    """What an operation costs while the store holds so many finished ones; `grow` adds some.
+
+    The median of several runs, and `calm` before each: one checkpoint is not to decide.
+    """
+    rows: list[dict[str, object]] = []
     for size in sizes:
         if size > finished:
             await grow(size - finished)
             finished = size
-        with meter.reading(directory, servers=servers) as cost:
-            await many(plane, MEASURED_UNDER_LOAD)
-        cpu_seconds = cost.cpu_seconds + cost.server_cpu_seconds
+        walls, cpus = [], []
+        for _ in range(SCALING_RUNS):
+            await calm()
+            with meter.reading(directory, servers=servers) as cost:
+                await many(plane, SCALING_OPERATIONS)
+            walls.append(1000 * cost.wall_seconds / SCALING_OPERATIONS)
+            cpu_seconds = cost.cpu_seconds + cost.server_cpu_seconds
+            cpus.append(1000 * cpu_seconds / SCALING_OPERATIONS)
         rows.append(
             {
                 "finished": finished,
-                "ms_per_operation": round(1000 * cost.wall_seconds / MEASURED_UNDER_LOAD, 4),
-                "cpu_ms_per_operation": round(1000 * cpu_seconds / MEASURED_UNDER_LOAD, 4),
-                "operations": MEASURED_UNDER_LOAD,
+                "ms_per_operation": round(statistics.median(walls), 4),
+                "cpu_ms_per_operation": round(statistics.median(cpus), 4),
+                "runs": [round(one, 4) for one in walls],
             }
         )
-        finished += MEASURED_UNDER_LOAD
+        finished += SCALING_RUNS * SCALING_OPERATIONS
     return rows
 
 

