@@ -15,9 +15,10 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.adapters.store import postgres
-from tenure.adapters.store.postgres import functions
+from tenure.adapters.store.postgres import functions, parts
 from tenure.adapters.store.postgres.schema import go_on_after_restore
 from tenure.app.live import sequence_of
+from tenure.core.errors import LimitExceeded
 from tenure.ports.store import Change, Is, Put, Ring, together
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.outbox import trim
@@ -269,3 +270,52 @@ def test_what_is_over_goes_on_postgresql_too(postgres_url: str) -> None:
             return await later.on_any_store(plane)
 
     assert asyncio.run(main()) == later.ENDED
+
+
+async def told_together(url: str, *, many: int) -> list[str]:
+    """Commit three changes with so many events each in one turn; what is there then."""
+    async with opened(url, writers=1) as store:
+        changes = [
+            Change("", (), tuple(event(f"{change}.{n}") for n in range(many))) for change in "abc"
+        ]
+        assert await asyncio.gather(*map(store.commit, changes)) == [None] * 3
+        rows = await store.list_events(limit=99)
+        at = [int(str(row["position"])) for row in rows]
+        assert all(place % (1 << functions.PLACE_BITS) < parts.PLACES for place in at), "beyond"
+        return [str(row["type"]) for row in rows]
+
+
+def test_a_batch_with_more_events_than_it_has_places_is_halved(postgres_url: str) -> None:
+    with patched(parts, PLACES=4):
+        told = asyncio.run(told_together(postgres_url, many=3))
+    assert told == [f"{change}.{n}" for change in "abc" for n in range(3)]
+
+
+def test_ablation_a_transaction_would_take_the_places_of_the_next(postgres_url: str, tally) -> None:
+    real = parts.Builder._append
+
+    def append(self: parts.Builder, *given: Any) -> None:
+        with patched(parts, PLACES=-1):
+            real(self, *given)
+
+    with (
+        patched(parts, PLACES=4),
+        patched(parts.Builder, _append=append),
+        pytest.raises(AssertionError, match="beyond"),
+    ):
+        asyncio.run(told_together(postgres_url, many=3))
+    tally.add("ablations")
+
+
+def test_a_change_with_more_events_than_a_transaction_has_places_is_refused(
+    postgres_url: str,
+) -> None:
+    async def scenario() -> None:
+        async with opened(postgres_url) as store:
+            with pytest.raises(LimitExceeded, match="at most 4 events: nothing was written"):
+                await store.commit(Change("", (), (event(),) * 5))
+            assert await store.commit(Change("", (), (event("later"),))) is None
+            assert [row["type"] for row in await store.list_events()] == ["later"]
+
+    with patched(parts, PLACES=4):
+        asyncio.run(scenario())

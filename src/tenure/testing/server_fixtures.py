@@ -46,7 +46,10 @@ def old_postgres_server() -> Iterator[PostgresServer]:
     """The oldest PostgreSQL that can be had here, beside the newest."""
     binaries = oldest_postgres()
     if binaries is None:
-        pytest.skip("no older PostgreSQL here: apt-get install postgresql")
+        pytest.skip(
+            "no older PostgreSQL here: apt-get install postgresql brings one, and starts a cluster"
+            " of its own, so it is left to you"
+        )
     server = PostgresServer(binaries, settings=("autovacuum=off",))
     try:
         server.start()

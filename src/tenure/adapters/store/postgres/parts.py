@@ -16,13 +16,14 @@ from tenure.adapters.store.postgres.functions import (
     JUDGED,
     MET,
     NOTED,
+    PLACE_BITS,
     REMOVE,
     UPDATE,
     Shape,
     Types,
 )
 from tenure.core.audit import link
-from tenure.core.errors import Defect
+from tenure.core.errors import Defect, LimitExceeded
 from tenure.ports.store import (
     TABLES,
     Add,
@@ -41,6 +42,8 @@ from tenure.ports.store import (
 
 NUMBERED = "outbox"
 """The table, and the counter, whose numbers are those of transactions: they have gaps."""
+PLACES = 1 << PLACE_BITS
+"""How many rows one transaction can append: beyond them are the places of the next one."""
 _RANK = {table: rank for rank, table in enumerate(TABLES)}
 _KEYS = {table: shape.key for table, shape in TABLES.items()}
 _LENGTHS = {table: len(shape.key) for table, shape in TABLES.items()}
@@ -211,6 +214,11 @@ class Builder:
 
     def _append(self, table: str, columns: tuple[str, ...], values: tuple[Any, ...]) -> None:
         """A row that the server numbers, and of which it may count one column by itself."""
+        if self._appended == PLACES:  # a batch is halved then
+            raise LimitExceeded(
+                f"One change tells of at most {PLACES} events: nothing was written. Ask for less at"
+                " once, of a cascade for its parts first."
+            )
         counted = [column for column, one in zip(columns, values, strict=True) if type(one) is Next]
         row = [one.counter if type(one) is Next else one for one in values]
         rows = self._inserts.setdefault((APPEND, table, columns, " ".join(counted)), [])
