@@ -67,6 +67,11 @@ def test_every_reconciler_is_among_them():
     assert {hurt.reconciler for hurt in HURTS.values()} == set(NAMES)
 
 
+def test_what_an_agent_holds_is_missed_if_it_is_forgotten():
+    with ABLATIONS["held_is_known"].off():
+        assert any("what_is_held_is_known" in wrong for wrong in live(0).wrong)
+
+
 def test_what_must_not_be_believed_is_not():
     assert failures(false_deletions()) == []
 

@@ -81,9 +81,10 @@ async def _report(
         letters = await plane.store.count_rows("letter", {"destination": destination})
         agent = streams.agent if streams.count == 1 else ""
         tried = "replay or discard them" if streams.given_up else "they are tried again"
+        whose = f"of {streams.count} agents" if streams.count > 1 else "of one agent"
         what.append(
-            f"has not taken {letters} events of {streams.count} agents"
-            f" since {streams.since:.0f}: {streams.why}; {tried}"
+            f"has not taken {letters} events {whose} since {streams.since:.0f}:"
+            f" {streams.why}; {tried}"
         )
         said |= {"letters": letters, "parked": streams.count, "since": streams.since}
     await term.report(

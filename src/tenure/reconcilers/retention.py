@@ -21,7 +21,7 @@ from tenure.reconcilers.term import NOBODY, Kept, Term, Tick
 
 SENTENCE = "What is over is kept as long as it was promised, and no longer."
 NAME = "retention"
-PAGE = 100
+PAGE = 50
 """Rows that are read at once, with the loop waiting."""
 LOOKED = 10_000
 """Rows of one sort that one look passes."""

@@ -314,12 +314,13 @@ class Simulation(LifeRig):
     async def _letters(self) -> list[str]:
         """What is parked has a destination, and is a finding."""
         store = self.disk.look()
-        there = {row["destination"] for row in await store.list_rows("cursor", {})}
+        cursors = {row["destination"]: row["since"] for row in await store.list_rows("cursor", {})}
         rows = await store.list_rows("finding", {"reconciler": "letters", "resolved_at": None})
         told = {findings.body_of(row)["destination"] for row in rows}
         parked = {row["destination"] for row in await store.list_rows("parked", {})}
-        return [f"no_letter_outlives_its_destination: {one!s}" for one in parked - there] + [
-            f"what_is_parked_is_told: {one!s}" for one in parked ^ told
+        silent = {name for name, since in cursors.items() if since is not None}
+        return [f"no_letter_outlives_its_destination: {one!s}" for one in parked - set(cursors)] + [
+            f"what_is_parked_is_told: {one!s}" for one in (parked ^ told) - silent
         ]
 
     async def _much_later(self) -> list[str]:

@@ -15,7 +15,7 @@ from tenure.app import agents, findings
 from tenure.app.plane import Plane
 from tenure.core.ids import resource_key
 from tenure.ports.provider import Provider
-from tenure.reconcilers import orphans
+from tenure.reconcilers import orphans, retention
 from tenure.reconcilers.driver import RECONCILERS
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS, Term
@@ -287,6 +287,11 @@ _TABLE = (
         "sweep_capped",
         "Too many orphans at once are believed by nobody.",
         "S9", (4,), "proof", lambda: patched(orphans, cap=lambda _: 1e9),
+    ),
+    Ablation(
+        "held_is_known",
+        "An operation is kept while anything that it made may be there.",
+        "S10", (3,), "proof", lambda: patched(retention, may_hold=lambda _: False),
     ),
     *(
         Ablation(
