@@ -132,6 +132,18 @@ def test_a_port_that_another_agent_was_given_is_refused(runtime):
     assert str(ready(runtime, agent(port=port), third)["address"]) == address
 
 
+def test_who_is_refused_keeps_no_port(runtime, home, tmp_path):
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    pinned = run(runtime.digest(agent(port=20_001, bundle=str(bundle))))
+    (bundle / "changed").touch()
+    missing = run(runtime.digest(agent("missing", port=20_001)))
+    for one, spec in ((key(), pinned), (key("other"), missing)):
+        with pytest.raises(Rejected, match="accepted"):
+            run(runtime.ensure(one, spec))
+    assert list((home / "runtimes" / "ports").iterdir()) == []
+
+
 def test_what_an_agent_nests_without_end_is_deleted_with_it(runtime, home):
     nest = "import os\nfor _ in range(3000):\n os.mkdir('d')\n os.chdir('d')\n"
     ended(runtime, {"command": [sys.executable, "-I", "-S", "-c", nest]})

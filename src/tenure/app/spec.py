@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from tenure.core.errors import Invalid
 from tenure.core.limits import (
+    AUDIENCE_PATTERN,
     CREDENTIALS_MAX,
     GRANT_PATTERN,
     GRANTS_MAX,
@@ -85,7 +86,9 @@ class Runtime(Part, frozen=True):
 class Credential(Part, frozen=True):
     """What it may ask the broker for."""
 
-    audience: Annotated[str, Meta(min_length=1, max_length=IDENTIFIER_CHARACTERS_MAX)]
+    audience: Annotated[
+        str, Meta(pattern=rf"^{AUDIENCE_PATTERN}$(?!\n)", max_length=IDENTIFIER_CHARACTERS_MAX)
+    ]
     scopes: Annotated[tuple[Word, ...], Meta(max_length=SCOPES_MAX)] = ()
     ttl_seconds: Annotated[int, Meta(ge=1, le=TTL_SECONDS_MAX)] = TTL_SECONDS
 
@@ -95,7 +98,7 @@ class AgentSpec(Part, frozen=True):
 
     name: Name
     runtime: Runtime
-    owner: Text = ""
+    owner: Annotated[str, Meta(max_length=IDENTIFIER_CHARACTERS_MAX)] = ""
     labels: Annotated[dict[Word, Annotated[str, Meta(max_length=256)]], Meta(max_length=64)] = {}
     roles: Annotated[tuple[Grant, ...], Meta(max_length=GRANTS_MAX)] = ()
     teams: Annotated[tuple[Grant, ...], Meta(max_length=GRANTS_MAX)] = ()
@@ -116,6 +119,11 @@ def read_spec(tree: object) -> AgentSpec:
         raise Invalid("the agent's spec is nested too deeply") from None
     if bool(spec.runtime.command) == bool(spec.runtime.image):
         raise Invalid("runtime: give a command or an image, and only one of them")
+    if not spec.owner.isprintable():
+        raise Invalid("owner: it holds a character that cannot be shown")
+    audiences = [one.audience for one in spec.credentials]
+    if twice := [one for one in audiences if audiences.count(one) > 1]:
+        raise Invalid(f"credentials: {twice[0]} is named twice")
     return spec
 
 
@@ -137,6 +145,7 @@ _MATCHING = re.compile(r"Expected `str` matching regex '\^(.*)\$\(\?!\\\\n\)'")
 _WORDS = {
     NAME_PATTERN: "a name is small letters, digits and -, a letter first, 63 at most",
     GRANT_PATTERN: "small letters, digits and . _ : -, a letter first, 63 at most",
+    AUDIENCE_PATTERN: "an https:// address of a place alone: no user, query or fragment",
     f"(?:revoke|reassign:{NAME_PATTERN})": "say revoke, or reassign: and the name of an agent",
     ENV_PATTERN: "a variable is called by letters, digits and _, no digit first, 128 at most",
     "[0-9a-f]{32}": "an id is 32 digits of 0-9 and a-f",

@@ -13,6 +13,8 @@ NAME_PATTERN = r"[a-z][a-z0-9-]{0,62}"
 """An agent's, tenant's, zone's or subscription's name."""
 GRANT_PATTERN = r"[a-z][a-z0-9._:-]{0,62}"
 """A role's or a team's name."""
+AUDIENCE_PATTERN = r"https?://[!$->A-~]+"
+"""Where a credential is shown: a place alone, without user, query or fragment."""
 GRANTS_MAX = 64
 """Roles of one agent, and teams."""
 CREDENTIALS_MAX = 32

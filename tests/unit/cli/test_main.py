@@ -194,3 +194,19 @@ def test_a_command_that_has_asked_temporal_leaves_without_taking_the_interpreter
     with pytest.raises(Left, match="0"):
         cli.main()
     assert capfd.readouterr().out.startswith("tenure ")
+
+
+def test_a_full_disk_ends_what_is_printed_with_a_sentence(capsys, monkeypatch):
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert cli.main(["--version"]) == Exit.FAILED
+    assert "there is no space left" in capsys.readouterr().err
+
+
+def test_what_else_goes_wrong_is_not_taken_for_that(monkeypatch):
+    def broken():
+        raise PermissionError(13, "no", "/a")
+
+    monkeypatch.setattr(cli, "_command", broken)
+    with pytest.raises(PermissionError):
+        cli.main(["--version"])

@@ -68,7 +68,7 @@ async def test_a_create_that_is_refused_undoes_itself_and_says_why(face):
         ({"name": "a", "runtime": {"comand": ["x"]}}, "unknown_field", "runtime.comand"),
         ({"name": "a", "runtime": {}}, "invalid", "runtime"),
         (spec(labels={"a": 1}), "invalid_field", "labels[...]"),
-        (spec(credentials=[{"audience": "a", "ttl_seconds": 1000}]), "invalid_field",
+        (spec(credentials=[{"audience": "https://a", "ttl_seconds": 1000}]), "invalid_field",
          "credentials[0].ttl_seconds"),
         ({"name": "a", "runtime": {"command": ["x"], "network": {"egress": []}}}, "invalid",
          "runtime.network"),

@@ -4,6 +4,7 @@ A command's module is imported when it is typed and not before: `--help`, `--ver
 error cost next to nothing.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -145,9 +146,13 @@ def _run(args: Sequence[str] | None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except BrokenPipeError:
+    except OSError as error:
+        if error.errno not in {errno.EPIPE, errno.ENOSPC} or error.filename is not None:
+            raise
         # Python flushes standard output once more on its way out; there is nobody to read it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.ENOSPC:
+            _complain("what is to be printed cannot be written: there is no space left")
         return Exit.FAILED
 
 

@@ -100,8 +100,6 @@ class Place:
         """Make it so; Rejected is remembered before it is raised."""
         self._reap(key)
         self._refuse_burned(key)
-        if wanted.port:
-            self._reserve(key, wanted.port)
         elsewhere = self.find(key)
         if elsewhere is not None and elsewhere.path.parent.name != wanted.zone:
             self.refuse(key, f"{key.text} stands in {elsewhere.path.parent.name} and cannot move")
@@ -280,6 +278,8 @@ class Place:
             there.own(owner._replace(refused=max(owner.refused, key.generation)))
         else:
             self.burn(key)
+            if owner is not None:  # it may have a port already
+                self._free_port(key, there)
             self._delete(there.path)
         raise Rejected(sentence)
 
@@ -288,13 +288,15 @@ class Place:
     def _start(self, key: ResourceKey, wanted: Recipe, there: Home, owner: Owner) -> None:
         """End what ran before, write the orders, start a keeper and hear from it."""
         before = there.orders()
-        if before.number("start"):
-            self._end(key, there, at_once=False)
         if sentence := recipe.changed(wanted, self.digests):
             self._refuse(key, sentence, there)
         try:
             program = recipe.pinned_program(wanted, path=self.means.path)
+            if before.number("start"):
+                self._end(key, there, at_once=False)
             there.own(owner, flush=False)
+            if wanted.port:
+                self._reserve(key, wanted.port)
             if wanted.bundle:
                 self._unpack(key, wanted, there)
         except Invalid as error:
@@ -415,7 +417,7 @@ class Place:
                 file.write(key.text)
         except FileExistsError:
             if path.read_text() != key.text:
-                self.refuse(key, f"port: {port} is another agent's")
+                raise Invalid(f"port: {port} is another agent's") from None
 
     def _free_port(self, key: ResourceKey, there: Home) -> None:
         """Give the port back; a keeper that died early may have reserved one it never named."""
