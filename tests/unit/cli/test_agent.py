@@ -182,6 +182,9 @@ async def test_what_an_admin_asks(face, typing):
         assert (await tenure("quota", "set", "3"))[1] == "0 agents of 3\n"
         code, out, _ = await tenure("audit", "list", "--after", "1", "--limit", "1", "-o", "name")
         assert (code, out) == (0, "2\n")
+        await tenure("agent", "create", "named", *RUN)
+        lines = (await tenure("audit", "list"))[1].splitlines()
+        assert lines[-1].split()[-3:-1] == ["agent.create", "named"]
         assert (await tenure("audit", "verify"))[0] == 0
         code, out, err = await tenure("audit", "verify", "--head", "0" * 64)
         assert (code, "broken:" in out) == (1, True)
