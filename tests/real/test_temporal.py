@@ -165,7 +165,7 @@ def test_a_stuck_operation_has_its_exits(temporal, exit_, state, meters):
         plane, name = await stuck(bench)
         step = {"step": "meter"} if exit_ in {"adopt", "mark_absent"} else {}
         before = (await plane.store.load(name)).operation["revision"]
-        await getattr(operations, exit_)(plane, TENANT, name, by="an operator", **step)
+        await getattr(operations, exit_)(plane, by("an operator"), name, **step)
         if state is State.STUCK:
 
             async def looked_at():
