@@ -52,7 +52,7 @@ MEASURED := tests/unit tests/contract tests/crash $(addprefix tests/real/test_,$
             temporal_contract temporal temporal_cancels temporal_odd temporal_refusals temporal_tls temporal_replay))
 # Of these every branch must be taken; of the rest 95 in 100.
 WHOLE    := src/tenure/core/saga.py,src/tenure/core/progress.py,src/tenure/app/advance.py,src/tenure/storage/*,$\
-            src/tenure/adapters/engine/embedded/*
+            src/tenure/adapters/engine/embedded/*,src/tenure/adapters/engine/waiters.py
 
 coverage: .venv/test.installed           ## which branches the tests take
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report= -m 'not slow and not long' -o timeout=60 $(MEASURED) $(ARGS)

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# The lines one operation leaves in the sink, in this order. Step 3 is declared to leave nothing
-# behind, as a check does; so when it is refused, steps 2 and 1 are what must be undone.
+# The lines one operation leaves in the sink, in this order.
 STEPS = ("1", "2", "3", "4")
 REFUSED_STEP = 3
 UNDONE_STEPS = (3, 2, 1)

@@ -1,4 +1,4 @@
-"""Reconcilers at size: a whole pass over 100,000 agents, what it costs others, a cascade of 10,000.
+"""Reconcilers at size: a whole look at 100,000 agents, what it costs others, a cascade of 10,000.
 
 The homes are written row by row beforehand, in a process of their own; what is measured runs on the
 real store and the real embedded providers, but for a runtime that only remembers. Prints one line
@@ -40,9 +40,9 @@ from lifecycle import REFERENCE, Remembered
 SLOTS = ("identity", "access", "runtime", "credentials")
 CALLER = Caller("default", "bench", Role.ADMIN)
 RATE = 500
-"""Operations asked for in a second while a pass runs."""
+"""Operations asked for in a second while a reconciler looks."""
 TURN_SECONDS, PAIRS = 4.0, 6
-"""Of the load, alone and beside a pass."""
+"""Of the load, alone and beside looks."""
 
 
 def settings(home):
@@ -167,7 +167,7 @@ async def load(plane, seconds):
     }
 
 
-async def measure_pass(home, *, beside):
+async def measure_look(home, *, beside):
     async with managing(settings(home), instead={"runtime": Kept(home)}) as plane:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         began, cpu = time.perf_counter(), time.process_time()
@@ -185,7 +185,7 @@ async def measure_pass(home, *, beside):
 
 
 async def measure_load(plane):
-    """The same load alone and beside passes, turn by turn, now one first and now the other.
+    """The same load alone and beside looks, turn by turn, now one first and now the other.
 
     Ratios are formed within a pair of turns; told is their median, with its quarters.
     """
@@ -193,14 +193,14 @@ async def measure_load(plane):
     await load(plane, 2.0)
     alone, beside = [], []
     for pair in range(PAIRS):
-        for passing in (pair % 2 == 1, pair % 2 == 0):
-            if not passing:
+        for beside_looks in (pair % 2 == 1, pair % 2 == 0):
+            if not beside_looks:
                 alone.append(await load(plane, TURN_SECONDS))
                 continue
-            passes = asyncio.ensure_future(pass_again_and_again(plane))
+            looks = asyncio.ensure_future(look_again_and_again(plane))
             beside.append(await load(plane, TURN_SECONDS))
-            passes.cancel()
-            await asyncio.gather(passes, return_exceptions=True)
+            looks.cancel()
+            await asyncio.gather(looks, return_exceptions=True)
     names = ("rate", "p50_ms", "p99_ms")
     told = {
         kind: {name: statistics.median(turn[name] for turn in turns) for name in names}
@@ -220,7 +220,7 @@ def quarters(alone, beside, name):
     )
 
 
-async def pass_again_and_again(plane):
+async def look_again_and_again(plane):
     while True:
         await orphans.tick(plane)
 
@@ -261,8 +261,8 @@ def main():
     match asked.part:
         case "fill" | "tree":
             fill(asked.home, asked.agents, tree=asked.part == "tree")
-        case "pass" | "half":
-            told = uvloop.run(measure_pass(asked.home, beside=asked.part == "pass"))
+        case "look" | "half":
+            told = uvloop.run(measure_look(asked.home, beside=asked.part == "look"))
             print(json.dumps(told))
         case "cascade":
             print(json.dumps(uvloop.run(measure_cascade(asked.home, asked.nodes))))
@@ -277,10 +277,10 @@ def run(place, asked):
     alone("--part", "fill", "--home", whole, "--agents", asked.agents)
     alone("--part", "tree", "--home", tree, "--agents", asked.nodes)
     first = alone("--part", "half", "--home", half)
-    passed = alone("--part", "pass", "--home", whole)
+    looked = alone("--part", "look", "--home", whole)
     return {
-        "bench": "reconcile", "half": first, "pass": passed,
-        "linear": round(passed["seconds"] / first["seconds"] / 2, 2),
+        "bench": "reconcile", "half": first, "look": looked,
+        "linear": round(looked["seconds"] / first["seconds"] / 2, 2),
         "cascade": alone("--part", "cascade", "--home", tree, "--nodes", asked.nodes),
     }  # fmt: skip
 

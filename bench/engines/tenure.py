@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -213,35 +214,51 @@ async def memory(directory: Path, live: int) -> None:
         os._exit(0)
 
 
-async def scaling(directory: Path, sizes: list[int]) -> None:
-    """What an operation costs while the store holds so many finished ones."""
+async def many(plane: Plane, count: int) -> None:
+    """Perform so many operations, a thousand at a time."""
+    left = iter(range(count))
+
+    async def caller() -> None:
+        for number in left:
+            await perform(plane, str(number), State.SUCCEEDED)
+
+    await asyncio.gather(*(caller() for _ in range(1000)))
+
+
+async def cost_by_size(
+    plane: Plane,
+    directory: Path,
+    sizes: list[int],
+    grow: Callable[[int], Awaitable[None]],
+    *,
+    finished: int = 0,
+    servers: Sequence[int] = (),
+) -> list[dict[str, float]]:
+    """What an operation costs while the store holds so many finished ones; `grow` adds some."""
     rows: list[dict[str, float]] = []
-    numbers = iter(range(10**9))
+    for size in sizes:
+        if size > finished:
+            await grow(size - finished)
+            finished = size
+        with meter.reading(directory, servers=servers) as cost:
+            await many(plane, MEASURED_UNDER_LOAD)
+        cpu_seconds = cost.cpu_seconds + cost.server_cpu_seconds
+        rows.append(
+            {
+                "finished": finished,
+                "ms_per_operation": round(1000 * cost.wall_seconds / MEASURED_UNDER_LOAD, 4),
+                "cpu_ms_per_operation": round(1000 * cpu_seconds / MEASURED_UNDER_LOAD, 4),
+                "operations": MEASURED_UNDER_LOAD,
+            }
+        )
+        finished += MEASURED_UNDER_LOAD
+    return rows
+
+
+async def scaling(directory: Path, sizes: list[int]) -> None:
+    """The cost of an operation as the store grows by what it performs."""
     async with plane_in(directory, plan(None)) as plane:
-
-        async def many(count: int) -> None:
-            left = iter(range(count))
-
-            async def caller() -> None:
-                for _ in left:
-                    await perform(plane, str(next(numbers)), State.SUCCEEDED)
-
-            await asyncio.gather(*(caller() for _ in range(1000)))
-
-        done = 0
-        for size in sizes:
-            await many(max(0, size - done))
-            with meter.reading(directory) as cost:
-                await many(MEASURED_UNDER_LOAD)
-            rows.append(
-                {
-                    "finished": max(size, done),
-                    "ms_per_operation": round(1000 * cost.wall_seconds / MEASURED_UNDER_LOAD, 4),
-                    "cpu_ms_per_operation": round(1000 * cost.cpu_seconds / MEASURED_UNDER_LOAD, 4),
-                    "operations": MEASURED_UNDER_LOAD,
-                }
-            )
-            done = max(size, done) + MEASURED_UNDER_LOAD
+        rows = await cost_by_size(plane, directory, sizes, partial(many, plane))
     meter.emit({"scaling": rows})
 
 

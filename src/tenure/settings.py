@@ -52,6 +52,12 @@ class Settings:
     """What is done where reality differs from the records and the agent's spec does not say:
     `repair`, or `report`.
     """
+    keep_findings_days: float = 30.0
+    """How long a finding is kept after it was resolved; 0: for ever."""
+    keep_operations_days: float = 90.0
+    """How long an operation is kept after its end, with its journal, a day at least; 0: for ever.
+    One that has made something which an agent still holds stays.
+    """
     concurrency_max: int = 2_000
     """Operations that are moved at the same time; more wait their turn as rows."""
     lease_ttl_seconds: float = 15.0

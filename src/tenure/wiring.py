@@ -43,6 +43,7 @@ from tenure.reconcilers import epoch
 from tenure.reconcilers.driver import Ways, reconciling
 from tenure.reconcilers.outbox import Route
 from tenure.reconcilers.relay import relaying
+from tenure.reconcilers.term import Kept
 from tenure.settings import Settings
 from tenure.storage.epoch import EpochFile
 from tenure.storage.gate import APPLICATION_ID
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tenure.wiring")
 EMBEDDED = "embedded"
+DAY = 86_400.0
 
 
 @asynccontextmanager
@@ -308,9 +310,9 @@ async def managing(
         every = settings.reconcile_seconds
         await stack.enter_async_context(epoch.following(plane, clock=clock, seconds=every))
         await stack.enter_async_context(_publishing(plane, settings, reactions))
-        ways = Ways(every, repairs=settings.drift == "repair")
-        reconcile = reconciling(plane, clock=clock, ways=ways)
-        await stack.enter_async_context(reconcile)
+        kept = Kept(settings.keep_findings_days * DAY, settings.keep_operations_days * DAY)
+        ways = Ways(every, repairs=settings.drift == "repair", kept=kept)
+        await stack.enter_async_context(reconciling(plane, clock=clock, ways=ways))
         stack.callback(plane.store.hurry)  # whoever leaves waits for nobody who is away
         yield plane
 

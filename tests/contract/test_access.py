@@ -19,7 +19,7 @@ from tenure.testing.contracts.access import (
 )
 from tenure.testing.contracts.provider import Held, ProviderContract
 from tests.contract import killed
-from tests.contract.visited import visited
+from tests.contract.visited import WAYS
 
 
 async def on_file(path: Path, run) -> None:
@@ -30,53 +30,31 @@ async def on_file(path: Path, run) -> None:
         await access.close()
 
 
+@pytest.mark.parametrize("way", WAYS)
 class TestLocalAccess(ProviderContract):
     @pytest.fixture
-    def hold(self, tmp_path):
+    def hold(self, tmp_path, way):
         def hold(scenario) -> None:
             async def held(access: LocalAccess) -> None:
                 async def plant(key: ResourceKey) -> None:
                     await access.ensure(key._replace(plane="another"), access_spec("reader"))
 
-                await scenario(Held(sized_access(access), plant))
+                async with way(tmp_path, access=access) as asked:
+                    await scenario(Held(sized_access(asked), plant))
 
             asyncio.run(on_file(tmp_path / "access.db", held))
 
         return hold
 
 
+@pytest.mark.parametrize("way", WAYS)
 class TestLocalGrants(AccessContract):
     @pytest.fixture
-    def grant_in(self, tmp_path):
-        def grant_in(scenario: Scenario) -> None:
-            asyncio.run(on_file(tmp_path / "access.db", scenario))
-
-        return grant_in
-
-
-class TestVisitedAccess(ProviderContract):
-    @pytest.fixture
-    def hold(self, tmp_path):
-        def hold(scenario) -> None:
-            async def held(access: LocalAccess) -> None:
-                async def plant(key: ResourceKey) -> None:
-                    await access.ensure(key._replace(plane="another"), access_spec("reader"))
-
-                async with visited(tmp_path, access=access) as guest:
-                    await scenario(Held(sized_access(guest), plant))
-
-            asyncio.run(on_file(tmp_path / "access.db", held))
-
-        return hold
-
-
-class TestVisitedGrants(AccessContract):
-    @pytest.fixture
-    def grant_in(self, tmp_path):
+    def grant_in(self, tmp_path, way):
         def grant_in(scenario: Scenario) -> None:
             async def held(access: LocalAccess) -> None:
-                async with visited(tmp_path, access=access) as guest:
-                    await scenario(guest)
+                async with way(tmp_path, access=access) as asked:
+                    await scenario(asked)
 
             asyncio.run(on_file(tmp_path / "access.db", held))
 

@@ -20,7 +20,7 @@ from tenure.testing.contracts.credentials import (
 )
 from tenure.testing.contracts.provider import Held, ProviderContract
 from tests.contract import killed
-from tests.contract.visited import visited
+from tests.contract.visited import WAYS
 
 
 async def on_file(path: Path, run) -> None:
@@ -31,53 +31,31 @@ async def on_file(path: Path, run) -> None:
         await credentials.close()
 
 
+@pytest.mark.parametrize("way", WAYS)
 class TestLocalCredentials(ProviderContract):
     @pytest.fixture
-    def hold(self, tmp_path):
+    def hold(self, tmp_path, way):
         def hold(scenario) -> None:
             async def held(credentials: LocalCredentials) -> None:
                 async def plant(key: ResourceKey) -> None:
                     await credentials.ensure(key._replace(plane="another"), credentials_spec(MAIL))
 
-                await scenario(Held(sized_credentials(credentials), plant))
+                async with way(tmp_path, credentials=credentials) as asked:
+                    await scenario(Held(sized_credentials(asked), plant))
 
             asyncio.run(on_file(tmp_path / "credentials.db", held))
 
         return hold
 
 
+@pytest.mark.parametrize("way", WAYS)
 class TestLocalRegistrations(CredentialsContract):
     @pytest.fixture
-    def register_in(self, tmp_path):
-        def register_in(scenario: Scenario) -> None:
-            asyncio.run(on_file(tmp_path / "credentials.db", scenario))
-
-        return register_in
-
-
-class TestVisitedCredentials(ProviderContract):
-    @pytest.fixture
-    def hold(self, tmp_path):
-        def hold(scenario) -> None:
-            async def held(credentials: LocalCredentials) -> None:
-                async def plant(key: ResourceKey) -> None:
-                    await credentials.ensure(key._replace(plane="another"), credentials_spec(MAIL))
-
-                async with visited(tmp_path, credentials=credentials) as guest:
-                    await scenario(Held(sized_credentials(guest), plant))
-
-            asyncio.run(on_file(tmp_path / "credentials.db", held))
-
-        return hold
-
-
-class TestVisitedRegistrations(CredentialsContract):
-    @pytest.fixture
-    def register_in(self, tmp_path):
+    def register_in(self, tmp_path, way):
         def register_in(scenario: Scenario) -> None:
             async def held(credentials: LocalCredentials) -> None:
-                async with visited(tmp_path, credentials=credentials) as guest:
-                    await scenario(guest)
+                async with way(tmp_path, credentials=credentials) as asked:
+                    await scenario(asked)
 
             asyncio.run(on_file(tmp_path / "credentials.db", held))
 

@@ -8,10 +8,11 @@ from tenure.adapters.engine.embedded import EngineSettings
 from tenure.app import operations
 from tenure.app.plane import prepare
 from tenure.core.operation import State
-from tenure.testing.contracts.engine import TENANT, EngineContract, Scenario, accept, ended
+from tenure.testing.contracts.engine import EngineContract, Scenario, accept, ended
 from tenure.testing.fakes import World
 from tenure.testing.faults import Faults
 from tenure.testing.loop import SeededLoop, run
+from tenure.testing.operators import by
 from tenure.testing.plans import PLANS, SIGNAL, providers_of
 from tenure.testing.rig import SETTINGS, Rig
 from tenure.testing.tripwire import Side
@@ -82,7 +83,7 @@ def test_what_is_cancelled_while_it_is_queued_is_never_called():
         bench = RigBench(loop, EngineSettings(concurrency_max=1, lease_ttl_seconds=6.0))
         plane = await bench.start()
         first, second = await accept(plane, "linear"), await accept(plane, "linear")
-        await operations.cancel(plane, TENANT, second, by="the caller")
+        await operations.cancel(plane, by("the caller"), second)
         assert await ended(plane, first) is State.SUCCEEDED
         assert await ended(plane, second) is State.COMPENSATED
         assert bench.applied() == [f"{step}.ensure" for step in PLANS["linear"].steps]
@@ -96,11 +97,11 @@ def test_a_signal_does_not_make_run_what_nobody_has_claimed():
         idle = bench.rig.boot("idle").plane
         await prepare(idle)
         name = await accept(idle, "waits")
-        signalled = await operations.signal(idle, TENANT, name, name=SIGNAL, by="a friend")
+        signalled = await operations.signal(idle, by("a friend"), name, name=SIGNAL)
         assert signalled.state is State.PENDING
         other = await accept(idle, "waits")
-        await operations.signal(idle, TENANT, other, name=SIGNAL, by="a friend")
-        cancelled = await operations.cancel(idle, TENANT, other, by="the caller")
+        await operations.signal(idle, by("a friend"), other, name=SIGNAL)
+        cancelled = await operations.cancel(idle, by("the caller"), other)
         assert cancelled.state is State.COMPENSATED
         plane = await bench.start()
         assert await ended(plane, name) is State.SUCCEEDED

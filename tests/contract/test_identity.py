@@ -12,7 +12,7 @@ from tenure.storage.flush import Inline
 from tenure.testing.contracts import identity, provider
 from tenure.testing.contracts.identity_client import START, Scenario, Served
 from tenure.testing.contracts.store_rows import StoppedClock
-from tests.contract.visited import visited
+from tests.contract.visited import WAYS
 from tests.unit.identity.planted import plant
 
 ISSUER = "https://tenure.example"
@@ -31,47 +31,10 @@ class Sized:
         return await self._inner.ensure(key, {"name": f"of size {spec.get('size', 0)}"})
 
 
+@pytest.mark.parametrize("way", WAYS)
 class TestLocalIdentityAsProvider(provider.ProviderContract):
     @pytest.fixture
-    def hold(self, tmp_path):
-        def hold(scenario: provider.Scenario) -> None:
-            async def main() -> None:
-                clock = StoppedClock(START)
-                local = build(tmp_path / "identity.db", issuer=ISSUER, clock=clock)
-
-                async def planted(key: ResourceKey) -> None:
-                    await plant(local, key)
-
-                async def settle() -> None:
-                    """A listing never lags."""
-
-                await scenario(provider.Held(Sized(local), planted, settle))
-                await local.close()
-
-            asyncio.run(main())
-
-        return hold
-
-
-class TestLocalIdentity(identity.IdentityContract):
-    @pytest.fixture
-    def serve(self, tmp_path):
-        def serve(scenario: Scenario) -> None:
-            async def main() -> None:
-                clock = StoppedClock(START)
-                path = tmp_path / "identity.db"
-                local = build(path, issuer=ISSUER, clock=clock, flush=Inline())
-                await scenario(Served(local, clock))
-                await local.close()
-
-            asyncio.run(main())
-
-        return serve
-
-
-class TestVisitedIdentityAsProvider(provider.ProviderContract):
-    @pytest.fixture
-    def hold(self, tmp_path):
+    def hold(self, tmp_path, way):
         def hold(scenario: provider.Scenario) -> None:
             async def main() -> None:
                 local = build(tmp_path / "identity.db", issuer=ISSUER, clock=StoppedClock(START))
@@ -79,8 +42,8 @@ class TestVisitedIdentityAsProvider(provider.ProviderContract):
                 async def planted(key: ResourceKey) -> None:
                     await plant(local, key)
 
-                async with visited(tmp_path, identity=local) as guest:
-                    await scenario(provider.Held(Sized(guest), planted))
+                async with way(tmp_path, identity=local) as asked:
+                    await scenario(provider.Held(Sized(asked), planted))
                 await local.close()
 
             asyncio.run(main())
@@ -88,16 +51,17 @@ class TestVisitedIdentityAsProvider(provider.ProviderContract):
         return hold
 
 
-class TestVisitedIdentity(identity.IdentityContract):
+@pytest.mark.parametrize("way", WAYS)
+class TestLocalIdentity(identity.IdentityContract):
     @pytest.fixture
-    def serve(self, tmp_path):
+    def serve(self, tmp_path, way):
         def serve(scenario: Scenario) -> None:
             async def main() -> None:
                 clock = StoppedClock(START)
                 path = tmp_path / "identity.db"
                 local = build(path, issuer=ISSUER, clock=clock, flush=Inline())
-                async with visited(tmp_path, identity=local) as guest:
-                    await scenario(Served(guest, clock))
+                async with way(tmp_path, identity=local) as asked:
+                    await scenario(Served(asked, clock))
                 await local.close()
 
             asyncio.run(main())

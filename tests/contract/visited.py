@@ -1,4 +1,4 @@
-"""A provider as a guest of the house has it: through the socket, served in the same process."""
+"""A provider as whoever opened it has it, and as a guest of the house: through the socket."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -21,6 +21,13 @@ class Nobody:
 
 
 @asynccontextmanager
+async def opened(_: Path, **providers: Any) -> AsyncIterator[Any]:
+    """This one provider itself."""
+    (provider,) = providers.values()
+    yield provider
+
+
+@asynccontextmanager
 async def visited(home: Path, **providers: Any) -> AsyncIterator[Any]:
     """What a guest has in the place of these providers; of one, that one itself."""
 
@@ -39,3 +46,6 @@ async def visited(home: Path, **providers: Any) -> AsyncIterator[Any]:
             assert guests[name] is not provider
         found = [guests[name] for name in providers]
         yield found[0] if len(found) == 1 else found
+
+
+WAYS = (opened, visited)

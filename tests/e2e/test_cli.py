@@ -126,7 +126,6 @@ def test_a_dry_run_shows_the_steps_and_does_nothing(plane):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--command", "no-such-program"), "no-such-program is not to be found"),
         ((*AGENT, "--zone", "moon"), "zone"),
         ((*AGENT, "--parent", "nobody"), "nobody"),
     ],
@@ -136,6 +135,14 @@ def test_what_the_plane_cannot_do_is_refused_before_anything_is_made(plane, word
     assert ran.returncode in {1, 2}
     assert told in ran.stderr
     plane.run("agent", "show", "never", code=1)
+
+
+def test_a_command_that_is_not_there_is_foretold_and_its_creation_undone(plane):
+    words = ("agent", "create", "never", "--command", "no-such-program")
+    told = plane.run(*words, "--dry-run").stderr
+    assert "it would be undone: command: no-such-program is not to be found on" in told
+    assert "no-such-program is not to be found on" in plane.run(*words, code=1).stderr
+    plane.run("agent", "delete", "never")
 
 
 def test_a_token_may_do_what_its_role_allows(plane):

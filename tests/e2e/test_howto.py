@@ -11,6 +11,7 @@ from tenure.app import operations
 from tenure.app.operations import Accept
 from tenure.core.operation import State
 from tenure.settings import Settings
+from tenure.testing.operators import by
 from tenure.wiring import running
 
 pytestmark = pytest.mark.timeout(30)
@@ -38,8 +39,8 @@ def test_the_plan_and_the_provider_of_the_page_work_together(tmp_path):
             one = await operations.accept(plane, Accept("onboard", input={"name": "ada"}))
             two = await operations.accept(plane, Accept("onboard", input={"size": "huge"}))
             for name in (one.id, two.id):
-                said = {"name": "approved", "payload": "eve", "by": "eve"}
-                await operations.signal(plane, "default", name, **said)
+                said = {"name": "approved", "payload": "eve"}
+                await operations.signal(plane, by("eve"), name, **said)
             return [await operations.wait(plane, "default", name) for name in (one.id, two.id)]
 
     done, undone = asyncio.run(main())

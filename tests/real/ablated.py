@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+from msgspec.structs import replace
+
 from tenure.adapters.engine.embedded import EmbeddedEngine
 from tenure.adapters.store.postgres.committer import Committer
 from tenure.app import tokens
@@ -43,9 +45,9 @@ def _unfenced() -> Iterator[None]:
     """Guard no token, ask nobody whether the lease still stands, and go on when both are lost."""
 
     def commit(committer: Committer, change: Change) -> "asyncio.Future[Refused | None]":
-        guards = (guard._replace(said=_tokenless(guard.said)) for guard in change.guards)
+        guards = (replace(guard, said=_tokenless(guard.said)) for guard in change.guards)
         kept = tuple(guard for guard in guards if guard.said)
-        return _committed(committer, change._replace(guards=kept))
+        return _committed(committer, replace(change, guards=kept))
 
     async def renew(_: EmbeddedEngine[Live]) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Servers and stacks that the tests of this folder share."""
+"""Servers, stacks and runtimes that the tests of this folder share."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tenure.adapters.runtime.process import ProcessRuntime
 from tenure.testing.temporal_server import TemporalServer, program, temporal_server
+from tests.real import kept
 from tests.real.stacks import STACKS, Stack, on_temporal
 
 
@@ -29,6 +31,20 @@ def stack(request: pytest.FixtureRequest, tmp_path: Path) -> Stack:
     if request.param == "postgres_embedded":
         return Stack(url)
     return on_temporal(url, request.getfixturevalue("temporal").address)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """Where runtimes are; no process of theirs is left at the end."""
+    with kept.swept(tmp_path):
+        yield tmp_path / "runtimes"
+
+
+@pytest.fixture
+def runtime(root: Path) -> Iterator[ProcessRuntime]:
+    """The provider of local runtimes, there."""
+    with kept.opened(root) as runtime:
+        yield runtime
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from tenure.app.plane import Plane
 from tenure.core.operation import State
 from tenure.testing.contracts.engine import TENANT, accept, ended
 from tenure.testing.faults import Call, Delays, Fault
+from tenure.testing.operators import by
 from tenure.testing.plans import SIGNAL
 from tenure.testing.temporal_server import temporal_server
 from tests.real.on_temporal import TemporalBench, engine_of, eventually, held
@@ -45,7 +46,7 @@ async def make(bench: TemporalBench) -> dict[str, tuple[Plane, str]]:
         assert await ended(plane, name) is State.SUCCEEDED
 
     made["signalled"] = await waiting(plane)
-    await operations.signal(plane, TENANT, made["signalled"], name=SIGNAL, by="a friend")
+    await operations.signal(plane, by("a friend"), made["signalled"], name=SIGNAL)
     assert await ended(plane, made["signalled"]) is State.SUCCEEDED
 
     bench.faults.delays = Delays(ready=1.2)
@@ -63,7 +64,7 @@ async def make(bench: TemporalBench) -> dict[str, tuple[Plane, str]]:
     bench.strike(Call("access", "ensure", nth), Fault.LOST)
     made["cancelled"] = await accept(plane, "linear")
     await eventually(lambda: bench.faults.calls["access", "ensure"] == nth)
-    await operations.cancel(plane, TENANT, made["cancelled"], by="the caller")
+    await operations.cancel(plane, by("the caller"), made["cancelled"])
     assert await ended(plane, made["cancelled"]) is State.COMPENSATED
 
     made["cancelled-in-temporal"] = await waiting(plane)
@@ -77,7 +78,7 @@ async def make(bench: TemporalBench) -> dict[str, tuple[Plane, str]]:
     made["abandoned"] = await accept(plane, "unaskable")
     for name in (made["stuck"], made["abandoned"]):
         assert await ended(plane, name) is State.STUCK
-    await operations.abandon(plane, TENANT, made["abandoned"], by="an operator")
+    await operations.abandon(plane, by("an operator"), made["abandoned"])
     return {label: (plane, name) for label, name in made.items()}
 
 

@@ -21,6 +21,8 @@ AGENT = Path(__file__).parent / "agents" / "quick.py"
 
 
 def agent(mode="healthy", **more):
+    if mode == "missing":
+        return {"command": ["no-such-program"], **more}
     env = {"MODE": mode, **more.pop("env", {})}
     return {"command": [sys.executable, "-I", "-S", str(AGENT)], "env": env, **more}
 
@@ -113,6 +115,11 @@ def _open_files(pid: int) -> Iterator[str]:
                 yield str(file.readlink())
 
 
+def gone(directory: Path) -> bool:
+    """Whether neither an agent nor a keeper of this directory is left."""
+    return not tagged(directory) and not keepers(directory)
+
+
 def is_alive(pid: int) -> bool:
     """Whether it runs; who is dead and not yet collected does not."""
     try:
@@ -144,11 +151,11 @@ def swept(directory: Path):
     finally:
         for pid in keepers(directory):
             tell(pid, signal.SIGQUIT)
-        gone = until(lambda: not keepers(directory))
+        over = until(lambda: not keepers(directory))
         for pid in keepers(directory):
             tell(pid, signal.SIGKILL)
         left = tagged(directory)
         for pid in left:
             tell(pid, signal.SIGKILL)
-        assert gone
+        assert over
         assert not left, f"left when its keeper was gone: {left}"

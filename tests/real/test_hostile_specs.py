@@ -38,16 +38,46 @@ def refused(runtime, spec, match):
         run(runtime.digest(spec))
 
 
+def not_started(runtime, spec, match):
+    """What is said in place of its digest is what it is refused with."""
+    pinned = run(runtime.digest(spec))
+    with pytest.raises(Rejected, match=match):
+        run(runtime.ensure(key(), pinned))
+
+
 def test_a_device_or_a_pipe_is_never_read(runtime, tmp_path):
-    refused(runtime, {"command": ["/dev/zero"]}, "no plain file")
     os.mkfifo(tmp_path / "pipe")
-    refused(runtime, {"command": [str(tmp_path / "pipe")]}, "no plain file")
+    for path in ("/dev/zero", str(tmp_path / "pipe")):
+        pinned = run(runtime.digest({"command": [path]}))
+        assert "no plain file" in pinned["digests"][path]
+    not_started(runtime, {"command": ["/dev/zero"]}, "no plain file")
 
 
 def test_a_file_without_end_is_never_read(runtime, tmp_path):
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(400 << 30)
-    refused(runtime, {"command": ["/bin/cat", str(tmp_path / "sparse")]}, "more than")
+    not_started(runtime, {"command": ["/bin/cat", str(tmp_path / "sparse")]}, "more than")
+
+
+def test_what_turns_up_after_it_was_accepted_is_not_started_unseen(runtime, tmp_path):
+    late = tmp_path / "late"
+    pinned = run(runtime.digest({"command": [str(late)]}))
+    late.write_text("#!/bin/sh\nsleep 600\n")
+    late.chmod(0o755)
+    with pytest.raises(Rejected, match="looked for when the spec was accepted"):
+        run(runtime.ensure(key(), pinned))
+
+
+def test_a_program_that_the_search_path_leads_to_only_now_is_not_started_unseen(home, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for place in (first, second):
+        place.mkdir()
+    (second / "tool").symlink_to("/bin/sleep")
+    with opened(home / "runtimes", path=f"{first}:{second}") as runtime:
+        pinned = run(runtime.digest({"command": ["tool", "600"]}))
+        (first / "tool").symlink_to("/bin/sleep")
+        with pytest.raises(Rejected, match=f"tool is {first / 'tool'} now"):
+            run(runtime.ensure(key(), pinned))
 
 
 @pytest.mark.parametrize("via_link", [False, True])
@@ -77,7 +107,11 @@ def test_a_bundle_that_is_nested_without_end_is_refused(runtime, tmp_path):
         os.close(here)
         here = below
     os.close(here)
-    refused(runtime, {"command": ["/bin/true"], "bundle": str(deep)}, "nested|cannot be read")
+    try:
+        said = str(run(runtime.digest({"command": ["/bin/true"], "bundle": str(deep)})))
+    except Invalid as error:
+        said = str(error)
+    assert "nested" in said or "cannot be read" in said
     subprocess.run(["rm", "-rf", str(deep)], check=True)
 
 

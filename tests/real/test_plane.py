@@ -26,6 +26,7 @@ from tenure.core.plan import Plan, Step, nothing, repeat
 from tenure.plans.steps import provided
 from tenure.ports.provider import Call
 from tenure.settings import Settings
+from tenure.testing.operators import by
 from tenure.testing.shelf import Shelf
 from tenure.wiring import running
 
@@ -92,7 +93,7 @@ def test_a_plane_that_does_not_know_an_open_operation_is_refused_and_changes_not
         assert "Nothing was changed" in str(refused.value)
         assert rows_of(tmp_path) == before
         async with plane_in(tmp_path) as plane:
-            await operations.signal(plane, TENANT, name, name="approved", by="a friend")
+            await operations.signal(plane, by("a friend"), name, name="approved")
             assert (await operations.wait(plane, TENANT, name)).state is State.SUCCEEDED
 
     asyncio.run(main())
@@ -108,7 +109,7 @@ def test_a_clean_shutdown_gives_the_lease_back_and_leaves_open_operations_to_the
         async with plane_in(tmp_path) as plane:
             seen = await operations.get(plane, TENANT, name)
             assert [step.state for step in seen.steps] == [Hold.PRESENT, Hold.INTENDED]
-            await operations.signal(plane, TENANT, name, name="approved", by="a friend")
+            await operations.signal(plane, by("a friend"), name, name="approved")
             assert (await operations.wait(plane, TENANT, name)).state is State.SUCCEEDED
 
     asyncio.run(main())
@@ -122,7 +123,7 @@ def test_a_shutdown_lets_a_call_under_way_end_and_keeps_what_it_came_to(tmp_path
         (done,) = [row for row in rows_of(tmp_path)["journal"] if "identity" in row]
         assert Noted.DONE in done
         async with plane_in(tmp_path) as plane:
-            await operations.cancel(plane, TENANT, name, by="the caller")
+            await operations.cancel(plane, by("the caller"), name)
             assert (await operations.wait(plane, TENANT, name)).state is State.COMPENSATED
 
     asyncio.run(main())
@@ -185,7 +186,7 @@ def recovered(directory: Path) -> None:
         async with plane_in(directory) as plane:
             (row,) = await operations.list_operations(plane, TENANT, states=(State.WAITING,))
             name = str(row["id"])
-            await operations.signal(plane, TENANT, name, name="approved", by="a friend")
+            await operations.signal(plane, by("a friend"), name, name="approved")
             assert (await operations.wait(plane, TENANT, name)).state is State.SUCCEEDED
             for other in await operations.list_operations(plane, TENANT):
                 ended = await operations.wait(plane, TENANT, str(other["id"]))

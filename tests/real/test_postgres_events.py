@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from tenure.adapters.store import postgres
 from tenure.adapters.store.postgres import functions, parts
@@ -27,6 +28,7 @@ from tenure.testing.contracts.store_rows import event, lease
 from tenure.testing.patches import patched
 from tenure.wiring import running
 from tests.real.postgres import eventually, opened
+from tests.unit.reconcilers import later
 
 pytestmark = pytest.mark.timeout(60)
 _PUT = (
@@ -164,7 +166,7 @@ AGENT = "a" * 32
 def numbered(kind: str) -> Put:
     """An event of the agent, which has a number among those of its own."""
     put = event(kind)
-    return put._replace(row={**put.row, "agent": AGENT, "sequence": sequence_of(AGENT)})
+    return replace(put, row={**put.row, "agent": AGENT, "sequence": sequence_of(AGENT)})
 
 
 async def crossed(url: str) -> list[tuple[str, int]]:
@@ -221,7 +223,7 @@ def test_two_processes_that_tell_of_the_same_agents_never_cross(postgres_url: st
     async def tells(store: postgres.PostgresStore, chance: random.Random, own: str) -> None:
         for number in range(60):
             told = [
-                numbered("said")._replace(row={
+                replace(numbered("said"), row={
                     **event("said").row, "agent": one, "sequence": sequence_of(one),
                 })
                 for one in chance.sample(agents, 2)
@@ -255,10 +257,19 @@ def test_one_change_tells_other_processes_of_every_operation_that_it_concerns(
             rings = together(Ring("new", unclaimed=True), Ring("closed", interrupt=True))
             await one.commit(Change("", (), (event("first"),), ring=rings))
             await eventually(lambda: len(heard) == 2)
-            return sorted(heard)
+            return sorted(heard, key=lambda ring: ring.operation)
 
     expected = [Ring("closed", interrupt=True), Ring("new", unclaimed=True)]
     assert asyncio.run(main()) == expected
+
+
+def test_what_is_over_goes_on_postgresql_too(postgres_url: str) -> None:
+    async def main() -> object:
+        settings = Settings(store=postgres_url)
+        async with running(settings, plans=later.PLANS, providers={}) as plane:
+            return await later.on_any_store(plane)
+
+    assert asyncio.run(main()) == later.ENDED
 
 
 async def told_together(url: str, *, many: int) -> list[str]:

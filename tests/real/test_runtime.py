@@ -24,25 +24,9 @@ from tenure.core.errors import Invalid, Rejected
 from tenure.ports.provider import Presence
 from tenure.testing.contracts.provider import key
 from tests.real import kept
-from tests.real.kept import AGENT, agent, ended, opened, program, ready, run
+from tests.real.kept import AGENT, agent, ended, gone, opened, program, ready, run
 
 pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture
-def root(tmp_path):
-    with kept.swept(tmp_path):
-        yield tmp_path / "runtimes"
-
-
-@pytest.fixture
-def runtime(root):
-    with opened(root) as runtime:
-        yield runtime
-
-
-def gone(root):
-    return not kept.tagged(root) and not kept.keepers(root)
 
 
 # --------------------------------------------------------------------------------- what ready means

@@ -30,12 +30,6 @@ time.sleep(600)
 """
 
 
-@pytest.fixture
-def root(tmp_path):
-    with kept.swept(tmp_path):
-        yield tmp_path / "runtimes"
-
-
 def test_after_a_start_a_keeper_waits_and_keeps_the_next_one(root):
     async def life():
         with opened(root) as runtime:

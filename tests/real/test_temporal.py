@@ -26,6 +26,7 @@ from tenure.core.operation import State
 from tenure.core.plan import Plan
 from tenure.testing.contracts.engine import LINEAR, TENANT, accept, ended
 from tenure.testing.faults import Call, Delays, Fault
+from tenure.testing.operators import by
 from tenure.testing.patches import patched
 from tenure.testing.plans import PLANS, SIGNAL
 from tenure.testing.temporal_server import temporal_server
@@ -220,7 +221,7 @@ async def terminated_while_waiting(bench: TemporalBench) -> None:
     name = await accept(plane, "waits")
     await in_state(plane, name, State.WAITING)
     await (await run_of(plane, name)).terminate("by hand")
-    await operations.signal(plane, TENANT, name, name=SIGNAL, by="a friend")
+    await operations.signal(plane, by("a friend"), name, name=SIGNAL)
     assert await ended(plane, name, 25.0) is State.SUCCEEDED
 
 
@@ -256,7 +257,7 @@ def test_operations_end_after_the_server_was_killed(tmp_path, kept):
         await eventually(lambda: bench.faults.calls["access", "ensure"] >= 5)
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
-        await operations.signal(plane, TENANT, waiting, name=SIGNAL, by="a friend")
+        await operations.signal(plane, by("a friend"), waiting, name=SIGNAL)
         for name in [*names, waiting]:
             assert await ended(plane, name) is State.SUCCEEDED
         made = [n for (provider, _), n in bench.world.made.items() if provider == "access"]

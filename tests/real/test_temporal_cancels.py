@@ -9,6 +9,7 @@ from tenure.app import operations
 from tenure.core.operation import State
 from tenure.testing.contracts.engine import TENANT, accept, ended
 from tenure.testing.faults import Call, Delays, Fault
+from tenure.testing.operators import by
 from tests.real.on_temporal import (
     TemporalBench,
     closed,
@@ -26,7 +27,7 @@ def test_what_is_cancelled_before_anyone_claimed_it_calls_nobody(temporal):
     async def scenario(bench: TemporalBench) -> None:
         idle = await bench.start(works=False)
         name = await accept(idle, "linear")
-        cancelled = await operations.cancel(idle, TENANT, name, by="the caller")
+        cancelled = await operations.cancel(idle, by("the caller"), name)
         assert cancelled.state is State.COMPENSATED
         worker = await bench.start()
         await closed(worker, name)
@@ -43,7 +44,7 @@ async def cancelled_from_afar(bench: TemporalBench) -> None:
     api = await bench.start(works=False)
     name = await accept(api, "linear")
     await eventually(lambda: bench.faults.calls["access", "ensure"] == 1)
-    await operations.cancel(api, TENANT, name, by="the caller")
+    await operations.cancel(api, by("the caller"), name)
     assert await ended(api, name, 20.0) is State.COMPENSATED
     await bench.world.quiet()
     assert not bench.world.holds()
@@ -61,7 +62,7 @@ def test_a_cancel_while_it_is_being_undone_changes_nothing(temporal):
         plane = await bench.start()
         name = await accept(plane, "linear")
         await in_state(plane, name, State.COMPENSATING)
-        await operations.cancel(plane, TENANT, name, by="the caller")
+        await operations.cancel(plane, by("the caller"), name)
         assert await ended(plane, name) is State.COMPENSATED
         assert not bench.world.holds()
 

@@ -29,11 +29,11 @@ def test_an_error_larger_than_temporal_takes_is_cut_and_the_move_tried_again(tem
     async def scenario(bench: TemporalBench) -> None:
         begin = OneByOne.begin
 
-        async def failing(self: Any, operation: str) -> Any:
+        async def failing(self: Any, operation: str, known: Any = None) -> Any:
             if not fell:
                 fell.append(operation)
                 raise ValueError("x" * LARGE)
-            return await begin(self, operation)
+            return await begin(self, operation, known)
 
         with patched(OneByOne, begin=failing):
             plane = await bench.start()

@@ -15,7 +15,8 @@ from tenure.core import plan as core_plan
 from tenure.core import saga
 from tenure.core.operation import State
 from tenure.core.plan import Plan
-from tenure.testing.contracts.engine import TENANT, ended
+from tenure.testing.contracts.engine import ended
+from tenure.testing.operators import by
 from tenure.testing.patches import patched
 from tenure.testing.plans import PLANS
 from tests.real.histories import PLACE, waiting
@@ -85,7 +86,7 @@ def test_an_open_run_goes_on_under_another_plan_and_another_order_of_undos(tempo
         real = saga.next_moves
         with patched(saga, next_moves=other_order):
             new = await bench.start()
-            await operations.cancel(new, TENANT, name, by="the caller")
+            await operations.cancel(new, by("the caller"), name)
             assert await ended(new, name) is State.COMPENSATED
         assert not bench.world.holds()
 

@@ -16,7 +16,7 @@ from tenure.testing.reconcile_proofs import ABLATIONS, false_deletions
 
 pytestmark = pytest.mark.timeout(300)
 NAMES = ("late", "orphans", "drift", "operations", "grants", "leases", "acknowledgements",
-         "outbox")  # fmt: skip
+         "letters", "retention", "outbox")  # fmt: skip
 SAFEGUARDS = [name for name, one in ABLATIONS.items() if one.promises == (4,)]
 
 

@@ -46,9 +46,13 @@ MAY_IMPORT = {
 }  # fmt: skip
 STARTS = ("wiring", "settings", "telemetry")
 ALSO = {
-    "src/tenure/faces/cli/up.py": STARTS,
+    "src/tenure/faces/cli/up.py": (*STARTS, "storage.whole"),
     "src/tenure/faces/cli/worker.py": STARTS,
     "src/tenure/testing/flood.py": ("faces",),
+    **{
+        f"src/tenure/adapters/engine/{engine}/engine.py": ("adapters.engine.waiters",)
+        for engine in ("embedded", "temporal")
+    },
     **{
         f"src/tenure/faces/cli/{verb}.py": ("wiring", "upkeep")
         for verb in ("backup", "restore", "upgrade", "migrate_store")

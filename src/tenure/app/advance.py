@@ -197,7 +197,7 @@ class Advance:
                 ending,
                 started_at=started_at,
                 now=now,
-                jitter=self._entropy.fraction(),
+                jitter=0.0 if type(ending) is Done else self._entropy.fraction(),
                 signals=signals,
             )
             try:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
-from tenure.app import acknowledgements, audit, edges, quotas
+from tenure.app import acknowledgements, audit, edges, quotas, subscriptions
 from tenure.app.agent_views import etag, find_agent, holdings_of, kept_spec
 from tenure.app.changes import noted
 from tenure.app.lifecycle import QUEUED, agent_told
@@ -27,7 +27,7 @@ from tenure.core.errors import Conflict, IllegalTransition, PreconditionFailed
 from tenure.core.ids import resource_key, uuid7
 from tenure.core.operation import CLOSED, Noted
 from tenure.core.roles import Caller, Role, require
-from tenure.ports.runtime import RuntimeProvider
+from tenure.ports.runtime import MISSING, RuntimeProvider
 from tenure.ports.store import Add, Change, Drop, Is, Put, Ring, Row, Set
 
 DRAIN_SECONDS = 30.0
@@ -170,6 +170,8 @@ async def own(
         edges.refuse_heir(kind)
         on_delete = REASSIGN + str((await find_agent(plane, caller, heir))["uid"])
     what = await find_agent(plane, caller, target) if kind is EdgeKind.AGENT else target
+    if kind is EdgeKind.WEBHOOK:
+        await subscriptions.find_row(plane, caller, target)  # nobody keeps another tenant's alive
     return await edges.add_edge(
         plane, caller, owner, kind=kind, target=what, on_delete=on_delete
     )
@@ -409,6 +411,12 @@ async def _resolved(plane: Plane, spec: Mapping[str, Any]) -> Mapping[str, objec
     return await runtime.digest(wanted)
 
 
+async def missing(plane: Plane, spec: AgentSpec) -> list[str]:
+    """What an agent that is created now would fail for: its runtime does not find it."""
+    digests = cast("Mapping[str, str]", (await _resolved(plane, plain(spec))).get("digests", {}))
+    return [one.removeprefix(MISSING) for one in digests.values() if one.startswith(MISSING)]
+
+
 async def _free_name(
     plane: Plane, caller: Caller, name: str, uid: str, *, now: float
 ) -> tuple[tuple[Is, ...], Writes]:
@@ -438,6 +446,7 @@ async def _free_name(
         Set("agent_name", key, {"agent": uid}),
         Set("agent", (old,), gone),
         agent_told(caller.tenant, old, "", then, name=name, by=Verb.CREATE, now=now),
+        *[edges.dropped(one) for one in await edges.owners_of(plane, old)],
     )
 
 

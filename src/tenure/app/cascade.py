@@ -305,7 +305,7 @@ async def _keeper(vouching: _Without, row: Row) -> Row | None:
     store, target = vouching.plane.store, str(row["target"])
     subscription = await store.find("subscription", (target,)) or {"agent": ""}
     owners = await edges.owners_of(vouching.plane, target, EdgeKind.WEBHOOK)
-    others = [str(one["owner"]) for one in owners]
+    others = [str(one["owner"]) for one in owners if one["tenant"] == row["tenant"]]
     apart = {str(row["owner"]), str(subscription["agent"])}
     for uid in (edges.reassigned(row), *(one for one in others if one not in apart)):
         if (keeper := await vouching.takes(uid)) is not None:

@@ -12,6 +12,7 @@ from tenure.app.live import Live, read
 from tenure.app.plane import Plane
 from tenure.core.errors import Defect, LeaseLost
 from tenure.core.operation import Hold, State
+from tenure.core.roles import Caller, Role
 from tenure.ports.store import Below, Change, Is, Row, Set
 
 UNCALLED = frozenset({Hold.PRESENT, Hold.REFUSED, Hold.BURNED})
@@ -31,20 +32,22 @@ class OneByOne:
         """Claim the operations of this plane."""
         self._plane = plane
 
-    async def begin(self, operation: str) -> Live | None:
+    async def begin(self, operation: str, known: Live | None = None) -> Live | None:
         """Claim what nobody has claimed yet."""
-        return await self._claim(operation, lambda live: live.state is State.PENDING)
+        return await self._claim(operation, lambda live: live.state is State.PENDING, known)
 
     async def take_over(self, operation: str) -> Live | None:
         """Claim it from whoever held it for this worker; what another's holds is left alone."""
         ours = {"", self._worker, self._resting}
         return await self._claim(operation, lambda live: live.worker in ours)
 
-    async def _claim(self, operation: str, may: Callable[[Live], bool]) -> Live | None:
+    async def _claim(
+        self, operation: str, may: Callable[[Live], bool], known: Live | None = None
+    ) -> Live | None:
         """Claim it as it stands; read again while others are faster."""
         plane = self._of()
         while True:
-            live = await self._read(operation)
+            live, known = known or await self._read(operation), None
             if live.progress.end is not None:
                 return None
             if not may(live):
@@ -86,7 +89,8 @@ class OneByOne:
     async def cancel(self, operation: str) -> None:
         """Cancel it as a caller would, in the name of the engine."""
         live = await self._read(operation)
-        await operations.cancel(self._of(), live.tenant, operation, by=self._worker)
+        caller = Caller(live.tenant, self._worker, Role.OPERATOR)
+        await operations.cancel(self._of(), caller, operation)
 
     async def _read(self, operation: str) -> Live:
         plane = self._of()
@@ -121,8 +125,8 @@ def _claimed(live: Live, worker: str, now: float, *, called: bool) -> tuple[Set,
 
 def _take_effect(live: Live, writes: tuple[Set, ...]) -> None:
     """The store has said yes."""
-    for table, key, row in writes:
-        target = live if table == "operation" else live.intents[str(key[1])]
-        for column, value in row.items():
+    for write in writes:
+        target = live if write.table == "operation" else live.intents[str(write.key[1])]
+        for column, value in write.row.items():
             if column != "updated_at":
                 setattr(target, column, value)

@@ -14,6 +14,7 @@ from tenure.app.plane import THIS, Plane
 from tenure.app.tokens import TENANT, require_owner
 from tenure.core.errors import Conflict, ProviderError
 from tenure.core.limits import PAGE_MAX
+from tenure.core.operation import Hold
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Change, Is, Row, Set
 
@@ -39,13 +40,13 @@ async def compare(plane: Plane) -> None:
     theirs = cast(int, row.get("epoch") or 1)
     held = str(row.get("held") or "")
     if theirs > hold.epoch:
-        hold.remember(epoch=theirs, held=hold.why or held, position=0, head="")
+        await hold.remember(epoch=theirs, held=hold.why or held, position=0, head="")
     elif not hold.why:
         older = await _older(plane, theirs)
         if older:
-            hold.remember(epoch=hold.epoch + 1, held=older, position=0, head="")
+            await hold.remember(epoch=hold.epoch + 1, held=older, position=0, head="")
         elif held and theirs == hold.epoch:
-            hold.remember(held=held)
+            await hold.remember(held=held)
     if hold.epoch > theirs or row.get("epoch") is None:
         await _begin(plane, theirs)
     await note(plane)
@@ -93,7 +94,7 @@ async def note(plane: Plane) -> None:
     position, head = hold.kept.position, hold.kept.head
     while rows := await plane.store.list_rows("audit", {}, after=(position,), limit=PAGE_MAX):
         position, head = cast(int, rows[-1]["position"]), str(rows[-1]["hash"])
-    hold.remember(position=position, head=head)
+    await hold.remember(position=position, head=head)
 
 
 async def follow(plane: Plane) -> bool:
@@ -106,7 +107,7 @@ async def follow(plane: Plane) -> bool:
     row = await plane.store.find("plane", THIS) or {}
     epoch, held = cast(int, row.get("epoch") or 1), str(row.get("held") or "")
     if hold.why and not hold.is_over and epoch == hold.epoch and not held:
-        hold.remember(held="")
+        await hold.remember(held="")
         hold.let_go.set()
     if hold.why or (epoch <= hold.epoch and not held):
         return False
@@ -186,7 +187,7 @@ async def review(plane: Plane, caller: Caller) -> Review:
         for intent in await plane.store.list_resources(tenant, uid):
             slot, key = str(intent["slot"]), str(intent["key"])
             ours.setdefault(slot, set()).add(key)
-            if intent["state"] == "PRESENT" and slot in theirs and key not in theirs[slot]:
+            if intent["state"] == Hold.PRESENT and slot in theirs and key not in theirs[slot]:
                 missing.append(Missing(uid, str(agent["name"] or ""), tenant, slot, key))
     unknown = [
         Unknown(slot, key, agent_of)
@@ -222,5 +223,5 @@ async def confirm(plane: Plane, caller: Caller) -> None:
         raise Conflict(
             "a later epoch was begun elsewhere: start this process anew", code="not_held"
         )
-    hold.remember(held="")
+    await hold.remember(held="")
     hold.let_go.set()

@@ -28,18 +28,20 @@ class Hold:
         """Why nothing may move; empty: it may."""
         return self.kept.held
 
-    def remember(self, **said: object) -> None:
-        """Change what is remembered; on disk when this returns."""
-        self.kept = self.kept._replace(**said)  # type: ignore[arg-type]
+    async def remember(self, **said: object) -> None:
+        """Change what is remembered, on disk first: what cannot be written is not so here."""
         if self._keeper is not None:
-            self._keeper.revise(lambda before: self._revised(before, said))
+            epoch = self.kept._replace(**said).epoch  # type: ignore[arg-type]
+            await self._keeper.revise(lambda before: _revised(before, epoch, said))
+        self.kept = self.kept._replace(**said)  # type: ignore[arg-type]
 
-    def _revised(self, before: Kept | None, said: Mapping[str, object]) -> Kept | None:
-        """What is to be written: other processes of this home write too, and nothing falls."""
-        last = before or Kept()
-        if last.epoch > self.kept.epoch:
-            return None
-        after = last._replace(**said)  # type: ignore[arg-type]
-        if last.epoch == after.epoch and last.position > after.position:
-            after = after._replace(position=last.position, head=last.head)
-        return None if after == before else after
+
+def _revised(before: Kept | None, epoch: int, said: Mapping[str, object]) -> Kept | None:
+    """What is to be written: other processes of this home write too, and nothing falls."""
+    last = before or Kept()
+    if last.epoch > epoch:
+        return None
+    after = last._replace(**said)  # type: ignore[arg-type]
+    if last.epoch == after.epoch and last.position > after.position:
+        after = after._replace(position=last.position, head=last.head)
+    return None if after == before else after

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from tenure.app.live import OUTBOX, POSITION, Live, encode, sequence_of
 from tenure.core import agent
 from tenure.core.agent import State, Verb
@@ -82,10 +84,12 @@ def tombstones(burned: Iterable[tuple[str, str]], now: float) -> list[Put]:
 def renewed(change: Change, standing: AbstractSet[Key]) -> Change:
     """The same change; tombstones that stand already are not put but begin anew."""
     writes = tuple(
-        Set(*write) if write[0] == "tombstone" and write[1] in standing else write
+        Set(write.table, write.key, write.row)  # type: ignore[arg-type]
+        if type(write) is Put and write.table == "tombstone" and write.key in standing
+        else write
         for write in change.writes
     )
-    return change._replace(writes=writes)
+    return replace(change, writes=writes)
 
 
 def agent_told(

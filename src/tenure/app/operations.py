@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple, cast
 
+from msgspec.structs import replace
+
 from tenure.app import views
 from tenure.app.audit import entry
 from tenure.app.changes import JOURNAL, Writing, event, intended, kept, noted
 from tenure.app.findings import abandoned
 from tenure.app.lifecycle import QUEUED
 from tenure.app.live import Live, canonical, input_of, read, record_of
-from tenure.app.pages import page_of
+from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.app.views import Operation
 from tenure.core import saga
@@ -30,7 +32,7 @@ from tenure.core.limits import (
     SIGNALS_MAX,
 )
 from tenure.core.operation import SETTLED, Hold, Noted, Record, State
-from tenure.core.roles import Caller, Role
+from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Add, Change, Drop, Is, Loaded, Put, Ring, Row, Set, together
 
 IN_PROGRESS = "operation_in_progress"
@@ -265,16 +267,29 @@ async def list_operations(
     plane: Plane,
     tenant: str,
     *,
+    agent: str = "",
     states: Sequence[str] = (),
     after: str = "",
     limit: int = 100,
 ) -> list[Row]:
-    """Operations of a tenant, oldest first, as rows; `after` is the last id of the page before."""
+    """Operations of a tenant, oldest first, as rows; `after` is the last id of the page before.
+
+    `agent` is a uid: only of that one.
+    """
     if isinstance(states, str) or not set(State).issuperset(states):
         message = f"states are a tuple of {', '.join(State)}; not {states!r}"
         raise Invalid(message)
     limit = page_of(limit)
-    return list(await plane.store.list_operations(tenant, states=states, after=after, limit=limit))
+    if not agent:
+        rows = await plane.store.list_operations(tenant, states=states, after=after, limit=limit)
+        return list(rows)
+    found: list[Row] = []
+    async for row in every(plane.store, "operation", {"agent": agent}, after=(after,)):
+        if row["tenant"] == tenant and (not states or row["state"] in states):
+            found.append(row)
+            if len(found) == limit:
+                break
+    return found
 
 
 async def wait(plane: Plane, tenant: str, operation: str, *, seconds: float = 60.0) -> Operation:
@@ -288,21 +303,21 @@ async def wait(plane: Plane, tenant: str, operation: str, *, seconds: float = 60
         await plane.engine.wait(operation, min(left, 1.0))
 
 
-async def cancel(plane: Plane, tenant: str, operation: str, *, by: str) -> Operation:
+async def cancel(plane: Plane, caller: Caller, operation: str) -> Operation:
     """Undo all of it; Conflict `past_pivot` once the pivot is intended, `ended` at the end."""
 
     def decide(live: Live, now: float) -> Writing | None:
         if live.progress.compensating_at is not None:
             return None  # being undone already
-        back = turned_back(live, {"why": f"cancelled by {by}"}, now)
+        back = turned_back(live, {"why": f"cancelled by {caller.principal}"}, now)
         if back is None:
             pivot = live.plan.stages[live.plan.pivot_stage][0].name
             message = f"{pivot} is under way or done, after which there is only forward"
             raise Conflict(message, code="past_pivot", holder=live.id)
         return back
 
-    await _refuse_before_its_turn(plane, tenant, operation)
-    return await _decide(plane, tenant, operation, decide, by=by, verb="cancel", interrupt=True)
+    await _refuse_before_its_turn(plane, caller.tenant, operation)
+    return await _decide(plane, caller, operation, decide, verb="cancel", interrupt=True)
 
 
 def turned_back(live: Live, body: Mapping[str, object], now: float) -> Writing | None:
@@ -315,7 +330,7 @@ def turned_back(live: Live, body: Mapping[str, object], now: float) -> Writing |
 
 
 async def signal(
-    plane: Plane, tenant: str, operation: str, *, name: str, payload: object = None, by: str
+    plane: Plane, caller: Caller, operation: str, *, name: str, payload: object = None
 ) -> Operation:
     """Tell an operation something it waits for, or will wait for."""
     _refuse_odd_name("signal", name)
@@ -328,25 +343,25 @@ async def signal(
         if count >= SIGNALS_MAX:
             message = f"operation {live.id} has {count} signals already, which is the most it keeps"
             raise LimitExceeded(message)
-        body = {"signal": name, "payload": payload, "by": by}
+        body = {"signal": name, "payload": payload, "by": caller.principal}
         return noted(live, Noted.SIGNALLED, "", body, now)
 
-    return await _decide(plane, tenant, operation, decide, by=by, verb="signal")
+    return await _decide(plane, caller, operation, decide, verb="signal")
 
 
-async def retry(plane: Plane, tenant: str, operation: str, *, by: str) -> Operation:
+async def retry(plane: Plane, caller: Caller, operation: str) -> Operation:
     """Try what is stuck again, now; its clock starts anew."""
 
     def decide(live: Live, now: float) -> Writing:
         _must_be_stuck(live)
         said = saga.retried(live.progress)
-        return noted(live, Noted.RETRIED, "", {"by": by}, now, said=said)
+        return noted(live, Noted.RETRIED, "", {"by": caller.principal}, now, said=said)
 
-    return await _decide(plane, tenant, operation, decide, by=by, verb="retry")
+    return await _decide(plane, caller, operation, decide, verb="retry")
 
 
 async def adopt(
-    plane: Plane, tenant: str, operation: str, *, step: str, result: object = None, by: str
+    plane: Plane, caller: Caller, operation: str, *, step: str, result: object = None
 ) -> Operation:
     """An operator's word that a stuck step did happen: it counts as done, with this result."""
 
@@ -355,25 +370,24 @@ async def adopt(
         if live.progress.compensating_at is not None and live.plan.steps[step].undoes:
             message = f"operation {live.id} is being undone; say mark-absent or abandon"
             raise Conflict(message, code="compensating", holder=live.id)
-        return noted(live, Noted.ADOPTED, step, result, now, said=saga.adopted(step, by))
+        said = saga.adopted(live.intents[step], caller.principal)
+        return noted(live, Noted.ADOPTED, step, result, now, said=said)
 
-    return await _decide(plane, tenant, operation, decide, by=by, verb="adopt")
+    return await _decide(plane, caller, operation, decide, verb="adopt")
 
 
-async def mark_absent(
-    plane: Plane, tenant: str, operation: str, *, step: str, by: str
-) -> Operation:
+async def mark_absent(plane: Plane, caller: Caller, operation: str, *, step: str) -> Operation:
     """An operator's word that a stuck step holds nothing: do it again, or count it undone."""
 
     def decide(live: Live, now: float) -> Writing:
         _must_be_stuck(live, step)
-        said = saga.marked_absent(live.progress, step, by)
-        return noted(live, Noted.MARKED_ABSENT, step, {"by": by}, now, said=said)
+        said = saga.marked_absent(live.progress, live.intents[step], caller.principal)
+        return noted(live, Noted.MARKED_ABSENT, step, {"by": caller.principal}, now, said=said)
 
-    return await _decide(plane, tenant, operation, decide, by=by, verb="mark_absent")
+    return await _decide(plane, caller, operation, decide, verb="mark_absent")
 
 
-async def abandon(plane: Plane, tenant: str, operation: str, *, by: str) -> Operation:
+async def abandon(plane: Plane, caller: Caller, operation: str) -> Operation:
     """End a stuck operation as it is; the answer lists what was left behind."""
 
     def decide(live: Live, now: float) -> Writing:
@@ -383,12 +397,14 @@ async def abandon(plane: Plane, tenant: str, operation: str, *, by: str) -> Oper
             for intent in live.intents.values()
             if intent.state is not Hold.BURNED
         ]
-        writing = noted(live, Noted.ABANDONED, "", {"by": by, "left": left}, now)
-        told = abandoned(tenant, live.agent, live.id, kind=live.kind, by=by, now=now)
-        writing.change = writing.change._replace(writes=(*writing.change.writes, told))
+        writing = noted(live, Noted.ABANDONED, "", {"by": caller.principal, "left": left}, now)
+        told = abandoned(
+            caller.tenant, live.agent, live.id, kind=live.kind, by=caller.principal, now=now
+        )
+        writing.change = replace(writing.change, writes=(*writing.change.writes, told))
         return writing
 
-    return await _decide(plane, tenant, operation, decide, by=by, verb="abandon", interrupt=True)
+    return await _decide(plane, caller, operation, decide, verb="abandon", interrupt=True)
 
 
 async def _refuse_before_its_turn(plane: Plane, tenant: str, operation: str) -> None:
@@ -432,18 +448,17 @@ async def _live(
 
 async def _decide(
     plane: Plane,
-    tenant: str,
+    caller: Caller,
     operation: str,
     decide: Callable[[Live, float], Writing | None],
     *,
-    by: str,
     verb: str,
     interrupt: bool = False,
 ) -> Operation:
     """Commit what `decide` says of the operation; read again while others are faster."""
-    caller = Caller(tenant, by, Role.OPERATOR)
+    require(caller, Role.OPERATOR)
     while True:
-        live, row = await _live(plane, tenant, operation)
+        live, row = await _live(plane, caller.tenant, operation)
         if live.progress.end is not None:
             message = f"operation {operation} has ended as {live.progress.end}"
             raise Conflict(message, code="ended", holder=operation)
@@ -454,7 +469,7 @@ async def _decide(
             return views.operation(live, row)
         told = entry(caller, f"operation.{verb}", target=operation, now=now, record=writing.seq)
         ring = Ring(operation, interrupt=interrupt)
-        change = writing.change._replace(writes=(*writing.change.writes, told), ring=ring)
+        change = replace(writing.change, writes=(*writing.change.writes, told), ring=ring)
         if await plane.store.commit(change) is None:
             writing.take_effect(live)
             plane.engine.wake(operation, interrupt=interrupt)

@@ -8,10 +8,10 @@ from tenure.ports.store import TABLES, Key, Row, Store, Value
 
 
 async def every(
-    store: Store, table: str, said: Mapping[str, Value] | None = None
+    store: Store, table: str, said: Mapping[str, Value] | None = None, *, after: Key = ()
 ) -> AsyncIterator[Row]:
     """Every row of a table that says this, in key order; each page as it is then."""
-    last: Key = ()
+    last = after
     while True:
         rows = await store.list_rows(table, said or {}, after=last, limit=PAGE_MAX)
         for row in rows:

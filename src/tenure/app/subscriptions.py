@@ -31,6 +31,8 @@ OVERLAP_SECONDS = 86_400.0
 TOLD_SECONDS = 4 * 3_600.0
 """How long the last event of an agent is tried before what it was for goes: less than the relay."""
 LETTERS_DROPPED = 500
+SUBSCRIPTIONS = "subscriptions"
+"""The kind of quota that counts them."""
 
 
 class Subscribe(NamedTuple):
@@ -84,10 +86,6 @@ async def create_subscription(
     """A new subscription and its secret, which is shown here and nowhere else."""
     require(caller, Role.OPERATOR)
     agent = await _checked(plane, caller, asked)
-    count = await plane.store.count_rows("subscription", {"tenant": caller.tenant})
-    if count >= SUBSCRIPTIONS_MAX:
-        message = f"the tenant has {count} subscriptions, which is the most; delete one"
-        raise Conflict(message, code="quota_exceeded", holder="subscriptions")
     now = plane.store.now()
     name = uuid7(now, plane.entropy.bits())
     secret = plane.entropy.secret() if asked.kind is Kind.WEBHOOK else b""
@@ -108,11 +106,32 @@ async def create_subscription(
         start = 0 if asked.from_start else await plane.feed.head()
         writes += (Put("cursor", (name,), {**FRESH, "position": start}),)
     while True:
+        place = await _reserve(plane, caller.tenant)
         owned = await _owned(plane, caller, agent, name, now=now)
-        change = Change("", owned.guards, (*writes, *owned.writes, told))
+        guards = (*place.guards, *owned.guards)
+        change = Change("", guards, (*writes, *place.writes, *owned.writes, told))
         if await plane.store.commit(change) is None:
-            break  # else one of its agents has changed: it is looked at again
+            break  # else another was made, or one of its agents has changed: it is looked at again
     return await get_subscription(plane, caller, name), shown_secret(secret) if secret else ""
+
+
+async def _reserve(plane: Plane, tenant: str) -> Also:
+    """One more of this tenant; Conflict `quota_exceeded` if it has as many as it may.
+
+    Two that take the last place at the same time are told apart by the revision.
+    """
+    key = (tenant, SUBSCRIPTIONS)
+    quota = await plane.store.find("quota", key)
+    count = await plane.store.count_rows("subscription", {"tenant": tenant})
+    if count >= SUBSCRIPTIONS_MAX:
+        message = f"the tenant has {count} subscriptions, which is the most; delete one"
+        raise Conflict(message, code="quota_exceeded", holder=SUBSCRIPTIONS)
+    if quota is None:
+        first: Row = {"most": SUBSCRIPTIONS_MAX, "revision": 1}
+        return Also((), (Put("quota", key, first),))
+    revision = cast(int, quota["revision"])
+    guard = Is("quota", key, {"revision": revision})
+    return Also((guard,), (Set("quota", key, {"revision": revision + 1}),))
 
 
 async def _owned(
@@ -238,14 +257,19 @@ async def may_go(plane: Plane, subscription: Row, agent: Row | None) -> bool:
     return plane.store.now() > since + TOLD_SECONDS or await was_told(plane, subscription)
 
 
-async def sweep(plane: Plane, destination: str) -> None:
-    """Drop the dead letters of a destination that is gone."""
+async def sweep(plane: Plane, destination: str, *, guards: tuple[Is, ...] = ()) -> bool:
+    """Drop the dead letters of a destination that is gone; False if a guard refused.
+
+    With the streams last: if we die now, they are what a reconciler finds the letters by.
+    """
     for table in ("letter", "parked"):
         while rows := await plane.store.list_rows(
             table, {"destination": destination}, limit=LETTERS_DROPPED
         ):
             drops = tuple(Drop(table, _key(table, row)) for row in rows)
-            await plane.store.commit(Change("", (), drops))
+            if await plane.store.commit(Change("", guards, drops)) is not None:
+                return False
+    return True
 
 
 def _key(table: str, row: Row) -> tuple[str | int, ...]:

@@ -1,9 +1,11 @@
 """Reads for callers: an operation as it is shown.  No rules live here."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
 from tenure.app.live import Live
+from tenure.core.agent import Verb
 from tenure.core.operation import OPERATION, Hold, State
 from tenure.core.plan import Plan
 from tenure.ports.store import Row
@@ -37,6 +39,8 @@ class Operation:
     id: str
     kind: str
     agent: str
+    agent_name: str
+    """Empty: the plan is none of an agent's lifecycle, and knows of no name."""
     generation: int
     state: State
     steps: tuple[Step, ...]
@@ -56,12 +60,21 @@ class Operation:
         return tuple(s for s in held if s.slot or s.unknown)
 
 
+def name_in(kind: str, given: Mapping[str, object]) -> str:
+    """The name of the agent that an operation works on, by what its steps were given."""
+    return str(given.get("name", "")) if kind in _VERBS else ""
+
+
+_VERBS = frozenset(Verb)
+
+
 def operation(live: Live, row: Row) -> Operation:
     """An operation with its steps in the order of its plan."""
     return Operation(
         id=live.id,
         kind=live.kind,
         agent=live.agent,
+        agent_name=name_in(live.kind, live.input),
         generation=live.generation,
         state=live.state,
         steps=tuple(_step(live, name) for name in live.plan.steps),
@@ -77,6 +90,7 @@ def accepted(live: Live, now: float) -> Operation:
         id=live.id,
         kind=live.kind,
         agent=live.agent,
+        agent_name=name_in(live.kind, live.input),
         generation=live.generation,
         state=live.state,
         steps=_fresh.get(live.plan.digest) or _steps_of_new(live.plan),

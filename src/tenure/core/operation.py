@@ -101,6 +101,7 @@ class Fate(StrEnum):
     REFUSED = "refused"
     TURNED_BACK = "turned_back"
     UNDONE = "undone"
+    REMOVED = "removed"
 
 
 INTENT = Table(
@@ -113,6 +114,7 @@ INTENT = Table(
         (Hold.INTENDED, Fate.TURNED_BACK, Hold.REMOVING),
         (Hold.INTENDED, Fate.UNDONE, Hold.BURNED),  # never called, or its undo is `nothing`
         (Hold.PRESENT, Fate.TURNED_BACK, Hold.REMOVING),
+        (Hold.PRESENT, Fate.REMOVED, Hold.BURNED),  # by a later operation, or by a reconciler
         (Hold.REFUSED, Fate.TURNED_BACK, Hold.REMOVING),  # a refusal can leave residue
         (Hold.REMOVING, Fate.UNDONE, Hold.BURNED),
     ],

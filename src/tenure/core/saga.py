@@ -471,9 +471,13 @@ def turned_back(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -
 
     An operation that was never claimed has called nobody: its keys are burned without an undo.
     """
-    hold = Hold.REMOVING if progress.end is None else Hold.BURNED
-    columns: Columns = {"state": hold, "due_at": 0.0, "attempts": 0, "waiting_on": None}
-    return {name: columns for name in intents if plan.steps[name].undoes}
+    fate = Fate.TURNED_BACK if progress.end is None else Fate.UNDONE
+    anew: Columns = {"due_at": 0.0, "attempts": 0, "waiting_on": None}
+    return {
+        name: {"state": INTENT.after(intent.state, fate), **anew}
+        for name, intent in intents.items()
+        if plan.steps[name].undoes
+    }
 
 
 def retried(progress: Progress) -> Said:
@@ -481,14 +485,15 @@ def retried(progress: Progress) -> Said:
     return {name: {"due_at": 0.0, "attempts": 0} for name in sorted(progress.stuck)}
 
 
-def adopted(step: str, by: str) -> Said:
+def adopted(intent: Intent, by: str) -> Said:
     """A stuck step did happen."""
-    return {step: {"state": Hold.PRESENT, "unknown_since": None, "detail": f"adopted by {by}"}}
+    state = INTENT.after(intent.state, Fate.DONE)
+    return {intent.step: {"state": state, "unknown_since": None, "detail": f"adopted by {by}"}}
 
 
-def marked_absent(progress: Progress, step: str, by: str) -> Said:
+def marked_absent(progress: Progress, intent: Intent, by: str) -> Said:
     """A stuck step holds nothing: it is done again, or going back counts as undone."""
     columns: Columns = {"unknown_since": None, "due_at": 0.0, "attempts": 0}
     if progress.compensating_at is not None:
-        columns = {"state": Hold.BURNED}
-    return {step: columns | {"detail": f"marked absent by {by}"}}
+        columns = {"state": INTENT.after(intent.state, Fate.UNDONE)}
+    return {intent.step: columns | {"detail": f"marked absent by {by}"}}

@@ -62,7 +62,10 @@ class Work(Protocol[L]):
     """What the app hands to an engine: the way to move one operation."""
 
     async def load(self, operation: str, token: int) -> L | None:
-        """Read an operation; None if it has ended.  LeaseLost if this token no longer holds it."""
+        """Read an operation; None if it has ended.  LeaseLost if this token no longer holds it.
+
+        Invalid if its plan has steps that nobody here can perform.
+        """
         ...
 
     async def refresh(self, live: L) -> None:
@@ -96,11 +99,15 @@ class Work(Protocol[L]):
 class Claims(Protocol[L]):
     """How an engine holds operations one by one, where they are not claimed from a queue.
 
-    Any of them raises LeaseLost if the operation is no longer held as it says.
+    Any of them raises LeaseLost if the operation is no longer held as it says, and Invalid if its
+    plan has steps that nobody here can perform.
     """
 
-    async def begin(self, operation: str) -> L | None:
-        """Claim what nobody has claimed yet; None if it has ended.  Nobody has called anything."""
+    async def begin(self, operation: str, known: L | None = None) -> L | None:
+        """Claim what nobody has claimed yet; None if it has ended.  Nobody has called anything.
+
+        It is not read if it still stands as it is `known`, which may be stale.
+        """
         ...
 
     async def take_over(self, operation: str) -> L | None:

@@ -31,6 +31,9 @@ class EpochKeeper(Protocol):
         """Remember this: when it returns it is on disk, whole."""
         ...
 
-    def revise(self, revised: Callable[[Kept | None], Kept | None]) -> None:
-        """Write what this makes of what was last written, if anything, with nobody between."""
+    async def revise(self, revised: Callable[[Kept | None], Kept | None]) -> None:
+        """Write what this makes of what was last written, if anything, with nobody between.
+
+        It may be called in another thread.
+        """
         ...

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from msgspec import Struct
+
 from tenure.core.ids import ResourceKey
 
 Spec = Mapping[str, object]
@@ -71,7 +73,7 @@ class Provider(Protocol):
         ...
 
 
-class Call(NamedTuple):
+class Call(Struct, frozen=True, gc=False):
     """What a step's do, undo or inspect is given: all it may depend on."""
 
     key: ResourceKey

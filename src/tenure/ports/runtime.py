@@ -9,10 +9,13 @@ new one begins with what the first of them that is there kept in its own directo
 while that one is still there, that one has it again.  Refused while the earlier one runs.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from tenure.core.ids import ResourceKey
 from tenure.ports.provider import Presence, Provider, Spec
+
+MISSING: Final = "missing: "
+"""What stands before the sentence in place of a digest, where there were no bytes to take it of."""
 
 
 class Status(NamedTuple):
@@ -43,10 +46,11 @@ class RuntimeProvider(Provider, Protocol):
         ...
 
     async def digest(self, spec: Spec) -> Spec:
-        """The spec with the digests of all that it starts: other bytes then refuse to start.
+        """The spec with `digests` of all that it starts: other bytes then refuse to start.
 
-        Raises Invalid, with a sentence that names the field, for what cannot be enforced here,
-        found or read.
+        What cannot be found or read has none, but `missing: ` and a sentence that names the field:
+        whether it is there is for `ensure` to refuse, also if it has turned up meanwhile.
+        Raises Invalid, with such a sentence, for what cannot be enforced here.
         """
         ...
 

@@ -9,30 +9,33 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 Value = None | int | float | str | bytes
 Key = tuple[str | int, ...]
 Row = dict[str, Value]
 
 
-class Below(NamedTuple):
+class Below(Struct, frozen=True, gc=False):
     """In a guard: the column is smaller than this."""
 
     value: int | float | str
 
 
-class AtLeast(NamedTuple):
+class AtLeast(Struct, frozen=True, gc=False):
     """In a guard: the column is this or greater."""
 
     value: int | float | str
 
 
-class Next(NamedTuple):
+class Next(Struct, frozen=True, gc=False):
     """In a `Put`: the next number of this counter, given by the store when it commits."""
 
     counter: str
 
 
-class Chained(NamedTuple):
+class Chained(Struct, frozen=True, gc=False):
     """In a `Put`: the hash of this row and of the one before it in its table, given by the store.
 
     It is the row's last value, and its key is a `Next`; see `tenure.core.audit.link`.
@@ -46,7 +49,7 @@ Given = Next | Chained
 Said = Value | Below | AtLeast
 
 
-class Is(NamedTuple):
+class Is(Struct, frozen=True, gc=False):
     """Guard: the row is there and says this."""
 
     table: str
@@ -54,7 +57,7 @@ class Is(NamedTuple):
     said: Mapping[str, Said]
 
 
-class Put(NamedTuple):
+class Put(Struct, frozen=True, gc=False):
     """Write a new row; refused if the key exists.  Absence is guarded only by putting the row.
 
     A key column may be `Next`, and then cannot clash.
@@ -65,7 +68,7 @@ class Put(NamedTuple):
     row: Mapping[str, Value | Given]
 
 
-class Add(NamedTuple):
+class Add(Struct, frozen=True, gc=False):
     """A `Put` in the lighter form of what is written often: a constant header and a tuple.
 
     The header is the table and the columns of `values`.
@@ -85,7 +88,7 @@ class Add(NamedTuple):
         return Put(self.table, self.key, dict(zip(self.header[1:], self.values, strict=True)))
 
 
-class Set(NamedTuple):
+class Set(Struct, frozen=True, gc=False):
     """Change columns of a row that is there; refused if it is not."""
 
     table: str
@@ -93,14 +96,14 @@ class Set(NamedTuple):
     row: Mapping[str, Value]
 
 
-class Drop(NamedTuple):
+class Drop(Struct, frozen=True, gc=False):
     """Remove a row; dropping what is not there succeeds."""
 
     table: str
     key: Key
 
 
-class Ring(NamedTuple):
+class Ring(Struct, frozen=True, gc=False):
     """Who else works on this operation, or waits for it, should look at it now."""
 
     operation: str
@@ -112,10 +115,10 @@ class Ring(NamedTuple):
 
 def together(*rings: Ring) -> Ring | None:
     """All of these as one; None: there are none."""
-    return rings[0]._replace(also=rings[1:]) if rings else None
+    return replace(rings[0], also=rings[1:]) if rings else None
 
 
-class Change(NamedTuple):
+class Change(Struct, frozen=True, gc=False):
     """Guards and writes that become true together or not at all.
 
     `id` is stored with the batch that applied the change, so that one whose reply was lost can be
@@ -130,14 +133,14 @@ class Change(NamedTuple):
     ring: Ring | None = None
 
 
-class Also(NamedTuple):
+class Also(Struct, frozen=True, gc=False):
     """What must hold and be written with a change of somebody else's."""
 
     guards: tuple[Is, ...] = ()
     writes: tuple[Put | Set, ...] = ()
 
 
-class Refused(NamedTuple):
+class Refused(Struct, frozen=True, gc=False):
     """The guard or write that failed, and the row that stands in the way (None: there is none)."""
 
     what: Is | Put | Set

@@ -32,6 +32,7 @@ NAME = "drift"
 AT_ONCE = 16
 """Agents that are looked at side by side."""
 LOOK_SECONDS = 10.0
+SILENT = f"it said nothing for {LOOK_SECONDS:.0f} s"
 SOON_SECONDS = 3.0
 """From the first sighting to the second."""
 SIGHTINGS = 2
@@ -49,6 +50,7 @@ class Held(NamedTuple):
     key: ResourceKey
     operation: str
     seen: Observed | None
+    """None: it could not be asked, or was not."""
     error: str = ""
 
 
@@ -58,10 +60,10 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     opened = await findings.list_open(plane, term.reconciler)
     first = list(dict.fromkeys(str(row["agent"]) for row in opened))[:limit]
     uids = first + [uid for uid in await _next(plane, limit) if uid not in first]
-    fixed, clean = 0, set[str]()
+    fixed, clean, silent = 0, set[str](), set[str]()
     again: list[float] = []
     for start in range(0, len(uids), AT_ONCE):
-        looks = [_look(plane, term, uid) for uid in uids[start : start + AT_ONCE]]
+        looks = [_look(plane, term, uid, silent) for uid in uids[start : start + AT_ONCE]]
         for uid, (sure, repaired, later) in zip(
             uids[start:], await asyncio.gather(*looks), strict=False
         ):
@@ -90,7 +92,9 @@ async def _next(plane: Plane, limit: int) -> list[str]:
     return [str(row["agent"]) for row in rows]
 
 
-async def _look(plane: Plane, term: Term, uid: str) -> tuple[bool, int, float | None]:
+async def _look(
+    plane: Plane, term: Term, uid: str, silent: set[str]
+) -> tuple[bool, int, float | None]:
     """Whether all of an agent could be seen, how much was put right, and when to look again."""
     row = await plane.store.find("agent", (uid,))
     if row is None or row["operation"] is not None or row["next"] is not None:
@@ -98,10 +102,12 @@ async def _look(plane: Plane, term: Term, uid: str) -> tuple[bool, int, float | 
     if State(str(row["state"])) not in {State.READY, State.SUSPENDED}:
         return True, 0, None
     sure, fixed, again = True, 0, None
-    for held in await _held(plane, row):
+    for held in await _held(plane, row, silent):
         if held.seen is None:
             sure = False
-            await _report(term, row, held, Kind.UNVERIFIABLE, f"cannot be asked: {held.error}")
+            if held.error:
+                said = f"cannot be asked: {held.error}"
+                await _report(term, row, held, Kind.UNVERIFIABLE, said)
             continue
         what = _differs(plane, row, held, held.seen)
         if what is None:
@@ -116,8 +122,11 @@ async def _look(plane: Plane, term: Term, uid: str) -> tuple[bool, int, float | 
     return sure, fixed, again
 
 
-async def _held(plane: Plane, row: Row) -> list[Held]:
-    """What our records say that the agent holds, with what its providers say."""
+async def _held(plane: Plane, row: Row, silent: set[str]) -> list[Held]:
+    """What our records say that the agent holds, with what its providers say.
+
+    A provider that is silent once is not asked again at this look.
+    """
     uid = str(row["uid"])
     serving = cast("dict[str, Any]", decode(cast(str, row["serving"]))) if row["serving"] else {}
     found: list[Held] = []
@@ -125,14 +134,24 @@ async def _held(plane: Plane, row: Row) -> list[Held]:
         for one in holds:
             if one["key"] == serving.get("instead_of") or slot not in plane.providers:
                 continue
-            key = key_of(plane, row, slot, one)
-            try:
-                async with asyncio.timeout(LOOK_SECONDS):
-                    seen = await plane.providers[slot].inspect(key)
-                found.append(Held(slot, key, str(one["operation"]), seen))
-            except (ProviderError, TimeoutError) as error:
-                found.append(Held(slot, key, str(one["operation"]), None, repr(error)))
+            held = Held(slot, key_of(plane, row, slot, one), str(one["operation"]), None)
+            if slot not in silent:
+                held = await _asked(plane, held)
+                if held.error == SILENT:
+                    silent.add(slot)
+            found.append(held)
     return found
+
+
+async def _asked(plane: Plane, held: Held) -> Held:
+    """The same with what its provider says of it now."""
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            return held._replace(seen=await plane.providers[held.slot].inspect(held.key))
+    except TimeoutError:
+        return held._replace(error=SILENT)
+    except ProviderError as error:
+        return held._replace(error=repr(error))
 
 
 def _differs(

@@ -21,11 +21,13 @@ from tenure.reconcilers import (
     grants,
     late,
     leases,
+    letters,
     operations,
     orphans,
+    retention,
 )
 from tenure.reconcilers.leader import Leader
-from tenure.reconcilers.term import LEADERS, Term, Tick
+from tenure.reconcilers.term import KEPT, LEADERS, Kept, Term, Tick
 
 log = logging.getLogger("tenure.reconcilers")
 LIMIT = 500
@@ -48,7 +50,8 @@ class Reconciler(Protocol):
 
 RECONCILERS: Final[dict[str, Reconciler]] = {
     "late": late, "orphans": orphans, "drift": drift, "operations": operations, "grants": grants,
-    "leases": leases, "acknowledgements": acknowledgements,
+    "leases": leases, "acknowledgements": acknowledgements, "letters": letters,
+    "retention": retention,
 }  # fmt: skip
 """Every reconciler by its name."""
 
@@ -60,10 +63,12 @@ class Ways:
     Args:
         seconds: how often each looks, less up to a quarter by chance.
         repairs: whether drift is repaired where an agent does not say; else it is reported.
+        kept: how long what is over is kept.
     """
 
     seconds: float = 30.0
     repairs: bool = True
+    kept: Kept = KEPT
 
 
 @asynccontextmanager
@@ -176,7 +181,7 @@ class Driver:
                 raise _not_leading()  # deposed meanwhile: without a token nothing would be fenced
             term = Term(
                 plane, name, token=self.leader.token, dry_run=dry_run,
-                repairs=self._ways.repairs,
+                repairs=self._ways.repairs, kept=self._ways.kept,
             )  # fmt: skip
             try:
                 done = await one.tick(plane, limit=LIMIT, term=term)

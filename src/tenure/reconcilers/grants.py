@@ -6,7 +6,7 @@ deleted all the same, since that was lost on the way, is taken away here, with w
 
 import asyncio
 
-from tenure.app import cascade
+from tenure.app import cascade, findings
 from tenure.app.plane import Plane
 from tenure.core.agent import State
 from tenure.core.errors import ProviderError
@@ -28,8 +28,8 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     cursor = plane.reconciled.cursors.get(NAME, "  ")
     owner, kind, target = cursor.split(" ", 2)
     began_at_the_start = not owner
-    whole = True
     known: dict[str, bool] = {}
+    silent: set[str] = set()
     while fixed < limit:
         rows = await plane.store.list_rows(
             "edge", {}, after=(owner, kind, target), limit=PAGE_MAX
@@ -41,35 +41,51 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
                 agent = await plane.store.find("agent", (owner,))
                 known[owner] = agent is not None and agent["state"] != State.DELETED
             if not known[owner]:
-                done = await _take_away(plane, term, row)
-                fixed += done
-                whole = whole and bool(done)
+                fixed += await _take_away(plane, term, row, silent)
         if len(rows) < PAGE_MAX:
             owner = ""
             break
         if seen >= limit * PAGE_MAX:
             break
     plane.reconciled.cursors[NAME] = f"{owner} {kind} {target}" if owner else "  "
-    if whole and began_at_the_start and not owner:
-        await term.settle_unseen()
+    await _settle(plane, term, whole=began_at_the_start and not owner and not silent)
     return Tick(seen, fixed)
 
 
-async def _take_away(plane: Plane, term: Term, row: Row) -> int:
-    """How much was taken away: this edge, or nothing yet."""
+async def _settle(plane: Plane, term: Term, *, whole: bool) -> None:
+    """What a whole look has not told again is over, and so is what is about an edge that is gone.
+
+    What may not go yet is told by nobody: it waits, as its owner's deletion would.
+    """
+    for row in await findings.list_open(plane, term.reconciler):
+        edge = (str(row["agent"]), str(findings.body_of(row).get("edge", "")), str(row["resource"]))
+        if whole or await plane.store.find("edge", edge) is None:
+            await term.settle(row)
+
+
+async def _take_away(plane: Plane, term: Term, row: Row, silent: set[str]) -> int:
+    """How much was taken away: this edge, or nothing yet.
+
+    What a provider was silent about once is not tried again at this look.
+    """
     owner, kind, target = str(row["owner"]), str(row["kind"]), str(row["target"])
     what = f"{kind} {target} is still there, and agent {owner}, who granted it, is deleted"
-    about = About(str(row["tenant"]), owner, target)
+    about, said = About(str(row["tenant"]), owner, target), {"edge": kind}
     subject = f"{owner} {kind} {target}"
     if term.read_only:
-        await term.report(Kind.DRIFT, subject, what, about=about)
+        await term.report(Kind.DRIFT, subject, what, about=about, said=said)
+        return 0
+    if kind in silent:
         return 0
     try:
         async with asyncio.timeout(LOOK_SECONDS):
             gone = await cascade.take_away(plane, row, guards=term.fence())
     except (ProviderError, TimeoutError) as error:
-        await term.report(Kind.UNVERIFIABLE, subject, f"{what}: {error!r}", about=about)
+        if isinstance(error, TimeoutError):
+            silent.add(kind)
+        await term.report(Kind.UNVERIFIABLE, subject, f"{what}: {error!r}", about=about, said=said)
         return 0
     if gone:
-        await term.report(Kind.CONFIRMED, subject, f"{what}; it was taken away", about=about)
+        done = f"{what}; it was taken away"
+        await term.report(Kind.CONFIRMED, subject, done, about=about, said=said)
     return int(gone)

@@ -14,7 +14,7 @@ from tenure.core.errors import ProviderError
 from tenure.core.finding import Kind
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.limits import PAGE_MAX
-from tenure.ports.provider import Presence
+from tenure.ports.provider import Presence, Provider
 from tenure.ports.store import Change, Drop, Is, Key, Row, Set
 from tenure.reconcilers.term import About, Term, Tick
 
@@ -38,24 +38,25 @@ async def tick(plane: Plane, *, limit: int = 0, term: Term | None = None) -> Tic
     term = term or Term(plane, NAME)
     seen = fixed = 0
     whole = True
+    silent: set[str] = set()
     last: Key = ()
     while stones := await plane.store.list_rows("tombstone", {}, after=last, limit=PAGE_MAX):
         last = (str(stones[-1]["operation"]), str(stones[-1]["step"]))
         for stone in stones:
             seen += 1
-            try:
-                async with asyncio.timeout(LOOK_SECONDS):
-                    fixed += await _look(plane, term, stone)
-            except (ProviderError, TimeoutError) as error:
-                whole = False
-                log.info("step %s of operation %s: %r", stone["step"], stone["operation"], error)
+            late = await _look(plane, term, stone, silent)
+            whole = whole and late is not None
+            fixed += late or 0
     if whole:
         await term.settle_unseen()
     return Tick(seen, fixed)
 
 
-async def _look(plane: Plane, term: Term, stone: Row) -> int:
-    """How many late arrivals were removed under this key: none or one."""
+async def _look(plane: Plane, term: Term, stone: Row, silent: set[str]) -> int | None:
+    """How many late arrivals were removed under this key: none or one; None: nobody can tell.
+
+    A provider that is silent once is not asked again at this look.
+    """
     where = (str(stone["operation"]), str(stone["step"]))
     key = await _key(plane, where)
     provider = None if key is None else plane.providers.get(key.slot)
@@ -63,6 +64,21 @@ async def _look(plane: Plane, term: Term, stone: Row) -> int:
         if not term.read_only:
             await plane.store.commit(Change("", (), (Drop("tombstone", where),)))
         return 0
+    if key.slot in silent:
+        return None
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            return await _ask(plane, term, stone, key, provider)
+    except TimeoutError:
+        silent.add(key.slot)
+        log.warning("provider %s is silent; late arrivals there are looked for later", key.slot)
+    except ProviderError as error:
+        log.info("step %s of operation %s: %r", stone["step"], stone["operation"], error)
+    return None
+
+
+async def _ask(plane: Plane, term: Term, stone: Row, key: ResourceKey, provider: Provider) -> int:
+    where = (str(stone["operation"]), str(stone["step"]))
     presence = (await provider.inspect(key)).presence
     late = presence not in {Presence.ABSENT, Presence.FOREIGN}
     passed = cast(float, stone["until"]) <= plane.store.now()

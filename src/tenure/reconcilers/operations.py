@@ -5,6 +5,7 @@ and that nobody has moved since is told too, and woken.  What an operator abando
 that was recorded; it stays told until nothing is left of it.
 """
 
+from collections.abc import Mapping
 from typing import cast
 
 from tenure.app import findings
@@ -28,7 +29,6 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     seen = fixed = 0
     after = plane.reconciled.cursors.get(NAME, "")
     rows = await plane.store.list_open(after=after, limit=limit)
-    whole = not after and len(rows) < limit
     for row in rows:
         seen += 1
         if row["state"] == State.STUCK:
@@ -40,9 +40,18 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
                 fixed += 1
     plane.reconciled.cursors[NAME] = str(rows[-1]["id"]) if len(rows) == limit else ""
     await _abandoned(plane, term)
-    if whole:
-        await term.settle_unseen()
+    for row in await findings.list_open(plane, term.reconciler):
+        if not await _is_so(plane, findings.body_of(row)):
+            await term.settle(row)
     return Tick(seen, fixed)
+
+
+async def _is_so(plane: Plane, said: Mapping[str, object]) -> bool:
+    """Whether what was told of an open operation is so; it may not have been this look's turn."""
+    row = await plane.store.find("operation", (str(said["operation"]),))
+    if said.get("abandoned") or row is None or row["ended_at"] is not None:
+        return False
+    return row["state"] == State.STUCK or _stands_still(row, plane.store.now())
 
 
 async def _stuck(plane: Plane, term: Term, row: Row) -> None:

@@ -34,11 +34,11 @@ from tenure.reconcilers.term import NOBODY, About, Term, Tick
 
 SENTENCE = "Every owned resource has a living owner."
 NAME = "orphans"
-CHUNK = 50
+CHUNK = 25
 """Resources compared at once, with the loop waiting."""
-PAUSE, PAUSE_BUSY = 1.0, 20.0
+PAUSE, PAUSE_BUSY = 1.0, 40.0
 """How long others have the loop after a chunk, in times of what it took; while they commit, too."""
-PAUSE_SECONDS_MAX = 0.01
+PAUSE_SECONDS_MAX = 0.02
 GRACE_SECONDS = LATE_SECONDS
 """How old a resource must be to be removed: a call that made it may still be under way."""
 SIGHTINGS = 2
@@ -125,8 +125,9 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
             said={"orphans": [one.suspect.owned.key for one in orphans[:REPORTED_MAX]]},
         )  # fmt: skip
     else:
+        silent: set[str] = set()
         for one in orphans[:limit]:
-            removed, later = await _sweep(plane, term, one)
+            removed, later = await _sweep(plane, term, one, silent)
             fixed += removed
             again = min((at for at in (again, later) if at is not None), default=None)
     if done.whole:
@@ -145,19 +146,19 @@ async def _compare(
     """List one provider, and for each part of the list ask the store who lives."""
     loop = asyncio.get_running_loop()
     chunk: list[Owned] = []
-    told = plane.news.number
+    told, began = plane.news.number, plane.store.now()
     try:
         async with asyncio.timeout(SILENT_SECONDS) as patience:
             async for owned in provider.list_owned(plane.id):
                 chunk.append(owned)
                 if len(chunk) >= CHUNK:
-                    began = plane.store.now()
                     await _claims(plane, slot, chunk, done)
                     chunk = []
                     pause = PAUSE if plane.news.number == told else PAUSE_BUSY
                     told = plane.news.number
-                    took = max(0.0, plane.store.now() - began)
+                    took = max(0.0, plane.store.now() - began)  # with its part of the list
                     await asyncio.sleep(min(pause * took, PAUSE_SECONDS_MAX))
+                    began = plane.store.now()
                     patience.reschedule(loop.time() + SILENT_SECONDS)
     except (ProviderError, TimeoutError) as error:
         done.whole = False
@@ -239,17 +240,23 @@ async def _still_there(plane: Plane, term: Term, one: Judged) -> None:
         )  # fmt: skip
 
 
-async def _sweep(plane: Plane, term: Term, one: Judged) -> tuple[int, float | None]:
-    """Remove one orphan if it was seen often and long enough; else when to look again."""
+async def _sweep(
+    plane: Plane, term: Term, one: Judged, silent: set[str]
+) -> tuple[int, float | None]:
+    """Remove one orphan if it was seen often and long enough; else when to look again.
+
+    A provider that is silent once is not asked again at this look.
+    """
     (slot, owned), now = one.suspect, plane.store.now()
     subject, what = f"{slot} {owned.key}", f"{slot} {owned.key} has no owner: {one.why}"
     before = await findings.find(plane, term.reconciler, subject)
     sightings = 1 if before is None else cast(int, before["sightings"]) + 1
     since = now if before is None else cast(float, before["first_seen"])
     ripe_at = max(since + APART_SECONDS, owned.since + GRACE_SECONDS)
-    if sightings < SIGHTINGS or now < ripe_at or term.read_only:
+    unripe = sightings < SIGHTINGS or now < ripe_at
+    if unripe or term.read_only or slot in silent:
         await term.report(Kind.DRIFT, subject, what, about=one.about, said={"provider": slot})
-        return 0, None if term.read_only else max(ripe_at, now)
+        return 0, max(ripe_at, now) if unripe and not term.read_only else None
     key = _key(plane, one)
     try:
         async with asyncio.timeout(LOOK_SECONDS):
@@ -261,6 +268,8 @@ async def _sweep(plane: Plane, term: Term, one: Judged) -> tuple[int, float | No
                 return 0, None
             await plane.providers[slot].remove(key)
     except (ProviderError, TimeoutError) as error:
+        if isinstance(error, TimeoutError):
+            silent.add(slot)
         await term.report(
             Kind.DRIFT, subject, f"{what}; it could not be removed: {error!r}",
             about=one.about, said={"provider": slot},

@@ -19,6 +19,16 @@ LEADERS: Final = "reconcilers"
 """Whose lead it is: see `tenure.reconcilers.leader`."""
 
 
+class Kept(NamedTuple):
+    """For how many seconds what is over is kept; 0: for ever."""
+
+    findings: float = 30 * 86_400.0
+    operations: float = 90 * 86_400.0
+
+
+KEPT: Final = Kept()
+
+
 class Tick(NamedTuple):
     """What one look came to; `retry_at` is when to look again, if that is before the next turn."""
 
@@ -50,6 +60,7 @@ class Term:
         read_only: bool = False,
         dry_run: bool = False,
         repairs: bool = True,
+        kept: Kept = KEPT,
     ) -> None:
         """`read_only` reports and changes nothing else; a dry run does not even report.
 
@@ -63,6 +74,7 @@ class Term:
         self.dry_run = dry_run
         self.repairs = repairs and not self.read_only
         """Whether what differs is put right where an agent does not say otherwise."""
+        self.kept = kept
         self.token = token
         self._seen: set[str] = set()
         """Findings that this look has reported."""

@@ -104,12 +104,11 @@ class Applier:
         return self._worked or bool(self._applied)
 
     def _write_counted(self) -> None:
-        for name in self._raised:
-            self._cursor.execute(
-                "INSERT INTO counter (name, value) VALUES (?, ?)"
-                " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-                (name, self._numbers[name]),
-            )
+        self._cursor.executemany(
+            "INSERT INTO counter (name, value) VALUES (?, ?)"
+            " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            [(name, self._numbers[name]) for name in self._raised],
+        )
 
     def counts(self, work: Work) -> Work:
         """Work that changes counters: all of them are in the file before it, and read after it."""
@@ -138,31 +137,30 @@ class Applier:
         if type(work) is not Change:
             self._pour()
             return self.apply(work)
-        name, guards, writes, admits, _ = work
-        if admits and self._is_full():
+        if work.admits and self._is_full():
             return Failed(StoreFull(_FULL))
         touched = self._touched
-        for part in guards:
-            if part[1][0] in touched:
+        for guard in work.guards:
+            if guard.key[0] in touched:
                 self._pour()
-        refused = self._look(guards)
+        refused = self._look(work.guards)
         if refused is not None:
             return refused
         statements = self._statements
         mine: list[Any] = []
         write: Any  # which of the four it is, its type says
-        for write in writes:
-            kind, key = type(write), write[1]
+        for write in work.writes:
+            kind, key = type(write), write.key
             mine.append(key[0])
             if key[0] in touched:
                 self._pour()
             if kind is Add or kind is Put:
                 if kind is Add:
-                    sql = statements.puts[write[0]]
-                    values = [*key, *write[2]]
+                    sql = statements.puts[write.header]
+                    values = [*key, *write.values]
                 else:
-                    row = write[2]
-                    sql = statements.puts[write[0], *row]
+                    row = write.row
+                    sql = statements.puts[write.table, *row]
                     values = [*key, *row.values()]
                 places = self._counting.get(sql)
                 if places is None:
@@ -172,12 +170,12 @@ class Applier:
                     mine[-1] = values[0]
                 self._puts[sql].append(values)
             elif kind is Set:
-                table, _, row = write
-                self._sets[statements.sets[table, *row]].append((*row.values(), *key))
+                row = write.row
+                self._sets[statements.sets[write.table, *row]].append((*row.values(), *key))
             else:
-                self._drops[statements.drops[(write[0],)]].append(key)
+                self._drops[statements.drops[(write.table,)]].append(key)
         touched.update(mine)
-        self._applied.append(name)
+        self._applied.append(work.id)
         return None
 
     def _pour(self) -> None:
@@ -209,13 +207,12 @@ class Applier:
             result = work(self._cursor)  # type: ignore[operator]
             self._worked = True
             return result
-        name, guards, writes, admits, _ = work
-        if admits and self._is_full():
+        if work.admits and self._is_full():
             return Failed(StoreFull(_FULL))
-        writes = tuple(write.put() if type(write) is Add else write for write in writes)
-        refused = self._look(guards) or self._put(writes)  # type: ignore[arg-type]
+        writes = tuple(write.put() if type(write) is Add else write for write in work.writes)
+        refused = self._look(work.guards) or self._put(writes)  # type: ignore[arg-type]
         if refused is None:
-            self._applied.append(name)
+            self._applied.append(work.id)
         return refused
 
     def apply_alone(self, work: Change | Work) -> Any:
@@ -238,10 +235,10 @@ class Applier:
         """The first guard that does not hold."""
         execute, reads = self._cursor.execute, self._statements.reads
         for guard in guards:
-            table, key, said = guard
-            found = execute(reads[table, *said], key).fetchone()
+            said = guard.said
+            found = execute(reads[guard.table, *said], guard.key).fetchone()
             if found != tuple(said.values()) and not _holds(guard, found):
-                return Refused(guard, self._find(table, key))
+                return Refused(guard, self._find(guard.table, guard.key))
         return None
 
     def _put(self, writes: tuple[Put | Set | Drop, ...]) -> Refused | None:
@@ -254,9 +251,8 @@ class Applier:
             if type(write) is not Put:
                 others.append(write)  # type: ignore[arg-type]
                 continue
-            table, key, row = write
-            sql = puts[table, *row]
-            values = [*key, *row.values()]
+            sql = puts[write.table, *write.row]
+            values = [*write.key, *write.row.values()]
             self._number(values, self._learn(sql, values))
             execute(sql, values)
             made.append(values)
@@ -272,15 +268,15 @@ class Applier:
             if type(write) is not Set:
                 drops.append(write)  # type: ignore[arg-type]
                 continue
-            table, key, row = write
-            execute(sets[table, *row], (*row.values(), *key))
+            row = write.row
+            execute(sets[write.table, *row], (*row.values(), *write.key))
             if changes() != 1:
                 if untouched:
                     return Refused(write, None)
                 raise _Again(write)
             untouched = False
-        for table, key in drops:
-            execute(self._statements.drops[(table,)], key)
+        for drop in drops:
+            execute(self._statements.drops[(drop.table,)], drop.key)
         return None
 
     def _clash(self, writes: tuple[Put | Set | Drop, ...], made: list[list[Any]]) -> Refused:
@@ -310,10 +306,12 @@ class Applier:
     def _number(self, values: list[Any], places: tuple[int, ...]) -> None:
         """Replace every `Next` by its number, and a `Chained` by the hash of what is before it."""
         for place in places:
-            (name,) = values[place]
-            if type(values[place]) is Chained:
-                values[place] = self._heads[name] = link(self._head(name), values[:place])
+            given = values[place]
+            if type(given) is Chained:
+                head = link(self._head(given.table), values[:place])
+                values[place] = self._heads[given.table] = head
                 continue
+            name = given.counter
             number = self._numbers.get(name)
             if number is None:
                 found = self._cursor.execute("SELECT value FROM counter WHERE name = ?", (name,))

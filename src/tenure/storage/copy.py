@@ -11,6 +11,7 @@ from pathlib import Path
 import apsw
 
 from tenure.core.errors import StoreError
+from tenure.storage.whole import flush_folder
 
 STEP_PAGES = 1_000
 
@@ -58,31 +59,3 @@ def _copy_pages(source: Path, partial: Path) -> None:
     finally:
         reader.close()
         writer.close()
-
-
-def flush_folder(folder: Path) -> None:
-    """Have on the disk which names are in it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def replace_whole(path: Path, text: str) -> None:
-    """Write a private file, beside its place first: it says the one or the other, on disk."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        part.unlink(missing_ok=True)
-        opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(opened, "w", encoding="utf-8") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        part.replace(path)
-        flush_folder(path.parent)
-    except OSError as error:
-        raise StoreError(
-            f"{path} cannot be written ({error.strerror}): what it said before stands."
-            " Make room, or make the folder writable."
-        ) from None

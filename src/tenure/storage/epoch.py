@@ -5,6 +5,7 @@ an older epoch with it.  Several processes of a home write it: who builds on wha
 lock from the reading to the writing.
 """
 
+import asyncio
 import json
 import time
 from collections.abc import Callable
@@ -12,8 +13,8 @@ from pathlib import Path
 
 from tenure.core.errors import StoreError, StoreLocked
 from tenure.ports.epoch import Kept
-from tenure.storage.copy import replace_whole
 from tenure.storage.place import Lock
+from tenure.storage.whole import replace_whole
 
 NAME = "epoch"
 LOCK_SECONDS = 5.0
@@ -47,8 +48,11 @@ class EpochFile:
         """Beside it first, then in its place."""
         replace_whole(self.path, json.dumps(kept._asdict()) + "\n")
 
-    def revise(self, revised: Callable[[Kept | None], Kept | None]) -> None:
-        """Under the file's lock; StoreLocked if another process keeps it."""
+    async def revise(self, revised: Callable[[Kept | None], Kept | None]) -> None:
+        """Under the file's lock; StoreLocked if another process keeps it.  The loop goes on."""
+        await asyncio.to_thread(self._revise, revised)
+
+    def _revise(self, revised: Callable[[Kept | None], Kept | None]) -> None:
         lock = self._locked()
         try:
             after = revised(self.read())

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import apsw
+from msgspec.structs import replace
 
 from tenure.core.errors import (
     CommitUnknown,
@@ -46,7 +47,7 @@ RESOURCE = Shape(
 PRESENT, BURNED = "PRESENT", "BURNED"
 ATTEMPTS_MAX = 20
 """How often a verb reads and decides again when another was quicker; then it is Unavailable."""
-OWNED_PAGE = 500
+OWNED_PAGE = 100
 """Rows of a listing that are read at once, with the loop waiting."""
 
 Part = Is | Put | Add | Set | Drop
@@ -350,7 +351,7 @@ def differences(
 def _move(row: Row, now: Mapping[str, Value], parts: Sequence[Part]) -> Change:
     """A row that changes, if it is still what was read."""
     guard, revise = revised(row)
-    return _change((guard,), (revise._replace(row={**revise.row, **now}),), parts)
+    return _change((guard,), (replace(revise, row={**revise.row, **now}),), parts)
 
 
 def _change(

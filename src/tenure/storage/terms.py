@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tenure.core.errors import Invalid, StoreError
 from tenure.ports.clock import Clock
-from tenure.storage.copy import replace_whole
+from tenure.storage.whole import replace_whole
 
 NAME = "terms"
 BEGUN_SECONDS = 10.0

@@ -14,6 +14,7 @@ from tenure.app.views import Operation
 from tenure.core.errors import CallerError, CommitUnknown, Conflict, NotFound, StoreError
 from tenure.core.operation import State
 from tenure.testing.loop import Dead
+from tenure.testing.operators import by
 from tenure.testing.plans import SIGNAL
 from tenure.testing.rig import Process, Rig
 from tenure.testing.scenario import Wish
@@ -24,7 +25,7 @@ ANSWER_SECONDS = 2.5
 """How long a caller waits for an answer before he asks elsewhere."""
 BUSY_TRIES = 8
 """How often a caller asks again while another operation works on the agent."""
-OPERATOR = "an operator"
+OPERATOR = by("an operator")
 
 T = TypeVar("T")
 
@@ -126,14 +127,14 @@ class Callers:
     async def _cancel(self, name: str, after: float) -> None:
         await asyncio.sleep(after)
         if await self.ask_kindly(
-            lambda plane: operations.cancel(plane, TENANT, name, by="the caller")
+            lambda plane: operations.cancel(plane, by("the caller"), name)
         ):
             self._witness.told.cancelled.add(name)
 
     async def _signal(self, name: str, after: float) -> None:
         await asyncio.sleep(after)
         if await self.ask_kindly(
-            lambda plane: operations.signal(plane, TENANT, name, name=SIGNAL, by="a friend")
+            lambda plane: operations.signal(plane, by("a friend"), name, name=SIGNAL)
         ):
             self._witness.told.signalled[name] += 1
 
@@ -148,7 +149,7 @@ class Callers:
             if seen.state is State.STUCK:
                 await asyncio.sleep(wish.operator_after)
                 await self.ask_kindly(
-                    lambda plane: verb(plane, TENANT, name, by=OPERATOR)
+                    lambda plane: verb(plane, OPERATOR, name)
                 )
                 return
 
@@ -165,13 +166,11 @@ class Callers:
             there = [t for t in self._rig.world.things.values() if t.key.text == step.key]
             ours = [thing for thing in there if thing.key.agent]
             if ours and going_back and step.state == "REMOVING":
-                seen = await operations.retry(plane, TENANT, name, by=OPERATOR)
+                seen = await operations.retry(plane, OPERATOR, name)
             elif ours and not going_back:
                 seen = await operations.adopt(
-                    plane, TENANT, name, step=step.name, result={"key": step.key}, by=OPERATOR
+                    plane, OPERATOR, name, step=step.name, result={"key": step.key}
                 )
             else:
-                seen = await operations.mark_absent(
-                    plane, TENANT, name, step=step.name, by=OPERATOR
-                )
+                seen = await operations.mark_absent(plane, OPERATOR, name, step=step.name)
         return seen

@@ -28,6 +28,7 @@ from tenure.testing.invariants import (
     violations,
 )
 from tenure.testing.loop import Dead, SeededLoop, VirtualClock, run
+from tenure.testing.operators import by
 from tenure.testing.plans import EFFECTS, PLANS, SIGNAL, providers_of
 from tenure.testing.rig import Client, Disk, MemoryDisk, Rig, command
 from tenure.testing.tripwire import Side, sides_of
@@ -41,7 +42,7 @@ PATIENCE_SECONDS = 120.0
 REPEATS_MAX = 2
 """Of a call that a scenario repeats so many are struck; a later one would be the same again."""
 TENANT = "default"
-OPERATOR = "an operator"
+OPERATOR = by("an operator")
 TWICE = frozenset({Fault.DUPLICATED})
 """A service that counts every request counts what the network repeats."""
 LATE = frozenset({Fault.SLOW, Fault.SLOWER, Fault.SLOWEST, Fault.REORDERED})
@@ -230,12 +231,10 @@ Question = Callable[[Plane], "asyncio.Future[Operation]"]
 
 def _questions(scenario: Scenario, operation: str) -> list[tuple[float | None, Question]]:
     async def cancel(plane: Plane) -> Operation:
-        return await operations.cancel(plane, TENANT, operation, by="the caller")
+        return await operations.cancel(plane, by("the caller"), operation)
 
     async def signal(plane: Plane) -> Operation:
-        return await operations.signal(
-            plane, TENANT, operation, name=SIGNAL, payload=1, by="a friend"
-        )
+        return await operations.signal(plane, by("a friend"), operation, name=SIGNAL, payload=1)
 
     return [(scenario.cancel_at, cancel), (scenario.signal_at, signal)]  # type: ignore[list-item]
 
@@ -281,22 +280,20 @@ async def _operate(rig: Rig, client: Client, verb: str, operation: str) -> None:
     async def speak(plane: Plane) -> Operation:
         seen = await operations.get(plane, TENANT, operation)
         if verb == "retry":
-            return await operations.retry(plane, TENANT, operation, by=OPERATOR)
+            return await operations.retry(plane, OPERATOR, operation)
         if verb == "abandon":
-            return await operations.abandon(plane, TENANT, operation, by=OPERATOR)
+            return await operations.abandon(plane, OPERATOR, operation)
         for step in seen.steps:
             if not step.stuck:
                 continue
             held = [at for at, thing in rig.world.things.items() if thing.key.text == step.key]
             if held and seen.state is State.STUCK and step.state is Hold.INTENDED:
-                seen = await operations.adopt(plane, TENANT, operation, step=step.name, by=OPERATOR)
+                seen = await operations.adopt(plane, OPERATOR, operation, step=step.name)
                 continue
             for at in held:  # by hand, where the provider refuses
                 thing = rig.world.things.pop(at)
                 rig.world.note(thing.provider, "remove", thing.key, "gone")
-            seen = await operations.mark_absent(
-                plane, TENANT, operation, step=step.name, by=OPERATOR
-            )
+            seen = await operations.mark_absent(plane, OPERATOR, operation, step=step.name)
         return seen
 
     with suppress(CallerError):

@@ -14,7 +14,7 @@ from typing import Any, cast
 from tenure.app.advance import Advance
 from tenure.app.roster import PlaneRoster
 from tenure.app.spec import AgentSpec, read_spec
-from tenure.core.errors import Invalid
+from tenure.core.errors import Invalid, Rejected
 from tenure.core.ids import ResourceKey
 from tenure.core.plan import Plan, Step
 from tenure.core.roles import Caller, Role
@@ -22,7 +22,7 @@ from tenure.plans import lifecycle
 from tenure.ports.clock import Clock
 from tenure.ports.provider import Observed, Presence, Provider, Spec
 from tenure.ports.roster import ROSTER
-from tenure.ports.runtime import LogPart, Status
+from tenure.ports.runtime import MISSING, LogPart, Status
 from tenure.ports.store import Store
 from tenure.testing.fakes import FakeProvider, World
 from tenure.testing.faults import ALPHABET, Fault, Faults
@@ -108,9 +108,8 @@ class FakeRuntime(FakeProvider):
         """The spec with a digest; an egress list is refused, which this cannot enforce."""
         if spec.get("network"):
             raise Invalid("runtime.network: this runtime cannot enforce it")
-        if self.missing:
-            raise Invalid("runtime.command: it cannot be found")
-        return {**spec, "digest": "a digest"}
+        found = f"{MISSING}command: it cannot be found" if self.missing else "a digest"
+        return {**spec, "digests": {"agent": found}}
 
     async def status(self, key: ResourceKey) -> Status:
         """How it is."""
@@ -154,6 +153,11 @@ class FakeRuntime(FakeProvider):
         self._world.note(self.name, "stop", key, "kept")
 
     def _ensure(self, key: ResourceKey, fault: Fault | None, spec: Spec) -> Mapping[str, object]:
+        digests = cast("Mapping[str, str]", spec.get("digests", {}))
+        if why := [one for one in digests.values() if one.startswith(MISSING)]:
+            self._world.burned.setdefault((self.name, key.text), self._world.loop.time())
+            self._world.note(self.name, "ensure", key, "refused")
+            raise Rejected(why[0].removeprefix(MISSING))
         return {**super()._ensure(key, fault, spec), "address": f"{key.text}:1"}
 
     def _inspect(self, key: ResourceKey, fault: Fault | None) -> Observed:

@@ -12,9 +12,12 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from tenure.adapters.store.memory import Tables, tables
 from tenure.app import agent_views, agents, audit, lifecycle, operations
@@ -92,7 +95,7 @@ def names_taken_over() -> AbstractContextManager[None]:
             else w
             for w in change.writes
         )
-        return real(self, change._replace(writes=writes))
+        return real(self, replace(change, writes=writes))
 
     return patched(Tables, apply=apply)
 
@@ -112,7 +115,7 @@ def parent_not_guarded() -> AbstractContextManager[None]:
 
     def apply(self: Tables, change: Change) -> Refused | None:
         guards = tuple(g for g in change.guards if g.table != "agent" or set(g.said) != {"state"})
-        return real(self, change._replace(guards=guards))
+        return real(self, replace(change, guards=guards))
 
     return patched(Tables, apply=apply)
 
@@ -332,7 +335,7 @@ PAGE = """# Ablations of an agent's life
 
 As in [ablations](ablations.md): each safeguard below is switched off by the test harness, and lives
 drawn from seeds must notice; `tests/simulation/test_lifecycle.py` fails if one is not missed within
-1,000 seeds. Made with Python {python} by
+1,000 seeds. Made on {today} with Python {python} by
 
 ```
 {command}
@@ -379,7 +382,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.write is not None:
         command = f"python -m tenure.testing.lifecycle_ablations --seeds {asked.seeds} --write PAGE"
         text = PAGE.format(
-            python=platform.python_version(), command=command, rows="\n".join(rows)
+            today=datetime.now(UTC).date().isoformat(),
+            python=platform.python_version(),
+            command=command,
+            rows="\n".join(rows),
         )
         asked.write.write_text(text, encoding="utf-8")
     return 1 if missed else 0

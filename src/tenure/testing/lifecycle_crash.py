@@ -25,6 +25,7 @@ from tenure.testing.invariants import journal_only_grew, read_books
 from tenure.testing.lifecycle import CALLER, LETTERS, PLANS, TENANT, LifeRig, spec_of
 from tenure.testing.lifecycle_invariants import WAITING, call_the_roll, violations
 from tenure.testing.loop import Dead, SeededLoop, VirtualClock, run
+from tenure.testing.operators import by
 from tenure.testing.rig import Client, Disk, MemoryDisk
 from tenure.testing.tripwire import Side, sides_of
 
@@ -227,7 +228,7 @@ async def _do(client: Client, act: Act, number: int) -> None:
     with suppress(CallerError):
         if act.verb == CANCEL:
             last = client.acknowledged[-1]
-            await client.ask(lambda plane: operations.cancel(plane, TENANT, last, by="a caller"))
+            await client.ask(lambda plane: operations.cancel(plane, by("a caller"), last))
             return
         asked = Asked(idempotency_key=f"act {number}", queue=act.queue)
         accepted = await client.ask(lambda plane: ask(plane, act, asked=asked))

@@ -29,6 +29,7 @@ from tenure.testing.lifecycle import CALLER, LETTERS, PLANS, TENANT, LifeRig
 from tenure.testing.lifecycle_crash import Act, ask, until_at_rest
 from tenure.testing.lifecycle_invariants import Roll, call_the_roll, violations
 from tenure.testing.loop import SeededLoop, VirtualClock, run
+from tenure.testing.operators import by
 from tenure.testing.rig import Client
 from tenure.testing.slow_disk import SlowDisk
 from tenure.testing.tripwire import Side
@@ -255,7 +256,7 @@ class Simulation(LifeRig):
             await asyncio.sleep(wish.cancel_after)
             with suppress(CallerError):
                 await self.client.ask(
-                    lambda plane: operations.cancel(plane, TENANT, accepted.id, by="a caller")
+                    lambda plane: operations.cancel(plane, by("a caller"), accepted.id)
                 )
 
     async def _invoke(self) -> None:

@@ -20,6 +20,7 @@ from tenure.ports.store import Store
 from tenure.testing.lifecycle import CALLER, TENANT, LifeRig, spec_of
 from tenure.testing.lifecycle_crash import Act, ask, until_at_rest
 from tenure.testing.loop import SeededLoop, run
+from tenure.testing.operators import by
 from tenure.testing.rig import Client
 from tenure.testing.tripwire import Side
 
@@ -202,10 +203,10 @@ def _questions(
     of_operations: dict[str, Callable[[str], Awaitable[object]]] = {
         "get": lambda n: operations.get(plane, "elsewhere", n),
         "wait": lambda n: operations.wait(plane, "elsewhere", n, seconds=0.1),
-        "cancel": lambda n: operations.cancel(plane, "elsewhere", n, by="stranger"),
-        "retry": lambda n: operations.retry(plane, "elsewhere", n, by="stranger"),
-        "abandon": lambda n: operations.abandon(plane, "elsewhere", n, by="stranger"),
-        "signal": lambda n: operations.signal(plane, "elsewhere", n, name="go", by="stranger"),
+        "cancel": lambda n: operations.cancel(plane, by("stranger", "elsewhere"), n),
+        "retry": lambda n: operations.retry(plane, by("stranger", "elsewhere"), n),
+        "abandon": lambda n: operations.abandon(plane, by("stranger", "elsewhere"), n),
+        "signal": lambda n: operations.signal(plane, by("stranger", "elsewhere"), n, name="go"),
     }
     for what, question in of_agents.items():
         named = [("alpha", "omega"), ("beta", "omega"), *((uid, "0" * 32) for uid in uids)]

@@ -13,22 +13,26 @@ from typing import Any, NamedTuple, cast
 
 from tenure.adapters.bus.local import LocalBus
 from tenure.adapters.store.memory import MemoryStore, Tables
-from tenure.app import acknowledgements, agents, operations, subscriptions
+from tenure.app import acknowledgements, agents, findings, letters, operations, subscriptions
+from tenure.app.agents import Asked
 from tenure.app.plane import Plane
 from tenure.app.subscriptions import Subscribe
 from tenure.core.agent import State
 from tenure.core.errors import CallerError, CommitUnknown
+from tenure.core.finding import Kind as Sure
 from tenure.core.operation import State as OperationState
 from tenure.core.subscription import Kind
 from tenure.ports.bus import Destination, Outgoing
 from tenure.ports.store import Row, Store
+from tenure.reconcilers import retention
 from tenure.reconcilers.driver import Driver, Ways
 from tenure.reconcilers.leader import PREFIX
 from tenure.reconcilers.outbox import Route
 from tenure.reconcilers.relay import Relay
 from tenure.testing.faults import Call, Fault
 from tenure.testing.lifecycle import CALLER
-from tenure.testing.loop import Dead, SeededLoop, run
+from tenure.testing.loop import EPOCH, Dead, SeededLoop, run
+from tenure.testing.operators import by
 from tenure.testing.reconcile_proofs import PROVE, Cases, Stage
 from tenure.testing.rig import Process
 from tenure.testing.tripwire import Side
@@ -139,7 +143,7 @@ async def _help(stage: Struck) -> None:
     stage.fakes.access._refuses.clear()  # noqa: SLF001
     (row,) = await stage.plane.store.list_open(states=[OperationState.STUCK])
     name = str(row["id"])
-    await operations.retry(stage.plane, CALLER.tenant, name, by="somebody")
+    await operations.retry(stage.plane, by("somebody"), name)
     await stage.until(name, OperationState.SUCCEEDED)
 
 
@@ -174,6 +178,71 @@ async def _override(stage: Struck) -> None:
         )
 
 
+async def _park(stage: Struck) -> str:
+    """One agent's stream is parked, and waits for a person; the destination."""
+    asked = Subscribe("hearing", Kind.NATS, target="hearing")
+    view, _ = await subscriptions.create_subscription(stage.plane, CALLER, asked)
+    uid = stage.rows("agent_name")["default", "alpha"]["agent"]
+    (told, *_) = stage.rows("outbox").values()
+    stage.rows("parked")[view.id, uid] = {
+        "destination": view.id, "agent": uid, "attempts": 20, "due_at": None, "why": "no",
+        "since": stage.plane.store.now(),
+    }  # fmt: skip
+    key = {"destination": view.id, "agent": uid, "position": told["position"]}
+    stage.rows("letter")[*key.values()] = {**key, **told}
+    return view.id
+
+
+async def _parked(stage: Struck) -> None:
+    await _park(stage)
+
+
+async def _discard(stage: Struck) -> None:
+    for destination, uid in list(stage.rows("parked")):
+        await letters.discard(stage.plane, CALLER, destination, agent=uid)
+
+
+async def _unswept(stage: Struck) -> None:
+    """A plane died after it had dropped a subscription and before what was parked for it."""
+    destination = await _park(stage)
+    stage.rows("subscription").clear()
+    del stage.rows("cursor")[destination,]
+
+
+async def _sweep(stage: Struck) -> None:
+    for destination in {destination for destination, _ in stage.rows("parked")}:
+        await subscriptions.sweep(stage.plane, destination)
+
+
+OVER = ("at", "created_at", "updated_at", "ended_at", "acknowledged_at", "resolved_at")
+OVER_SECONDS = 100 * 86_400.0
+
+
+async def _over(stage: Struck) -> None:
+    """What is over is so for a hundred days, and nobody has seen to it."""
+    await stage.make("gone")
+    await stage.verb("delete", "gone")
+    required = Subscribe("required", Kind.PULL, required=True)
+    view, _ = await subscriptions.create_subscription(stage.plane, CALLER, required)
+    asked = Asked(idempotency_key="once")
+    suspended = await agents.suspend_agent(stage.plane, CALLER, "alpha", asked=asked)
+    await acknowledgements.acknowledge(stage.plane, CALLER, view.id, operation=suspended.id)
+    await stage.plane.engine.wait(suspended.id, 60.0)
+    seen = findings.Sighting("leases", Sure.CONFIRMED, "x", "default", "", "", {"what": "x"})
+    row = cast(Row, await findings.report(stage.plane, seen))
+    await findings.settle(stage.plane, row, by="somebody")
+    for table in ("operation", "idempotency", "awaited", "finding"):
+        for row in stage.rows(table).values():
+            for column in OVER:
+                if row.get(column) is not None:
+                    row[column] -= OVER_SECONDS
+
+
+async def _forget(stage: Struck) -> None:
+    """A reconciler elsewhere has seen to it, or to as much of it as is to go yet."""
+    await retention.tick(stage.plane)
+
+
 async def _news(stage: Struck) -> None:
     await stage.make("beta")
     await stage.verb("suspend", "alpha")
@@ -206,6 +275,9 @@ HURTS: Mapping[str, Hurt] = {
     "stuck": Hurt("operations", _stuck, _help),
     "lease": Hurt("leases", _lapsed, _come_back),
     "unheard": Hurt("acknowledgements", _unheard, _override),
+    "parked": Hurt("letters", _parked, _discard),
+    "unswept": Hurt("letters", _unswept, _sweep),
+    "over": Hurt("retention", _over, _forget),
     "news": Hurt("outbox", _news, _carried),
 }
 """At least one for every reconciler."""
@@ -237,9 +309,25 @@ def _end(stage: Struck) -> End:
         for row in stage.rows("awaited").values()
         if row["acknowledged_at"] is None
     ]
+    kept += [f"{table} of {agent}" for table in ("parked", "letter")
+             for agent in sorted(names[key[1]] for key in stage.rows(table))]  # fmt: skip
+    kept += _kept_too_long(stage)
     heard = {(names[event.agent], event.sequence) for event in stage.arrived}
     kept += [f"heard {name} {number}" for name, number in sorted(heard)]
     return End(things, states, told, kept)
+
+
+def _kept_too_long(stage: Struck) -> list[str]:
+    """Rows that are over since before it began, and what is still said of operations."""
+    old = [
+        f"{table} {row.get('kind', '')} is over"
+        for table in ("operation", "idempotency", "awaited", "finding")
+        for row in stage.rows(table).values()
+        if any((row.get(column) or EPOCH) < EPOCH for column in OVER)
+    ]
+    there = {name for (name,) in stage.rows("operation")}
+    rows = [key for table in ("journal", "intent") for key in stage.rows(table)]
+    return sorted(old) + [f"rows of {name}" for name in sorted({key[0] for key in rows} - there)]
 
 
 class OldView:

@@ -2,10 +2,11 @@
 
 A seed draws a few agents that own and grant, some deletions, and then mishaps: a cascade of which
 nobody hears, events that were taken and not reacted to, a removal that was acknowledged and not
-carried out, a tombstone that is gone, a subscriber that vanishes while it is waited for, a runtime
-that dies, a client deleted behind our back, a removed resource that turns up again, a
-plane that dies in the middle of a look, lists that are stale.  Then time passes, the reconcilers
-look, and every sentence about agents must hold.
+carried out, a tombstone that is gone, a subscriber that vanishes while it is waited for, dead
+letters of one that is gone or that nobody sees to, a runtime that dies, a client deleted behind our
+back, a removed resource that turns up again, a plane that dies in the middle of a look, lists that
+are stale.  Then time passes, the reconcilers look, and every sentence about agents must hold.  Much
+later what is over is gone, and nothing else.
 
 usage: python -m tenure.testing.reconcile_life [--seeds 100] [--first 0] [--off RECONCILER]
 """
@@ -20,26 +21,30 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from tenure.adapters.store.memory import Tables
 from tenure.app import agents, cascade, findings, subscriptions
 from tenure.app.agents import Asked
+from tenure.app.pages import every
 from tenure.app.subscriptions import Subscribe
 from tenure.core.agent import State
 from tenure.core.errors import CallerError, CommitUnknown
 from tenure.core.ids import ResourceKey, resource_key
+from tenure.core.operation import Hold
 from tenure.core.operation import State as OperationState
 from tenure.core.subscription import Kind
 from tenure.ports.roster import Below
-from tenure.ports.store import Change, Drop, Put, Refused
+from tenure.ports.store import Change, Drop, Put, Refused, Row, Store
 from tenure.reconcilers import driver, leases
 from tenure.reconcilers.driver import RECONCILERS, Driver, Ways
 from tenure.testing.fakes import FakeProvider
 from tenure.testing.faults import Call, Fault, Faults
-from tenure.testing.lifecycle import CALLER, LETTERS, PLANS, LifeRig, spec_of
+from tenure.testing.lifecycle import CALLER, LETTERS, PLANS, TENANT, LifeRig, spec_of
 from tenure.testing.lifecycle_crash import until_at_rest
 from tenure.testing.lifecycle_invariants import Roll, call_the_roll, violations
 from tenure.testing.loop import Dead, SeededLoop, run
-from tenure.testing.lost_events import ABOUT, Hearing
+from tenure.testing.lost_events import ABOUT, RECEIVER, Hearing
 from tenure.testing.patches import patched
 from tenure.testing.rig import PLANE, Client
 
@@ -47,6 +52,9 @@ LOST = 0.2
 """The share of reactions that are lost."""
 ROUNDS = 18
 ROUND_SECONDS = 30.0
+LATER_SECONDS = 200 * 86_400.0
+LATER_ROUNDS = 6
+"""So many that tombstones of the last rounds go before what they watch."""
 STORM_ROUNDS = 4
 """Looks that are struck by faults themselves."""
 NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
@@ -129,7 +137,8 @@ class Simulation(LifeRig):
         )  # fmt: skip
         found = [line for line in violations(roll) if not _waits_for_a_person(roll, line)]
         wrong += found + self._kept(roll) + reported + await self._leases()
-        wrong += await self.hearing.wrong(self.disk.look())
+        wrong += await self.hearing.wrong(self.disk.look()) + await self._letters()
+        wrong += await self._much_later()
         return list(dict.fromkeys(wrong))
 
     async def _make(self) -> None:
@@ -215,7 +224,7 @@ class Simulation(LifeRig):
                 for write in change.writes
                 if not (isinstance(write, Put) and write.table == "tombstone" and self.loses())
             )
-            return apply(tables, change._replace(writes=writes))
+            return apply(tables, replace(change, writes=writes))
 
         def _remove(provider: FakeProvider, key: ResourceKey, fault: Fault | None) -> None:
             thing = self.world.things.get((provider.name, key.text))
@@ -250,6 +259,9 @@ class Simulation(LifeRig):
             self.world.plant("runtime", key, owner=PLANE)
             self.world.things["runtime", key.text].key = key
             self.planted.append(("runtime", key.text))
+        for destination in (RECEIVER, "gone"):
+            if self.loses(0.5):
+                await store.commit(Change("", (), _dead_letters(destination)))
 
     async def _reconcile(self) -> None:
         """Every reconciler looks again and again; the first looks are in a storm."""
@@ -299,6 +311,31 @@ class Simulation(LifeRig):
         told = {findings.body_of(row).get("operation") for row in rows}
         return [f"stuck_is_reported: {row['id']!s}" for row in stuck if row["id"] not in told]
 
+    async def _letters(self) -> list[str]:
+        """What is parked has a destination, and is a finding."""
+        store = self.disk.look()
+        there = {row["destination"] for row in await store.list_rows("cursor", {})}
+        rows = await store.list_rows("finding", {"reconciler": "letters", "resolved_at": None})
+        told = {findings.body_of(row)["destination"] for row in rows}
+        parked = {row["destination"] for row in await store.list_rows("parked", {})}
+        return [f"no_letter_outlives_its_destination: {one!s}" for one in parked - there] + [
+            f"what_is_parked_is_told: {one!s}" for one in parked ^ told
+        ]
+
+    async def _much_later(self) -> list[str]:
+        """Somebody starts a plane again when all of this is long over."""
+        before, held = await _rows(self.disk.look()), set(self.world.things)
+        await asyncio.sleep(LATER_SECONDS)
+        process = self.boot("much later")
+        await process.start()
+        for _ in range(LATER_ROUNDS):
+            await process.ask(self._look)
+            await asyncio.sleep(ROUND_SECONDS)
+        process.crash()
+        await self.world.quiet()
+        wrong = [f"no_false_deletion: {key}" for key in sorted(held ^ set(self.world.things))]
+        return wrong + _kept_as_promised(before, await _rows(self.disk.look()), self.clock.now())
+
     async def _leases(self) -> list[str]:
         store = self.disk.look()
         before = self.clock.now() - leases.KEPT_SECONDS - 2 * ROUND_SECONDS
@@ -307,6 +344,51 @@ class Simulation(LifeRig):
             for row in await store.list_rows("lease", {})
             if row["until"] < before and row["name"] != "reconcilers"  # type: ignore[operator]
         ]
+
+
+def _dead_letters(destination: str) -> tuple[Put, ...]:
+    """One that nobody sees to any more: it was tried often enough."""
+    agent = "d" * 32
+    parked: Row = {"attempts": 20, "due_at": None, "why": "no", "since": 0.0}
+    letter: Row = {
+        "tenant": TENANT, "operation": "e" * 32, "type": "agent.ready", "at": 0.0, "body": "{}",
+        "sequence": 1,
+    }  # fmt: skip
+    return Put("parked", (destination, agent), parked), Put(
+        "letter", (destination, agent, 1), letter
+    )
+
+
+Rows = dict[str, list[Row]]
+
+
+async def _rows(store: Store) -> Rows:
+    """Every row of what is over one day."""
+    tables = ("idempotency", "awaited", "finding", "operation", "journal", "intent", "tombstone")
+    return {table: [row async for row in every(store, table)] for table in tables}
+
+
+def _kept_as_promised(before: Rows, after: Rows, now: float) -> list[str]:
+    """What is over is gone; what an agent holds is there, with the operation that made it."""
+    holds = {row["operation"] for row in before["intent"] if row["slot"] and _is_held(row)}
+    there = {row["id"]: row for row in after["operation"]}
+    wrong = [f"what_is_held_is_known: {name!s}" for name in sorted(holds - set(there), key=str)]
+    watched = {row["operation"] for row in after["tombstone"]}
+    over: list[tuple[str, Any]] = [("idempotency", row["at"]) for row in after["idempotency"]]
+    over += [("awaited", row["acknowledged_at"] or now) for row in after["awaited"]]
+    over += [("finding", row["resolved_at"] or now) for row in after["finding"]]
+    over += [
+        ("operation", row["ended_at"] or now)
+        for name, row in there.items()
+        if name not in holds | watched
+    ]
+    wrong += [f"kept_no_longer: {table}" for table, at in over if at < now - LATER_SECONDS / 2]
+    parts = {row["operation"] for table in ("journal", "intent") for row in after[table]}
+    return wrong + [f"kept_no_longer: parts of {name!s}" for name in parts - set(there)]
+
+
+def _is_held(intent: Row) -> bool:
+    return intent["state"] != Hold.BURNED
 
 
 def _waits_for_a_person(roll: Roll, line: str) -> bool:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from msgspec.structs import replace
+
 from tenure.adapters.store.memory import MemoryStore, Tables
 from tenure.core.errors import StoreError
 from tenure.ports.provider import Presence
@@ -28,7 +30,7 @@ def without_guards(table: str, column: str) -> Off:
 
     def apply(self: Tables, change: Change) -> Refused | None:
         guards = tuple(g for g in change.guards if g.table != table or column not in g.said)
-        return real(self, change._replace(guards=guards))
+        return real(self, replace(change, guards=guards))
 
     return lambda: patched(Tables, apply=apply)
 
@@ -42,7 +44,7 @@ def in_a_commit_of_its_own(table: str, *, admits: bool = True) -> Off:
         if not late or (change.admits and not admits):
             return real(self, change)
         first = tuple(w for w in change.writes if w not in late)
-        answer = real(self, change._replace(writes=first))
+        answer = real(self, replace(change, writes=first))
 
         def follow(done: "asyncio.Future[Any]") -> None:
             if done.exception() is None and done.result() is None:

@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace as renew
+
 from tenure.app import advance, operations
 from tenure.app.advance import Advance
 from tenure.app.live import Live
@@ -20,6 +22,7 @@ from tenure.core.moves import Act, Move, Moves
 from tenure.core.operation import Noted
 from tenure.core.plan import Kind
 from tenure.core.progress import Progress
+from tenure.core.roles import Caller
 from tenure.core.saga import Settled
 from tenure.ports.store import Is, Set
 from tenure.testing.patches import Off, patched
@@ -217,7 +220,7 @@ def undo_at_once(_: Advance, live: Live, move: Move) -> Move:
             for name in reversed(list(live.progress.done)):
                 step = live.plan.steps[name]
                 if step.undoes:
-                    await step.undo(call._replace(key=live.key_of(step)))  # type: ignore[misc, operator]
+                    await step.undo(renew(call, key=live.key_of(step)))  # type: ignore[misc, operator]
             raise
 
     return move._replace(step=replace(move.step, do=hasty))
@@ -291,11 +294,11 @@ def early_signals_dropped() -> AbstractContextManager[None]:
     """Acknowledge and drop a signal that nobody waits for yet."""
     real = operations.signal
 
-    async def signal(plane: Any, tenant: str, operation: str, **given: Any) -> Any:
+    async def signal(plane: Any, caller: Caller, operation: str, **given: Any) -> Any:
         loaded = await plane.store.load(operation)
         if loaded is not None and not any(row["waiting_on"] for row in loaded.intents):
-            return await operations.get(plane, tenant, operation)
-        return await real(plane, tenant, operation, **given)
+            return await operations.get(plane, caller.tenant, operation)
+        return await real(plane, caller, operation, **given)
 
     return patched(operations, signal=signal)
 

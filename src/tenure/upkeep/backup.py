@@ -18,9 +18,10 @@ import apsw
 
 from tenure.core.errors import Invalid, StoreError
 from tenure.ports.epoch import Kept
-from tenure.storage.copy import copy_now, flush_folder
+from tenure.storage.copy import copy_now
 from tenure.storage.epoch import EpochFile
 from tenure.storage.terms import TermsFile
+from tenure.storage.whole import flush_folder, make_whole
 from tenure.upkeep.homes import (
     STORE,
     Held,
@@ -115,8 +116,7 @@ def _write(
     else:
         manifest = _with_store(partial, copied, kept, release=release, now=now)
     _remove_leftovers(partial, copied)
-    write_whole(partial / MANIFEST, _text(manifest))
-    flush_folder(partial)
+    make_whole(partial / MANIFEST, _text(manifest).encode())
     return manifest
 
 
@@ -171,15 +171,6 @@ def digest(path: Path) -> str:
         while chunk := file.read(CHUNK):
             summed.update(chunk)
     return summed.hexdigest()
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a new private file and flush it."""
-    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(opened, "w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
 
 
 def _text(manifest: Manifest) -> str:

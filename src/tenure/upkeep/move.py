@@ -20,10 +20,10 @@ import apsw
 from tenure.core.errors import Invalid, StoreError, StoreForeign
 from tenure.ports.store import TABLES, Key, Value
 from tenure.storage import place
-from tenure.storage.copy import flush_folder
 from tenure.storage.epoch import EpochFile
 from tenure.storage.gate import OpenFile, open_file
-from tenure.upkeep.backup import Told, write_whole
+from tenure.storage.whole import replace_whole
+from tenure.upkeep.backup import Told
 from tenure.upkeep.homes import Held
 
 PAGE = 1_000
@@ -123,10 +123,9 @@ def _number_of(source: Path, note: Path, shown: str) -> tuple[str, bool]:
     is_new = False
     try:
         said = json.loads(note.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):  # a half one was written by who had moved nothing yet
-        note.unlink(missing_ok=True)
+    except (FileNotFoundError, ValueError):  # a torn one is of who had moved nothing yet
         said, is_new = {"to": shown, "move": secrets.token_hex(16)}, True
-        write_whole(note, json.dumps(said) + "\n")
+        replace_whole(note, json.dumps(said) + "\n")
     if said["to"] != shown:
         raise Invalid(
             f"{source} is being moved to {said['to']}: go on there. Or give that move up and remove"
@@ -203,9 +202,6 @@ def _key(table: str, record: Record) -> Key:
 
 def _mark(opened: OpenFile, shown: str) -> None:
     """The file is no store any more: first where its records are, then that they are there."""
-    note = Path(f"{opened.path}{place.MOVED_NOTE}")
-    note.unlink(missing_ok=True)
-    write_whole(note, f"{shown}\n")
-    flush_folder(note.parent)
+    replace_whole(Path(f"{opened.path}{place.MOVED_NOTE}"), f"{shown}\n")
     opened.writer.pragma("application_id", place.MOVED)
     opened.writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

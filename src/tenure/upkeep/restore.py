@@ -16,11 +16,12 @@ import apsw
 
 from tenure.core.errors import StoreError
 from tenure.ports.epoch import Kept
-from tenure.storage.copy import copy_now, flush_folder
+from tenure.storage.copy import copy_now
 from tenure.storage.epoch import EpochFile
 from tenure.storage.gate import open_file
 from tenure.storage.place import Lock
 from tenure.storage.terms import Terms, TermsFile
+from tenure.storage.whole import flush_folder
 from tenure.upkeep import backup
 from tenure.upkeep.backup import Manifest, Told
 from tenure.upkeep.homes import ENDS, STORE, Held, is_sound, reading

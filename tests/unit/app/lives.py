@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace as alone
 
 from tenure.app import agent_views, agents, operations
 from tenure.app.agents import Asked
@@ -86,7 +87,7 @@ class Lives(LifeRig):
 
             def commit(self, change: Change) -> Any:
                 if change.ring is not None:
-                    told.extend((change.ring._replace(also=()), *change.ring.also))
+                    told.extend((alone(change.ring, also=()), *change.ring.also))
                 return plane.store.commit(change)
 
         self.plane = replace(plane, store=cast(Store, Told()))

@@ -16,6 +16,7 @@ from tenure.core.limits import (
     INPUT_BYTES_MAX,
 )
 from tenure.core.operation import Hold, State
+from tenure.testing.operators import by
 from tenure.testing.plans import SIGNAL
 from tests.unit.app.solo import TENANT, Script, accept, refuse, step, virtual
 
@@ -103,7 +104,7 @@ async def test_a_second_operation_on_an_agent_is_refused_by_the_name_of_the_firs
     with pytest.raises(Conflict, match=f"operation {first} works on this agent") as refused:
         await accept(plane, "linear", "bird")
     assert (refused.value.code, refused.value.holder) == ("operation_in_progress", first)
-    await operations.cancel(plane, TENANT, first, by="the caller")
+    await operations.cancel(plane, by("the caller"), first)
     assert (await operations.wait(plane, TENANT, first)).state is State.COMPENSATED
     second = await operations.accept(plane, Accept("linear", "bird"))
     assert second.generation == 2
@@ -145,7 +146,7 @@ async def test_another_tenants_agent_and_operation_are_not_there(solo):
         await operations.accept(plane, Accept("linear", "bird", tenant="north"))
     for ask in (
         operations.get(plane, "north", name),
-        operations.cancel(plane, "north", name, by="nobody"),
+        operations.cancel(plane, by("nobody", "north"), name),
         operations.wait(plane, "north", name),
         operations.get(plane, TENANT, "no-such-operation"),
     ):
@@ -201,7 +202,7 @@ async def test_steps_are_given_what_was_accepted_whatever_becomes_of_it_afterwar
     name = (await operations.accept(plane, Accept("asks", input=given))).id
     given["names"] = ["b"]
     await asyncio.sleep(1)
-    await operations.signal(plane, TENANT, name, name=SIGNAL, by="a friend")
+    await operations.signal(plane, by("a friend"), name, name=SIGNAL)
     await operations.wait(plane, TENANT, name)
     assert [call.input for call in ask.calls] == [{"sizes": [1, 2], "names": ["a"]}] * 2
 

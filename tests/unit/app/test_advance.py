@@ -22,6 +22,7 @@ from tenure.core.operation import Hold, State
 from tenure.core.plan import Kind, nobody_knows
 from tenure.ports.store import Change, Set
 from tenure.testing.loop import forever
+from tenure.testing.operators import by
 from tests.unit.app.solo import LIMITS, TENANT, Script, accept, journal, refuse, step, virtual
 
 
@@ -122,7 +123,7 @@ async def test_later_steps_read_what_the_journal_keeps_before_and_after_a_restar
     await asyncio.sleep(1)
     await process.stop()
     plane = (await solo.start()).plane
-    await operations.signal(plane, TENANT, name, name="go", by="a friend")
+    await operations.signal(plane, by("a friend"), name, name="go")
     await operations.wait(plane, TENANT, name)
     kept = {"sizes": [1, 2], "by": {"3": "x"}}
     assert [call.results["made"] for call in later.calls] == [kept, kept]
@@ -149,7 +150,7 @@ async def test_a_cancel_stops_a_call_and_its_outcome_is_then_unknown(solo):
     plane = (await solo.start()).plane
     name = await accept(plane, "one")
     await asyncio.sleep(0.1)
-    await operations.cancel(plane, TENANT, name, by="the caller")
+    await operations.cancel(plane, by("the caller"), name)
     seen = await operations.wait(plane, TENANT, name, seconds=0.5)
     assert (seen.state, len(undo.calls)) == (State.COMPENSATED, 1)
 
@@ -167,7 +168,7 @@ async def test_a_cancel_at_the_very_limit_of_a_call_stops_it_once(solo):
         live = process.engine._driven[name].live
     solo.loop.call_at(1.0, process.engine._work.interrupt, live)
     await asyncio.sleep(1.0)
-    await operations.cancel(plane, TENANT, name, by="the caller")
+    await operations.cancel(plane, by("the caller"), name)
     assert (await operations.wait(plane, TENANT, name)).state is State.COMPENSATED
     assert len(do.calls) == 1
 
@@ -232,7 +233,7 @@ async def test_while_the_disk_cannot_be_read_an_operation_is_read_again_and_agai
         solo.stores[0].before["load"] = [refuse] * 3
 
     solo.stores[0].after["commit"] = [then_refuse]
-    signalled = await operations.signal(plane, TENANT, name, name="go", by="a friend")
+    signalled = await operations.signal(plane, by("a friend"), name, name="go")
     assert signalled.state is State.RUNNING, "it was recorded, and the caller is told so"
     await asyncio.sleep(4)
     assert (await operations.wait(plane, TENANT, name)).state is State.SUCCEEDED
@@ -249,7 +250,7 @@ async def test_who_fails_on_the_revision_reads_again_and_decides_again(solo):
     name = await accept(plane, "one")
 
     async def meanwhile():
-        await operations.signal(other, TENANT, name, name="go", by="a friend")
+        await operations.signal(other, by("a friend"), name, name="go")
 
     solo.stores[0].before["commit"] = [meanwhile]
     assert (await operations.wait(plane, TENANT, name)).state is State.SUCCEEDED

@@ -17,7 +17,8 @@ from tenure.core.errors import (
 )
 from tenure.core.operation import State as OperationState
 from tenure.testing.faults import Fault
-from tenure.testing.lifecycle import CALLER, SLOTS, TENANT, spec_of
+from tenure.testing.lifecycle import CALLER, SLOTS, spec_of
+from tenure.testing.operators import by
 from tests.unit.app.lives import STRANGER, VIEWER, alive, fault, keyed, refusal
 
 SUCCEEDED, COMPENSATED = OperationState.SUCCEEDED, OperationState.COMPENSATED
@@ -143,7 +144,7 @@ async def test_a_create_that_was_abandoned_with_something_left_is_deleted_not_re
     fault(lives, "access", "remove", Fault.REFUSED)
     operation = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
     assert operation.state == OperationState.STUCK
-    await operations.abandon(lives.plane, TENANT, operation.id, by="an operator")
+    await operations.abandon(lives.plane, by("an operator"), operation.id)
     assert lives.held(operation.agent) == ["access"]
     refused = await refusal(
         agents.create_agent(lives.plane, CALLER, spec_of("alpha")), "name_taken"
@@ -221,8 +222,17 @@ async def test_a_key_answers_also_when_what_was_started_is_there_no_more(lives):
     lives.fakes.runtime.missing = True
     again = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("c"))
     assert again.id == created.id
-    with pytest.raises(Invalid):
-        await agents.create_agent(lives.plane, CALLER, spec_of("beta"), asked=keyed("d"))
+
+
+@alive
+async def test_what_its_runtime_does_not_find_is_accepted_undone_and_foretold(lives):
+    assert await agents.missing(lives.plane, spec_of("alpha")) == []
+    lives.fakes.runtime.missing = True
+    assert await agents.missing(lives.plane, spec_of("alpha")) == ["command: it cannot be found"]
+    ended = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+    assert ended.state == COMPENSATED
+    assert "command: it cannot be found" in ended.error
+    assert lives.world.things == {}
 
 
 @alive
@@ -337,7 +347,7 @@ async def test_another_tenants_operation_is_invisible(lives):
             await ask(lives.plane, "elsewhere", operation)
     for verb in (operations.cancel, operations.retry, operations.abandon):
         with pytest.raises(NotFound):
-            await verb(lives.plane, "elsewhere", operation, by="stranger")
+            await verb(lives.plane, by("stranger", "elsewhere"), operation)
     assert await operations.list_operations(lives.plane, "elsewhere") == []
 
 

@@ -4,7 +4,8 @@ import pytest
 
 from tenure.app import agents, audit, operations, quotas, tokens
 from tenure.core.roles import Role
-from tenure.testing.lifecycle import CALLER, TENANT, spec_of
+from tenure.testing.lifecycle import CALLER, spec_of
+from tenure.testing.operators import by
 from tests.unit.app.lives import STRANGER, alive
 
 
@@ -48,7 +49,7 @@ async def test_a_tenant_sees_its_own_lines_alone(lives):
 @alive
 async def test_an_operators_word_has_a_line_too(lives):
     created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
-    await operations.cancel(lives.plane, TENANT, created.id, by="an operator")
+    await operations.cancel(lives.plane, by("an operator"), created.id)
     (line,) = [row for row in await lives.rows("audit") if row["action"] == "operation.cancel"]
     assert (line["principal"], line["target"]) == ("an operator", created.id)
 

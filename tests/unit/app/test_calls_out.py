@@ -11,6 +11,7 @@ from tenure.core.limits import LATE_SECONDS, StepLimits
 from tenure.core.operation import State
 from tenure.core.plan import Kind, nobody_knows, nothing, repeat
 from tenure.ports.store import Change, Put
+from tenure.testing.operators import by
 from tests.unit.app.solo import TENANT, Script, accept, journal, step, virtual
 
 
@@ -37,7 +38,7 @@ async def test_a_cancelled_operation_ends_when_its_call_has_also_where_nothing_i
     plane = (await solo.start()).plane
     name = await accept(plane, "one", agent="a")
     await asyncio.sleep(0.1)
-    cancelled = await operations.cancel(plane, TENANT, name, by="the caller")
+    cancelled = await operations.cancel(plane, by("the caller"), name)
     assert (cancelled.state, slow.out) == (State.COMPENSATING, 1)
     with pytest.raises(Conflict, match="works on this agent"):
         await accept(plane, "two", agent="a")
@@ -55,7 +56,7 @@ async def test_who_abandons_an_operation_stops_its_calls(solo):
     plane = (await solo.start()).plane
     name = await accept(plane, "two")
     await asyncio.sleep(0.1)
-    abandoned = await operations.abandon(plane, TENANT, name, by="an operator")
+    abandoned = await operations.abandon(plane, by("an operator"), name)
     assert (abandoned.state, slow.out) == (State.ABANDONED, 1)
     await asyncio.sleep(0.5)
     assert slow.out == 0
@@ -75,7 +76,7 @@ async def test_what_is_stuck_is_read_when_it_is_due_and_not_before(solo):
     assert by_nothing["due_at"] is None
     assert by_time["due_at"] > plane.store.now()
     assert names[0] not in [one.id for one in await plane.store.list_due(process.engine.worker)]
-    retried = await operations.retry(plane, TENANT, names[0], by="an operator")
+    retried = await operations.retry(plane, by("an operator"), names[0])
     assert retried.state is not State.STUCK
 
 
@@ -140,6 +141,6 @@ async def test_an_operators_word_that_a_pivot_is_absent_ends_the_doubt(solo):
     plane = (await solo.start()).plane
     name = await accept(plane, "one")
     assert (await operations.wait(plane, TENANT, name)).state is State.STUCK
-    await operations.mark_absent(plane, TENANT, name, step="exposed", by="an operator")
+    await operations.mark_absent(plane, by("an operator"), name, step="exposed")
     assert (await operations.wait(plane, TENANT, name)).state is State.COMPENSATED
     assert plane.store.now() < 1_700_000_000 + LATE_SECONDS

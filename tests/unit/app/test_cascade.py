@@ -29,6 +29,7 @@ from tenure.reconcilers.term import LEADERS, Term
 from tenure.testing.faults import Fault
 from tenure.testing.lifecycle import CALLER, spec_of
 from tenure.testing.loop import run
+from tenure.testing.operators import by
 from tests.unit.app.lives import Lives, alive, fault, refusal
 
 
@@ -141,7 +142,7 @@ async def test_one_commit_closes_everything_below_and_taking_it_back_opens_it(li
     below = agents.create_agent(lives.plane, CALLER, spec_of("more", parent="bottom"))
     await refusal(below, "wrong_state")
     assert await lives.state("bottom") is State.READY
-    await operations.cancel(lives.plane, "default", deleted.id, by="ann")
+    await operations.cancel(lives.plane, by("ann"), deleted.id)
     await lives.done(deleted)
     await agent_views.address_of(lives.plane, CALLER, "bottom")
 
@@ -375,7 +376,7 @@ async def test_who_changes_while_somebody_subscribes_is_looked_at_again(lives, m
     suspended: list[Any] = []
 
     async def just_before(change):
-        if not suspended and any(write[0] == "subscription" for write in change.writes):
+        if not suspended and any(write.table == "subscription" for write in change.writes):
             suspended.append("meanwhile")
             await lives.verb("suspend")
         return await commit(change)
@@ -432,9 +433,8 @@ async def test_a_deposed_leader_removes_no_subscription(lives):
 @alive
 async def test_an_edge_to_a_subscription_that_is_not_there_ends_alone(lives):
     maker = await lives.made("maker")
-    await agents.own(
-        lives.plane, CALLER, maker, kind=EdgeKind.WEBHOOK, target="nowhere", on_delete="revoke"
-    )
+    edge = edges.edge(CALLER.tenant, maker, EdgeKind.WEBHOOK, "nowhere", now=0.0)
+    await lives.plane.store.commit(Change("", (), (edge,)))
     await lives.verb("delete", "maker")
     assert await lives.rows("edge") == []
 
@@ -474,7 +474,7 @@ async def test_an_agent_that_closes_while_it_is_given_away_is_looked_at_again(li
     commit, suspended = lives.plane.store.commit, list[str]()
 
     async def just_before(change):
-        if not suspended and any(write[0] == "edge" for write in change.writes):
+        if not suspended and any(write.table == "edge" for write in change.writes):
             suspended.append("meanwhile")
             await lives.verb("suspend", "child")
         return await commit(change)

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.store import memory
@@ -19,6 +20,7 @@ from tenure.core.operation import Hold, Noted, State
 from tenure.core.plan import Plan, Step, nothing
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Is
+from tenure.testing.operators import by
 from tenure.testing.patches import patched
 
 WORKER, RESTING = "temporal", "temporal/rest"
@@ -148,7 +150,7 @@ def test_nothing_is_put_to_rest_for_which_something_was_recorded_meanwhile():
         bench = Bench()
         name = await bench.accept()
         live = await bench.claims.begin(name)
-        await operations.signal(bench.plane, "default", name, name="go", by="a friend")
+        await operations.signal(bench.plane, by("a friend"), name, name="go")
         assert not await bench.claims.rest(live)
 
     asyncio.run(main())
@@ -206,7 +208,7 @@ def test_ablation_without_the_guard_on_the_intents_token_a_lost_attempt_is_belie
     def unguarded(*given):
         writing = real(*given)
         guards = tuple(guard for guard in writing.change.guards if guard.table != "intent")
-        writing.change = writing.change._replace(guards=guards)
+        writing.change = replace(writing.change, guards=guards)
         return writing
 
     with patched(changes, _polled=unguarded):

@@ -17,6 +17,7 @@ from tenure.core.plan import Plan
 from tenure.ports.store import Ring
 from tenure.testing.faults import Fault
 from tenure.testing.lifecycle import CALLER, PLANS, TENANT, spec_of
+from tenure.testing.operators import by
 from tests.unit.app.lives import alive, fault, refusal
 
 SUCCEEDED, COMPENSATED = OperationState.SUCCEEDED, OperationState.COMPENSATED
@@ -119,11 +120,11 @@ async def test_a_closing_waits_for_what_is_stuck_until_that_is_helped(lives):
     deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
     assert (await lives.done(deleted, 20.0)).state == OperationState.RUNNING
     refused = await refusal(
-        operations.cancel(lives.plane, TENANT, deleted.id, by="someone"), "not_its_turn"
+        operations.cancel(lives.plane, by("someone"), deleted.id), "not_its_turn"
     )
     assert refused.holder == deleted.id
     lives.fakes.access._refuses.clear()
-    await operations.retry(lives.plane, TENANT, created.id, by="an operator")
+    await operations.retry(lives.plane, by("an operator"), created.id)
     assert (await lives.done(deleted)).state == SUCCEEDED
     assert lives.world.things == {}
     assert await lives.wrong() == []
@@ -152,7 +153,7 @@ async def test_a_stuck_delete_is_helped_and_not_overtaken(lives):
     )
     assert refused.holder == deleted.id
     lives.fakes.access._refuses.clear()
-    await operations.retry(lives.plane, TENANT, deleted.id, by="an operator")
+    await operations.retry(lives.plane, by("an operator"), deleted.id)
     assert (await lives.done(deleted)).state == SUCCEEDED
     assert await lives.state(uid) is State.DELETED
     assert await lives.wrong() == []
@@ -163,7 +164,7 @@ async def test_a_delete_after_an_abandoned_one_takes_away_what_was_left(lives):
     uid = await lives.made()
     fault(lives, "access", "remove", Fault.REFUSED)
     deleted = await lives.verb("delete")
-    await operations.abandon(lives.plane, TENANT, deleted.id, by="an operator")
+    await operations.abandon(lives.plane, by("an operator"), deleted.id)
     assert await lives.state() is State.DELETE_FAILED
     lives.fakes.access._refuses.clear()
     assert (await lives.verb("delete")).state == SUCCEEDED
@@ -189,7 +190,7 @@ def test_a_cancelled_delete_returns_the_agent_to_what_it_was(before, late):
         if late:
             await asyncio.sleep(0.0)
         try:
-            await operations.cancel(lives.plane, TENANT, deleted.id, by="someone")
+            await operations.cancel(lives.plane, by("someone"), deleted.id)
         except Conflict as refused:
             assert late and refused.code == "past_pivot"  # noqa: PT017, PT018
             return
@@ -212,7 +213,7 @@ async def _bring(lives, before):
     elif before == "DELETE_FAILED":
         fault(lives, "access", "remove", Fault.REFUSED)
         deleted = await lives.verb("delete")
-        await operations.abandon(lives.plane, TENANT, deleted.id, by="an operator")
+        await operations.abandon(lives.plane, by("an operator"), deleted.id)
 
 
 async def _expose_slowly(_):
@@ -238,7 +239,7 @@ async def test_a_create_that_was_closed_past_its_pivot_still_says_where_it_is_re
     assert (await lives.done(created)).state == SUCCEEDED
     assert await lives.state() is State.DELETING
     await asyncio.sleep(0.5)
-    await operations.cancel(lives.plane, TENANT, deleted.id, by="someone")
+    await operations.cancel(lives.plane, by("someone"), deleted.id)
     assert (await lives.done(deleted)).state == COMPENSATED
     assert await lives.state() is State.READY
     await agent_views.address_of(lives.plane, CALLER, "alpha")
@@ -278,7 +279,7 @@ async def test_a_stop_that_is_given_up_before_its_turn_leaves_the_lock_alone(liv
     assert (await lives.done(stopped)).state == OperationState.STUCK
     row = await lives.plane.store.find("agent", (stopped.agent,))
     assert (row["operation"], row["next"]) == (resumed.id, stopped.id)
-    await operations.abandon(lives.plane, TENANT, stopped.id, by="an operator")
+    await operations.abandon(lives.plane, by("an operator"), stopped.id)
     row = await lives.plane.store.find("agent", (stopped.agent,))
     assert (row["operation"], row["next"]) == (resumed.id, None)
 
@@ -337,7 +338,7 @@ async def test_a_child_whose_delete_was_cancelled_is_asked_again(lives):
         row["id"] for row in await lives.rows("operation")
         if row["agent"] == child and row["kind"] == "delete_agent"
     ]  # fmt: skip
-    await operations.cancel(lives.plane, TENANT, asked, by="someone")
+    await operations.cancel(lives.plane, by("someone"), asked)
     assert (await lives.done(deleted)).state == SUCCEEDED
     assert await lives.state(child) is State.DELETED
 

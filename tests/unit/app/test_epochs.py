@@ -244,9 +244,30 @@ def test_an_epoch_that_makes_no_sense_is_refused(tmp_path, text):
 def test_what_one_process_remembers_does_not_fall_by_another(tmp_path):
     EpochFile(tmp_path).write(Kept())
     one, other = Hold(EpochFile(tmp_path)), Hold(EpochFile(tmp_path))
-    one.remember(position=9, head="nine")
-    other.remember(position=5, head="five")
-    assert kept(tmp_path) == Kept(position=9, head="nine")
-    other.remember(epoch=2, held="restored", position=0, head="")
-    one.remember(position=12, head="twelve")
-    assert kept(tmp_path) == Kept(2, "restored")
+
+    async def main():
+        await one.remember(position=9, head="nine")
+        await other.remember(position=5, head="five")
+        assert kept(tmp_path) == Kept(position=9, head="nine")
+        await other.remember(epoch=2, held="restored", position=0, head="")
+        await one.remember(position=12, head="twelve")
+        assert kept(tmp_path) == Kept(2, "restored")
+
+    asyncio.run(main())
+
+
+def test_a_confirmation_that_cannot_be_written_down_is_followed_once_it_can(tmp_path):
+    EpochFile(tmp_path).write(Kept(2, "restored"))
+
+    async def main():
+        async with plane_in(tmp_path) as plane:
+            (tmp_path / "epoch").unlink()
+            (tmp_path / "epoch").mkdir()
+            with pytest.raises(StoreError, match="Is a directory"):
+                await epochs.confirm(plane, ADMIN)
+            assert plane.hold.why == "restored"
+            (tmp_path / "epoch").rmdir()
+            assert not await epochs.follow(plane)
+            assert (plane.hold.why, plane.hold.let_go.is_set()) == ("", True)
+
+    asyncio.run(main())

@@ -13,6 +13,7 @@ from tenure.core.limits import PAGE_MAX, RESULT_BYTES_MAX, SIGNALS_MAX
 from tenure.core.operation import Hold, State
 from tenure.core.plan import Kind
 from tenure.testing.faults import Call, Fault
+from tenure.testing.operators import by
 from tenure.testing.plans import SIGNAL
 from tests.unit.app.solo import TENANT, Script, accept, journal, step, virtual
 
@@ -33,6 +34,26 @@ async def test_a_page_lists_operations_oldest_first_and_the_next_follows_it(solo
     assert [row["id"] for row in rest] == [*names[2:], waiting]
     done = await operations.list_operations(plane, TENANT, states=(State.SUCCEEDED,))
     assert [row["id"] for row in done] == names
+
+
+@virtual
+async def test_a_page_can_be_of_one_agent(solo):
+    plane = (await solo.start()).plane
+    names = []
+    for _ in range(3):
+        names.append(await accept(plane, "linear", "bird"))
+        await operations.wait(plane, TENANT, names[-1])
+        await accept(plane, "linear")
+    waiting = await accept(plane, "waits", "bird")
+
+    async def listed(tenant=TENANT, **asked):
+        rows = await operations.list_operations(plane, tenant, agent="bird", **asked)
+        return [row["id"] for row in rows]
+
+    assert await listed() == [*names, waiting]
+    assert await listed(states=(State.SUCCEEDED,), limit=2) == names[:2]
+    assert await listed(states=(State.SUCCEEDED,), after=names[1]) == names[2:]
+    assert await listed("another") == []
 
 
 @virtual
@@ -104,7 +125,7 @@ async def test_what_nobody_has_claimed_is_cancelled_without_a_call(solo):
     await prepare(idle)
     names = [await accept(idle, plan) for plan in ("linear", "forward")]
     for name in names:  # also where nothing but the pivot is intended
-        cancelled = await operations.cancel(idle, TENANT, name, by="the caller")
+        cancelled = await operations.cancel(idle, by("the caller"), name)
         assert (cancelled.state, cancelled.error) == (State.COMPENSATED, "cancelled by the caller")
         assert cancelled == await operations.get(idle, TENANT, name)
         assert await journal(idle, name) == ["accepted", "compensating"]
@@ -119,7 +140,7 @@ async def test_a_running_operation_is_undone_newest_first(solo):
     plane = (await solo.start()).plane
     name = await accept(plane, "waits")
     await asyncio.sleep(1)
-    cancelled = await operations.cancel(plane, TENANT, name, by="the caller")
+    cancelled = await operations.cancel(plane, by("the caller"), name)
     assert cancelled.state is State.COMPENSATING
     ended = await operations.wait(plane, TENANT, name)
     assert (ended.state, ended.error) == (State.COMPENSATED, "cancelled by the caller")
@@ -133,8 +154,8 @@ async def test_a_second_cancel_changes_nothing(solo):
     plane = (await solo.start()).plane
     name = await accept(plane, "waits")
     await asyncio.sleep(1)
-    for by in ("the caller", "a friend"):
-        cancelled = await operations.cancel(plane, TENANT, name, by=by)
+    for who in ("the caller", "a friend"):
+        cancelled = await operations.cancel(plane, by(who), name)
         assert (cancelled.state, cancelled.error) == (
             State.COMPENSATING, "cancelled by the caller"
         )  # fmt: skip
@@ -149,7 +170,7 @@ async def test_a_cancel_that_comes_after_the_pivot_is_refused_and_names_it(solo)
     name = await accept(plane, "pivot")
     await asyncio.sleep(0.1)
     with pytest.raises(Conflict, match="exposure is under way or done") as refused:
-        await operations.cancel(plane, TENANT, name, by="the caller")
+        await operations.cancel(plane, by("the caller"), name)
     assert (refused.value.code, refused.value.holder) == ("past_pivot", name)
     assert (await operations.wait(plane, TENANT, name)).state is State.SUCCEEDED
 
@@ -160,9 +181,9 @@ async def test_what_has_ended_can_neither_be_cancelled_nor_signalled(solo):
     name = await accept(plane, "linear")
     await operations.wait(plane, TENANT, name)
     for ask in (
-        operations.cancel(plane, TENANT, name, by="the caller"),
-        operations.signal(plane, TENANT, name, name=SIGNAL, by="a friend"),
-        operations.retry(plane, TENANT, name, by="an operator"),
+        operations.cancel(plane, by("the caller"), name),
+        operations.signal(plane, by("a friend"), name, name=SIGNAL),
+        operations.retry(plane, by("an operator"), name),
     ):
         with pytest.raises(Conflict, match="has ended as SUCCEEDED") as refused:
             await ask
@@ -188,7 +209,7 @@ async def test_a_cancel_beats_a_poll_that_is_recorded_at_the_same_time(solo):
         await asyncio.sleep(0.5)
 
     solo.stores[1].after["find"] = [after_the_poll]
-    await operations.cancel(other, TENANT, name, by="the caller")
+    await operations.cancel(other, by("the caller"), name)
     assert (await operations.wait(plane, TENANT, name, seconds=9)).state is State.COMPENSATED
 
 
@@ -202,7 +223,7 @@ async def test_a_cancel_decides_again_when_someone_was_faster(solo):
 
     solo.stores[0].before["commit"] = [a_moment]
     with pytest.raises(Conflict) as refused:
-        await operations.cancel(plane, TENANT, name, by="the caller")
+        await operations.cancel(plane, by("the caller"), name)
     assert refused.value.code in ("past_pivot", "ended")
     assert (await operations.wait(plane, TENANT, name)).state is State.SUCCEEDED
 
@@ -214,7 +235,7 @@ async def test_a_cancel_decides_again_when_someone_was_faster(solo):
 async def test_a_signal_that_comes_early_is_kept_until_it_is_waited_for(solo):
     plane = (await solo.start()).plane
     name = await accept(plane, "waits")
-    await operations.signal(plane, TENANT, name, name=SIGNAL, payload={"ok": True}, by="a friend")
+    await operations.signal(plane, by("a friend"), name, name=SIGNAL, payload={"ok": True})
     assert (await operations.wait(plane, TENANT, name, seconds=2)).state is State.SUCCEEDED
     loaded = await plane.store.load(name)
     (said,) = [row["body"] for row in loaded.journal if row["step"] == "approval"]
@@ -230,9 +251,7 @@ async def test_signals_are_given_by_name_and_in_order(solo):
     for signal, payload in (("colour", "red"), ("colour", "blue"), ("shape", None)):
         await asyncio.sleep(1)
         assert (await operations.get(plane, TENANT, name)).state is State.WAITING
-        seen = await operations.signal(
-            plane, TENANT, name, name=signal, payload=payload, by="a friend"
-        )
+        seen = await operations.signal(plane, by("a friend"), name, name=signal, payload=payload)
         assert seen.state is State.RUNNING
     assert (await operations.wait(plane, TENANT, name)).state is State.SUCCEEDED
     assert ask.calls[-1].signals == {"colour": ("red", "blue"), "shape": (None,)}
@@ -246,9 +265,9 @@ async def test_so_many_signals_are_kept_and_no_more(solo, monkeypatch):
     name = await accept(plane, "waits")
     await asyncio.sleep(1)
     for number in range(3):
-        await operations.signal(plane, TENANT, name, name=f"other{number}", by="a friend")
+        await operations.signal(plane, by("a friend"), name, name=f"other{number}")
     with pytest.raises(LimitExceeded, match="has 3 signals already"):
-        await operations.signal(plane, TENANT, name, name=SIGNAL, by="a friend")
+        await operations.signal(plane, by("a friend"), name, name=SIGNAL)
     assert (await journal(plane, name)).count("signalled") == 3
 
 
@@ -258,9 +277,9 @@ async def test_a_signal_that_cannot_be_kept_is_refused(solo):
     name = await accept(plane, "waits")
     large = "x" * RESULT_BYTES_MAX
     with pytest.raises(LimitExceeded, match=f"at most {RESULT_BYTES_MAX} bytes as JSON"):
-        await operations.signal(plane, TENANT, name, name=SIGNAL, payload=large, by="a friend")
+        await operations.signal(plane, by("a friend"), name, name=SIGNAL, payload=large)
     with pytest.raises(Invalid, match="must be plain data"):
-        await operations.signal(plane, TENANT, name, name=SIGNAL, payload=object(), by="a friend")
+        await operations.signal(plane, by("a friend"), name, name=SIGNAL, payload=object())
     assert "signalled" not in await journal(plane, name)
 
 
@@ -271,9 +290,7 @@ async def test_two_signals_at_the_same_time_are_both_kept(solo):
     plane = (await solo.start()).plane
     name = await accept(plane, "asks")
     await asyncio.sleep(1)
-    said = (
-        operations.signal(plane, TENANT, name, name="x", payload=n, by="a friend") for n in (1, 2)
-    )
+    said = (operations.signal(plane, by("a friend"), name, name="x", payload=n) for n in (1, 2))
     await asyncio.gather(*said)
     assert (await operations.wait(plane, TENANT, name)).state is State.SUCCEEDED
     assert sorted(map(str, ask.calls[-1].signals["x"])) == ["1", "2"]

@@ -6,13 +6,15 @@ import pytest
 
 from tenure.app import operations
 from tenure.core.endings import Done
-from tenure.core.errors import Conflict, Invalid, LimitExceeded, NotFound, Rejected
+from tenure.core.errors import Conflict, Forbidden, Invalid, LimitExceeded, NotFound, Rejected
 from tenure.core.limits import RESULT_BYTES_MAX
 from tenure.core.operation import Hold, State
+from tenure.core.roles import Role
 from tenure.testing.faults import Call, Fault
+from tenure.testing.operators import by
 from tests.unit.app.solo import TENANT, Script, accept, journal, step, virtual
 
-BY = "an operator"
+BY = by("an operator")
 
 
 async def stuck_forward(solo, plane):
@@ -39,15 +41,33 @@ def granted(solo, provider):
 
 
 @virtual
+async def test_who_may_only_look_decides_nothing(solo):
+    plane = (await solo.start()).plane
+    name = await stuck_forward(solo, plane)
+    viewer = BY._replace(role=Role.VIEWER)
+    for asked in (
+        operations.cancel(plane, viewer, name),
+        operations.signal(plane, viewer, name, name="go"),
+        operations.retry(plane, viewer, name),
+        operations.adopt(plane, viewer, name, step="meter"),
+        operations.mark_absent(plane, viewer, name, step="meter"),
+        operations.abandon(plane, viewer, name),
+    ):
+        with pytest.raises(Forbidden, match="operator"):
+            await asked
+    assert (await operations.get(plane, TENANT, name)).state is State.STUCK
+
+
+@virtual
 async def test_there_is_no_exit_from_what_is_not_stuck(solo):
     plane = (await solo.start()).plane
     name = await accept(plane, "waits")
     await asyncio.sleep(1)
     exits = (
-        operations.retry(plane, TENANT, name, by=BY),
-        operations.adopt(plane, TENANT, name, step="identity", by=BY),
-        operations.mark_absent(plane, TENANT, name, step="identity", by=BY),
-        operations.abandon(plane, TENANT, name, by=BY),
+        operations.retry(plane, BY, name),
+        operations.adopt(plane, BY, name, step="identity"),
+        operations.mark_absent(plane, BY, name, step="identity"),
+        operations.abandon(plane, BY, name),
     )
     for leave in exits:
         with pytest.raises(Conflict, match="is not stuck: it is WAITING") as refused:
@@ -62,9 +82,9 @@ async def test_only_the_step_that_is_stuck_can_be_adopted_or_marked_absent(solo)
     name = await stuck_forward(solo, plane)
     for verb in (operations.adopt, operations.mark_absent):
         with pytest.raises(Conflict, match=r"step identity of operation .* is not stuck"):
-            await verb(plane, TENANT, name, step="identity", by=BY)
+            await verb(plane, BY, name, step="identity")
         with pytest.raises(NotFound, match="has no step 'moon'; it has identity, meter, runtime"):
-            await verb(plane, TENANT, name, step="moon", by=BY)
+            await verb(plane, BY, name, step="moon")
 
 
 @virtual
@@ -77,10 +97,10 @@ async def test_what_is_adopted_counts_as_done_with_its_result(solo):
     assert "nobody can tell whether meter happened" in seen.error
     large = "x" * RESULT_BYTES_MAX
     with pytest.raises(LimitExceeded):
-        await operations.adopt(plane, TENANT, name, step="meter", result=large, by=BY)
+        await operations.adopt(plane, BY, name, step="meter", result=large)
     with pytest.raises(Invalid):
-        await operations.adopt(plane, TENANT, name, step="meter", result=object(), by=BY)
-    adopted = await operations.adopt(plane, TENANT, name, step="meter", result={"n": 7}, by=BY)
+        await operations.adopt(plane, BY, name, step="meter", result=object())
+    adopted = await operations.adopt(plane, BY, name, step="meter", result={"n": 7})
     assert adopted.state is State.RUNNING
     assert adopted == await operations.get(plane, TENANT, name)
     ended = await operations.wait(plane, TENANT, name)
@@ -93,7 +113,7 @@ async def test_what_is_adopted_counts_as_done_with_its_result(solo):
 async def test_what_is_marked_absent_is_done_again(solo):
     plane = (await solo.start()).plane
     name = await stuck_forward(solo, plane)
-    marked = await operations.mark_absent(plane, TENANT, name, step="meter", by=BY)
+    marked = await operations.mark_absent(plane, BY, name, step="meter")
     assert marked == await operations.get(plane, TENANT, name)
     assert (await operations.wait(plane, TENANT, name)).state is State.SUCCEEDED
     assert solo.faults.calls["meter", "ensure"] == 2
@@ -104,12 +124,12 @@ async def test_what_is_marked_absent_is_done_again(solo):
 async def test_a_stuck_operation_can_be_cancelled_and_asks_again_for_what_nobody_knows(solo):
     plane = (await solo.start()).plane
     name = await stuck_forward(solo, plane)
-    await operations.cancel(plane, TENANT, name, by=BY)
+    await operations.cancel(plane, BY, name)
     seen = await operations.wait(plane, TENANT, name)
     await asyncio.sleep(1)
     assert seen.state is State.STUCK
     assert not solo.world.holds(provider="identity"), "older undos go on beside a stuck step"
-    await operations.mark_absent(plane, TENANT, name, step="meter", by=BY)
+    await operations.mark_absent(plane, BY, name, step="meter")
     assert (await operations.wait(plane, TENANT, name)).state is State.COMPENSATED
     assert solo.faults.calls["meter", "ensure"] == 1
 
@@ -118,9 +138,9 @@ async def test_a_stuck_operation_can_be_cancelled_and_asks_again_for_what_nobody
 async def test_what_has_no_undo_can_be_adopted_also_on_the_way_back(solo):
     plane = (await solo.start()).plane
     name = await stuck_forward(solo, plane)
-    await operations.cancel(plane, TENANT, name, by=BY)
+    await operations.cancel(plane, BY, name)
     await operations.wait(plane, TENANT, name)
-    await operations.adopt(plane, TENANT, name, step="meter", by=BY)
+    await operations.adopt(plane, BY, name, step="meter")
     ended = await operations.wait(plane, TENANT, name)
     assert (ended.state, ended.error) == (State.COMPENSATED, "cancelled by an operator")
     assert ended.steps[1].state is Hold.PRESENT
@@ -134,7 +154,7 @@ async def test_a_retry_tries_what_is_stuck_at_once_and_its_clock_starts_anew(sol
     assert [one.name for one in seen.steps if one.stuck] == ["access"]
     assert solo.holds() == ["access"], "the older undo went on without it"
     granted(solo, "access")
-    await operations.retry(plane, TENANT, name, by=BY)
+    await operations.retry(plane, BY, name)
     assert (await operations.wait(plane, TENANT, name, seconds=0.5)).state is State.COMPENSATED
     assert not solo.holds()
 
@@ -143,7 +163,7 @@ async def test_a_retry_tries_what_is_stuck_at_once_and_its_clock_starts_anew(sol
 async def test_a_retry_of_what_still_fails_is_stuck_again_after_its_time(solo):
     plane = (await solo.start()).plane
     name = await stuck_backward(solo, plane)
-    again = await operations.retry(plane, TENANT, name, by=BY)
+    again = await operations.retry(plane, BY, name)
     assert again.state is State.COMPENSATING
     assert again == await operations.get(plane, TENANT, name)
     assert (await operations.wait(plane, TENANT, name)).state is State.STUCK
@@ -164,7 +184,7 @@ async def test_an_undo_cannot_be_adopted(solo):
     plane = (await solo.start()).plane
     name = await stuck_backward(solo, plane)
     with pytest.raises(Conflict, match="say mark-absent or abandon") as refused:
-        await operations.adopt(plane, TENANT, name, step="access", by=BY)
+        await operations.adopt(plane, BY, name, step="access")
     assert refused.value.code == "compensating"
 
 
@@ -172,7 +192,7 @@ async def test_an_undo_cannot_be_adopted(solo):
 async def test_an_undo_that_is_marked_absent_counts_as_undone(solo):
     plane = (await solo.start()).plane
     name = await stuck_backward(solo, plane)
-    ended = await operations.mark_absent(plane, TENANT, name, step="access", by=BY)
+    ended = await operations.mark_absent(plane, BY, name, step="access")
     assert ended.state is State.COMPENSATED
     assert [one.name for one in ended.left] == []
     assert ended.steps[1].detail == "marked absent by an operator"
@@ -186,7 +206,7 @@ async def test_abandoning_ends_it_and_lists_what_is_left(solo):
     name = await stuck_backward(solo, plane)
     with pytest.raises(Conflict):
         await accept(plane, "linear", (await operations.get(plane, TENANT, name)).agent)
-    ended = await operations.abandon(plane, TENANT, name, by=BY)
+    ended = await operations.abandon(plane, BY, name)
     (left,) = ended.left
     assert (ended.state, left.name, left.state) == (State.ABANDONED, "access", Hold.REMOVING)
     assert solo.world.holds(key=left.key)
@@ -213,9 +233,9 @@ async def test_two_steps_of_a_stage_get_stuck_and_are_settled_one_by_one(solo):
     await asyncio.sleep(9)
     seen = await operations.get(plane, TENANT, name)
     assert [one.name for one in seen.steps if one.stuck] == ["left", "right"]
-    half = await operations.mark_absent(plane, TENANT, name, step="left", by=BY)
+    half = await operations.mark_absent(plane, BY, name, step="left")
     assert half.state is State.STUCK
-    ended = await operations.mark_absent(plane, TENANT, name, step="right", by=BY)
+    ended = await operations.mark_absent(plane, BY, name, step="right")
     assert ended.state is State.COMPENSATED
 
 
@@ -226,7 +246,7 @@ async def test_an_operation_that_is_settled_elsewhere_is_not_tried_any_more(solo
     mover, other = (await solo.start()).plane, (await solo.start()).plane
     name = await accept(mover, "one")
     await operations.wait(mover, TENANT, name)
-    ended = await operations.mark_absent(other, TENANT, name, step="made", by=BY)
+    ended = await operations.mark_absent(other, BY, name, step="made")
     assert ended.state is State.COMPENSATED
     await asyncio.sleep(20)
     seen = len(tries.calls)

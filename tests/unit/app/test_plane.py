@@ -13,6 +13,7 @@ from tenure.core.operation import State
 from tenure.core.plan import Plan
 from tenure.plans.catalogue import Catalogue
 from tenure.plans.steps import provided
+from tenure.testing.operators import by
 from tests.unit.app.solo import TENANT, Script, accept, step, virtual
 
 
@@ -49,7 +50,7 @@ async def test_open_operations_whose_steps_are_unknown_are_listed_and_nothing_is
     solo.catalogue = known
     plane = (await solo.start()).plane
     for name in names:
-        await operations.signal(plane, TENANT, name, name="go", by="a friend")
+        await operations.signal(plane, by("a friend"), name, name="go")
         assert (await operations.wait(plane, TENANT, name)).state is State.SUCCEEDED
 
 
@@ -78,7 +79,7 @@ async def test_an_open_operation_goes_on_with_the_plan_it_was_accepted_under(sol
     await process.stop()
     solo.catalogue = Catalogue([Plan("asks", stages=(step("ask", ask), step("more", more)))])
     plane = (await solo.start()).plane
-    await operations.signal(plane, TENANT, name, name="go", by="a friend")
+    await operations.signal(plane, by("a friend"), name, name="go")
     seen = await operations.wait(plane, TENANT, name)
     assert (seen.state, [one.name for one in seen.steps]) == (State.SUCCEEDED, ["ask"])
     other = await operations.wait(plane, TENANT, await accept(plane, "asks"))

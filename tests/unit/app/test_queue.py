@@ -10,7 +10,8 @@ from tenure.core.agent import State
 from tenure.core.errors import Conflict
 from tenure.core.operation import State as OperationState
 from tenure.testing.faults import Fault
-from tenure.testing.lifecycle import CALLER, TENANT, spec_of
+from tenure.testing.lifecycle import CALLER, spec_of
+from tenure.testing.operators import by
 from tests.unit.app.lives import alive, fault, refusal
 
 SUCCEEDED, COMPENSATED = OperationState.SUCCEEDED, OperationState.COMPENSATED
@@ -114,7 +115,7 @@ def test_what_closes_the_agent_takes_the_place_of_what_is_queued(verb):
 async def test_a_queued_verb_can_be_cancelled_and_frees_its_place(lives):
     suspended = await draining(lives)
     resumed = await agents.resume_agent(lives.plane, CALLER, "alpha", asked=QUEUE)
-    await operations.cancel(lives.plane, TENANT, resumed.id, by="someone")
+    await operations.cancel(lives.plane, by("someone"), resumed.id)
     assert (await lives.done(resumed)).state == COMPENSATED
     assert await lives.state() is State.SUSPENDING
     again = await agents.resume_agent(lives.plane, CALLER, "alpha", asked=QUEUE)
@@ -127,7 +128,7 @@ async def test_a_queued_verb_can_be_cancelled_and_frees_its_place(lives):
 async def test_a_queued_closing_can_be_cancelled_since_it_has_closed_nothing(lives):
     created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
     suspended = await agents.suspend_agent(lives.plane, CALLER, "alpha", asked=QUEUE)
-    await operations.cancel(lives.plane, TENANT, suspended.id, by="someone")
+    await operations.cancel(lives.plane, by("someone"), suspended.id)
     assert (await lives.done(suspended)).state == COMPENSATED
     assert (await lives.done(created)).state == SUCCEEDED
     assert await lives.state() is State.READY

@@ -10,7 +10,8 @@ from tenure.core.agent import State
 from tenure.core.errors import Defect
 from tenure.core.operation import State as OperationState
 from tenure.testing.faults import Call, Fault
-from tenure.testing.lifecycle import CALLER, TENANT, spec_of
+from tenure.testing.lifecycle import CALLER, spec_of
+from tenure.testing.operators import by
 from tests.unit.app.lives import alive
 
 
@@ -82,7 +83,7 @@ async def test_the_agent_stood_as_the_operation_before_has_left_it(lives):
     await asyncio.sleep(2.0)
     assert (await lives.done(suspended)).state == OperationState.COMPENSATED
     assert resumed.state == OperationState.SUCCEEDED
-    await operations.cancel(lives.plane, TENANT, deleted.id, by="someone")
+    await operations.cancel(lives.plane, by("someone"), deleted.id)
     assert (await lives.done(deleted)).state == OperationState.COMPENSATED
     assert await lives.state(uid) is State.READY
     assert await lives.wrong() == []

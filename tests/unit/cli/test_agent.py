@@ -75,6 +75,14 @@ async def test_a_refused_creation_prints_no_name_and_ends_with_one(face, typing)
         assert (code, out) == (1, "")
         assert "✗ access was refused" in err
         assert "↺ identity undone" in err
+        (made,) = (await face.ask("GET", "/v1/operations?agent=a")).json["items"]
+        assert f"access refuses this spec (operation {made['id']})" in (
+            await tenure("agent", "show", "a")
+        )[1]
+        _, out, _ = await tenure("operation", "list", "--agent", "a")
+        assert out.splitlines()[1].split()[:4] == [made["id"], "create_agent", "COMPENSATED", "a"]
+        assert f"a {made['agent']}" in (await tenure("operation", "show", made["id"]))[1]
+        assert (await tenure("operation", "list", "--agent", "nobody"))[0] == 1
         code, out, _ = await tenure("agent", "create", "b", *RUN, "--dry-run", "-o", "name")
         assert (code, out.split()[0]) == (0, "identity")
 
@@ -126,6 +134,27 @@ async def test_files_are_applied_planned_exported_and_pruned(face, typing, folde
         assert code == 0
         code, _, err = await tenure("apply", "-f", str(where), "-l", "set=g", "--no-wait")
         assert (code, "0 created" in err) == (0, True)
+
+
+@faced
+async def test_a_plan_says_what_would_not_be_created_and_why(face, typing, folder):
+    file = folder / "a.yaml"
+    odd = "name: odd\nruntime: {command: [x], network: {egress: [a]}}"
+    file.write_text(f"name: gone\nruntime: {{command: [no-such-program]}}\n---\n{odd}")
+    async with served(face) as address:
+        for words in (("plan",), ("apply", "--dry-run")):
+            code, out, _ = await typing(face, address)(*words, "-f", str(file))
+            assert (code, out.splitlines()) == (0, [
+                "+ gone create: command: there is no such thing",
+                "+ odd create: runtime.network: this runtime cannot enforce it (invalid)",
+            ])  # fmt: skip
+        code, out, _ = await typing(face, address, "viewer")("plan", "-f", str(file), "-o", "name")
+        assert (code, out) == (0, "gone\nodd\n")
+        create = ("agent", "create", "gone", "--command", "no-such-program")
+        code, _, err = await typing(face, address)(*create, "--dry-run")
+        assert (code, err) == (0, "it would be undone: command: there is no such thing\n")
+        code, _, err = await typing(face, address)(*create)
+        assert (code, "command: there is no such thing" in err) == (1, True)
 
 
 @faced

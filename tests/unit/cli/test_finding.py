@@ -1,6 +1,7 @@
 """`tenure finding`, `reconcile` and `agent delete --dry-run`, as they are typed."""
 
 import json
+import sys
 
 import pytest
 
@@ -115,6 +116,30 @@ async def test_what_is_seen_and_what_could_not_look_is_said(face, typing):
             code, _, told = await tenure("reconcile", "leases")
         assert code == 1
         assert "leases could not look" in told
+
+
+@faced
+async def test_at_a_terminal_sub_agents_go_only_after_a_yes(face, typing, monkeypatch):
+    await made(face, "root")
+    await made(face, "left", parent="root")
+    await made(face, "leaf", parent="left")
+    asked = []
+
+    def confirm(words, **_):
+        asked.append(words)
+        return False
+
+    monkeypatch.setattr("click.confirm", confirm)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address)
+        assert "parent:  left" in (await tenure("agent", "show", "leaf"))[1]
+        code, _, told = await tenure("agent", "delete", "root")
+        assert (code, told) == (1, "error: nothing was done\n")
+        assert asked.pop() == "2 sub-agents would go too: leaf, left. Go on?"
+        assert (await tenure("agent", "delete", "leaf", "--no-wait"))[0] == 0, "it has none"
+        assert (await tenure("agent", "delete", "root", "--yes", "--timeout", "5"))[0] == 0
+        assert asked == []
 
 
 @faced

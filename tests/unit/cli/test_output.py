@@ -1,12 +1,13 @@
 """What is printed: aligned, in the form asked for, and never able to steer a terminal."""
 
 import json
+import sys
 
 import pytest
 import yaml
 
 from tenure.faces.cli import nouns
-from tenure.faces.cli.output import fields, instant, plain, show, show_all, table
+from tenure.faces.cli.output import fields, instant, pass_on, plain, show, show_all, table
 
 AGENT = {
     "name": "a", "state": "READY", "uid": "0" * 32, "created_at": 0.0, "updated_at": 60.0,
@@ -23,6 +24,17 @@ def test_columns_are_aligned_and_lines_end_clean():
 def test_what_is_not_printable_is_written_out():
     assert plain("a\x1b[31mb\n\u202ec") == r"a\x1b[31mb\n\u202ec"
     assert plain("Grüße ☃") == "Grüße ☃"
+
+
+def test_what_an_agent_printed_steers_no_terminal_and_is_as_it_is_for_a_program(
+    capsys, monkeypatch
+):
+    said = "one\ttwo\n\x1b]0;title\x07three\n"
+    pass_on(said)
+    assert capsys.readouterr().out == said
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    pass_on(said)
+    assert capsys.readouterr().out == "one\ttwo\n\\x1b]0;title\\x07three\n"
     assert "\x1b" not in table(["A"], [["\x1b[2J"]])
     assert "\x1b" not in fields([("a", "\x1b[2J")])
 

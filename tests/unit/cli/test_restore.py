@@ -60,7 +60,7 @@ def test_what_is_no_backup_and_what_says_too_much_is_refused(home, tmp_path, cap
 
 @faced
 async def test_a_held_plane_is_looked_at_and_let_go(face, typing):
-    face.plane.hold.remember(held="it was restored")
+    await face.plane.hold.remember(held="it was restored")
     async with served(face) as address:
         tenure = typing(face, address, "admin")
         code, out, _ = await tenure("restore", "--review")

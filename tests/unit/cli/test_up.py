@@ -44,7 +44,7 @@ def test_the_first_start_makes_a_token_that_only_its_owner_can_read(tmp_path):
 
 def test_a_token_that_was_written_before_a_crash_is_made_good(tmp_path):
     file = tmp_path / "token"
-    up.write_private(file, "tenure_written")
+    file.write_text("tenure_written\n")
 
     async def work(plane):
         await up.admit(plane, file)
@@ -87,17 +87,6 @@ def test_no_second_token_is_made_while_an_admin_is_there_unless_asked_for(tmp_pa
         await tokens.authenticate(plane, first)
 
     on_a_plane(tmp_path, work)
-
-
-def test_a_private_file_replaces_whole_and_follows_no_link(tmp_path):
-    file, other = tmp_path / "token", tmp_path / "other"
-    other.write_text("theirs")
-    (tmp_path / "token.part").symlink_to(other)
-    file.write_text("old")
-    file.chmod(0o644)
-    up.write_private(file, "new")
-    assert (file.read_text(), other.read_text()) == ("new\n", "theirs")
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 def test_a_host_that_cannot_be_listened_on_is_refused():
@@ -153,7 +142,7 @@ def test_it_serves_until_a_signal_and_takes_its_address_away(tmp_path, capsys):
 
 def test_an_address_is_taken_away_only_by_the_server_that_wrote_it(tmp_path):
     file = tmp_path / "address"
-    up.write_private(file, "http://127.0.0.1:7450")  # of a server that runs
+    file.write_text("http://127.0.0.1:7450\n")  # of a server that runs
     with up._announced(file):
         pass  # its port was taken
     assert file.read_text() == "http://127.0.0.1:7450\n"
@@ -161,7 +150,7 @@ def test_an_address_is_taken_away_only_by_the_server_that_wrote_it(tmp_path):
         announce("http://127.0.0.1:7461")
         with up._announced(file) as replacing:
             replacing("http://127.0.0.1:7462")
-            up.write_private(file, "http://127.0.0.1:7461")
+            file.write_text("http://127.0.0.1:7461\n")
         assert file.read_text() == "http://127.0.0.1:7461\n"
     assert not file.exists()
 
@@ -185,6 +174,7 @@ def test_a_signal_before_it_has_started_ends_it_as_well(tmp_path, monkeypatch):
         (["--store", "other.db"], 2, "the address of a PostgreSQL"),
         (["--api-only"], 2, "leaves the work to other processes"),
         (["--new-home"], 2, "a store that is shared, and a file in the home is not"),
+        (["--keep-operations", "-1"], 2, "--keep-operations"),
     ],
 )
 def test_what_cannot_be_served_is_refused_before_anything_is_made(

@@ -12,6 +12,7 @@ from tenure.core.endings import Done
 from tenure.core.errors import Defect, Invalid, StoreClosed
 from tenure.core.limits import StepLimits
 from tenure.core.operation import State
+from tenure.testing.operators import by
 from tests.unit.app.solo import TENANT, Script, accept, step, virtual
 
 
@@ -46,7 +47,7 @@ async def test_one_that_keeps_failing_by_a_defect_is_left_alone_longer_each_time
     falls = caplog.text.count(f"operation {name} stopped by a defect")
     assert 3 <= falls <= 7, "after about 5, 15, 35, 75 s"
     process.engine._work._record = real
-    await operations.cancel(process.plane, TENANT, name, by="a friend")
+    await operations.cancel(process.plane, by("a friend"), name)
     await asyncio.sleep(10)
     assert (await operations.get(process.plane, TENANT, name)).state is State.COMPENSATED
 

@@ -13,6 +13,7 @@ from tenure.core.limits import StepLimits
 from tenure.core.operation import State
 from tenure.ports.store import Change, Drop
 from tenure.testing.loop import forever
+from tenure.testing.operators import by
 from tenure.testing.patches import patched
 from tests.unit.app.solo import TENANT, Script, accept, journal, refuse, step, virtual
 
@@ -61,7 +62,7 @@ async def test_a_paused_engine_starts_over_as_a_new_worker(solo, caplog):
     assert (await operations.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
     seen = await process.plane.store.load(waits)
     assert (seen.operation["token"], seen.operation["worker"]) == (2, process.engine.worker)
-    await operations.cancel(process.plane, TENANT, waits, by="the caller")
+    await operations.cancel(process.plane, by("the caller"), waits)
     assert (await operations.wait(process.plane, TENANT, waits)).state is State.COMPENSATED
 
 
@@ -115,7 +116,7 @@ async def test_a_driver_that_is_stopped_before_its_first_step_leaves_nothing_beh
     await process.engine._start_over()
     assert not process.engine._driven
     await process.engine._claim()
-    await operations.cancel(process.plane, TENANT, name, by="the caller")
+    await operations.cancel(process.plane, by("the caller"), name)
     assert (await operations.wait(process.plane, TENANT, name)).state is State.COMPENSATED
 
 
@@ -416,8 +417,8 @@ async def test_a_cancelled_waiter_is_forgotten(solo):
     await asyncio.sleep(1)
     waiters[0].cancel()
     await asyncio.sleep(1)
-    assert len(process.engine._waiters[name]) == 1
-    await operations.signal(process.plane, TENANT, name, name="approved", by="a friend")
+    assert len(process.engine._waiters) == 1
+    await operations.signal(process.plane, by("a friend"), name, name="approved")
     assert await waiters[1] is State.SUCCEEDED
     assert not process.engine._waiters
 

@@ -10,6 +10,7 @@ from tenure.core.endings import Done, NotYet, Waiting
 from tenure.core.limits import StepLimits
 from tenure.core.operation import State
 from tenure.testing.loop import forever
+from tenure.testing.operators import by
 from tests.unit.app.solo import TENANT, Script, accept, journal, step, virtual
 
 
@@ -70,7 +71,7 @@ async def test_what_is_queued_is_not_moved_twice_however_often_it_is_found(solo)
     go_on.set()
     name = await accepting
     assert list(engine._queued) == [name]
-    await operations.cancel(plane, TENANT, first, by="the caller")
+    await operations.cancel(plane, by("the caller"), first)
     assert await ended(plane, name) is State.SUCCEEDED
     await asyncio.sleep(10)
     assert len(do.calls) == 1
@@ -86,8 +87,8 @@ async def test_what_is_signalled_while_it_is_queued_is_read_when_its_turn_comes(
     solo.plan("hangs", step("made", Script(hang), Script(), Script()))
     first = await accept(plane, "hangs")
     names = [await accept(plane, "asks") for _ in range(3)]
-    await operations.signal(plane, TENANT, names[1], name="go", payload=1, by="a friend")
-    await operations.cancel(plane, TENANT, first, by="the caller")
+    await operations.signal(plane, by("a friend"), names[1], name="go", payload=1)
+    await operations.cancel(plane, by("the caller"), first)
     for name in names:
         assert await ended(plane, name) is State.SUCCEEDED
     assert [call.signals for call in ask.calls] == [{}, {"go": (1,)}, {}]
@@ -179,7 +180,7 @@ async def test_what_is_recorded_while_it_is_read_is_seen(solo):
     store = solo.stores[0]
 
     async def once_more():
-        await operations.signal(plane, TENANT, name, name="x", by="a friend")
+        await operations.signal(plane, by("a friend"), name, name="x")
 
     async def slow(_):
         process.engine.wake(name)
@@ -187,7 +188,7 @@ async def test_what_is_recorded_while_it_is_read_is_seen(solo):
         return Waiting("x")
 
     ask.endings = [slow, Done()]
-    await operations.signal(plane, TENANT, name, name="x", by="a friend")
+    await operations.signal(plane, by("a friend"), name, name="x")
     assert await ended(plane, name, 5.0) is State.SUCCEEDED
     assert len(ask.calls) == 3
     assert (await journal(plane, name)).count("signalled") == 2
@@ -226,7 +227,7 @@ async def test_a_cancel_reaches_several_calls_at_once(solo):
     process = await solo.start()
     name = await accept(process.plane, "fork")
     await asyncio.sleep(0.5)
-    await operations.cancel(process.plane, TENANT, name, by="the caller")
+    await operations.cancel(process.plane, by("the caller"), name)
     assert await ended(process.plane, name, 0.2) is State.COMPENSATED
     assert [len(undo.calls) for undo in undos] == [1, 1]
 
@@ -257,7 +258,7 @@ async def test_a_wake_reaches_an_operation_that_is_performing_several_moves(solo
     plane = (await solo.start()).plane
     name = await accept(plane, "fork")
     await asyncio.sleep(0.1)
-    await operations.signal(plane, TENANT, name, name="go", by="a friend")
+    await operations.signal(plane, by("a friend"), name, name="go")
     await asyncio.sleep(0.1)
     assert len(ask.calls) == 2, "at once, not when its sibling is done"
     assert await ended(plane, name) is State.SUCCEEDED

@@ -13,6 +13,7 @@ from tenure.core.errors import PlanUnknown
 from tenure.core.operation import State
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Change, Set
+from tenure.testing.operators import by
 from tenure.testing.patches import patched
 from tests.unit.app.solo import TENANT, Script, accept, step, virtual
 
@@ -44,7 +45,7 @@ async def left_to_the_newer(solo):
     assert row["token"] == 1, "it was claimed more than once"
     assert (await operations.get(older.plane, TENANT, name)).steps[0].name == "made"
     with pytest.raises(PlanUnknown, match="newer@1/made"):
-        await operations.cancel(older.plane, TENANT, name, by="a friend")
+        await operations.cancel(older.plane, by("a friend"), name)
     mine = await accept(older.plane, "linear")
     assert (await operations.wait(older.plane, TENANT, mine)).state is State.SUCCEEDED
     newer = await solo.start()
@@ -114,7 +115,7 @@ async def test_what_is_recorded_while_it_is_given_back_counts(solo):
         pass
 
     async def cancel():
-        await operations.cancel(front.plane, TENANT, name, by="a friend")
+        await operations.cancel(front.plane, by("a friend"), name)
 
     solo.stores[0].after["load"] = [nothing, cancel]  # it is read to be moved, then given back
     await asyncio.sleep(LATER_SECONDS)

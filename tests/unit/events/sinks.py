@@ -1,14 +1,16 @@
 """Destinations of the tests: functions of this process, behind the real local bus."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from tenure.adapters.bus.local import LocalBus
 from tenure.app.events import Wanted
 from tenure.app.plane import Plane
 from tenure.core.errors import Invalid
 from tenure.ports.bus import Destination, Outgoing
-from tenure.reconcilers.outbox import Route
+from tenure.reconcilers.outbox import Route, Tick
 from tenure.reconcilers.relay import Relay
+from tests.unit.app.lives import Lives
 
 
 class Sink:
@@ -52,3 +54,24 @@ def relay_to(plane: Plane, *sinks: Sink, wanted: Wanted | None = None) -> Relay:
             Route(Destination(sink.name, sink.name), bus, wanted or Wanted()) for sink in sinks
         ],
     )
+
+
+class Parked(NamedTuple):
+    """Two agents, and a sink that does not take what is told of one of them."""
+
+    bad: str
+    good: str
+    sink: Sink
+    relay: Relay
+    done: Tick
+    """What came of the first look."""
+
+
+async def parked(lives: Lives) -> Parked:
+    """Look once."""
+    bad, good = await lives.made("bad"), await lives.made("good")
+    sink = Sink()
+    sink.refuses.add(bad)
+    relay = relay_to(lives.plane, sink)
+    await relay.begin()
+    return Parked(bad, good, sink, relay, await relay.tick())

@@ -15,6 +15,7 @@ from tenure.ports.bus import Outgoing
 from tenure.ports.store import Change, Drop, Ring
 from tenure.reconcilers.relay import Relay
 from tenure.testing.lifecycle import CALLER, TENANT, spec_of
+from tenure.testing.operators import by
 from tests.unit.app.lives import STRANGER, VIEWER, alive, refusal
 from tests.unit.events.sinks import Sink
 
@@ -209,7 +210,7 @@ async def test_a_cancelled_operation_waits_for_nobody(lives):
     await acknowledgements.set_strictness(lives.plane, CALLER, strict=True)
     lives.fakes.runtime.busy |= {thing.key.text for thing in lives.world.holds()}
     asked = await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=600)
-    await operations.cancel(lives.plane, TENANT, asked.id, by="someone")
+    await operations.cancel(lives.plane, by("someone"), asked.id)
     await lives.done(asked)
     assert await lives.made("beta")
     assert await lives.rows("awaited")

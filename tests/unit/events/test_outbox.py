@@ -21,7 +21,7 @@ from tenure.reconcilers.leader import TTL_SECONDS, Leader
 from tenure.reconcilers.relay import Relay
 from tenure.testing.lifecycle import CALLER
 from tests.unit.app.lives import alive
-from tests.unit.events.sinks import Sink, relay_to
+from tests.unit.events.sinks import Sink, parked, relay_to
 
 
 async def rows(lives):
@@ -98,19 +98,14 @@ async def test_a_destination_hears_only_of_what_it_wants(lives):
 
 @alive
 async def test_one_agents_stream_is_parked_and_the_others_go_on(lives):
-    bad, good = await lives.made("bad"), await lives.made("good")
-    sink = Sink()
-    sink.refuses.add(bad)
-    relay = relay_to(lives.plane, sink)
-    await relay.begin()
-    done = await relay.tick()
+    bad, good, sink, relay, done = await parked(lives)
     assert sink.of(bad) == []
     assert sink.of(good) == list(range(1, len(sink.of(good)) + 1))
     dead = await lives.rows("letter")
     assert [row["agent"] for row in dead] == [bad] * len(dead)
     assert [row["sequence"] for row in dead] == list(range(1, len(dead) + 1))
-    (parked,) = await lives.rows("parked")
-    assert (parked["agent"], parked["why"]) == (bad, "not this one")
+    (row,) = await lives.rows("parked")
+    assert (row["agent"], row["why"]) == (bad, "not this one")
     # What comes later of it waits behind its letters, and then all of it comes in order.
     await lives.verb("suspend", "bad")
     await relay.tick()
@@ -314,12 +309,7 @@ async def test_a_secret_that_was_changed_signs_beside_the_new_one_for_a_day(live
 @alive
 async def test_letters_are_bounded_and_then_the_cursor_waits(lives, monkeypatch):
     monkeypatch.setattr(outbox, "LETTERS_MAX", 3)
-    bad, good = await lives.made("bad"), await lives.made("good")
-    sink = Sink()
-    sink.refuses.add(bad)
-    relay = relay_to(lives.plane, sink)
-    await relay.begin()
-    await relay.tick()
+    bad, good, sink, relay, _ = await parked(lives)
     await lives.verb("suspend", "bad")
     told: list[object] = []
     sink.before = lambda event: told.append(event.agent)
@@ -404,13 +394,7 @@ async def test_a_destination_without_a_cursor_is_none(lives):
 
 @alive
 async def test_more_letters_than_a_page_leave_in_order(lives, monkeypatch):
-    bad = await lives.made("bad")
-    await lives.made("good")
-    sink = Sink()
-    sink.refuses.add(bad)
-    relay = relay_to(lives.plane, sink)
-    await relay.begin()
-    done = await relay.tick()
+    bad, _, sink, relay, done = await parked(lives)
     letters_kept = len(await lives.rows("letter"))
     sink.refuses.clear()
     monkeypatch.setattr(outbox, "PAGE", 4)
@@ -425,13 +409,7 @@ async def test_more_letters_than_a_page_leave_in_order(lives, monkeypatch):
 
 @alive
 async def test_a_deposed_relay_neither_retries_nor_trims(lives):
-    bad = await lives.made("bad")
-    await lives.made("good")
-    sink = Sink()
-    sink.refuses.add(bad)
-    relay = relay_to(lives.plane, sink)
-    await relay.begin()
-    done = await relay.tick()
+    _, _, _, relay, done = await parked(lives)
     kept = await lives.rows("letter")
     other = Leader(lives.plane, "relay")
     await lives.loop_until(max(done.retry_at or 0.0, lives.plane.store.now() + TTL_SECONDS + 1))

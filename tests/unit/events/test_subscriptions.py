@@ -1,5 +1,6 @@
 """Subscriptions: what makes no sense is refused, and nothing of one that is deleted stays."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -12,8 +13,9 @@ from tenure.core.errors import Conflict, Invalid
 from tenure.core.limits import SUBSCRIPTIONS_MAX
 from tenure.core.subscription import Kind
 from tenure.ports.bus import Outgoing
-from tenure.ports.store import Change, Put, Row
+from tenure.ports.store import Also, Change, Put, Row
 from tenure.testing.lifecycle import CALLER, TENANT
+from tenure.testing.patches import patched
 from tests.unit.app.lives import alive
 from tests.unit.events.sinks import Sink, relay_to
 
@@ -41,6 +43,31 @@ async def test_a_tenant_has_so_many_and_no_more(lives):
     await lives.plane.store.commit(Change("", (), puts))
     with pytest.raises(Conflict, match="the most"):
         await subscriptions.create_subscription(lives.plane, CALLER, Subscribe("n", Kind.PULL))
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_many_at_once_take_no_more_places_than_there_are(guarded):
+    """Without the quota's row each would count what the others are about to add to."""
+    alive(many_at_once)(guarded=guarded)
+
+
+async def many_at_once(lives, guarded):
+    async def slowly(plane, tenant):
+        place = await reserve(plane, tenant)
+        await asyncio.sleep(0.01)  # so that all have counted before one is made
+        return place if guarded else Also()
+
+    reserve = subscriptions._reserve
+    ask = subscriptions.create_subscription
+    for number in range(SUBSCRIPTIONS_MAX - 10):
+        await ask(lives.plane, CALLER, Subscribe(f"n{number}", Kind.PULL))
+    with patched(subscriptions, _reserve=slowly):
+        asked = (ask(lives.plane, CALLER, Subscribe(f"m{n}", Kind.PULL)) for n in range(50))
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+    refused = [one for one in answers if isinstance(one, Conflict)]
+    assert {one.code for one in refused} <= {"quota_exceeded"}
+    assert (len(refused) == 40) is guarded
+    assert (len(await lives.rows("subscription")) == SUBSCRIPTIONS_MAX) is guarded
 
 
 @alive

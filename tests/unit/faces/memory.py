@@ -7,7 +7,7 @@ from tenure.core.errors import Invalid, Rejected
 from tenure.core.ids import ResourceKey
 from tenure.ports.identity import Invitation, Refusal, Word
 from tenure.ports.provider import Observed, Owned, Presence, Spec
-from tenure.ports.runtime import LogPart, Status
+from tenure.ports.runtime import MISSING, LogPart, Status
 
 
 class Memory:
@@ -87,7 +87,15 @@ class MemoryRuntime(Memory):
     async def digest(self, spec: Spec) -> Spec:
         if spec.get("network"):
             raise Invalid("runtime.network: this runtime cannot enforce it")
-        return spec
+        if spec.get("command") != ["no-such-program"]:
+            return spec
+        return {**spec, "digests": {"no-such-program": f"{MISSING}command: there is no such thing"}}
+
+    async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
+        if "digests" in spec:
+            self.burned.add(key.text)
+            raise Rejected("command: there is no such thing")
+        return await super().ensure(key, spec)
 
     async def status(self, key: ResourceKey) -> Status:
         return Status(Presence.READY if key.text in self.things else Presence.ABSENT)

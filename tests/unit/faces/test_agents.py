@@ -160,6 +160,12 @@ async def test_a_dry_run_shows_the_plan_and_does_nothing(face):
     told = await face.ask("POST", "/v1/agents?dry_run=true", spec())
     assert (told.status, told.json["kind"]) == (200, "create_agent")
     assert [step["name"] for step in told.json["steps"]][:3] == ["identity", "access", "runtime"]
+    assert told.json["warnings"] == []
+    gone = {"name": "gone", "runtime": {"command": ["no-such-program"]}}
+    told = await face.ask("POST", "/v1/agents?dry_run=true", gone)
+    assert (told.status, told.json["warnings"]) == (200, ["command: there is no such thing"])
+    odd = {"name": "odd", "runtime": {"command": ["x"], "network": {"egress": ["a"]}}}
+    assert (await face.ask("POST", "/v1/agents?dry_run=true", odd)).status == 400
     assert (await face.ask("GET", "/v1/operations")).json["items"] == []
     assert (await face.ask("DELETE", "/v1/agents/adder?dry_run=true")).status == 404
     await create(face)

@@ -9,6 +9,7 @@ import pytest
 from tenure.app import operations, tokens
 from tenure.core.roles import Role
 from tenure.faces.api import sse
+from tenure.testing.operators import by
 from tests.unit.faces.asked import ADMIN, faced
 
 
@@ -148,7 +149,7 @@ async def test_progress_is_streamed_as_it_happens_with_its_way_back(face):
     await face.until(name, "WAITING")
     await asyncio.sleep(0.05)
     assert not following.done()
-    await operations.cancel(face.plane, "default", name, by="a test")
+    await operations.cancel(face.plane, by("a test"), name)
     async with asyncio.timeout(2):
         told = await following
     assert told.headers["content-type"] == "text/event-stream"

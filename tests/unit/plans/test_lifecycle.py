@@ -12,6 +12,7 @@ from tenure.core.plan import Kind
 from tenure.plans import lifecycle
 from tenure.testing.faults import Call, Fault
 from tenure.testing.lifecycle import CALLER, TENANT, spec_of
+from tenure.testing.operators import by
 from tests.unit.app.lives import alive
 
 PLANS = {plan.name: plan for plan in lifecycle.PLANS}
@@ -180,7 +181,7 @@ async def test_an_opening_that_arrives_after_its_undo_opens_nothing(lives):
     lives.faults.script[Call("credentials", "reopen_agent", 1)] = Fault.SLOWEST
     resumed = await agents.resume_agent(lives.plane, CALLER, "alpha")
     await asyncio.sleep(0.5)
-    await operations.cancel(lives.plane, TENANT, resumed.id, by="someone")
+    await operations.cancel(lives.plane, by("someone"), resumed.id)
     assert (await lives.done(resumed)).state == OperationState.COMPENSATED
     await asyncio.sleep(60.0)
     await lives.world.quiet()
@@ -292,7 +293,7 @@ async def test_the_providers_are_told_what_the_spec_says(lives):
         "name": "alpha", "owner": "a team", "scopes": ["tool:use"], "audiences": ["https://tool"],
     }  # fmt: skip
     assert told["access"] == {"roles": ["reader"], "teams": ["blue"], "granted_by": "someone"}
-    assert told["runtime"]["digest"] == "a digest"
+    assert told["runtime"]["digests"] == {"agent": "a digest"}
     assert told["runtime"].keys() & {"kind", "ready_seconds", "drain_seconds"} == set()
     assert told["credentials"] == {
         "credentials": [{"audience": "https://tool", "scopes": ["tool:use"], "ttl_seconds": 300}]

@@ -4,10 +4,12 @@ import asyncio
 
 import pytest
 
-from tenure.app import agents, findings
+from tenure.app import agent_views, agents, findings, subscriptions
+from tenure.app.subscriptions import Subscribe
 from tenure.core.errors import Unavailable
 from tenure.core.finding import Kind
 from tenure.core.limits import PAGE_MAX
+from tenure.core.subscription import Kind as Way
 from tenure.ports.store import Change, Drop
 from tenure.reconcilers import grants
 from tenure.reconcilers.term import Term
@@ -126,3 +128,23 @@ async def test_more_than_one_look_can_see_is_seen_by_the_next(lives):
     await grants.tick(lives.plane, limit=1)
     assert lives.fakes.access.granted_by(granter) == []
     assert len([key for key in edges if key[0] == living]) == PAGE_MAX
+
+
+@alive
+async def test_a_finding_ends_though_something_else_may_not_go_yet(lives):
+    """A subscription about its owner stays until it was told of the end."""
+    granter = await granted(lives)
+    held = Term(lives.plane, "grants", read_only=True)
+    await grants.tick(lives.plane, term=held)
+    asked = Subscribe("mine", Way.NATS, target="mine", agent="one", from_start=True)
+    await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    uid = (await agent_views.get_agent(lives.plane, CALLER, "one")).uid
+    lives.disk.tables.rows["agent"][uid,].update(
+        state="DELETED", updated_at=lives.plane.store.now()
+    )
+    await grants.tick(lives.plane)
+    assert await of_granter(lives, granter) == []
+    assert set(await told(lives)) == {("grants", Kind.CONFIRMED)}
+    await grants.tick(lives.plane)
+    assert await told(lives) == []
+    assert len(await lives.rows("subscription")) == 1

@@ -6,7 +6,8 @@ from tenure.app import agents, findings, operations
 from tenure.core.finding import Kind
 from tenure.reconcilers import operations as watched
 from tenure.testing.faults import Fault
-from tenure.testing.lifecycle import CALLER, TENANT, spec_of
+from tenure.testing.lifecycle import CALLER, spec_of
+from tenure.testing.operators import by
 from tests.unit.app.lives import alive, fault
 
 
@@ -22,7 +23,7 @@ async def test_what_is_stuck_or_abandoned_is_told_until_nothing_is_left(lives):
     await watched.tick(lives.plane)
     (found,) = await seen(lives)
     assert (found.kind, found.body["operation"]) == (Kind.CONFIRMED, stuck.id)
-    await operations.abandon(lives.plane, TENANT, stuck.id, by="ann")
+    await operations.abandon(lives.plane, by("ann"), stuck.id)
     await watched.tick(lives.plane)
     (found,) = await seen(lives)
     assert "abandoned by ann" in found.body["what"]
@@ -57,3 +58,25 @@ async def test_an_operation_that_nobody_moves_is_told_and_woken(lives):
     assert (await watched.tick(lives.plane)).fixed == 1
     (found,) = await seen(lives)
     assert found.kind is Kind.UNVERIFIABLE
+
+
+@alive
+async def test_what_is_over_is_settled_though_not_all_is_looked_at(lives):
+    """With more open operations than a look sees, no look is whole."""
+    fault(lives, "access", "remove", Fault.REFUSED)
+    await lives.made()
+    stuck = await lives.verb("delete")
+    assert stuck.state == "STUCK"
+    await lives.made("beta")
+    row = next(one for one in await lives.rows("operation") if one["kind"] == "create_agent")
+    other = {**row, "id": "f" * 32, "ended_at": None, "state": "WAITING"}
+    lives.disk.tables.rows["operation"]["f" * 32,] = other
+    await watched.tick(lives.plane, limit=1)
+    assert [one.body["operation"] for one in await seen(lives)] == [stuck.id]
+    await watched.tick(lives.plane, limit=1)
+    assert len(await seen(lives)) == 1, "it was not its turn, and it is still so"
+    lives.fakes.access._refuses.clear()
+    await operations.retry(lives.plane, by("ann"), stuck.id)
+    assert (await lives.done(stuck)).state == "SUCCEEDED"
+    await watched.tick(lives.plane, limit=1)
+    assert await seen(lives) == []

@@ -1,6 +1,8 @@
 """What a local process can be asked for, and what is refused with the field's name."""
 
 import os
+import re
+from pathlib import Path
 
 import pytest
 
@@ -78,6 +80,49 @@ def test_a_program_is_looked_for_where_it_was_said_and_nowhere_else(tmp_path):
     assert recipe.program(read(command=["./run"], bundle="/b"), path="") == "run"
 
 
+def test_a_pinned_program_is_the_one_that_was_seen(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for place in (first, second):
+        place.mkdir()
+    path = f"{first}:{second}"
+    (second / "tool").touch(mode=0o755)
+    pinned = read(command=["tool"], digests={str(second / "tool"): "sha256:0"})
+    assert recipe.pinned_program(pinned, path=path) == str(second / "tool")
+    (first / "tool").touch(mode=0o755)
+    with pytest.raises(Invalid, match=f"tool is {first / 'tool'} now"):
+        recipe.pinned_program(pinned, path=path)
+    assert recipe.pinned_program(read(command=["tool"]), path=path) == str(first / "tool")
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "why"),
+    [
+        ({"command": ["tool"]}, "tool", "command: tool is not to be found on /nowhere"),
+        ({"command": ["/no/such"]}, "/no/such", "command: /no/such cannot be read"),
+        ({"command": ["/dev/null"]}, "/dev/null", "command: /dev/null cannot be read"),
+        ({"command": ["/bin/true"], "bundle": "/no"}, "/no", "bundle: /no cannot be read"),
+        ({"command": ["x" * 4_000]}, "x" * 4_000, f"command: {'x' * 200}… is not to be found"),
+    ],
+)
+def test_what_is_missing_says_so_in_the_place_of_its_digest(spec, name, why):
+    wanted = recipe.read(spec, zones=("here",))
+    full = recipe.digest(spec, wanted, path="/nowhere", digests=Digests())
+    pinned = recipe.read(full, zones=("here",))
+    assert re.match(f"missing: {why}.* in zone here", pinned.digests[name])
+    assert re.match(f"{why}.* in zone here.*looked for when", recipe.changed(pinned, Digests()))
+
+
+def test_a_program_that_is_not_in_its_bundle_is_missing(tmp_path):
+    spec = {"command": ["./run"], "bundle": str(tmp_path)}
+    wanted = recipe.read(spec, zones=("here",))
+    full = recipe.digest(spec, wanted, path="", digests=Digests())
+    said = f"command: there is no run in {tmp_path} in zone here"
+    assert recipe.changed(recipe.read(full, zones=("here",)), Digests()).startswith(said)
+    (tmp_path / "run").touch()
+    full = recipe.digest(spec, wanted, path="", digests=Digests())
+    assert recipe.changed(recipe.read(full, zones=("here",)), Digests()) == ""
+
+
 def test_digests_name_the_program_the_files_and_the_bundle(tmp_path):
     file = tmp_path / "file"
     file.write_text("one")
@@ -106,6 +151,23 @@ def test_a_file_that_was_changed_behind_its_time_is_seen(tmp_path):
     file.write_text("two")
     os.utime(file, ns=(is_now.st_atime_ns, is_now.st_mtime_ns))
     assert digests.of(str(file)) != before
+
+
+def test_a_file_that_does_not_say_how_long_it_is_is_read_no_further_than_the_bound(monkeypatch):
+    monkeypatch.setattr(bundle, "FILE_BYTES_MAX", 1_000)
+    monkeypatch.setattr(bundle, "PIECE_BYTES", 128)
+    assert Path("/proc/self/pagemap").stat().st_size == 0
+    with pytest.raises(OSError, match="more than 1000 bytes"):
+        Digests().of("/proc/self/pagemap")
+
+
+def test_a_file_that_would_have_to_be_waited_for_is_not_read():
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    file = os.fdopen(reading, "rb", buffering=0)
+    with file, pytest.raises(OSError, match="waited for"):
+        list(bundle._pieces(file, 10))
+    os.close(writing)
 
 
 @pytest.mark.parametrize("change", ["bytes", "name", "mode", "more", "link"])

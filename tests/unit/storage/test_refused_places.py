@@ -1,5 +1,6 @@
 """What a file beside or of a store says no to, and that nothing of it is touched."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -42,22 +43,38 @@ def test_who_builds_on_the_epochs_file_waits_for_its_lock(
     monkeypatch.setattr("tenure.storage.epoch.LOCK_SECONDS", 0.01)
     lock = place.Lock.take(kept.path)
     with pytest.raises(StoreLocked, match=f"in use by process {os.getpid()}"):
-        kept.revise(lambda _: Kept(epoch=3))
+        asyncio.run(kept.revise(lambda _: Kept(epoch=3)))
     assert kept.read() == Kept(epoch=2)
     lock.release()
-    kept.revise(lambda last: last and last._replace(epoch=last.epoch + 1))
-    kept.revise(lambda _: None)
+    asyncio.run(kept.revise(lambda last: last and last._replace(epoch=last.epoch + 1)))
+    asyncio.run(kept.revise(lambda _: None))
+    assert kept.read() == Kept(epoch=3)
+
+
+def test_the_loop_goes_on_while_another_has_the_epochs_file(tmp_path: Path) -> None:
+    kept = EpochFile(tmp_path)
+    lock = place.Lock.take(kept.path)
+
+    async def main() -> None:
+        revising = asyncio.ensure_future(kept.revise(lambda _: Kept(epoch=3)))
+        await asyncio.sleep(0)
+        assert not revising.done()
+        lock.release()  # were the loop held up, nobody would have come here before it gave up
+        await revising
+
+    asyncio.run(main())
     assert kept.read() == Kept(epoch=3)
 
 
 RAISES = """
+import asyncio
 import sys
 from pathlib import Path
 from tenure.storage.epoch import EpochFile
 
 kept = EpochFile(Path(sys.argv[1]))
 for _ in range(20):
-    kept.revise(lambda last: last._replace(epoch=last.epoch + 1))
+    asyncio.run(kept.revise(lambda last: last._replace(epoch=last.epoch + 1)))
 """
 
 

@@ -16,6 +16,7 @@ import apsw
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tenure.adapters.clock.system import SystemEntropy
 from tenure.adapters.store import memory, postgres, sqlite
@@ -124,7 +125,7 @@ async def play(store: Store, fill: Any, clock: StoppedClock, story: Any) -> list
         for item in batch:
             number += 1
             if isinstance(item, Change):
-                waiting.append(store.commit(item._replace(id=f"id{number}")))
+                waiting.append(store.commit(replace(item, id=f"id{number}")))
             else:
                 worker, limit, but = item
                 waiting.append(

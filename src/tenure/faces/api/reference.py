@@ -32,7 +32,8 @@ the name of the field. Instants are seconds since 1970.
 
 - A mutation of an agent answers 202 with an operation and `Location`, and finishes in the
   background. `Prefer: wait=N` answers when it has ended or is stuck, or after N seconds (60 at
-  most). `?dry_run=true` answers 200 with the plan and does nothing.
+  most). `?dry_run=true` answers 200 with the plan and does nothing; `warnings` are what a create
+  would be undone for, as far as its runtime can say.
 - One operation works on an agent at a time: a second mutation gets 409 with the first, unless it
   closes the agent. `?queue=true` lets it wait for its turn instead, in the one place there is
   (`queue_full`). It changes nothing before, is judged by how the agent stands then, and ends

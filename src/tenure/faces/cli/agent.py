@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from tenure.faces.cli import nouns
 from tenure.faces.cli.accepted import attend
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import Ended, Exit
-from tenure.faces.cli.options import Waits, asking, examples, pairs, shown, waiting
-from tenure.faces.cli.output import instant, say, show, show_all
+from tenure.faces.cli.options import Waits, asking, confirm, examples, pairs, shown, waiting
+from tenure.faces.cli.output import Item, instant, pass_on, plain, say, show, show_all
 
+NAMED_MAX = 10
+"""Sub-agents that are named before they go with their owner; the others are counted."""
 STATES = (
     "CREATING", "CREATE_FAILED", "READY", "SUSPENDING", "SUSPENDED", "RESUMING", "DELETING",
     "DELETE_FAILED",
@@ -68,6 +71,8 @@ def create(
     )
     if dry_run:
         show_all(answer["steps"], nouns.PLANNED, form=form)
+        for warning in answer["warnings"]:
+            say(f"it would be undone: {plain(warning)}")
         return
     attend(
         client, answer, waits=waits, form=form, name=str(spec["name"]),
@@ -137,12 +142,20 @@ def list_agents(
 @shown
 @asking
 def show_agent(client: Client, *, name: str, resources: bool, form: str) -> None:
-    """Show one agent, by its name or uid."""
+    """Show one agent, by its name or uid; if it failed, also why."""
     if resources:
         found = client.get(path("agents", name, "resources"))
         show_all(found["items"], nouns.RESOURCE, form=form)
         return
-    show(client.get(path("agents", name)), nouns.AGENT, form=form, text=nouns.agent_text)
+
+    def text(agent: Item) -> str:
+        parent = client.get(path("agents", agent["parent"]))["name"] if agent["parent"] else ""
+        failed: deque[Item] = deque(maxlen=1)
+        if agent["state"].endswith("_FAILED"):
+            failed.extend(client.pages(path("operations"), {"agent": agent["uid"]}))
+        return nouns.agent_text(agent, parent=parent, failed=failed[0] if failed else None)
+
+    show(client.get(path("agents", name)), nouns.AGENT, form=form, text=text)
 
 
 def _drain(asked: float | None) -> dict[str, float]:
@@ -159,7 +172,7 @@ DRAIN = click.option(
 )  # fmt: skip
 
 QUEUE = click.option(
-    "--queue", is_flag=True, help="Wait for the operation that works on the agent, if one does."
+    "--queue", is_flag=True, help="Where another operation stands in the way, wait for it."
 )
 
 
@@ -218,24 +231,35 @@ def stop(client: Client, *, name: str, waits: Waits, form: str) -> None:
 )
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @DRAIN
-@QUEUE
+@click.option(
+    "--queue", is_flag=True,
+    help="Where another delete stands in the way, wait for it; what else is under way is"
+    " cancelled, and never waited for.",
+)  # fmt: skip
 @click.option("--retention", type=click.Choice(("remove", "retain")), help="Of its spec.")
 @click.option("--dry-run", is_flag=True, help="Only show what would go, as a tree.")
+@click.option("--yes", is_flag=True, help="Do not ask whether sub-agents shall go with it.")
 @waiting
 @shown
 @asking
 def delete(
     client: Client, *, names: tuple[str, ...], drain: float | None, queue: bool,
-    retention: str | None, dry_run: bool, waits: Waits, form: str,
+    retention: str | None, dry_run: bool, yes: bool, waits: Waits, form: str,
 ) -> None:  # fmt: skip
     """Close agents and take everything away; what they own goes first."""
+    from tenure.faces.cli.cascade import agents_below, show_cascade
+
     query: dict[str, Any] = {**_drain(drain), **_queue(asked=queue), "retention": retention}
     if dry_run:
-        from tenure.faces.cli.cascade import show_cascade
-
         for name in names:
             show_cascade(client, name, form=form)
         return
+    if sys.stdin.isatty() and not yes:  # a script goes on, as it always did
+        below = {one for name in names for one in agents_below(client, name)} - set(names)
+        if below:
+            named = ", ".join(sorted(below)[:NAMED_MAX]) + (", …" if len(below) > NAMED_MAX else "")
+            count = f"{len(below)} sub-agents" if len(below) > 1 else "a sub-agent"
+            confirm(f"{count} would go too: {named}", yes=yes)
     for name in names:
         answer = client.send("DELETE", path("agents", name), query=query, keyed=True, agent=name)
         attend(
@@ -297,7 +321,7 @@ def logs(client: Client, *, name: str, lines: int, follow: bool) -> None:
     from tenure.faces.cli.logs import follow as followed
 
     if not follow:
-        sys.stdout.write(client.get(path("agents", name, "logs"), {"lines": lines})["text"])
+        pass_on(client.get(path("agents", name, "logs"), {"lines": lines})["text"])
         return
     try:
         followed(client, name, lines=lines)

@@ -9,7 +9,7 @@ import click
 
 from tenure.faces.cli import nouns, progress
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.differences import Action, Difference, compare, wanted, waves
+from tenure.faces.cli.differences import Action, Difference, compare, foreseen, wanted, waves
 from tenure.faces.cli.exits import OF_STATE, Ended, Exit, Refused
 from tenure.faces.cli.options import Waits, asking, confirm, examples, pairs, shown, waiting
 from tenure.faces.cli.output import as_yaml, plain, say
@@ -59,7 +59,7 @@ def command(
     specs, named = wanted(sources, selector)
     found = compare(client, specs, named=named, selector=selector, prune=prune)
     if dry_run:
-        tell(found, form=form)
+        tell(list(foreseen(client, found)), form=form)
         return
     gone = [one.name for one in found if one.action is Action.DELETE]
     if gone:

@@ -29,6 +29,13 @@ def show_cascade(client: Client, name: str, *, form: str) -> None:
     say(f"below {name}: {told or 'nothing'}")
 
 
+def agents_below(client: Client, name: str) -> set[str]:
+    """The names of the agents that would be deleted with this one."""
+    planned = client.send("DELETE", path("agents", name), query={"dry_run": True}, agent=name)
+    below: Sequence[Item] = planned["cascade"]
+    return {str(one["name"]) for one in below if (one["kind"], one["fate"]) == ("agent", "delete")}
+
+
 def lines_of(branches: Sequence[Item]) -> Iterator[str]:
     """One line for each thing below the root; what is deleted is followed by what it owns."""
     below: dict[str, list[Item]] = {}

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from tenure.faces.cli import files
 from tenure.faces.cli.client import Client, path
+from tenure.faces.cli.exits import Exit, Refused
 
 Plain = Mapping[str, Any]
 GOING = frozenset({"DELETING", "DELETE_FAILED"})
@@ -72,6 +73,20 @@ def compare(
         if name not in named and matches(agent["spec"], selector) and agent["state"] not in GOING
     ]
     return [*made, *reversed(_owners_first(gone))]
+
+
+def foreseen(client: Client, found: Iterable[Difference]) -> Iterator[Difference]:
+    """The same; for one to be created also why that would fail, as far as the server can say."""
+    for one in found:
+        notes = [one.note] if one.note else []
+        if one.action is Action.CREATE:
+            try:
+                query = {"dry_run": True}
+                notes += client.send("POST", path("agents"), body=one.spec, query=query)["warnings"]
+            except Refused as error:
+                if error.code is not Exit.AUTHENTICATION:  # who may only look is told less
+                    notes.append(error.sentence)
+        yield one._replace(note="; ".join(notes))
 
 
 def _one(spec: Plain, agent: Plain | None) -> Difference:

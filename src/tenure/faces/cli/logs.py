@@ -1,12 +1,12 @@
 """Follows what an agent prints: piece after piece by offset, over restarts of its runtime."""
 
-import sys
 import time
 from collections import deque
 from typing import NamedTuple
 
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import Refused
+from tenure.faces.cli.output import pass_on
 
 LOOK_SECONDS = 0.5
 AGENT_EVERY = 4
@@ -59,8 +59,7 @@ def _begin(client: Client, uid: str, lines: int) -> int:
         *whole, rest = (rest + part["text"]).split("\n")
         last.extend(whole)
         since = part["next_offset"]
-    sys.stdout.write("".join(f"{line}\n" for line in last) + rest)
-    sys.stdout.flush()
+    pass_on("".join(f"{line}\n" for line in last) + rest)
     return since
 
 
@@ -70,8 +69,7 @@ def _drain(client: Client, uid: str, since: int) -> int:
         part = client.get(path("agents", uid, "logs"), {"since": since})
         if not part["text"]:
             return since
-        sys.stdout.write(part["text"])
-        sys.stdout.flush()
+        pass_on(part["text"])
         since = int(part["next_offset"])
 
 

@@ -22,13 +22,20 @@ def _labels(agent: Item) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
+def _target(entry: Item) -> str:
+    """What was acted on, by its name where it has one."""
+    said = entry["body"] if isinstance(entry["body"], dict) else {}
+    return str(said.get("name") or entry["target"])
+
+
 AGENT: Final = Noun(
     (_is("name"), _is("state"), Column("LABELS", _labels), _at("created_at"), _is("uid")),
     lambda agent: str(agent["name"]),
 )
 OPERATION: Final = Noun(
     (
-        _is("id"), _is("kind"), _is("state"), _is("agent"), _at("created_at"),
+        _is("id"), _is("kind"), _is("state"),
+        Column("AGENT", lambda one: str(one.get("agent_name") or one["agent"])), _at("created_at"),
         Column("ERROR", lambda one: str(one["error"])[:DETAIL_CHARACTERS_MAX]),
     ),
     lambda operation: str(operation["id"]),
@@ -43,7 +50,7 @@ TOKEN: Final = Noun(
 ENTRY: Final = Noun(
     (
         _is("position"), Column("AT", lambda entry: instant(entry["at"])), _is("principal"),
-        _is("action"), _is("target"),
+        _is("action"), Column("TARGET", _target),
         Column("HASH", lambda entry: str(entry["hash"])[:12]),
     ),
     lambda entry: str(entry["position"]),
@@ -114,8 +121,8 @@ PLANNED: Final = Noun(
 )
 
 
-def agent_text(agent: Item) -> str:
-    """One agent as a person reads it."""
+def agent_text(agent: Item, *, parent: str = "", failed: Item | None = None) -> str:
+    """One agent as a person reads it: with its parent's name, and with what it failed by."""
     runtime: Mapping[str, Any] = agent["spec"].get("runtime", {})
     return fields([
         ("name", str(agent["name"])),
@@ -126,8 +133,9 @@ def agent_text(agent: Item) -> str:
         ("roles", ", ".join(agent["spec"].get("roles", ()))),
         ("command", " ".join(runtime.get("command", ()))),
         ("zone", str(runtime.get("zone") or "")),
-        ("parent", str(agent["parent"])),
+        ("parent", parent),
         ("operation", str(agent["operation"])),
+        ("failed", f"{failed['error']} (operation {failed['id']})" if failed else ""),
         ("created", instant(agent["created_at"])),
         ("updated", instant(agent["updated_at"])),
         ("etag", str(agent["etag"])),
@@ -139,7 +147,7 @@ def operation_text(operation: Item) -> str:
     head = fields([
         ("id", str(operation["id"])),
         ("kind", str(operation["kind"])),
-        ("agent", str(operation["agent"])),
+        ("agent", " ".join(filter(None, (operation.get("agent_name"), operation["agent"])))),
         ("state", str(operation["state"])),
         ("error", str(operation["error"])),
         ("created", instant(operation["created_at"])),

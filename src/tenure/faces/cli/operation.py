@@ -48,10 +48,7 @@ def list_operations(
 ) -> None:  # fmt: skip
     """List the last operations, the newest at the end."""
     states = [one.upper() for one in state] or (list(OPEN) if only_open else [])
-    found = client.pages(path("operations"), {"state": states})
-    if agent is not None:
-        uid = client.get(path("agents", agent))["uid"]
-        found = (one for one in found if one["agent"] == uid)
+    found = client.pages(path("operations"), {"state": states, "agent": agent})
     show_all(deque(found, maxlen=last), nouns.OPERATION, form=form)
 
 

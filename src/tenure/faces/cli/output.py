@@ -4,6 +4,7 @@ Tables are plain aligned text, so that they can be cut and searched; nothing her
 """
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -106,6 +107,17 @@ def plain(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def pass_on(text: str) -> None:
+    """Write what an agent printed: to a program as it is, to a terminal without what steers it."""
+    if sys.stdout.isatty():
+        text = _LINE.sub(lambda part: plain(part[0]), text)
+    sys.stdout.write(_fitting(text, sys.stdout))
+    sys.stdout.flush()
+
+
+_LINE = re.compile(r"[^\n\t]+")
 
 
 def say(sentence: str) -> None:

@@ -4,7 +4,7 @@ import click
 
 from tenure.faces.cli.apply import FILES, PRUNE, SELECTOR, tell
 from tenure.faces.cli.client import Client
-from tenure.faces.cli.differences import Action, compare, wanted
+from tenure.faces.cli.differences import Action, compare, foreseen, wanted
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import asking, examples, shown
 from tenure.faces.cli.output import say
@@ -29,7 +29,7 @@ def command(
     """Show how files and agents differ, and do nothing."""
     specs, named = wanted(sources, selector)
     found = compare(client, specs, named=named, selector=selector, prune=prune)
-    tell(found, form=form)
+    tell(list(foreseen(client, found)), form=form)
     changes = [one for one in found if one.action is not Action.KEEP]
     if not changes:
         say("nothing to do: everything is as the files say")

@@ -1,4 +1,4 @@
-"""What `up` and `worker` are told of a plane that has outgrown one process: store and engine.
+"""What `up` and `worker` are told alike, as of a plane that has outgrown one process.
 
 Every option can be said by the environment too, as units and containers do; what is secret only so.
 """
@@ -36,8 +36,16 @@ _OPTIONS = (
      "Our certificate for Temporal, as PEM."),
     ("--temporal-tls-key", "temporal_tls_key", "FILE", "TENURE_TEMPORAL_TLS_KEY",
      "Its key, as PEM."),
+    ("--keep-operations", "keep_operations_days", "DAYS", "TENURE_KEEP_OPERATIONS",
+     "How long operations that have ended are kept: 90; 0: for ever."),
+    ("--keep-findings", "keep_findings_days", "DAYS", "TENURE_KEEP_FINDINGS",
+     "How long findings that are resolved are kept: 30; 0: for ever."),
 )  # fmt: skip
 """Each option, the field of the settings that it says, its metavariable, variable and help."""
+_KINDS: Mapping[str, Any] = {
+    "--engine": click.Choice(("embedded", "temporal")), "DAYS": click.FloatRange(min=0.0),
+}  # fmt: skip
+"""What is said of an option, or of those with a metavariable, if it is not any text."""
 
 
 def scaled(command: Command) -> Command:
@@ -58,9 +66,8 @@ def scaled(command: Command) -> Command:
         return command(*given, scale=scale, **named)
 
     for option, field, hint, variable, words in reversed(_OPTIONS):
-        kind = click.Choice(("embedded", "temporal")) if option == "--engine" else None
         run = click.option(
-            option, field, metavar=hint, type=kind, envvar=variable,
+            option, field, metavar=hint, type=_KINDS.get(hint or option), envvar=variable,
             help=f"{words}  [{variable}]",
         )(run)  # fmt: skip
     return run

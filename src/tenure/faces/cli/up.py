@@ -6,7 +6,6 @@ while it runs.  This is the only part of the command line that starts a plane.
 """
 
 import asyncio
-import os
 import signal
 import socket
 from base64 import urlsafe_b64encode
@@ -27,6 +26,7 @@ from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import examples, placed, said
 from tenure.faces.cli.output import say
 from tenure.faces.cli.scale import Scale, scaled
+from tenure.storage.whole import replace_whole
 
 PORT = 7450
 LEVELS = ("debug", "info", "warning", "error")
@@ -232,7 +232,7 @@ def _announced(file: Path) -> Iterator[Callable[[str], None]]:
     def announce(address: str) -> None:
         nonlocal mine
         mine = address
-        write_private(file, address)
+        replace_whole(file, f"{address}\n")
 
     try:
         yield announce
@@ -291,21 +291,8 @@ async def admit(plane: Plane, file: Path, *, new: bool = False) -> None:
     if known or not kept:
         secret = urlsafe_b64encode(plane.entropy.secret()).decode().rstrip("=")
         kept = tokens.PREFIX + secret
-        write_private(file, kept)
+        replace_whole(file, f"{kept}\n")
     await tokens.begin(plane, kept)
-
-
-def write_private(file: Path, line: str) -> None:
-    """Put one line into a file that only its owner can read, whole or not at all."""
-    part = file.with_name(f"{file.name}.part")
-    with suppress(FileNotFoundError):
-        part.unlink()
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-        out.write(f"{line}\n")
-        out.flush()
-        os.fsync(out.fileno())
-    part.replace(file)
 
 
 def free_port(host: str) -> int:

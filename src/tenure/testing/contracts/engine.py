@@ -16,6 +16,7 @@ from tenure.app.plane import Plane
 from tenure.core.errors import CommitUnknown
 from tenure.core.operation import State
 from tenure.testing.faults import Call, Fault
+from tenure.testing.operators import by
 from tenure.testing.plans import SIGNAL
 
 TENANT = "default"
@@ -138,7 +139,7 @@ class EngineContract:
             name = await accept(plane, "waits")
             await bench.sleep(0.2)
             assert (await operations.get(plane, TENANT, name)).state is State.WAITING
-            await operations.signal(plane, TENANT, name, name=SIGNAL, by="a friend")
+            await operations.signal(plane, by("a friend"), name, name=SIGNAL)
             assert await ended(plane, name, 5.0 * bench.pace) is State.SUCCEEDED
 
         hold(scenario)
@@ -149,7 +150,7 @@ class EngineContract:
             plane = await bench.start()
             name = await accept(plane, "linear")
             await bench.sleep(0.1)
-            await operations.cancel(plane, TENANT, name, by="the caller")
+            await operations.cancel(plane, by("the caller"), name)
             assert await ended(plane, name, 0.6 * bench.pace) is State.COMPENSATED
             assert bench.applied() == ["identity.ensure", "identity.remove"]
 
@@ -160,7 +161,7 @@ class EngineContract:
             one, other = await bench.start(), await bench.start()
             name = await accept(one, "waits")
             await bench.sleep(0.2)
-            await operations.signal(other, TENANT, name, name=SIGNAL, by="a friend")
+            await operations.signal(other, by("a friend"), name, name=SIGNAL)
             assert await ended(one, name) is State.SUCCEEDED
 
         hold(scenario)
@@ -199,7 +200,7 @@ class EngineContract:
             await bench.sleep(0.2)
             await bench.stop(again)
             last = await bench.start()
-            await operations.signal(last, TENANT, name, name=SIGNAL, by="a friend")
+            await operations.signal(last, by("a friend"), name, name=SIGNAL)
             assert await ended(last, name, 5.0 * bench.pace) is State.SUCCEEDED
 
         hold(scenario)

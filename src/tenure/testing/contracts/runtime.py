@@ -10,18 +10,18 @@ Derive a class and give it one fixture `hold_runtime`, which runs a scenario on 
             return hold
 
 `spec_of(manner)` is the spec of an agent that is `healthy`, `busy` (answers HealthyBusy), `silent`
-(lives and never answers) or `exits` (with code 3, after it printed "cannot go on"); all print
-"started" first.
+(lives and never answers) or `exits` (with code 3, after it printed "cannot go on"), which all print
+"started" first; or of one that is `missing`: there is nothing to start.
 """
 
-from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, NamedTuple, cast
 
 import pytest
 
 from tenure.core.errors import Invalid, Rejected
 from tenure.ports.provider import Presence, Spec
-from tenure.ports.runtime import RuntimeProvider
+from tenure.ports.runtime import MISSING, RuntimeProvider
 from tenure.testing.contracts.provider import key
 
 SECONDS = 3.0
@@ -228,6 +228,22 @@ class RuntimeContract:
             assert dict(await held.provider.ensure(key(), good)) == dict(reference)
             status = await held.provider.wait_ready(key(), seconds=SECONDS)
             assert (status.presence, status.busy) == (Presence.READY, False)
+
+        hold_runtime(scenario)
+
+    def test_what_is_not_there_is_said_by_its_digest_and_refused_for_good(
+        self, hold_runtime: HoldRuntime
+    ) -> None:
+        async def scenario(held: HeldRuntime) -> None:
+            pinned = await held.provider.digest(held.spec_of("missing"))
+            (said,) = cast("Mapping[str, str]", pinned["digests"]).values()
+            assert said.startswith(MISSING)
+            with pytest.raises(Rejected) as refused:
+                await held.provider.ensure(key(), pinned)
+            assert str(refused.value).startswith(said.removeprefix(MISSING))
+            assert (await held.provider.inspect(key())).presence is Presence.ABSENT
+            with pytest.raises(Rejected):
+                await held.provider.ensure(key(), held.spec_of("healthy"))
 
         hold_runtime(scenario)
 

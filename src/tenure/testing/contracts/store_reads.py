@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from tenure.core.events import EPOCH_SPAN
 from tenure.ports.store import Given, Next, Put, Row, Set, Store, Value
 from tenure.testing.contracts.store_rows import (
@@ -177,7 +179,7 @@ class ReadPromises:
         def told(agent: str) -> Put:
             put = event("told")
             counted = Next(f"event/{agent}")
-            return put._replace(row={**put.row, "agent": agent, "sequence": counted})
+            return replace(put, row={**put.row, "agent": agent, "sequence": counted})
 
         await store.commit(change(told("a"), told("b"), told("a")))
         await asyncio.gather(*(store.commit(change(told("a"), told("b"))) for _ in range(5)))
@@ -194,7 +196,7 @@ class ReadPromises:
         def told(agent: str) -> Put:
             put = event("told")
             counted = Next(f"event/{agent}")
-            return put._replace(row={**put.row, "agent": agent, "sequence": counted})
+            return replace(put, row={**put.row, "agent": agent, "sequence": counted})
 
         answers = [store.commit(change(told("a"), told("b"), told("a")))]
         await asyncio.gather(*answers, store.begin_epoch(3), store.commit(change(told("a"))))

@@ -17,6 +17,7 @@ from tenure.adapters.engine.embedded.driven import Driven
 from tenure.adapters.engine.embedded.settings import EngineSettings
 from tenure.adapters.engine.embedded.strangers import Strangers
 from tenure.adapters.engine.embedded.timers import Timers
+from tenure.adapters.engine.waiters import Waiters
 from tenure.core.errors import Defect, LeaseLost, StoreError
 from tenure.core.ids import uuid7
 from tenure.core.moves import Move, Moves
@@ -60,12 +61,11 @@ class EmbeddedEngine(Generic[L]):
         self._falls: dict[str, int] = {}
         self._strangers = Strangers(work, store)
         self._timers = Timers(store.now, self._due)
-        self._waiters: dict[str, list[asyncio.Future[State | None]]] = {}
+        self._waiters = Waiters()
         self._keeper: asyncio.Task[None] | None = None
         self._claiming: asyncio.Task[None] | None = None
         self._called = False
         """Something was accepted for whoever claims it first."""
-        self._stopped: asyncio.Future[None] | None = None
         self._open = False
 
     @property
@@ -76,14 +76,14 @@ class EmbeddedEngine(Generic[L]):
     @property
     def accepts(self) -> bool:
         """Also if it was never started, and so leaves the work to other processes."""
-        return self._open or self._stopped is None
+        return self._open or not self._waiters.has_begun
 
     # --- life ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Take the worker's lease and resume every open operation that nobody alive holds."""
         self._loop = asyncio.get_running_loop()  # asked once: it costs a system call each time
-        self._stopped = self._loop.create_future()
+        self._waiters.begin()
         await self._enlist()
         self._open = True
         await self._claim()
@@ -247,27 +247,11 @@ class EmbeddedEngine(Generic[L]):
         self._timers.close()
         for driven in self._driven.values():
             driven.task.cancel()
-        for waiters in self._waiters.values():
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_exception(error)
-        self._end(error)
-
-    def _end(self, error: BaseException | None) -> None:
-        """Tell whoever joined; the first word counts."""
-        stopped = self._stopped
-        if stopped is None or stopped.done():
-            return
-        if error is None:
-            stopped.set_result(None)
-        else:
-            stopped.set_exception(error)
-            stopped.exception()  # `join` may never be called
+        self._waiters.fail(error)
 
     async def join(self) -> None:
         """Return when the engine has stopped; raise what stopped it, if nobody asked it to."""
-        if self._stopped is not None:
-            await asyncio.shield(self._stopped)
+        await self._waiters.join()
 
     async def stop(self, *, grace_seconds: float = 10.0) -> None:
         """Start nothing new, let calls under way end within the grace, give the lease back."""
@@ -295,7 +279,7 @@ class EmbeddedEngine(Generic[L]):
         except BaseException as error:
             self._fail(error)
             raise
-        self._end(None)
+        self._waiters.end()
 
     # --- what others ask -------------------------------------------------------------------------
 
@@ -321,8 +305,7 @@ class EmbeddedEngine(Generic[L]):
             token, _ = self._queued[operation]
             self._queued[operation] = (token, None)  # it is read anew when its turn comes
         else:  # another process has it: who waits for it here looks at it again
-            for waiter in self._waiters.pop(operation, ()):
-                _tell(waiter, None)
+            self._waiters.tell(operation, None)
 
     def heard(self, operation: str, *, interrupt: bool = False, unclaimed: bool = False) -> None:
         """Another process has recorded something for this operation: look at it now."""
@@ -347,20 +330,7 @@ class EmbeddedEngine(Generic[L]):
 
     async def wait(self, operation: str, seconds: float | None = None) -> State | None:
         """The state in which this operation ended or got stuck here; None if that took longer."""
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[State | None] = loop.create_future()
-        self._waiters.setdefault(operation, []).append(waiter)
-        timer = None if seconds is None else loop.call_later(seconds, _tell, waiter, None)
-        try:
-            return await waiter
-        finally:
-            if timer is not None:
-                timer.cancel()
-            left = self._waiters.get(operation)
-            if left is not None and waiter in left:
-                left.remove(waiter)
-                if not left:
-                    del self._waiters[operation]
+        return await self._waiters.wait(operation, seconds)
 
     # --- moving operations -----------------------------------------------------------------------
 
@@ -446,8 +416,7 @@ class EmbeddedEngine(Generic[L]):
         if state not in OPERATION.final:
             self._park(operation, live.token, rest.wake_at)
         if state in SETTLED:
-            for waiter in self._waiters.pop(operation, ()):
-                _tell(waiter, state)
+            self._waiters.tell(operation, state)
 
     async def _together(self, driven: Driven[L], live: L, first: tuple[Move, ...]) -> None:
         """Perform several moves at the same time, each at its own pace, until none is under way."""
@@ -491,8 +460,3 @@ class EmbeddedEngine(Generic[L]):
             return None
         delay = max(0.0, at - self._store.now())
         return self._loop.call_later(delay, pulse.set)
-
-
-def _tell(waiter: asyncio.Future[State | None], state: State | None) -> None:
-    if not waiter.done():
-        waiter.set_result(state)

@@ -3,20 +3,22 @@
 An activity returns how a step ended and never raises it, so Temporal retries only what was lost:
 a worker that died, a store that could not be reached.  A second attempt first raises the token of
 the step's intent, so that the first can record nothing more, and then asks the provider before it
-repeats anything.
+repeats anything; but not after a worker of another release, which has said that it called nobody.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from datetime import timedelta
 from typing import Any, Generic
 
 from temporalio import activity
 from temporalio.common import RawValue
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from tenure.adapters.engine.temporal.kept import Kept
 from tenure.adapters.engine.temporal.messages import CANCEL, LOAD, REST, Answer, Due, Task
-from tenure.core.errors import CallerError, LeaseLost
+from tenure.core.errors import CallerError, LeaseLost, PlanUnknown
 from tenure.core.moves import Move
 from tenure.core.operation import SETTLED, State
 from tenure.ports.engine import Claims, L, Work
@@ -27,6 +29,8 @@ WORDS_MAX = 2_000
 """Characters of an error that Temporal is told; the log has all of it."""
 BEAT_SECONDS = 1.0
 """Between two heartbeats; a cancel from afar arrives with the next one."""
+UNKNOWN, UNKNOWN_MAX = timedelta(seconds=0.1), timedelta(seconds=1)
+"""Until another worker is asked for what is unknown here, at first and at most."""
 
 
 class Activities(Generic[L]):
@@ -39,6 +43,7 @@ class Activities(Generic[L]):
         *,
         store: Store,
         resting: str,
+        monotonic: Callable[[], float],
         tell: Callable[[str, State], None],
         fail: Callable[[BaseException], None],
     ) -> None:
@@ -51,11 +56,22 @@ class Activities(Generic[L]):
         self._fail = fail
         self._out: dict[asyncio.Future[None], L] = {}
         """Moves that are being performed here."""
+        self._kept: Kept[L] = Kept(monotonic)
+        self._unknown: set[str] = set()
+        """What was said to be unknown here; once each is enough."""
         self._dropped = False
 
     def all(self) -> list[Callable[..., object]]:
         """What a worker registers."""
         return [self.move, self.load, self.cancel, self.rest]
+
+    def keep(self, live: L) -> None:
+        """Its next move, if it comes here, need not read it."""
+        self._kept.keep(live)
+
+    def forget(self, operation: str) -> None:
+        """Something was recorded for it: its next move reads it."""
+        self._kept.forget(operation)
 
     def interrupt(self, operation: str) -> None:
         """Stop the calls of its do's that are under way here."""
@@ -98,6 +114,8 @@ class Activities(Generic[L]):
             return await asked
         except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
             raise
+        except PlanUnknown as error:
+            raise self._left_to_others(error) from None
         except Exception as error:
             log.exception("an operation stopped by a defect or by its store; it is tried again")
             raise _carried(error) from None
@@ -107,30 +125,57 @@ class Activities(Generic[L]):
         finally:
             beat.stop()
 
+    def _left_to_others(self, error: PlanUnknown) -> ApplicationError:
+        """A worker of another release may know how, and gets it soon.
+
+        It is told that nobody was called so far.
+        """
+        if str(error) not in self._unknown:
+            self._unknown.add(str(error))
+            log.warning("%s: another worker is asked, again and again", error)
+        if _is_first():
+            activity.heartbeat(activity.info().attempt)
+        benign = ApplicationErrorCategory.BENIGN  # Temporal's library need not log it once more
+        delay = unknown_delay(activity.info().attempt)
+        return _carried(error, next_retry_delay=delay, category=benign)
+
     # --- how -------------------------------------------------------------------------------------
 
     async def _move(self, task: Task) -> Answer:
         live: L | None
-        attempt = activity.info().attempt
+        kept = self._kept.take(task.operation, task.token, task.revision)
+        kept = kept if _is_first() else None
         try:
             if task.token == 0:  # whoever comes second is turned away
-                live = await self._claims.begin(task.operation)
+                live = await self._claims.begin(task.operation, kept)
                 move = None if live is None else self._wanted(live, task.step)
             else:
-                live = await self._work.load(task.operation, task.token)
-                move = None if live is None else self._wanted(live, task.step)
-                if live is not None and move is not None and attempt > 1:
-                    token = task.fence + attempt - 1
-                    live = await self._claims.raise_token(live, task.step, token)
-                    move = None if live is None else self._wanted(live, task.step)
-                elif live is not None and move is not None:
-                    same = move.act == task.act and live.token_of(task.step) == task.fence
-                    move = move if same else None  # the answer says what to do instead
+                live = kept
+                move = None if live is None else self._asked(live, task)
+                if live is None or move is None:  # what is kept may say yes, and never no
+                    live, move = await self._found(task)
             if live is not None and move is not None:
                 await self._perform(live, move)
         except LeaseLost:
             return await self._lost(task)
         return await self._ended(task) if live is None else self._told(live)
+
+    async def _found(self, task: Task) -> tuple[L | None, Move | None]:
+        """The operation as it stands, and the move if it is still to be performed."""
+        live = await self._work.load(task.operation, task.token)
+        if live is None or _is_first():
+            return live, None if live is None else self._asked(live, task)
+        if self._wanted(live, task.step) is None:
+            return live, None
+        token = task.fence + activity.info().attempt - 1
+        live = await self._claims.raise_token(live, task.step, token)
+        return live, None if live is None else self._wanted(live, task.step)
+
+    def _asked(self, live: L, task: Task) -> Move | None:
+        """The move as it was asked for; else the answer says what to do instead."""
+        move = self._wanted(live, task.step)
+        same = move and move.act == task.act and live.token_of(task.step) == task.fence
+        return move if same else None
 
     def _wanted(self, live: L, step: str) -> Move | None:
         """What the saga says of this step now."""
@@ -216,12 +261,28 @@ class Activities(Generic[L]):
         answer = decided(self._work, live, self._store.now())
         if live.state in SETTLED:
             self._tell(live.id, live.state)
+        elif answer.moves:
+            self._kept.keep(live)
         return answer
 
 
-def _carried(error: BaseException) -> ApplicationError:
+def unknown_delay(attempt: int) -> timedelta:
+    """Doubled each time; Temporal's own grows to a minute."""
+    return min(UNKNOWN_MAX, UNKNOWN * (1 << min(attempt - 1, 10)))
+
+
+def _is_first() -> bool:
+    """Whether no attempt before this one can have called anybody.
+
+    Each that knows that has left its number, and only the last one's is there.
+    """
+    info = activity.info()
+    return info.attempt == 1 or list(info.heartbeat_details) == [info.attempt - 1]
+
+
+def _carried(error: BaseException, **more: Any) -> ApplicationError:
     """As Temporal can carry it: what is larger than it takes would be lost, and never retried."""
-    return ApplicationError(str(error)[:WORDS_MAX], type=type(error).__name__)
+    return ApplicationError(str(error)[:WORDS_MAX], type=type(error).__name__, **more)
 
 
 def decided(work: Work[L], live: L, now: float) -> Answer:

@@ -22,6 +22,7 @@ from temporalio.common import SearchAttributeKey
 from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
+from tenure.adapters.engine.temporal.payloads import CONVERTER
 from tenure.adapters.engine.temporal.settings import TemporalSettings
 from tenure.core.errors import EngineError
 
@@ -64,6 +65,7 @@ async def _client(settings: TemporalSettings, *, tls: TLSConfig | bool) -> Clien
                 namespace=settings.namespace,
                 api_key=settings.api_key or None,
                 tls=tls,
+                data_converter=CONVERTER,
                 runtime=_quiet(),
             )
         except RuntimeError as error:

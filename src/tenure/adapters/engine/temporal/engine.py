@@ -34,6 +34,7 @@ from tenure.adapters.engine.temporal.messages import WAKE, WORKFLOW, Answer, Sta
 from tenure.adapters.engine.temporal.relay import Relay
 from tenure.adapters.engine.temporal.settings import TemporalSettings
 from tenure.adapters.engine.temporal.workflow import OperationRun
+from tenure.adapters.engine.waiters import Waiters
 from tenure.core.errors import Defect, EngineError, LeaseLost, StoreError
 from tenure.core.operation import SETTLED, State
 from tenure.ports.clock import Clock
@@ -74,7 +75,13 @@ class TemporalEngine(Generic[L]):
         self._clock = clock
         self._settings = settings or TemporalSettings()
         self._activities: Activities[L] = Activities(
-            work, claims, store=store, resting=RESTING, tell=self._tell, fail=self._fail
+            work,
+            claims,
+            store=store,
+            resting=RESTING,
+            monotonic=clock.monotonic,
+            tell=self._tell,
+            fail=self._fail,
         )
         self._relay = Relay(
             store,
@@ -88,8 +95,7 @@ class TemporalEngine(Generic[L]):
         self._worker: Worker | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(STARTS_MAX)
-        self._waiters: dict[str, list[asyncio.Future[State | None]]] = {}
-        self._stopped: asyncio.Future[None] | None = None
+        self._waiters = Waiters()
         self._relaying: asyncio.Task[None] | None = None
         self._polling: asyncio.Task[None] | None = None
         self._ending: asyncio.Future[None] | None = None
@@ -112,7 +118,7 @@ class TemporalEngine(Generic[L]):
 
         EngineError with a sentence, within a bound, if Temporal cannot be used.
         """
-        self._stopped = asyncio.get_running_loop().create_future()
+        self._waiters.begin()
         client = await connect(self._settings)
         self._attributes = await register_attributes(client, self._settings)
         for name in (WORKER, RESTING):
@@ -179,27 +185,11 @@ class TemporalEngine(Generic[L]):
         self._activities.drop()
         if self._worker is not None:
             self._ending = asyncio.ensure_future(self._worker.shutdown())
-        for waiters in self._waiters.values():
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_exception(error)
-        self._end(error)
-
-    def _end(self, error: BaseException | None) -> None:
-        """Tell whoever joined; the first word counts."""
-        stopped = self._stopped
-        if stopped is None or stopped.done():
-            return
-        if error is None:
-            stopped.set_result(None)
-        else:
-            stopped.set_exception(error)
-            stopped.exception()  # `join` may never be called
+        self._waiters.fail(error)
 
     async def join(self) -> None:
         """Return when the engine has stopped; raise what stopped it, if nobody asked it to."""
-        if self._stopped is not None:
-            await asyncio.shield(self._stopped)
+        await self._waiters.join()
 
     async def stop(self, *, grace_seconds: float = 10.0) -> None:
         """Start nothing new and let calls under way end within the grace."""
@@ -214,7 +204,7 @@ class TemporalEngine(Generic[L]):
             left = max(0.0, until - self._clock.monotonic())
             await self._shut_down(self._worker, self._polling, left)
         self._worker, self._client = None, None
-        self._end(None)
+        self._waiters.end()
 
     async def _shut_down(
         self, worker: Worker, polling: asyncio.Task[None], grace_seconds: float
@@ -242,10 +232,13 @@ class TemporalEngine(Generic[L]):
         answer: Answer | None = decided(self._work, live, self._store.now())
         if answer is not None and len(answer.moves) > 1:
             answer = None  # parallel moves cannot all claim it
+        if answer is not None and self._worker is not None:
+            self._activities.keep(live)
         self._soon(self._start(live.id, live.kind, live.agent, answer))
 
     def wake(self, operation: str, *, interrupt: bool = False) -> None:
         """Something was recorded for this operation: let its run look at it now."""
+        self._activities.forget(operation)
         if not self._open:
             return
         if interrupt:
@@ -259,6 +252,7 @@ class TemporalEngine(Generic[L]):
 
         Whoever accepted it has started its run too.
         """
+        self._activities.forget(operation)
         if interrupt:
             self._activities.interrupt(operation)
         if operation in self._waiters and self._open:
@@ -271,25 +265,11 @@ class TemporalEngine(Generic[L]):
 
     async def wait(self, operation: str, seconds: float | None = None) -> State | None:
         """The state in which this operation ended or got stuck here; None if that took longer."""
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[State | None] = loop.create_future()
-        self._waiters.setdefault(operation, []).append(waiter)
-        timer = None if seconds is None else loop.call_later(seconds, _set, waiter, None)
-        try:
-            return await waiter
-        finally:
-            if timer is not None:
-                timer.cancel()
-            left = self._waiters.get(operation)
-            if left is not None and waiter in left:
-                left.remove(waiter)
-                if not left:
-                    del self._waiters[operation]
+        return await self._waiters.wait(operation, seconds)
 
     def _tell(self, operation: str, state: State) -> None:
         if state in SETTLED:
-            for waiter in self._waiters.pop(operation, ()):
-                _set(waiter, state)
+            self._waiters.tell(operation, state)
 
     # --- runs ------------------------------------------------------------------------------------
 
@@ -400,8 +380,3 @@ class TemporalEngine(Generic[L]):
             if error.status is not RPCStatusCode.NOT_FOUND:
                 message = f"Temporal did not wake operation {operation} ({error.message})"
                 raise EngineError(message) from None
-
-
-def _set(waiter: asyncio.Future[State | None], state: State | None) -> None:
-    if not waiter.done():
-        waiter.set_result(state)

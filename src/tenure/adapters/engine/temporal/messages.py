@@ -66,3 +66,5 @@ class Task:
     act: str = ""
     fence: int = 0
     """The token of the step's intent when the move was decided."""
+    revision: int = 0
+    """Of the operation when the move was decided."""

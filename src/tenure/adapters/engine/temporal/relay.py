@@ -42,6 +42,8 @@ class Relay:
         """When each was seen moving, or followed last; it is left alone for a margin from then."""
         self._unclaimed: set[Held] = set()
         """Seen at the last look; most are claimed by the next."""
+        self._held: set[Held] | None = None
+        """Seen at the last look; None: there was none, and nobody knows since when they stand."""
 
     async def look(self) -> int:
         """How many operations were followed."""
@@ -52,6 +54,9 @@ class Relay:
         held = [(name, token) for name, token, _ in await self._store.list_due(self._worker)]
         self._unclaimed = set(unclaimed)
         self._seen = {one: at for one, at in self._seen.items() if now - at <= margin}
+        if self._held is not None:  # what is new has begun to stand still just now, if it does
+            self._seen |= {one: now for one in held if one not in self._held | self._seen.keys()}
+        self._held = set(held)
         left = [one for one in unclaimed if one in before]
         waiting = [one for one in [*left, *resting] if one not in self._seen]
         due = waiting + await self._standing([one for one in held if one not in self._seen], now)

@@ -161,8 +161,9 @@ class OperationRun:
 
     def _move(self, due: Due) -> Handle:
         name = due.step if due.act == "do" else f"{due.step}.{due.act}"
-        token = self._answer.token
-        return self._start(name, Task(self._operation, token, due.step, due.act, due.token))
+        token, revision = self._answer.token, self._answer.revision
+        task = Task(self._operation, token, due.step, due.act, due.token, revision)
+        return self._start(name, task)
 
     def _start(self, name: str, task: Task) -> Handle:
         return workflow.start_activity(

@@ -6,16 +6,19 @@ remembered for as long as the file is the same by inode, size and the times that
 
 import errno
 import hashlib
+import io
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from tenure.core.errors import Invalid
 
 ENTRIES_MAX = 4_096
 BYTES_MAX = 67_108_864
 FILE_BYTES_MAX = 1_073_741_824
+PIECE_BYTES = 1_048_576
 REMEMBERED_MAX = 1_024
 
 Mark = tuple[int, int, int, int, int]
@@ -34,7 +37,7 @@ class Digests:
         What is not plain is never read: a device has no end, and a pipe may never begin.
         """
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:  # noqa: PTH123 (it is open already)
+        with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 (it is open already)
             is_now = os.fstat(file.fileno())
             if not stat.S_ISREG(is_now.st_mode):
                 raise OSError(errno.EINVAL, "it is no plain file", path)
@@ -45,7 +48,13 @@ class Digests:
             known = self._known.get(path)
             if known is not None and known[0] == mark:
                 return known[1]
-            digest = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+            whole, size = hashlib.sha256(), 0
+            for piece in _pieces(file, FILE_BYTES_MAX):
+                whole.update(piece)
+                size += len(piece)
+            if size > FILE_BYTES_MAX:  # the kernel's own files do not say how long they are
+                raise OSError(errno.EFBIG, f"it has more than {FILE_BYTES_MAX} bytes", path)
+            digest = f"sha256:{whole.hexdigest()}"
         if len(self._known) >= REMEMBERED_MAX:
             self._known.clear()
         self._known[path] = (mark, digest)
@@ -100,10 +109,25 @@ def _walk(directory: Path, top: Path) -> Iterator[Path]:
             yield from _walk(path, top)
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    """What was a file when it was looked at may be a pipe or a link by now."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+
+
+def _pieces(file: io.FileIO, room: int) -> Iterator[bytes]:
+    """What is in a file, up to the first piece that goes beyond so many bytes."""
+    size = 0
+    while size <= room and (piece := cast("bytes | None", file.read(PIECE_BYTES))) != b"":
+        if piece is None:
+            raise OSError(errno.EAGAIN, "it would have to be waited for", file.name)
+        size += len(piece)
+        yield piece
+
+
 def _bytes(path: Path, room: int) -> bytes:
     """The file's bytes, if there is room for them."""
-    with path.open("rb") as file:
-        data = file.read(room + 1)
+    with open(path, "rb", buffering=0, opener=_without_waiting) as file:
+        data = b"".join(_pieces(file, room))
     if len(data) > room:
         raise Invalid(f"a bundle has at most {BYTES_MAX} bytes; {path} is past them")
     return data

@@ -293,7 +293,7 @@ class Place:
         if sentence := recipe.changed(wanted, self.digests):
             self._refuse(key, sentence, there)
         try:
-            program = recipe.program(wanted, path=self.means.path)
+            program = recipe.pinned_program(wanted, path=self.means.path)
             there.own(owner, flush=False)
             if wanted.bundle:
                 self._unpack(key, wanted, there)

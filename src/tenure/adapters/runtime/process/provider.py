@@ -115,9 +115,9 @@ class ProcessRuntime:
     # ------------------------------------------------------------------------- what a runtime has
 
     async def digest(self, spec: Spec) -> Spec:
-        """The spec with the digests of program, files and bundle.
+        """The spec with the digests of program, files and bundle, or why they are missing.
 
-        Invalid, too, is what a process of this machine cannot be held to.
+        Invalid is also what a process of this machine cannot be held to.
         """
         wanted = self._read(spec)
         if wanted.state_of:

@@ -16,6 +16,7 @@ from tenure.adapters.runtime.process.bundle import Digests, read_bundle
 from tenure.core.errors import Invalid
 from tenure.core.limits import LOG_BYTES_MAX, LOG_BYTES_MIN, PORT_MAX, PORT_MIN
 from tenure.ports.provider import Spec
+from tenure.ports.runtime import MISSING
 
 FIELDS = frozenset(
     {"command", "bundle", "digests", "env", "zone", "protocol", "port", "resources", "log_bytes",
@@ -42,6 +43,11 @@ _KEY = re.compile(r"[a-z][a-z0-9]{0,63}\Z")
 LOG_BYTES = 1_048_576
 TEXTS_CHARACTERS_MAX = 131_072
 NUMBER_MAX = 1_000_000_000
+NAMED_CHARACTERS_MAX = 200
+
+
+class _Missing(Invalid):
+    """Sound, but not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,33 +175,58 @@ def program(recipe: Recipe, *, path: str) -> str:
         return inside
     found = shutil.which(name, path=path)
     if found is None:
-        raise Invalid(f"command: {name} is not to be found on {path}")
+        sentence = f"command: {_short(name)} is not to be found on {path} in zone {recipe.zone}"
+        raise _Missing(sentence)
     return str(Path(found).absolute())
 
 
+def pinned_program(recipe: Recipe, *, path: str) -> str:
+    """The same; Invalid if the search path leads to another file than when it was accepted."""
+    found = program(recipe, path=path)
+    if recipe.digests and found.startswith("/") and found not in recipe.digests:
+        name = recipe.command[0]
+        raise Invalid(f"command: {name} is {found} now, which it was not when it was accepted")
+    return found
+
+
 def digest(spec: Spec, recipe: Recipe, *, path: str, digests: Digests) -> dict[str, object]:
-    """The spec with a digest of its program, of every argument that is a file, and its bundle."""
+    """The spec with a digest of its program, of every argument that is a file, and its bundle.
+
+    What is not there is said in the digest's place, and refuses to start: see `changed`.
+    """
     found: dict[str, str] = {}
-    for name in files_of(recipe, path=path):
+    where = f"in zone {recipe.zone}"
+    try:
+        start = program(recipe, path=path)
+    except _Missing as error:
+        found[recipe.command[0]] = f"{MISSING}{error}"
+        start = ""
+    named = absolute_files(recipe)
+    for name in [start, *named] if start.startswith("/") else named:
         try:
             found[name] = digests.of(name)
         except OSError as error:
-            raise Invalid(f"command: {name} cannot be read: {error.strerror}") from error
+            words = f"command: {_short(name)} cannot be read {where}: {error.strerror}"
+            found[name] = f"{MISSING}{words}"
     if recipe.bundle:
         try:
             found[recipe.bundle] = read_bundle(Path(recipe.bundle))
         except RecursionError:
             raise Invalid("bundle: its directories are nested too deeply") from None
         except OSError as error:
-            raise Invalid(f"bundle: {error.filename} cannot be read: {error.strerror}") from error
+            name = _short(str(error.filename or recipe.bundle))
+            words = f"bundle: {name} cannot be read {where}: {error.strerror}"
+            found[recipe.bundle] = f"{MISSING}{words}"
+        else:
+            if not start.startswith("/") and not Path(recipe.bundle, start).is_file():
+                words = f"command: there is no {_short(start)} in {_short(recipe.bundle)} {where}"
+                found.setdefault(recipe.command[0], f"{MISSING}{words}")
     return {**spec, "digests": found}
 
 
-def files_of(recipe: Recipe, *, path: str) -> list[str]:
-    """The files outside the bundle that the command names."""
-    start = program(recipe, path=path)
-    named = absolute_files(recipe)
-    return list(dict.fromkeys([start, *named] if start.startswith("/") else named))
+def _short(name: str) -> str:
+    """A name as a sentence can bear it."""
+    return name if len(name) <= NAMED_CHARACTERS_MAX else f"{name[:NAMED_CHARACTERS_MAX]}…"
 
 
 def absolute_files(recipe: Recipe) -> list[str]:
@@ -207,6 +238,8 @@ def absolute_files(recipe: Recipe) -> list[str]:
 def changed(recipe: Recipe, digests: Digests) -> str:
     """A sentence about the first file that is not what it was, or nothing; bundles are not read."""
     for name, wanted in recipe.digests.items():
+        if wanted.startswith(MISSING):  # whatever is there now, nobody has seen it before
+            return f"{wanted.removeprefix(MISSING)}; it was looked for when the spec was accepted"
         if name == recipe.bundle:
             continue
         try:

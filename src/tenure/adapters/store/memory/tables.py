@@ -65,18 +65,17 @@ class Tables:
 
     def apply(self, change: Change) -> Refused | None:
         """Apply the change, or say what refused it; if it makes no sense, nothing of it stays."""
-        name, guards, writes, admits, _ = change
-        if admits and self.full:
+        if change.admits and self.full:
             raise StoreFull("There is no room: this was not accepted; what was accepted is kept.")
         puts: list[Put] = []
         sets: list[Set] = []
         drops: list[Drop] = []
         try:
-            for guard in guards:
+            for guard in change.guards:
                 row = self.rows[guard.table].get(guard.key)
                 if row is None or not _holds(guard, row):
                     return Refused(guard, None if row is None else dict(row))
-            for given in writes:
+            for given in change.writes:
                 write = given.put() if type(given) is Add else given
                 _check(write)  # type: ignore[arg-type]
                 if type(write) is Put:
@@ -90,11 +89,11 @@ class Tables:
         refused = self._put(puts, sets)
         if refused is not None:
             return refused
-        for table, key, said in sets:
-            self.rows[table][key].update(said)
-        for table, key in drops:
-            self._remove(table, key)
-        self.changes[name] = None
+        for change_of in sets:
+            self.rows[change_of.table][change_of.key].update(change_of.row)
+        for drop in drops:
+            self._remove(drop.table, drop.key)
+        self.changes[change.id] = None
         if len(self.changes) > CHANGES_KEPT:
             del self.changes[next(iter(self.changes))]
         return None
@@ -136,7 +135,7 @@ class Tables:
 
     def _new(self, put: Put, taken: list[str]) -> tuple[Key, Row]:
         """The row as it will stand: every column, numbers given, None where nothing was said."""
-        table, key, said = put
+        table, key, said = put.table, put.key, put.row
         if Next in map(type, key):
             key = tuple(self._given(part, taken) for part in key)
         if Next in map(type, said.values()):

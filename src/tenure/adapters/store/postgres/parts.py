@@ -61,25 +61,24 @@ class Parts:
     def __init__(self, change: Change) -> None:
         self.change = change
         self.keys: set[tuple[str, tuple[Any, ...]]] = {
-            (guard[0], guard[1]) for guard in change.guards
+            (guard.table, guard.key) for guard in change.guards
         }
         self.counters: set[str] = set()
         self.puts: list[Put | Add] = []
         self.sets: dict[tuple[str, tuple[Any, ...]], tuple[Set, Mapping[str, Any]]] = {}
         self.drops: list[Drop] = []
         self.doubled: tuple[Put, Row] | None = None
-        for table, key, _ in change.guards:
-            if _LENGTHS.get(table) != len(key):
-                _refuse_odd(table, key)
+        for guard in change.guards:
+            if _LENGTHS.get(guard.table) != len(guard.key):
+                _refuse_odd(guard.table, guard.key)
         self._read(change)
 
     def _read(self, change: Change) -> None:
         new: dict[tuple[str, tuple[Any, ...]], Put | Add] = {}
         write: Any  # which of the four it is, its type says
         for write in change.writes:
-            kind, key = type(write), write[1]
+            kind, key, table = type(write), write.key, write.table
             if kind is Add or kind is Put:
-                table = write[0][0] if kind is Add else write[0]
                 if _LENGTHS.get(table) != len(key):
                     _refuse_odd(table, key)
                 if table != NUMBERED or key != _NUMBERED_KEY:
@@ -91,15 +90,15 @@ class Parts:
                         self.keys.add(where)
                 self.puts.append(write)
                 continue
-            where = (write[0], key)
-            if _LENGTHS.get(write[0]) != len(key):
+            where = (table, key)
+            if _LENGTHS.get(table) != len(key):
                 _refuse_odd(*where)
             self.keys.add(where)
             if kind is Drop:
                 self.drops.append(write)
             else:
                 first, row = self.sets.get(where, (write, None))
-                self.sets[where] = (first, write[2] if row is None else {**row, **write[2]})
+                self.sets[where] = (first, write.row if row is None else {**row, **write.row})
 
     def _is_doubled(
         self, new: dict[Any, Put | Add], where: tuple[str, Any], write: Put | Add
@@ -120,8 +119,10 @@ class Parts:
     def _count(self, write: Put | Add) -> None:
         values = write.values if isinstance(write, Add) else write.row.values()
         for value in (*write.key, *values):
-            if type(value) is Next or type(value) is Chained:
-                self.counters.add(value[0])
+            if type(value) is Next:
+                self.counters.add(value.counter)
+            elif type(value) is Chained:
+                self.counters.add(value.table)
 
 
 class Numbers(NamedTuple):
@@ -171,7 +172,7 @@ class Builder:
         """Take in one change."""
         what, held = self._what, self._held
         for guard in parts.change.guards:
-            table, key, said = guard
+            table, key, said = guard.table, guard.key, guard.said
             held.setdefault(table, set()).add(key)
             columns, operators, values = tuple(said), "=" * len(said), tuple(said.values())
             for value in values:
@@ -188,17 +189,17 @@ class Builder:
             rows = self._updates.setdefault((UPDATE, table, tuple(row), ""), [])
             rows.append((len(what), *key, *row.values()))
             what.append((place, write))
-        for table, key in parts.drops:
-            held.setdefault(table, set()).add(key)
-            self._removes.setdefault(table, []).append(key)
+        for drop in parts.drops:
+            held.setdefault(drop.table, set()).add(drop.key)
+            self._removes.setdefault(drop.table, []).append(drop.key)
 
     def _put(self, place: int, put: Put | Add) -> None:
         key: tuple[Any, ...]
         if isinstance(put, Add):
-            header, key, values = put
-            table, columns = header[0], header[1:]
+            key, values = put.key, put.values
+            table, columns = put.header[0], put.header[1:]
         else:
-            table, key, row = put
+            table, key, row = put.table, put.key, put.row
             columns, values = tuple(row), tuple(row.values())
         if len(columns) != len(values):
             raise Defect(f"An Add to table {table!r} has another number of values than columns.")

@@ -1,5 +1,6 @@
 """Agents: create, look, suspend, stop, resume, delete, invoke."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import cast
@@ -31,7 +32,7 @@ def asked(ask: Ask) -> Asked:
     return Asked(ask.idempotency_key, "" if given == "*" else given.strip('"'), queue=queue)
 
 
-async def _dry(ask: Ask, verb: Verb) -> Reply:
+async def _dry(ask: Ask, verb: Verb, *, warnings: Sequence[str] = ()) -> Reply:
     """What would be done; nothing is."""
     row = None
     if "agent" in ask.names:
@@ -47,6 +48,7 @@ async def _dry(ask: Ask, verb: Verb) -> Reply:
             version=plan.version,
             steps=[schemas.PlannedStep(**step._asdict()) for step in steps],
             cascade=[schemas.Branch(**one._asdict()) for one in below],
+            warnings=list(warnings),
         ),
         200,
     )
@@ -56,7 +58,7 @@ async def create_agent(ask: Ask) -> Reply:
     """Make an agent."""
     spec = read_spec(ask.tree)
     if cast(schemas.Ask, ask.query).dry_run:
-        return await _dry(ask, Verb.CREATE)
+        return await _dry(ask, Verb.CREATE, warnings=await agents.missing(ask.plane, spec))
     made = await agents.create_agent(ask.plane, ask.caller, spec, asked=asked(ask))
     return await accepted(ask, made)
 

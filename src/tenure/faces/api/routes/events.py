@@ -34,7 +34,7 @@ async def list_events(ask: Ask) -> schemas.Events | Stream:
     items = [cloud_event(ask.plane.id, row) for row in page.items]
     here = str(page.position)
     return schemas.Events(
-        items=items,  # type: ignore[arg-type]
+        items=items,
         next=here if page.more else None,
         position=here,
         missed=page.missed,

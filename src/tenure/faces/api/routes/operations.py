@@ -3,6 +3,8 @@
 from typing import cast
 
 from tenure.app import operations, views
+from tenure.app.agent_views import find_agent
+from tenure.app.live import input_of
 from tenure.core.operation import OPERATION, SETTLED
 from tenure.core.roles import Role
 from tenure.faces.api import sse
@@ -42,13 +44,20 @@ async def accepted(ask: Ask, operation: views.Operation) -> Reply:
 async def list_operations(ask: Ask) -> schemas.Operations:
     """A page of the tenant's operations."""
     query = cast(schemas.ListOperations, ask.query)
+    agent = ""
+    if query.agent:
+        agent = str((await find_agent(ask.plane, ask.caller, query.agent))["uid"])
     rows = await operations.list_operations(
-        ask.plane, ask.tenant, states=query.state, after=query.after, limit=query.limit
-    )
+        ask.plane, ask.tenant, agent=agent, states=query.state, after=query.after,
+        limit=query.limit,
+    )  # fmt: skip
     items = [
-        schemas.listed(
-            {**row, "error": row["error"] or "", "done": row["state"] in OPERATION.final}
-        )
+        schemas.listed({
+            **row,
+            "agent_name": views.name_in(str(row["kind"]), input_of(row)),
+            "error": row["error"] or "",
+            "done": row["state"] in OPERATION.final,
+        })
         for row in rows
     ]
     return schemas.Operations(
@@ -76,25 +85,19 @@ async def follow_operation(ask: Ask) -> Stream:
 
 async def cancel_operation(ask: Ask) -> Reply:
     """Undo it."""
-    done = await operations.cancel(
-        ask.plane, ask.tenant, ask.names["operation"], by=ask.caller.principal
-    )
+    done = await operations.cancel(ask.plane, ask.caller, ask.names["operation"])
     return await accepted(ask, done)
 
 
 async def retry_operation(ask: Ask) -> Reply:
     """Try what is stuck again."""
-    done = await operations.retry(
-        ask.plane, ask.tenant, ask.names["operation"], by=ask.caller.principal
-    )
+    done = await operations.retry(ask.plane, ask.caller, ask.names["operation"])
     return await accepted(ask, done)
 
 
 async def abandon_operation(ask: Ask) -> Reply:
     """End it as it is."""
-    done = await operations.abandon(
-        ask.plane, ask.tenant, ask.names["operation"], by=ask.caller.principal
-    )
+    done = await operations.abandon(ask.plane, ask.caller, ask.names["operation"])
     return await accepted(ask, done)
 
 
@@ -102,11 +105,10 @@ async def adopt_step(ask: Ask) -> Reply:
     """A stuck step did happen."""
     done = await operations.adopt(
         ask.plane,
-        ask.tenant,
+        ask.caller,
         ask.names["operation"],
         step=ask.names["step"],
         result=cast(schemas.Adopt, ask.body).result,
-        by=ask.caller.principal,
     )
     return await accepted(ask, done)
 
@@ -114,11 +116,7 @@ async def adopt_step(ask: Ask) -> Reply:
 async def mark_step_absent(ask: Ask) -> Reply:
     """A stuck step holds nothing."""
     done = await operations.mark_absent(
-        ask.plane,
-        ask.tenant,
-        ask.names["operation"],
-        step=ask.names["step"],
-        by=ask.caller.principal,
+        ask.plane, ask.caller, ask.names["operation"], step=ask.names["step"]
     )
     return await accepted(ask, done)
 
@@ -128,6 +126,7 @@ ROUTES = (
     Route(
         "GET", "/v1/operations", list_operations, "List operations, oldest first",
         role=Role.VIEWER, answer=schemas.Operations, query=schemas.ListOperations,
+        problems=("not_found",),
     ),
     Route(
         "GET", ONE, get_operation, "Show an operation with its steps",

@@ -71,7 +71,7 @@ async def list_letters(ask: Ask) -> schemas.Letters:
     items = [
         schemas.Letter(
             position=cast(int, one.row["position"]), agent=str(one.row["agent"]),
-            event=cloud_event(ask.plane.id, one.row),  # type: ignore[arg-type]
+            event=cloud_event(ask.plane.id, one.row),
             why=one.why, attempts=one.attempts, parked_since=one.parked_since, due_at=one.due_at,
         )
         for one in found

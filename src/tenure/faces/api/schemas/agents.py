@@ -12,7 +12,11 @@ from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, Told, Wir
 
 DryRun = Annotated[bool, Meta(description="Only show the plan: steps, compensations, keys.")]
 Queue = Annotated[
-    bool, Meta(description="Wait for the operation that works on the agent; not for a stop.")
+    bool,
+    Meta(
+        description="Wait for the operation that works on the agent, where this would be refused"
+        " for it; a stop never waits, and a delete only for another delete."
+    ),
 ]
 Offset = Annotated[int, Meta(ge=0, le=1 << 53)]
 DrainSeconds = Annotated[float, Meta(ge=0, le=3_600)]
@@ -87,6 +91,8 @@ class Planned(Told, frozen=True):
     version: int
     steps: list[PlannedStep]
     cascade: list[Branch]
+    warnings: list[str]
+    """Of a create: what its runtime does not find, for which it would be undone."""
 
 
 class Edge(Told, frozen=True):

@@ -1,9 +1,10 @@
 """Events, subscriptions and acknowledgements on the wire."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
+from tenure.app.events import CloudEvent
 from tenure.core.limits import NAME_PATTERN
 from tenure.core.subscription import Kind
 from tenure.faces.api.schemas.forms import Id, Instant, Limit, Told, Wire
@@ -20,27 +21,10 @@ Name = Annotated[str, Meta(pattern=rf"^{NAME_PATTERN}$(?!\n)")]
 Agent = Annotated[str, Meta(max_length=63, description="A name or uid; empty: every agent.")]
 
 
-class Event(Told, frozen=True):
-    """One event, as CloudEvents 1.0 has it."""
-
-    specversion: str
-    id: str
-    source: str
-    type: str
-    subject: str
-    time: str
-    datacontenttype: str
-    sequence: str
-    partitionkey: str
-    tenant: str
-    operation: str
-    data: Any
-
-
 class Events(Told, frozen=True):
     """A page of events in the order of their commits; `position` is where to go on later."""
 
-    items: list[Event]
+    items: list[CloudEvent]
     next: str | None
     position: str
     missed: bool
@@ -109,7 +93,7 @@ class Letter(Told, frozen=True):
 
     position: int
     agent: str
-    event: Event
+    event: CloudEvent
     why: str
     attempts: int
     parked_since: Instant

@@ -36,6 +36,7 @@ class Operation(Told, frozen=True):
     id: Id
     kind: str
     agent: str
+    agent_name: str
     generation: int
     state: State
     done: bool
@@ -51,6 +52,7 @@ class Listed(Told, frozen=True):
     id: Id
     kind: str
     agent: str
+    agent_name: str
     generation: int
     state: State
     done: bool
@@ -86,6 +88,7 @@ class Followed(Told, frozen=True):
 class ListOperations(Wire, frozen=True):
     """Which operations."""
 
+    agent: Annotated[str, Meta(max_length=63, description="Only of this one: a name or uid.")] = ""
     state: Annotated[
         tuple[State, ...], Meta(description="Only of this state; may be given several times.")
     ] = ()
@@ -111,6 +114,7 @@ def operation(view: views.Operation) -> Operation:
         id=view.id,
         kind=view.kind,
         agent=view.agent,
+        agent_name=view.agent_name,
         generation=view.generation,
         state=view.state,
         done=view.done,

@@ -1,0 +1,359 @@
+"""Moves as Temporal's activities perform them, on what their worker has kept: also if it is stale.
+
+The store is asked what became of it, the providers what they were called for.
+"""
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from tenure.adapters.clock.system import SystemClock, SystemEntropy
+from tenure.adapters.engine.temporal.activities import Activities
+from tenure.adapters.engine.temporal.kept import KEPT_SECONDS, Kept
+from tenure.adapters.engine.temporal.messages import Answer, Due, Task
+from tenure.adapters.engine.temporal.payloads import CONVERTER
+from tenure.adapters.store import memory
+from tenure.app import operations
+from tenure.app.advance import Advance
+from tenure.app.claims import OneByOne
+from tenure.app.operations import Accept
+from tenure.app.plane import Plane, prepare
+from tenure.core.endings import Absent, Done
+from tenure.core.operation import State
+from tenure.core.plan import Plan, Step
+from tenure.plans.catalogue import Catalogue
+from tenure.testing.operators import by
+from tenure.testing.patches import patched
+
+TENANT = "default"
+WORKER, RESTING = "temporal", "temporal/rest"
+
+
+class Hands:
+    """What an engine does when an operation is accepted or woken, and nothing more."""
+
+    worker = ""
+    deaf = False
+    """Nothing is heard of what others record."""
+
+    def __init__(self, activities: Activities[Any]) -> None:
+        self.activities = activities
+
+    def take(self, live):
+        self.activities.keep(live)
+
+    def wake(self, operation, *, interrupt=False):
+        if not self.deaf:
+            self.activities.forget(operation)
+
+
+class Bench:
+    """A plane, two workers on it, and providers that count."""
+
+    def __init__(self) -> None:
+        self.store = cast(Any, memory.build(clock=SystemClock(), tables=memory.Tables()))
+        self.called: Counter[str] = Counter()
+        self.made: set[str] = set()
+        self.time = 100.0
+        self.loads = 0
+        load = self.store.load
+
+        async def counted(operation):
+            self.loads += 1
+            return await load(operation)
+
+        self.store.load = counted
+        plans = [
+            Plan("linear", stages=tuple(self._step(name) for name in ("one", "two", "three"))),
+            Plan("siblings", stages=((self._step("one"), self._step("two")),)),
+        ]
+        self.plane, self.here = self._worker(plans)
+        _, self.beside = self._worker(plans)
+        _, self.older = self._worker([])
+
+    def _step(self, name: str) -> Step:
+        async def do(call):
+            self.called[f"{name}.do"] += 1
+            self.made.add(name)
+            return Done({})
+
+        async def undo(call):
+            self.called[f"{name}.undo"] += 1
+            self.made.discard(name)
+            return Done({})
+
+        async def inspect(call):
+            self.called[f"{name}.inspect"] += 1
+            return Done({}) if name in self.made else Absent()
+
+        return Step(name, do, undo=undo, inspect=inspect, slot=name)
+
+    def _worker(self, plans: list[Plan]) -> tuple[Plane, Activities[Any]]:
+        store, entropy, catalogue = self.store, SystemEntropy(), Catalogue(plans)
+        work: Any = Advance(
+            "plane", store=store, entropy=entropy, catalogue=catalogue, providers={}
+        )
+        claims: Any = OneByOne(WORKER, resting=RESTING)
+        activities: Activities[Any] = Activities(
+            work, claims, store=store, resting=RESTING, monotonic=lambda: self.time,
+            tell=lambda _name, _state: None, fail=lambda _error: None,
+        )  # fmt: skip
+        plane = Plane(
+            id="plane", store=store, engine=cast(Any, Hands(activities)), entropy=entropy,
+            catalogue=catalogue, providers={},
+        )  # fmt: skip
+        claims.serve(plane)
+        return plane, activities
+
+    async def accept(self, plan: str = "linear") -> tuple[str, Answer]:
+        """An operation, and what its run is started with."""
+        await prepare(self.plane)
+        name = (await operations.accept(self.plane, Accept(plan))).id
+        return name, Answer("PENDING", 0, 1, [Due("one", "do", 0)])
+
+    async def move(
+        self,
+        name: str,
+        answer: Answer,
+        *,
+        by: Activities[Any] | None = None,
+        attempt: int = 1,
+        said: list[object] | None = None,
+    ) -> Answer:
+        """The first move of this answer, as its run would ask for it.
+
+        `said` is what the attempt before has left, and is what this one leaves.
+        """
+        due = answer.moves[0]
+        task = Task(name, answer.token, due.step, due.act, due.token, answer.revision)
+        environment = ActivityEnvironment()
+        environment.payload_converter = CONVERTER.payload_converter
+        said = [] if said is None else said
+        environment.info = replace(
+            environment.info, attempt=attempt, heartbeat_details=list(said)
+        )  # fmt: skip
+        environment.on_heartbeat = lambda *words: said.__setitem__(slice(None), words)
+        payload = CONVERTER.payload_converter.to_payload(task)
+        told = environment.run((by or self.here).move, [RawValue(payload)])
+        return await told
+
+    async def follow(self, name: str, answer: Answer) -> str:
+        """All that is left of it; the state it ends in."""
+        while not answer.over:
+            answer = await self.move(name, answer)
+        return answer.state
+
+
+def held(scenario) -> None:
+    async def main() -> None:
+        await scenario(Bench())
+
+    asyncio.run(main())
+
+
+def test_a_worker_that_performs_all_moves_reads_the_operation_never():
+    async def scenario(bench: Bench) -> None:
+        name, answer = await bench.accept()
+        assert await bench.follow(name, answer) == State.SUCCEEDED
+        assert bench.loads == 0
+        assert bench.called == {"one.do": 1, "two.do": 1, "three.do": 1}
+
+    held(scenario)
+
+
+def test_another_worker_reads_what_it_has_not_seen():
+    async def scenario(bench: Bench) -> None:
+        name, answer = await bench.accept()
+        answer = await bench.move(name, answer)
+        answer = await bench.move(name, answer, by=bench.beside)
+        assert bench.loads == 1
+        # Here is kept what stood before: it does not know all that the run was told.
+        assert await bench.follow(name, answer) == State.SUCCEEDED
+        assert bench.loads == 2
+        assert bench.called == {"one.do": 1, "two.do": 1, "three.do": 1}
+
+    held(scenario)
+
+
+def test_a_cancel_that_was_heard_of_stops_the_next_call():
+    async def scenario(bench: Bench) -> None:
+        name, answer = await bench.accept()
+        answer = await bench.move(name, answer)
+        await operations.cancel(bench.plane, by("the caller"), name)
+        assert await bench.follow(name, answer) == State.COMPENSATED
+        assert bench.called == {"one.do": 1, "two.undo": 1, "one.undo": 1}
+
+    held(scenario)
+
+
+def test_what_was_called_for_though_it_was_cancelled_is_undone():
+    """Nobody was told of the cancel: as if it had come while the call was under way."""
+
+    async def scenario(bench: Bench) -> None:
+        name, answer = await bench.accept()
+        answer = await bench.move(name, answer)
+        with patched(Hands, deaf=True):
+            await operations.cancel(bench.plane, by("the caller"), name)
+        assert await bench.follow(name, answer) == State.COMPENSATED
+        assert bench.called == {"one.do": 1, "two.do": 1, "two.undo": 1, "one.undo": 1}
+        assert not bench.made
+
+    held(scenario)
+
+
+def test_what_was_cancelled_before_anybody_claimed_it_calls_nobody():
+    async def scenario(bench: Bench) -> None:
+        name, answer = await bench.accept()
+        with patched(Hands, deaf=True):
+            await operations.cancel(bench.plane, by("the caller"), name)
+        assert await bench.follow(name, answer) == State.COMPENSATED
+        assert not bench.called
+
+    held(scenario)
+
+
+def test_a_second_attempt_reads_and_asks():
+    async def scenario(bench: Bench) -> None:
+        name, answer = await bench.accept()
+        answer = await bench.move(name, answer)
+        answer = await bench.move(name, answer, attempt=2)
+        assert bench.called == {"one.do": 1, "two.inspect": 1}
+        assert await bench.follow(name, answer) == State.SUCCEEDED
+
+    held(scenario)
+
+
+def taken_over(bench: Bench, name: str) -> Any:
+    """Another run has claimed it, at another worker."""
+    claims: Any = bench.beside._claims
+    return claims.take_over(name)
+
+
+def test_one_that_was_taken_over_records_nothing_on_what_it_has_kept():
+    async def scenario(bench: Bench) -> None:
+        name, answer = await bench.accept()
+        answer = await bench.move(name, answer)
+        await taken_over(bench, name)
+        before = (await bench.store.load(name)).journal
+        late = await bench.move(name, answer)
+        assert late.over
+        assert (await bench.store.load(name)).journal == before
+        assert bench.called["two.do"] == 1
+
+    held(scenario)
+
+
+def test_one_that_slept_for_long_calls_nobody_on_what_it_has_kept():
+    async def scenario(bench: Bench) -> None:
+        assert not await slept(bench)
+
+    held(scenario)
+
+
+async def slept(bench: Bench) -> int:
+    """How often a worker calls that was away for longer than it may be."""
+    name, answer = await bench.accept()
+    answer = await bench.move(name, answer)
+    bench.time += KEPT_SECONDS + 1.0
+    await taken_over(bench, name)
+    assert (await bench.move(name, answer)).over
+    return bench.called["two.do"]
+
+
+def test_ablation_what_is_kept_for_ever_is_seen_to_call():
+    def kept_for_ever(self, operation, token, revision):
+        return self._lives.pop(operation, (0.0, None))[1]
+
+    async def scenario(bench: Bench) -> None:
+        with patched(Kept, take=kept_for_ever):
+            assert await slept(bench)
+
+    held(scenario)
+
+
+def test_a_step_that_another_attempt_has_taken_is_left_to_it():
+    """What is kept says no, or may be wrong: the store is asked."""
+
+    async def scenario(bench: Bench) -> None:
+        name, answer = await bench.accept()
+        answer = await bench.move(name, answer)
+        (due,) = answer.moves
+        stale = replace(answer, moves=[replace(due, token=due.token + 1)])
+        told = await bench.move(name, stale)
+        assert bench.called == {"one.do": 1}
+        assert told.moves == answer.moves
+        assert await bench.follow(name, told) == State.SUCCEEDED
+
+    held(scenario)
+
+
+def test_siblings_never_share_what_is_kept():
+    async def scenario(bench: Bench) -> None:
+        name, _ = await bench.accept("siblings")
+        loaded = await ActivityEnvironment().run(bench.here.load, Task(name, 0))
+        first, second = loaded.moves
+        told = await asyncio.gather(
+            bench.move(name, replace(loaded, moves=[first])),
+            bench.move(name, replace(loaded, moves=[second])),
+        )
+        last = max(told, key=lambda one: one.revision)
+        assert last.state == State.SUCCEEDED
+        assert bench.called == {"one.do": 1, "two.do": 1}
+
+    held(scenario)
+
+
+# --- releases -------------------------------------------------------------------------------------
+
+
+def test_what_only_a_newer_release_knows_is_left_to_another_worker_for_seconds(caplog):
+    async def scenario(bench: Bench) -> None:
+        name, answer = await bench.accept()
+        for attempt, seconds in ((1, 0.1), (2, 0.2), (100, 1.0)):
+            with pytest.raises(ApplicationError, match="nobody here knows how") as raised:
+                await bench.move(name, answer, by=bench.older, attempt=attempt)
+            assert raised.value.next_retry_delay == timedelta(seconds=seconds)
+        assert caplog.text.count("linear@1/one: another worker is asked") == 1
+        assert await bench.follow(name, answer) == State.SUCCEEDED
+
+    held(scenario)
+
+
+async def tried_in_vain(bench: Bench, attempts: int) -> tuple[str, Answer, list[object]]:
+    """A second step, for which so many workers of an older release were asked."""
+    name, answer = await bench.accept()
+    answer = await bench.move(name, answer)
+    said: list[object] = []
+    for attempt in range(1, attempts + 1):
+        with pytest.raises(ApplicationError):
+            await bench.move(name, answer, by=bench.older, attempt=attempt, said=said)
+    return name, answer, said
+
+
+def test_after_workers_that_called_nobody_the_call_is_made_at_once():
+    async def scenario(bench: Bench) -> None:
+        name, answer, said = await tried_in_vain(bench, 3)
+        await bench.move(name, answer, attempt=4, said=said)
+        assert bench.called == {"one.do": 1, "two.do": 1}
+
+    held(scenario)
+
+
+def test_after_one_that_may_have_called_none_counts_as_the_first():
+    """The second attempt was lost; who comes after it cannot say that nobody was called."""
+
+    async def scenario(bench: Bench) -> None:
+        name, answer, said = await tried_in_vain(bench, 1)
+        with pytest.raises(ApplicationError):
+            await bench.move(name, answer, by=bench.older, attempt=3, said=said)
+        await bench.move(name, answer, attempt=4, said=said)
+        assert bench.called == {"one.do": 1, "two.inspect": 1}
+
+    held(scenario)

@@ -1,0 +1,205 @@
+"""Retention: what is over goes when it was said to, and what an agent holds stays known."""
+
+import asyncio
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from tenure.app import acknowledgements, agents, findings, operations, subscriptions
+from tenure.app.findings import Sighting
+from tenure.app.subscriptions import Subscribe
+from tenure.core.errors import NotFound
+from tenure.core.finding import Kind
+from tenure.core.subscription import Kind as Way
+from tenure.ports.store import Change, Set
+from tenure.reconcilers import late, retention
+from tenure.reconcilers.leader import Leader
+from tenure.reconcilers.term import LEADERS, Kept, Term
+from tenure.settings import Settings
+from tenure.testing.lifecycle import CALLER, TENANT
+from tenure.testing.patches import patched
+from tenure.wiring import running
+from tests.unit.app.lives import alive, keyed
+from tests.unit.reconcilers.later import ENDED, PLANS, keys, later, on_any_store
+
+
+async def kinds(lives):
+    """The operations that are kept, by what they are."""
+    return sorted(str(row["kind"]) for row in await lives.rows("operation"))
+
+
+async def known(lives, uid):
+    rows = await lives.plane.store.list_resources(TENANT, uid)
+    return [one["key"] for one in rows if one["slot"]]
+
+
+async def lived(lives):
+    """An agent that was suspended and is back, and one that is gone; the uid of the first."""
+    uid = await lives.made("alpha")
+    await lives.made("gone")
+    await lives.verb("suspend")
+    await lives.verb("resume")
+    await lives.verb("delete", "gone")
+    return uid
+
+
+async def kept_after_a_hundred_days(lives):
+    """Whether what an agent holds is still known after what is over has gone."""
+    uid = await lived(lives)
+    before, plane = await known(lives, uid), later(lives.plane, 100)
+    await retention.tick(plane)
+    watched = {str(row["operation"]) for row in await lives.rows("tombstone")}
+    assert watched <= {str(row["id"]) for row in await lives.rows("operation")}
+    for _ in range(late.SIGHTINGS):
+        await late.tick(plane)
+    await retention.tick(plane)
+    return before == await known(lives, uid)
+
+
+@alive
+async def test_an_operation_goes_when_nothing_that_it_made_can_be_there(lives):
+    assert await kept_after_a_hundred_days(lives)
+    assert await kinds(lives) == ["create_agent", "resume_agent"], "alpha holds what these made"
+    for table in ("journal", "intent"):
+        names = {row["operation"] for row in await lives.rows(table)}
+        assert len(names) == 2
+    assert len(await lives.rows("audit")) == 5, "which is never shortened"
+    assert (await lives.verb("delete")).state == "SUCCEEDED"
+    assert lives.held() == []
+    assert await lives.made("gone")
+
+
+@alive
+async def test_ablation_without_a_look_at_intents_an_agents_things_are_forgotten(lives):
+    with patched(retention, may_hold=lambda _: False):
+        assert not await kept_after_a_hundred_days(lives)
+
+
+@alive
+async def test_nothing_goes_before_its_time_and_nothing_if_it_is_kept_for_ever(lives):
+    await lived(lives)
+    before = await kinds(lives)
+    await retention.tick(later(lives.plane, 89))
+    assert await kinds(lives) == before
+    plane = later(lives.plane, 10_000)
+    await retention.tick(plane, term=Term(plane, "retention", kept=Kept(0.0, 0.0)))
+    assert await kinds(lives) == before
+
+
+@alive
+async def test_a_key_goes_after_a_day_and_an_operation_not_before_its_key(lives):
+    uid = await lives.made()
+    await lives.done(await agents.suspend_agent(lives.plane, CALLER, "alpha", asked=keyed("once")))
+    plane = later(lives.plane, 0.9)
+    soon = Term(plane, "retention", kept=Kept(operations=1.0))
+    assert (await retention.tick(plane, term=soon)).fixed == 0
+    again = await agents.suspend_agent(lives.plane, CALLER, "alpha", asked=keyed("once"))
+    assert again.state == "SUCCEEDED"
+    plane = later(lives.plane, 1.1)
+    soon = Term(plane, "retention", kept=Kept(operations=1.0))
+    assert (await retention.tick(plane, term=soon)).fixed == 2
+    assert await lives.rows("idempotency") == []
+    with pytest.raises(NotFound):
+        await operations.get(lives.plane, TENANT, again.id)
+    assert len(await known(lives, uid)) == 3
+
+
+@alive
+async def test_an_acknowledgement_can_be_said_again_for_a_day(lives):
+    await lives.made()
+    required = Subscribe("mine", Way.PULL, required=True)
+    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, required)
+    asked = await agents.suspend_agent(lives.plane, CALLER, "alpha")
+
+    async def said():
+        return await acknowledgements.acknowledge(lives.plane, CALLER, view.id, operation=asked.id)
+
+    await retention.tick(later(lives.plane, 10))
+    first = await said()
+    await retention.tick(later(lives.plane, 10))
+    assert await said() == first, "its operation is still open"
+    await lives.done(asked)
+    await retention.tick(later(lives.plane, 0.9))
+    assert await said() == first
+    await retention.tick(later(lives.plane, 1.1))
+    with pytest.raises(NotFound):
+        await said()
+
+
+@alive
+async def test_a_finding_goes_a_month_after_it_was_resolved(lives):
+    rows: list[Any] = [
+        await findings.report(
+            lives.plane, Sighting("leases", Kind.CONFIRMED, name, TENANT, "", "", {"what": name})
+        )
+        for name in ("over", "still so", "again")
+    ]
+    for row in (rows[0], rows[2]):
+        await findings.settle(lives.plane, row, by="somebody")
+    commit, plane = lives.plane.store.commit, later(lives.plane, 31)
+
+    async def just_before(change):
+        seen = Set("finding", (rows[2]["id"],), {"resolved_at": None})
+        await commit(Change("", (), (seen,)))
+        return await commit(change)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lives.plane.store, "commit", just_before)
+        await retention.tick(later(lives.plane, 29))
+        assert len(await lives.rows("finding")) == 3
+        assert (await retention.tick(plane)).fixed == 1
+    left = {row["id"] for row in await lives.rows("finding")}
+    assert left == {rows[1]["id"], rows[2]["id"]}, "what was seen again meanwhile stays"
+
+
+@alive
+async def test_more_than_one_look_can_do_is_done_by_the_next_and_soon(lives):
+    await lives.plane.store.commit(Change("", (), keys(1_000)))
+    with patched(retention, LOOKED=200, SORTS=(retention.SORTS[0]._replace(looked=200),)):
+        done = await retention.tick(lives.plane, limit=100)
+        assert (done.seen, done.fixed) == (100, 100)
+        assert done.retry_at == lives.plane.store.now()
+        done = await retention.tick(lives.plane, limit=500)
+        assert (done.seen, done.fixed, done.retry_at) == (200, 200, None)
+    assert (await retention.tick(lives.plane)).retry_at == lives.plane.store.now()
+    await retention.tick(lives.plane)
+    assert await lives.rows("idempotency") == []
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_who_was_deposed_drops_nothing(fenced):
+    alive(deposed)(fenced=fenced)
+
+
+async def deposed(lives, fenced):
+    await lives.plane.store.commit(Change("", (), keys(10)))
+    first, second = (Leader(lives.plane, LEADERS) for _ in range(2))
+    await first.renew()
+    await second.take_over()
+    off = nullcontext() if fenced else patched(Term, fence=lambda _: ())
+    with off:
+        term = Term(lives.plane, "retention", token=first.token)
+        done = await retention.tick(lives.plane, term=term)
+    assert done.fixed == (0 if fenced else 10)
+
+
+@alive
+async def test_a_plane_that_is_held_tells_and_drops_nothing(lives):
+    await lives.plane.store.commit(Change("", (), keys(10)))
+    held = Term(lives.plane, "retention", read_only=True)
+    assert (await retention.tick(lives.plane, term=held)).fixed == 0
+    (found,) = await findings.list_findings(lives.plane, CALLER)
+    assert found.body["what"] == "10 idempotency keys or more are over and still kept"
+    assert len(await lives.rows("idempotency")) == 10
+    assert (await retention.tick(lives.plane)).fixed == 10
+    assert await findings.list_findings(lives.plane, CALLER) == []
+
+
+def test_on_a_file_what_is_over_goes_too(tmp_path):
+    async def main():
+        settings = Settings(store=str(tmp_path / "tenure.db"))
+        async with running(settings, plans=PLANS, providers={}) as plane:
+            return await on_any_store(plane)
+
+    assert asyncio.run(main()) == ENDED
