@@ -64,7 +64,7 @@ class Work(Protocol[L]):
     async def load(self, operation: str, token: int) -> L | None:
         """Read an operation; None if it has ended.  LeaseLost if this token no longer holds it.
 
-        Invalid if its plan has steps that nobody here can perform.
+        PlanUnknown if its plan has steps that nobody here can perform.
         """
         ...
 
@@ -99,7 +99,7 @@ class Work(Protocol[L]):
 class Claims(Protocol[L]):
     """How an engine holds operations one by one, where they are not claimed from a queue.
 
-    Any of them raises LeaseLost if the operation is no longer held as it says, and Invalid if its
+    Any of them raises LeaseLost if the operation is no longer held as it says, and PlanUnknown if its
     plan has steps that nobody here can perform.
     """
 

@@ -16,7 +16,7 @@ MESSAGES = [
     (ANSWER, Answer),
     (Start("o", "linear of ä", ANSWER), Start),
     (Start("o"), Start),
-    (Task("o", 1, "identity", "undo", 3, 9), Task),
+    (Task("o", 1, "identity", "undo", 3, "run/7/1"), Task),
     (True, bool),
     ("SUCCEEDED", str),
     (None, None),

@@ -19,6 +19,7 @@ from tenure.adapters.engine.temporal.activities import Activities
 from tenure.adapters.engine.temporal.kept import KEPT_SECONDS, Kept
 from tenure.adapters.engine.temporal.messages import Answer, Due, Task
 from tenure.adapters.engine.temporal.payloads import CONVERTER
+from tenure.adapters.engine.temporal.workflow import OperationRun
 from tenure.adapters.store import memory
 from tenure.app import operations
 from tenure.app.advance import Advance
@@ -26,8 +27,9 @@ from tenure.app.claims import OneByOne
 from tenure.app.operations import Accept
 from tenure.app.plane import Plane, prepare
 from tenure.core.endings import Absent, Done
+from tenure.core.errors import OutcomeUnknown, Rejected
 from tenure.core.operation import State
-from tenure.core.plan import Plan, Step
+from tenure.core.plan import Kind, Plan, Step, repeat
 from tenure.plans.catalogue import Catalogue
 from tenure.testing.operators import by
 from tenure.testing.patches import patched
@@ -62,7 +64,7 @@ class Bench:
         self.called: Counter[str] = Counter()
         self.made: set[str] = set()
         self.time = 100.0
-        self.loads = 0
+        self.loads = self.moves = 0
         load = self.store.load
 
         async def counted(operation):
@@ -71,6 +73,7 @@ class Bench:
 
         self.store.load = counted
         plans = [
+            Plan("pivoted", stages=(self._step("one"), self._pivot())),
             Plan("linear", stages=tuple(self._step(name) for name in ("one", "two", "three"))),
             Plan("siblings", stages=((self._step("one"), self._step("two")),)),
         ]
@@ -94,6 +97,17 @@ class Bench:
             return Done({}) if name in self.made else Absent()
 
         return Step(name, do, undo=undo, inspect=inspect, slot=name)
+
+    def _pivot(self) -> Step:
+        """Its first call has no answer, and every later one is refused."""
+
+        async def do(call):
+            self.called["pivot.do"] += 1
+            if self.called["pivot.do"] == 1:
+                return OutcomeUnknown("the connection was reset")
+            return Rejected("no")
+
+        return Step("two", do, kind=Kind.PIVOT, inspect=repeat)
 
     def _worker(self, plans: list[Plan]) -> tuple[Plane, Activities[Any]]:
         store, entropy, catalogue = self.store, SystemEntropy(), Catalogue(plans)
@@ -132,12 +146,14 @@ class Bench:
         `said` is what the attempt before has left, and is what this one leaves.
         """
         due = answer.moves[0]
-        task = Task(name, answer.token, due.step, due.act, due.token, answer.revision)
+        task = Task(name, answer.token, due.step, due.act, due.token, answer.ticket)
         environment = ActivityEnvironment()
         environment.payload_converter = CONVERTER.payload_converter
         said = [] if said is None else said
+        self.moves += 1
         environment.info = replace(
-            environment.info, attempt=attempt, heartbeat_details=list(said)
+            environment.info, activity_id=str(self.moves), attempt=attempt,
+            heartbeat_details=list(said),
         )  # fmt: skip
         environment.on_heartbeat = lambda *words: said.__setitem__(slice(None), words)
         payload = CONVERTER.payload_converter.to_payload(task)
@@ -219,6 +235,62 @@ def test_what_was_cancelled_before_anybody_claimed_it_calls_nobody():
     held(scenario)
 
 
+async def polled_beside(bench: Bench) -> str:
+    """Another worker's call of the pivot has no answer; then it is called on what is kept here."""
+    name, answer = await bench.accept("pivoted")
+    answer = await bench.move(name, answer)
+    answer = await bench.move(name, answer, by=bench.beside)
+    assert answer.wait is not None
+    await asyncio.sleep(answer.wait + 0.01)
+    await bench.move(name, replace(answer, moves=answer.then, then=[], ticket=""))
+    assert bench.called["pivot.do"] == 2
+    return str((await bench.store.load(name)).operation["state"])
+
+
+def test_what_was_polled_elsewhere_is_known_before_it_is_called_again():
+    """A refusal of a pivot that may have been applied turns nothing back."""
+
+    async def scenario(bench: Bench) -> None:
+        assert await polled_beside(bench) == State.RUNNING
+
+    held(scenario)
+
+
+def test_ablation_without_its_ticket_a_pivot_that_may_be_applied_is_turned_back(tally):
+    def any_ticket(self, operation, token, ticket):
+        kept = self._lives.pop(operation, None)
+        return kept and kept.live
+
+    async def scenario(bench: Bench) -> None:
+        with patched(Kept, take=any_ticket):
+            assert await polled_beside(bench) != State.RUNNING
+
+    held(scenario)
+    tally.add("ablations")
+
+
+def collected(crowded: set[str]) -> Answer:
+    """What a run goes by after an activity of its step has ended."""
+    run: Any = OperationRun.__new__(OperationRun)
+    told = Answer("RUNNING", 1, 2, [Due("two", "do", 1)], ticket="t")
+    handle = asyncio.get_running_loop().create_future()
+    handle.set_result(told)
+    run._running, run._crowded = {"one": ("do", handle)}, crowded
+    run._answer, run._attributes, run._asked = Answer("RUNNING", 1, 1), False, ""
+    run._collect()
+    assert not run._running
+    assert not run._crowded
+    return cast(Answer, run._answer)
+
+
+def test_a_ticket_is_shown_only_if_nothing_was_performed_beside_its_answer():
+    async def scenario(_: Bench) -> None:
+        assert collected(set()).ticket == "t"
+        assert collected({"one"}).ticket == ""
+
+    held(scenario)
+
+
 def test_a_second_attempt_reads_and_asks():
     async def scenario(bench: Bench) -> None:
         name, answer = await bench.accept()
@@ -268,8 +340,8 @@ async def slept(bench: Bench) -> int:
 
 
 def test_ablation_what_is_kept_for_ever_is_seen_to_call():
-    def kept_for_ever(self, operation, token, revision):
-        return self._lives.pop(operation, (0.0, None))[1]
+    def kept_for_ever(self, operation, token, ticket):
+        return self._lives.pop(operation).live
 
     async def scenario(bench: Bench) -> None:
         with patched(Kept, take=kept_for_ever):
@@ -316,7 +388,7 @@ def test_siblings_never_share_what_is_kept():
 def test_what_only_a_newer_release_knows_is_left_to_another_worker_for_seconds(caplog):
     async def scenario(bench: Bench) -> None:
         name, answer = await bench.accept()
-        for attempt, seconds in ((1, 0.1), (2, 0.2), (100, 1.0)):
+        for attempt, seconds in ((1, 0.1), (2, 0.13), (100, 30.0)):
             with pytest.raises(ApplicationError, match="nobody here knows how") as raised:
                 await bench.move(name, answer, by=bench.older, attempt=attempt)
             assert raised.value.next_retry_delay == timedelta(seconds=seconds)

@@ -174,7 +174,7 @@ class EmbeddedEngine(Generic[L]):
     async def _let_go_of_halted(self) -> None:
         """Belong to nobody, so that a claim makes their calls unknown and they are tried again.
 
-        Others come first, until the next look here: one of them may know what is unknown here.
+        Others come first, until the next look here: one of them may do better.
         """
         now = self._clock.monotonic()
         for operation in [name for name, until in self._halted.items() if until <= now]:

@@ -9,6 +9,7 @@ repeats anything; but not after a worker of another release, which has said that
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Generic
 
@@ -29,7 +30,7 @@ WORDS_MAX = 2_000
 """Characters of an error that Temporal is told; the log has all of it."""
 BEAT_SECONDS = 1.0
 """Between two heartbeats; a cancel from afar arrives with the next one."""
-UNKNOWN, UNKNOWN_MAX = timedelta(seconds=0.1), timedelta(seconds=1)
+UNKNOWN, UNKNOWN_MAX = timedelta(seconds=0.1), timedelta(seconds=30)
 """Until another worker is asked for what is unknown here, at first and at most."""
 
 
@@ -66,8 +67,8 @@ class Activities(Generic[L]):
         return [self.move, self.load, self.cancel, self.rest]
 
     def keep(self, live: L) -> None:
-        """Its next move, if it comes here, need not read it."""
-        self._kept.keep(live)
+        """Its first move, if it comes here, need not read it."""
+        self._kept.keep(live, "")
 
     def forget(self, operation: str) -> None:
         """Something was recorded for it: its next move reads it."""
@@ -143,7 +144,7 @@ class Activities(Generic[L]):
 
     async def _move(self, task: Task) -> Answer:
         live: L | None
-        kept = self._kept.take(task.operation, task.token, task.revision)
+        kept = self._kept.take(task.operation, task.token, task.ticket)
         kept = kept if _is_first() else None
         try:
             if task.token == 0:  # whoever comes second is turned away
@@ -262,13 +263,20 @@ class Activities(Generic[L]):
         if live.state in SETTLED:
             self._tell(live.id, live.state)
         elif answer.moves:
-            self._kept.keep(live)
+            answer = replace(answer, ticket=_ticket())
+            self._kept.keep(live, answer.ticket)
         return answer
 
 
+def _ticket() -> str:
+    """This attempt's own: if another is made meanwhile, that one's answer counts."""
+    info = activity.info()
+    return f"{info.workflow_run_id}/{info.activity_id}/{info.attempt}"
+
+
 def unknown_delay(attempt: int) -> timedelta:
-    """Doubled each time; Temporal's own grows to a minute."""
-    return min(UNKNOWN_MAX, UNKNOWN * (1 << min(attempt - 1, 10)))
+    """Ten times within five seconds, then ever more seldom: perhaps no newer one will come."""
+    return min(UNKNOWN_MAX, UNKNOWN * 1.3 ** min(attempt - 1, 100))
 
 
 def _is_first() -> bool:

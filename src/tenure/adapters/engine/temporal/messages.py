@@ -41,6 +41,8 @@ class Answer:
     """Nothing was read or moved: read the operation again."""
     interrupt: bool = False
     """Calls of do's that are under way are to be stopped."""
+    ticket: str = ""
+    """Names this answer to the worker that gave it: it has kept what it knew then."""
 
 
 @dataclass(frozen=True)
@@ -66,5 +68,5 @@ class Task:
     act: str = ""
     fence: int = 0
     """The token of the step's intent when the move was decided."""
-    revision: int = 0
-    """Of the operation when the move was decided."""
+    ticket: str = ""
+    """Of the answer that asks for this, if nothing has happened since what it tells of."""

@@ -56,6 +56,8 @@ class OperationRun:
         self._due_at = self._at(self._answer)
         self._running: dict[str, tuple[str, Handle]] = {}
         """What is under way: act and handle by step; "" is the operation as a whole."""
+        self._crowded: set[str] = set()
+        """What of that was under way beside others: they may know more than its answer does."""
         self._shown = RUNNING
         """The state that the search attributes show."""
         self._asked = "" if start.answer else LOAD
@@ -99,6 +101,8 @@ class OperationRun:
         if self._may_ask():
             asked, self._asked = self._asked, ""
             self._running[""] = ("", self._start(asked, Task(self._operation, answer.token)))
+        if len(self._running) > 1:
+            self._crowded.update(self._running)
 
     async def _something(self) -> None:
         """Wait until an activity has ended, a signal has come, or it is time."""
@@ -108,7 +112,7 @@ class OperationRun:
         except TimeoutError:
             self._due_at = None
             if self._answer.then:
-                self._answer = replace(self._answer, moves=self._answer.then, then=[])
+                self._answer = replace(self._answer, moves=self._answer.then, then=[], ticket="")
             else:
                 self._asked = self._asked or LOAD
 
@@ -125,6 +129,8 @@ class OperationRun:
         """Take the answers of what has ended."""
         for step in [step for step, (_, handle) in self._running.items() if handle.done()]:
             _, handle = self._running.pop(step)
+            crowded = step in self._crowded
+            self._crowded.discard(step)
             try:
                 answer = handle.result()
             except (ActivityError, asyncio.CancelledError) as error:
@@ -135,7 +141,7 @@ class OperationRun:
             if answer.look:
                 self._asked = self._asked or LOAD
             elif answer.revision >= self._answer.revision or answer.over:
-                self._take(answer)
+                self._take(replace(answer, ticket="") if crowded else answer)
 
     def _take(self, answer: Answer) -> None:
         if self._attributes and answer.state and answer.state != self._shown:
@@ -161,8 +167,8 @@ class OperationRun:
 
     def _move(self, due: Due) -> Handle:
         name = due.step if due.act == "do" else f"{due.step}.{due.act}"
-        token, revision = self._answer.token, self._answer.revision
-        task = Task(self._operation, token, due.step, due.act, due.token, revision)
+        token, ticket = self._answer.token, self._answer.ticket
+        task = Task(self._operation, token, due.step, due.act, due.token, ticket)
         return self._start(name, task)
 
     def _start(self, name: str, task: Task) -> Handle:
