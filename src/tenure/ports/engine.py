@@ -99,8 +99,8 @@ class Work(Protocol[L]):
 class Claims(Protocol[L]):
     """How an engine holds operations one by one, where they are not claimed from a queue.
 
-    Any of them raises LeaseLost if the operation is no longer held as it says, and PlanUnknown if its
-    plan has steps that nobody here can perform.
+    Any of them raises LeaseLost if the operation is no longer held as it says, and PlanUnknown if
+    its plan has steps that nobody here can perform.
     """
 
     async def begin(self, operation: str, known: L | None = None) -> L | None:

@@ -36,7 +36,7 @@ SENTENCE = "Every owned resource has a living owner."
 NAME = "orphans"
 CHUNK = 25
 """Resources compared at once, with the loop waiting."""
-PAUSE, PAUSE_BUSY = 1.0, 40.0
+PAUSE, PAUSE_BUSY = 1.0, 20.0
 """How long others have the loop after a chunk, in times of what it took; while they commit, too."""
 PAUSE_SECONDS_MAX = 0.02
 GRACE_SECONDS = LATE_SECONDS
