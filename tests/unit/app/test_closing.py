@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from tenure.app import agent_views, agents, operations
+from tenure.app import agent_views, agents, cascade, operations
 from tenure.core.agent import State
 from tenure.core.errors import (
     Conflict,
@@ -70,6 +70,18 @@ def test_what_a_newer_release_works_on_is_for_that_one_to_close(verb):
         assert (await operations.get(newer, TENANT, resumed.id)).state == COMPENSATED
 
     play()
+
+
+@alive
+async def test_a_child_that_a_newer_release_works_on_is_asked_again_at_the_next_look(lives):
+    top, child = await lives.made("top"), await lives.made("child", parent="top")
+    newer = await lives.newer("suspend_agent")
+    theirs = await agents.suspend_agent(newer, CALLER, "child")
+    deleted = await agents.delete_agent(lives.plane, CALLER, "top", drain_seconds=0.0)
+    assert (await cascade.delete_below(lives.plane, top, deleted.id)).left == ["child"]
+    await operations.cancel(newer, CALLER, theirs.id)
+    assert (await lives.done(deleted)).state == SUCCEEDED
+    assert await lives.state(child) is State.DELETED
 
 
 @alive
