@@ -68,6 +68,24 @@ def test_what_turns_up_after_it_was_accepted_is_not_started_unseen(runtime, tmp_
         run(runtime.ensure(key(), pinned))
 
 
+def test_an_argument_that_turns_up_before_the_first_start_is_not_read_unseen(runtime, tmp_path):
+    late = tmp_path / "late"
+    pinned = run(runtime.digest({"command": ["/bin/sh", str(late)]}))
+    late.write_text("sleep 600\n")
+    with pytest.raises(Rejected, match="was no file when the spec was accepted"):
+        run(runtime.ensure(key(), pinned))
+
+
+def test_what_an_agent_was_told_to_write_does_not_stand_in_its_way_later(runtime, tmp_path):
+    written = tmp_path / "written"
+    pinned = run(runtime.digest({**agent(), "command": [*agent()["command"], str(written)]}))
+    ready(runtime, pinned)
+    run(runtime.remove(key()))
+    written.write_text("by the agent")
+    later = key()._replace(text=f"{key().text}2", generation=2)
+    ready(runtime, pinned, later)
+
+
 def test_a_program_that_the_search_path_leads_to_only_now_is_not_started_unseen(home, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     for place in (first, second):

@@ -16,7 +16,7 @@ from tenure.app.live import decode, read
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.agent import Verb
-from tenure.core.errors import Conflict, NotFound
+from tenure.core.errors import Conflict, NotFound, PlanUnknown
 from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import ACKNOWLEDGED, Noted
 from tenure.core.roles import Caller, Role, require
@@ -145,7 +145,7 @@ async def release(plane: Plane, caller: Caller, subscription: str) -> None:
     """Nobody waits for this subscriber any more: it is gone."""
     for row in await _open_rows(plane, caller.tenant):
         if row["subscription"] == subscription:
-            await _settle(plane, caller, row, action="subscription.release", said={})
+            await put_right(plane, caller, row, Fate.GONE)
 
 
 async def _settle(
@@ -238,13 +238,20 @@ async def fate_of(plane: Plane, row: Row) -> Fate:
     return Fate.WAITS if await _is_there(plane, row) else Fate.GONE
 
 
-async def put_right(plane: Plane, caller: Caller, row: Row, fate: Fate) -> None:
-    """End a wait that is in vain: its operation goes on, or had ended anyway; twice succeeds."""
+async def put_right(plane: Plane, caller: Caller, row: Row, fate: Fate) -> bool:
+    """End a wait that is in vain: its operation goes on, or had ended anyway; twice succeeds.
+
+    False if it goes on, or only a newer release can tell its operation: a leader of that one does.
+    """
     if fate is Fate.ENDED:
         key = (str(row["operation"]), str(row["subscription"]))
         await plane.store.commit(Change("", (), (Drop("awaited", key),)))
     elif fate is Fate.GONE:
-        await _settle(plane, caller, row, action="subscription.release", said={})
+        try:
+            await _settle(plane, caller, row, action="subscription.release", said={})
+        except PlanUnknown:
+            return False
+    return fate is not Fate.WAITS
 
 
 async def _is_there(plane: Plane, row: Row) -> bool:
@@ -261,9 +268,7 @@ async def close_vain(plane: Plane, caller: Caller) -> int:
     """End what is waited for in vain by this tenant's operations; how much that was."""
     closed = 0
     for row in await _open_rows(plane, caller.tenant):
-        fate = await fate_of(plane, row)
-        await put_right(plane, caller, row, fate)
-        closed += fate is not Fate.WAITS
+        closed += await put_right(plane, caller, row, await fate_of(plane, row))
     return closed
 
 

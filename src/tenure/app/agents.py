@@ -23,7 +23,7 @@ from tenure.app.views import Operation
 from tenure.core import agent as core
 from tenure.core.agent import AGENT, State, Verb
 from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
-from tenure.core.errors import Conflict, IllegalTransition, PreconditionFailed
+from tenure.core.errors import Conflict, IllegalTransition, PlanUnknown, PreconditionFailed
 from tenure.core.ids import resource_key, uuid7
 from tenure.core.operation import CLOSED, Noted
 from tenure.core.roles import Caller, Role, require
@@ -389,7 +389,12 @@ async def _given(
 
 async def _closing(plane: Plane, holder: str, *, by: str, now: float) -> Change:
     """Tell the operation that works on the agent that it was closed, and cancel it if it can be."""
-    live = await read(plane.store, plane.catalogue, plane.id, holder)
+    try:
+        live = await read(plane.store, plane.catalogue, plane.id, holder)
+    except PlanUnknown as unknown:
+        told = f"operation {holder} works on this agent, and {unknown}; nothing was changed,"
+        advice = "ask a process of the newer release"
+        raise PlanUnknown(f"{told} {advice}", plan=unknown.plan) from None
     if live is None or live.progress.end is not None:
         return Change("", (), ())  # it has ended since: the agent's row refuses, and is read anew
     live.due_at = None

@@ -18,7 +18,7 @@ from tenure.app.live import input_of
 from tenure.app.plane import Plane
 from tenure.core.agent import State, Verb
 from tenure.core.edge import EdgeKind
-from tenure.core.errors import Conflict
+from tenure.core.errors import Conflict, PlanUnknown
 from tenure.core.roles import Caller, Role
 from tenure.ports.access import Access
 from tenure.ports.roster import Below
@@ -243,7 +243,8 @@ async def _delete(plane: Plane, row: Row, operation: str) -> None:
     child = str(row["uid"])
     caller = Caller(str(row["tenant"]), f"operation {operation}", Role.OPERATOR)
     asked = Asked(idempotency_key=f"{operation}/{child}/{row['generation']!s}")
-    with suppress(Conflict):  # another operation closes it; it is asked again at the next look
+    # Another operation closes it, or only a newer release can: it is asked again at the next look.
+    with suppress(Conflict, PlanUnknown):
         await agents.delete_agent(plane, caller, child, cascade=operation, asked=asked)
 
 

@@ -49,7 +49,8 @@ class RuntimeProvider(Provider, Protocol):
         """The spec with `digests` of all that it starts: other bytes then refuse to start.
 
         What cannot be found or read has none, but `missing: ` and a sentence that names the field:
-        whether it is there is for `ensure` to refuse, also if it has turned up meanwhile.
+        whether it is there is for `ensure` to refuse, also if it has turned up meanwhile.  Of an
+        argument nobody can tell before it is a file: it may be what the agent is to write.
         Raises Invalid, with such a sentence, for what cannot be enforced here.
         """
         ...

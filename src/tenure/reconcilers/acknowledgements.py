@@ -20,6 +20,8 @@ SENTENCE = "Nobody waits in vain for an acknowledgement."
 NAME = "acknowledgements"
 TOLD_SECONDS = 60.0
 """How long an acknowledgement may be missing before it is told."""
+GOES_ON = "; it is gone, and the operation goes on"
+LEFT = "; it is gone, and the operation goes on when a process of the newer release leads"
 
 
 async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
@@ -34,10 +36,10 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
                 await _report(plane, term, row)
         elif not term.read_only and fixed < limit:
             caller = Caller(str(row["tenant"]), f"reconciler {term.reconciler}", Role.OPERATOR)
-            await acknowledgements.put_right(plane, caller, row, fate)
-            fixed += 1
+            ended = await acknowledgements.put_right(plane, caller, row, fate)
+            fixed += ended
             if fate is Fate.GONE:
-                await _report(plane, term, row, "; it is gone, and the operation goes on")
+                await _report(plane, term, row, GOES_ON if ended else LEFT)
     await term.settle_unseen()
     return Tick(seen, fixed)
 

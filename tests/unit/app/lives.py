@@ -14,13 +14,14 @@ from msgspec.structs import replace as alone
 
 from tenure.app import agent_views, agents, operations
 from tenure.app.agents import Asked
-from tenure.app.plane import Plane
+from tenure.app.plane import Plane, prepare
 from tenure.app.views import Operation
 from tenure.core.agent import State
 from tenure.core.errors import Conflict
 from tenure.core.operation import State as OperationState
 from tenure.core.plan import Plan
 from tenure.core.roles import Caller, Role
+from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Change, Ring, Store
 from tenure.testing.faults import Call
 from tenure.testing.lifecycle import CALLER, PLANS, TENANT, LifeRig, spec_of
@@ -46,6 +47,14 @@ class Lives(LifeRig):
         await process.start()
         self.plane = process.plane
         return process
+
+    async def newer(self, *names: str) -> Plane:
+        """A plane of a newer release beside ours, which has newer plans of these names."""
+        newer = (Plan(one, stages=PLANS[one].stages, version=2) for one in names)
+        self.catalogue = Catalogue((*PLANS.values(), *newer))
+        front = self.boot("newer")  # its engine stays off: it accepts, and works on nothing
+        await prepare(front.plane)
+        return front.plane
 
     async def done(self, operation: Operation, seconds: float = 60.0) -> Operation:
         return await operations.wait(self.plane, TENANT, operation.id, seconds=seconds)

@@ -6,10 +6,11 @@ from functools import partial
 
 import pytest
 
-from tenure.app import agent_views, agents, operations
+from tenure.app import agent_views, agents, cascade, operations
 from tenure.core.agent import State
 from tenure.core.errors import (
     Conflict,
+    PlanUnknown,
     StoreFull,
 )
 from tenure.core.operation import State as OperationState
@@ -50,6 +51,37 @@ async def test_a_delete_during_a_create_cancels_it_and_takes_away_what_it_made(l
     assert (await lives.done(created)).state == COMPENSATED
     assert lives.world.things == {}
     assert await lives.wrong() == []
+
+
+@pytest.mark.parametrize("verb", ["suspend", "stop", "delete"])
+def test_what_a_newer_release_works_on_is_for_that_one_to_close(verb):
+    @alive
+    async def play(lives):
+        await lives.made()
+        await lives.verb("suspend")
+        newer = await lives.newer("resume_agent")
+        resumed = await agents.resume_agent(newer, CALLER, "alpha")
+        ask = getattr(agents, f"{verb}_agent")
+        why = f"{resumed.id} works on .* resume_agent@2/.* ask a process of the newer release"
+        with pytest.raises(PlanUnknown, match=why):
+            await ask(lives.plane, CALLER, "alpha")
+        assert await lives.state() is State.RESUMING, "nothing was changed"
+        await ask(newer, CALLER, "alpha")
+        assert (await operations.get(newer, TENANT, resumed.id)).state == COMPENSATED
+
+    play()
+
+
+@alive
+async def test_a_child_that_a_newer_release_works_on_is_asked_again_at_the_next_look(lives):
+    top, child = await lives.made("top"), await lives.made("child", parent="top")
+    newer = await lives.newer("suspend_agent")
+    theirs = await agents.suspend_agent(newer, CALLER, "child")
+    deleted = await agents.delete_agent(lives.plane, CALLER, "top", drain_seconds=0.0)
+    assert (await cascade.delete_below(lives.plane, top, deleted.id)).left == ["child"]
+    await operations.cancel(newer, CALLER, theirs.id)
+    assert (await lives.done(deleted)).state == SUCCEEDED
+    assert await lives.state(child) is State.DELETED
 
 
 @alive

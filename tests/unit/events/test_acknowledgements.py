@@ -119,6 +119,22 @@ async def test_a_subscriber_that_is_deleted_is_no_longer_waited_for(lives):
 
 
 @alive
+async def test_a_subscriber_is_deleted_though_only_a_newer_release_can_release_it(lives):
+    for name in ("alpha", "beta"):
+        await lives.made(name)
+    newer = await lives.newer("suspend_agent")
+    subscription = await required(lives)
+    theirs = await agents.suspend_agent(newer, CALLER, "beta")
+    operation = await waits(lives)
+    await subscriptions.delete_subscription(lives.plane, CALLER, subscription)
+    assert (await lives.done(operation)).state == State.SUCCEEDED, "the other one is released"
+    assert await acknowledgements.close_vain(lives.plane, CALLER) == 0
+    assert await acknowledgements.close_vain(newer, CALLER) == 1
+    (row,) = [row for row in await lives.rows("awaited") if row["operation"] == theirs.id]
+    assert row["acknowledged_at"] is not None
+
+
+@alive
 async def test_one_that_is_deleted_while_an_operation_is_accepted_is_not_waited_for(
     lives, monkeypatch
 ):

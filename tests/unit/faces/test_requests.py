@@ -7,7 +7,7 @@ import pytest
 
 from tenure.core.errors import CommitUnknown, Defect, StoreClosed
 from tenure.core.roles import Role
-from tenure.faces.api import server
+from tenure.faces.api import openapi, server
 from tenure.faces.api.body import BODY_BYTES_MAX
 from tenure.faces.api.problems import PROBLEMS
 from tests.unit.faces.asked import faced
@@ -281,6 +281,20 @@ async def test_metrics_count_what_is_open_and_what_was_answered(face):
     assert 'tenure_operations{state="WAITING"} 0.0' in theirs
     for ours in ("tenure_http_requests", "tenure_step_seconds", "tenure_invocations_in_flight"):
         assert ours not in theirs, "what others do is not told"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("delete", "/v1/agents/{agent}"),
+        ("post", "/v1/agents/{agent}:suspend"),
+        ("post", "/v1/agents/{agent}:stop"),
+        ("post", "/v1/subscriptions/{subscription}/acknowledgements"),
+    ],
+)
+def test_what_tells_an_operation_that_is_open_may_meet_a_newer_releases(method, path):
+    told = openapi.document(server.ROUTES, version="")["paths"][path][method]
+    assert "plan_unknown" in told["responses"]["409"]["description"]
 
 
 @faced

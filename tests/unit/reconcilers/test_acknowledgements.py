@@ -56,6 +56,29 @@ async def test_what_waits_for_a_subscriber_that_is_gone_is_released(lives):
 
 
 @alive
+async def test_what_only_a_newer_release_can_release_holds_up_no_other(lives):
+    for name in ("beta", "gamma"):
+        await lives.made(name)
+    newer = await lives.newer("suspend_agent")
+    asked = Subscribe("audit", How.PULL, required=True)
+    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    theirs = await agents.suspend_agent(newer, CALLER, "beta")
+    ours = await agents.suspend_agent(lives.plane, CALLER, "gamma")
+    await lives.loop_until(lives.plane.store.now() + 30)
+    await vanish(lives, view.id)
+    assert await watched.tick(lives.plane) == (2, 1, None)
+    await asyncio.sleep(1)
+    assert await state_of(lives, ours.id) == OperationState.SUCCEEDED
+    (left,) = [row for row in await lives.rows("awaited") if row["acknowledged_at"] is None]
+    assert left["operation"] == theirs.id, "nobody has told it"
+    found = await findings.list_findings(lives.plane, CALLER)
+    told = {one.body["operation"]: one.body["what"] for one in found}
+    assert told[theirs.id].endswith("when a process of the newer release leads")
+    assert told[ours.id].endswith("and the operation goes on")
+    assert await watched.tick(newer) == (1, 1, None)
+
+
+@alive
 async def test_who_is_silent_is_told_until_it_has_acknowledged(lives):
     subscription, operation = await waiting(lives, "suspend")
     await watched.tick(lives.plane)

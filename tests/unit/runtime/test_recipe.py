@@ -17,6 +17,10 @@ def read(**more):
     return recipe.read({**GOOD, **more}, zones=("here", "there"))
 
 
+def changed(pinned, *, first=True):
+    return recipe.changed(pinned, Digests(), first=first)
+
+
 @pytest.mark.parametrize(
     ("more", "names"),
     [
@@ -109,7 +113,7 @@ def test_what_is_missing_says_so_in_the_place_of_its_digest(spec, name, why):
     full = recipe.digest(spec, wanted, path="/nowhere", digests=Digests())
     pinned = recipe.read(full, zones=("here",))
     assert re.match(f"missing: {why}.* in zone here", pinned.digests[name])
-    assert re.match(f"{why}.* in zone here.*looked for when", recipe.changed(pinned, Digests()))
+    assert re.match(f"{why}.* in zone here.*looked for when", changed(pinned))
 
 
 def test_a_program_that_is_not_in_its_bundle_is_missing(tmp_path):
@@ -117,10 +121,10 @@ def test_a_program_that_is_not_in_its_bundle_is_missing(tmp_path):
     wanted = recipe.read(spec, zones=("here",))
     full = recipe.digest(spec, wanted, path="", digests=Digests())
     said = f"command: there is no run in {tmp_path} in zone here"
-    assert recipe.changed(recipe.read(full, zones=("here",)), Digests()).startswith(said)
+    assert changed(recipe.read(full, zones=("here",))).startswith(said)
     (tmp_path / "run").touch()
     full = recipe.digest(spec, wanted, path="", digests=Digests())
-    assert recipe.changed(recipe.read(full, zones=("here",)), Digests()) == ""
+    assert changed(recipe.read(full, zones=("here",))) == ""
 
 
 def test_digests_name_the_program_the_files_and_the_bundle(tmp_path):
@@ -135,11 +139,24 @@ def test_digests_name_the_program_the_files_and_the_bundle(tmp_path):
     full = recipe.digest(spec, wanted, path="", digests=Digests())
     pinned = recipe.read(full, zones=("here",))
     assert set(pinned.digests) == {"/bin/cat", str(file), str(tmp_path / "bundle")}
-    assert recipe.changed(pinned, Digests()) == ""
+    assert changed(pinned) == ""
     file.write_text("two")
-    assert str(file) in recipe.changed(pinned, Digests())
+    assert str(file) in changed(pinned)
     file.unlink()
-    assert "No such file" in recipe.changed(pinned, Digests())
+    assert "No such file" in changed(pinned)
+
+
+def test_an_argument_that_becomes_a_file_before_the_first_start_was_seen_by_nobody(tmp_path):
+    late = tmp_path / "late"
+    spec = {"command": ["/bin/cat", str(late)]}
+    wanted = recipe.read(spec, zones=("here",))
+    full = recipe.digest(spec, wanted, path="", digests=Digests())
+    pinned = recipe.read(full, zones=("here",))
+    assert changed(pinned) == "", "it may be for the agent to write"
+    late.write_text("anything")
+    assert f"command: {late} was no file when the spec was accepted" in changed(pinned)
+    assert changed(pinned, first=False) == "", "the agent may have written it"
+    assert changed(wanted) == "", "nothing of it was ever pinned"
 
 
 def test_a_file_that_was_changed_behind_its_time_is_seen(tmp_path):

@@ -288,7 +288,7 @@ class Place:
     def _start(self, key: ResourceKey, wanted: Recipe, there: Home, owner: Owner) -> None:
         """End what ran before, write the orders, start a keeper and hear from it."""
         before = there.orders()
-        if sentence := recipe.changed(wanted, self.digests):
+        if sentence := recipe.changed(wanted, self.digests, first=key.generation == 1):
             self._refuse(key, sentence, there)
         try:
             program = recipe.pinned_program(wanted, path=self.means.path)

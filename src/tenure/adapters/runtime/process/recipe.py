@@ -235,8 +235,12 @@ def absolute_files(recipe: Recipe) -> list[str]:
     return [part for part in named if os.path.isfile(part)]  # noqa: PTH113 (long names are no error)
 
 
-def changed(recipe: Recipe, digests: Digests) -> str:
-    """A sentence about the first file that is not what it was, or nothing; bundles are not read."""
+def changed(recipe: Recipe, digests: Digests, *, first: bool) -> str:
+    """A sentence about the first file that is not what it was, or nothing; bundles are not read.
+
+    Before the `first` generation of an agent has run, a file that was no file when the spec was
+    accepted is somebody else's; later it may be what the agent itself has written.
+    """
     for name, wanted in recipe.digests.items():
         if wanted.startswith(MISSING):  # whatever is there now, nobody has seen it before
             return f"{wanted.removeprefix(MISSING)}; it was looked for when the spec was accepted"
@@ -248,4 +252,7 @@ def changed(recipe: Recipe, digests: Digests) -> str:
             return f"{name} cannot be read: {error.strerror}"
         if not same:
             return f"{name} is not what it was when the spec was accepted"
+    for name in absolute_files(recipe) if first and recipe.digests else ():
+        if name not in recipe.digests:
+            return f"command: {_short(name)} was no file when the spec was accepted, and is one now"
     return ""

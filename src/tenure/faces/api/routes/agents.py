@@ -207,6 +207,8 @@ async def invoke_agent(ask: Ask) -> Stream:
 ONE = "/v1/agents/{agent}"
 VERB = ("wrong_state", "operation_in_progress", "conflict", "illegal_transition")
 IN_TURN = (*VERB, "queue_full")
+CLOSES = (*IN_TURN, "plan_unknown")
+"""What closes an agent tells whatever works on it, which may be a newer release's."""
 
 
 ROUTES = (
@@ -231,13 +233,13 @@ ROUTES = (
     Route(
         "DELETE", ONE, delete_agent, "Close an agent and take everything away",
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
-        query=schemas.Delete, idempotent=True, waits=True, conditional=True, problems=IN_TURN,
+        query=schemas.Delete, idempotent=True, waits=True, conditional=True, problems=CLOSES,
     ),
     Route(
         "POST", f"{ONE}:suspend", suspend_agent, "Close an agent and free its runtime",
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
         body=schemas.Suspend, empty_body=True, query=schemas.AskInTurn, idempotent=True,
-        waits=True, conditional=True, problems=IN_TURN,
+        waits=True, conditional=True, problems=CLOSES,
     ),
     Route(
         "POST", f"{ONE}:resume", resume_agent, "Bring a suspended agent back",
@@ -247,7 +249,7 @@ ROUTES = (
     Route(
         "POST", f"{ONE}:stop", stop_agent, "In an emergency: revoke, fence, kill",
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
-        query=schemas.AskInTurn, idempotent=True, waits=True, conditional=True, problems=IN_TURN,
+        query=schemas.AskInTurn, idempotent=True, waits=True, conditional=True, problems=CLOSES,
     ),
     Route(
         "GET", f"{ONE}/edges", list_edges, "List what an agent owns or has granted",

@@ -174,6 +174,7 @@ ROUTES = (
         "POST", f"{ONE}/acknowledgements", acknowledge,
         "Say that the subscriber has done its part of an operation",
         role=Role.OPERATOR, answer=schemas.Acknowledgement, body=schemas.Acknowledge,
+        problems=("plan_unknown",),
     ),
     Route(
         "GET", "/v1/tenant", get_tenant, "Show whether the tenant is strict, and whom it waits for",
