@@ -287,8 +287,10 @@ async def _intend(plane: Plane, term: Term, one: Judged, subject: str, what: str
         Is("intent", where, {"state": intent["state"]}),
         Is("agent", (str(agent["uid"]),), {"state": agent["state"]}),
     )
+    now = plane.store.now()
     burn = Set("intent", where, {"state": Hold.BURNED})
-    writes: Writes = (burn, *tombstones([where], plane.store.now()))
+    touch = Set("operation", (where[0],), {"updated_at": now})  # kept from now on: `retention`
+    writes: Writes = (burn, touch, *tombstones([where], now))
     kept = await term.report(
         Kind.CONFIRMED, subject, f"{what}; it is removed", about=one.about, guards=guards,
         writes=writes, said={"provider": one.suspect.slot, "token": term.token},
