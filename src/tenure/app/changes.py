@@ -149,6 +149,8 @@ def noted(
     if burned:
         writes += [Set("intent", other, {"state": Hold.BURNED}) for other in burned]
         writes += tombstones(burned, now)
+        others = dict.fromkeys(other for other, _ in burned)  # kept from now on: see `retention`
+        writes += [Set("operation", (other,), {"updated_at": now}) for other in others]
     guard = Is("operation", (live.id,), {"revision": live.revision})
     # Two processes may try for this number, for siblings or by a verb: the id says whose it is.
     name = f"{live.id}/{seq}/{live.intents[step].token if guards else live.token}/{step or kind}"

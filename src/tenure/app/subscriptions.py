@@ -122,12 +122,13 @@ async def _reserve(plane: Plane, tenant: str) -> Also:
     """
     key = (tenant, SUBSCRIPTIONS)
     quota = await plane.store.find("quota", key)
+    most = SUBSCRIPTIONS_MAX if quota is None else cast(int, quota["most"])
     count = await plane.store.count_rows("subscription", {"tenant": tenant})
-    if count >= SUBSCRIPTIONS_MAX:
+    if count >= most:
         message = f"the tenant has {count} subscriptions, which is the most; delete one"
         raise Conflict(message, code="quota_exceeded", holder=SUBSCRIPTIONS)
     if quota is None:
-        first: Row = {"most": SUBSCRIPTIONS_MAX, "revision": 1}
+        first: Row = {"most": most, "revision": 1}
         return Also((), (Put("quota", key, first),))
     revision = cast(int, quota["revision"])
     guard = Is("quota", key, {"revision": revision})

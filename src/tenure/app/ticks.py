@@ -23,6 +23,8 @@ class Reconciled:
 
     counts: dict[str, Count] = field(default_factory=dict)
     cursors: dict[str, str] = field(default_factory=dict)
+    hung: dict[str, dict[str, int]] = field(default_factory=dict)
+    """What said nothing at the last look of each: see `tenure.reconcilers.silence`."""
     leads: bool = False
     """Whether the reconcilers of this process are the ones that look."""
     look: Callable[[str, bool], Awaitable[Any]] | None = None

@@ -25,13 +25,13 @@ from tenure.core.operation import OPERATION
 from tenure.core.roles import Caller, Role
 from tenure.ports.provider import Call, Observed, Presence
 from tenure.ports.store import Row
+from tenure.reconcilers.silence import LOOK_SECONDS, Silence
 from tenure.reconcilers.term import About, Term, Tick
 
 SENTENCE = "What providers report is what we recorded."
 NAME = "drift"
 AT_ONCE = 16
 """Agents that are looked at side by side."""
-LOOK_SECONDS = 10.0
 SILENT = f"it said nothing for {LOOK_SECONDS:.0f} s"
 SOON_SECONDS = 3.0
 """From the first sighting to the second."""
@@ -60,10 +60,12 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     opened = await findings.list_open(plane, term.reconciler)
     first = list(dict.fromkeys(str(row["agent"]) for row in opened))[:limit]
     uids = first + [uid for uid in await _next(plane, limit) if uid not in first]
-    fixed, clean, silent = 0, set[str](), set[str]()
+    silence = Silence(plane, NAME)
+    uids.sort(key=silence.turn)
+    fixed, clean = 0, set[str]()
     again: list[float] = []
     for start in range(0, len(uids), AT_ONCE):
-        looks = [_look(plane, term, uid, silent) for uid in uids[start : start + AT_ONCE]]
+        looks = [_look(plane, term, uid, silence) for uid in uids[start : start + AT_ONCE]]
         for uid, (sure, repaired, later) in zip(
             uids[start:], await asyncio.gather(*looks), strict=False
         ):
@@ -93,7 +95,7 @@ async def _next(plane: Plane, limit: int) -> list[str]:
 
 
 async def _look(
-    plane: Plane, term: Term, uid: str, silent: set[str]
+    plane: Plane, term: Term, uid: str, silence: Silence
 ) -> tuple[bool, int, float | None]:
     """Whether all of an agent could be seen, how much was put right, and when to look again."""
     row = await plane.store.find("agent", (uid,))
@@ -102,7 +104,7 @@ async def _look(
     if State(str(row["state"])) not in {State.READY, State.SUSPENDED}:
         return True, 0, None
     sure, fixed, again = True, 0, None
-    for held in await _held(plane, row, silent):
+    for held in await _held(plane, row, silence):
         if held.seen is None:
             sure = False
             if held.error:
@@ -122,11 +124,8 @@ async def _look(
     return sure, fixed, again
 
 
-async def _held(plane: Plane, row: Row, silent: set[str]) -> list[Held]:
-    """What our records say that the agent holds, with what its providers say.
-
-    A provider that is silent once is not asked again at this look.
-    """
+async def _held(plane: Plane, row: Row, silence: Silence) -> list[Held]:
+    """What our records say that the agent holds, with what its providers say."""
     uid = str(row["uid"])
     serving = cast("dict[str, Any]", decode(cast(str, row["serving"]))) if row["serving"] else {}
     found: list[Held] = []
@@ -135,18 +134,16 @@ async def _held(plane: Plane, row: Row, silent: set[str]) -> list[Held]:
             if one["key"] == serving.get("instead_of") or slot not in plane.providers:
                 continue
             held = Held(slot, key_of(plane, row, slot, one), str(one["operation"]), None)
-            if slot not in silent:
-                held = await _asked(plane, held)
-                if held.error == SILENT:
-                    silent.add(slot)
+            if not silence.passes_over(slot, uid):
+                held = await _asked(plane, held, silence)
             found.append(held)
     return found
 
 
-async def _asked(plane: Plane, held: Held) -> Held:
+async def _asked(plane: Plane, held: Held, silence: Silence) -> Held:
     """The same with what its provider says of it now."""
     try:
-        async with asyncio.timeout(LOOK_SECONDS):
+        async with silence.asking(held.slot, held.key.agent):
             return held._replace(seen=await plane.providers[held.slot].inspect(held.key))
     except TimeoutError:
         return held._replace(error=SILENT)

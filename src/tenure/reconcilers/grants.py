@@ -4,8 +4,6 @@ Whatever an agent owned or granted is an edge.  Its deletion takes them away; an
 deleted all the same, since that was lost on the way, is taken away here, with what it stands for.
 """
 
-import asyncio
-
 from tenure.app import cascade, findings
 from tenure.app.plane import Plane
 from tenure.core.agent import State
@@ -13,12 +11,11 @@ from tenure.core.errors import ProviderError
 from tenure.core.finding import Kind
 from tenure.core.limits import PAGE_MAX
 from tenure.ports.store import Row
+from tenure.reconcilers.silence import Silence
 from tenure.reconcilers.term import About, Term, Tick
 
 SENTENCE = "No grant outlives its granter."
 NAME = "grants"
-LOOK_SECONDS = 10.0
-"""For one of them: a provider that does not answer holds up nobody else."""
 
 
 async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
@@ -29,7 +26,8 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     owner, kind, target = cursor.split(" ", 2)
     began_at_the_start = not owner
     known: dict[str, bool] = {}
-    silent: set[str] = set()
+    silence = Silence(plane, NAME)
+    put_off: list[Row] = []
     while fixed < limit:
         rows = await plane.store.list_rows(
             "edge", {}, after=(owner, kind, target), limit=PAGE_MAX
@@ -40,15 +38,21 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
             if owner not in known:
                 agent = await plane.store.find("agent", (owner,))
                 known[owner] = agent is not None and agent["state"] != State.DELETED
-            if not known[owner]:
-                fixed += await _take_away(plane, term, row, silent)
+            if known[owner]:
+                continue
+            if silence.turn(_subject(row)):
+                put_off.append(row)
+            else:
+                fixed += await _take_away(plane, term, row, silence)
         if len(rows) < PAGE_MAX:
             owner = ""
             break
         if seen >= limit * PAGE_MAX:
             break
+    for row in sorted(put_off, key=lambda one: silence.turn(_subject(one))):
+        fixed += await _take_away(plane, term, row, silence)
     plane.reconciled.cursors[NAME] = f"{owner} {kind} {target}" if owner else "  "
-    await _settle(plane, term, whole=began_at_the_start and not owner and not silent)
+    await _settle(plane, term, whole=began_at_the_start and not owner and silence.whole)
     return Tick(seen, fixed)
 
 
@@ -63,26 +67,25 @@ async def _settle(plane: Plane, term: Term, *, whole: bool) -> None:
             await term.settle(row)
 
 
-async def _take_away(plane: Plane, term: Term, row: Row, silent: set[str]) -> int:
-    """How much was taken away: this edge, or nothing yet.
+def _subject(row: Row) -> str:
+    return f"{row['owner']!s} {row['kind']!s} {row['target']!s}"
 
-    What a provider was silent about once is not tried again at this look.
-    """
+
+async def _take_away(plane: Plane, term: Term, row: Row, silence: Silence) -> int:
+    """How much was taken away: this edge, or nothing yet."""
     owner, kind, target = str(row["owner"]), str(row["kind"]), str(row["target"])
     what = f"{kind} {target} is still there, and agent {owner}, who granted it, is deleted"
     about, said = About(str(row["tenant"]), owner, target), {"edge": kind}
-    subject = f"{owner} {kind} {target}"
+    subject = _subject(row)
     if term.read_only:
         await term.report(Kind.DRIFT, subject, what, about=about, said=said)
         return 0
-    if kind in silent:
+    if silence.passes_over(kind, subject):
         return 0
     try:
-        async with asyncio.timeout(LOOK_SECONDS):
+        async with silence.asking(kind, subject):
             gone = await cascade.take_away(plane, row, guards=term.fence())
     except (ProviderError, TimeoutError) as error:
-        if isinstance(error, TimeoutError):
-            silent.add(kind)
         await term.report(Kind.UNVERIFIABLE, subject, f"{what}: {error!r}", about=about, said=said)
         return 0
     if gone:

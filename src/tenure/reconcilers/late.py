@@ -5,17 +5,18 @@ burns no keys.  So every burned key is looked at until it was absent twice and t
 something can still arrive is over; what is found is removed by its key.
 """
 
-import asyncio
 import logging
+from collections.abc import AsyncIterator
 from typing import cast
 
+from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.errors import ProviderError
 from tenure.core.finding import Kind
 from tenure.core.ids import ResourceKey, resource_key
-from tenure.core.limits import PAGE_MAX
 from tenure.ports.provider import Presence, Provider
-from tenure.ports.store import Change, Drop, Is, Key, Row, Set
+from tenure.ports.store import Change, Drop, Is, Row, Set
+from tenure.reconcilers.silence import Silence
 from tenure.reconcilers.term import About, Term, Tick
 
 log = logging.getLogger("tenure.reconcilers")
@@ -25,12 +26,8 @@ SIGHTINGS = 2
 """How often it must have been absent."""
 
 
-LOOK_SECONDS = 10.0
-"""How long one look may take."""
-
-
 async def tick(plane: Plane, *, limit: int = 0, term: Term | None = None) -> Tick:
-    """Look once at every tombstone; a provider that fails or hangs holds up no other.
+    """Look once at every tombstone; a provider or a key that fails or hangs holds up no other.
 
     They are no more than what was removed within a minute, so `limit` means nothing here.
     """
@@ -38,25 +35,35 @@ async def tick(plane: Plane, *, limit: int = 0, term: Term | None = None) -> Tic
     term = term or Term(plane, NAME)
     seen = fixed = 0
     whole = True
-    silent: set[str] = set()
-    last: Key = ()
-    while stones := await plane.store.list_rows("tombstone", {}, after=last, limit=PAGE_MAX):
-        last = (str(stones[-1]["operation"]), str(stones[-1]["step"]))
-        for stone in stones:
-            seen += 1
-            late = await _look(plane, term, stone, silent)
-            whole = whole and late is not None
-            fixed += late or 0
+    silence = Silence(plane, NAME)
+    async for stone in _stones(plane, silence):
+        seen += 1
+        late = await _look(plane, term, stone, silence)
+        whole = whole and late is not None
+        fixed += late or 0
     if whole:
         await term.settle_unseen()
     return Tick(seen, fixed)
 
 
-async def _look(plane: Plane, term: Term, stone: Row, silent: set[str]) -> int | None:
-    """How many late arrivals were removed under this key: none or one; None: nobody can tell.
+async def _stones(plane: Plane, silence: Silence) -> AsyncIterator[Row]:
+    """Every tombstone, those last whose keys hung."""
+    put_off: list[Row] = []
+    async for stone in every(plane.store, "tombstone", {}):
+        if silence.turn(_name(stone)):
+            put_off.append(stone)
+        else:
+            yield stone
+    for stone in sorted(put_off, key=lambda one: silence.turn(_name(one))):
+        yield stone
 
-    A provider that is silent once is not asked again at this look.
-    """
+
+def _name(stone: Row) -> str:
+    return f"{stone['operation']!s} {stone['step']!s}"
+
+
+async def _look(plane: Plane, term: Term, stone: Row, silence: Silence) -> int | None:
+    """How many late arrivals were removed under this key: none or one; None: nobody can tell."""
     where = (str(stone["operation"]), str(stone["step"]))
     key = await _key(plane, where)
     provider = None if key is None else plane.providers.get(key.slot)
@@ -64,14 +71,13 @@ async def _look(plane: Plane, term: Term, stone: Row, silent: set[str]) -> int |
         if not term.read_only:
             await plane.store.commit(Change("", (), (Drop("tombstone", where),)))
         return 0
-    if key.slot in silent:
+    if silence.passes_over(key.slot, _name(stone)):
         return None
     try:
-        async with asyncio.timeout(LOOK_SECONDS):
+        async with silence.asking(key.slot, _name(stone)):
             return await _ask(plane, term, stone, key, provider)
     except TimeoutError:
-        silent.add(key.slot)
-        log.warning("provider %s is silent; late arrivals there are looked for later", key.slot)
+        log.warning("provider %s says nothing of %s; it is asked again later", key.slot, key.text)
     except ProviderError as error:
         log.info("step %s of operation %s: %r", stone["step"], stone["operation"], error)
     return None

@@ -30,6 +30,7 @@ from tenure.core.operation import Hold
 from tenure.ports.provider import Owned, Presence, Provider
 from tenure.ports.roster import ROSTER
 from tenure.ports.store import Is, Row, Set
+from tenure.reconcilers.silence import Silence
 from tenure.reconcilers.term import NOBODY, About, Term, Tick
 
 SENTENCE = "Every owned resource has a living owner."
@@ -48,7 +49,6 @@ CAP_LEAST, CAP_SHARE = 5, 0.1
 """More orphans than this, of all that is there, and something else is wrong: none is removed."""
 SILENT_SECONDS = 60.0
 """How long a provider may say nothing while it lists."""
-LOOK_SECONDS = 10.0
 SUSPECTS_MAX = 10_000
 REPORTED_MAX = 100
 """Findings of one kind that one look writes; how many more there were is told in one."""
@@ -125,9 +125,10 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
             said={"orphans": [one.suspect.owned.key for one in orphans[:REPORTED_MAX]]},
         )  # fmt: skip
     else:
-        silent: set[str] = set()
+        silence = Silence(plane, NAME)
+        orphans.sort(key=lambda one: silence.turn(one.suspect.owned.key))
         for one in orphans[:limit]:
-            removed, later = await _sweep(plane, term, one, silent)
+            removed, later = await _sweep(plane, term, one, silence)
             fixed += removed
             again = min((at for at in (again, later) if at is not None), default=None)
     if done.whole:
@@ -241,12 +242,9 @@ async def _still_there(plane: Plane, term: Term, one: Judged) -> None:
 
 
 async def _sweep(
-    plane: Plane, term: Term, one: Judged, silent: set[str]
+    plane: Plane, term: Term, one: Judged, silence: Silence
 ) -> tuple[int, float | None]:
-    """Remove one orphan if it was seen often and long enough; else when to look again.
-
-    A provider that is silent once is not asked again at this look.
-    """
+    """Remove one orphan if it was seen often and long enough; else when to look again."""
     (slot, owned), now = one.suspect, plane.store.now()
     subject, what = f"{slot} {owned.key}", f"{slot} {owned.key} has no owner: {one.why}"
     before = await findings.find(plane, term.reconciler, subject)
@@ -254,12 +252,12 @@ async def _sweep(
     since = now if before is None else cast(float, before["first_seen"])
     ripe_at = max(since + APART_SECONDS, owned.since + GRACE_SECONDS)
     unripe = sightings < SIGHTINGS or now < ripe_at
-    if unripe or term.read_only or slot in silent:
+    if unripe or term.read_only or silence.passes_over(slot, owned.key):
         await term.report(Kind.DRIFT, subject, what, about=one.about, said={"provider": slot})
         return 0, max(ripe_at, now) if unripe and not term.read_only else None
     key = _key(plane, one)
     try:
-        async with asyncio.timeout(LOOK_SECONDS):
+        async with silence.asking(slot, owned.key):
             seen = await plane.providers[slot].inspect(key)
             there = seen.presence not in {Presence.ABSENT, Presence.FOREIGN}
             if not there or seen.generation not in {0, owned.generation}:
@@ -268,8 +266,6 @@ async def _sweep(
                 return 0, None
             await plane.providers[slot].remove(key)
     except (ProviderError, TimeoutError) as error:
-        if isinstance(error, TimeoutError):
-            silent.add(slot)
         await term.report(
             Kind.DRIFT, subject, f"{what}; it could not be removed: {error!r}",
             about=one.about, said={"provider": slot},
@@ -287,8 +283,10 @@ async def _intend(plane: Plane, term: Term, one: Judged, subject: str, what: str
         Is("intent", where, {"state": intent["state"]}),
         Is("agent", (str(agent["uid"]),), {"state": agent["state"]}),
     )
+    now = plane.store.now()
     burn = Set("intent", where, {"state": Hold.BURNED})
-    writes: Writes = (burn, *tombstones([where], plane.store.now()))
+    touch = Set("operation", (where[0],), {"updated_at": now})  # kept from now on: `retention`
+    writes: Writes = (burn, touch, *tombstones([where], now))
     kept = await term.report(
         Kind.CONFIRMED, subject, f"{what}; it is removed", about=one.about, guards=guards,
         writes=writes, said={"provider": one.suspect.slot, "token": term.token},

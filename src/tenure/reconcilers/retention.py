@@ -4,7 +4,8 @@ Four sorts of rows are over one day: idempotency keys, acknowledgements, finding
 and operations that have ended, these with their journals and intents.  Each is looked through a
 part at a time and goes on there at the next look.  An operation stays as long as anything that it
 made may be there, since what an agent holds is found through it: until every key of it is burned
-and no tombstone watches one.  The audit log is never shortened.
+and no tombstone watches one.  Its time is counted from when the last key was burned: what turns up
+once more is still known, however old the agent was.  The audit log is never shortened.
 """
 
 import asyncio
@@ -27,6 +28,8 @@ LOOKED = 10_000
 """Rows of one sort that one look passes."""
 DROPPED = 200
 """Rows that go in one commit."""
+WORTH = 0.1
+"""It goes on at once if this part of what a look may drop was over, and it saw no end."""
 
 
 class Over(NamedTuple):
@@ -54,27 +57,31 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     """Look through a part of each sort, and drop what is over, so much of each at most."""
     term = term or Term(plane, NAME)
     seen = fixed = 0
-    full = False
+    more = False
     for sort in SORTS:
         seconds = sort.seconds(term.kept)
         if not seconds:
             continue
-        looked, over = await _look(plane, term, sort, limit, plane.store.now() - seconds)
+        before = plane.store.now() - seconds
+        looked, over, ended = await _look(plane, term, sort, limit, before)
         seen += looked
         if over and term.read_only:
             what = f"{len(over)} {sort.words} or more are over and still kept"
             await term.report(Kind.CONFIRMED, sort.table, what, about=NOBODY)
         elif over:
             fixed += await _drop(plane, term, over)
-            full = full or len(over) >= limit
+            more = more or (not ended and len(over) >= WORTH * limit)
     await term.settle_unseen()
-    return Tick(seen, fixed, plane.store.now() if full else None)
+    return Tick(seen, fixed, plane.store.now() if more else None)
 
 
 async def _look(
     plane: Plane, term: Term, sort: Sort, limit: int, before: float
-) -> tuple[int, list[Over]]:
-    """How many rows were looked at from where the last look ended, and what of them is over."""
+) -> tuple[int, list[Over], bool]:
+    """How many rows were looked at from where the last look ended, and what of them is over.
+
+    And whether it came to the end, from which the next look begins anew.
+    """
     where = f"{NAME} {sort.table}"
     last = _key_of(plane.reconciled.cursors.get(where, "[]"))
     seen, over = 0, list[Over]()
@@ -91,7 +98,7 @@ async def _look(
         await asyncio.sleep(0)
     if not term.read_only:
         plane.reconciled.cursors[where] = encode(last)
-    return seen, over
+    return seen, over, not last
 
 
 async def _drop(plane: Plane, term: Term, over: list[Over]) -> int:
@@ -161,16 +168,21 @@ async def _finding(_: Plane, row: Row, before: float) -> Over | None:
 
 
 async def _operation(plane: Plane, row: Row, before: float) -> Over | None:
-    """A key is burned and its tombstone put in one commit, so they are read in this order."""
-    at, name = cast("float | None", row["ended_at"]), str(row["id"])
-    loaded = await plane.store.load(name) if at is not None and at < before else None
+    """A key is burned and its tombstone put in one commit, so they are read in this order.
+
+    The same commit says that the operation was updated, though it has ended.
+    """
+    name, over = str(row["id"]), row["ended_at"] is not None
+    old = over and cast(float, row["updated_at"]) < before
+    loaded = await plane.store.load(name) if old else None
     if loaded is None or any(may_hold(intent) for intent in loaded.intents):
         return None
     if await plane.store.list_rows("tombstone", {"operation": name}, limit=1):
         return None
     drops = [Drop("journal", _key("journal", one)) for one in loaded.journal]
     drops += [Drop("intent", _key("intent", one)) for one in loaded.intents]
-    guard = Is("operation", (name,), {"revision": row["revision"]})
+    as_it_was: Row = {"revision": row["revision"], "updated_at": row["updated_at"]}
+    guard = Is("operation", (name,), as_it_was)
     return Over(guard, (*drops, Drop("operation", (name,))))
 
 

@@ -45,6 +45,16 @@ async def test_a_tenant_has_so_many_and_no_more(lives):
         await subscriptions.create_subscription(lives.plane, CALLER, Subscribe("n", Kind.PULL))
 
 
+@alive
+async def test_how_many_is_what_the_tenants_own_row_says(lives):
+    ask = subscriptions.create_subscription
+    await ask(lives.plane, CALLER, Subscribe("one", Kind.PULL))
+    lives.disk.tables.rows["quota"][TENANT, subscriptions.SUBSCRIPTIONS]["most"] = 2
+    await ask(lives.plane, CALLER, Subscribe("two", Kind.PULL))
+    with pytest.raises(Conflict, match="has 2 subscriptions"):
+        await ask(lives.plane, CALLER, Subscribe("three", Kind.PULL))
+
+
 @pytest.mark.parametrize("guarded", [True, False])
 def test_many_at_once_take_no_more_places_than_there_are(guarded):
     """Without the quota's row each would count what the others are about to add to."""

@@ -5,15 +5,16 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from tenure.app import acknowledgements, agents, findings, operations, subscriptions
+from tenure.app import acknowledgements, agent_views, agents, findings, operations, subscriptions
 from tenure.app.findings import Sighting
 from tenure.app.subscriptions import Subscribe
 from tenure.core.errors import NotFound
 from tenure.core.finding import Kind
 from tenure.core.subscription import Kind as Way
-from tenure.ports.store import Change, Set
-from tenure.reconcilers import late, retention
+from tenure.ports.store import Change, Row, Set
+from tenure.reconcilers import late, orphans, retention
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS, Kept, Term
 from tenure.settings import Settings
@@ -21,7 +22,7 @@ from tenure.testing.lifecycle import CALLER, TENANT
 from tenure.testing.patches import patched
 from tenure.wiring import running
 from tests.unit.app.lives import alive, keyed
-from tests.unit.reconcilers.later import ENDED, PLANS, keys, later, on_any_store
+from tests.unit.reconcilers.later import DAY, ENDED, PLANS, keys, later, on_any_store
 
 
 async def kinds(lives):
@@ -85,6 +86,57 @@ async def test_nothing_goes_before_its_time_and_nothing_if_it_is_kept_for_ever(l
     plane = later(lives.plane, 10_000)
     await retention.tick(plane, term=Term(plane, "retention", kept=Kept(0.0, 0.0)))
     assert await kinds(lives) == before
+
+
+def age(lives, days):
+    """All operations so far were so long ago."""
+    for row in lives.disk.tables.rows["operation"].values():
+        for column in ("created_at", "updated_at", "ended_at"):
+            row[column] = float(str(row[column])) - days * DAY
+
+
+async def nobody_watches(lives):
+    """The tombstones have had their time."""
+    for _ in range(3):
+        await asyncio.sleep(40)
+        await late.tick(lives.plane)
+    assert await lives.rows("tombstone") == []
+
+
+@alive
+async def test_what_an_old_agent_had_is_known_as_long_as_what_a_young_one_had(lives):
+    uid = await lives.made("gone")
+    (thing,) = lives.world.holds(provider="runtime", agent=uid)
+    age(lives, 100)
+    await lives.verb("delete", "gone")
+    for days in (60, 60, 100):
+        await nobody_watches(lives)
+        await retention.tick(lives.plane)
+        lives.world.things["runtime", thing.key.text] = thing  # a removal that came to nothing
+        await orphans.tick(lives.plane)
+        await asyncio.sleep(orphans.APART_SECONDS)
+        await orphans.tick(lives.plane)
+        assert lives.world.holds(key=thing.key.text) == []
+        age(lives, days)
+    assert await kinds(lives) == ["create_agent"], "the deletion itself has made nothing"
+    await nobody_watches(lives)
+    await retention.tick(lives.plane)
+    assert await kinds(lives) == []
+
+
+@alive
+async def test_the_last_runtime_of_an_agent_that_was_just_suspended_is_known(lives):
+    uid = await lives.made()
+    await lives.verb("suspend")
+    await lives.verb("resume")
+    (thing,) = lives.world.holds(provider="runtime", agent=uid)
+    age(lives, 100)
+    await lives.verb("suspend")
+    await nobody_watches(lives)
+    assert (await retention.tick(lives.plane)).fixed == 1, "the first suspend"
+    _, key = await agent_views._runtime(lives.plane, CALLER, "alpha")
+    assert key is not None
+    assert key.text == thing.key.text
 
 
 @alive
@@ -161,10 +213,30 @@ async def test_more_than_one_look_can_do_is_done_by_the_next_and_soon(lives):
         assert (done.seen, done.fixed) == (100, 100)
         assert done.retry_at == lives.plane.store.now()
         done = await retention.tick(lives.plane, limit=500)
-        assert (done.seen, done.fixed, done.retry_at) == (200, 200, None)
+        assert (done.seen, done.fixed, done.retry_at) == (200, 200, lives.plane.store.now())
     assert (await retention.tick(lives.plane)).retry_at == lives.plane.store.now()
-    await retention.tick(lives.plane)
+    assert (await retention.tick(lives.plane)).retry_at is None
     assert await lives.rows("idempotency") == []
+
+
+@pytest.mark.parametrize(("over", "soon"), [(99, True), (10, True), (9, False)])
+def test_what_stays_among_what_goes_does_not_make_it_slow(over, soon):
+    alive(some_of_a_hundred)(over=over, soon=soon)
+
+
+async def some_of_a_hundred(lives, over, soon):
+    """As many as one look passes, of which some stay; and then one more of each."""
+    now = lives.plane.store.now()
+    for puts, at in ((keys(200)[:over], 0.0), (keys(200)[over:100], now), (keys(101)[100:], 0.0)):
+        for put in puts:
+            row: Row = {"operation": "o", "fingerprint": "f", "at": at}
+            await lives.plane.store.commit(Change("", (), (replace(put, row=row),)))
+    with patched(retention, SORTS=(retention.SORTS[0]._replace(looked=100),)):
+        done = await retention.tick(lives.plane, limit=100)
+        assert (done.seen, done.fixed) == (100, over)
+        assert done.retry_at == (lives.plane.store.now() if soon else None)
+        done = await retention.tick(lives.plane, limit=100)
+        assert (done.seen, done.fixed, done.retry_at) == (1, 1, None)
 
 
 @pytest.mark.parametrize("fenced", [True, False])
