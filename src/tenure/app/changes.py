@@ -147,7 +147,7 @@ def noted(
         if columns != IMPLIED
     ]
     if burned:
-        writes += [Set("intent", other, {"state": Hold.BURNED}) for other in burned]
+        writes += [Set("intent", other, saga.REMOVED) for other in burned]
         writes += tombstones(burned, now)
         others = dict.fromkeys(other for other, _ in burned)  # kept from now on: see `retention`
         writes += [Set("operation", (other,), {"updated_at": now}) for other in others]

@@ -45,6 +45,8 @@ from tenure.core.progress import NEVER, Progress, Signals
 Columns = dict[str, int | float | str | None]
 """Columns of an intent, those that change."""
 Said = dict[str, Columns]
+REMOVED: Columns = {"state": INTENT.after(Hold.PRESENT, Fate.REMOVED)}
+"""Of the intent of another operation, whose resource this one has removed."""
 GONE = Done | Absent
 """How an undo ends that has nothing more to do."""
 
@@ -475,9 +477,8 @@ def turned_back(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -
     anew: Columns = {"due_at": 0.0, "attempts": 0, "waiting_on": None}
     return {
         name: {"state": INTENT.after(intent.state, fate), **anew}
-        for name, intent in intents.items()
-        if plan.steps[name].undoes
-    }
+        for name, intent in intents.items() if plan.steps[name].undoes
+    }  # fmt: skip
 
 
 def retried(progress: Progress) -> Said:

@@ -21,6 +21,7 @@ from tenure.app import findings
 from tenure.app.findings import Writes
 from tenure.app.lifecycle import tombstones
 from tenure.app.plane import Plane
+from tenure.core import saga
 from tenure.core.agent import State
 from tenure.core.errors import ProviderError
 from tenure.core.finding import Kind
@@ -284,7 +285,7 @@ async def _intend(plane: Plane, term: Term, one: Judged, subject: str, what: str
         Is("agent", (str(agent["uid"]),), {"state": agent["state"]}),
     )
     now = plane.store.now()
-    burn = Set("intent", where, {"state": Hold.BURNED})
+    burn = Set("intent", where, saga.REMOVED)
     touch = Set("operation", (where[0],), {"updated_at": now})  # kept from now on: `retention`
     writes: Writes = (burn, touch, *tombstones([where], now))
     kept = await term.report(
