@@ -79,7 +79,9 @@ def test_a_review_shows_the_first_of_many_and_says_that_there_are_more():
     missing = [{"name": f"a{n}", "slot": "runtime", "key": "k", "agent": "u"} for n in range(3)]
     seen = {
         "epoch": 2, "held": "", "open_operations": 0, "resumed": [], "missing_resources": 3,
-        "missing": missing, "unknown_resources": 0, "unknown": [],
+        "missing": missing, "started_agents": 1,
+        "started": [{"name": "a0", "tenant": "default", "agent": "u"}], "shut_agents": 0,
+        "shut": [], "unknown_resources": 0, "unknown": [],
         "silent": ["identity does not answer"],
     }  # fmt: skip
     told = told_of(seen, most=2)
@@ -88,6 +90,7 @@ def test_a_review_shows_the_first_of_many_and_says_that_there_are_more():
     assert "--review shows more" in told
     assert "not looked at: identity does not answer" in told
     assert "held: no" in told
+    assert "1 agents lack only their runtime, and will be started again" in told
 
 
 def test_a_file_that_cannot_be_written_is_named(home, tmp_path, capsys):

@@ -175,6 +175,7 @@ def test_a_signal_before_it_has_started_ends_it_as_well(tmp_path, monkeypatch):
         (["--api-only"], 2, "leaves the work to other processes"),
         (["--new-home"], 2, "a store that is shared, and a file in the home is not"),
         (["--keep-operations", "-1"], 2, "--keep-operations"),
+        (["--drift", "perhaps"], 2, "--drift"),
     ],
 )
 def test_what_cannot_be_served_is_refused_before_anything_is_made(
