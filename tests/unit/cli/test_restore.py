@@ -63,6 +63,12 @@ async def test_a_held_plane_is_looked_at_and_let_go(face, typing):
     await face.plane.hold.remember(held="it was restored")
     async with served(face) as address:
         tenure = typing(face, address, "admin")
+        code, _, err = await tenure("agent", "suspend", "one")
+        assert (code, "tenure restore --review, then" in err) == (Exit.FAILED, True), err
+        face.plane.hold.is_over = True
+        _, _, err = await tenure("agent", "suspend", "one")
+        assert "nothing changes here" in err, "another process is to be asked"
+        face.plane.hold.is_over = False
         code, out, _ = await tenure("restore", "--review")
         assert (code, "held: it was restored" in out) == (0, True)
         code, out, _ = await tenure("restore", "--review", "-o", "json")
