@@ -9,6 +9,7 @@ from tenure.faces.cli import main as cli
 from tenure.faces.cli.exits import Exit
 from tenure.faces.cli.restore import told_of
 from tenure.settings import Settings
+from tenure.storage.terms import TermsFile
 from tenure.wiring import managing
 from tests.unit.cli.test_agent import served
 from tests.unit.faces.asked import faced
@@ -44,6 +45,16 @@ def test_a_home_is_backed_up_and_put_back_under_a_new_epoch(home, tmp_path, caps
     assert code == 0
     assert "restore --confirm" in told
     assert "epoch" in out
+
+
+def test_a_backup_without_the_store_says_how_new_its_audit_head_is(home, tmp_path, capsys):
+    code, out, _ = typed(capsys, home, "backup", str(tmp_path / "file"))
+    assert (code, "as the home remembers" in out) == (0, False)
+    terms = TermsFile(home).read()
+    assert terms is not None
+    TermsFile(home).write(terms._replace(store="postgresql://tenure@db/tenure (schema tenure)"))
+    code, out, _ = typed(capsys, home, "backup", str(tmp_path / "without"))
+    assert (code, "as the home remembers it" in out) == (0, True)
 
 
 def test_a_home_is_held_by_hand(home, capsys):
