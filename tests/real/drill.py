@@ -169,6 +169,8 @@ class Drill:
         missing = {(one["name"], one["slot"]) for one in seen["missing"]}
         slots = {"identity", "access", "runtime", "credentials"}
         assert missing == {("goes", slot) for slot in slots} | {("closes", "runtime")}
+        assert [one["name"] for one in seen["shut"]] == ["closes"]
+        assert seen["started"] == [], "nobody lacks a runtime alone who was not suspended"
         unknown = {(one["agent"], one["slot"]) for one in seen["unknown"]}
         assert {agent for agent, _ in unknown} == {uids["comes"], uids["unfinished"]}
         assert {(uids["comes"], slot) for slot in slots} <= unknown
@@ -197,6 +199,13 @@ class Drill:
         assert status == 200, token
         assert self.server.is_active(token["access_token"])
         assert not self.server.is_active(self.jwt)
+        was = truth(self.plane.home)
+        for _ in range(3):
+            self.plane.run("reconcile", "drift")
+        assert truth(self.plane.home) == was, "nothing that was deleted or suspended comes back"
+        found = self.plane.run("finding", "list", "--reconciler", "drift").stdout
+        assert "tenure agent delete goes" in found
+        assert "tenure agent suspend closes" in found
         self.verb("goes", "delete")
         self.verb("closes", "suspend")
         self.verb("closes", "resume")

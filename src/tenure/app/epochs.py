@@ -12,10 +12,12 @@ from tenure.app.audit import entry
 from tenure.app.pages import every
 from tenure.app.plane import THIS, Plane
 from tenure.app.tokens import TENANT, require_owner
+from tenure.core.agent import State
 from tenure.core.errors import Conflict, ProviderError
 from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import Hold
 from tenure.core.roles import Caller, Role
+from tenure.ports.credentials import Credentials
 from tenure.ports.store import Change, Is, Row, Set
 
 SPAN = 1_000_000
@@ -142,6 +144,14 @@ class Missing(NamedTuple):
     key: str
 
 
+class Named(NamedTuple):
+    """An agent that is READY in the store."""
+
+    agent: str
+    name: str
+    tenant: str
+
+
 class Unknown(NamedTuple):
     """Something of this plane's that a provider has and the store knows nothing of."""
 
@@ -159,6 +169,12 @@ class Review(NamedTuple):
     resumed: list[Resumed]
     missing_resources: int
     missing: list[Missing]
+    started_agents: int
+    started: list[Named]
+    """Those whose runtime alone is missing: drift starts them again, where it repairs."""
+    shut_agents: int
+    shut: list[Named]
+    """Those whose credentials are shut: suspended since.  They are not started again."""
     unknown_resources: int
     unknown: list[Unknown]
     silent: list[str]
@@ -182,13 +198,24 @@ async def review(plane: Plane, caller: Caller) -> Review:
             silent.append(f"{slot}: {str(error) or 'no answer in time'}")
     ours: dict[str, set[str]] = {slot: set() for slot in theirs}
     missing: list[Missing] = []
+    started: list[Named] = []
+    shut: list[Named] = []
     async for agent in every(plane.store, "agent"):
         tenant, uid = str(agent["tenant"]), str(agent["uid"])
+        lacks: set[str] = set()
         for intent in await plane.store.list_resources(tenant, uid):
             slot, key = str(intent["slot"]), str(intent["key"])
             ours.setdefault(slot, set()).add(key)
             if intent["state"] == Hold.PRESENT and slot in theirs and key not in theirs[slot]:
                 missing.append(Missing(uid, str(agent["name"] or ""), tenant, slot, key))
+                lacks.add(slot)
+        if agent["state"] != State.READY or lacks - {"runtime"}:
+            continue
+        named = Named(uid, str(agent["name"]), tenant)
+        if not await _is_open(plane, tenant, uid, silent):
+            shut.append(named)
+        elif lacks:
+            started.append(named)
     unknown = [
         Unknown(slot, key, agent_of)
         for slot, held in theirs.items()
@@ -203,8 +230,22 @@ async def review(plane: Plane, caller: Caller) -> Review:
     most = LISTED_MAX
     return Review(
         plane.hold.epoch, plane.hold.why, len(resumed), resumed[:most], len(missing),
-        missing[:most], len(unknown), unknown[:most], silent,
+        missing[:most], len(started), started[:most], len(shut), shut[:most],
+        len(unknown), unknown[:most], silent,
     )  # fmt: skip
+
+
+async def _is_open(plane: Plane, tenant: str, agent: str, silent: list[str]) -> bool:
+    """Whether the agent is open by its provider's word; one that says nothing is asked no more."""
+    credentials = plane.providers.get("credentials")
+    if credentials is None or any(said.startswith("credentials:") for said in silent):
+        return True
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            return await cast(Credentials, credentials).is_open(tenant, agent)
+    except (ProviderError, TimeoutError) as error:
+        silent.append(f"credentials: {str(error) or 'no answer in time'}")
+        return True
 
 
 async def confirm(plane: Plane, caller: Caller) -> None:

@@ -279,13 +279,24 @@ def _key(table: str, row: Row) -> tuple[str | int, ...]:
 
 
 def secrets_of(plane: Plane, row: Row) -> tuple[bytes, ...]:
-    """The keys with which a subscription's deliveries are signed now, the newest first."""
+    """The keys with which a subscription's deliveries are signed now, the newest first.
+
+    The one before may be sealed with a key that is lost: then the newest signs alone.
+    """
     if row["secret"] is None:
         return ()
+    name, seal = str(row["id"]), _seal(plane)
+    try:
+        newest = seal.open_up(str(row["secret"]), label=_label(name))
+    except Invalid as error:
+        raise Invalid(f"{error}; tenure subscription rotate {name} gives it a new secret") from None
     until = cast("float | None", row["before_until"])
-    both = until is not None and until > plane.store.now()
-    sealed = [str(row["secret"]), *([str(row["secret_before"])] if both else [])]
-    return tuple(_seal(plane).open_up(one, label=_label(str(row["id"]))) for one in sealed)
+    if until is None or until <= plane.store.now():
+        return (newest,)
+    try:
+        return newest, seal.open_up(str(row["secret_before"]), label=_label(name))
+    except Invalid:
+        return (newest,)
 
 
 def shown_secret(secret: bytes) -> str:

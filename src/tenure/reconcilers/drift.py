@@ -5,6 +5,10 @@ something was found about.  What differs is put right where the agent's spec, or
 says `repair`: a runtime that died is replaced by the plan `recover_runtime`, anything else that is
 gone is made again under its own key.  Nothing is done on one look alone, and what fails is tried
 again less and less often.  A provider that cannot be asked is not clean: that is a finding too.
+
+A new runtime has a new key, which nobody has burned.  So a dead one is replaced only if at the same
+look all else of the agent is there and open: else it was deleted or suspended where our records do
+not tell of it, as after a restore, and does not come back.
 """
 
 import asyncio
@@ -23,6 +27,7 @@ from tenure.core.ids import ResourceKey
 from tenure.core.limits import doubled
 from tenure.core.operation import OPERATION
 from tenure.core.roles import Caller, Role
+from tenure.ports.credentials import Credentials
 from tenure.ports.provider import Call, Observed, Presence
 from tenure.ports.store import Row
 from tenure.reconcilers.silence import LOOK_SECONDS, Silence
@@ -36,11 +41,21 @@ SILENT = f"it said nothing for {LOOK_SECONDS:.0f} s"
 SOON_SECONDS = 3.0
 """From the first sighting to the second."""
 SIGHTINGS = 2
+THERE = (Presence.READY, Presence.STARTING)
 LAPSE_SECONDS = 7 * 86_400.0
 """How long before its end a registration is told of."""
 AGAIN_SECONDS, AGAIN_CAP_SECONDS = 30.0, 3_600.0
 """Between attempts to put something right; doubled at each, up to the cap."""
-RUNTIME = "runtime"
+RUNTIME, CREDENTIALS = "runtime", "credentials"
+DELETED = (
+    "the agent looks deleted elsewhere, perhaps since the backup that was restored."
+    " Nothing of it is made anew: tenure agent delete {name}"
+)
+SUSPENDED = (
+    "its credentials are shut: the agent looks suspended elsewhere, perhaps since the backup that"
+    " was restored. It is not started again: tenure agent suspend {name}, and tenure agent resume"
+    " {name} if it shall run"
+)
 
 
 class Held(NamedTuple):
@@ -104,7 +119,9 @@ async def _look(
     if State(str(row["state"])) not in {State.READY, State.SUSPENDED}:
         return True, 0, None
     sure, fixed, again = True, 0, None
-    for held in await _held(plane, row, silence):
+    everything = await _held(plane, row, silence)
+    left = await _left_alone(plane, row, everything, silence)
+    for held in everything:
         if held.seen is None:
             sure = False
             if held.error:
@@ -115,7 +132,9 @@ async def _look(
         if what is None:
             continue
         kind, said, repairable = what
-        if repairable and _may_repair(term, row):
+        if why := left.get(held.slot):
+            await _report(term, row, held, kind, f"{said}; {why}")
+        elif repairable and _may_repair(term, row):
             repaired, later = await _repair(plane, term, row, held, said)
             fixed += repaired
             again = later if again is None else min(again, later or again)
@@ -149,6 +168,38 @@ async def _asked(plane: Plane, held: Held, silence: Silence) -> Held:
         return held._replace(error=SILENT)
     except ProviderError as error:
         return held._replace(error=repr(error))
+
+
+async def _left_alone(
+    plane: Plane, row: Row, everything: list[Held], silence: Silence
+) -> Mapping[str, str]:
+    """Slots in which nothing is made anew though it is gone, and why: see above."""
+    dead = {
+        held.seen.presence for held in everything
+        if held.slot == RUNTIME and held.seen is not None
+    } & {Presence.ABSENT, Presence.BROKEN}  # fmt: skip
+    if not dead or row["state"] != State.READY:
+        return {}
+    others = [held for held in everything if held.slot != RUNTIME]
+    gone = [held.slot for held in others if held.seen and held.seen.presence is Presence.ABSENT]
+    if gone and Presence.ABSENT in dead:
+        return dict.fromkeys((RUNTIME, *gone), DELETED.format(name=row["name"]))
+    is_open = None
+    if all(held.seen and held.seen.presence in THERE for held in others):
+        is_open = await _is_open(plane, row, silence)
+    if is_open is None:
+        return {RUNTIME: "it is not replaced before all else of the agent is seen as recorded"}
+    return {} if is_open else {RUNTIME: SUSPENDED.format(name=row["name"])}
+
+
+async def _is_open(plane: Plane, row: Row, silence: Silence) -> bool | None:
+    """Whether anything may be minted for the agent; None if that cannot be told."""
+    uid, provider = str(row["uid"]), cast(Credentials, plane.providers[CREDENTIALS])
+    try:
+        async with silence.asking(CREDENTIALS, uid):
+            return await provider.is_open(str(row["tenant"]), uid)
+    except (TimeoutError, ProviderError):
+        return None
 
 
 def _differs(
@@ -216,6 +267,8 @@ async def _repair(
     except (CallerError, ProviderError, TimeoutError) as error:
         tried["error"] = str(error)
         said = f"{said}; it could not be made again"
+        if isinstance(error, Rejected) and held.slot != RUNTIME:
+            said += ": if that stays so, delete the agent and create it anew"
         await _report(term, row, held, Kind.DRIFT, said, **tried)
         return 0, again_at
     await _report(term, row, held, Kind.CONFIRMED, f"{said}; it is being made again", **tried)

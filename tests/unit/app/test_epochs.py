@@ -22,9 +22,12 @@ from tenure.ports.store import Change, Put, Set
 from tenure.reconcilers import late
 from tenure.settings import Settings
 from tenure.storage.epoch import EpochFile
+from tenure.testing.lifecycle import FakeCredentials
+from tenure.testing.patches import patched
 from tenure.testing.shelf import Shelf
 from tenure.wiring import managing, running
 from tenure_agent import Inbox, Outcome
+from tests.unit.app.lives import alive
 
 ADMIN = Caller("default", "ada", Role.ADMIN)
 PLAN = Plan("onboard", stages=(provided("identity", "identity"),))
@@ -200,6 +203,27 @@ def test_only_an_admin_of_the_plane_confirms_and_only_what_is_held(tmp_path):
                     await epochs.review(plane, other)
 
     asyncio.run(main())
+
+
+@alive
+async def test_a_review_says_who_is_started_again_and_who_was_suspended(lives):
+    uids = {name: await lives.made(name) for name in ("gone", "shut", "dead", "runs")}
+    for uid in (uids["gone"], uids["shut"], uids["dead"]):
+        for thing in lives.world.holds(agent=uid):
+            if thing.provider == "runtime" or uid == uids["gone"]:
+                del lives.world.things[thing.provider, thing.key.text]
+    lives.fakes.credentials.door.stands[uids["shut"]] = (1, True)
+    seen = await epochs.review(lives.plane, ADMIN)
+    assert [one.name for one in seen.started] == ["dead"]
+    assert [one.name for one in seen.shut] == ["shut"]
+    assert {one.name for one in seen.missing} == {"gone", "shut", "dead"}
+
+    async def nobody(*_):
+        raise TimeoutError
+
+    with patched(FakeCredentials, is_open=nobody):
+        seen = await epochs.review(lives.plane, ADMIN)
+    assert seen.silent == ["credentials: no answer in time"]
 
 
 def test_a_reconciler_only_looks_while_the_plane_is_held(tmp_path):

@@ -9,6 +9,7 @@ from tenure.faces.cli import main as cli
 from tenure.faces.cli.exits import Exit
 from tenure.faces.cli.restore import told_of
 from tenure.settings import Settings
+from tenure.storage.terms import TermsFile
 from tenure.wiring import managing
 from tests.unit.cli.test_agent import served
 from tests.unit.faces.asked import faced
@@ -46,6 +47,16 @@ def test_a_home_is_backed_up_and_put_back_under_a_new_epoch(home, tmp_path, caps
     assert "epoch" in out
 
 
+def test_a_backup_without_the_store_says_how_new_its_audit_head_is(home, tmp_path, capsys):
+    code, out, _ = typed(capsys, home, "backup", str(tmp_path / "file"))
+    assert (code, "as the home remembers" in out) == (0, False)
+    terms = TermsFile(home).read()
+    assert terms is not None
+    TermsFile(home).write(terms._replace(store="postgresql://tenure@db/tenure (schema tenure)"))
+    code, out, _ = typed(capsys, home, "backup", str(tmp_path / "without"))
+    assert (code, "as the home remembers it" in out) == (0, True)
+
+
 def test_a_home_is_held_by_hand(home, capsys):
     code, out, _ = typed(capsys, home, "restore", "--hold", "--yes")
     assert code == 0
@@ -63,6 +74,12 @@ async def test_a_held_plane_is_looked_at_and_let_go(face, typing):
     await face.plane.hold.remember(held="it was restored")
     async with served(face) as address:
         tenure = typing(face, address, "admin")
+        code, _, err = await tenure("agent", "suspend", "one")
+        assert (code, "tenure restore --review, then" in err) == (Exit.FAILED, True), err
+        face.plane.hold.is_over = True
+        _, _, err = await tenure("agent", "suspend", "one")
+        assert "nothing changes here" in err, "another process is to be asked"
+        face.plane.hold.is_over = False
         code, out, _ = await tenure("restore", "--review")
         assert (code, "held: it was restored" in out) == (0, True)
         code, out, _ = await tenure("restore", "--review", "-o", "json")
@@ -79,7 +96,9 @@ def test_a_review_shows_the_first_of_many_and_says_that_there_are_more():
     missing = [{"name": f"a{n}", "slot": "runtime", "key": "k", "agent": "u"} for n in range(3)]
     seen = {
         "epoch": 2, "held": "", "open_operations": 0, "resumed": [], "missing_resources": 3,
-        "missing": missing, "unknown_resources": 0, "unknown": [],
+        "missing": missing, "started_agents": 1,
+        "started": [{"name": "a0", "tenant": "default", "agent": "u"}], "shut_agents": 0,
+        "shut": [], "unknown_resources": 0, "unknown": [],
         "silent": ["identity does not answer"],
     }  # fmt: skip
     told = told_of(seen, most=2)
@@ -88,6 +107,7 @@ def test_a_review_shows_the_first_of_many_and_says_that_there_are_more():
     assert "--review shows more" in told
     assert "not looked at: identity does not answer" in told
     assert "held: no" in told
+    assert "1 agents lack only their runtime, and will be started again" in told
 
 
 def test_a_file_that_cannot_be_written_is_named(home, tmp_path, capsys):

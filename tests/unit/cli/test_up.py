@@ -156,7 +156,7 @@ def test_an_address_is_taken_away_only_by_the_server_that_wrote_it(tmp_path):
 
 
 @pytest.mark.timeout(30)
-def test_a_signal_before_it_has_started_ends_it_as_well(tmp_path, monkeypatch):
+def test_a_signal_before_it_has_started_ends_it_as_well(tmp_path, monkeypatch, capsys):
     async def never(plane, file, *, new):
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.sleep(60)
@@ -164,6 +164,10 @@ def test_a_signal_before_it_has_started_ends_it_as_well(tmp_path, monkeypatch):
     monkeypatch.setattr(up, "admit", never)
     up._run(asked_for(tmp_path / "home"))
     assert not (tmp_path / "home" / "address").exists()
+    assert "is open to others" not in capsys.readouterr().err
+    (tmp_path / "home").chmod(0o755)
+    up._run(asked_for(tmp_path / "home"))
+    assert f"is open to others: chmod 700 {tmp_path / 'home'}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -175,6 +179,7 @@ def test_a_signal_before_it_has_started_ends_it_as_well(tmp_path, monkeypatch):
         (["--api-only"], 2, "leaves the work to other processes"),
         (["--new-home"], 2, "a store that is shared, and a file in the home is not"),
         (["--keep-operations", "-1"], 2, "--keep-operations"),
+        (["--drift", "perhaps"], 2, "--drift"),
     ],
 )
 def test_what_cannot_be_served_is_refused_before_anything_is_made(

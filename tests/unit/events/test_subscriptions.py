@@ -81,6 +81,22 @@ async def many_at_once(lives, guarded):
 
 
 @alive
+async def test_a_secret_that_was_sealed_with_a_lost_key_is_rotated_and_the_new_one_signs(
+    lives, tmp_path
+):
+    plane = replace(lives.plane, seal=LocalSeal(tmp_path / "secrets.key"))
+    asked = Subscribe("n", Kind.WEBHOOK, target="https://hooks.example/in")
+    view, _ = await subscriptions.create_subscription(plane, CALLER, asked)
+    moved = replace(lives.plane, seal=LocalSeal(tmp_path / "other.key"))
+    row = await subscriptions.find_row(moved, CALLER, view.id)
+    with pytest.raises(Invalid, match=f"tenure subscription rotate {view.id}"):
+        subscriptions.secrets_of(moved, row)
+    _, new = await subscriptions.rotate_secret(moved, CALLER, view.id)
+    row = await subscriptions.find_row(moved, CALLER, view.id)
+    assert subscriptions.secrets_of(moved, row) == (subscriptions.secret_of(new),)
+
+
+@alive
 async def test_of_two_who_change_a_secret_at_once_both_do_one_after_the_other(lives, tmp_path):
     plane = replace(lives.plane, seal=LocalSeal(tmp_path / "secrets.key"))
     asked = Subscribe("n", Kind.WEBHOOK, target="https://hooks.example/in")

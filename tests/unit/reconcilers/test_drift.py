@@ -2,15 +2,18 @@
 
 import asyncio
 
+import pytest
+
 from tenure.app import agent_views, agents, findings, live
 from tenure.app.live import encode
 from tenure.core.agent import State
+from tenure.core.errors import Unavailable
 from tenure.core.finding import Kind
 from tenure.reconcilers import drift
 from tenure.reconcilers import operations as watched
 from tenure.reconcilers.term import Term
 from tenure.testing.faults import Fault
-from tenure.testing.lifecycle import CALLER, spec_of
+from tenure.testing.lifecycle import CALLER, FakeCredentials, spec_of
 from tenure.testing.patches import patched
 from tests.unit.app.lives import alive, fault
 
@@ -50,6 +53,97 @@ async def test_a_runtime_that_died_is_replaced_under_a_new_generation(lives):
     assert await lives.wrong() == []
     kinds = [row["kind"] for row in await lives.rows("operation")]
     assert kinds == ["create_agent", "recover_runtime"]
+
+
+def died_and_lost(lives, uid, *slots):
+    """The runtime of an agent is gone, and what it holds in these slots."""
+    for thing in lives.world.holds(agent=uid):
+        if thing.provider in {"runtime", *slots}:
+            del lives.world.things[thing.provider, thing.key.text]
+
+
+@pytest.mark.parametrize("lost", ["identity", "access", "credentials"])
+def test_an_agent_that_was_deleted_elsewhere_does_not_come_back(lost):
+    @alive
+    async def looked_at(lives):
+        uid = await lives.made()
+        died_and_lost(lives, uid, lost)
+        left = lives.held(uid)
+        await looks(lives)
+        assert lives.held(uid) == left, "nothing is made anew"
+        found = await seen(lives)
+        assert {one.body["provider"] for one in found} == {"runtime", lost}
+        assert all("tenure agent delete alpha" in one.body["what"] for one in found)
+        assert (await lives.verb("delete")).state == "SUCCEEDED"
+        await looks(lives)
+        assert await seen(lives) == []
+
+    looked_at()
+
+
+@alive
+async def test_an_agent_that_was_suspended_elsewhere_is_not_started_until_it_is_resumed(lives):
+    uid = await lives.made()
+    died_and_lost(lives, uid)
+    lives.fakes.credentials.door.stands[uid] = (1, True)
+    await looks(lives)
+    assert "runtime" not in lives.held(uid)
+    (found,) = await seen(lives)
+    assert "looks suspended elsewhere" in found.body["what"]
+    await lives.verb("suspend")
+    await lives.verb("resume")
+    await looks(lives)
+    assert ("runtime" in lives.held(uid), await seen(lives)) == (True, [])
+
+
+@pytest.mark.parametrize("error", [TimeoutError, Unavailable("is busy")])
+def test_a_runtime_waits_for_a_provider_that_cannot_say_whether_its_agent_is_open(error):
+    @alive
+    async def looked_at(lives):
+        uid = await lives.made()
+        dead = kill(lives, uid)
+
+        async def nobody(*_):
+            raise error
+
+        with patched(FakeCredentials, is_open=nobody):
+            await looks(lives)
+        (found,) = await seen(lives)
+        assert "before all else of the agent is seen" in found.body["what"]
+        assert lives.world.holds(provider="runtime", agent=uid)[0].key.text == dead
+        await looks(lives)
+        assert lives.world.holds(provider="runtime", agent=uid)[0].key.text != dead
+        assert await seen(lives) == []
+
+    looked_at()
+
+
+@alive
+async def test_a_client_that_is_gone_is_made_again_before_a_runtime_that_died(lives):
+    uid = await lives.made()
+    dead = kill(lives, uid)
+    (thing,) = lives.world.holds(provider="identity", agent=uid)
+    del lives.world.things["identity", thing.key.text]
+    await looks(lives, 2)
+    assert "identity" in lives.held(uid)
+    assert lives.world.holds(provider="runtime", agent=uid)[0].key.text == dead
+    await looks(lives)
+    assert lives.world.holds(provider="runtime", agent=uid)[0].key.text != dead
+    assert await seen(lives) == []
+
+
+@alive
+async def test_without_the_look_at_all_else_a_deleted_agent_comes_back(lives):
+    """The ablation: the rule is what keeps it away."""
+    uid = await lives.made()
+    died_and_lost(lives, uid, "identity")
+
+    async def nothing(*_):
+        return {}
+
+    with patched(drift, _left_alone=nothing):
+        await looks(lives)
+    assert {"identity", "runtime"} <= set(lives.held(uid))
 
 
 @alive

@@ -95,6 +95,15 @@ def test_without_the_digest_a_changed_backup_is_not_noticed(copy, tmp_path, monk
     assert restore(copy, tmp_path / "home", FILES, told=quiet).epoch == 2
 
 
+def test_a_home_that_was_open_to_others_is_for_its_owner_alone_after_a_restore(copy, tmp_path):
+    home, told = tmp_path / "home", list[str]()
+    home.mkdir()
+    home.chmod(0o755)
+    restore(copy, home, FILES, told=told.append)
+    assert home.stat().st_mode & 0o777 == 0o700
+    assert f"{home}: for its owner alone from now on (0700)" in told
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from tenure.app.hold import Hold
 from tenure.core.errors import CommitUnknown, TenureError
 from tenure.core.ids import uuid7
 from tenure.faces.api import problems
@@ -86,8 +87,7 @@ class Path:
                 held.enter_context(api.allowances.one(ask.tenant))
                 authorise(ask.caller, route.role)
             if api.plane.hold.why and route.is_held:
-                why = api.plane.hold.why
-                raise Refusal("held", f"{why}; nothing changes until that is confirmed")
+                raise Refusal("held", _held_by(api.plane.hold))
             await take(route, ask, scope["path_params"])
             value = await route.handler(ask)
         except Refusal as refusal:
@@ -126,6 +126,16 @@ class Path:
         length = (b"content-length", b"%d" % len(body))
         await _send(send, status, (kind, length, *headers), b"" if bare else body)
         return status
+
+
+def _held_by(hold: Hold) -> str:
+    """Why nothing changes, and what lets it."""
+    if hold.is_over:
+        return f"{hold.why}; nothing changes here"
+    return (
+        f"{hold.why}; nothing changes until that is confirmed:"
+        " tenure restore --review, then tenure restore --confirm"
+    )
 
 
 async def send_problem(send: Send, answer: Answer, *, bare: bool = False) -> int:

@@ -11,7 +11,7 @@ import click
 from tenure.core.errors import TenureError
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import examples, placed, said, shown
-from tenure.faces.cli.output import Column, Noun, fields, say, show
+from tenure.faces.cli.output import Column, Item, Noun, fields, say, show
 
 NOUN = Noun((Column("PLANE", lambda one: str(one["plane"])),), lambda one: str(one["backup"]))
 
@@ -48,5 +48,12 @@ def command(context: click.Context, *, target: Path, form: str) -> None:
         ("epoch", str(one["epoch"])),
         *([("store, not in it", one["store"])] if one["store"]
           else [("open operations", str(one["open_operations"]))]),
-        ("audit head", f"line {one['audit_position']}, {one['audit_head']}"),
+        ("audit head", f"line {one['audit_position']}, {one['audit_head']}{_as_of(one)}"),
     ]))  # fmt: skip
+
+
+def _as_of(item: Item) -> str:
+    """How new the head is: of a store that is no file, what the home remembers of it."""
+    if not item["store"]:
+        return ""
+    return " (as the home remembers it: the store may be further; tenure audit verify says)"

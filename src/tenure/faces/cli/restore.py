@@ -47,8 +47,10 @@ def command(
 
     The backup is verified first.  A new epoch begins: every token that was issued before is void,
     and the next `tenure up` makes a new one for the admin.  Providers' files that are there and
-    whole stay as they are, so that nothing revoked or deleted since comes back; what is replaced is
-    kept aside.
+    whole stay as they are, so that nothing revoked or deleted since comes back: agents deleted or
+    suspended since are not started again.  What is replaced is kept aside.  Into an empty home
+    those files are restored too: all is as it was at the backup, and agents that were READY then
+    are started again once the plane is confirmed, unless it runs with `--drift report`.
 
     The plane then starts held: it answers reads and moves nothing, and nothing is deleted at any
     provider, until `tenure restore --confirm` has shown what would happen and was told to go on.
@@ -132,8 +134,16 @@ def told_of(seen: Item, *, most: int) -> str:
         f"{seen['open_operations']} open operations will be resumed"
         + _lines(seen["resumed"], ("operation", "kind", "state", "agent"), most),
         f"{seen['missing_resources']} resources are in the store, and their providers lack them;"
-        " nothing is made anew:\ndelete such an agent, or suspend and resume it"
+        " nothing that was deleted is\nmade anew. An agent that lacks more than its runtime looks"
+        " deleted since: tenure agent delete NAME"
         + _lines(seen["missing"], ("name", "slot", "key", "agent"), most),
+        f"{seen['started_agents']} agents lack only their runtime, and will be started again"
+        " (where drift is repaired)"
+        + _lines(seen["started"], ("name", "tenant", "agent"), most),
+        f"{seen['shut_agents']} agents are READY in the store and shut at their provider: they look"
+        " suspended since. None is\nstarted again: tenure agent suspend NAME, and tenure agent"
+        " resume NAME if it shall run"
+        + _lines(seen["shut"], ("name", "tenant", "agent"), most),
         f"{seen['unknown_resources']} resources are at providers, and the store knows nothing of"
         " them; the plane never\ndeletes them. Once it is let go they are findings:"
         " tenure finding remove ID"

@@ -40,10 +40,14 @@ _OPTIONS = (
      "How long operations that have ended are kept: 90; 0: for ever."),
     ("--keep-findings", "keep_findings_days", "DAYS", "TENURE_KEEP_FINDINGS",
      "How long findings that are resolved are kept: 30; 0: for ever."),
+    ("--drift", "drift", None, "TENURE_DRIFT",
+     "What is done where reality differs from the records: repair."),
 )  # fmt: skip
 """Each option, the field of the settings that it says, its metavariable, variable and help."""
 _KINDS: Mapping[str, Any] = {
-    "--engine": click.Choice(("embedded", "temporal")), "DAYS": click.FloatRange(min=0.0),
+    "--engine": click.Choice(("embedded", "temporal")),
+    "--drift": click.Choice(("repair", "report")),
+    "DAYS": click.FloatRange(min=0.0),
 }  # fmt: skip
 """What is said of an option, or of those with a metavariable, if it is not any text."""
 

@@ -199,6 +199,8 @@ async def _serve(asked: Asked, begun: Callable[[], object] = lambda: None) -> No
     for one in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(one, stopped)
     asked.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if asked.home.stat().st_mode & 0o077:
+        say(f"{asked.home} is open to others: chmod 700 {asked.home}")
     scheme = "https" if asked.certificate else "http"
     host = f"[{asked.host}]" if ":" in asked.host else asked.host
     issuer = f"{scheme}://{host}:{port}"

@@ -50,6 +50,8 @@ async def review_plane(ask: Ask) -> schemas.Review:
             **found._asdict(),
             "resumed": [schemas.Resumed(**one._asdict()) for one in found.resumed],
             "missing": [schemas.Missing(**one._asdict()) for one in found.missing],
+            "started": [schemas.Named(**one._asdict()) for one in found.started],
+            "shut": [schemas.Named(**one._asdict()) for one in found.shut],
             "unknown": [schemas.Unknown(**one._asdict()) for one in found.unknown],
         }
     )

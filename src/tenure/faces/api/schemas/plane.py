@@ -45,6 +45,14 @@ class Missing(Told, frozen=True):
     key: str
 
 
+class Named(Told, frozen=True):
+    """An agent that is READY in the store."""
+
+    agent: str
+    name: str
+    tenant: str
+
+
 class Unknown(Told, frozen=True):
     """What a provider holds for this plane and the store does not know; it is never deleted."""
 
@@ -62,6 +70,12 @@ class Review(Told, frozen=True):
     resumed: list[Resumed]
     missing_resources: int
     missing: list[Missing]
+    started_agents: int
+    started: list[Named]
+    """Agents whose runtime alone is missing: where drift is repaired they are started again."""
+    shut_agents: int
+    shut: list[Named]
+    """Agents whose credentials are shut: suspended since, and not started again."""
     unknown_resources: int
     unknown: list[Unknown]
     silent: list[str]
