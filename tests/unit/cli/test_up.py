@@ -185,6 +185,21 @@ def test_what_cannot_be_served_is_refused_before_anything_is_made(
     assert not (tmp_path / "home").exists()
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("chain", "words"), [(None, "chain.pem, which cannot be read: No such"), ("x", "as PEM (")]
+)
+def test_a_certificate_that_is_none_is_refused_at_the_start(chain, words, tmp_path, capsys):
+    file = tmp_path / "chain.pem"
+    if chain is not None:
+        file.write_text(chain)
+    given = ["--port", "0", "--tls-cert", str(file), "--tls-key", str(file)]
+    assert cli.main(["up", "--home", str(tmp_path / "home"), *given]) == 1
+    told = capsys.readouterr()
+    assert words in told.err
+    assert "ready" not in told.out
+
+
 def test_a_home_that_cannot_be_made_is_named(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert cli.main(["up", "--home", str(tmp_path / "file"), "--port", "0"]) == 1
