@@ -311,6 +311,30 @@ def test_a_connection_that_breaks_is_tried_again_for_reads_alone(monkeypatch):
     assert seen == ["GET"] * 3 + ["POST"]
 
 
+def test_silence_is_not_waited_for_twice_and_a_change_is_said_to_be_uncertain():
+    seen: list[str] = []
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append((await reader.readuntil(b"\r\n\r\n")).decode().split()[0])
+        await reader.read()
+        writer.close()
+
+    async def main() -> None:
+        async with await asyncio.start_server(silent, "127.0.0.1", 0) as listening:
+            port = listening.sockets[0].getsockname()[1]
+            client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
+            client.patience = 0.1
+            with pytest.raises(Ended, match="did not answer in time") as read:
+                await asyncio.to_thread(client.get, "/v1/agents")
+            with pytest.raises(Ended, match="did not answer in time") as changed:
+                await asyncio.to_thread(client.send, "DELETE", "/v1/agents/a", keyed=True)
+        assert not read.value.advice
+        assert "operation list" in changed.value.advice
+
+    asyncio.run(main())
+    assert seen == ["GET", "DELETE"]
+
+
 def test_a_server_that_dies_in_the_middle_is_asked_again_when_it_is_back():
     made: list[asyncio.Server] = []
 

@@ -39,6 +39,7 @@ class Client:
     def __init__(self, where: Where) -> None:
         """The server is looked for at the first request, and again whenever it is not there."""
         self.where = where
+        self.patience = ANSWER_SECONDS
         self._server: Server | None = None
         self._connection: HTTPConnection | None = None
 
@@ -150,7 +151,12 @@ class Client:
         agent: str = "",
     ) -> Any:  # noqa: ANN401 (plain data)
         ask = partial(self._once, method, path, body, headers or {}, seconds)
-        status, data = self._repeatedly(ask, AGAIN_SECONDS if again else ())
+        try:
+            status, data = self._repeatedly(ask, AGAIN_SECONDS if again else ())
+        except Broken as error:
+            if again and method != "GET":
+                error.advice = "it may have been accepted: tenure operation list shows it"
+            raise
         if status >= 400:  # noqa: PLR2004 (HTTP's own line)
             raise _refusal(status, data, agent)
         try:
@@ -165,7 +171,8 @@ class Client:
     ) -> tuple[int, bytes]:
         """What it answers, asked again after each of these pauses once the connection has broken.
 
-        That nobody listens is told at once, unless somebody did a moment ago.
+        That nobody listens is told at once, unless somebody did a moment ago; and so is silence,
+        which has taken its time already.
         """
         if self._server is None:
             self.find()
@@ -180,7 +187,8 @@ class Client:
                     raise
             except (OSError, HTTPException) as error:
                 failure = self._broken(error)
-                if pause is None or not (broke or isinstance(failure, Broken)):
+                silent = isinstance(error, TimeoutError)
+                if pause is None or silent or not (broke or isinstance(failure, Broken)):
                     raise failure from None
                 broke = True
             time.sleep(pause)
@@ -195,12 +203,12 @@ class Client:
         seconds: float,
     ) -> tuple[int, bytes]:
         if self._connection is None:
-            self._connection = self._connect(ANSWER_SECONDS)
-        timeout = ANSWER_SECONDS + seconds
+            self._connection = self._connect(self.patience)
+        timeout = self.patience + seconds
         self._connection.timeout = timeout
         if self._connection.sock is not None:
             self._connection.sock.settimeout(timeout)
-        with _told_if_slow(self.server.address, seconds):
+        with _told_if_slow(self.server.address, seconds, self.patience):
             self._connection.request(method, path, body, self._headers(headers))
             answer = self._connection.getresponse()
             return answer.status, answer.read()
@@ -233,14 +241,14 @@ class Client:
 
 
 @contextmanager
-def _told_if_slow(address: str, seconds: float) -> Iterator[None]:
+def _told_if_slow(address: str, seconds: float, patience: float) -> Iterator[None]:
     """Say that an answer is waited for, if it is later than it was asked to be."""
     from threading import Timer
 
     def tell() -> None:
         from tenure.faces.cli.output import say
 
-        say(f"waiting for an answer from {address}; {ANSWER_SECONDS:g} s at most")
+        say(f"waiting for an answer from {address}; {patience:.0f} s at most")
 
     timer = Timer(seconds + SLOW_SECONDS, tell)
     timer.daemon = True

@@ -210,6 +210,7 @@ async def _probed(name: str, probing: Awaitable[str]) -> Finding:
 def server(place: where.Where) -> Iterator[Finding]:
     """The server, if one runs: that it answers, and that the token is good."""
     client = Client(place)
+    client.patience = PROBE_SECONDS
     try:
         address = client.server.address
         client.get("/readyz")
