@@ -89,12 +89,15 @@ class Where(NamedTuple):
         if not self.token_file:
             return self.token
         try:
-            return Path(self.token_file).read_text(encoding="utf-8").strip()
+            token = Path(self.token_file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or "it is not text"
             raise Ended(
                 Exit.AUTHENTICATION, f"{self.token_file} cannot be read: {why}"
             ) from None
+        if not token:  # the home's own would be another one than was meant
+            raise Ended(Exit.AUTHENTICATION, f"there is no token in {self.token_file}: it is empty")
+        return token
 
 
 def of(given: Mapping[str, str | None], environment: Mapping[str, str]) -> Where:
