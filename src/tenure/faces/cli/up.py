@@ -6,6 +6,8 @@ while it runs.  This is the only part of the command line that starts a plane.
 """
 
 import asyncio
+import fcntl
+import os
 import signal
 import socket
 from base64 import urlsafe_b64encode
@@ -19,7 +21,7 @@ import click
 
 from tenure.app import tokens
 from tenure.app.plane import Plane
-from tenure.core.errors import CommitUnknown, Invalid, TenureError, Unauthenticated
+from tenure.core.errors import CommitUnknown, Invalid, StoreLocked, TenureError, Unauthenticated
 from tenure.core.roles import Caller, Role
 from tenure.faces.cli import stopping, where
 from tenure.faces.cli.exits import Ended, Exit
@@ -149,6 +151,16 @@ def command(
         )
     try:
         _run(asked)
+    except StoreLocked as error:
+        there = where.answering(where.addresses(asked.home))
+        if not there or not where.listens(there):
+            raise Ended(Exit.FAILED, str(error)) from None
+        raise Ended(
+            Exit.FAILED,
+            f"a control plane already runs in {asked.home}, at {there}: nothing was touched",
+            advice="ask that one; another one needs a home and a port of its own: tenure up --home"
+            " DIR --port 0",
+        ) from None
     except TenureError as error:
         raise Ended(Exit.FAILED, str(error)) from None
     except OSError as error:
@@ -215,7 +227,7 @@ async def _serve(asked: Asked, begun: Callable[[], object] = lambda: None) -> No
         )
         api = Api(plane, step_times=times, bounds=bounds)
         stop.append(api.stopping.set)
-        with _announced(asked.home / "address") as announce:
+        with _announced(asked.home / "address", shared="store" in asked.scale) as announce:
 
             def told(address: str) -> None:
                 announce(address)
@@ -225,21 +237,43 @@ async def _serve(asked: Asked, begun: Callable[[], object] = lambda: None) -> No
 
 
 @contextmanager
-def _announced(file: Path) -> Iterator[Callable[[str], None]]:
-    """Says in a file where the server is, until the block is left, or another server says so."""
+def _announced(file: Path, *, shared: bool = False) -> Iterator[Callable[[str], None]]:
+    """Says in a file where the server is, until the block is left, or another server says so.
+
+    On a store that is shared there may be several, each with a line; the newest comes first.
+    """
     mine = ""
 
     def announce(address: str) -> None:
         nonlocal mine
         mine = address
-        replace_whole(file, f"{address}\n")
+        with _alone(file.parent):
+            others = [one for one in where.addresses(file.parent) if one != mine] if shared else []
+            others = [one for one in others if where.listens(one)]  # or it was killed
+            replace_whole(file, "\n".join([mine, *others, ""]))
 
     try:
         yield announce
     finally:
-        if mine and where.read(file) == mine:
-            with suppress(OSError):
-                file.unlink()
+        with suppress(OSError), _alone(file.parent):
+            kept = where.addresses(file.parent)
+            if mine in kept:
+                kept.remove(mine)
+                if kept:
+                    replace_whole(file, "\n".join([*kept, ""]))
+                else:
+                    file.unlink()
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """While no other server of this home writes where it is."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _say_ready(asked: Asked, address: str, held: str) -> None:
