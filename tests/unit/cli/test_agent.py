@@ -415,6 +415,23 @@ async def test_a_followed_log_goes_on_with_a_new_runtime(face, typing, printed):
 
 
 @faced
+async def test_a_log_that_is_followed_while_nothing_comes_says_why(face, typing, printed):
+    printing = Printing(face, printed)
+    async with served(face) as address:
+        tenure = typing(face, address)
+        await tenure("agent", "create", "failed", *RUN, "--role", "refuse-access")
+        assert (await tenure("agent", "logs", "failed", "--follow"))[0] == 0
+        await tenure("agent", "create", "a", *RUN)
+        await tenure("agent", "suspend", "a", "--keep-runtime")
+        (key,) = face.held["runtime"].things
+        following = asyncio.ensure_future(tenure("agent", "logs", "a", "--follow"))
+        await printing.heard(key)
+        await face.ask("DELETE", "/v1/agents/a", headers=WAIT)
+        code, _, err = await following
+        assert (code, "agent a is suspended: what it prints once" in err) == (0, True)
+
+
+@faced
 async def test_a_followed_log_ends_with_its_token(face, typing, printed):
     printing = Printing(face, printed)
     async with served(face) as address:
