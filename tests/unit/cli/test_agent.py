@@ -311,11 +311,17 @@ def test_a_connection_that_breaks_is_tried_again_for_reads_alone(monkeypatch):
     assert seen == ["GET"] * 3 + ["POST"]
 
 
-def test_silence_is_not_waited_for_twice_and_a_change_is_said_to_be_uncertain():
+def test_silence_is_not_waited_for_twice_and_a_change_is_said_to_be_uncertain(monkeypatch):
+    monkeypatch.setattr("tenure.faces.cli.client.TROUBLE_SECONDS", 0.2)
     seen: list[str] = []
+    words = [b'{"detail": "PostgreSQL is away", "code": "unavailable"}']
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen.append((await reader.readuntil(b"\r\n\r\n")).decode().split()[0])
+        method, target = (await reader.readuntil(b"\r\n\r\n")).decode().split()[:2]
+        seen.append(method)
+        for data in words if "limit" in target else ():
+            head = f"HTTP/1.0 503 X\r\nContent-Length: {len(data)}\r\n\r\n"
+            writer.write(head.encode() + data)
         await reader.read()
         writer.close()
 
@@ -328,11 +334,17 @@ def test_silence_is_not_waited_for_twice_and_a_change_is_said_to_be_uncertain():
                 await asyncio.to_thread(client.get, "/v1/agents")
             with pytest.raises(Ended, match="did not answer in time") as changed:
                 await asyncio.to_thread(client.send, "DELETE", "/v1/agents/a", keyed=True)
+            words.clear()
+            with pytest.raises(Ended) as unknown:
+                await asyncio.to_thread(client.send, "DELETE", "/v1/agents/a", keyed=True)
         assert not read.value.advice
         assert "operation list" in changed.value.advice
+        assert changed.value.sentence.endswith("in time: PostgreSQL is away (unavailable)")
+        assert unknown.value.sentence.endswith("in time")
+        assert client.patience == 0.1
 
     asyncio.run(main())
-    assert seen == ["GET", "DELETE"]
+    assert seen == ["GET", *["DELETE", "GET"] * 2]
 
 
 def test_a_server_that_dies_in_the_middle_is_asked_again_when_it_is_back():

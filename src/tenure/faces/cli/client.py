@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from tenure.faces.cli.exits import Refused, Unreachable
+from tenure.faces.cli.exits import Ended, Refused, Unreachable
 from tenure.faces.cli.where import Server, Where
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ AGAIN_SECONDS = (0.1, 0.4, 1.0, 2.0, 4.0)
 """Pauses before a request is sent again after its connection broke: a server that died in the
 middle of it may be back by then.
 """
+TROUBLE_SECONDS = 10.0
+"""How long it may take to say why it does not answer."""
+UNABLE = 500
 PAGE = 1_000
 LINE_BYTES_MAX = 16 << 20
 Body = bytes | Iterator[bytes] | None
@@ -156,6 +159,7 @@ class Client:
         except Broken as error:
             if again and method != "GET":
                 error.advice = "it may have been accepted: tenure operation list shows it"
+                error.sentence += self._trouble()
             raise
         if status >= 400:  # noqa: PLR2004 (HTTP's own line)
             raise _refusal(status, data, agent)
@@ -165,6 +169,18 @@ class Client:
             raise Unreachable(
                 f"what answers at {self.server.address} is no Tenure: {data[:80]!r}"
             ) from None
+
+    def _trouble(self) -> str:
+        """What a read is refused with while a change is not answered, as without its store."""
+        usual, self.patience = self.patience, TROUBLE_SECONDS
+        ask = partial(self._once, "GET", path("agents") + _query({"limit": 1}), None, {}, 0.0)
+        try:
+            status, data = self._repeatedly(ask, ())
+        except Ended:
+            return ""
+        finally:
+            self.patience = usual
+        return f": {_refusal(status, data, '').sentence}" if status >= UNABLE else ""
 
     def _repeatedly(
         self, ask: Callable[[], tuple[int, bytes]], pauses: tuple[float, ...]
