@@ -142,6 +142,20 @@ def test_it_serves_until_a_signal_and_takes_its_address_away(tmp_path, capsys):
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
 
+@pytest.mark.timeout(30)
+def test_a_bus_that_is_not_there_is_told_of_and_not_waited_for(tmp_path, caplog):
+    async def main():
+        scale = {"bus": "nats://127.0.0.1:1"}
+        serving = asyncio.ensure_future(up._serve(asked_for(tmp_path / "home", scale=scale)))
+        said = "events are kept until they can leave by the bus: NATS cannot be used"
+        while said not in caplog.text:  # noqa: ASYNC110 (a log)
+            await asyncio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await serving
+
+    asyncio.run(main())
+
+
 def test_an_address_is_taken_away_only_by_the_server_that_wrote_it(tmp_path):
     file = tmp_path / "address"
     file.write_text("http://127.0.0.1:7450\n")  # of a server that runs

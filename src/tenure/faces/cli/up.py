@@ -7,6 +7,7 @@ while it runs.  This is the only part of the command line that starts a plane.
 
 import asyncio
 import fcntl
+import logging
 import os
 import signal
 import socket
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -30,6 +31,10 @@ from tenure.faces.cli.output import say
 from tenure.faces.cli.scale import Scale, scaled
 from tenure.storage.whole import replace_whole
 
+if TYPE_CHECKING:
+    from tenure.settings import Settings
+
+log = logging.getLogger("tenure")
 PORT = 7450
 LEVELS = ("debug", "info", "warning", "error")
 OWNER = Caller(tokens.TENANT, "admin", Role.ADMIN)
@@ -227,6 +232,7 @@ async def _serve(asked: Asked, begun: Callable[[], object] = lambda: None) -> No
         )
         api = Api(plane, step_times=times, bounds=bounds)
         stop.append(api.stopping.set)
+        looking = asyncio.create_task(tell_of_bus(settings))
         with _announced(asked.home / "address", shared="store" in asked.scale) as announce:
 
             def told(address: str) -> None:
@@ -234,6 +240,19 @@ async def _serve(asked: Asked, begun: Callable[[], object] = lambda: None) -> No
                 _say_ready(asked, address, plane.hold.why)
 
             await serve(api, replace(listen, port=port), beside=_beside(plane), told=told)
+        looking.cancel()
+
+
+async def tell_of_bus(settings: "Settings") -> None:
+    """Say so if events cannot leave by a bus that was named: nothing else waits for it."""
+    from tenure.wiring import probe_bus
+
+    if not settings.bus:
+        return
+    try:
+        await probe_bus(settings)
+    except TenureError as error:
+        log.warning("events are kept until they can leave by the bus: %s", error)
 
 
 @contextmanager
