@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 import yaml
 
+from tenure.core.audit import Broken
 from tenure.faces.api.server import Listen, serving
 from tenure.faces.cli import logs
 from tenure.faces.cli.client import Client
@@ -169,7 +170,7 @@ async def test_an_apply_without_a_token_for_it_stops_at_once(face, typing, folde
 
 
 @faced
-async def test_what_an_admin_asks(face, typing):
+async def test_what_an_admin_asks(face, typing, monkeypatch):
     async with served(face) as address:
         tenure = typing(face, address, "admin")
         code, out, err = await tenure("token", "create", "eve", "--role", "viewer")
@@ -185,9 +186,20 @@ async def test_what_an_admin_asks(face, typing):
         await tenure("agent", "create", "named", *RUN)
         lines = (await tenure("audit", "list"))[1].splitlines()
         assert lines[-1].split()[-3:-1] == ["agent.create", "named"]
-        assert (await tenure("audit", "verify"))[0] == 0
+        code, out, err = await tenure("audit", "verify")
+        assert (code, "the audit log is whole" in err) == (0, True)
+        head = out.split()[-1]
+        code, out, err = await tenure("audit", "verify", "--head", head.upper(), "-o", "json")
+        assert (code, err) == (0, "")
         code, out, err = await tenure("audit", "verify", "--head", "0" * 64)
-        assert (code, "broken:" in out) == (1, True)
+        assert (code, "broken:" in out, "line " in out) == (1, True, False)
+        assert "lines has this head" in err
+        code, out, err = await tenure("audit", "verify", "--head", "deadbeef")
+        assert (code, "64 digits" in err) == (Exit.USAGE, True)
+        changed = Broken(2, "entry 2 was changed, or the one before it was")
+        monkeypatch.setattr("tenure.app.audit.first_broken", lambda *_, **__: changed)
+        code, out, err = await tenure("audit", "verify")
+        assert (code, "line 2: " in out, "was changed" in err) == (1, True, True)
         found = json.loads((await tenure("doctor", "-o", "json"))[1])
         assert {one["result"] for one in found if one["check"] in {"server", "token"}} == {"ok"}
 
