@@ -132,7 +132,7 @@ def test_an_engine_that_is_not_there_fails_with_a_sentence():
 
 def test_what_cannot_go_together_fails_with_a_sentence(tmp_path):
     assert "named like postgresql://" in found_of(store="mysql://db/tenure")["store"][1]
-    assert "a store that is shared" in found_of(engine="temporal")["engine"][1]
+    assert "a store that is shared: --store" in found_of(engine="temporal")["engine"][1]
     named = {"store": "postgresql://127.0.0.1:1/x", "temporal_tls_certificate": "c"}
     found = found_of(engine="temporal", **named)
     assert "come together" in found["engine"][1]
