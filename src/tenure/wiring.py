@@ -202,7 +202,7 @@ def _temporal(settings: Settings) -> "TemporalSettings":
     if settings.engine != "temporal":
         raise Invalid(f"the engine is embedded or temporal, not {settings.engine!r}")
     if not is_shared(settings):
-        raise Invalid("Temporal moves operations of a store that is shared: store=postgresql://…")
+        raise Invalid("Temporal moves operations of a store that is shared: --store postgresql://…")
     with _extra("temporal"):
         from tenure.adapters.engine import temporal
     return temporal.TemporalSettings(

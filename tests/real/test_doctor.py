@@ -51,7 +51,8 @@ def test_a_store_is_reached_and_left_as_it_is(doctor, postgres_url):
     name = read_address(postgres_url).schema
     code, found = doctor("--store", postgres_url)
     assert code == 0, found
-    assert found["store"].startswith("ok: PostgreSQL ")
+    release = on(postgres_url, "SHOW server_version")[0][0].split()[0]
+    assert found["store"].startswith(f"ok: PostgreSQL {release} at ")
     assert found["store"].endswith(f"(schema {name}); the first start makes its tables")
     assert on(postgres_url, f"SELECT to_regnamespace('{name}')::text")[0][0] is None
     asyncio.run(start(postgres_url))

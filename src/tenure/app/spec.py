@@ -148,6 +148,7 @@ _WORDS = {
     AUDIENCE_PATTERN: "an https:// address of a place alone: no user, query or fragment",
     f"(?:revoke|reassign:{NAME_PATTERN})": "say revoke, or reassign: and the name of an agent",
     ENV_PATTERN: "a variable is called by letters, digits and _, no digit first, 128 at most",
+    r"[^=]+=[^\\n]*": "a label is asked for as key=value",
     "[0-9a-f]{32}": "an id is 32 digits of 0-9 and a-f",
     "([0-9a-f]{32})?": "an id is 32 digits of 0-9 and a-f",
 }

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 import yaml
 
+from tenure.core.audit import Broken
 from tenure.faces.api.server import Listen, serving
 from tenure.faces.cli import logs
 from tenure.faces.cli.client import Client
@@ -169,7 +170,7 @@ async def test_an_apply_without_a_token_for_it_stops_at_once(face, typing, folde
 
 
 @faced
-async def test_what_an_admin_asks(face, typing):
+async def test_what_an_admin_asks(face, typing, monkeypatch):
     async with served(face) as address:
         tenure = typing(face, address, "admin")
         code, out, err = await tenure("token", "create", "eve", "--role", "viewer")
@@ -185,9 +186,20 @@ async def test_what_an_admin_asks(face, typing):
         await tenure("agent", "create", "named", *RUN)
         lines = (await tenure("audit", "list"))[1].splitlines()
         assert lines[-1].split()[-3:-1] == ["agent.create", "named"]
-        assert (await tenure("audit", "verify"))[0] == 0
+        code, out, err = await tenure("audit", "verify")
+        assert (code, "the audit log is whole" in err) == (0, True)
+        head = out.split()[-1]
+        code, out, err = await tenure("audit", "verify", "--head", head.upper(), "-o", "json")
+        assert (code, err) == (0, "")
         code, out, err = await tenure("audit", "verify", "--head", "0" * 64)
-        assert (code, "broken:" in out) == (1, True)
+        assert (code, "broken:" in out, "line " in out) == (1, True, False)
+        assert "lines has this head" in err
+        code, out, err = await tenure("audit", "verify", "--head", "deadbeef")
+        assert (code, "64 digits" in err) == (Exit.USAGE, True)
+        changed = Broken(2, "entry 2 was changed, or the one before it was")
+        monkeypatch.setattr("tenure.app.audit.first_broken", lambda *_, **__: changed)
+        code, out, err = await tenure("audit", "verify")
+        assert (code, "line 2: " in out, "was changed" in err) == (1, True, True)
         found = json.loads((await tenure("doctor", "-o", "json"))[1])
         assert {one["result"] for one in found if one["check"] in {"server", "token"}} == {"ok"}
 
@@ -311,6 +323,42 @@ def test_a_connection_that_breaks_is_tried_again_for_reads_alone(monkeypatch):
     assert seen == ["GET"] * 3 + ["POST"]
 
 
+def test_silence_is_not_waited_for_twice_and_a_change_is_said_to_be_uncertain(monkeypatch):
+    monkeypatch.setattr("tenure.faces.cli.client.TROUBLE_SECONDS", 0.2)
+    seen: list[str] = []
+    words = [b'{"detail": "PostgreSQL is away", "code": "unavailable"}']
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        method, target = (await reader.readuntil(b"\r\n\r\n")).decode().split()[:2]
+        seen.append(method)
+        for data in words if "limit" in target else ():
+            head = f"HTTP/1.0 503 X\r\nContent-Length: {len(data)}\r\n\r\n"
+            writer.write(head.encode() + data)
+        await reader.read()
+        writer.close()
+
+    async def main() -> None:
+        async with await asyncio.start_server(silent, "127.0.0.1", 0) as listening:
+            port = listening.sockets[0].getsockname()[1]
+            client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
+            client.patience = 0.1
+            with pytest.raises(Ended, match="did not answer in time") as read:
+                await asyncio.to_thread(client.get, "/v1/agents")
+            with pytest.raises(Ended, match="did not answer in time") as changed:
+                await asyncio.to_thread(client.send, "DELETE", "/v1/agents/a", keyed=True)
+            words.clear()
+            with pytest.raises(Ended) as unknown:
+                await asyncio.to_thread(client.send, "DELETE", "/v1/agents/a", keyed=True)
+        assert not read.value.advice
+        assert "operation list" in changed.value.advice
+        assert changed.value.sentence.endswith("in time: PostgreSQL is away (unavailable)")
+        assert unknown.value.sentence.endswith("in time")
+        assert client.patience == 0.1
+
+    asyncio.run(main())
+    assert seen == ["GET", *["DELETE", "GET"] * 2]
+
+
 def test_a_server_that_dies_in_the_middle_is_asked_again_when_it_is_back():
     made: list[asyncio.Server] = []
 
@@ -388,6 +436,23 @@ async def test_a_followed_log_goes_on_with_a_new_runtime(face, typing, printed):
         await printing.heard(second)
         await face.ask("DELETE", "/v1/agents/a", headers=WAIT)
         assert await following == (0, "three\nfresh\nmore\n", "")
+
+
+@faced
+async def test_a_log_that_is_followed_while_nothing_comes_says_why(face, typing, printed):
+    printing = Printing(face, printed)
+    async with served(face) as address:
+        tenure = typing(face, address)
+        await tenure("agent", "create", "failed", *RUN, "--role", "refuse-access")
+        assert (await tenure("agent", "logs", "failed", "--follow"))[0] == 0
+        await tenure("agent", "create", "a", *RUN)
+        await tenure("agent", "suspend", "a", "--keep-runtime")
+        (key,) = face.held["runtime"].things
+        following = asyncio.ensure_future(tenure("agent", "logs", "a", "--follow"))
+        await printing.heard(key)
+        await face.ask("DELETE", "/v1/agents/a", headers=WAIT)
+        code, _, err = await following
+        assert (code, "agent a is suspended: what it prints once" in err) == (0, True)
 
 
 @faced

@@ -8,6 +8,7 @@ import pytest
 
 from tenure.faces.cli import doctor
 from tenure.faces.cli import main as cli
+from tenure.faces.cli.up import free_port
 from tenure.faces.cli.where import Where
 from tenure.ports.epoch import Kept
 from tenure.storage.epoch import EpochFile
@@ -73,9 +74,28 @@ def test_a_library_that_the_store_refuses_fails_here_too(monkeypatch):
 
 def test_a_port_that_is_taken_is_told():
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        found = [*doctor.port(taken.getsockname()[1])]
+        found = [*doctor.port(str(taken.getsockname()[1]))]
     assert found[0].result == "warn"
     assert "tenure up --port" in found[0].advice
+
+
+def test_the_port_is_the_one_that_a_start_would_have(tmp_path, monkeypatch):
+    def looked():
+        return {one.check: one for one in doctor.server(Where(home=str(tmp_path)))}["port"]
+
+    number = free_port("127.0.0.1")
+    monkeypatch.setenv("TENURE_PORT", str(number))
+    assert (looked().result, looked().found) == ("ok", f"{number} is free")
+    for odd in ("99999", "web"):
+        monkeypatch.setenv("TENURE_PORT", odd)
+        assert (looked().result, odd in looked().found) == ("fail", True)
+
+
+def test_of_a_server_that_is_dead_it_does_not_advise_itself(tmp_path):
+    (tmp_path / "address").write_text("http://127.0.0.1:1\n")
+    (tmp_path / "token").write_text("t\n")
+    found = {one.check: one for one in doctor.server(Where(home=str(tmp_path)))}
+    assert (found["server"].result, found["server"].advice) == ("warn", "start it: tenure up")
 
 
 def test_no_server_is_a_warning_and_no_token_a_failure(tmp_path):
@@ -112,7 +132,7 @@ def test_an_engine_that_is_not_there_fails_with_a_sentence():
 
 def test_what_cannot_go_together_fails_with_a_sentence(tmp_path):
     assert "named like postgresql://" in found_of(store="mysql://db/tenure")["store"][1]
-    assert "a store that is shared" in found_of(engine="temporal")["engine"][1]
+    assert "a store that is shared: --store" in found_of(engine="temporal")["engine"][1]
     named = {"store": "postgresql://127.0.0.1:1/x", "temporal_tls_certificate": "c"}
     found = found_of(engine="temporal", **named)
     assert "come together" in found["engine"][1]

@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import os
 import signal
+import socket
 import stat
 from urllib.parse import urlsplit
 
@@ -12,8 +13,9 @@ import pytest
 from tenure.app import tokens
 from tenure.core.errors import Invalid, Unauthenticated
 from tenure.faces.cli import main as cli
-from tenure.faces.cli import up
+from tenure.faces.cli import up, where
 from tenure.settings import Settings
+from tenure.storage.place import Lock
 from tenure.wiring import running
 
 
@@ -140,6 +142,20 @@ def test_it_serves_until_a_signal_and_takes_its_address_away(tmp_path, capsys):
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
 
+@pytest.mark.timeout(30)
+def test_a_bus_that_is_not_there_is_told_of_and_not_waited_for(tmp_path, caplog):
+    async def main():
+        scale = {"bus": "nats://127.0.0.1:1"}
+        serving = asyncio.ensure_future(up._serve(asked_for(tmp_path / "home", scale=scale)))
+        said = "events are kept until they can leave by the bus: NATS cannot be used"
+        while said not in caplog.text:  # noqa: ASYNC110 (a log)
+            await asyncio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await serving
+
+    asyncio.run(main())
+
+
 def test_an_address_is_taken_away_only_by_the_server_that_wrote_it(tmp_path):
     file = tmp_path / "address"
     file.write_text("http://127.0.0.1:7450\n")  # of a server that runs
@@ -153,6 +169,39 @@ def test_an_address_is_taken_away_only_by_the_server_that_wrote_it(tmp_path):
             file.write_text("http://127.0.0.1:7461\n")
         assert file.read_text() == "http://127.0.0.1:7461\n"
     assert not file.exists()
+
+
+def test_servers_on_a_shared_store_each_have_a_line_and_take_only_theirs_away(tmp_path):
+    file = tmp_path / "address"
+    here = ("127.0.0.1", 0)
+    with socket.create_server(here) as one, socket.create_server(here) as two:
+        first, second = (f"http://127.0.0.1:{made.getsockname()[1]}" for made in (one, two))
+        file.write_text("http://127.0.0.1:1\nnonsense\n")  # of one that was killed
+        with up._announced(file, shared=True) as announce:
+            announce(first)
+            assert file.read_text() == f"{first}\n"
+            with up._announced(file, shared=True) as beside:
+                beside(second)
+                assert where.addresses(tmp_path) == [second, first]
+                assert where.answering([second, first]) == second
+                two.close()
+                assert where.answering([second, first]) == first
+            assert file.read_text() == f"{first}\n"
+    assert not file.exists()
+    assert where.answering([second, first]) == second
+
+
+def test_a_second_plane_in_a_home_is_told_where_the_first_is(tmp_path, capsys):
+    taken = Lock.take(tmp_path / "tenure.db")
+    up_here = ["up", "--home", str(tmp_path), "--port", "0"]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        (tmp_path / "address").write_text(f"{address}\n")
+        assert cli.main(up_here) == 1
+        assert f"already runs in {tmp_path}, at {address}" in capsys.readouterr().err
+    assert cli.main(up_here) == 1
+    assert f"in use by process {os.getpid()}" in capsys.readouterr().err
+    taken.release()
 
 
 @pytest.mark.timeout(30)
@@ -188,6 +237,21 @@ def test_what_cannot_be_served_is_refused_before_anything_is_made(
     assert cli.main(["up", "--home", str(tmp_path / "home"), *more]) == code
     assert words in capsys.readouterr().err
     assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("chain", "words"), [(None, "chain.pem, which cannot be read: No such"), ("x", "as PEM (")]
+)
+def test_a_certificate_that_is_none_is_refused_at_the_start(chain, words, tmp_path, capsys):
+    file = tmp_path / "chain.pem"
+    if chain is not None:
+        file.write_text(chain)
+    given = ["--port", "0", "--tls-cert", str(file), "--tls-key", str(file)]
+    assert cli.main(["up", "--home", str(tmp_path / "home"), *given]) == 1
+    told = capsys.readouterr()
+    assert words in told.err
+    assert "ready" not in told.out
 
 
 def test_a_home_that_cannot_be_made_is_named(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """`tenure wait`, as it is typed before, while and after the control plane becomes ready."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -33,6 +34,21 @@ async def test_what_is_not_ready_in_time_is_named(face, typing):
     code, _, told = await tenure("wait", "--timeout", "0.1")
     assert code == 5
     assert "no server answers" in told
+
+
+@faced
+async def test_a_server_that_is_silent_is_waited_for_no_longer(face, typing):
+    async def silent(reader, writer):
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as listening:
+        tenure = typing(face, f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}")
+        begun = time.monotonic()
+        code, _, told = await tenure("wait", "--timeout", "1.2")
+        assert time.monotonic() - begun < 10
+    assert code == 5
+    assert "did not answer in time" in told
 
 
 @faced

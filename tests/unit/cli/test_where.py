@@ -64,6 +64,13 @@ def test_a_token_file_that_cannot_be_read_is_named(home):
     assert (error.code, "/nowhere/token" in error.sentence) == (Exit.AUTHENTICATION, True)
 
 
+def test_an_empty_token_file_does_not_stand_for_the_homes_own_token(home, tmp_path):
+    (tmp_path / "empty").write_text("\n")
+    for file in (str(tmp_path / "empty"), "/dev/null"):
+        error = refused(Where(home=str(home), token_file=file))
+        assert (error.code, file in error.sentence) == (Exit.AUTHENTICATION, True)
+
+
 def test_a_home_is_looked_for_here_then_with_the_user(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     (tmp_path / "here").mkdir()

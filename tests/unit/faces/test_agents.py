@@ -204,6 +204,7 @@ async def test_agents_are_listed_by_pages_states_and_labels(face):
     for odd in ("label=team", "label==x"):
         told = await face.ask("GET", f"/v1/agents?{odd}")
         assert (told.status, told.json["field"]) == (400, "label"), odd
+        assert told.json["detail"].endswith("a label is asked for as key=value"), odd
     theirs = await face.ask("GET", "/v1/agents", token="stranger")
     assert theirs.json["items"] == []
 

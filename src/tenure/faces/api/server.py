@@ -10,6 +10,7 @@ import ipaddress
 import re
 import resource
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -162,6 +163,41 @@ class _Server(uvicorn.Server):
         yield
 
 
+def _config(api: Api, listen: Listen, beside: Iterable[BaseRoute]) -> uvicorn.Config:
+    """What uvicorn is told, loaded: a certificate that is none is refused here."""
+    config = uvicorn.Config(
+        build(api, beside=beside),
+        http=wire(_within_files(api.bounds)),
+        ws="none",
+        interface="asgi3",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        ssl_certfile=listen.certificate or None,
+        ssl_keyfile=listen.key or None,
+    )
+    file = ""
+    try:
+        for file in filter(None, (listen.certificate, listen.key)):
+            with open(file, "rb"):  # noqa: PTH123 (only whether it can be read)
+                pass
+        config.load()
+    except ssl.SSLError as error:
+        message = (
+            f"{listen.certificate} and {listen.key} are no certificate chain and its key, both as"
+            f" PEM ({error.reason or error}): nobody could speak TLS here"
+        )
+        raise Invalid(message) from None
+    except OSError as error:
+        message = f"TLS needs {file}, which cannot be read: {error.strerror}"
+        raise Invalid(message) from None
+    return config
+
+
 @contextlib.asynccontextmanager
 async def serving(
     api: Api, listen: Listen, *, beside: Iterable[BaseRoute] = ()
@@ -170,6 +206,7 @@ async def serving(
 
     The socket listens before the block begins, and answers under way may end when it is left.
     """
+    server = _Server(_config(api, listen, beside))
     try:
         bound = socket.create_server(
             (listen.host, listen.port),
@@ -183,23 +220,6 @@ async def serving(
         )
         raise Invalid(message) from None
     port = bound.getsockname()[1]
-    server = _Server(
-        uvicorn.Config(
-            build(api, beside=beside),
-            http=wire(_within_files(api.bounds)),
-            ws="none",
-            interface="asgi3",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-            ssl_certfile=listen.certificate or None,
-            ssl_keyfile=listen.key or None,
-        )
-    )
     running = asyncio.create_task(server.serve(sockets=[bound]), name="tenure http")
     try:
         while not server.started and not running.done():  # noqa: ASYNC110 (it has no event for this)

@@ -314,7 +314,8 @@ def invoke(
 @click.argument("name")
 @click.option("-n", "--lines", type=click.IntRange(1, 10_000), default=100, show_default=True,
               metavar="N", help="The last so many lines.")  # fmt: skip
-@click.option("--follow", is_flag=True, help="Go on printing until ctrl-c, or its end.")
+@click.option("--follow", is_flag=True,
+              help="Go on, also once it is resumed, until ctrl-c, or it is deleted.")  # fmt: skip
 @asking
 def logs(client: Client, *, name: str, lines: int, follow: bool) -> None:
     """Print what an agent printed."""

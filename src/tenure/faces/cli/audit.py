@@ -1,5 +1,6 @@
 """`tenure audit`: what was done by whom, and that nobody has changed the log."""
 
+import re
 from itertools import islice
 
 import click
@@ -8,7 +9,9 @@ from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import asking, shown
-from tenure.faces.cli.output import Item, fields, show, show_all
+from tenure.faces.cli.output import Item, fields, say, show, show_all
+
+HEAD = re.compile("[0-9a-f]{64}")
 
 
 @click.group("audit")
@@ -30,15 +33,29 @@ def list_audit(client: Client, *, after: int, limit: int | None, form: str) -> N
 
 def _text(verdict: Item) -> str:
     broken = verdict["broken"]
+    said = f"line {broken['position']}: {broken['why']}" if broken else ""
     return fields([
         ("entries", str(verdict["entries"])),
         ("head", str(verdict["head"])),
-        ("broken", f"line {broken['position']}: {broken['why']}" if broken else ""),
+        ("broken", broken["why"] if broken and _is_whole(broken) else said),
     ])  # fmt: skip
 
 
+def _is_whole(broken: Item) -> bool:
+    """Whether every line follows from the one before, and only the head is none of theirs."""
+    return str(broken["why"]).startswith("the head ")
+
+
+def _head(_: click.Context, option: click.Parameter, value: str) -> str:
+    value = value.strip().lower()
+    if value and not HEAD.fullmatch(value):
+        raise click.BadParameter("a head is 64 digits of 0-9 and a-f", param=option)
+    return value
+
+
 @command.command("verify")
-@click.option("--head", default="", metavar="HASH", help="A hash written down before.")
+@click.option("--head", default="", metavar="HASH", callback=_head,
+              help="A hash written down before.")  # fmt: skip
 @shown
 @asking
 def verify(client: Client, *, head: str, form: str) -> None:
@@ -49,5 +66,14 @@ def verify(client: Client, *, head: str, form: str) -> None:
     verdict = client.get(path("audit", "verify"), {"head": head} if head else None, seconds=570.0)
     name = nouns.ENTRY._replace(name=lambda one: str(one["head"]))
     show(verdict, name, form=form, text=_text)
-    if verdict["broken"]:
+    broken = verdict["broken"]
+    if broken and _is_whole(broken):
+        raise Ended(
+            Exit.FAILED,
+            f"none of the {verdict['entries']} lines has this head: the audit log was cut off or"
+            " written anew since it was written down, or it is not a head of this log",
+        )
+    if broken:
         raise Ended(Exit.FAILED, "the audit log was changed")
+    if form == "table":
+        say("the audit log is whole: every line is as it was written")

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from tenure.faces.cli.exits import Refused, Unreachable
+from tenure.faces.cli.exits import Ended, Refused, Unreachable
 from tenure.faces.cli.where import Server, Where
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ AGAIN_SECONDS = (0.1, 0.4, 1.0, 2.0, 4.0)
 """Pauses before a request is sent again after its connection broke: a server that died in the
 middle of it may be back by then.
 """
+TROUBLE_SECONDS = 10.0
+"""How long it may take to say why it does not answer."""
+UNABLE = 500
 PAGE = 1_000
 LINE_BYTES_MAX = 16 << 20
 Body = bytes | Iterator[bytes] | None
@@ -39,6 +42,7 @@ class Client:
     def __init__(self, where: Where) -> None:
         """The server is looked for at the first request, and again whenever it is not there."""
         self.where = where
+        self.patience = ANSWER_SECONDS
         self._server: Server | None = None
         self._connection: HTTPConnection | None = None
 
@@ -150,7 +154,13 @@ class Client:
         agent: str = "",
     ) -> Any:  # noqa: ANN401 (plain data)
         ask = partial(self._once, method, path, body, headers or {}, seconds)
-        status, data = self._repeatedly(ask, AGAIN_SECONDS if again else ())
+        try:
+            status, data = self._repeatedly(ask, AGAIN_SECONDS if again else ())
+        except Broken as error:
+            if again and method != "GET":
+                error.advice = "it may have been accepted: tenure operation list shows it"
+                error.sentence += self._trouble()
+            raise
         if status >= 400:  # noqa: PLR2004 (HTTP's own line)
             raise _refusal(status, data, agent)
         try:
@@ -160,12 +170,25 @@ class Client:
                 f"what answers at {self.server.address} is no Tenure: {data[:80]!r}"
             ) from None
 
+    def _trouble(self) -> str:
+        """What a read is refused with while a change is not answered, as without its store."""
+        usual, self.patience = self.patience, TROUBLE_SECONDS
+        ask = partial(self._once, "GET", path("agents") + _query({"limit": 1}), None, {}, 0.0)
+        try:
+            status, data = self._repeatedly(ask, ())
+        except Ended:
+            return ""
+        finally:
+            self.patience = usual
+        return f": {_refusal(status, data, '').sentence}" if status >= UNABLE else ""
+
     def _repeatedly(
         self, ask: Callable[[], tuple[int, bytes]], pauses: tuple[float, ...]
     ) -> tuple[int, bytes]:
         """What it answers, asked again after each of these pauses once the connection has broken.
 
-        That nobody listens is told at once, unless somebody did a moment ago.
+        That nobody listens is told at once, unless somebody did a moment ago; and so is silence,
+        which has taken its time already.
         """
         if self._server is None:
             self.find()
@@ -180,7 +203,8 @@ class Client:
                     raise
             except (OSError, HTTPException) as error:
                 failure = self._broken(error)
-                if pause is None or not (broke or isinstance(failure, Broken)):
+                silent = isinstance(error, TimeoutError)
+                if pause is None or silent or not (broke or isinstance(failure, Broken)):
                     raise failure from None
                 broke = True
             time.sleep(pause)
@@ -195,12 +219,12 @@ class Client:
         seconds: float,
     ) -> tuple[int, bytes]:
         if self._connection is None:
-            self._connection = self._connect(ANSWER_SECONDS)
-        timeout = ANSWER_SECONDS + seconds
+            self._connection = self._connect(self.patience)
+        timeout = self.patience + seconds
         self._connection.timeout = timeout
         if self._connection.sock is not None:
             self._connection.sock.settimeout(timeout)
-        with _told_if_slow(self.server.address, seconds):
+        with _told_if_slow(self.server.address, seconds, self.patience):
             self._connection.request(method, path, body, self._headers(headers))
             answer = self._connection.getresponse()
             return answer.status, answer.read()
@@ -233,14 +257,14 @@ class Client:
 
 
 @contextmanager
-def _told_if_slow(address: str, seconds: float) -> Iterator[None]:
+def _told_if_slow(address: str, seconds: float, patience: float) -> Iterator[None]:
     """Say that an answer is waited for, if it is later than it was asked to be."""
     from threading import Timer
 
     def tell() -> None:
         from tenure.faces.cli.output import say
 
-        say(f"waiting for an answer from {address}; {ANSWER_SECONDS:g} s at most")
+        say(f"waiting for an answer from {address}; {patience:.0f} s at most")
 
     timer = Timer(seconds + SLOW_SECONDS, tell)
     timer.daemon = True

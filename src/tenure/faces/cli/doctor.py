@@ -32,7 +32,7 @@ SQLITE = (3, 51, 3)
 MIB = 1 << 20
 ROOM_FAIL_MIB, ROOM_WARN_MIB = 100, 1_024
 PROBE_SECONDS = 5.0
-PORT = 7450
+PORT, PORT_MAX = 7450, 65_535
 
 
 class Finding(NamedTuple):
@@ -210,6 +210,7 @@ async def _probed(name: str, probing: Awaitable[str]) -> Finding:
 def server(place: where.Where) -> Iterator[Finding]:
     """The server, if one runs: that it answers, and that the token is good."""
     client = Client(place)
+    client.patience = PROBE_SECONDS
     try:
         address = client.server.address
         client.get("/readyz")
@@ -217,9 +218,10 @@ def server(place: where.Where) -> Iterator[Finding]:
         client.get(path("agents"), {"limit": 1})
         yield Finding("token", OK, "the server knows it")
     except Unreachable as error:
-        yield Finding("server", WARN, error.sentence, error.advice)
+        advice = error.advice.partition("; tenure doctor")[0]
+        yield Finding("server", WARN, error.sentence, advice)
         if not place.address:
-            yield from port(PORT)
+            yield from port(os.environ.get("TENURE_PORT") or str(PORT))
     except Refused as error:
         name = "token" if error.code is Exit.AUTHENTICATION else "server"
         yield Finding(name, FAIL, error.sentence, error.advice)
@@ -229,8 +231,12 @@ def server(place: where.Where) -> Iterator[Finding]:
         client.close()
 
 
-def port(number: int) -> Iterator[Finding]:
-    """Whether the usual port is free for a server that is yet to be started."""
+def port(words: str) -> Iterator[Finding]:
+    """Whether the port of a server that is yet to be started is free."""
+    if not words.isdecimal() or int(words) > PORT_MAX:
+        yield Finding("port", FAIL, f"TENURE_PORT is {words!r}", f"0 to {PORT_MAX}, or unset it")
+        return
+    number = int(words)
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

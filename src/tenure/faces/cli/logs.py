@@ -6,26 +6,30 @@ from typing import NamedTuple
 
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import Refused
-from tenure.faces.cli.output import pass_on
+from tenure.faces.cli.output import pass_on, say
 
 LOOK_SECONDS = 0.5
 AGENT_EVERY = 4
 """Looks at the log between two looks at the agent."""
 NOT_FOUND = 404
+OVER = {"DELETED", "CREATE_FAILED"}
+"""States of an agent after which it prints nothing any more."""
 
 
 def follow(client: Client, name: str, *, lines: int) -> None:
     """Write the last lines, then whatever comes, until the agent is gone."""
     uid, known = _agent(client, name)
     since, looks = _begin(client, uid, lines), 0
-    while True:
+    if known.state == "SUSPENDED":
+        say(f"agent {name} is suspended: what it prints once it is resumed comes here; ctrl-c ends")
+    while known.state not in OVER:
         time.sleep(LOOK_SECONDS)
         looks += 1
         try:
             since = _drain(client, uid, since)
             if looks % AGENT_EVERY == 0:
                 _, now = _agent(client, uid)
-                if now.state == "DELETED":
+                if now.state in OVER:
                     return
                 if now != known:  # maybe another runtime with a new log
                     at = _again(client, uid, since)

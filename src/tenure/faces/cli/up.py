@@ -6,6 +6,9 @@ while it runs.  This is the only part of the command line that starts a plane.
 """
 
 import asyncio
+import fcntl
+import logging
+import os
 import signal
 import socket
 from base64 import urlsafe_b64encode
@@ -13,13 +16,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from tenure.app import tokens
 from tenure.app.plane import Plane
-from tenure.core.errors import CommitUnknown, Invalid, TenureError, Unauthenticated
+from tenure.core.errors import CommitUnknown, Invalid, StoreLocked, TenureError, Unauthenticated
 from tenure.core.roles import Caller, Role
 from tenure.faces.cli import stopping, where
 from tenure.faces.cli.exits import Ended, Exit
@@ -28,6 +31,10 @@ from tenure.faces.cli.output import say
 from tenure.faces.cli.scale import Scale, scaled
 from tenure.storage.whole import replace_whole
 
+if TYPE_CHECKING:
+    from tenure.settings import Settings
+
+log = logging.getLogger("tenure")
 PORT = 7450
 LEVELS = ("debug", "info", "warning", "error")
 OWNER = Caller(tokens.TENANT, "admin", Role.ADMIN)
@@ -149,6 +156,16 @@ def command(
         )
     try:
         _run(asked)
+    except StoreLocked as error:
+        there = where.answering(where.addresses(asked.home))
+        if not there or not where.listens(there):
+            raise Ended(Exit.FAILED, str(error)) from None
+        raise Ended(
+            Exit.FAILED,
+            f"a control plane already runs in {asked.home}, at {there}: nothing was touched",
+            advice="ask that one; another one needs a home and a port of its own: tenure up --home"
+            " DIR --port 0",
+        ) from None
     except TenureError as error:
         raise Ended(Exit.FAILED, str(error)) from None
     except OSError as error:
@@ -217,31 +234,67 @@ async def _serve(asked: Asked, begun: Callable[[], object] = lambda: None) -> No
         )
         api = Api(plane, step_times=times, bounds=bounds)
         stop.append(api.stopping.set)
-        with _announced(asked.home / "address") as announce:
+        looking = asyncio.create_task(tell_of_bus(settings))
+        with _announced(asked.home / "address", shared="store" in asked.scale) as announce:
 
             def told(address: str) -> None:
                 announce(address)
                 _say_ready(asked, address, plane.hold.why)
 
             await serve(api, replace(listen, port=port), beside=_beside(plane), told=told)
+        looking.cancel()
+
+
+async def tell_of_bus(settings: "Settings") -> None:
+    """Say so if events cannot leave by a bus that was named: nothing else waits for it."""
+    from tenure.wiring import probe_bus
+
+    if not settings.bus:
+        return
+    try:
+        await probe_bus(settings)
+    except TenureError as error:
+        log.warning("events are kept until they can leave by the bus: %s", error)
 
 
 @contextmanager
-def _announced(file: Path) -> Iterator[Callable[[str], None]]:
-    """Says in a file where the server is, until the block is left, or another server says so."""
+def _announced(file: Path, *, shared: bool = False) -> Iterator[Callable[[str], None]]:
+    """Says in a file where the server is, until the block is left, or another server says so.
+
+    On a store that is shared there may be several, each with a line; the newest comes first.
+    """
     mine = ""
 
     def announce(address: str) -> None:
         nonlocal mine
         mine = address
-        replace_whole(file, f"{address}\n")
+        with _alone(file.parent):
+            others = [one for one in where.addresses(file.parent) if one != mine] if shared else []
+            others = [one for one in others if where.listens(one)]  # or it was killed
+            replace_whole(file, "\n".join([mine, *others, ""]))
 
     try:
         yield announce
     finally:
-        if mine and where.read(file) == mine:
-            with suppress(OSError):
-                file.unlink()
+        with suppress(OSError), _alone(file.parent):
+            kept = where.addresses(file.parent)
+            if mine in kept:
+                kept.remove(mine)
+                if kept:
+                    replace_whole(file, "\n".join([*kept, ""]))
+                else:
+                    file.unlink()
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """While no other server of this home writes where it is."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _say_ready(asked: Asked, address: str, held: str) -> None:

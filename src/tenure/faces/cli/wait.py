@@ -4,11 +4,13 @@ import time
 
 import click
 
-from tenure.faces.cli.client import Client, patiently
+from tenure.faces.cli.client import ANSWER_SECONDS, Client, patiently
 from tenure.faces.cli.exits import Ended, Exit, Refused, Unreachable
 from tenure.faces.cli.options import asking, examples
 
 UNREADY = 503
+LOOK_SECONDS = 1.0
+"""What a look is given at least."""
 
 
 @click.command("wait", epilog=examples("tenure up &", "tenure wait && tenure agent list"))
@@ -20,13 +22,15 @@ UNREADY = 503
 def command(client: Client, *, timeout: float) -> None:
     """Wait until the control plane answers and is ready."""
     try:
-        patiently(lambda: _ready(client), until=time.monotonic() + timeout)
+        until = time.monotonic() + timeout
+        patiently(lambda: _ready(client, until), until=until)
     except Unreachable as error:
         said = f"not ready after {timeout:g} s: {error.sentence}"
         raise Ended(Exit.TIMED_OUT, said, advice=error.advice) from None
 
 
-def _ready(client: Client) -> None:
+def _ready(client: Client, until: float) -> None:
+    client.patience = max(LOOK_SECONDS, min(ANSWER_SECONDS, until - time.monotonic()))
     try:
         client.get("/readyz")
     except Refused as refused:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tenure.faces.cli.exits import Ended, Exit, Unreachable
 
 NAME = ".tenure"
+LOOK_SECONDS = 1.0
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -49,8 +50,8 @@ class Where(NamedTuple):
     def server(self) -> Server:
         """The server with the token for it; Ended with what to type if either is missing."""
         home = self.directory()
-        kept = read(home / "address")
-        address = self.address or kept
+        kept = addresses(home)
+        address = self.address or answering(kept)
         if not address:
             looked = "" if self.home else f", nor in ~/{NAME}"
             raise Unreachable(
@@ -66,7 +67,7 @@ class Where(NamedTuple):
                 " hand",
                 advice=f"if it is meant for that machine: --address {address}",
             )
-        if not token and (not self.address or address.rstrip("/") == kept):
+        if not token and (not self.address or address.rstrip("/") in kept):
             token = read(home / "token")
         if not token:
             raise Ended(
@@ -89,12 +90,15 @@ class Where(NamedTuple):
         if not self.token_file:
             return self.token
         try:
-            return Path(self.token_file).read_text(encoding="utf-8").strip()
+            token = Path(self.token_file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or "it is not text"
             raise Ended(
                 Exit.AUTHENTICATION, f"{self.token_file} cannot be read: {why}"
             ) from None
+        if not token:  # the home's own would be another one than was meant
+            raise Ended(Exit.AUTHENTICATION, f"there is no token in {self.token_file}: it is empty")
+        return token
 
 
 def of(given: Mapping[str, str | None], environment: Mapping[str, str]) -> Where:
@@ -143,6 +147,35 @@ def read(file: Path) -> str:
         return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError):
         return ""
+
+
+def addresses(home: Path) -> list[str]:
+    """Where the servers of a home listen, the newest first: on a shared store there are several."""
+    return read(home / "address").split()
+
+
+def answering(kept: list[str]) -> str:
+    """The newest of several at which somebody listens, for one that was killed is still among them.
+
+    If nobody listens, or there is only one, the newest.
+    """
+    if len(kept) > 1:
+        for address in kept:
+            if listens(address):
+                return address
+    return kept[0] if kept else ""
+
+
+def listens(address: str) -> bool:
+    """Whether somebody does there."""
+    from socket import create_connection
+
+    try:
+        _, host, port = parts(address)
+        create_connection((host, port), timeout=LOOK_SECONDS).close()
+    except (OSError, Ended):
+        return False
+    return True
 
 
 def _up(where: Where, home: Path) -> str:

@@ -16,7 +16,7 @@ from tenure.faces.cli import stopping
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import examples, placed, said
 from tenure.faces.cli.scale import Scale, scaled
-from tenure.faces.cli.up import LEVELS
+from tenure.faces.cli.up import LEVELS, tell_of_bus
 
 
 @click.command(
@@ -92,7 +92,10 @@ async def _work(home: Path, scale: Scale, begun: Callable[[], None]) -> None:
 
     for one in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(one, told)
-    async with managing(Settings(home=str(home), joins=True, **scale)) as plane:
+    settings = Settings(home=str(home), joins=True, **scale)
+    async with managing(settings) as plane:
         stop.append(stopped.set)
         print(f"tenure works for plane {plane.id} in {home}", flush=True)
+        looking = asyncio.create_task(tell_of_bus(settings))
         await stopped.wait()
+        looking.cancel()

@@ -85,8 +85,15 @@ def read(spec: Spec, *, zones: tuple[str, ...]) -> Recipe:
         raise Invalid("bundle: an absolute path of a directory")
     env = _texts(spec, "env")
     for name in env:
-        if not ENV_NAME.match(name) or name in RESERVED or name.startswith(("TENURE_", "LD_")):
-            raise Invalid(f"env: {name!r} is no name that a spec may set")
+        if not ENV_NAME.match(name):
+            raise Invalid(f"env: {name!r} is no name: letters, digits and _, no digit first")
+        if name in PORT_NAMES:
+            raise Invalid(f"env: {name!r} tells the agent its port; `port: N` asks for one")
+        if name in RESERVED or name.startswith(("TENURE_", "LD_")):
+            raise Invalid(
+                f"env: {name!r} is not for a spec to set: HOME and TENURE_… are the runtime's own,"
+                " and LD_…, GCONV_PATH, GLIBC_TUNABLES and LOCPATH act before the sandbox is there"
+            )
     return Recipe(
         command=_command(spec),
         zone=str(zone),

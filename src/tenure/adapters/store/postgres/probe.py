@@ -21,7 +21,7 @@ async def probe(url: str) -> str:
             await server.refuse_unfit(connection)
             await _refuse_unlicensed(connection, address)
             number = await schema.reached(connection, address, migrations)
-            version = connection.get_server_version()
+            version = str(await connection.fetchval("SHOW server_version")).partition(" ")[0]
         finally:
             await server.close(connection)
     except (asyncpg.PostgresError, *server.GONE, ValueError) as error:
@@ -32,7 +32,7 @@ async def probe(url: str) -> str:
         state = "the first start makes its tables"
     elif lacking:
         state = f"the next start applies {lacking} migrations"
-    return f"PostgreSQL {version.major}.{version.minor} at {address.shown()}; {state}"
+    return f"PostgreSQL {version} at {address.shown()}; {state}"
 
 
 async def _refuse_unlicensed(connection: asyncpg.Connection, address: Address) -> None:
