@@ -122,7 +122,10 @@ async def test_files_are_applied_planned_exported_and_pruned(face, typing, folde
         assert (await tenure("plan", "-f", str(where), "--detailed-exitcode"))[0] == 0
         code, out, _ = await tenure("export", "above", "below")
         assert [one["name"] for one in yaml.safe_load_all(out)] == ["above", "below"]
-        assert json.loads((await tenure("export", "-o", "json"))[1])[0]["name"] == "above"
+        (folder / "all.json").write_text((await tenure("export", "-o", "json"))[1])
+        assert json.loads((folder / "all.json").read_text())[0]["name"] == "above"
+        words = ("plan", "-f", str(folder / "all.json"), "--detailed-exitcode")
+        assert (await tenure(*words))[0] == 0, "applies back to no change"
         assert (await tenure("export", "-l", "set=g", "-o", "name"))[1] == ""
         code, _, err = await tenure("export", "above", "-l", "set=g")
         assert (code, "not by both" in err) == (2, True)

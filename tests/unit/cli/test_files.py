@@ -36,6 +36,12 @@ def test_several_agents_stand_in_one_file_and_empty_documents_do_not_count(tmp_p
     assert [one.source for one in found] == ["f.yaml, document 1", "f.yaml, document 2"]
 
 
+def test_a_document_may_be_a_list_of_agents(tmp_path):
+    assert trees('[{"name": "a"}, {"name": "b"}]', tmp_path) == [{"name": "a"}, {"name": "b"}]
+    assert trees("[]", tmp_path) == []
+    assert "document 2: an agent is a mapping" in refused("[{name: a}, b]", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -1,6 +1,6 @@
 """Files that say what agents should be: read strictly, before anything is sent.
 
-A file is YAML (so JSON as well) with one agent in each document.  Words mean what they look like:
+A file is YAML (so JSON as well) with one agent in each document, or a list of them.  Words mean what they look like:
 `yes`, `on`, `010`, `2026-01-01` and `12:30` are text; numbers, `true`, `false` and `null` are what
 they say.  A key given twice is refused, and so is a file that unfolds to more than it shows.
 Relative paths are meant from the file's own directory.
@@ -114,7 +114,7 @@ def documents(text: str, source: str, directory: Path) -> Iterator[Document]:
     if len(text) > BYTES_MAX:
         raise wrong(source, f"it is longer than {BYTES_MAX} characters")
     try:
-        trees = [tree for tree in _trees(text) if tree is not None]
+        found = [tree for tree in _trees(text) if tree is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -123,6 +123,7 @@ def documents(text: str, source: str, directory: Path) -> Iterator[Document]:
         raise wrong(source, " ".join(str(error).split())) from None
     except ValueError as error:  # a number with too many digits
         raise wrong(source, str(error)) from None
+    trees = [one for tree in found for one in (tree if isinstance(tree, list) else [tree])]
     for number, tree in enumerate(trees, 1):
         name = f"{source}, document {number}" if len(trees) > 1 else source
         if not isinstance(tree, dict):
