@@ -155,7 +155,15 @@ async def test_a_plan_says_what_would_not_be_created_and_why(face, typing, folde
         assert (code, out) == (0, "gone\nodd\n")
         create = ("agent", "create", "gone", "--command", "no-such-program")
         code, _, err = await typing(face, address)(*create, "--dry-run")
-        assert (code, err) == (0, "it would be undone: command: there is no such thing\n")
+        assert (code, err) == (1, "error: it would be undone: command: there is no such thing\n")
+        create = ("agent", "create", "gone", "--command", "python3 nosuch.py")
+        code, _, err = await typing(face, address)(*create, "--dry-run")
+        assert (code, "nosuch.py is no file here; the agent would look" in err) == (0, True)
+        file.write_text("name: gone\nruntime: {command: [python3, ./nosuch.py]}")
+        assert f"{folder}/nosuch.py is no file" in (
+            await typing(face, address)("plan", "-f", str(file))
+        )[1]
+        create = ("agent", "create", "gone", "--command", "no-such-program")
         code, _, err = await typing(face, address)(*create)
         assert (code, "command: there is no such thing" in err) == (1, True)
 

@@ -116,6 +116,20 @@ def test_what_is_written_as_yaml_is_read_back_the_same(tree):
     assert loader.get_single_data() == tree
 
 
+def test_only_a_script_that_is_no_file_here_is_told_of(tmp_path):
+    script = tmp_path / "agent.py"
+    script.touch()
+    for runtime in (
+        {"command": ["python3", str(script)]},
+        {"command": ["python3", "agent.py"], "bundle": "/srv"},
+        {"command": ["serve", "--as=x.py", "words"]},
+        {"image": "agent"},
+    ):
+        assert files.absent({"runtime": runtime}) == []
+    told = [f"command: {script}.py is no file here"]
+    assert files.absent({"runtime": {"command": ["python3", f"{script}.py"]}}) == told
+
+
 def test_unknown_keys_are_refused_with_the_nearest_known_one():
     with pytest.raises(Ended, match=r"f\.yaml: runtime\.comand: there is no such field; did you"):
         files.check({"name": "a", "runtime": {"comand": ["x"]}}, source="f.yaml")
