@@ -142,6 +142,7 @@ def test_digests_name_the_program_the_files_and_the_bundle(tmp_path):
     assert changed(pinned) == ""
     file.write_text("two")
     assert str(file) in changed(pinned)
+    assert "delete and create the agent" in changed(pinned)
     file.unlink()
     assert "No such file" in changed(pinned)
 
