@@ -4,13 +4,13 @@ Fresh values are earlier results: what an agent holds is the result of its `turn
 remove exactly that.  A resource that an earlier operation made is removed by its own key.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from tenure.core.endings import Done, Ending, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected
 from tenure.core.ids import ResourceKey, resource_key
+from tenure.core.instant import instant
 from tenure.core.limits import DETAIL_CHARACTERS_MAX, StepLimits
 from tenure.core.operation import ACKNOWLEDGED
 from tenure.core.plan import Kind, Step, nothing, repeat
@@ -248,13 +248,9 @@ async def _await_acknowledged(call: Call) -> Ending:
     missing = await roster_of(call).unacknowledged(call.operation)
     if not missing:
         return Done()
-    named = ", ".join(f"{one.name} since {_instant(one.since)}" for one in missing[:NAMED_MAX])
+    named = ", ".join(f"{one.name} since {instant(one.since)}" for one in missing[:NAMED_MAX])
     more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
     return Waiting(ACKNOWLEDGED, f"waits for the acknowledgement of {named}{more}")
-
-
-def _instant(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
 
 
 def acknowledged() -> Step:

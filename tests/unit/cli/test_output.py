@@ -39,6 +39,10 @@ def test_what_an_agent_printed_steers_no_terminal_and_is_as_it_is_for_a_program(
     assert "\x1b" not in fields([("a", "\x1b[2J")])
 
 
+def test_a_value_of_several_lines_stands_below_its_beginning():
+    assert fields([("why", "one\ntwo\x1b"), ("b", "c")]) == "why: one\n     two\\x1b\nb:   c"
+
+
 def test_a_list_has_four_forms(capsys):
     for form in ("table", "json", "yaml", "name"):
         show_all([AGENT], nouns.AGENT, form=form)

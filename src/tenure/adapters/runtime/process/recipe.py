@@ -175,8 +175,8 @@ def program(recipe: Recipe, *, path: str) -> str:
         return inside
     found = shutil.which(name, path=path)
     if found is None:
-        sentence = f"command: {_short(name)} is not to be found on {path} in zone {recipe.zone}"
-        raise _Missing(sentence)
+        where = f"on the PATH of the control plane in zone {recipe.zone}"
+        raise _Missing(f"command: {_short(name)} is not to be found {where}")
     return str(Path(found).absolute())
 
 
