@@ -72,6 +72,6 @@ def test_moments_are_in_utc(at, words):
 
 def test_a_stuck_operation_comes_with_what_can_be_done():
     step = {"name": "runtime", "stuck": True}
-    lines = nouns.advice_for_stuck({"id": "i", "state": "STUCK", "steps": [step]})
+    lines = nouns.advice_on({"id": "i", "state": "STUCK", "steps": [step]})
     assert [line.split()[2] for line in lines] == ["retry", "mark-absent", "adopt", "abandon"]
-    assert nouns.advice_for_stuck({"id": "i", "state": "RUNNING", "steps": [step]}) == []
+    assert nouns.advice_on({"id": "i", "state": "RUNNING", "steps": [step]}) == []

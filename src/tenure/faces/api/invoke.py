@@ -226,7 +226,7 @@ class _Relay:
             log.warning("the runtime at %s broke: %s", url, type(error).__name__)
             if not self.status:  # else the caller sees an answer that never ends: it is cut off
                 then = (
-                    "if it has ended, the agent soon has a new one, unless its on_drift is report:"
+                    "if it has ended, the agent soon has a new one, unless drift is only reported:"
                     " then suspend and resume it"
                 )
                 detail = f"{_what(error)}; {then}"

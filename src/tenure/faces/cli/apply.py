@@ -141,7 +141,7 @@ def _await(
         say(f"agent {name} is not {done}: {plain_lines(str(seen['error']), indent=2)}")
         for line in lines:
             say(progress.text(line, utf8=progress.is_utf8()))
-        for words in nouns.advice_for_stuck(seen):
+        for words in nouns.advice_on(seen):
             say(f"  {words}")
     return failed
 
