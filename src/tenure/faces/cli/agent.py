@@ -190,7 +190,10 @@ def suspend(
     client: Client, *, name: str, keep_runtime: bool, drain: float | None, queue: bool,
     waits: Waits, form: str,
 ) -> None:  # fmt: skip
-    """Close an agent, let its work finish, free its runtime; identity and state stay."""
+    """Close an agent, let its work finish, free its runtime; identity and state stay.
+
+    Its sub-agents go on serving.
+    """
     answer = client.send(
         "POST", path("agents", name, verb="suspend"), query=_queue(asked=queue),
         body={"keep_runtime": keep_runtime, **_drain(drain)}, keyed=True, agent=name,
