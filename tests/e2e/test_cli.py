@@ -139,7 +139,7 @@ def test_what_the_plane_cannot_do_is_refused_before_anything_is_made(plane, word
 
 def test_a_command_that_is_not_there_is_foretold_and_its_creation_undone(plane):
     words = ("agent", "create", "never", "--command", "no-such-program")
-    told = plane.run(*words, "--dry-run").stderr
+    told = plane.run(*words, "--dry-run", code=1).stderr
     assert "it would be undone: command: no-such-program is not to be found on" in told
     assert "no-such-program is not to be found on" in plane.run(*words, code=1).stderr
     plane.run("agent", "delete", "never")

@@ -1,9 +1,8 @@
 """What the README shows is run, so that it stays true.
 
-Its Python is one program, told in pieces: what a piece leaves out is given here.  Its commands
-are targets of the Makefile; that they are there is asked of make itself, and what they do is
-tested elsewhere (`tests/e2e/test_demo.py`), since to make an environment while tests run in it
-breaks them.
+Its Python is one program, told in pieces, and leaves nothing out.  Its commands are targets of the
+Makefile; that they are there is asked of make itself, and what they do is tested elsewhere
+(`tests/e2e/test_demo.py`), since to make an environment while tests run in it breaks them.
 """
 
 import ast
@@ -14,19 +13,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tenure.app import operations
-from tenure.app.operations import Accept
 from tenure.core.operation import State
-from tenure.settings import Settings
-from tenure.testing.shelf import Shelf
 from tenure.testing.temporal_server import program, temporal_server
-from tenure.wiring import running
 from tests.real.kept import swept
 
 pytestmark = pytest.mark.timeout(60)
@@ -35,7 +28,6 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SCALED = "## More than one process"
 """The section whose commands need servers; they are run by themselves."""
-SHELVES = ("identity", "access", "runtime", "endpoint")
 
 
 def blocks_of(language: str, text: str = README) -> list[str]:
@@ -51,13 +43,7 @@ def scaled() -> str:
 
 def test_the_program_in_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {
-        "operations": operations,
-        "Accept": Accept,
-        "Settings": Settings,
-        "running": running,
-        "providers": {name: Shelf(tmp_path, name, now=time.time) for name in SHELVES},
-    }
+    names: dict[str, Any] = {}
     pieces = blocks_of("python")
     assert pieces
     for piece in pieces:

@@ -44,7 +44,7 @@ def size_of(directory: Path) -> int:
     ("runtime", "why", "last_words"),
     [
         (agent("exits"), "exited with code 3", "cannot go on"),
-        (agent("wrong-port"), "nobody listens", "started"),
+        (agent("wrong-port"), "it is to listen there, on $PORT", "started"),
         (agent("silent"), "nobody listens", "started"),
         (agent("odd"), "does not answer GET /ping", "started"),
         (program(PRINTS, log_bytes=LOG_BYTES), "not ready after 1 s", "xxxxxxxx"),

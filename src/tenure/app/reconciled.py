@@ -20,7 +20,7 @@ class Look(NamedTuple):
     seen: int = 0
     fixed: int = 0
     told: Sequence[Sighting] = ()
-    """What it would have reported, if it was only to look."""
+    """What it has reported; if it was only to look, what it would have."""
     error: str = ""
     """Why it came to nothing; empty: it did not."""
 

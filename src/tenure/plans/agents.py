@@ -4,14 +4,14 @@ Fresh values are earlier results: what an agent holds is the result of its `turn
 remove exactly that.  A resource that an earlier operation made is removed by its own key.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from tenure.core.endings import Done, Ending, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected
 from tenure.core.ids import ResourceKey, resource_key
-from tenure.core.limits import StepLimits
+from tenure.core.instant import instant
+from tenure.core.limits import DETAIL_CHARACTERS_MAX, StepLimits
 from tenure.core.operation import ACKNOWLEDGED
 from tenure.core.plan import Kind, Step, nothing, repeat
 from tenure.plans.steps import unless_foreign
@@ -32,7 +32,8 @@ CUT_SECONDS = 2.0
 """For invocations that were cut to end, in this process or another."""
 WAIT_SECONDS = 2.0
 """How long one look at a runtime that is starting waits for it, so that ready is told at once."""
-SAID_CHARACTERS_MAX = 400
+REASON_CHARACTERS_MAX = 200
+"""So that there is room for what was printed last."""
 NAMED_MAX = 5
 """Agents or subscribers named while they are waited for."""
 
@@ -123,7 +124,22 @@ async def _await_ready(call: Call) -> Ending:
             why = f"the runtime is not ready after {ready_seconds:g} s"
         case _:
             why = "the runtime broke before it was ready"
-    raise Rejected(f"{why}: {status.said}"[:SAID_CHARACTERS_MAX] if status.said else why)
+    raise Rejected(_with_last_words(why, status.said, name=str(call.input["name"])))
+
+
+def _with_last_words(why: str, said: str, *, name: str) -> str:
+    """Why, with the runtime's reason, where all it printed is, and whole lines of its end.
+
+    Of a last line that is too long alone its end is told.
+    """
+    reason, _, printed = said.partition("\n")
+    head = f"{why}: {reason}"[:REASON_CHARACTERS_MAX] if reason else why
+    head = f"{head}; all it printed: tenure agent logs {name}"
+    printed = printed.rstrip()
+    last = printed[-(DETAIL_CHARACTERS_MAX - len(head) - 1) :]
+    if len(last) < len(printed) and "\n" in last:
+        last = last.partition("\n")[2]
+    return f"{head}\n{last}" if last else head
 
 
 def ready() -> Step:
@@ -232,13 +248,9 @@ async def _await_acknowledged(call: Call) -> Ending:
     missing = await roster_of(call).unacknowledged(call.operation)
     if not missing:
         return Done()
-    named = ", ".join(f"{one.name} since {_instant(one.since)}" for one in missing[:NAMED_MAX])
+    named = ", ".join(f"{one.name} since {instant(one.since)}" for one in missing[:NAMED_MAX])
     more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
     return Waiting(ACKNOWLEDGED, f"waits for the acknowledgement of {named}{more}")
-
-
-def _instant(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
 
 
 def acknowledged() -> Step:
@@ -295,4 +307,3 @@ def credentials_spec(call: Call) -> Spec:
         for one in spec_of(call).get("credentials", ())
     ]  # fmt: skip
     return {"credentials": wanted}
-

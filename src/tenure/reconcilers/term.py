@@ -79,7 +79,7 @@ class Term:
         self._seen: set[str] = set()
         """Findings that this look has reported."""
         self.told: list[Sighting] = []
-        """What a dry run would have reported."""
+        """What it has reported, each once; of a dry run what it would have."""
 
     def fence(self) -> tuple[Is, ...]:
         """What must still hold when a deletion is intended: nobody has taken the lead since."""
@@ -110,6 +110,8 @@ class Term:
             return None
         row = await findings.report(self._plane, seen, guards=guards, writes=writes)
         if row is not None:
+            if row["id"] not in self._seen:
+                self.told.append(seen)
             self._seen.add(str(row["id"]))
         return row
 

@@ -131,6 +131,20 @@ def test_a_small_graph_ends_as_the_reference_says(seed):
     run(seed, play)
 
 
+@pytest.mark.parametrize("verb", ["suspend", "stop"])
+def test_what_an_agent_owns_goes_on_serving_while_it_rests(verb):
+    @alive
+    async def play(lives):
+        await lives.made("top")
+        await lives.made("below", parent="top")
+        await lives.verb(verb, "top")
+        await refusal(agent_views.address_of(lives.plane, CALLER, "top"), "suspended")
+        assert await lives.state("below") is State.READY
+        await agent_views.address_of(lives.plane, CALLER, "below")
+
+    play()
+
+
 @alive
 async def test_one_commit_closes_everything_below_and_taking_it_back_opens_it(lives):
     await lives.made("top")

@@ -123,7 +123,10 @@ async def test_files_are_applied_planned_exported_and_pruned(face, typing, folde
         assert (await tenure("plan", "-f", str(where), "--detailed-exitcode"))[0] == 0
         code, out, _ = await tenure("export", "above", "below")
         assert [one["name"] for one in yaml.safe_load_all(out)] == ["above", "below"]
-        assert json.loads((await tenure("export", "-o", "json"))[1])[0]["name"] == "above"
+        (folder / "all.json").write_text((await tenure("export", "-o", "json"))[1])
+        assert json.loads((folder / "all.json").read_text())[0]["name"] == "above"
+        words = ("plan", "-f", str(folder / "all.json"), "--detailed-exitcode")
+        assert (await tenure(*words))[0] == 0, "applies back to no change"
         assert (await tenure("export", "-l", "set=g", "-o", "name"))[1] == ""
         code, _, err = await tenure("export", "above", "-l", "set=g")
         assert (code, "not by both" in err) == (2, True)
@@ -153,7 +156,15 @@ async def test_a_plan_says_what_would_not_be_created_and_why(face, typing, folde
         assert (code, out) == (0, "gone\nodd\n")
         create = ("agent", "create", "gone", "--command", "no-such-program")
         code, _, err = await typing(face, address)(*create, "--dry-run")
-        assert (code, err) == (0, "it would be undone: command: there is no such thing\n")
+        assert (code, err) == (1, "error: it would be undone: command: there is no such thing\n")
+        create = ("agent", "create", "gone", "--command", "python3 nosuch.py")
+        code, _, err = await typing(face, address)(*create, "--dry-run")
+        assert (code, "nosuch.py is no file here; the agent would look" in err) == (0, True)
+        file.write_text("name: gone\nruntime: {command: [python3, ./nosuch.py]}")
+        assert f"{folder}/nosuch.py is no file" in (
+            await typing(face, address)("plan", "-f", str(file))
+        )[1]
+        create = ("agent", "create", "gone", "--command", "no-such-program")
         code, _, err = await typing(face, address)(*create)
         assert (code, "command: there is no such thing" in err) == (1, True)
 

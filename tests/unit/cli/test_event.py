@@ -103,6 +103,9 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         code, _, told = await tenure("operation", "watch", asked.id, "--timeout", "0.1")
         assert code == 5
         assert "waits for the acknowledgement of billing since 20" in told
+        assert f"tenure subscription acknowledge SUBSCRIBER {asked.id}   once" in (
+            await tenure("operation", "show", asked.id)
+        )[2]
         assert asked.id in (await tenure("tenant", "show"))[1]
         assert asked.id in (await tenure("subscription", "waits", name))[1]
         code, out, _ = await tenure(

@@ -36,6 +36,12 @@ def test_several_agents_stand_in_one_file_and_empty_documents_do_not_count(tmp_p
     assert [one.source for one in found] == ["f.yaml, document 1", "f.yaml, document 2"]
 
 
+def test_a_document_may_be_a_list_of_agents(tmp_path):
+    assert trees('[{"name": "a"}, {"name": "b"}]', tmp_path) == [{"name": "a"}, {"name": "b"}]
+    assert trees("[]", tmp_path) == []
+    assert "document 2: an agent is a mapping" in refused("[{name: a}, b]", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -108,6 +114,20 @@ TREES = st.dictionaries(
 def test_what_is_written_as_yaml_is_read_back_the_same(tree):
     loader = files.Strict(as_yaml(tree))
     assert loader.get_single_data() == tree
+
+
+def test_only_a_script_that_is_no_file_here_is_told_of(tmp_path):
+    script = tmp_path / "agent.py"
+    script.touch()
+    for runtime in (
+        {"command": ["python3", str(script)]},
+        {"command": ["python3", "agent.py"], "bundle": "/srv"},
+        {"command": ["serve", "--as=x.py", "words"]},
+        {"image": "agent"},
+    ):
+        assert files.absent({"runtime": runtime}) == []
+    told = [f"command: {script}.py is no file here"]
+    assert files.absent({"runtime": {"command": ["python3", f"{script}.py"]}}) == told
 
 
 def test_unknown_keys_are_refused_with_the_nearest_known_one():

@@ -112,6 +112,12 @@ async def test_what_is_seen_and_what_could_not_look_is_said(face, typing):
         code, _, told = await tenure("reconcile", "drift", "--dry-run")
         assert code == 0
         assert "DRIFT runtime" in told
+        code, out, told = await tenure("reconcile", "drift")
+        assert code == 0
+        assert "DRIFT runtime" in told, "what was recorded is shown too"
+        recorded = (await tenure("finding", "list", "-o", "name"))[1].split()
+        row = out.splitlines()[1].split()
+        assert (row[0], row[3]) == ("drift", str(len(recorded)))
         with patched(leases, tick=None):
             code, _, told = await tenure("reconcile", "leases")
         assert code == 1

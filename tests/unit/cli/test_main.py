@@ -142,7 +142,7 @@ def test_every_refusal_of_the_server_has_an_exit_code():
 
 def test_advice_names_what_it_is_about_or_is_left_out():
     problem = {"code": "operation_in_progress", "operation": "0" * 32}
-    assert Refused(409, problem).advice == f"tenure operation watch {'0' * 32}"
+    assert Refused(409, problem).advice.startswith(f"tenure operation watch {'0' * 32}; ")
     assert Refused(409, {"code": "suspended"}).advice == ""
     assert Refused(409, {"code": "suspended"}, agent="a").advice == "tenure agent resume a"
 

@@ -39,6 +39,10 @@ def test_what_an_agent_printed_steers_no_terminal_and_is_as_it_is_for_a_program(
     assert "\x1b" not in fields([("a", "\x1b[2J")])
 
 
+def test_a_value_of_several_lines_stands_below_its_beginning():
+    assert fields([("why", "one\ntwo\x1b"), ("b", "c")]) == "why: one\n     two\\x1b\nb:   c"
+
+
 def test_a_list_has_four_forms(capsys):
     for form in ("table", "json", "yaml", "name"):
         show_all([AGENT], nouns.AGENT, form=form)
@@ -68,6 +72,6 @@ def test_moments_are_in_utc(at, words):
 
 def test_a_stuck_operation_comes_with_what_can_be_done():
     step = {"name": "runtime", "stuck": True}
-    lines = nouns.advice_for_stuck({"id": "i", "state": "STUCK", "steps": [step]})
+    lines = nouns.advice_on({"id": "i", "state": "STUCK", "steps": [step]})
     assert [line.split()[2] for line in lines] == ["retry", "mark-absent", "adopt", "abandon"]
-    assert nouns.advice_for_stuck({"id": "i", "state": "RUNNING", "steps": [step]}) == []
+    assert nouns.advice_on({"id": "i", "state": "RUNNING", "steps": [step]}) == []

@@ -25,6 +25,8 @@ async def test_a_suspend_waits_for_the_creation_before_it(face, typing):
     async with served(face) as address:
         tenure = typing(face, address)
         created = await begun(face, tenure)
+        code, _, err = await tenure("agent", "suspend", "a")
+        assert (code, "--queue" in err) == (Exit.FAILED, True)
         code, out, _ = await tenure("agent", "suspend", "a", "--queue", *LATER)
         assert code == 0
         assert (await face.ask("GET", "/v1/agents/a")).json["state"] == "CREATING", "not cancelled"

@@ -233,6 +233,7 @@ async def test_a_runtime_that_is_not_there_is_a_bad_gateway(face):
     told = await face.ask("POST", PATH, raw=b"{}")
     await face.api.client.close()
     assert (told.status, told.json["code"]) == (502, "runtime_broken")
+    assert "the agent soon has a new one" in told.json["detail"]
 
 
 @faced

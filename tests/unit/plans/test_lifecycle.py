@@ -1,15 +1,21 @@
 """The plans of an agent's life: their order, their pivots, and what their steps do."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from tenure.app import agent_views, agents, operations
 from tenure.core.agent import State
 from tenure.core.errors import NotReady, Rejected
+from tenure.core.ids import resource_key
+from tenure.core.limits import DETAIL_CHARACTERS_MAX
 from tenure.core.operation import State as OperationState
 from tenure.core.plan import Kind
 from tenure.plans import lifecycle
+from tenure.ports import provider as ports
+from tenure.ports.provider import Presence
+from tenure.ports.runtime import Status
 from tenure.testing.faults import Call, Fault
 from tenure.testing.lifecycle import CALLER, TENANT, spec_of
 from tenure.testing.operators import by
@@ -49,6 +55,46 @@ def test_there_is_a_way_back_until_the_pivot(plan, pivot):
 
 def test_a_stop_has_no_way_back():
     assert {step.kind for step in PLANS["stop_agent"].steps.values()} == {Kind.RETRIABLE}
+
+
+def last_words(said):
+    """What an operation says of a runtime that ended with these words."""
+    runtime = SimpleNamespace(wait_ready=_answering(Status(Presence.BROKEN, said=said)))
+    key = resource_key("plane", tenant="t", agent="a", generation=1, slot="", name="runtime_ready")
+    input_ = {"name": "alpha", "spec": {"runtime": {}}}
+    call = ports.Call(
+        key, input=input_, results={"runtime": {}}, signals={}, providers={"runtime": runtime}
+    )
+
+    async def main() -> None:
+        await PLANS["create_agent"].steps["runtime_ready"].do(call)
+
+    with pytest.raises(Rejected) as refused:
+        asyncio.run(main())
+    assert len(str(refused.value)) <= DETAIL_CHARACTERS_MAX
+    return str(refused.value).splitlines()
+
+
+def _answering(status):
+    async def answer(_key, *, seconds):
+        assert seconds >= 0
+        return status
+
+    return answer
+
+
+def test_the_last_words_of_a_runtime_are_its_last_lines_whole_and_where_the_rest_is():
+    frames = [f'  File "/srv/agent.py", line {n}, in frame_{n}' for n in range(20)]
+    end = "ModuleNotFoundError: No module named 'flask'"
+    head, *lines = last_words("\n".join(["it exited with code 1", *frames, end, ""]))
+    assert "it exited with code 1" in head
+    assert head.endswith("tenure agent logs alpha")
+    assert lines == [*frames, end][-len(lines) :]
+    assert len(lines) > 3
+    assert last_words("it exited with code 1\n" + "x" * 2_000 + "end")[1].endswith("xend")
+    assert last_words("no " * 1_000 + "\nbut this")[1] == "but this"
+    assert last_words("it was ended by signal 9")[1:] == []
+    assert last_words("")[0].startswith("the runtime broke before it was ready; all it printed")
 
 
 def busy(lives):

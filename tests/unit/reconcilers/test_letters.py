@@ -8,6 +8,7 @@ from tenure.adapters.bus.local import LocalBus
 from tenure.app import findings, letters, subscriptions
 from tenure.app.subscriptions import Subscribe
 from tenure.core.finding import Kind
+from tenure.core.instant import instant
 from tenure.core.subscription import Kind as Way
 from tenure.ports.store import Change, Drop, Set
 from tenure.reconcilers import letters as reconciler
@@ -87,7 +88,9 @@ async def test_a_destination_that_takes_nothing_is_told_after_a_while(lives):
     await asyncio.sleep(reconciler.TOLD_SECONDS + 1)
     await reconciler.tick(lives.plane)
     (found,) = await told(lives)
-    assert "subscription mine takes nothing since" in found.body["what"]
+    since = instant(found.body["failing_since"])
+    assert f"subscription mine takes nothing since {since}: " in found.body["what"]
+    assert since.endswith(" UTC")
     assert "nobody is there" in found.body["what"]
     sink.down = False
     await letters.replay(lives.plane, CALLER, name)

@@ -53,7 +53,22 @@ def test_an_answer_is_taken_as_soon_as_it_is_whole():
         writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n{"status": "Healthy"}')
         await asyncio.sleep(5)
 
-    assert asked(serve, seconds=4) is Health.HEALTHY
+    assert asked(serve, seconds=4).health is Health.HEALTHY
+
+
+def test_how_an_odd_one_answers_is_told():
+    def answering(data):
+        async def serve(reader, writer):
+            writer.write(data)
+            await writer.drain()
+            writer.write_eof()
+            await reader.read()
+
+        return asked(serve, seconds=4)
+
+    assert answering(b"HTTP/1.1 404 Not Found\r\n\r\n") == (Health.ODD, "HTTP/1.1 404 Not Found")
+    assert answering(b"\x1b[2J" + b"x" * 100) == (Health.ODD, "[2J" + "x" * 56)
+    assert answering(b"") == (Health.ODD, "nothing")
 
 
 def test_an_answer_that_drips_or_never_ends_is_cut_off():
@@ -67,8 +82,8 @@ def test_an_answer_that_drips_or_never_ends_is_cut_off():
             writer.write(b"HTTP/1.1 200 OK\r\n" + b"x" * 65_536)
             await asyncio.sleep(0)
 
-    assert asked(drip) is Health.ODD
-    assert asked(flood) is Health.ODD
+    assert asked(drip) == (Health.ODD, "nothing whole in 0.3 s")
+    assert asked(flood).health is Health.ODD
 
 
 def test_nobody_there_is_silence():
@@ -79,4 +94,4 @@ def test_nobody_there_is_silence():
         await server.wait_closed()
         return await ping(port, seconds=1)
 
-    assert asyncio.run(main()) is Health.SILENT
+    assert asyncio.run(main()) == (Health.SILENT, "")

@@ -101,7 +101,7 @@ def test_a_pinned_program_is_the_one_that_was_seen(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "name", "why"),
     [
-        ({"command": ["tool"]}, "tool", "command: tool is not to be found on /nowhere"),
+        ({"command": ["tool"]}, "tool", "command: tool is not to be found on the PATH of"),
         ({"command": ["/no/such"]}, "/no/such", "command: /no/such cannot be read"),
         ({"command": ["/dev/null"]}, "/dev/null", "command: /dev/null cannot be read"),
         ({"command": ["/bin/true"], "bundle": "/no"}, "/no", "bundle: /no cannot be read"),
@@ -142,6 +142,7 @@ def test_digests_name_the_program_the_files_and_the_bundle(tmp_path):
     assert changed(pinned) == ""
     file.write_text("two")
     assert str(file) in changed(pinned)
+    assert "delete and create the agent" in changed(pinned)
     file.unlink()
     assert "No such file" in changed(pinned)
 

@@ -225,7 +225,10 @@ class _Relay:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, Stranger) as error:
             log.warning("the runtime at %s broke: %s", url, type(error).__name__)
             if not self.status:  # else the caller sees an answer that never ends: it is cut off
-                then = "if it has ended, suspend and resume give the agent a new one"
+                then = (
+                    "if it has ended, the agent soon has a new one, unless drift is only reported:"
+                    " then suspend and resume it"
+                )
                 detail = f"{_what(error)}; {then}"
                 with suppress(OSError):
                     self.status = await send_problem(

@@ -43,5 +43,5 @@ def settled(operation: Mapping[str, Any], *, form: str, name: str) -> None:
                 print(name)
         case _:
             pass
-    for line in nouns.advice_for_stuck(operation):
+    for line in nouns.advice_on(operation):
         say(f"  {line}")

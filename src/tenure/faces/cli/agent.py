@@ -65,14 +65,16 @@ def create(
 
     tree = _tree(name, file, given)
     spec = files.check(tree, source=file or "the command line")
+    for note in files.absent(spec):
+        say(plain(note))
     query = {"dry_run": True} if dry_run else None
     answer = client.send(
         "POST", path("agents"), body=spec, query=query, keyed=True, agent=str(spec["name"])
     )
     if dry_run:
         show_all(answer["steps"], nouns.PLANNED, form=form)
-        for warning in answer["warnings"]:
-            say(f"it would be undone: {plain(warning)}")
+        if answer["warnings"]:
+            raise Ended(Exit.FAILED, f"it would be undone: {'; '.join(answer['warnings'])}")
         return
     attend(
         client, answer, waits=waits, form=form, name=str(spec["name"]),
@@ -188,7 +190,10 @@ def suspend(
     client: Client, *, name: str, keep_runtime: bool, drain: float | None, queue: bool,
     waits: Waits, form: str,
 ) -> None:  # fmt: skip
-    """Close an agent, let its work finish, free its runtime; identity and state stay."""
+    """Close an agent, let its work finish, free its runtime; identity and state stay.
+
+    Its sub-agents go on serving.
+    """
     answer = client.send(
         "POST", path("agents", name, verb="suspend"), query=_queue(asked=queue),
         body={"keep_runtime": keep_runtime, **_drain(drain)}, keyed=True, agent=name,

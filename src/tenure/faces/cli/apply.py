@@ -12,7 +12,7 @@ from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.differences import Action, Difference, compare, foreseen, wanted, waves
 from tenure.faces.cli.exits import OF_STATE, Ended, Exit, Refused
 from tenure.faces.cli.options import Waits, asking, confirm, examples, pairs, shown, waiting
-from tenure.faces.cli.output import as_yaml, plain, say
+from tenure.faces.cli.output import as_yaml, plain, plain_lines, say
 
 NOT_FOUND = 404
 SIGNS = {Action.CREATE: "+", Action.KEEP: "=", Action.DIFFERS: "~", Action.DELETE: "-"}
@@ -138,10 +138,10 @@ def _await(
             say(f"agent {name} {done}")
             continue
         failed.append(name)
-        say(f"agent {name} is not {done}: {plain(str(seen['error']))}")
+        say(f"agent {name} is not {done}: {plain_lines(str(seen['error']), indent=2)}")
         for line in lines:
             say(progress.text(line, utf8=progress.is_utf8()))
-        for words in nouns.advice_for_stuck(seen):
+        for words in nouns.advice_on(seen):
             say(f"  {words}")
     return failed
 

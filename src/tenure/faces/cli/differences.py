@@ -80,6 +80,7 @@ def foreseen(client: Client, found: Iterable[Difference]) -> Iterator[Difference
     for one in found:
         notes = [one.note] if one.note else []
         if one.action is Action.CREATE:
+            notes += files.absent(one.spec)
             try:
                 query = {"dry_run": True}
                 notes += client.send("POST", path("agents"), body=one.spec, query=query)["warnings"]

@@ -50,7 +50,9 @@ ADVICE: Final = {
     "suspended": "tenure agent resume {agent}",
     "not_ready": "try again in a moment; tenure operation list --open shows what is under way",
     "runtime_broken": "tenure agent logs {agent}",
-    "operation_in_progress": "tenure operation watch {operation}",
+    "operation_in_progress": (
+        "tenure operation watch {operation}; suspend, resume and delete can wait for it: --queue"
+    ),
     "queue_full": "tenure operation watch {operation}",
     "commit_unknown": "once the control plane is back: tenure operation show {operation}",
     "past_pivot": "there is only forward: tenure operation watch {operation}",

@@ -1,9 +1,9 @@
 """Files that say what agents should be: read strictly, before anything is sent.
 
-A file is YAML (so JSON as well) with one agent in each document.  Words mean what they look like:
-`yes`, `on`, `010`, `2026-01-01` and `12:30` are text; numbers, `true`, `false` and `null` are what
-they say.  A key given twice is refused, and so is a file that unfolds to more than it shows.
-Relative paths are meant from the file's own directory.
+A file is YAML (so JSON as well) with one agent in each document, or a list of them.  Words mean
+what they look like: `yes`, `on`, `010`, `2026-01-01` and `12:30` are text; numbers, `true`, `false`
+and `null` are what they say.  A key given twice is refused, and so is a file that unfolds to more
+than it shows.  Relative paths are meant from the file's own directory.
 """
 
 import os
@@ -23,6 +23,8 @@ NODES_MAX = 20_000
 DEPTH_MAX = 64
 ENDINGS: Final = (".yaml", ".yml", ".json")
 STANDARD_INPUT: Final = "-"
+SCRIPTS: Final = (".py", ".js", ".mjs", ".cjs", ".ts", ".sh", ".rb", ".pl", ".php", ".jar")
+"""Endings of what a program is given to run."""
 MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -114,7 +116,7 @@ def documents(text: str, source: str, directory: Path) -> Iterator[Document]:
     if len(text) > BYTES_MAX:
         raise wrong(source, f"it is longer than {BYTES_MAX} characters")
     try:
-        trees = [tree for tree in _trees(text) if tree is not None]
+        found = [tree for tree in _trees(text) if tree is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -123,6 +125,7 @@ def documents(text: str, source: str, directory: Path) -> Iterator[Document]:
         raise wrong(source, " ".join(str(error).split())) from None
     except ValueError as error:  # a number with too many digits
         raise wrong(source, str(error)) from None
+    trees = [one for tree in found for one in (tree if isinstance(tree, list) else [tree])]
     for number, tree in enumerate(trees, 1):
         name = f"{source}, document {number}" if len(trees) > 1 else source
         if not isinstance(tree, dict):
@@ -201,6 +204,21 @@ def _is_path(part: object, number: int, directory: Path) -> bool:
     if number == 0:
         return "/" in part
     return not part.startswith("-") and os.path.isfile(directory / part)  # noqa: PTH113 (long names are no error)
+
+
+def absent(spec: Mapping[str, Any]) -> list[str]:
+    """A sentence about the script of a resolved command that is no file here, if there is one.
+
+    It may be what the agent is to write, or be where the server is: nobody is refused for it.
+    """
+    runtime = spec["runtime"]
+    for part in () if runtime.get("bundle") else runtime.get("command", ())[1:]:
+        if part.endswith(SCRIPTS) and not part.startswith("-"):
+            if not part.startswith("/"):
+                own = "the agent would look for it in its own directory, which begins empty"
+                return [f"command: {part} is no file here; {own}"]
+            return [] if os.path.isfile(part) else [f"command: {part} is no file here"]  # noqa: PTH113 (long names are no error)
+    return []
 
 
 def check(tree: Mapping[str, Any], *, source: str) -> dict[str, Any]:

@@ -173,11 +173,14 @@ def _mark(step: Item, over: bool) -> str:  # noqa: FBT001 (of its operation)
     return MARKS[fate if fate in MARKS else ""].sign
 
 
-def advice_for_stuck(operation: Item) -> list[str]:
-    """What an operator can type about a stuck operation."""
+def advice_on(operation: Item) -> list[str]:
+    """What an operator can type about an operation that is stuck, or waits for a subscriber."""
+    name = operation["id"]
+    if operation["state"] == "WAITING" and operation["steps"][-1]["name"] == "acknowledged":
+        one = f"tenure subscription acknowledge SUBSCRIBER {name}"
+        return [f"{one}   once it has done its part", f"{one} --override WHY   in its place"]
     if operation["state"] != "STUCK":
         return []
-    name = operation["id"]
     lines = [f"tenure operation retry {name}"]
     for step in operation["steps"]:
         if step["stuck"]:

@@ -57,10 +57,10 @@ def list_operations(
 @shown
 @asking
 def show_operation(client: Client, *, operation: str, form: str) -> None:
-    """Show an operation with its steps; if it is stuck, also what can be done."""
+    """Show an operation with its steps; if it needs somebody, also what can be done."""
     found = client.get(path("operations", operation))
     show(found, nouns.OPERATION, form=form, text=nouns.operation_text)
-    for line in nouns.advice_for_stuck(found):
+    for line in nouns.advice_on(found):
         say(f"  {line}")
 
 

@@ -80,11 +80,12 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def fields(pairs: Iterable[tuple[str, str]]) -> str:
-    """Names and values, one in each line; what is empty is left out."""
+    """Names and values, one below the other; what is empty is left out."""
     kept = [(name, value) for name, value in pairs if value]
     width = max((len(name) for name, _ in kept), default=0)
     return "\n".join(
-        f"{name + ':':<{width + 2}}{_coloured(plain(value))}" for name, value in kept
+        f"{name + ':':<{width + 2}}{_coloured(plain_lines(value, indent=width + 2))}"
+        for name, value in kept
     )
 
 
@@ -107,6 +108,11 @@ def plain(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def plain_lines(text: str, *, indent: int = 0) -> str:
+    """The same of a text with several lines, each after the first set in by so much."""
+    return f"\n{' ' * indent}".join(map(plain, text.split("\n")))
 
 
 def pass_on(text: str) -> None:

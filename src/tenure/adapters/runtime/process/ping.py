@@ -3,7 +3,12 @@
 import asyncio
 import json
 from enum import StrEnum
+from typing import NamedTuple
 
+from tenure.adapters.runtime.process.home import plain
+
+LINE_BYTES_MAX = 60
+"""What is told of an odd answer."""
 ANSWER_BYTES_MAX = 16_384
 REQUEST = b"GET /ping HTTP/1.1\r\nHost: %s\r\nAccept: application/json\r\nConnection: close\r\n\r\n"
 
@@ -19,7 +24,14 @@ class Health(StrEnum):
     """Somebody does, and did not answer as the contract asks within the time."""
 
 
-async def ping(port: int, *, seconds: float) -> Health:
+class Heard(NamedTuple):
+    """How an agent is, and of one that is odd, how it answers."""
+
+    health: Health
+    said: str = ""
+
+
+async def ping(port: int, *, seconds: float) -> Heard:
     """Ask once; never raises, and never takes longer."""
     try:
         async with asyncio.timeout(seconds):
@@ -28,13 +40,14 @@ async def ping(port: int, *, seconds: float) -> Health:
             )
             try:
                 writer.write(REQUEST % f"127.0.0.1:{port}".encode())
-                return understood(await _read(reader))
+                answer = await _read(reader)
+                return Heard(understood(answer), _first_line(answer))
             finally:
                 writer.transport.abort()
     except ConnectionRefusedError:
-        return Health.SILENT
+        return Heard(Health.SILENT)
     except (OSError, TimeoutError):
-        return Health.ODD
+        return Heard(Health.ODD, f"nothing whole in {seconds:g} s")
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:
@@ -49,6 +62,12 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
             break
         answer += data
     return answer
+
+
+def _first_line(answer: bytes) -> str:
+    """How an answer begins, as a sentence can bear it."""
+    line = (answer.splitlines() or [b""])[0][:LINE_BYTES_MAX]
+    return plain(line).strip() or "nothing"
 
 
 def _length(head: bytes) -> int:

@@ -323,8 +323,7 @@ class Place:
         digest = read_bundle(Path(wanted.bundle), new)
         if wanted.digests.get(wanted.bundle, digest) != digest:
             shutil.rmtree(new)
-            sentence = f"{wanted.bundle} is not what it was when the spec was accepted"
-            self._refuse(key, sentence, there)
+            self._refuse(key, recipe.altered(wanted.bundle), there)
         shutil.rmtree(there.bundle, ignore_errors=True)
         new.rename(there.bundle)
 

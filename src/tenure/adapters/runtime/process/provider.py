@@ -211,12 +211,15 @@ class ProcessRuntime:
     async def _status(self, seen: Look) -> Status:
         if seen.presence is not Presence.STARTING:
             return Status(seen.presence, exit_code=seen.exit_code, said=seen.said)
-        health = await ping(seen.port, seconds=self._ping_seconds)
+        health, answer = await ping(seen.port, seconds=self._ping_seconds)
         match health:
             case Health.SILENT:
-                return Status(Presence.STARTING, said=f"nobody listens on port {seen.port} yet")
+                own = "it is to listen there, on $PORT, or its spec says on which `port`"
+                said = f"nobody listens on port {seen.port}: {own}"
+                return Status(Presence.STARTING, said=said)
             case Health.ODD:
-                said = f"port {seen.port} does not answer GET /ping as it should"
+                wanted = 'with 200 and {"status": "Healthy"}'
+                said = f"port {seen.port} does not answer GET /ping {wanted}, but: {answer}"
                 return Status(Presence.STARTING, said=said)
             case Health.HEALTHY | Health.BUSY:
                 if not await self._call(proc.owns_port, seen.keeper, seen.port):

@@ -182,8 +182,8 @@ def program(recipe: Recipe, *, path: str) -> str:
         return inside
     found = shutil.which(name, path=path)
     if found is None:
-        sentence = f"command: {_short(name)} is not to be found on {path} in zone {recipe.zone}"
-        raise _Missing(sentence)
+        where = f"on the PATH of the control plane in zone {recipe.zone}"
+        raise _Missing(f"command: {_short(name)} is not to be found {where}")
     return str(Path(found).absolute())
 
 
@@ -242,6 +242,12 @@ def absolute_files(recipe: Recipe) -> list[str]:
     return [part for part in named if os.path.isfile(part)]  # noqa: PTH113 (long names are no error)
 
 
+def altered(name: str) -> str:
+    """A sentence about bytes that are others than were accepted, and what to do."""
+    then = "delete and create the agent to run what is there now"
+    return f"{name} is not what it was when the spec was accepted; {then}"
+
+
 def changed(recipe: Recipe, digests: Digests, *, first: bool) -> str:
     """A sentence about the first file that is not what it was, or nothing; bundles are not read.
 
@@ -258,7 +264,7 @@ def changed(recipe: Recipe, digests: Digests, *, first: bool) -> str:
         except OSError as error:
             return f"{name} cannot be read: {error.strerror}"
         if not same:
-            return f"{name} is not what it was when the spec was accepted"
+            return altered(name)
     for name in absolute_files(recipe) if first and recipe.digests else ():
         if name not in recipe.digests:
             return f"command: {_short(name)} was no file when the spec was accepted, and is one now"

@@ -56,7 +56,7 @@ class OfTenant(Wire, frozen=True):
 
 
 class Seen(Told, frozen=True):
-    """What would be a finding."""
+    """What is a finding now; of a dry run what would be one."""
 
     kind: Kind
     agent: str
