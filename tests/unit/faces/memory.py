@@ -48,6 +48,9 @@ class Memory:
             if key.plane == plane:
                 yield Owned(text, key.agent, key.generation, 0.0)
 
+    async def is_open(self, tenant: str, agent: str) -> bool:
+        return not self.closed.get(agent, False)
+
     async def close_agent(self, tenant: str, agent: str, *, epoch: int) -> bool:
         self.closed[agent] = True
         return True
