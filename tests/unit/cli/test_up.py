@@ -187,6 +187,7 @@ def test_servers_on_a_shared_store_each_have_a_line_and_take_only_theirs_away(tm
                 two.close()
                 assert where.answering([second, first]) == first
             assert file.read_text() == f"{first}\n"
+            file.write_text(f"{second}\n{first}\n")  # as if it had been killed
     assert not file.exists()
     assert where.answering([second, first]) == second
 

@@ -278,12 +278,11 @@ def _announced(file: Path, *, shared: bool = False) -> Iterator[Callable[[str], 
     finally:
         with suppress(OSError), _alone(file.parent):
             kept = where.addresses(file.parent)
-            if mine in kept:
-                kept.remove(mine)
-                if kept:
-                    replace_whole(file, "\n".join([*kept, ""]))
-                else:
-                    file.unlink()
+            others = [one for one in kept if one != mine and where.listens(one)]
+            if mine in kept and others:
+                replace_whole(file, "\n".join([*others, ""]))
+            elif mine in kept:
+                file.unlink()
 
 
 @contextmanager
