@@ -14,6 +14,7 @@ from tenure.faces.cli.client import Client
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.where import Where
 from tenure.ports.runtime import LogPart
+from tenure.ports.store import Change, Set
 from tests.unit.faces.asked import faced
 
 pytestmark = pytest.mark.timeout(20)
@@ -188,6 +189,12 @@ async def test_what_an_admin_asks(face, typing, monkeypatch):
         assert (code, out.startswith("tenure_")) == (0, True)
         name = err.split()[1]
         assert name in (await tenure("token", "list", "-o", "name"))[1]
+        assert "since a restore" not in (await tenure("token", "list"))[1]
+        (kept,) = await face.plane.store.list_rows("token", {"id": name}, limit=2)
+        other = Set("token", (str(kept["hash"]),), {"epoch": face.plane.hold.epoch + 1})
+        assert await face.plane.store.commit(Change("", (), (other,))) is None
+        (row,) = (line for line in (await tenure("token", "list"))[1].splitlines() if name in line)
+        assert row.endswith("since a restore")
         assert (await tenure("token", "revoke", name))[0] == 0
         assert (await tenure("token", "revoke", name, "-o", "name"))[1] == f"{name}\n"
         assert (await tenure("quota", "show"))[1] == "0 agents without bound\n"

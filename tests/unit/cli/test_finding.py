@@ -12,6 +12,7 @@ from tenure.app.spec import read_spec
 from tenure.core.finding import Kind
 from tenure.core.roles import Caller, Role
 from tenure.faces.api.server import Listen, serving
+from tenure.faces.cli.output import instant
 from tenure.ports.store import Change
 from tenure.reconcilers import leases
 from tenure.reconcilers.driver import reconciling
@@ -46,6 +47,10 @@ async def test_a_finding_is_listed_shown_and_resolved(face, typing):
         code, out, _ = await tenure("finding", "resolve", name, "-o", "json")
         assert code == 1
         assert (await tenure("finding", "list", "-o", "name"))[1] == ""
+        (head, row) = (await tenure("finding", "list", "--all"))[1].splitlines()
+        assert "RESOLVED" in head
+        (found,) = (await face.ask("GET", "/v1/findings?resolved=true")).json["items"]
+        assert row.endswith(f"{instant(found['resolved_at'])}  it is lost")
 
 
 @faced

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tenure.faces.cli import nouns
-from tenure.faces.cli.output import fields, instant, pass_on, plain, show, show_all, table
+from tenure.faces.cli.output import counted, fields, instant, pass_on, plain, show, show_all, table
 
 AGENT = {
     "name": "a", "state": "READY", "uid": "0" * 32, "created_at": 0.0, "updated_at": 60.0,
@@ -37,6 +37,10 @@ def test_what_an_agent_printed_steers_no_terminal_and_is_as_it_is_for_a_program(
     assert capsys.readouterr().out == "one\ttwo\n\\x1b]0;title\\x07three\n"
     assert "\x1b" not in table(["A"], [["\x1b[2J"]])
     assert "\x1b" not in fields([("a", "\x1b[2J")])
+
+
+def test_one_is_one():
+    assert [counted(n, "agent") for n in range(3)] == ["0 agents", "1 agent", "2 agents"]
 
 
 def test_a_value_of_several_lines_stands_below_its_beginning():

@@ -28,7 +28,8 @@ def list_findings(
     query: dict[str, object] = {"reconciler": reconciler} if reconciler else {}
     if resolved:
         query["resolved"] = "true"
-    show_all(list(islice(client.pages(path("findings"), query), limit)), nouns.FINDING, form=form)
+    noun = nouns.FINDING_OF_ALL if resolved else nouns.FINDING
+    show_all(list(islice(client.pages(path("findings"), query), limit)), noun, form=form)
 
 
 def _text(finding: Item) -> str:

@@ -44,6 +44,7 @@ TOKEN: Final = Noun(
     (
         _is("id"), _is("principal"), _is("role"), _is("tenant"), _at("created_at"),
         _at("expires_at"), _at("revoked_at"),
+        Column("VOID", lambda token: "since a restore" if token.get("void") else ""),
     ),
     lambda token: str(token["id"]),
 )  # fmt: skip
@@ -101,6 +102,10 @@ FINDING: Final = Noun(
     ),
     lambda finding: str(finding["id"]),
 )  # fmt: skip
+FINDING_OF_ALL: Final = FINDING._replace(
+    columns=(*FINDING.columns[:-1], _at("resolved_at"), FINDING.columns[-1])
+)
+"""Where also those that are resolved are shown."""
 BRANCH: Final = Noun(
     (_is("depth"), _is("kind"), _is("name"), _is("fate"), _is("owner")),
     lambda branch: str(branch["name"]),

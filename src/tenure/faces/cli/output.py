@@ -103,6 +103,11 @@ def instant(at: float | None) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def counted(number: int, thing: str) -> str:
+    """So many of them: `1 agent`, `2 agents`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def plain(text: str) -> str:
     """Text that cannot steer a terminal: what is not printable is written out."""
     if text.isprintable():

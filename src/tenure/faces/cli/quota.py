@@ -5,7 +5,7 @@ import click
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.options import asking, shown
-from tenure.faces.cli.output import Item, show
+from tenure.faces.cli.output import Item, counted, show
 
 QUOTA = path("quotas", "agents")
 
@@ -17,7 +17,7 @@ def command() -> None:
 
 def _text(quota: Item) -> str:
     most = "without bound" if quota["most"] is None else f"of {quota['most']}"
-    return f"{quota['used']} {quota['kind']} {most}"
+    return f"{counted(quota['used'], str(quota['kind']).removesuffix('s'))} {most}"
 
 
 @command.command("show")

@@ -8,7 +8,7 @@ from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import asking, examples, shown
-from tenure.faces.cli.output import Item, fields, instant, say, show, show_all
+from tenure.faces.cli.output import Item, counted, fields, instant, say, show, show_all
 
 UUID = re.compile("[0-9a-f]{32}")
 KINDS = ("webhook", "nats", "pull")
@@ -184,7 +184,7 @@ def _letters(client: Client, verb: str, name: str, agent: str, form: str) -> Non
     where = _of(client, name, "dead-letters", verb=verb)
     told = client.send("POST", where, body={"agent": agent})
     noun = nouns.SUBSCRIPTION._replace(name=lambda one: str(one["agents"]))
-    show(told, noun, form=form, text=lambda one: f"{one['agents']} agents")
+    show(told, noun, form=form, text=lambda one: counted(one["agents"], "agent"))
 
 
 @command.command("waits")

@@ -19,19 +19,21 @@ async def create_token(ask: Ask) -> schemas.NewToken:
         tenant=body.tenant,
         seconds=body.seconds,
     )
-    return schemas.NewToken(**view._asdict(), token=token)
+    return schemas.NewToken(**view._asdict(), void=False, token=token)
 
 
 async def list_tokens(ask: Ask) -> schemas.Tokens:
     """A tenant's tokens."""
     tenant = cast(schemas.ListTokens, ask.query).tenant
     views = await tokens.list_tokens(ask.plane, ask.caller, tenant=tenant)
-    return schemas.Tokens(items=[schemas.token(view) for view in views])
+    epoch = ask.plane.hold.epoch
+    return schemas.Tokens(items=[schemas.token(view, epoch=epoch) for view in views])
 
 
 async def revoke_token(ask: Ask) -> schemas.Token:
     """No good from now on."""
-    return schemas.token(await tokens.revoke_token(ask.plane, ask.caller, ask.names["token"]))
+    gone = await tokens.revoke_token(ask.plane, ask.caller, ask.names["token"])
+    return schemas.token(gone, epoch=ask.plane.hold.epoch)
 
 
 ROUTES = (

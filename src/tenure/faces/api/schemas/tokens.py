@@ -22,6 +22,8 @@ class Token(Told, frozen=True):
     revoked_at: float | None
     epoch: int
     """The plane's epoch in which it was issued; in a later one it is no good."""
+    void: bool
+    """Whether it is no good since a restore."""
 
 
 class NewToken(Token, frozen=True):
@@ -61,6 +63,6 @@ class CreateToken(Wire, frozen=True):
     """How long it is good; null: until it is revoked."""
 
 
-def token(view: TokenView) -> Token:
-    """A token as it is told."""
-    return Token(**view._asdict())
+def token(view: TokenView, *, epoch: int) -> Token:
+    """A token as it is told in this epoch of the plane."""
+    return Token(**view._asdict(), void=view.epoch != epoch)
