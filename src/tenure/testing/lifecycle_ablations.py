@@ -175,9 +175,9 @@ def any_tenants_operation() -> AbstractContextManager[None]:
     """Show an operation to whoever knows its id."""
     real = operations._live  # noqa: SLF001
 
-    async def live(plane: Any, _: str, operation: str) -> Any:
+    async def live(plane: Any, _: str, operation: str, **how: bool) -> Any:
         row = await plane.store.find("operation", (operation,))
-        return await real(plane, "" if row is None else str(row["tenant"]), operation)
+        return await real(plane, "" if row is None else str(row["tenant"]), operation, **how)
 
     return patched(operations, _live=live)
 
