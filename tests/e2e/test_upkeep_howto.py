@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -53,7 +54,10 @@ def test_a_plane_is_backed_up_restored_and_let_go_as_the_page_says(tmp_path):
 
 
 def plane_health(home: Path) -> str:
-    with urlopen((home / "address").read_text().strip() + "/readyz") as answer:
+    try:
+        with urlopen((home / "address").read_text().strip() + "/readyz") as answer:
+            return str(answer.read())
+    except HTTPError as answer:  # it is not ready yet
         return str(answer.read())
 
 

@@ -225,6 +225,9 @@ class Chaos:
             if found.status == 404:
                 self.wrong.append(f"operation {answer.body['id']} was accepted and is lost")
                 return ""
+            if found.status != 200:
+                self.wrong.append(f"GET of {answer.body['id']} is answered {found}")
+                return ""
             if found.body["state"] in ENDS:
                 return str(found.body["state"])
 
