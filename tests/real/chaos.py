@@ -417,9 +417,9 @@ class Chaos:
 
 
 def _lasting_port() -> int:
-    """A free port below those that the kernel lends out, so that it is free at each restart."""
+    """A free port below those of agents and of the kernel, so that it is free at each restart."""
     while True:
-        port = random.randint(20_000, 32_000)
+        port = random.randint(10_000, 19_999)
         with socket.socket() as one, suppress(OSError):
             one.bind(("127.0.0.1", port))
             return port
