@@ -144,7 +144,7 @@ def print_scaling(scaling: list[Result]) -> None:
     for row in scaling:
         print(
             f"  {row['finished']:>9,} finished   {row['ms_per_operation']:.4f} ms an operation, "
-            f"{row['cpu_ms_per_operation']:.4f} ms of CPU, measured over {row['operations']:,}"
+            f"{row['cpu_ms_per_operation']:.4f} ms of CPU; runs {row['runs']}"
         )
 
 
