@@ -43,7 +43,7 @@ from tenure.reconcilers import epoch
 from tenure.reconcilers.driver import Ways, reconciling
 from tenure.reconcilers.outbox import Route
 from tenure.reconcilers.relay import relaying
-from tenure.reconcilers.term import Kept
+from tenure.reconcilers.term import KeptFor
 from tenure.settings import Settings
 from tenure.storage.epoch import EpochFile
 from tenure.storage.gate import APPLICATION_ID
@@ -275,9 +275,9 @@ async def managing(
         await TermsFile(Path(settings.home)).begun(clock)
     home = _made(settings.home)
     held = Hold(EpochFile(home))
-    if held.kept.restoring:
+    if held.memo.restoring:
         message = (
-            f"a restore of {held.kept.restoring} was interrupted: nothing was started."
+            f"a restore of {held.memo.restoring} was interrupted: nothing was started."
             " Say tenure restore again"
         )
         raise Invalid(message)
@@ -310,7 +310,7 @@ async def managing(
         every = settings.reconcile_seconds
         await stack.enter_async_context(epoch.following(plane, clock=clock, seconds=every))
         await stack.enter_async_context(_publishing(plane, settings, reactions))
-        kept = Kept(settings.keep_findings_days * DAY, settings.keep_operations_days * DAY)
+        kept = KeptFor(settings.keep_findings_days * DAY, settings.keep_operations_days * DAY)
         ways = Ways(every, repairs=settings.drift == "repair", kept=kept)
         await stack.enter_async_context(reconciling(plane, clock=clock, ways=ways))
         stack.callback(plane.store.hurry)  # whoever leaves waits for nobody who is away

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 from tenure.app import acknowledgements, audit, edges, quotas, subscriptions
-from tenure.app.agent_views import etag, find_agent, holdings_of, kept_spec
+from tenure.app.agent_views import etag, get_agent_row, holdings_of, kept_spec
 from tenure.app.changes import noted
 from tenure.app.lifecycle import QUEUED, agent_told
 from tenure.app.live import encode, input_of, read
@@ -69,7 +69,7 @@ async def create_agent(
         uid = uuid7(now, plane.entropy.bits())
         guards, writes = await _free_name(plane, caller, spec.name, uid, now=now)
         guards += (await acknowledgements.nothing_missing(plane, caller.tenant)).guards
-        parent = None if spec.parent is None else await find_agent(plane, caller, spec.parent)
+        parent = None if spec.parent is None else await get_agent_row(plane, caller, spec.parent)
         quota = await quotas.reserve(plane, caller.tenant, agent=uid, operation=operation, now=now)
         row: Row = {
             "tenant": caller.tenant, "generation": 1, "name": spec.name, "state": State.CREATING,
@@ -164,14 +164,14 @@ async def own(
     plane: Plane, caller: Caller, name: str, *, kind: EdgeKind, target: str, on_delete: str
 ) -> edges.EdgeView:
     """Let an agent own one more thing, also beside others; it goes with the last of them."""
-    owner = await find_agent(plane, caller, name)
+    owner = await get_agent_row(plane, caller, name)
     heir = on_delete.removeprefix(REASSIGN)
     if heir != on_delete:
         edges.refuse_heir(kind)
-        on_delete = REASSIGN + str((await find_agent(plane, caller, heir))["uid"])
-    what = await find_agent(plane, caller, target) if kind is EdgeKind.AGENT else target
-    if kind is EdgeKind.WEBHOOK:
-        await subscriptions.find_row(plane, caller, target)  # nobody keeps another tenant's alive
+        on_delete = REASSIGN + str((await get_agent_row(plane, caller, heir))["uid"])
+    what = await get_agent_row(plane, caller, target) if kind is EdgeKind.AGENT else target
+    if kind is EdgeKind.WEBHOOK:  # nobody keeps another tenant's alive
+        await subscriptions.get_subscription_row(plane, caller, target)
     return await edges.add_edge(
         plane, caller, owner, kind=kind, target=what, on_delete=on_delete
     )
@@ -187,7 +187,7 @@ async def _ask(
     command = _command(verb, caller, agent=name, body=body, asked=asked)
 
     async def prepare(now: float, operation: str) -> Ground:
-        row = await find_agent(plane, caller, name)
+        row = await get_agent_row(plane, caller, name)
         return await _ground(
             plane, caller, verb, row, body, now=now, operation=operation, asked=asked
         )
@@ -461,7 +461,7 @@ async def _owned_edge(
     """The edge from its parent, and to whom it goes when that is deleted."""
     heir, on_delete = spec.on_delete.removeprefix(REASSIGN), REVOKE
     if heir != spec.on_delete:
-        on_delete = REASSIGN + str((await find_agent(plane, caller, heir))["uid"])
+        on_delete = REASSIGN + str((await get_agent_row(plane, caller, heir))["uid"])
     return edges.edge(
         caller.tenant, str(row["parent"]), EdgeKind.AGENT, uid, on_delete=on_delete, now=now
     )

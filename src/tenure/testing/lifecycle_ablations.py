@@ -161,14 +161,14 @@ def one_scope() -> AbstractContextManager[None]:
 def any_tenants_agent() -> AbstractContextManager[None]:
     """Find an agent whoever asks."""
 
-    async def find_agent(plane: Any, caller: Any, name: str) -> Any:
+    async def get_agent_row(plane: Any, caller: Any, name: str) -> Any:
         for row in await plane.store.list_rows("agent", {}, limit=1_000):
             if name in {row["name"], row["uid"]}:
                 return row
         return await real(plane, caller, name)
 
-    real = agent_views.find_agent
-    return patched(agent_views, find_agent=find_agent)
+    real = agent_views.get_agent_row
+    return patched(agent_views, get_agent_row=get_agent_row)
 
 
 def any_tenants_operation() -> AbstractContextManager[None]:

@@ -13,7 +13,7 @@ from tenure.core.errors import Invalid, StoreLocked
 from tenure.core.operation import State
 from tenure.core.plan import Plan
 from tenure.reconcilers.driver import reconciling
-from tenure.reconcilers.term import Kept
+from tenure.reconcilers.term import KeptFor
 from tenure.settings import Settings
 from tenure.wiring import managing, running
 from tests.unit.app.solo import TENANT, Script, step
@@ -85,4 +85,4 @@ def test_what_is_said_of_retention_reaches_the_reconcilers(tmp_path, monkeypatch
 
     monkeypatch.setattr(wiring, "reconciling", looking)
     asyncio.run(main())
-    assert told == [Kept(findings=172_800.0, operations=0.0)]
+    assert told == [KeptFor(findings=172_800.0, operations=0.0)]

@@ -10,7 +10,7 @@ from tenure.faces.cli import doctor
 from tenure.faces.cli import main as cli
 from tenure.faces.cli.up import free_port
 from tenure.faces.cli.where import Where
-from tenure.ports.epoch import Kept
+from tenure.ports.epoch import Memo
 from tenure.storage.epoch import EpochFile
 
 
@@ -44,11 +44,11 @@ def test_a_home_that_is_a_file_fails(tmp_path):
 def test_an_epoch_that_is_odd_held_or_half_restored_is_told(tmp_path):
     assert results(doctor.epoch(tmp_path)) == {}
     file = EpochFile(tmp_path)
-    file.write(Kept(3))
+    file.write(Memo(3))
     assert results(doctor.epoch(tmp_path)) == {"epoch file": "ok", "epoch": "ok"}
-    file.write(Kept(3, "restored"))
+    file.write(Memo(3, "restored"))
     assert results(doctor.epoch(tmp_path)) == {"epoch file": "ok", "held": "warn"}
-    file.write(Kept(3, "restored", restoring="backup"))
+    file.write(Memo(3, "restored", restoring="backup"))
     assert results(doctor.epoch(tmp_path)) == {"epoch file": "ok", "epoch": "fail"}
     file.path.write_text("{")
     assert results(doctor.epoch(tmp_path)) == {"epoch": "fail"}

@@ -16,7 +16,7 @@ from temporalio.testing import ActivityEnvironment
 
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.engine.temporal.activities import Activities
-from tenure.adapters.engine.temporal.kept import KEPT_SECONDS, Kept
+from tenure.adapters.engine.temporal.cloakroom import KEPT_SECONDS, Cloakroom
 from tenure.adapters.engine.temporal.messages import Answer, Due, Task
 from tenure.adapters.engine.temporal.payloads import CONVERTER
 from tenure.adapters.engine.temporal.workflow import OperationRun
@@ -262,7 +262,7 @@ def test_ablation_without_its_ticket_a_pivot_that_may_be_applied_is_turned_back(
         return kept and kept.live
 
     async def scenario(bench: Bench) -> None:
-        with patched(Kept, take=any_ticket):
+        with patched(Cloakroom, take=any_ticket):
             assert await polled_beside(bench) != State.RUNNING
 
     held(scenario)
@@ -344,7 +344,7 @@ def test_ablation_what_is_kept_for_ever_is_seen_to_call():
         return self._lives.pop(operation).live
 
     async def scenario(bench: Bench) -> None:
-        with patched(Kept, take=kept_for_ever):
+        with patched(Cloakroom, take=kept_for_ever):
             assert await slept(bench)
 
     held(scenario)

@@ -113,12 +113,12 @@ async def test_nothing_leaves_while_the_plane_is_held(lives):
         await lives.made("alpha")
         await heard(lives, sink)
         before = len(sink.told)
-        lives.plane.hold.kept = lives.plane.hold.kept._replace(held="restored")
+        lives.plane.hold.memo = lives.plane.hold.memo._replace(held="restored")
         await asyncio.sleep(TTL_SECONDS)
         await lives.made("beta")
         await asyncio.sleep(TTL_SECONDS)
         assert len(sink.told) == before
-        lives.plane.hold.kept = lives.plane.hold.kept._replace(held="")
+        lives.plane.hold.memo = lives.plane.hold.memo._replace(held="")
         await heard(lives, sink)
 
 

@@ -16,7 +16,7 @@ from tenure.core.subscription import Kind as Way
 from tenure.ports.store import Change, Row, Set
 from tenure.reconcilers import late, orphans, retention
 from tenure.reconcilers.leader import Leader
-from tenure.reconcilers.term import LEADERS, Kept, Term
+from tenure.reconcilers.term import LEADERS, KeptFor, Term
 from tenure.settings import Settings
 from tenure.testing.lifecycle import CALLER, TENANT
 from tenure.testing.patches import patched
@@ -84,7 +84,7 @@ async def test_nothing_goes_before_its_time_and_nothing_if_it_is_kept_for_ever(l
     await retention.tick(later(lives.plane, 89))
     assert await kinds(lives) == before
     plane = later(lives.plane, 10_000)
-    await retention.tick(plane, term=Term(plane, "retention", kept=Kept(0.0, 0.0)))
+    await retention.tick(plane, term=Term(plane, "retention", kept=KeptFor(0.0, 0.0)))
     assert await kinds(lives) == before
 
 
@@ -144,12 +144,12 @@ async def test_a_key_goes_after_a_day_and_an_operation_not_before_its_key(lives)
     uid = await lives.made()
     await lives.done(await agents.suspend_agent(lives.plane, CALLER, "alpha", asked=keyed("once")))
     plane = later(lives.plane, 0.9)
-    soon = Term(plane, "retention", kept=Kept(operations=1.0))
+    soon = Term(plane, "retention", kept=KeptFor(operations=1.0))
     assert (await retention.tick(plane, term=soon)).fixed == 0
     again = await agents.suspend_agent(lives.plane, CALLER, "alpha", asked=keyed("once"))
     assert again.state == "SUCCEEDED"
     plane = later(lives.plane, 1.1)
-    soon = Term(plane, "retention", kept=Kept(operations=1.0))
+    soon = Term(plane, "retention", kept=KeptFor(operations=1.0))
     assert (await retention.tick(plane, term=soon)).fixed == 2
     assert await lives.rows("idempotency") == []
     with pytest.raises(NotFound):

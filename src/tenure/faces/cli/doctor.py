@@ -135,20 +135,20 @@ def epoch(directory: Path) -> Iterator[Finding]:
 
     file = EpochFile(directory)
     try:
-        kept = file.read()
+        memo = file.read()
     except TenureError as error:
         yield Finding("epoch", FAIL, str(error), "tenure restore --hold begins a new one")
         return
-    if kept is None:
+    if memo is None:
         return
     yield private("epoch file", file.path, 0o077)
-    if kept.restoring:
+    if memo.restoring:
         advice = "the plane does not start: say tenure restore again"
-        yield Finding("epoch", FAIL, f"a restore of {kept.restoring} was interrupted", advice)
-    elif kept.held:
-        yield Finding("held", WARN, kept.held, "nothing moves: tenure restore --confirm")
+        yield Finding("epoch", FAIL, f"a restore of {memo.restoring} was interrupted", advice)
+    elif memo.held:
+        yield Finding("held", WARN, memo.held, "nothing moves: tenure restore --confirm")
     else:
-        yield Finding("epoch", OK, f"epoch {kept.epoch}")
+        yield Finding("epoch", OK, f"epoch {memo.epoch}")
 
 
 def private(check: str, file: Path, others: int) -> Finding:

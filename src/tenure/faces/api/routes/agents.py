@@ -36,7 +36,7 @@ async def _dry(ask: Ask, verb: Verb, *, warnings: Sequence[str] = ()) -> Reply:
     """What would be done; nothing is."""
     row = None
     if "agent" in ask.names:
-        row = await agent_views.find_agent(ask.plane, ask.caller, ask.names["agent"])
+        row = await agent_views.get_agent_row(ask.plane, ask.caller, ask.names["agent"])
     plan, steps = agent_views.planned(ask.plane, verb, row)
     below: list[cascade.Branch] = []
     if verb is Verb.DELETE and row is not None:
@@ -156,7 +156,7 @@ async def delete_agent(ask: Ask) -> Reply:
 async def list_edges(ask: Ask) -> schemas.Edges:
     """What it owns."""
     query = cast(schemas.ListEdges, ask.query)
-    row = await agent_views.find_agent(ask.plane, ask.caller, ask.names["agent"])
+    row = await agent_views.get_agent_row(ask.plane, ask.caller, ask.names["agent"])
     found = await edges.list_edges(ask.plane, row, after=query.after, limit=query.limit)
     items = [schemas.Edge(**one._asdict()) for one in found]
     last = f"{items[-1].kind} {items[-1].target}" if len(items) == query.limit else None
