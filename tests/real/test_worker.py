@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tenure import wiring
 from tenure.adapters.house.unix import FileMarks
 from tenure.app.in_flight import InFlight
 from tenure.core.errors import CommitUnknown, Invalid
@@ -29,7 +28,7 @@ from tenure.testing.patches import patched
 from tenure.testing.proxy import Behaviour, Proxy
 from tenure.testing.servers import PostgresServer, free_port
 from tenure.testing.temporal_server import TemporalServer, temporal_server
-from tenure.wiring import managing
+from tenure.wiring import homes, managing
 from tests.e2e.started import TENURE, environment
 
 pytestmark = pytest.mark.timeout(120)
@@ -210,8 +209,8 @@ def test_a_worker_that_comes_to_serve_the_providers_does_it_as_up_was_told(
 
 def by_its_own_word() -> AbstractContextManager[None]:
     """Who joins says what holds, as `up` does."""
-    told = wiring._told
-    return patched(wiring, _told=lambda settings: told(replace(settings, joins=False)))
+    told = homes.told
+    return patched(homes, told=lambda settings: told(replace(settings, joins=False)))
 
 
 def whatever_others_say() -> AbstractContextManager[None]:

@@ -146,7 +146,7 @@ GOOD = [
     (checks.forbidden_imports, "app/agents.py", "import asyncio\nfrom tenure.plans import catalogue"),
     (checks.forbidden_imports, "adapters/store/sqlite/rows.py", "from tenure.storage import sqlite\nfrom . import reads"),
     (checks.forbidden_imports, "testing/simulation.py", "import pytest\nfrom tenure.adapters.store import memory"),
-    (checks.forbidden_imports, "wiring.py", "from tenure.adapters.store import sqlite\nfrom tenure import settings"),
+    (checks.forbidden_imports, "wiring/store.py", "from tenure.adapters.store import sqlite\nfrom tenure import settings"),
     (checks.forbidden_imports, "faces/cli/up.py", "from tenure import wiring"),
     (checks.overlong, "core/saga.py", LONG[: -len("    pass\n")]),
     (checks.banned_names, "core/database.py", ""),
