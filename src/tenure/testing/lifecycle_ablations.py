@@ -20,7 +20,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tenure.adapters.store.memory import Tables, tables
-from tenure.app import agent_views, agents, audit, lifecycle, operations
+from tenure.app import agent_views, audit, lifecycle, operations, verbs
 from tenure.app.operations import Ground
 from tenure.app.roster import PlaneRoster
 from tenure.core import audit as chain
@@ -39,12 +39,12 @@ from tenure.testing.store_switches import without_guards
 
 def grounds(change: Callable[[Ground], Ground]) -> Off:
     """Stand a verb on another ground than was found."""
-    real = agents._ground  # noqa: SLF001
+    real = verbs.ground
 
     async def ground(*given: Any, **named: Any) -> Ground:
         return change(await real(*given, **named))
 
-    return lambda: patched(agents, _ground=ground)
+    return lambda: patched(verbs, ground=ground)
 
 
 def closed_later(ground: Ground) -> Ground:
@@ -106,7 +106,7 @@ def nobody_is_told() -> AbstractContextManager[None]:
     async def closing(*_: Any, **__: Any) -> Change:
         return Change("", (), ())
 
-    return patched(agents, _closing=closing)
+    return patched(verbs, _closing=closing)
 
 
 def parent_not_guarded() -> AbstractContextManager[None]:

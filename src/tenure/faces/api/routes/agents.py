@@ -7,7 +7,7 @@ from typing import cast
 
 from msgspec import UNSET
 
-from tenure.app import agent_views, agents, cascade, edges, identities
+from tenure.app import agent_views, agents, cascade, creation, edges, identities
 from tenure.app.agents import Asked
 from tenure.app.spec import AgentSpec, read_spec
 from tenure.core.agent import Verb
@@ -58,7 +58,7 @@ async def create_agent(ask: Ask) -> Reply:
     """Make an agent."""
     spec = read_spec(ask.tree)
     if cast(schemas.Ask, ask.query).dry_run:
-        return await _dry(ask, Verb.CREATE, warnings=await agents.missing(ask.plane, spec))
+        return await _dry(ask, Verb.CREATE, warnings=await creation.missing(ask.plane, spec))
     made = await agents.create_agent(ask.plane, ask.caller, spec, asked=asked(ask))
     return await accepted(ask, made)
 
