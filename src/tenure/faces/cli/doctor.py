@@ -19,7 +19,7 @@ import click
 
 from tenure.core.errors import TenureError
 from tenure.faces.cli import where
-from tenure.faces.cli.client import Client, path
+from tenure.faces.cli.client import DOCTOR, Client, path
 from tenure.faces.cli.exits import Ended, Exit, Refused, Unreachable
 from tenure.faces.cli.options import examples, placed, said, shown
 from tenure.faces.cli.output import Column, Noun, show_all
@@ -218,7 +218,7 @@ def server(place: where.Where) -> Iterator[Finding]:
         client.get(path("agents"), {"limit": 1})
         yield Finding("token", OK, "the server knows it")
     except Unreachable as error:
-        advice = error.advice.partition("; tenure doctor")[0]
+        advice = error.advice.removesuffix(DOCTOR).removesuffix("; ")
         yield Finding("server", WARN, error.sentence, advice)
         if not place.address:
             yield from port(os.environ.get("TENURE_PORT") or str(PORT))
