@@ -146,6 +146,19 @@ def test_the_exit_code_tells_whether_anything_failed(tmp_path, capsys):
     assert "chmod 700" in capsys.readouterr().out
 
 
+def test_at_a_terminal_what_to_do_stands_below_what_was_found(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    tmp_path.chmod(0o755)
+    assert cli.main(["doctor", "--home", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "ADVICE" not in out
+    (below,) = (line for line in out.splitlines() if "chmod 700" in line)
+    assert below.startswith(" " * 10)
+    assert cli.main(["doctor", "--home", str(tmp_path), "-o", "wide"]) == 1
+    assert "ADVICE" in capsys.readouterr().out
+
+
 def test_another_interpreter_or_system_is_told(monkeypatch):
     assert results(doctor.python()) == {"python": "ok"}
     monkeypatch.setattr(doctor, "PYTHON", (99, 0))

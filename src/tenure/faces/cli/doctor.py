@@ -11,7 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from tenure.faces.cli import where
 from tenure.faces.cli.client import DOCTOR, Client, path
 from tenure.faces.cli.exits import Ended, Exit, Refused, Unreachable
 from tenure.faces.cli.options import examples, placed, said, shown
-from tenure.faces.cli.output import Column, Noun, show_all
+from tenure.faces.cli.output import Column, Item, Noun, show_all, table_with_text
 from tenure.faces.cli.scale import Scale, scaled
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -77,9 +77,18 @@ def command(context: click.Context, *, scale: Scale, form: str) -> None:
         *python(), *sqlite(), *home(place.directory()), *epoch(place.directory()), *bubblewrap(),
         *scaled_out(scale), *server(place),
     ]  # fmt: skip
-    show_all([one._asdict() for one in found], FINDING, form=form)
+    show_all([one._asdict() for one in found], FINDING, form=form, text=told_of)
     if any(one.result == FAIL for one in found):
         raise Ended(Exit.FAILED)
+
+
+def told_of(found: Sequence[Item]) -> str:
+    """What was found with what to do below it, in no more width than there is."""
+    rows = [
+        [one["check"], one["result"], "\n  ".join(filter(None, [one["found"], one["advice"]]))]
+        for one in found
+    ]
+    return table_with_text(["CHECK", "RESULT", "FOUND"], rows)
 
 
 def python() -> Iterator[Finding]:

@@ -45,8 +45,14 @@ class Noun(NamedTuple):
     name: Callable[[Item], str]
 
 
-def show_all(items: Sequence[Item], noun: Noun, *, form: str) -> None:
-    """Print a list of things."""
+def show_all(
+    items: Sequence[Item],
+    noun: Noun,
+    *,
+    form: str,
+    text: Callable[[Sequence[Item]], str] | None = None,
+) -> None:
+    """Print a list of things; `text` is how a person at a terminal sees them, if not as a table."""
     match form:
         case "json":
             _print(json.dumps(list(items), indent=2, ensure_ascii=False))
@@ -56,9 +62,12 @@ def show_all(items: Sequence[Item], noun: Noun, *, form: str) -> None:
             for item in items:
                 _print(noun.name(item))
         case _:
+            room = terminal_width() if form != "wide" else None
+            if room and text is not None:
+                _print(text(items))
+                return
             rows = [[_one_line(column.of(item)) for column in noun.columns] for item in items]
-            if form != "wide" and (room := terminal_width()):
-                rows = _shortened(noun.columns, rows, room)
+            rows = _shortened(noun.columns, rows, room) if room else rows
             _print(table([column.title for column in noun.columns], rows))
 
 
