@@ -49,7 +49,7 @@ from tenure.storage.epoch import EpochFile
 from tenure.storage.gate import APPLICATION_ID
 from tenure.storage.holdings import steps_of
 from tenure.storage.migrations import read_migrations
-from tenure.storage.terms import Terms, TermsFile
+from tenure.storage.terms import Terms, TermsFile, agreed_of
 from tenure.telemetry import both, watching
 from tenure.upkeep.backup import Told
 from tenure.upkeep.homes import STORE, Held
@@ -100,7 +100,7 @@ async def running(
             id=settings.plane, store=store, engine=engine, entropy=entropy,
             catalogue=catalogue, providers=providers, news=news, seal=seal,
             webhooks_here=settings.webhooks_here, in_flight=in_flight or InFlight(),
-            hold=held or Hold(), home=home,
+            hold=held or Hold(), home=home, shared=is_shared(settings),
         )  # fmt: skip
 
         def heard(ring: Ring) -> None:
@@ -286,7 +286,7 @@ async def managing(
         opening = partial(embedded, settings, home, held)
         shared = await stack.enter_async_context(house.shared(home, opening, clock=clock))
         terms = TermsFile(home).agreed(_told(settings))
-        settings = replace(settings, webhooks_here=terms.webhooks_here)
+        settings = replace(settings, **agreed_of(terms))
         marks = house.FileMarks(home)
         stack.callback(marks.close)
         providers = {**shared, **(instead or {}), "roster": cast(Provider, roster)}
@@ -416,7 +416,7 @@ def _told(settings: Settings) -> Terms | None:
         return None
     issuer = settings.issuer or f"http://{settings.host}:{settings.port}"
     store = _shown(settings)
-    return Terms("", store, issuer, settings.sandbox, webhooks_here=settings.webhooks_here)
+    return Terms("", store, issuer, **agreed_of(settings))
 
 
 def _shown(settings: Settings) -> str:
