@@ -39,6 +39,8 @@ class Plane:
     reconciled: Reconciled = field(default_factory=Reconciled)
     news: News = field(default_factory=News)
     """Told of every commit of this process, where the store can tell."""
+    subscribed: News = field(default_factory=News)
+    """Told when a subscription was made, changed or deleted in this process."""
     seal: Seal | None = None
     """None: nothing secret can be kept here."""
     webhooks_here: bool = False
