@@ -112,6 +112,7 @@ async def create_subscription(
         change = Change("", guards, (*writes, *place.writes, *owned.writes, told))
         if await plane.store.commit(change) is None:
             break  # else another was made, or one of its agents has changed: it is looked at again
+    plane.subscribed.tell()
     return await get_subscription(plane, caller, name), shown_secret(secret) if secret else ""
 
 
@@ -205,6 +206,7 @@ async def rotate_secret(plane: Plane, caller: Caller, name: str) -> tuple[Subscr
     write = Set("subscription", (name,), change)
     if await plane.store.commit(Change("", (guard,), (write, told))) is not None:
         return await rotate_secret(plane, caller, name)  # someone was faster
+    plane.subscribed.tell()
     return await get_subscription(plane, caller, name), shown_secret(secret)
 
 
@@ -233,6 +235,7 @@ async def remove(
     refused = await plane.store.commit(Change("", (there, *guards), (*gone, told)))
     if refused is not None and refused.what.table != "subscription":
         return False
+    plane.subscribed.tell()
     await sweep(plane, name)
     # Nothing can be accepted that waits for it from here on; if we die now, a reconciler releases.
     await acknowledgements.release(plane, caller, name)

@@ -37,7 +37,7 @@ from tenure.reconcilers.driver import Ways, reconciling
 from tenure.reconcilers.term import KeptFor
 from tenure.settings import Settings
 from tenure.storage.epoch import EpochFile
-from tenure.storage.terms import TermsFile
+from tenure.storage.terms import TermsFile, agreed_of
 from tenure.telemetry import both, watching
 from tenure.upkeep.homes import STORE
 from tenure.wiring import homes
@@ -92,7 +92,7 @@ async def running(
             id=settings.plane, store=store, engine=engine, entropy=entropy,
             catalogue=catalogue, providers=providers, news=news, seal=seal,
             webhooks_here=settings.webhooks_here, in_flight=in_flight or InFlight(),
-            hold=held or Hold(), home=home,
+            hold=held or Hold(), home=home, shared=is_shared(settings),
         )  # fmt: skip
 
         def heard(ring: Ring) -> None:
@@ -179,7 +179,7 @@ async def managing(
         opening = partial(embedded, settings, home, held)
         shared = await stack.enter_async_context(house.shared(home, opening, clock=clock))
         terms = TermsFile(home).agreed(homes.told(settings))
-        settings = replace(settings, webhooks_here=terms.webhooks_here)
+        settings = replace(settings, **agreed_of(terms))
         marks = house.FileMarks(home)
         stack.callback(marks.close)
         providers = {**shared, **(instead or {}), "roster": cast(Provider, roster)}

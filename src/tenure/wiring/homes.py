@@ -9,7 +9,7 @@ from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.house import unix as house
 from tenure.app.hold import Hold
 from tenure.settings import Settings
-from tenure.storage.terms import Terms, TermsFile
+from tenure.storage.terms import Terms, TermsFile, agreed_of
 from tenure.wiring.store import shown_store
 
 
@@ -26,7 +26,7 @@ def told(settings: Settings) -> Terms | None:
         return None
     issuer = settings.issuer or f"http://{settings.host}:{settings.port}"
     store = shown_store(settings)
-    return Terms("", store, issuer, settings.sandbox, webhooks_here=settings.webhooks_here)
+    return Terms("", store, issuer, **agreed_of(settings))
 
 
 @asynccontextmanager

@@ -28,7 +28,7 @@ from tenure.faces.cli import stopping, where
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import examples, logged, placed, said
 from tenure.faces.cli.output import say
-from tenure.faces.cli.scale import Scale, scaled
+from tenure.faces.cli.scale import Scale, ruled
 from tenure.storage.whole import replace_whole
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Asked(NamedTuple):
     "  [TENURE_WEBHOOKS_HERE]",
 )  # fmt: skip
 @click.option("--traces", is_flag=True, help="Tell OpenTelemetry's tracer of every attempt.")
-@scaled
+@ruled
 @click.option(
     "--api-only", is_flag=True, help="Accept operations and leave them to `tenure worker`."
 )

@@ -34,7 +34,7 @@ def command(context: click.Context, *, scale: Scale, log_level: str, log_format:
 
     It needs a store that several processes can share, so --store is a postgresql:// URL. The home
     is that of the plane, which `tenure up` has begun: they share the embedded providers that live
-    there, and what `up` was told of the sandbox, webhooks and the issuer.
+    there, and what `up` was told of the sandbox, webhooks, the issuer, drift and retention.
     """
     from tenure.telemetry import logs
 
