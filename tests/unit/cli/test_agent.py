@@ -205,13 +205,21 @@ async def test_what_an_admin_asks(face, typing, monkeypatch):
         lines = (await tenure("audit", "list"))[1].splitlines()
         assert lines[-1].split()[-3:-1] == ["agent.create", "named"]
         code, out, err = await tenure("audit", "verify")
-        assert (code, "the audit log is whole" in err) == (0, True)
+        assert (code, "and has the last line that the server remembers" in err) == (0, True)
         head = out.split()[-1]
         code, out, err = await tenure("audit", "verify", "--head", head.upper(), "-o", "json")
         assert (code, err) == (0, "")
+        code, out, err = await tenure("audit", "verify", "--head", head)
+        assert (code, "unbroken, and that head is in it" in err) == (0, True)
+        seen = face.plane.hold.kept
+        await face.plane.hold.remember(position=99, head="f" * 64)
+        code, out, err = await tenure("audit", "verify")
+        assert (code, "the head that this plane has seen last is not there" in out) == (1, True)
+        assert "written anew since\n" in err
+        await face.plane.hold.remember(position=seen.position, head=seen.head)
         code, out, err = await tenure("audit", "verify", "--head", "0" * 64)
         assert (code, "broken:" in out, "line " in out) == (1, True, False)
-        assert "lines has this head" in err
+        assert "lines has that head: the audit log was cut off or written anew since, or" in err
         code, out, err = await tenure("audit", "verify", "--head", "deadbeef")
         assert (code, "64 digits" in err) == (Exit.USAGE, True)
         changed = Broken(2, "entry 2 was changed, or the one before it was")
