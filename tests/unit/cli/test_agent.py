@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 import pytest
 import yaml
 
-from tenure.core.audit import Broken
+from tenure.core import audit
 from tenure.faces.api.server import Listen, serving
 from tenure.faces.cli import logs
-from tenure.faces.cli.client import Client
+from tenure.faces.cli.client import Broken, Client
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.where import Where
 from tenure.ports.runtime import LogPart
@@ -222,7 +222,7 @@ async def test_what_an_admin_asks(face, typing, monkeypatch):
         assert "lines has that head: the audit log was cut off or written anew since, or" in err
         code, out, err = await tenure("audit", "verify", "--head", "deadbeef")
         assert (code, "64 digits" in err) == (Exit.USAGE, True)
-        changed = Broken(2, "entry 2 was changed, or the one before it was")
+        changed = audit.Broken(2, "entry 2 was changed, or the one before it was")
         monkeypatch.setattr("tenure.app.audit.first_broken", lambda *_, **__: changed)
         code, out, err = await tenure("audit", "verify")
         assert (code, "line 2: " in out, "was changed" in err) == (1, True, True)
@@ -410,6 +410,29 @@ def test_a_server_that_dies_in_the_middle_is_asked_again_when_it_is_back():
         return answer
 
     assert asyncio.run(main()) == {}
+
+
+def test_a_server_that_dies_in_the_middle_and_stays_away_may_have_accepted(monkeypatch):
+    monkeypatch.setattr("tenure.faces.cli.client.AGAIN_SECONDS", (0.01, 0.01))
+    made: list[asyncio.Server] = []
+
+    async def dies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        made[-1].close()
+        writer.close()
+
+    async def main(method: str) -> Ended:
+        made.append(await asyncio.start_server(dies, "127.0.0.1", 0))
+        port = made[-1].sockets[0].getsockname()[1]
+        client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
+        with pytest.raises(Broken, match="broke: .*, and now no server answers at") as told:
+            await asyncio.to_thread(client.send, method, "/v1/agents/a", keyed=True)
+        return told.value
+
+    assert asyncio.run(main("DELETE")).advice == (
+        "it may have been accepted: tenure operation list shows it once the server is back"
+    )
+    assert "tenure up" in asyncio.run(main("GET")).advice
 
 
 @pytest.fixture
