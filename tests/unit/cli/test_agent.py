@@ -425,7 +425,7 @@ def test_a_server_that_dies_in_the_middle_and_stays_away_may_have_accepted(monke
         made.append(await asyncio.start_server(dies, "127.0.0.1", 0))
         port = made[-1].sockets[0].getsockname()[1]
         client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
-        with pytest.raises(Broken, match="broke: .*, and now no server answers at") as told:
+        with pytest.raises(Broken, match=r"broke: .*, and now no server answers at") as told:
             await asyncio.to_thread(client.send, method, "/v1/agents/a", keyed=True)
         return told.value
 
