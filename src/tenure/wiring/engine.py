@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
 from tenure.app.advance import Advance
 from tenure.app.claims import OneByOne
@@ -75,6 +76,16 @@ async def probe_engine(settings: Settings) -> str:
     from tenure.adapters.engine import temporal
 
     return await temporal.probe(there)
+
+
+async def probe_workers(settings: Settings) -> str:
+    """Who performs what Temporal holds; EngineError if nobody does.  Empty: it is not Temporal."""
+    if settings.engine == EMBEDDED:
+        return ""
+    there = _temporal(settings)
+    from tenure.adapters.engine import temporal
+
+    return await temporal.probe_workers(there, SystemClock().now())
 
 
 async def for_ever() -> None:
