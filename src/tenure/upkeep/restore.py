@@ -40,6 +40,8 @@ class Restored(NamedTuple):
     replaced: list[str]
     stayed: list[str]
     """Providers' files that are newer than the backup, and were left."""
+    store: str = ""
+    """Where the store is, if it is no file and so was not restored."""
 
 
 def restore(source: Path, home: Path, files: Sequence[Held], *, told: Told) -> Restored:
@@ -81,7 +83,7 @@ def restore(source: Path, home: Path, files: Sequence[Held], *, told: Told) -> R
         flush_folder(home)
         why = f"restored from {source.name}, a backup of epoch {manifest.epoch}"
         keeper.write(Memo(epoch, why))
-    return Restored(epoch, aside, replaced, stayed)
+    return Restored(epoch, aside, replaced, stayed, manifest.store)
 
 
 def hold(home: Path, files: Sequence[Held]) -> int:

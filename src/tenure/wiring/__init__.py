@@ -53,11 +53,17 @@ from tenure.wiring.engine import (
 )
 from tenure.wiring.homes import embedded
 from tenure.wiring.store import is_shared, open_store, probe_store
-from tenure.wiring.upkeep import files_of_a_home, move_store, now, plans_of_agents
+from tenure.wiring.upkeep import (
+    files_of_a_home,
+    look_at_store,
+    move_store,
+    now,
+    plans_of_agents,
+)
 
 __all__ = [
-    "NATS_PAGE", "embedded", "files_of_a_home", "managing", "move_store", "now", "plans_of_agents",
-    "probe_bus", "probe_engine", "probe_store", "probe_workers", "running",
+    "NATS_PAGE", "embedded", "files_of_a_home", "look_at_store", "managing", "move_store", "now",
+    "plans_of_agents", "probe_bus", "probe_engine", "probe_store", "probe_workers", "running",
 ]  # fmt: skip
 log = logging.getLogger("tenure.wiring")
 DAY = 86_400.0
