@@ -52,6 +52,7 @@ async def review_plane(ask: Ask) -> schemas.Review:
             "missing": [schemas.Missing(**one._asdict()) for one in found.missing],
             "started": [schemas.Named(**one._asdict()) for one in found.started],
             "shut": [schemas.Named(**one._asdict()) for one in found.shut],
+            "untold": [schemas.Named(**one._asdict()) for one in found.untold],
             "unknown": [schemas.Unknown(**one._asdict()) for one in found.unknown],
         }
     )
