@@ -77,10 +77,10 @@ async def _older(plane: Plane, theirs: int) -> str:
     hold = plane.hold
     if theirs < hold.epoch:
         return f"the store is of epoch {theirs}, and this home has seen {hold.epoch}"
-    if hold.kept.position:
-        line = await plane.store.find("audit", (hold.kept.position,))
-        if line is None or line["hash"] != hold.kept.head:
-            at = hold.kept.position
+    if hold.memo.position:
+        line = await plane.store.find("audit", (hold.memo.position,))
+        if line is None or line["hash"] != hold.memo.head:
+            at = hold.memo.position
             return f"line {at} of the audit log is not the one that was seen here before"
     return ""
 
@@ -111,7 +111,7 @@ async def _begin(plane: Plane, theirs: int) -> None:
 async def note(plane: Plane) -> None:
     """Remember the last line of the audit log outside the store."""
     hold = plane.hold
-    position, head = hold.kept.position, hold.kept.head
+    position, head = hold.memo.position, hold.memo.head
     while rows := await plane.store.list_rows("audit", {}, after=(position,), limit=PAGE_MAX):
         position, head = cast(int, rows[-1]["position"]), str(rows[-1]["hash"])
     await hold.remember(position=position, head=head)
@@ -132,7 +132,7 @@ async def follow(plane: Plane) -> bool:
     if hold.why or (epoch <= hold.epoch and not held):
         return False
     why = held or f"epoch {epoch} was begun elsewhere"
-    hold.kept = hold.kept._replace(
+    hold.memo = hold.memo._replace(
         epoch=max(epoch, hold.epoch), held=f"{why}: start this process anew"
     )
     hold.is_over = True
