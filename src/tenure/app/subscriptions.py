@@ -119,17 +119,17 @@ async def create_subscription(
 async def _reserve(plane: Plane, tenant: str) -> Also:
     """One more of this tenant; Conflict `quota_exceeded` if it has as many as it may.
 
-    Two that take the last place at the same time are told apart by the revision.
+    Two that take the last place at the same time are told apart by the revision.  How many they may
+    be is the word of this release, whatever it was when the tenant had its first: nobody sets it.
     """
     key = (tenant, SUBSCRIPTIONS)
     quota = await plane.store.find("quota", key)
-    most = SUBSCRIPTIONS_MAX if quota is None else cast(int, quota["most"])
     count = await plane.store.count_rows("subscription", {"tenant": tenant})
-    if count >= most:
+    if count >= SUBSCRIPTIONS_MAX:
         message = f"the tenant has {count} subscriptions, which is the most; delete one"
         raise Conflict(message, code="quota_exceeded", holder=SUBSCRIPTIONS)
     if quota is None:
-        first: Row = {"most": most, "revision": 1}
+        first: Row = {"most": SUBSCRIPTIONS_MAX, "revision": 1}
         return Also((), (Put("quota", key, first),))
     revision = cast(int, quota["revision"])
     guard = Is("quota", key, {"revision": revision})

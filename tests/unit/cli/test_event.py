@@ -10,7 +10,7 @@ import click
 import pytest
 
 from tenure.adapters.seal.local import LocalSeal
-from tenure.app import acknowledgements, agents, operations, tokens
+from tenure.app import acknowledgements, agents, operations, subscriptions, tokens
 from tenure.app.events import TRIMMED
 from tenure.app.spec import read_spec
 from tenure.app.subscriptions import FRESH
@@ -20,6 +20,7 @@ from tenure.faces.cli import event
 from tenure.faces.cli.client import Broken
 from tenure.faces.cli.exits import Exit, Unreachable
 from tenure.ports.store import Change, Drop, Put
+from tenure.testing.patches import patched
 from tests.unit.cli.typed import Typed
 from tests.unit.faces.asked import faced
 
@@ -97,6 +98,9 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         code, _, told = await tenure("subscription", "create", "b4")
         assert code == 2
         assert "say how it is told" in told
+        with patched(subscriptions, SUBSCRIPTIONS_MAX=1):
+            code, _, told = await tenure("subscription", "create", "b5", "--kind", "pull")
+        assert (code, "(quota_exceeded)\n  tenure subscription list\n" in told) == (1, True), told
         assert "strict" in (await tenure("tenant", "set", "--strict"))[1]
         asked = await agents.suspend_agent(face.plane, CALLER, "alpha")
         await face.until(asked.id, "WAITING")

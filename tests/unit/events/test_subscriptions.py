@@ -46,13 +46,14 @@ async def test_a_tenant_has_so_many_and_no_more(lives):
 
 
 @alive
-async def test_how_many_is_what_the_tenants_own_row_says(lives):
+async def test_another_bound_of_a_later_release_reaches_who_has_some_already(lives):
     ask = subscriptions.create_subscription
-    await ask(lives.plane, CALLER, Subscribe("one", Kind.PULL))
-    lives.disk.tables.rows["quota"][TENANT, subscriptions.SUBSCRIPTIONS]["most"] = 2
-    await ask(lives.plane, CALLER, Subscribe("two", Kind.PULL))
-    with pytest.raises(Conflict, match="has 2 subscriptions"):
-        await ask(lives.plane, CALLER, Subscribe("three", Kind.PULL))
+    with patched(subscriptions, SUBSCRIPTIONS_MAX=1):
+        await ask(lives.plane, CALLER, Subscribe("one", Kind.PULL))
+    with patched(subscriptions, SUBSCRIPTIONS_MAX=2):
+        await ask(lives.plane, CALLER, Subscribe("two", Kind.PULL))
+        with pytest.raises(Conflict, match="has 2 subscriptions"):
+            await ask(lives.plane, CALLER, Subscribe("three", Kind.PULL))
 
 
 @pytest.mark.parametrize("guarded", [True, False])

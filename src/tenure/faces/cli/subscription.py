@@ -6,7 +6,7 @@ import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.exits import Ended, Exit
+from tenure.faces.cli.exits import Ended, Exit, Refused
 from tenure.faces.cli.options import Verbs, asking, examples, shown
 from tenure.faces.cli.output import TABLES, Item, counted, fields, instant, say, show, show_all
 
@@ -106,7 +106,12 @@ def create(
         "name": name, "kind": kind, "target": url or subject, "agent": agent,
         "types": list(types), "required": required, "from_start": from_start,
     }  # fmt: skip
-    made = client.send("POST", path("subscriptions"), body=body)
+    try:
+        made = client.send("POST", path("subscriptions"), body=body)
+    except Refused as refused:
+        if refused.problem_code == "quota_exceeded":
+            refused.advice = "tenure subscription list"  # what is shown by `quota` are agents
+        raise
     if form in TABLES:
         say(f"subscription {made['id']}")
     _tell_secret(made, form)
