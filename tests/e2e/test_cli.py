@@ -168,7 +168,7 @@ def test_quota_and_audit_can_be_asked(plane):
     head = item(plane.run("audit", "verify", "-o", "json"))["head"]
     plane.run("quota", "set", "999")
     plane.run("audit", "verify", "--head", head)
-    assert "has this head" in plane.run("audit", "verify", "--head", "0" * 64, code=1).stderr
+    assert "has that head" in plane.run("audit", "verify", "--head", "0" * 64, code=1).stderr
     entries = item(plane.run("audit", "list", "--limit", "2", "-o", "json"))
     assert [entry["position"] for entry in entries] == [1, 2]
 

@@ -17,7 +17,7 @@ from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.agent import Verb
 from tenure.core.errors import Conflict, NotFound, PlanUnknown
-from tenure.core.instant import instant
+from tenure.core.instant import in_utc
 from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import ACKNOWLEDGED, Noted
 from tenure.core.roles import Caller, Role, require
@@ -95,7 +95,7 @@ async def nothing_missing(plane: Plane, tenant: str) -> Also:
         others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         message = (
             f"nothing new is made before subscriber {first.name} has acknowledged operation"
-            f" {first.operation}, for which it is waited since {instant(first.since)}{others}"
+            f" {first.operation}, for which it is waited since {in_utc(first.since)}{others}"
         )
         raise Conflict(message, code="awaits_acknowledgement", holder=first.operation)
     return Also((Is("tenancy", (tenant,), {"revision": tenancy["revision"]}),))

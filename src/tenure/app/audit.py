@@ -63,17 +63,22 @@ async def list_audit(
 
 
 async def verify(plane: Plane, *, head: str = "") -> Verdict:
-    """Walk the whole chain; with a head that was written down before, see that it is still there.
+    """Walk the whole chain, and see that a head that was written down before is still there.
 
-    A cut at the end shows only against such a head.
+    A cut at the end shows only against such a head: the one that is given, and the last one that
+    this process has seen itself.
     """
-    position, previous, seen = 0, "", not head
+    position, previous = 0, ""
+    missing = {head, plane.hold.memo.head} - {""}
     while rows := await plane.store.list_rows("audit", {}, after=(position,), limit=VERIFY_ROWS):
         values = [list(row.values()) for row in rows]
         broken = first_broken(values, previous=previous, position=position)
         if broken is not None:
             return Verdict(position, previous, broken)
-        seen = seen or any(row["hash"] == head for row in rows)
+        missing -= {str(row["hash"]) for row in rows}
         position, previous = position + len(rows), str(rows[-1]["hash"])
-    missing = None if seen else Broken(position + 1, "the head that was written down is not there")
-    return Verdict(position, previous, missing)
+    if not missing:
+        return Verdict(position, previous, None)
+    whose = "that was written down" if head in missing else "that this plane has seen last"
+    why = f"the head {whose} is not there"
+    return Verdict(position, previous, Broken(position + 1, why, head_missing=True))

@@ -77,12 +77,19 @@ async def _older(plane: Plane, theirs: int) -> str:
     hold = plane.hold
     if theirs < hold.epoch:
         return f"the store is of epoch {theirs}, and this home has seen {hold.epoch}"
-    if hold.memo.position:
-        line = await plane.store.find("audit", (hold.memo.position,))
-        if line is None or line["hash"] != hold.memo.head:
-            at = hold.memo.position
-            return f"line {at} of the audit log is not the one that was seen here before"
+    if not await _has_last(plane):
+        at = hold.memo.position
+        return f"line {at} of the audit log is not the one that was seen here before"
     return ""
+
+
+async def _has_last(plane: Plane) -> bool:
+    """Whether the last line of the audit log that was seen here is still as it was."""
+    memo = plane.hold.memo
+    if not memo.position:
+        return True
+    line = await plane.store.find("audit", (memo.position,))
+    return line is not None and line["hash"] == memo.head
 
 
 async def _begin(plane: Plane, theirs: int) -> None:
@@ -109,8 +116,14 @@ async def _begin(plane: Plane, theirs: int) -> None:
 
 
 async def note(plane: Plane) -> None:
-    """Remember the last line of the audit log outside the store."""
+    """Remember the last line of the audit log outside the store.
+
+    If the one that is remembered is not there any more, it stays: a verification tells of it, and
+    the next start holds the plane.
+    """
     hold = plane.hold
+    if not await _has_last(plane):
+        return
     position, head = hold.memo.position, hold.memo.head
     while rows := await plane.store.list_rows("audit", {}, after=(position,), limit=PAGE_MAX):
         position, head = cast(int, rows[-1]["position"]), str(rows[-1]["hash"])

@@ -16,6 +16,8 @@ class Broken(NamedTuple):
 
     position: int
     why: str
+    head_missing: bool = False
+    """Every row follows from the one before it, and a head that must be there is none of theirs."""
 
 
 def link(previous: str, values: Sequence[object]) -> str:

@@ -149,9 +149,13 @@ class StoreError(TenureError):
 
 
 class StoreLocked(StoreError):
-    """Another process holds the store."""
+    """Another process holds the store; `holder` is its number, if it is known."""
 
     code = "store_locked"
+
+    def __init__(self, sentence: str, *, holder: str = "") -> None:
+        super().__init__(sentence)
+        self.holder = holder
 
 
 class StoreForeign(StoreError):

@@ -3,6 +3,6 @@
 from datetime import UTC, datetime
 
 
-def instant(at: float) -> str:
-    """To the second, in UTC."""
+def in_utc(at: float) -> str:
+    """To the second, with its zone."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

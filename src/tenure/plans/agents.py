@@ -10,7 +10,7 @@ from typing import Any, cast
 from tenure.core.endings import Done, Ending, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected
 from tenure.core.ids import ResourceKey, resource_key
-from tenure.core.instant import instant
+from tenure.core.instant import in_utc
 from tenure.core.limits import DETAIL_CHARACTERS_MAX, StepLimits
 from tenure.core.operation import ACKNOWLEDGED
 from tenure.core.plan import Kind, Step, nothing, repeat
@@ -248,7 +248,7 @@ async def _await_acknowledged(call: Call) -> Ending:
     missing = await roster_of(call).unacknowledged(call.operation)
     if not missing:
         return Done()
-    named = ", ".join(f"{one.name} since {instant(one.since)}" for one in missing[:NAMED_MAX])
+    named = ", ".join(f"{one.name} since {in_utc(one.since)}" for one in missing[:NAMED_MAX])
     more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
     return Waiting(ACKNOWLEDGED, f"waits for the acknowledgement of {named}{more}")
 

@@ -12,7 +12,7 @@ from tenure.app.acknowledgements import Fate
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.finding import Kind
-from tenure.core.instant import instant
+from tenure.core.instant import in_utc
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Row
 from tenure.reconcilers.term import About, Term, Tick
@@ -52,7 +52,7 @@ async def _report(plane: Plane, term: Term, row: Row, done: str = "") -> None:
     await term.report(
         Kind.CONFIRMED, f"{operation} {subscription}",
         f"operation {operation} waits for the acknowledgement of {known['name']!s}"
-        f" since {instant(since)}{done}",
+        f" since {in_utc(since)}{done}",
         about=About(str(row["tenant"]), str(row["agent"])),
         said={"operation": operation, "subscription": subscription, "since": since},
     )  # fmt: skip

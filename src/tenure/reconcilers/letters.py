@@ -13,7 +13,7 @@ from tenure.app import subscriptions
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.finding import Kind
-from tenure.core.instant import instant
+from tenure.core.instant import in_utc
 from tenure.ports.store import Row
 from tenure.reconcilers.term import About, Term, Tick
 
@@ -75,7 +75,7 @@ async def _report(
     what: list[str] = []
     if failing:
         since = cast(float, cursor["since"])
-        what.append(f"takes nothing since {instant(since)}: {cursor['why']!s}")
+        what.append(f"takes nothing since {in_utc(since)}: {cursor['why']!s}")
         said["failing_since"] = since
     agent = ""
     if streams is not None:
@@ -84,7 +84,7 @@ async def _report(
         tried = "replay or discard them" if streams.given_up else "they are tried again"
         whose = f"of {streams.count} agents" if streams.count > 1 else "of one agent"
         what.append(
-            f"has not taken {letters} events {whose} since {instant(streams.since)}:"
+            f"has not taken {letters} events {whose} since {in_utc(streams.since)}:"
             f" {streams.why}; {tried}"
         )
         said |= {"letters": letters, "parked": streams.count, "since": streams.since}

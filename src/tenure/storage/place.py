@@ -160,7 +160,8 @@ class Lock:
             os.close(descriptor)
             raise StoreLocked(
                 f"{path} is in use by process {holder}: nothing was touched."
-                " Stop that process, or name another file."
+                " Stop that process, or name another file.",
+                holder=holder,
             ) from None
         try:
             os.ftruncate(descriptor, 0)

@@ -49,10 +49,10 @@ def restore(source: Path, home: Path, files: Sequence[Held], *, told: Told) -> R
     """
     manifest = backup.read(source, files, told=told)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if home.stat().st_mode & 0o077:
-        home.chmod(0o700)
-        told(f"{home}: for its owner alone from now on (0700)")
     with locked(home, files):
+        if home.stat().st_mode & 0o077:
+            home.chmod(0o700)
+            told(f"{home}: for its owner alone from now on (0700)")
         keeper = EpochFile(home)
         epoch = _last_epoch(home, keeper, manifest) + 1
         keeper.write(Memo(epoch, f"restored from {source.name}", restoring=str(source)))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tenure.app import agents, audit, operations, quotas, tokens
+from tenure.app import agents, audit, epochs, operations, quotas, tokens
+from tenure.core.audit import Broken, link
 from tenure.core.roles import Role
 from tenure.testing.lifecycle import CALLER, spec_of
 from tenure.testing.operators import by
@@ -102,9 +103,25 @@ async def test_a_cut_at_the_end_shows_only_against_a_head_from_before(lives):
 
 
 @alive
-async def test_a_log_that_was_written_anew_lacks_the_head(lives):
-    from tenure.core.audit import link
+async def test_a_cut_of_what_this_plane_has_seen_shows_and_goes_on_showing(lives):
+    await busy(lives)
+    await epochs.note(lives.plane)
+    assert (await audit.verify(lives.plane)).broken is None
+    rows = lives.disk.tables.rows["audit"]
+    _truncate(rows)
+    cut = Broken(5, "the head that this plane has seen last is not there", head_missing=True)
+    assert (await audit.verify(lives.plane)).broken == cut
+    previous = rows[4,]["hash"]
+    for number in range(5, 9):  # the log grows again, past what was seen
+        *values, _ = {**rows[4,], "position": number}.values()
+        previous = link(previous, values)
+        rows[number,] = {**rows[4,], "position": number, "hash": previous}
+    await epochs.note(lives.plane)
+    assert (await audit.verify(lives.plane)).broken == cut._replace(position=9)
 
+
+@alive
+async def test_a_log_that_was_written_anew_lacks_the_head(lives):
     head = await busy(lives)
     rows = lives.disk.tables.rows["audit"]
     rows[2,]["principal"] = "nobody"

@@ -6,7 +6,10 @@ import os
 import signal
 import socket
 import stat
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from functools import partial
+from threading import Barrier, BrokenBarrierError
 from urllib.parse import urlsplit
 
 import pytest
@@ -200,10 +203,37 @@ def test_a_second_plane_in_a_home_is_told_where_the_first_is(tmp_path, capsys):
         address = f"http://127.0.0.1:{listening.getsockname()[1]}"
         (tmp_path / "address").write_text(f"{address}\n")
         assert cli.main(up_here) == 1
-        assert f"already runs in {tmp_path}, at {address}" in capsys.readouterr().err
+        said = f"already runs in {tmp_path}, at {address}: {tmp_path}/tenure.db is in use by"
+        assert f"{said} process {os.getpid()}: nothing was touched" in capsys.readouterr().err
+        (tmp_path / "tenure.db.lock").write_text("1\n")  # who listens there holds another home
+        assert cli.main(up_here) == 1
+        told = capsys.readouterr().err
+        assert ("in use by process 1:" in told, address in told) == (True, False)
     assert cli.main(up_here) == 1
-    assert f"in use by process {os.getpid()}" in capsys.readouterr().err
+    assert "in use by process" in capsys.readouterr().err
     taken.release()
+    assert not where.is_listener(str(os.getpid()), "http://127.0.0.1:1")
+    assert not where.is_listener("unknown", address)
+
+
+def test_servers_that_announce_themselves_at_once_all_have_their_line(tmp_path, monkeypatch):
+    listens, both = where.listens, Barrier(2)
+
+    def met(address):  # between what was read and what is written
+        with suppress(BrokenBarrierError):
+            both.wait(0.2)
+        return listens(address)
+
+    monkeypatch.setattr(where, "listens", met)
+    with ExitStack() as stack, ThreadPoolExecutor() as threads:
+        made = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        first, *others = (f"http://127.0.0.1:{one.getsockname()[1]}" for one in made)
+        (tmp_path / "address").write_text(f"{first}\n")
+        servers = [up._announced(tmp_path / "address", shared=True) for _ in others]
+        announce = [stack.enter_context(one) for one in servers]
+        list(threads.map(lambda say, address: say(address), announce, others))
+        assert sorted(where.addresses(tmp_path)) == sorted([first, *others])
+        assert where.addresses(tmp_path)[-1] == first, "the newest first"
 
 
 @pytest.mark.timeout(30)

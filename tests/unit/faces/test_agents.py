@@ -347,6 +347,7 @@ async def test_the_audit_log_tells_who_did_what_and_holds(face):
     assert (verdict["broken"], verdict["entries"]) == (None, len(seen))
     lost = await face.ask("GET", "/v1/audit/verify?head=unheard-of", token="admin")
     assert lost.json["broken"]["position"] > 0
+    assert lost.json["broken"]["head_missing"] is True
     assert (await face.ask("GET", "/v1/audit/verify", token="stranger")).status == 403
 
 

@@ -8,7 +8,7 @@ from tenure.adapters.bus.local import LocalBus
 from tenure.app import findings, letters, subscriptions
 from tenure.app.subscriptions import Subscribe
 from tenure.core.finding import Kind
-from tenure.core.instant import instant
+from tenure.core.instant import in_utc
 from tenure.core.subscription import Kind as Way
 from tenure.ports.store import Change, Drop, Set
 from tenure.reconcilers import letters as reconciler
@@ -88,7 +88,7 @@ async def test_a_destination_that_takes_nothing_is_told_after_a_while(lives):
     await asyncio.sleep(reconciler.TOLD_SECONDS + 1)
     await reconciler.tick(lives.plane)
     (found,) = await told(lives)
-    since = instant(found.body["failing_since"])
+    since = in_utc(found.body["failing_since"])
     assert f"subscription mine takes nothing since {since}: " in found.body["what"]
     assert since.endswith(" UTC")
     assert "nobody is there" in found.body["what"]

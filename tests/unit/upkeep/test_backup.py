@@ -10,6 +10,7 @@ import pytest
 from tenure.core.errors import Invalid, StoreError, StoreLocked, StoreNewer
 from tenure.settings import Settings
 from tenure.storage.epoch import EpochFile
+from tenure.storage.place import Lock
 from tenure.storage.terms import TermsFile
 from tenure.upkeep import backup
 from tenure.upkeep.backup import MANIFEST, back_up
@@ -99,6 +100,11 @@ def test_a_home_that_was_open_to_others_is_for_its_owner_alone_after_a_restore(c
     home, told = tmp_path / "home", list[str]()
     home.mkdir()
     home.chmod(0o755)
+    lock = Lock.take(home / "tenure.db")
+    with pytest.raises(StoreLocked):
+        restore(copy, home, FILES, told=told.append)
+    assert home.stat().st_mode & 0o777 == 0o755, "what is refused changes nothing"
+    lock.release()
     restore(copy, home, FILES, told=told.append)
     assert home.stat().st_mode & 0o777 == 0o700
     assert f"{home}: for its owner alone from now on (0700)" in told

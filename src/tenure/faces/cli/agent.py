@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
+from tenure.core.instant import in_utc
 from tenure.faces.cli import nouns
 from tenure.faces.cli.accepted import attend
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import Verbs, Waits, asking, confirm, examples, pairs, shown, waiting
-from tenure.faces.cli.output import TABLES, Item, instant, pass_on, plain, say, show, show_all
+from tenure.faces.cli.output import TABLES, Item, pass_on, plain, say, show, show_all
 
 NAMED_MAX = 10
 """Sub-agents that are named before they go with their owner; the others are counted."""
@@ -300,7 +301,7 @@ def invite(client: Client, *, name: str, form: str) -> None:
     """Print a token with which an agent may register its keys, once, at /oauth/register."""
     made = client.send("POST", path("agents", name, verb="invite"), agent=name)
     if form in TABLES:
-        say(f"client {made['client_id']}, good until {instant(made['expires_at'])}")
+        say(f"client {made['client_id']}, good until {in_utc(made['expires_at'])}")
     show(made, nouns.INVITATION, form=form, text=lambda one: str(one["token"]))
 
 

@@ -46,13 +46,8 @@ def _text(verdict: Item) -> str:
     return fields([
         ("entries", str(verdict["entries"])),
         ("head", str(verdict["head"])),
-        ("broken", broken["why"] if broken and _is_whole(broken) else said),
+        ("broken", broken["why"] if broken and broken["head_missing"] else said),
     ])  # fmt: skip
-
-
-def _is_whole(broken: Item) -> bool:
-    """Whether every line follows from the one before, and only the head is none of theirs."""
-    return str(broken["why"]).startswith("the head ")
 
 
 def _head(_: click.Context, option: click.Parameter, value: str) -> str:
@@ -76,17 +71,19 @@ def _head(_: click.Context, option: click.Parameter, value: str) -> str:
 def verify(client: Client, *, head: str, form: str) -> None:
     """Walk the chain of the audit log; exit 1 if a line is not as it was written.
 
-    A log that was cut off at its end shows only against a head that was written down before.
+    A log that was cut off at its end shows only against a head from before: the server remembers
+    the last one that it has seen, and --head is one that you have kept elsewhere.
     """
     verdict = client.get(path("audit", "verify"), {"head": head} if head else None, seconds=570.0)
     name = nouns.ENTRY._replace(name=lambda one: str(one["head"]))
     show(verdict, name, form=form, text=_text)
     broken = verdict["broken"]
-    if broken and _is_whole(broken):
+    if broken and broken["head_missing"]:
+        perhaps = ", or it is not a head of this log" if head else ""
         raise Ended(
             Exit.FAILED,
-            f"none of the {verdict['entries']} lines has this head: the audit log was cut off or"
-            " written anew since it was written down, or it is not a head of this log",
+            f"none of the {verdict['entries']} lines has that head: the audit log was cut off or"
+            f" written anew since{perhaps}",
             advice=KEEP,
         )
     if broken:
@@ -97,4 +94,7 @@ def verify(client: Client, *, head: str, form: str) -> None:
             advice=KEEP,
         )
     if form in TABLES:
-        say("the audit log is whole: every line is as it was written")
+        if head:
+            say("the chain is unbroken, and that head is in it")
+        else:
+            say("the chain is unbroken, and has the last line that the server remembers")

@@ -159,9 +159,10 @@ class Client:
             status, data = self._repeatedly(ask, AGAIN_SECONDS if again else ())
         except Broken as error:
             if method == "GET":
-                error.advice = DOCTOR
+                error.advice = error.advice or DOCTOR
             elif again:
-                error.advice = "it may have been accepted: tenure operation list shows it"
+                then = " once the server is back" if error.advice else ""
+                error.advice = f"it may have been accepted: tenure operation list shows it{then}"
                 error.sentence += self._trouble()
             else:
                 error.advice = "it may have been done: look before you say it again"
@@ -193,26 +194,29 @@ class Client:
     ) -> tuple[int, bytes]:
         """What it answers, asked again after each of these pauses once the connection has broken.
 
-        That nobody listens is told at once, unless somebody did a moment ago; and so is silence,
-        which has taken its time already.
+        That nobody listens is told at once, unless somebody did a moment ago: then it is still
+        Broken, for the request may have arrived.  Silence is told at once too: it has taken its
+        time already.
         """
         if self._server is None:
             self.find()
         from http.client import HTTPException
 
-        broke = False
+        broke, silent = "", False
         for pause in (*pauses, None):
             try:
                 return ask()
-            except Unreachable:
-                if pause is None or not broke:
-                    raise
+            except Unreachable as error:
+                failure = error
             except (OSError, HTTPException) as error:
                 failure = self._broken(error)
                 silent = isinstance(error, TimeoutError)
-                if pause is None or silent or not (broke or isinstance(failure, Broken)):
-                    raise failure from None
-                broke = True
+            if isinstance(failure, Broken):
+                broke = failure.sentence
+            elif broke:
+                failure = Broken(f"{broke}, and now {failure.sentence}", advice=failure.advice)
+            if pause is None or silent or not broke:
+                raise failure
             time.sleep(pause)
         raise AssertionError  # the last try has no pause: it has returned, or raised
 

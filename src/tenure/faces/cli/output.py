@@ -183,7 +183,7 @@ def as_yaml(value: object) -> str:
 
 
 def instant(at: float | None) -> str:
-    """A moment, in UTC."""
+    """A moment as a table has it: in UTC, as all of them are."""
     if at is None:
         return ""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")

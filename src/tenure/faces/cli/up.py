@@ -154,15 +154,7 @@ def _start(asked: Asked) -> None:
     try:
         stopping.run(partial(serve_plane, asked))
     except StoreLocked as error:
-        there = where.answering(where.addresses(asked.home))
-        if not there or not where.listens(there):
-            raise Ended(Exit.FAILED, str(error)) from None
-        raise Ended(
-            Exit.FAILED,
-            f"a control plane already runs in {asked.home}, at {there}: nothing was touched",
-            advice="ask that one; another one needs a home and a port of its own: tenure up --home"
-            " DIR --port 0",
-        ) from None
+        raise _held(asked.home, error) from None
     except TenureError as error:
         raise Ended(Exit.FAILED, str(error)) from None
     except OSError as error:
@@ -177,6 +169,18 @@ def _start(asked: Asked) -> None:
             f"nobody knows what is on disk, so the plane has stopped: {error}",
             advice="look after the disk, then start it again: it reads what was kept",
         ) from None
+
+
+def _held(home: Path, error: StoreLocked) -> Ended:
+    """By whom, and where it listens if it does: a restore does not, nor does who was killed."""
+    there = where.answering(where.addresses(home))
+    if not where.is_listener(error.holder, there):
+        return Ended(Exit.FAILED, str(error))
+    return Ended(
+        Exit.FAILED, f"a control plane already runs in {home}, at {there}: {error}",
+        advice="ask that one; another one needs a home and a port of its own: tenure up --home DIR"
+        " --port 0",
+    )  # fmt: skip
 
 
 async def serve_plane(asked: Asked, begun: Callable[[], object] = lambda: None) -> None:

@@ -7,6 +7,7 @@ address that was given, or to this machine; and no token travels in the clear to
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ from tenure.faces.cli.exits import Ended, Exit, Unreachable
 
 NAME = ".tenure"
 LOOK_SECONDS = 1.0
+LISTEN = "0A"
+"""The state of a socket that listens, as /proc/net/tcp writes it."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -180,6 +183,26 @@ def listens(address: str) -> bool:
     except (OSError, Ended):
         return False
     return True
+
+
+def is_listener(process: str, address: str) -> bool:
+    """Whether this process listens there, as far as the kernel tells."""
+    sockets: set[str] = set()
+    try:
+        _, _, port = parts(address)
+        for table in Path(f"/proc/{int(process)}/net").glob("tcp*"):
+            for line in table.read_text(encoding="ascii").splitlines()[1:]:
+                _, local, _, state, _, _, _, _, _, inode, *_ = line.split()
+                if state == LISTEN and int(local.rpartition(":")[2], 16) == port:
+                    sockets.add(f"socket:[{inode}]")
+        held = list(Path(f"/proc/{process}/fd").iterdir())
+    except (OSError, ValueError, Ended):
+        return False
+    for file in held:
+        with suppress(OSError):  # it was closed since
+            if str(file.readlink()) in sockets:
+                return True
+    return False
 
 
 def _up(where: Where, home: Path) -> str:

@@ -28,7 +28,7 @@ async def verify_audit(ask: Ask) -> schemas.Verdict:
     return schemas.Verdict(
         entries=verdict.entries,
         head=verdict.head,
-        broken=schemas.BrokenLine(position=broken[0], why=broken[1]) if broken else None,
+        broken=schemas.BrokenLine(**broken._asdict()) if broken else None,
     )
 
 

@@ -48,6 +48,13 @@ class BrokenLine(Told, frozen=True):
 
     position: int
     why: str
+    head_missing: Annotated[
+        bool,
+        Meta(
+            description="Every line follows from the one before, and the head that was written"
+            " down, or was last seen by this server, is not among them."
+        ),
+    ]
 
 
 class Verdict(Told, frozen=True):
