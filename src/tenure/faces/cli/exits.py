@@ -54,6 +54,9 @@ ADVICE: Final = {
         "tenure operation watch {operation}; suspend, resume and delete can wait for it: --queue"
     ),
     "queue_full": "tenure operation watch {operation}",
+    "awaits_acknowledgement": (
+        "once it has done its part: tenure subscription acknowledge; tenure tenant show lists all"
+    ),
     "commit_unknown": "once the control plane is back: tenure operation show {operation}",
     "past_pivot": "there is only forward: tenure operation watch {operation}",
     "quota_exceeded": "tenure quota show",
