@@ -24,8 +24,8 @@ class Settings:
     new_home: bool = False
     """Whether this home takes the place of another, which is lost, in a store that is shared."""
     joins: bool = False
-    """Whether this process takes issuer, sandbox and webhooks_here from a home that another has
-    begun, as a worker does, or says them itself.
+    """Whether this process takes issuer, sandbox, webhooks_here, drift and how long things are kept
+    from a home that another has begun, as a worker does, or says them itself.
     """
     host: str = "127.0.0.1"
     port: int = 7450

@@ -13,7 +13,7 @@ from functools import partial
 
 import pytest
 
-from tenure.app import agents, roster
+from tenure.app import roster, verbs
 from tenure.testing import lifecycle, lifecycle_invariants
 from tenure.testing.lifecycle_crash import SCENARIOS, Case, cases_of, faults_of, run_case
 from tenure.testing.patches import patched
@@ -139,7 +139,7 @@ def test_a_close_that_says_nothing_to_the_one_at_work_is_seen():
 
         return Change("", (), ())
 
-    with patched(agents, _closing=say_nothing):
+    with patched(verbs, _closing=say_nothing):
         assert run_case(Case("delete_while_creating")).wrong
 
 

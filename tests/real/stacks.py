@@ -154,7 +154,7 @@ def looked_at(
 ) -> audit.Report:
     """Let one more plane finish what is open, then compare the witnesses."""
 
-    async def finish() -> dict[str, audit.Kept]:
+    async def finish() -> dict[str, audit.Stored]:
         providers = providers_of(directory / "world")
         async with running(stack.settings(), plans=plans, providers=providers) as plane:
             assert await all_ended(plane, seconds)
@@ -169,7 +169,7 @@ def looked_at(
     return report
 
 
-async def kept_in(store: Store) -> dict[str, audit.Kept]:
+async def kept_in(store: Store) -> dict[str, audit.Stored]:
     """Every operation, whose journal has no gap, whose agent is free and whose end was told."""
     rows = await rows_of(store, "operation", "id")
     journals = await journals_in(store, [str(row["id"]) for row in rows])
@@ -179,7 +179,7 @@ async def kept_in(store: Store) -> dict[str, audit.Kept]:
     assert {agent["operation"] for agent in agents} <= {None}
     await _told_in_order(store, journals)
     return {
-        str(row["id"]): audit.Kept(str(row["state"]), str(json.loads(str(row["input"]))["label"]))
+        str(row["id"]): audit.Stored(str(row["state"]), str(json.loads(str(row["input"]))["label"]))
         for row in rows
     }
 

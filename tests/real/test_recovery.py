@@ -125,7 +125,7 @@ def test_a_repair_that_comes_to_nothing_takes_nothing_with_it(tmp_path):
         assert await life.repair() is State.COMPENSATED
         assert [one.reconciler for one in await findings.list_findings(life.plane, CALLER)]
         life.sign.unlink()
-        agent = await agent_views.find_agent(life.plane, CALLER, "alpha")
+        agent = await agent_views.get_agent_row(life.plane, CALLER, "alpha")
         again = await agents.recover_runtime(life.plane, CALLER, str(agent["uid"]))
         ended = await operations.wait(life.plane, "default", again.id, seconds=60)
         assert ended.state is State.SUCCEEDED, ended.error

@@ -16,21 +16,27 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tenure import wiring
 from tenure.adapters.house.unix import FileMarks
+from tenure.app import operations
 from tenure.app.in_flight import InFlight
+from tenure.app.operations import Accept
+from tenure.core.endings import Waiting
 from tenure.core.errors import CommitUnknown, Invalid
+from tenure.core.operation import State
+from tenure.core.plan import Plan
 from tenure.faces.cli import main as cli
 from tenure.faces.cli import stopping, worker
 from tenure.settings import Settings
 from tenure.storage import terms
 from tenure.storage.terms import Terms, TermsFile
+from tenure.testing.operators import by
 from tenure.testing.patches import patched
 from tenure.testing.proxy import Behaviour, Proxy
 from tenure.testing.servers import PostgresServer, free_port
 from tenure.testing.temporal_server import TemporalServer, temporal_server
-from tenure.wiring import managing
+from tenure.wiring import homes, managing, running
 from tests.e2e.started import TENURE, environment
+from tests.unit.app.solo import Script, step
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -192,6 +198,10 @@ async def served_as_up_was_told(home: Path, url: str) -> None:
         with pytest.raises(Invalid, match="sandbox=off, and this one was told sandbox=auto"):
             async with managing(told):
                 pass
+        told = replace(told, sandbox="off", keep_operations_days=1.0)
+        with pytest.raises(Invalid, match=r"with keep_operations_days=90\.0, and this one was"):
+            async with managing(told):
+                pass
 
 
 def test_a_worker_that_comes_to_serve_the_providers_does_it_as_up_was_told(
@@ -208,10 +218,31 @@ def test_a_worker_that_comes_to_serve_the_providers_does_it_as_up_was_told(
     asyncio.run(main())
 
 
+def test_an_older_process_starts_while_operations_of_newer_plans_are_open(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in an upgrade, one process after the other: the old ones must bear a restart."""
+    known = Plan("known", stages=(step("made", Script()),))
+    newer = Plan("newer", stages=(step("asked", Script(Waiting("go"))),))
+    settings = Settings(store=postgres_url)
+
+    async def main() -> None:
+        async with running(settings, plans=[known, newer], providers={}) as plane:
+            waits = (await operations.accept(plane, Accept("newer"))).id
+            async with running(settings, plans=[known], providers={}) as older:
+                mine = (await operations.accept(older, Accept("known"))).id
+                assert (await operations.wait(older, "default", mine)).state is State.SUCCEEDED
+            await operations.signal(plane, by("a friend"), waits, name="go")
+            assert (await operations.wait(plane, "default", waits)).state is State.SUCCEEDED
+
+    asyncio.run(main())
+    assert "left to processes of a newer release: 1; nobody here knows how" in caplog.text
+
+
 def by_its_own_word() -> AbstractContextManager[None]:
     """Who joins says what holds, as `up` does."""
-    told = wiring._told
-    return patched(wiring, _told=lambda settings: told(replace(settings, joins=False)))
+    told = homes.told
+    return patched(homes, told=lambda settings: told(replace(settings, joins=False)))
 
 
 def whatever_others_say() -> AbstractContextManager[None]:

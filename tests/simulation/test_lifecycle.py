@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tenure.app import agents, lifecycle
+from tenure.app import lifecycle, verbs
 from tenure.testing import lifecycle_ablations, lifecycle_life
 from tenure.testing.ablations import PROVED
 from tenure.testing.lifecycle_ablations import ABLATIONS, hunt
@@ -72,7 +72,7 @@ def test_there_are_enough_of_them():
 
 def test_a_safeguard_is_on_again_afterwards():
     def now():
-        return agents._ground, agents._closing, vars(lifecycle)["CLOSED"], lifecycle._released
+        return verbs.ground, verbs._closing, vars(lifecycle)["CLOSED"], lifecycle._released
 
     before = now()
     for ablation in ABLATIONS.values():

@@ -215,6 +215,23 @@ def banned_names(paths: Iterable[str]) -> list[str]:
     ]
 
 
+def misnamed_reads(source: Source) -> list[str]:
+    """What is called `get` raises NotFound, what is called `find` answers None; click has `get`."""
+    complaints = []
+    for node in source.nodes:
+        if source.room == "faces" or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        raised = [one.exc for one in ast.walk(node) if isinstance(one, ast.Raise) and one.exc]
+        absent = any(ast.unparse(one).startswith("NotFound") for one in raised)
+        if node.name.startswith("find") and absent:
+            sentence = f"{node.name} raises NotFound: such a read is called get_…"
+            complaints.append(source.complain(node.lineno, sentence))
+        if node.name.startswith("get") and node.returns and "None" in ast.unparse(node.returns):
+            sentence = f"{node.name} can answer None: such a read is called find_…"
+            complaints.append(source.complain(node.lineno, sentence))
+    return complaints
+
+
 def unfinished(path: str, text: str) -> list[str]:
     """Nothing is left to be done later in a comment."""
     return [

@@ -87,6 +87,10 @@ def test_no_file_has_a_name_that_says_nothing():
     hold(checks.banned_names(files_of("src/tenure/", "")))
 
 
+def test_what_reads_one_thing_says_by_its_name_how_it_answers_for_none():
+    hold([c for source in sources() for c in checks.misnamed_reads(source)])
+
+
 def test_nothing_is_left_for_later_in_a_comment():
     paths = [*files_of("src/tenure/", ".py"), *files_of("src/tenure/", ".sql")]
     hold([c for path in paths for c in checks.unfinished(path, read(path))])

@@ -22,7 +22,7 @@ from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import ACKNOWLEDGED, Noted
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.roster import Missing
-from tenure.ports.store import Add, Also, Change, Drop, Is, Put, Ring, Row, Set
+from tenure.ports.store import Also, Change, Drop, Is, Put, Ring, Row, Set, Writes
 
 WAITED_FOR = {Verb.SUSPEND: "agent.suspending", Verb.DELETE: "agent.deleting"}
 """The verbs that wait, and the event that is to be acknowledged."""
@@ -161,7 +161,7 @@ async def _settle(
         )
         told = entry(caller, action, target=key[1], now=now, operation=key[0], **said)
         guards: tuple[Is, ...] = (Is("awaited", key, {"acknowledged_at": None}),)
-        writes: tuple[Put | Add | Set | Drop, ...] = (settled, told)
+        writes: Writes = (settled, told)
         live = await read(plane.store, plane.catalogue, plane.id, key[0])
         if live is not None and live.progress.end is None:
             live.due_at = None  # so that it is set: a poll may have moved it

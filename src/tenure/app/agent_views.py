@@ -81,7 +81,7 @@ def _serving(row: Row) -> dict[str, Any]:
     return cast("dict[str, Any]", decode(cast(str, said))) if said else {}
 
 
-async def find_agent(plane: Plane, caller: Caller, name: str) -> Row:
+async def get_agent_row(plane: Plane, caller: Caller, name: str) -> Row:
     """The row of an agent by its name or uid; NotFound if this tenant has none."""
     uid: str | None = name
     if NAME.fullmatch(name):
@@ -95,7 +95,7 @@ async def find_agent(plane: Plane, caller: Caller, name: str) -> Row:
 
 async def get_agent(plane: Plane, caller: Caller, name: str) -> AgentView:
     """One agent by its name or uid; by uid also one that is deleted."""
-    return _view(await find_agent(plane, caller, name))
+    return _view(await get_agent_row(plane, caller, name))
 
 
 async def list_agents(
@@ -132,7 +132,7 @@ async def list_agents(
 
 async def list_resources(plane: Plane, caller: Caller, name: str) -> list[ResourceView]:
     """What providers hold, or may hold, for an agent."""
-    row = await find_agent(plane, caller, name)
+    row = await get_agent_row(plane, caller, name)
     found = await plane.store.list_resources(caller.tenant, str(row["uid"]))
     unused = _serving(row).get("instead_of")
     return [
@@ -190,7 +190,7 @@ def planned(plane: Plane, verb: Verb, row: Row | None) -> tuple[Plan, list[Plann
 
 async def address_of(plane: Plane, caller: Caller, name: str) -> tuple[str, str]:
     """The agent's uid and where its runtime answers; NotReady or Conflict if it serves nothing."""
-    row = await find_agent(plane, caller, name)
+    row = await get_agent_row(plane, caller, name)
     state = State(str(row["state"]))
     if core.CONDUCT[state].serves and row["serving"]:
         await edges.guards_of(plane, row)
@@ -207,7 +207,7 @@ async def address_of(plane: Plane, caller: Caller, name: str) -> tuple[str, str]
 async def is_at(plane: Plane, caller: Caller, agent: str, address: str) -> bool:
     """Whether a runtime of the agent with this uid, and nobody else, listens there now."""
     runtime = cast(RuntimeProvider, plane.providers["runtime"])
-    row = await find_agent(plane, caller, agent)
+    row = await get_agent_row(plane, caller, agent)
     for held in (await holdings_of(plane, caller.tenant, agent)).get("runtime", []):
         if await runtime.listens_at(key_of(plane, row, "runtime", held), address):
             return True
@@ -230,7 +230,7 @@ async def _runtime(
     plane: Plane, caller: Caller, name: str
 ) -> tuple[RuntimeProvider, ResourceKey | None]:
     """The newest runtime that the agent holds or may hold; if there is none, the last it had."""
-    row = await find_agent(plane, caller, name)
+    row = await get_agent_row(plane, caller, name)
     unused = _serving(row).get("instead_of")
     holds = (await holdings_of(plane, caller.tenant, str(row["uid"]))).get("runtime", [])
     holds = [held for held in holds if held["key"] != unused]

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple, cast
 
 from tenure.app import agents, edges, subscriptions
-from tenure.app.agents import Asked, Writes
+from tenure.app.agents import Asked
 from tenure.app.edges import GOING, Vouching
 from tenure.app.lifecycle import QUEUED
 from tenure.app.live import input_of
@@ -22,7 +22,7 @@ from tenure.core.errors import Conflict, PlanUnknown
 from tenure.core.roles import Caller, Role
 from tenure.ports.access import Access
 from tenure.ports.roster import Below
-from tenure.ports.store import Change, Drop, Is, Row
+from tenure.ports.store import Change, Drop, Is, Row, Writes
 
 ASKED_AT_ONCE = 250
 """Deletions asked for side by side; their commits share transactions."""

@@ -60,18 +60,18 @@ async def _older(plane: Plane, theirs: int) -> str:
     if theirs < hold.epoch:
         return f"the store is of epoch {theirs}, and this home has seen {hold.epoch}"
     if not await _has_last(plane):
-        at = hold.kept.position
+        at = hold.memo.position
         return f"line {at} of the audit log is not the one that was seen here before"
     return ""
 
 
 async def _has_last(plane: Plane) -> bool:
     """Whether the last line of the audit log that was seen here is still as it was."""
-    kept = plane.hold.kept
-    if not kept.position:
+    memo = plane.hold.memo
+    if not memo.position:
         return True
-    line = await plane.store.find("audit", (kept.position,))
-    return line is not None and line["hash"] == kept.head
+    line = await plane.store.find("audit", (memo.position,))
+    return line is not None and line["hash"] == memo.head
 
 
 async def _begin(plane: Plane, theirs: int) -> None:
@@ -106,7 +106,7 @@ async def note(plane: Plane) -> None:
     hold = plane.hold
     if not await _has_last(plane):
         return
-    position, head = hold.kept.position, hold.kept.head
+    position, head = hold.memo.position, hold.memo.head
     while rows := await plane.store.list_rows("audit", {}, after=(position,), limit=PAGE_MAX):
         position, head = cast(int, rows[-1]["position"]), str(rows[-1]["hash"])
     await hold.remember(position=position, head=head)
@@ -127,7 +127,7 @@ async def follow(plane: Plane) -> bool:
     if hold.why or (epoch <= hold.epoch and not held):
         return False
     why = held or f"epoch {epoch} was begun elsewhere"
-    hold.kept = hold.kept._replace(
+    hold.memo = hold.memo._replace(
         epoch=max(epoch, hold.epoch), held=f"{why}: start this process anew"
     )
     hold.is_over = True

@@ -167,14 +167,14 @@ async def list_findings(
 
 async def get_finding(plane: Plane, caller: Caller, name: str) -> FindingView:
     """One finding; NotFound if this tenant has none of that id."""
-    return view(await find_row(plane, caller, name))
+    return view(await get_finding_row(plane, caller, name))
 
 
 async def resolve_finding(plane: Plane, caller: Caller, name: str) -> FindingView:
     """A person's word that it is settled; what is still so is reported anew at the next look."""
     require(caller, Role.OPERATOR)
     while True:
-        row = await find_row(plane, caller, name)
+        row = await get_finding_row(plane, caller, name)
         if row["resolved_at"] is not None:
             by = row["resolved_by"]
             message = f"finding {name} was resolved by {by!s} already"
@@ -198,7 +198,7 @@ async def count_open(plane: Plane, tenant: str) -> Mapping[str, int]:
     }
 
 
-async def find_row(plane: Plane, caller: Caller, name: str) -> Row:
+async def get_finding_row(plane: Plane, caller: Caller, name: str) -> Row:
     """The row of one finding; NotFound if this tenant has none of that id."""
     row = await plane.store.find("finding", (name,))
     if row is None or row["tenant"] != caller.tenant:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from tenure.ports.epoch import EpochKeeper, Kept
+from tenure.ports.epoch import EpochKeeper, Memo
 
 
 class Hold:
@@ -12,7 +12,7 @@ class Hold:
     def __init__(self, keeper: EpochKeeper | None = None) -> None:
         """As the keeper remembers it; without one it is the first epoch, and nothing holds."""
         self._keeper = keeper
-        self.kept = (keeper.read() if keeper is not None else None) or Kept()
+        self.memo = (keeper.read() if keeper is not None else None) or Memo()
         self.let_go = asyncio.Event()
         """Set when an operator has confirmed."""
         self.is_over = False
@@ -21,24 +21,24 @@ class Hold:
     @property
     def epoch(self) -> int:
         """The epoch that things are issued in, and good in."""
-        return self.kept.epoch
+        return self.memo.epoch
 
     @property
     def why(self) -> str:
         """Why nothing may move; empty: it may."""
-        return self.kept.held
+        return self.memo.held
 
     async def remember(self, **said: object) -> None:
         """Change what is remembered, on disk first: what cannot be written is not so here."""
         if self._keeper is not None:
-            epoch = self.kept._replace(**said).epoch  # type: ignore[arg-type]
+            epoch = self.memo._replace(**said).epoch  # type: ignore[arg-type]
             await self._keeper.revise(lambda before: _revised(before, epoch, said))
-        self.kept = self.kept._replace(**said)  # type: ignore[arg-type]
+        self.memo = self.memo._replace(**said)  # type: ignore[arg-type]
 
 
-def _revised(before: Kept | None, epoch: int, said: Mapping[str, object]) -> Kept | None:
+def _revised(before: Memo | None, epoch: int, said: Mapping[str, object]) -> Memo | None:
     """What is to be written: other processes of this home write too, and nothing falls."""
-    last = before or Kept()
+    last = before or Memo()
     if last.epoch > epoch:
         return None
     after = last._replace(**said)  # type: ignore[arg-type]

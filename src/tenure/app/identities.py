@@ -6,7 +6,7 @@ and for minutes; whoever holds it registers the agent's public keys by it (RFC 7
 
 from typing import cast
 
-from tenure.app.agent_views import find_agent, holdings_of, key_of
+from tenure.app.agent_views import get_agent_row, holdings_of, key_of
 from tenure.app.audit import entry
 from tenure.app.plane import Plane
 from tenure.app.tokens import require_owner
@@ -28,7 +28,7 @@ async def rotate(plane: Plane, caller: Caller) -> str:
 async def invite(plane: Plane, caller: Caller, name: str) -> Invitation:
     """A one-time token to register the agent's keys with; it ends an earlier one."""
     require(caller, Role.OPERATOR)
-    row = await find_agent(plane, caller, name)
+    row = await get_agent_row(plane, caller, name)
     uid, slot = str(row["uid"]), "identity"
     held = (await holdings_of(plane, caller.tenant, uid)).get(slot, [])
     if not held or not CONDUCT[State(str(row["state"]))].serves:

@@ -6,7 +6,7 @@ from typing import NamedTuple, cast
 from tenure.app.audit import entry
 from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
-from tenure.app.subscriptions import find_row
+from tenure.app.subscriptions import get_subscription_row
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Change, Drop, Is, Key, Row, Set
 
@@ -29,7 +29,7 @@ async def list_letters(
 ) -> list[LetterView]:
     """Letters of a subscription, agent by agent, each agent's in the order of its events."""
     require(caller, Role.VIEWER)
-    await find_row(plane, caller, subscription)
+    await get_subscription_row(plane, caller, subscription)
     limit = page_of(limit)
     beyond = (subscription, *after) if after else ()
     rows = await plane.store.list_rows(
@@ -55,7 +55,7 @@ async def replay(plane: Plane, caller: Caller, subscription: str, *, agent: str 
     A destination that takes nothing at all, and so has no letters, is tried now as well.
     """
     require(caller, Role.OPERATOR)
-    await find_row(plane, caller, subscription)
+    await get_subscription_row(plane, caller, subscription)
     now, count = plane.store.now(), 0
     cursor = None if agent else await plane.store.find("cursor", (subscription,))
     if cursor is not None and cursor["since"] is not None:
@@ -75,7 +75,7 @@ async def replay(plane: Plane, caller: Caller, subscription: str, *, agent: str 
 async def discard(plane: Plane, caller: Caller, subscription: str, *, agent: str) -> int:
     """Give up an agent's letters: its next event is sent as if they had been taken."""
     require(caller, Role.OPERATOR)
-    await find_row(plane, caller, subscription)
+    await get_subscription_row(plane, caller, subscription)
     count = 0
     async for row in _parked(plane, subscription, agent):
         await _give_up(plane, caller, (subscription, str(row["agent"])))

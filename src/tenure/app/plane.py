@@ -1,5 +1,6 @@
 """Plane: all ports in one frozen object, the first argument of every use case."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ from tenure.app.in_flight import InFlight
 from tenure.app.live import Live
 from tenure.app.news import News
 from tenure.app.ticks import Reconciled
-from tenure.core.errors import Invalid
+from tenure.core.errors import Invalid, PlanUnknown
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.engine import Engine
 from tenure.ports.entropy import Entropy
@@ -17,6 +18,7 @@ from tenure.ports.provider import Provider
 from tenure.ports.seal import Seal
 from tenure.ports.store import Change, Drop, Put, Row, Store
 
+log = logging.getLogger("tenure.plane")
 THIS = ("this",)
 """The key of the one row that says whose store it is."""
 HOME = ("home",)
@@ -37,6 +39,8 @@ class Plane:
     reconciled: Reconciled = field(default_factory=Reconciled)
     news: News = field(default_factory=News)
     """Told of every commit of this process, where the store can tell."""
+    subscribed: News = field(default_factory=News)
+    """Told when a subscription was made, changed or deleted in this process."""
     seal: Seal | None = None
     """None: nothing secret can be kept here."""
     webhooks_here: bool = False
@@ -44,6 +48,8 @@ class Plane:
     hold: Hold = field(default_factory=Hold)
     home: str = ""
     """The name of the home where its providers are; empty: nobody else could have another."""
+    shared: bool = False
+    """Whether other processes use its store too, and perform what this one cannot."""
     feed: Feed = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,13 +60,14 @@ class Plane:
 async def prepare(plane: Plane, *, new_home: bool = False) -> None:
     """Refuse a store, a plan or a provider that does not fit; only then keep every plan.
 
+    Operations that only a newer release can perform are left to it, where it can be there.
     A new home takes the place of the one that the store knows.
     """
     await _refuse_another_planes_store(plane)
     if plane.home and not new_home:
         _refuse_another_home(plane, await plane.store.find("plane", HOME))
     _refuse_unknown_providers(plane)
-    await _refuse_unknown_steps(plane)
+    await _refuse_unknown_plans(plane)
     await plane.store.commit(Change("", (), (Put("plane", THIS, {"name": plane.id}),)))
     if plane.home:
         await _keep_home(plane, new_home=new_home)
@@ -122,16 +129,34 @@ def _refuse_unknown_providers(plane: Plane) -> None:
                 raise Invalid(message)
 
 
-async def _refuse_unknown_steps(plane: Plane) -> None:
-    missing: set[str] = set()
+async def _refuse_unknown_plans(plane: Plane) -> None:
+    """What nobody here can perform must have somebody else who can; a file admits nobody else."""
+    lost, strange = list[str](), dict[str, str]()
     for digest in await plane.store.plans_of_open_operations():
         kept = await plane.store.find("plan", (digest,))
-        if kept is None and plane.catalogue.kept(digest) is not None:
-            continue  # registered while a plane ran: it is kept below
-        missing |= set(plane.catalogue.missing(str(kept["body"])) if kept else [f"plan {digest}"])
-    if missing:
+        if kept is None:
+            if plane.catalogue.kept(digest) is None:  # else it is kept below
+                lost.append(f"plan {digest} is lost")
+            continue
+        try:
+            plane.catalogue.restore(str(kept["body"]), digest)
+        except PlanUnknown as unknown:
+            strange[digest] = str(unknown)
+    if strange and plane.shared:
+        await _leave_to_others(plane, strange)
+        strange = {}
+    if lost or strange:
         message = (
-            f"open operations need steps unknown to this process: {', '.join(sorted(missing))}; "
-            "start it with the plans they were accepted under. Nothing was changed"
+            "open operations follow plans that are unknown to this process: "
+            f"{'; '.join(sorted((*lost, *strange.values())))}. Start it with the plans they were "
+            "accepted under. Nothing was changed"
         )
         raise Invalid(message)
+
+
+async def _leave_to_others(plane: Plane, strange: Mapping[str, str]) -> None:
+    """Say what is the work of a newer release alone: the engine gives back whatever it meets."""
+    said: list[Row] = [{"plan": digest, "ended_at": None} for digest in strange]
+    many = sum([await plane.store.count_rows("operation", one) for one in said])
+    told = "; ".join(sorted(strange.values()))
+    log.warning("open operations left to processes of a newer release: %d; %s", many, told)

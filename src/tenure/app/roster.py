@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from tenure.app import acknowledgements, agents, cascade
+from tenure.app import acknowledgements, cascade, verbs
 from tenure.app.agent_views import holdings_of
 from tenure.app.lifecycle import QUEUED
 from tenure.app.live import encode, input_of
@@ -42,7 +42,7 @@ class PlaneRoster:
                 raise Defect(f"operation {operation} does not wait for agent {agent}")
             try:
                 change = (
-                    await agents.begin_queued(plane, row, mine)
+                    await verbs.begin_queued(plane, row, mine)
                     if queued
                     else await self._taken(key, mine, State(was), after)
                 )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from tenure.app import acknowledgements, edges
-from tenure.app.agent_views import find_agent
+from tenure.app.agent_views import get_agent_row
 from tenure.app.audit import entry
 from tenure.app.events import wanted_types
 from tenure.app.live import decode, encode
@@ -112,6 +112,7 @@ async def create_subscription(
         change = Change("", guards, (*writes, *place.writes, *owned.writes, told))
         if await plane.store.commit(change) is None:
             break  # else another was made, or one of its agents has changed: it is looked at again
+    plane.subscribed.tell()
     return await get_subscription(plane, caller, name), shown_secret(secret) if secret else ""
 
 
@@ -177,11 +178,11 @@ async def rows_of(plane: Plane, tenant: str = "") -> list[Row]:
 
 async def get_subscription(plane: Plane, caller: Caller, name: str) -> SubscriptionView:
     """One subscription; NotFound if this tenant has none of that id."""
-    return await _view(plane, await find_row(plane, caller, name))
+    return await _view(plane, await get_subscription_row(plane, caller, name))
 
 
-async def find_row(plane: Plane, caller: Caller, name: str) -> Row:
-    """Its row."""
+async def get_subscription_row(plane: Plane, caller: Caller, name: str) -> Row:
+    """The row of one subscription; NotFound if this tenant has none of that id."""
     row = await plane.store.find("subscription", (name,))
     if row is None or row["tenant"] != caller.tenant:
         raise NotFound(f"there is no subscription {name}")
@@ -191,7 +192,7 @@ async def find_row(plane: Plane, caller: Caller, name: str) -> Row:
 async def rotate_secret(plane: Plane, caller: Caller, name: str) -> tuple[SubscriptionView, str]:
     """A new secret; the one before signs beside it for a day."""
     require(caller, Role.OPERATOR)
-    row = await find_row(plane, caller, name)
+    row = await get_subscription_row(plane, caller, name)
     if row["secret"] is None:
         raise Invalid("only what is called by webhook has a secret")
     now, secret = plane.store.now(), plane.entropy.secret()
@@ -205,13 +206,14 @@ async def rotate_secret(plane: Plane, caller: Caller, name: str) -> tuple[Subscr
     write = Set("subscription", (name,), change)
     if await plane.store.commit(Change("", (guard,), (write, told))) is not None:
         return await rotate_secret(plane, caller, name)  # someone was faster
+    plane.subscribed.tell()
     return await get_subscription(plane, caller, name), shown_secret(secret)
 
 
 async def delete_subscription(plane: Plane, caller: Caller, name: str) -> SubscriptionView:
     """Nothing more is sent; its dead letters go with it, and nobody waits for it any more."""
     require(caller, Role.OPERATOR)
-    row = await find_row(plane, caller, name)
+    row = await get_subscription_row(plane, caller, name)
     view = await _view(plane, row)
     await remove(plane, caller, row)
     return view
@@ -233,6 +235,7 @@ async def remove(
     refused = await plane.store.commit(Change("", (there, *guards), (*gone, told)))
     if refused is not None and refused.what.table != "subscription":
         return False
+    plane.subscribed.tell()
     await sweep(plane, name)
     # Nothing can be accepted that waits for it from here on; if we die now, a reconciler releases.
     await acknowledgements.release(plane, caller, name)
@@ -325,7 +328,7 @@ async def _checked(plane: Plane, caller: Caller, asked: Subscribe) -> str:
     wanted_types(asked.types)
     if not asked.agent:
         return ""
-    return str((await find_agent(plane, caller, asked.agent))["uid"])
+    return str((await get_agent_row(plane, caller, asked.agent))["uid"])
 
 
 def _sealed(plane: Plane, name: str, secret: bytes) -> str:

@@ -26,7 +26,7 @@ async def remove_resource(
     require(caller, Role.ADMIN)
     if tenant and tenant != caller.tenant:
         require_owner(caller)
-    row = await findings.find_row(plane, caller, finding)
+    row = await findings.get_finding_row(plane, caller, finding)
     slot, key = _subject(plane, row, tenant or caller.tenant)
     if row["resolved_at"] is not None:
         return findings.view(row)

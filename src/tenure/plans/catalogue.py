@@ -3,7 +3,7 @@
 An operation keeps its plan as data; do and undo are looked up here as plan@version/step.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn
 
 from tenure.core.errors import Conflict, Defect, Invalid, NotFound, PlanUnknown
@@ -67,18 +67,15 @@ class Catalogue:
         """The plan that an operation has kept; PlanUnknown if it cannot be performed here."""
         plan = self._kept.get(digest)
         if plan is None:
-            try:
-                plan = self._kept[digest] = plan_from_body(body, self._step)
-            except Invalid as error:
-                raise PlanUnknown(str(error), plan=digest) from None
-            except (KeyError, TypeError, ValueError) as error:  # a newer release says more of it
-                sentence = f"a plan is kept in a way that is unknown here ({error!r}): {body:.100}"
-                raise PlanUnknown(sentence, plan=digest) from None
+            plan = self._kept[digest] = _from_body(body, digest, self._step)
         return plan
 
     def shown(self, body: str) -> Plan:
-        """The plan of an operation that has ended: known here or not, it is only looked at."""
-        return plan_from_body(body, lambda *_: OVER)
+        """The plan of an operation that has ended: known here or not, it is only looked at.
+
+        PlanUnknown if not even that can be done.
+        """
+        return _from_body(body, "", lambda *_: OVER)
 
     def missing(self, body: str) -> list[str]:
         """Every plan@version/step of a kept plan that this process cannot perform."""
@@ -87,3 +84,13 @@ class Catalogue:
     def _step(self, name: str, version: int, step: str) -> Step | None:
         plan = self._plans.get((name, version))
         return plan.steps.get(step) if plan else None
+
+
+def _from_body(body: str, digest: str, find: Callable[[str, int, str], Step | None]) -> Plan:
+    try:
+        return plan_from_body(body, find)
+    except Invalid as error:
+        raise PlanUnknown(str(error), plan=digest) from None
+    except (KeyError, TypeError, ValueError) as error:  # a newer release says more of it
+        sentence = f"a plan is kept in a way that is unknown here ({error!r}): {body:.100}"
+        raise PlanUnknown(sentence, plan=digest) from None

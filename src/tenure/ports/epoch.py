@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 
-class Kept(NamedTuple):
-    """What is remembered; the first epoch is 1."""
+class Memo(NamedTuple):
+    """What is remembered, whole; the first epoch is 1."""
 
     epoch: int = 1
     held: str = ""
@@ -23,15 +23,15 @@ class Kept(NamedTuple):
 class EpochKeeper(Protocol):
     """Somewhere that a restore of the store does not reach."""
 
-    def read(self) -> Kept | None:
+    def read(self) -> Memo | None:
         """What was last written; None if nothing ever was."""
         ...
 
-    def write(self, kept: Kept) -> None:
+    def write(self, memo: Memo) -> None:
         """Remember this: when it returns it is on disk, whole."""
         ...
 
-    async def revise(self, revised: Callable[[Kept | None], Kept | None]) -> None:
+    async def revise(self, revised: Callable[[Memo | None], Memo | None]) -> None:
         """Write what this makes of what was last written, if anything, with nobody between.
 
         It may be called in another thread.

@@ -118,6 +118,9 @@ def together(*rings: Ring) -> Ring | None:
     return replace(rings[0], also=rings[1:]) if rings else None
 
 
+Writes = tuple[Put | Add | Set | Drop, ...]
+
+
 class Change(Struct, frozen=True, gc=False):
     """Guards and writes that become true together or not at all.
 
@@ -128,7 +131,7 @@ class Change(Struct, frozen=True, gc=False):
 
     id: str
     guards: tuple[Is, ...]
-    writes: tuple[Put | Add | Set | Drop, ...]
+    writes: Writes
     admits: bool = False
     ring: Ring | None = None
 

@@ -284,18 +284,22 @@ async def _recover(plane: Plane, term: Term, row: Row) -> str:
 
 
 async def _make_again(plane: Plane, row: Row, held: Held) -> None:
-    """Do again the step that made it, under its own key; a key that was burned refuses."""
+    """Do again the step that made it, under its own key; a key that was burned refuses.
+
+    PlanUnknown if only a newer release knows that step: it repairs once it leads.
+    """
     made = await read(plane.store, plane.catalogue, plane.id, held.operation)
     if made is None or made.state not in OPERATION.final:
         raise Rejected(f"operation {held.operation}, which made it, is not over")
     current = await plane.store.find("agent", (str(row["uid"]),))
     if current is None or current["generation"] != row["generation"]:
         raise Rejected("the agent has changed since it was looked at")
+    plan = plane.catalogue.restore(made.plan.body(), made.plan.digest)
     done, signals = made.progress.done, made.progress.signals
     given = await _still_granted(plane, made.input)
     call = Call(held.key, given, done, signals, plane.providers)
     async with asyncio.timeout(LOOK_SECONDS):
-        await made.plan.steps[held.key.name].do(call)
+        await plan.steps[held.key.name].do(call)
 
 
 async def _still_granted(plane: Plane, given: Mapping[str, Any]) -> Mapping[str, Any]:

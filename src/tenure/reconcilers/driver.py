@@ -27,7 +27,7 @@ from tenure.reconcilers import (
     retention,
 )
 from tenure.reconcilers.leader import Leader
-from tenure.reconcilers.term import KEPT, LEADERS, Kept, Term, Tick
+from tenure.reconcilers.term import KEPT_FOR, LEADERS, KeptFor, Term, Tick
 
 log = logging.getLogger("tenure.reconcilers")
 LIMIT = 500
@@ -68,7 +68,7 @@ class Ways:
 
     seconds: float = 30.0
     repairs: bool = True
-    kept: Kept = KEPT
+    kept: KeptFor = KEPT_FOR
 
 
 @asynccontextmanager

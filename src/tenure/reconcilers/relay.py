@@ -1,7 +1,7 @@
 """The relay: carries events to every destination while this process leads, each on its own.
 
-It is woken by commits of this process, and looks from time to time for those of others.  A
-destination that hangs holds up nobody else.
+It is woken by commits of this process, and by its own changes of subscriptions, and looks from time
+to time for those of others.  A destination that hangs holds up nobody else.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ from tenure.reconcilers.leader import TTL_SECONDS, Leader
 from tenure.reconcilers.outbox import NOTHING, Route, Tick, tick, trim
 
 log = logging.getLogger("tenure.reconcilers")
-LOOK_SECONDS: Final = 1.0
-"""How often it is looked for what nobody here has told of."""
-ROUTES_SECONDS: Final = 0.25
-"""How old the list of destinations may be."""
+LOOK_SECONDS, ALONE_SECONDS = 1.0, 30.0
+"""How often it is looked for what nobody here has told of; the second where all is told of."""
+ROUTES_SECONDS: Final = 2.0
+"""How old the list of destinations may be that other processes change."""
 TRIM_SECONDS: Final = 30.0
 LINGER_SECONDS: Final = 0.01
 """How long events gather before they are carried together: a commit wakes us for each batch."""
@@ -111,6 +111,7 @@ class Relay:
         begun = False
         trim_at = self._plane.store.now() + TRIM_SECONDS
         while True:
+            number = self._plane.subscribed.number
             try:
                 if not begun:
                     await self.begin()
@@ -129,7 +130,10 @@ class Relay:
                 log.warning("the relay cannot use the store: %s", error)
             except Exception:
                 log.exception("the relay failed; again soon")
-            await asyncio.sleep(ROUTES_SECONDS if self.leader.leads else TTL_SECONDS / 3)
+            if self.leader.leads:
+                await self._plane.subscribed.beyond(number, seconds=ROUTES_SECONDS)
+            else:
+                await asyncio.sleep(TTL_SECONDS / 3)
 
     async def _trim(self) -> None:
         while (await trim(self._plane, self.leader)).more:
@@ -163,7 +167,9 @@ class Relay:
                 continue
             if done.more:
                 continue
-            wait = LOOK_SECONDS
+            # Where every commit is told of, nothing is there to be found without.
+            told = plane.news.number and not plane.shared and not done.rests
+            wait = ALONE_SECONDS if told else LOOK_SECONDS
             if done.retry_at is not None:
                 wait = min(wait, max(0.0, done.retry_at - plane.store.now()))
             if done.rests:

@@ -18,7 +18,7 @@ from tenure.core.finding import Kind
 from tenure.core.limits import IDEMPOTENCY_SECONDS
 from tenure.core.operation import Hold
 from tenure.ports.store import TABLES, Change, Drop, Is, Key, Row
-from tenure.reconcilers.term import NOBODY, Kept, Term, Tick
+from tenure.reconcilers.term import NOBODY, KeptFor, Term, Tick
 
 SENTENCE = "What is over is kept as long as it was promised, and no longer."
 NAME = "retention"
@@ -44,7 +44,7 @@ class Sort(NamedTuple):
 
     table: str
     words: str
-    seconds: Callable[[Kept], float]
+    seconds: Callable[[KeptFor], float]
     """How long it is kept; 0: for ever."""
     judge: Callable[[Plane, Row, float], Awaitable[Over | None]]
     """What goes with this row, if it was over before that; None: it stays."""
@@ -191,7 +191,7 @@ def may_hold(intent: Row) -> bool:
     return bool(intent["slot"]) and intent["state"] != Hold.BURNED
 
 
-def _of_operations(kept: Kept) -> float:
+def _of_operations(kept: KeptFor) -> float:
     """While its idempotency key answers with an operation, that is there."""
     return max(kept.operations, IDEMPOTENCY_SECONDS) if kept.operations else 0.0
 

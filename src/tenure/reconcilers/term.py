@@ -19,14 +19,14 @@ LEADERS: Final = "reconcilers"
 """Whose lead it is: see `tenure.reconcilers.leader`."""
 
 
-class Kept(NamedTuple):
+class KeptFor(NamedTuple):
     """For how many seconds what is over is kept; 0: for ever."""
 
     findings: float = 30 * 86_400.0
     operations: float = 90 * 86_400.0
 
 
-KEPT: Final = Kept()
+KEPT_FOR: Final = KeptFor()
 
 
 class Tick(NamedTuple):
@@ -60,7 +60,7 @@ class Term:
         read_only: bool = False,
         dry_run: bool = False,
         repairs: bool = True,
-        kept: Kept = KEPT,
+        kept: KeptFor = KEPT_FOR,
     ) -> None:
         """`read_only` reports and changes nothing else; a dry run does not even report.
 

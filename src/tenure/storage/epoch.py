@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tenure.core.errors import StoreError, StoreLocked
-from tenure.ports.epoch import Kept
+from tenure.ports.epoch import Memo
 from tenure.storage.place import Lock
 from tenure.storage.whole import replace_whole
 
@@ -29,30 +29,30 @@ class EpochFile:
         """In this home."""
         self.path = home / NAME
 
-    def read(self) -> Kept | None:
+    def read(self) -> Memo | None:
         """What the file says; StoreError if it says nothing that makes sense."""
         try:
             said = json.loads(self.path.read_bytes())
-            kept = Kept(**said)
+            memo = Memo(**said)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise self._odd(error.strerror or "unreadable") from None
         except (ValueError, TypeError):
             raise self._odd("it is not what Tenure wrote") from None
-        if not isinstance(kept.epoch, int) or kept.epoch < 1:
+        if not isinstance(memo.epoch, int) or memo.epoch < 1:
             raise self._odd("it names no epoch")
-        return kept
+        return memo
 
-    def write(self, kept: Kept) -> None:
+    def write(self, memo: Memo) -> None:
         """Beside it first, then in its place."""
-        replace_whole(self.path, json.dumps(kept._asdict()) + "\n")
+        replace_whole(self.path, json.dumps(memo._asdict()) + "\n")
 
-    async def revise(self, revised: Callable[[Kept | None], Kept | None]) -> None:
+    async def revise(self, revised: Callable[[Memo | None], Memo | None]) -> None:
         """Under the file's lock; StoreLocked if another process keeps it.  The loop goes on."""
         await asyncio.to_thread(self._revise, revised)
 
-    def _revise(self, revised: Callable[[Kept | None], Kept | None]) -> None:
+    def _revise(self, revised: Callable[[Memo | None], Memo | None]) -> None:
         lock = self._locked()
         try:
             after = revised(self.read())

@@ -7,7 +7,7 @@ worker reads it.  So a worker that comes to serve them does it as `up` was told 
 import json
 import secrets
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tenure.core.errors import Invalid, StoreError
 from tenure.ports.clock import Clock
@@ -17,6 +17,15 @@ NAME = "terms"
 BEGUN_SECONDS = 10.0
 """How long a process that joins waits for the one that begins the home."""
 PAUSE_SECONDS = 0.1
+AGREED: Final = (
+    "sandbox", "webhooks_here", "drift", "keep_findings_days", "keep_operations_days"
+)
+"""What every process of a home does alike: terms, and settings under the same names."""
+
+
+def agreed_of(said: object) -> dict[str, Any]:
+    """What these settings, or these terms, say of it."""
+    return {name: getattr(said, name) for name in AGREED}
 
 
 class Terms(NamedTuple):
@@ -29,6 +38,10 @@ class Terms(NamedTuple):
     issuer: str = ""
     sandbox: str = "auto"
     webhooks_here: bool = False
+    drift: str = "repair"
+    keep_findings_days: float = 30.0
+    keep_operations_days: float = 90.0
+    """Whoever leads repairs, or forgets what is over; it may be any of them."""
 
 
 class TermsFile:
@@ -39,9 +52,13 @@ class TermsFile:
         self.path = home.absolute() / NAME
 
     def read(self) -> Terms | None:
-        """What was last written; None if no plane was ever started here."""
+        """What was last written; None if no plane was ever started here.
+
+        A newer release may have written more, which only its own processes heed.
+        """
         try:
-            return Terms(**json.loads(self.path.read_bytes()))
+            said = dict(json.loads(self.path.read_bytes()))
+            return Terms(**{name: said[name] for name in Terms._fields if name in said})
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError) as error:
@@ -83,8 +100,8 @@ class TermsFile:
         terms = self.read()
         if terms is None:
             raise self._gone()
-        for option in ("sandbox", "webhooks_here"):
-            mine, theirs = getattr(told or terms, option), getattr(terms, option)
+        for option, theirs in agreed_of(terms).items():
+            mine = getattr(told or terms, option)
             if mine != theirs:
                 raise Invalid(
                     f"processes run in {self.path.parent} with {option}={theirs}, and this one was"

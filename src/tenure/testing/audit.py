@@ -161,7 +161,7 @@ class Report:
             self.notes.append(f"{name}: {sentence}")
 
 
-class Kept(NamedTuple):
+class Stored(NamedTuple):
     """An operation as the store has it."""
 
     state: str
@@ -174,7 +174,7 @@ def audit(directory: Path, said: list[Said], report: Report | None = None) -> Re
     base = apsw.Connection(str(directory / STORE), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         kept = {
-            name: Kept(state, str(json.loads(text)["label"]))
+            name: Stored(state, str(json.loads(text)["label"]))
             for name, state, text in base.execute("SELECT id, state, input FROM operation")
         }
         _audit_base(base, report)
@@ -205,7 +205,7 @@ def _audit_base(base: apsw.Connection, report: Report) -> None:
         report.fault("broken", f"agent {agent} is still held by operation {name}")
 
 
-def _audit_said(said: list[Said], kept: dict[str, Kept], report: Report) -> None:
+def _audit_said(said: list[Said], kept: dict[str, Stored], report: Report) -> None:
     """Every acknowledged operation is kept, every end that was told is the end."""
     acknowledged: dict[str, str] = {}
     by_label: dict[str, str] = {}
@@ -227,7 +227,7 @@ def _audit_said(said: list[Said], kept: dict[str, Kept], report: Report) -> None
             report.fault("lost", f"operation {name} ({label}) was acknowledged")
 
 
-def _audit_kept(kept: dict[str, Kept], report: Report) -> None:
+def _audit_kept(kept: dict[str, Stored], report: Report) -> None:
     """Every operation, acknowledged or not, came to what its label demands; a key has but one."""
     report.operations = len(kept)
     seen: dict[str, str] = {}
@@ -241,7 +241,7 @@ def _audit_kept(kept: dict[str, Kept], report: Report) -> None:
             report.fault("split", f"{label} is kept as {seen[label]} and as {name}")
 
 
-def _audit_world(directory: Path, kept: dict[str, Kept], report: Report) -> None:
+def _audit_world(directory: Path, kept: dict[str, Stored], report: Report) -> None:
     """On every shelf exactly one file for each operation that has succeeded, and no other."""
     due = Counter(label for state, label in kept.values() if state == State.SUCCEEDED)
     for shelf_name, shelf in shelves_of(directory).items():

@@ -20,7 +20,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tenure.adapters.store.memory import Tables, tables
-from tenure.app import agent_views, agents, audit, lifecycle, operations
+from tenure.app import agent_views, audit, lifecycle, operations, verbs
 from tenure.app.operations import Ground
 from tenure.app.roster import PlaneRoster
 from tenure.core import audit as chain
@@ -39,12 +39,12 @@ from tenure.testing.store_switches import without_guards
 
 def grounds(change: Callable[[Ground], Ground]) -> Off:
     """Stand a verb on another ground than was found."""
-    real = agents._ground  # noqa: SLF001
+    real = verbs.ground
 
     async def ground(*given: Any, **named: Any) -> Ground:
         return change(await real(*given, **named))
 
-    return lambda: patched(agents, _ground=ground)
+    return lambda: patched(verbs, ground=ground)
 
 
 def closed_later(ground: Ground) -> Ground:
@@ -106,7 +106,7 @@ def nobody_is_told() -> AbstractContextManager[None]:
     async def closing(*_: Any, **__: Any) -> Change:
         return Change("", (), ())
 
-    return patched(agents, _closing=closing)
+    return patched(verbs, _closing=closing)
 
 
 def parent_not_guarded() -> AbstractContextManager[None]:
@@ -161,14 +161,14 @@ def one_scope() -> AbstractContextManager[None]:
 def any_tenants_agent() -> AbstractContextManager[None]:
     """Find an agent whoever asks."""
 
-    async def find_agent(plane: Any, caller: Any, name: str) -> Any:
+    async def get_agent_row(plane: Any, caller: Any, name: str) -> Any:
         for row in await plane.store.list_rows("agent", {}, limit=1_000):
             if name in {row["name"], row["uid"]}:
                 return row
         return await real(plane, caller, name)
 
-    real = agent_views.find_agent
-    return patched(agent_views, find_agent=find_agent)
+    real = agent_views.get_agent_row
+    return patched(agent_views, get_agent_row=get_agent_row)
 
 
 def any_tenants_operation() -> AbstractContextManager[None]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from tenure.core.errors import Invalid, StoreError
-from tenure.ports.epoch import Kept
+from tenure.ports.epoch import Memo
 from tenure.storage.copy import copy_now
 from tenure.storage.epoch import EpochFile
 from tenure.storage.terms import TermsFile
@@ -107,21 +107,21 @@ def _write(
         copy_now(source, partial / held.name)
         copied[held.name] = one = _seal(partial / held.name)
         told(f"{held.name}: {one.size / (1 << 20):.1f} MiB, {sum(one.rows.values())} rows")
-    kept, terms = EpochFile(home).read() or Kept(), TermsFile(home).read()
+    memo, terms = EpochFile(home).read() or Memo(), TermsFile(home).read()
     if terms is not None and terms.store:
         manifest = Manifest(
-            release, now, "", kept.epoch, kept.position, kept.head, 0, copied,
+            release, now, "", memo.epoch, memo.position, memo.head, 0, copied,
             store=terms.store, home=terms.home,
         )  # fmt: skip
     else:
-        manifest = _with_store(partial, copied, kept, release=release, now=now)
+        manifest = _with_store(partial, copied, memo, release=release, now=now)
     _remove_leftovers(partial, copied)
     make_whole(partial / MANIFEST, _text(manifest).encode())
     return manifest
 
 
 def _with_store(
-    partial: Path, copied: dict[str, Copied], kept: Kept, *, release: str, now: float
+    partial: Path, copied: dict[str, Copied], memo: Memo, *, release: str, now: float
 ) -> Manifest:
     """What the copy of the store says."""
     with reading(partial / STORE) as store:
@@ -132,7 +132,7 @@ def _with_store(
         still_open = store.execute("SELECT count(*) FROM operation WHERE ended_at IS NULL").get
     position, head = audit or (0, "")
     return Manifest(
-        release, now, plane, max(epoch, kept.epoch), position, head, still_open, copied
+        release, now, plane, max(epoch, memo.epoch), position, head, still_open, copied
     )
 
 

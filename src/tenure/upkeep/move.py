@@ -97,8 +97,8 @@ async def move(source: Path, target: Target, held: Held, *, told: Told) -> list[
 def _refuse_absent(source: Path) -> None:
     if not source.is_file():
         raise Invalid(f"there is no store at {source}: nothing was moved")
-    kept = EpochFile(source.parent).read()
-    if kept is not None and kept.restoring:
+    memo = EpochFile(source.parent).read()
+    if memo is not None and memo.restoring:
         raise Invalid(f"a restore in {source.parent} was interrupted: say it again first")
 
 

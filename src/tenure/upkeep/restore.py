@@ -15,7 +15,7 @@ from typing import NamedTuple
 import apsw
 
 from tenure.core.errors import StoreError
-from tenure.ports.epoch import Kept
+from tenure.ports.epoch import Memo
 from tenure.storage.copy import copy_now
 from tenure.storage.epoch import EpochFile
 from tenure.storage.gate import open_file
@@ -55,7 +55,7 @@ def restore(source: Path, home: Path, files: Sequence[Held], *, told: Told) -> R
             told(f"{home}: for its owner alone from now on (0700)")
         keeper = EpochFile(home)
         epoch = _last_epoch(home, keeper, manifest) + 1
-        keeper.write(Kept(epoch, f"restored from {source.name}", restoring=str(source)))
+        keeper.write(Memo(epoch, f"restored from {source.name}", restoring=str(source)))
         told(f"epoch {epoch} begins: what was issued before is void")
         aside = home / f"aside-{epoch}"
         aside.mkdir(mode=0o700)
@@ -80,7 +80,7 @@ def restore(source: Path, home: Path, files: Sequence[Held], *, told: Told) -> R
         flush_folder(aside)
         flush_folder(home)
         why = f"restored from {source.name}, a backup of epoch {manifest.epoch}"
-        keeper.write(Kept(epoch, why))
+        keeper.write(Memo(epoch, why))
     return Restored(epoch, aside, replaced, stayed)
 
 
@@ -90,12 +90,12 @@ def hold(home: Path, files: Sequence[Held]) -> int:
         keeper = EpochFile(home)
         epoch = _last_epoch(home, keeper, None) + 1
         why = "its store was put back by other means"
-        keeper.write(Kept(epoch, why, restoring=why))
+        keeper.write(Memo(epoch, why, restoring=why))
         for held in files:
             if (home / held.name).exists():
                 held.renew(home / held.name)
         (home / "token").unlink(missing_ok=True)
-        keeper.write(Kept(epoch, why))
+        keeper.write(Memo(epoch, why))
     return epoch
 
 
@@ -110,8 +110,8 @@ def locked(home: Path, files: Sequence[Held]) -> Iterator[None]:
 
 def _last_epoch(home: Path, keeper: EpochFile, manifest: Manifest | None) -> int:
     """The greatest epoch that anything here tells of."""
-    kept = keeper.read()
-    epochs = [manifest.epoch if manifest else 1, kept.epoch if kept else 1]
+    memo = keeper.read()
+    epochs = [manifest.epoch if manifest else 1, memo.epoch if memo else 1]
     if (home / STORE).exists():
         try:
             with reading(home / STORE) as store:

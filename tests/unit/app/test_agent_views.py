@@ -139,7 +139,7 @@ async def test_a_plan_is_shown_with_its_keys_before_it_is_followed(lives):
     assert steps[3].compensation == "nothing"
     await lives.made()
     await lives.verb("suspend")
-    row = await agent_views.find_agent(lives.plane, CALLER, "alpha")
+    row = await agent_views.get_agent_row(lives.plane, CALLER, "alpha")
     _, steps = agent_views.planned(lives.plane, Verb.RESUME, row)
     (key,) = [step.key for step in steps if step.key]
     await lives.verb("resume")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tenure.app import agent_views, agents, operations, quotas
+from tenure.app import agent_views, agents, creation, operations, quotas
 from tenure.app.agents import Asked
 from tenure.core.agent import State
 from tenure.core.errors import (
@@ -226,9 +226,9 @@ async def test_a_key_answers_also_when_what_was_started_is_there_no_more(lives):
 
 @alive
 async def test_what_its_runtime_does_not_find_is_accepted_undone_and_foretold(lives):
-    assert await agents.missing(lives.plane, spec_of("alpha")) == []
+    assert await creation.missing(lives.plane, spec_of("alpha")) == []
     lives.fakes.runtime.missing = True
-    assert await agents.missing(lives.plane, spec_of("alpha")) == ["command: it cannot be found"]
+    assert await creation.missing(lives.plane, spec_of("alpha")) == ["command: it cannot be found"]
     ended = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
     assert ended.state == COMPENSATED
     assert "command: it cannot be found" in ended.error
@@ -238,7 +238,7 @@ async def test_what_its_runtime_does_not_find_is_accepted_undone_and_foretold(li
 @alive
 async def test_a_request_that_meets_its_own_twin_is_told_the_same_operation(lives, monkeypatch):
     """The twin is accepted after this one has looked for its key, before it looks at the name."""
-    real, answers = agents._free_name, list[Any]()
+    real, answers = creation.free_name, list[Any]()
 
     async def late(*given, **more):
         if not answers:
@@ -247,7 +247,7 @@ async def test_a_request_that_meets_its_own_twin_is_told_the_same_operation(live
             answers[0] = await asked
         return await real(*given, **more)
 
-    monkeypatch.setattr(agents, "_free_name", late)
+    monkeypatch.setattr(creation, "free_name", late)
     mine = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("k"))
     assert mine.id == answers[0].id
 

@@ -189,7 +189,7 @@ async def test_a_child_is_reassigned_where_its_edge_says_so(lives):
     await lives.made("parent")
     child = await lives.made("child", parent="parent", on_delete="reassign:heir")
     await lives.made("other", parent="parent")
-    row = await agent_views.find_agent(lives.plane, CALLER, "parent")
+    row = await agent_views.get_agent_row(lives.plane, CALLER, "parent")
     shown = await cascade.tree(lives.plane, row, limit=100)
     assert sorted((one.kind, one.name, one.fate.partition(":")[0]) for one in shown)[:2] == [
         ("agent", "child", "reassign"), ("agent", "other", "delete"),

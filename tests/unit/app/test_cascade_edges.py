@@ -40,7 +40,7 @@ async def test_what_an_agent_subscribed_to_goes_with_it_or_to_its_heir(lives):
     await agents.own(
         lives.plane, CALLER, maker, kind=EdgeKind.WEBHOOK, target=kept, on_delete="reassign:heir"
     )
-    row = await agent_views.find_agent(lives.plane, CALLER, "maker")
+    row = await agent_views.get_agent_row(lives.plane, CALLER, "maker")
     shown = await cascade.tree(lives.plane, row, limit=100)
     fates = sorted(one.fate for one in shown if one.kind == "webhook")
     assert fates == [f"reassign:{heir}", "revoke"]
@@ -63,7 +63,7 @@ async def test_a_subscription_that_another_agent_owns_too_stays_with_that_one(li
     await agents.own(
         lives.plane, CALLER, other, kind=EdgeKind.WEBHOOK, target=shared, on_delete="revoke"
     )
-    row = await agent_views.find_agent(lives.plane, CALLER, "maker")
+    row = await agent_views.get_agent_row(lives.plane, CALLER, "maker")
     shown = await cascade.tree(lives.plane, row, limit=100)
     assert sorted(one.fate for one in shown if one.kind == "webhook") == ["keep", "revoke"]
     await lives.verb("delete", "maker")
@@ -188,7 +188,7 @@ async def test_what_is_owned_is_listed_page_by_page(lives):
     uid = await lives.made("maker")
     for name in ("one", "two"):
         await lives.made(name, parent="maker")
-    row = await agent_views.find_agent(lives.plane, CALLER, "maker")
+    row = await agent_views.get_agent_row(lives.plane, CALLER, "maker")
     found, after = [], ""
     while page := await edges.list_edges(lives.plane, row, after=after, limit=1):
         found += page

@@ -17,7 +17,7 @@ from tenure.core.operation import State
 from tenure.core.plan import Plan
 from tenure.core.roles import Caller, Role
 from tenure.plans.steps import provided
-from tenure.ports.epoch import Kept
+from tenure.ports.epoch import Memo
 from tenure.ports.store import Change, Put, Set
 from tenure.reconcilers import late
 from tenure.settings import Settings
@@ -48,7 +48,7 @@ async def say(plane, action):
     await plane.store.commit(Change("", (), (told,)))
 
 
-def kept(home):
+def memo(home):
     return EpochFile(home).read()
 
 
@@ -59,7 +59,7 @@ def test_the_first_epoch_is_one_and_is_written_down(tmp_path):
             assert (await plane.store.find("plane", ("this",)))["epoch"] == 1
 
     asyncio.run(main())
-    assert kept(tmp_path) == Kept()
+    assert memo(tmp_path) == Memo()
     assert (tmp_path / "epoch").stat().st_mode & 0o777 == 0o600
 
 
@@ -135,7 +135,7 @@ def test_what_is_told_after_a_restore_is_later_than_what_was_told_before_it(tmp_
 
 
 def test_a_plane_stays_held_over_a_restart_until_it_is_confirmed(tmp_path):
-    EpochFile(tmp_path).write(Kept(4, "restored"))
+    EpochFile(tmp_path).write(Memo(4, "restored"))
 
     async def main():
         async with plane_in(tmp_path) as plane:
@@ -151,11 +151,11 @@ def test_a_greater_epoch_in_the_store_is_taken_over_with_what_holds_it(tmp_path)
         async with plane_in(tmp_path) as plane:
             return plane.hold.epoch, plane.hold.why
 
-    EpochFile(tmp_path).write(Kept(7, "restored"))
+    EpochFile(tmp_path).write(Memo(7, "restored"))
     asyncio.run(main())
     (tmp_path / "epoch").unlink()
     assert asyncio.run(main()) == (7, "restored")
-    assert kept(tmp_path).epoch == 7
+    assert memo(tmp_path).epoch == 7
 
 
 def test_a_process_that_learns_of_a_later_epoch_holds_itself(tmp_path):
@@ -169,13 +169,13 @@ def test_a_process_that_learns_of_a_later_epoch_holds_itself(tmp_path):
             assert not await epochs.follow(plane), "once"
             with pytest.raises(Conflict, match="start this process anew"):
                 await epochs.confirm(plane, ADMIN)
-            assert kept(tmp_path).epoch == 1, "who restores writes the file, not who is told"
+            assert memo(tmp_path).epoch == 1, "who restores writes the file, not who is told"
 
     asyncio.run(main())
 
 
 def test_a_process_that_is_held_is_let_go_when_another_was_told_so(tmp_path):
-    EpochFile(tmp_path).write(Kept(2, "restored"))
+    EpochFile(tmp_path).write(Memo(2, "restored"))
 
     async def main():
         async with plane_in(tmp_path) as plane:
@@ -233,12 +233,12 @@ def test_a_reconciler_only_looks_while_the_plane_is_held(tmp_path):
             done = await wait(plane, "default", name)
             until = {"until": 0.0, "sightings": 0}
             await plane.store.commit(Change("", (), (Put("tombstone", (name, "identity"), until),)))
-            plane.hold.kept = plane.hold.kept._replace(held="restored")
+            plane.hold.memo = plane.hold.memo._replace(held="restored")
             assert (await late.tick(plane)).fixed == 0
             shelf = plane.providers["identity"]
             assert len(shelf.held()) == 1, "what would be removed is there"
             assert (await plane.store.find("tombstone", (name, "identity")))["sightings"] == 0
-            plane.hold.kept = plane.hold.kept._replace(held="")
+            plane.hold.memo = plane.hold.memo._replace(held="")
             assert (await late.tick(plane)).fixed == 1
             assert shelf.held() == []
             assert done.state is State.SUCCEEDED
@@ -247,7 +247,7 @@ def test_a_reconciler_only_looks_while_the_plane_is_held(tmp_path):
 
 
 def test_a_home_in_which_a_restore_was_interrupted_does_not_start(tmp_path):
-    EpochFile(tmp_path).write(Kept(2, "restored", restoring="backup"))
+    EpochFile(tmp_path).write(Memo(2, "restored", restoring="backup"))
 
     async def main():
         async with managing(Settings(home=str(tmp_path))):
@@ -262,26 +262,26 @@ def test_a_home_in_which_a_restore_was_interrupted_does_not_start(tmp_path):
 def test_an_epoch_that_makes_no_sense_is_refused(tmp_path, text):
     (tmp_path / "epoch").write_text(text)
     with pytest.raises(StoreError, match="tenure restore --hold"):
-        kept(tmp_path)
+        memo(tmp_path)
 
 
 def test_what_one_process_remembers_does_not_fall_by_another(tmp_path):
-    EpochFile(tmp_path).write(Kept())
+    EpochFile(tmp_path).write(Memo())
     one, other = Hold(EpochFile(tmp_path)), Hold(EpochFile(tmp_path))
 
     async def main():
         await one.remember(position=9, head="nine")
         await other.remember(position=5, head="five")
-        assert kept(tmp_path) == Kept(position=9, head="nine")
+        assert memo(tmp_path) == Memo(position=9, head="nine")
         await other.remember(epoch=2, held="restored", position=0, head="")
         await one.remember(position=12, head="twelve")
-        assert kept(tmp_path) == Kept(2, "restored")
+        assert memo(tmp_path) == Memo(2, "restored")
 
     asyncio.run(main())
 
 
 def test_a_confirmation_that_cannot_be_written_down_is_followed_once_it_can(tmp_path):
-    EpochFile(tmp_path).write(Kept(2, "restored"))
+    EpochFile(tmp_path).write(Memo(2, "restored"))
 
     async def main():
         async with plane_in(tmp_path) as plane:

@@ -35,7 +35,7 @@ async def test_a_plan_that_calls_a_provider_which_is_not_there_is_refused_by_nam
 
 
 @virtual
-async def test_open_operations_whose_steps_are_unknown_are_listed_and_nothing_is_changed(solo):
+async def test_open_operations_whose_steps_are_unknown_are_told_and_nothing_is_changed(solo):
     ask = Script(Waiting("go"), Waiting("go"))
     solo.catalogue = Catalogue([Plan("asks", stages=(step("ask", ask), step("tell", Script())))])
     process = await solo.start()
@@ -44,7 +44,7 @@ async def test_open_operations_whose_steps_are_unknown_are_listed_and_nothing_is
     await process.stop()
     known, solo.catalogue = solo.catalogue, Catalogue([Plan("other", stages=(step("x", ask),))])
     before = rows_of(solo)
-    with pytest.raises(Invalid, match="unknown to this process: asks@1/ask, asks@1/tell; start it"):
+    with pytest.raises(Invalid, match=r"nobody here knows how to perform asks@1/ask\. Start it"):
         await solo.start()
     assert rows_of(solo) == before
     solo.catalogue = known
@@ -62,10 +62,55 @@ async def test_an_open_operation_whose_plan_is_lost_is_named_by_its_digest(solo)
     await process.stop()
     del solo.disk.tables.rows["plan"][digest,]
     known, solo.catalogue = solo.catalogue, Catalogue()
-    with pytest.raises(Invalid, match=f"plan {digest}"):
+    with pytest.raises(Invalid, match=f"plan {digest} is lost"):
         await solo.start()
+    with pytest.raises(Invalid, match=f"plan {digest} is lost"):
+        await prepare(replace(solo.boot("one of several").plane, shared=True))
     solo.catalogue = known
     await solo.start()  # who knows the plan keeps it again
+
+
+@virtual
+async def test_a_plan_that_is_kept_in_a_newer_way_is_told_before_anything_starts(solo):
+    process = await solo.start()
+    name = await accept(process.plane, "waits")
+    await process.stop()
+    tables = solo.disk.tables.rows
+    kept = dict(tables["plan"][tables["operation"][name,]["plan"],])
+    kept["body"] = kept["body"].replace('"limits":{', '"limits":{"patience_seconds":1.0,')
+    tables["plan"]["newer",] = kept
+    tables["operation"][name,]["plan"] = "newer"
+    with pytest.raises(Invalid, match="kept in a way that is unknown here"):
+        await solo.start()
+
+
+@virtual
+async def test_beside_newer_processes_an_older_one_starts_and_leaves_their_work_to_them(
+    solo, caplog
+):
+    ask, older = Script(Waiting("go"), Waiting("go")), solo.catalogue
+    newer = Catalogue([*older, Plan("asks", stages=(step("ask", ask),))])
+    solo.catalogue = newer
+    process = await solo.start()
+    names = [await accept(process.plane, "asks") for _ in range(2)]
+    await asyncio.sleep(1)
+    await process.stop()  # it is replaced too, a moment later
+    solo.catalogue = older
+    with pytest.raises(Invalid, match="asks@1/ask"):
+        await solo.start()  # alone on its file it would be nobody's work
+    assert "left to" not in caplog.text
+    one = solo.boot("one of several")
+    one.plane = replace(one.plane, shared=True)
+    await one.start()
+    told = "open operations left to processes of a newer release: 2; nobody here knows how to"
+    assert caplog.text.count(f"{told} perform asks@1/ask") == 1
+    mine = await accept(one.plane, "linear")
+    assert (await operations.wait(one.plane, TENANT, mine)).state is State.SUCCEEDED
+    solo.catalogue = newer
+    plane = (await solo.start()).plane
+    for name in names:
+        await operations.signal(plane, by("a friend"), name, name="go")
+        assert (await operations.wait(plane, TENANT, name)).state is State.SUCCEEDED
 
 
 @virtual

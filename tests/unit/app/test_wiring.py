@@ -13,7 +13,7 @@ from tenure.core.errors import Invalid, StoreLocked
 from tenure.core.operation import State
 from tenure.core.plan import Plan
 from tenure.reconcilers.driver import reconciling
-from tenure.reconcilers.term import Kept
+from tenure.reconcilers.term import KeptFor
 from tenure.settings import Settings
 from tenure.wiring import managing, running
 from tests.unit.app.solo import TENANT, Script, step
@@ -68,21 +68,24 @@ def test_an_engine_that_is_stopped_inside_the_block_ends_nothing_else(tmp_path):
     assert asyncio.run(main()).state is State.PENDING
 
 
-def test_what_is_said_of_retention_reaches_the_reconcilers(tmp_path, monkeypatch):
+def test_what_is_said_of_drift_and_retention_reaches_the_reconcilers_of_every_process(
+    tmp_path, monkeypatch
+):
     told = []
 
     def looking(plane, **given):
-        told.append(given["ways"].kept)
+        told.append((given["ways"].repairs, given["ways"].kept))
         return reconciling(plane, **given)
 
     async def main():
         home = Settings(
-            home=str(tmp_path / "home"), sandbox="off", keep_findings_days=2.0,
+            home=str(tmp_path / "home"), sandbox="off", drift="report", keep_findings_days=2.0,
             keep_operations_days=0.0,
         )  # fmt: skip
-        async with managing(home):
-            pass
+        for settings in (home, Settings(home=home.home, joins=True)):
+            async with managing(settings):
+                pass
 
     monkeypatch.setattr(wiring, "reconciling", looking)
     asyncio.run(main())
-    assert told == [Kept(findings=172_800.0, operations=0.0)]
+    assert told == [(False, KeptFor(findings=172_800.0, operations=0.0))] * 2

@@ -179,6 +179,10 @@ async def test_an_apply_without_a_token_for_it_stops_at_once(face, typing, folde
         assert (code, err.count("forbidden")) == (4, 1)
         code, _, err = await typing(face, address)("apply", "-f", str(file), "--no-wait")
         assert (code, err.count("accepted, operation")) == (0, 2)
+        assert (await typing(face, address, "admin")("quota", "set", "2"))[0] == 0
+        file.write_text("name: c\nruntime: {command: [x]}")
+        code, _, err = await typing(face, address)("apply", "-f", str(file))
+        assert (code, "(quota_exceeded)\n  tenure quota show\n" in err) == (1, True)
 
 
 @faced
@@ -211,7 +215,7 @@ async def test_what_an_admin_asks(face, typing, monkeypatch):
         assert (code, err) == (0, "")
         code, out, err = await tenure("audit", "verify", "--head", head)
         assert (code, "unbroken, and that head is in it" in err) == (0, True)
-        seen = face.plane.hold.kept
+        seen = face.plane.hold.memo
         await face.plane.hold.remember(position=99, head="f" * 64)
         code, out, err = await tenure("audit", "verify")
         assert (code, "the head that this plane has seen last is not there" in out) == (1, True)
@@ -375,14 +379,17 @@ def test_silence_is_not_waited_for_twice_and_a_change_is_said_to_be_uncertain(mo
             words.clear()
             with pytest.raises(Ended) as unknown:
                 await asyncio.to_thread(client.send, "DELETE", "/v1/agents/a", keyed=True)
-        assert not read.value.advice
+            with pytest.raises(Ended, match="did not answer in time") as said:
+                await asyncio.to_thread(client.send, "POST", "/v1/tokens", body={})
+        assert "tenure doctor" in read.value.advice
+        assert "it may have been done" in said.value.advice
         assert "operation list" in changed.value.advice
         assert changed.value.sentence.endswith("in time: PostgreSQL is away (unavailable)")
         assert unknown.value.sentence.endswith("in time")
         assert client.patience == 0.1
 
     asyncio.run(main())
-    assert seen == ["GET", *["DELETE", "GET"] * 2]
+    assert seen == ["GET", *["DELETE", "GET"] * 2, "POST"]
 
 
 def test_a_server_that_dies_in_the_middle_is_asked_again_when_it_is_back():

@@ -10,7 +10,7 @@ from tenure.faces.cli import doctor
 from tenure.faces.cli import main as cli
 from tenure.faces.cli.up import free_port
 from tenure.faces.cli.where import Where
-from tenure.ports.epoch import Kept
+from tenure.ports.epoch import Memo
 from tenure.storage.epoch import EpochFile
 
 
@@ -44,11 +44,11 @@ def test_a_home_that_is_a_file_fails(tmp_path):
 def test_an_epoch_that_is_odd_held_or_half_restored_is_told(tmp_path):
     assert results(doctor.epoch(tmp_path)) == {}
     file = EpochFile(tmp_path)
-    file.write(Kept(3))
+    file.write(Memo(3))
     assert results(doctor.epoch(tmp_path)) == {"epoch file": "ok", "epoch": "ok"}
-    file.write(Kept(3, "restored"))
+    file.write(Memo(3, "restored"))
     assert results(doctor.epoch(tmp_path)) == {"epoch file": "ok", "held": "warn"}
-    file.write(Kept(3, "restored", restoring="backup"))
+    file.write(Memo(3, "restored", restoring="backup"))
     assert results(doctor.epoch(tmp_path)) == {"epoch file": "ok", "epoch": "fail"}
     file.path.write_text("{")
     assert results(doctor.epoch(tmp_path)) == {"epoch": "fail"}
@@ -144,6 +144,19 @@ def test_the_exit_code_tells_whether_anything_failed(tmp_path, capsys):
     tmp_path.chmod(0o755)
     assert cli.main(["doctor", "--home", str(tmp_path)]) == 1
     assert "chmod 700" in capsys.readouterr().out
+
+
+def test_at_a_terminal_what_to_do_stands_below_what_was_found(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    tmp_path.chmod(0o755)
+    assert cli.main(["doctor", "--home", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "ADVICE" not in out
+    (below,) = (line for line in out.splitlines() if "chmod 700" in line)
+    assert below.startswith(" " * 10)
+    assert cli.main(["doctor", "--home", str(tmp_path), "-o", "wide"]) == 1
+    assert "ADVICE" in capsys.readouterr().out
 
 
 def test_another_interpreter_or_system_is_told(monkeypatch):

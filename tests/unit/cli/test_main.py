@@ -1,5 +1,7 @@
 """The command as a whole, without a server: what it imports, how it ends, what it says."""
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -75,9 +77,39 @@ def test_every_command_has_help_that_teaches(capsys):
     for path, command in EVERY.items():
         assert command.help, path
         assert cli.main([*path, "--help"]) == 0
-        assert "\x08" not in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert "\x08" not in said
+        assert "\n  Examples:\n    " in said, path
+    for group in {path[0] for path in EVERY if len(path) > 1}:
+        assert cli.main([group, "--help"]) == 0
+        said = capsys.readouterr().out
+        assert "\n  Examples:\n    " in said, group
+        assert "..." not in said.partition("ARGS]...")[2], "what it does is cut off"
     verbs = "create delete invite invoke list logs resume show stop suspend"
     assert " ".join(path[1] for path in EVERY if path[0] == "agent") == verbs
+
+
+def examples_of(command: click.Command):
+    """What its help says one types, each as its words; what is typed inside another one too."""
+    for line in (command.epilog or "").splitlines():
+        for typed in re.findall(r"\btenure [^()|&>]*", line):
+            yield shlex.split(typed.partition("  ")[0].replace("$", ""))[1:]
+
+
+def test_every_example_is_one_that_can_be_typed():
+    root = cli._command()
+    groups = {name: root.get_command(click.Context(root), name) for name, *rest in EVERY if rest}
+    seen = 0
+    for command in (root, *groups.values(), *EVERY.values()):
+        assert command is not None
+        for words in examples_of(command):
+            typed = next(path for path in (tuple(words[:2]), tuple(words[:1])) if path in EVERY)
+            options = EVERY[typed].params
+            known = {name for one in options for name in (*one.opts, *one.secondary_opts)}
+            said = {word for word in words if word.startswith("-") and word != "-"}
+            assert said <= known, (words, said - known)
+            seen += 1
+    assert seen > len(EVERY)
 
 
 def test_every_command_that_asks_takes_the_same_options():
@@ -145,6 +177,9 @@ def test_advice_names_what_it_is_about_or_is_left_out():
     assert Refused(409, problem).advice.startswith(f"tenure operation watch {'0' * 32}; ")
     assert Refused(409, {"code": "suspended"}).advice == ""
     assert Refused(409, {"code": "suspended"}, agent="a").advice == "tenure agent resume a"
+    gone = {"code": "not_found", "detail": "there is no operation x"}
+    assert Refused(404, gone).advice == "tenure operation list shows which there are"
+    assert Refused(404, {"code": "not_found", "detail": "there is no plan x"}).advice == ""
 
 
 def test_every_end_of_an_operation_has_an_exit_code():

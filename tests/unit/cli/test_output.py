@@ -1,13 +1,26 @@
 """What is printed: aligned, in the form asked for, and never able to steer a terminal."""
 
+import io
 import json
 import sys
 
+import click
 import pytest
 import yaml
 
 from tenure.faces.cli import nouns
-from tenure.faces.cli.output import counted, fields, instant, pass_on, plain, show, show_all, table
+from tenure.faces.cli.output import (
+    Column,
+    _shortened,
+    counted,
+    fields,
+    instant,
+    pass_on,
+    plain,
+    show,
+    show_all,
+    table,
+)
 
 AGENT = {
     "name": "a", "state": "READY", "uid": "0" * 32, "created_at": 0.0, "updated_at": 60.0,
@@ -47,7 +60,96 @@ def test_a_value_of_several_lines_stands_below_its_beginning():
     assert fields([("why", "one\ntwo\x1b"), ("b", "c")]) == "why: one\n     two\\x1b\nb:   c"
 
 
-def test_a_list_has_four_forms(capsys):
+OPERATION = {
+    "id": "7" * 32, "kind": "create_agent", "state": "COMPENSATED", "agent": "0" * 32,
+    "agent_name": "a", "created_at": 0.0, "updated_at": 0.0, "done": True,
+    "error": "runtime_ready: it exited with code 1; all it printed: tenure agent logs a\n"
+    "  File \"agent.py\", line 3\nModuleNotFoundError: No module named 'flask'",
+    "steps": [
+        {"name": "runtime", "state": "BURNED", "stuck": False, "detail": ""},
+        {
+            "name": "runtime_ready", "state": "REFUSED", "stuck": False,
+            "detail": 'it exited with code 1\n  File "agent.py", line 3, in a frame\x1b of many'
+            "\nend",
+        },
+    ],
+}  # fmt: skip
+
+
+def at_a_terminal(monkeypatch, columns):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+
+def test_a_step_that_says_several_lines_has_them_below_each_other(capsys, monkeypatch):
+    show(OPERATION, nouns.OPERATION, form="table", text=nouns.operation_text)
+    steps = capsys.readouterr().out.partition("\n\n")[2].splitlines()
+    assert steps == [
+        "   STEP           STATE    DETAIL",
+        "↺  runtime        undone",
+        "✗  runtime_ready  refused  it exited with code 1",
+        '                             File "agent.py", line 3, in a frame\\x1b of many',
+        "                           end",
+    ]
+    at_a_terminal(monkeypatch, 55)
+    show(OPERATION, nouns.OPERATION, form="table", text=nouns.operation_text)
+    steps = capsys.readouterr().out.partition("\n\n")[2].splitlines()
+    assert steps[3:] == [
+        '                             File "agent.py", line 3,',
+        "                             in a frame\\x1b of many",
+        "                           end",
+    ]
+    at_a_terminal(monkeypatch, 30)  # no room to wrap in: the terminal does it
+    show(OPERATION, nouns.OPERATION, form="table", text=nouns.operation_text)
+    assert "line 3, in a frame" in capsys.readouterr().out
+
+
+def test_a_list_fits_a_terminal_and_is_whole_for_a_program_or_if_asked_for(capsys, monkeypatch):
+    whole = "No module named 'flask'"
+
+    def listed(form="table"):
+        show_all([OPERATION, {**OPERATION, "error": ""}], nouns.OPERATION, form=form)
+        return click.unstyle(capsys.readouterr().out).splitlines()
+
+    head, one, _ = listed()
+    assert one.endswith(whole)
+    assert "\\n" not in one
+    at_a_terminal(monkeypatch, 120)
+    assert listed("wide") == [head, one, _]
+    _, cut, _ = listed()
+    assert len(cut) <= 120
+    assert cut == one[: len(cut) - 1] + "…"
+    at_a_terminal(monkeypatch, 40)  # ids are never cut, and of a sentence some is left
+    _, cut, _ = listed()
+    assert "7" * 32 in cut
+    assert cut.endswith("runtime_rea…")
+    at_a_terminal(monkeypatch, 400)
+    assert listed() == [head, one, _]
+    at_a_terminal(monkeypatch, 40)
+    terminal = Ascii()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    show_all([OPERATION], nouns.OPERATION, form="table")
+    assert terminal.getvalue().endswith("runtime_r...\n")
+    show_all([{"kind": "agents", "used": 1, "most": 2}], nouns.QUOTA, form="table")
+
+
+class Ascii(io.StringIO):
+    """A terminal without UTF-8."""
+
+    encoding = "ascii"
+
+    def isatty(self):
+        return True
+
+
+def test_of_two_long_columns_the_longer_gives_way_first():
+    columns = [Column("A", str, free=True), Column("B", str, free=True)]
+    rows = [["a" * 20, "b" * 40]]
+    assert _shortened(columns, rows, 42) == [["a" * 20, "b" * 19 + "…"]]
+    assert _shortened(columns, rows, 32) == [["a" * 14 + "…", "b" * 14 + "…"]]
+
+
+def test_a_list_has_forms_for_people_and_for_programs(capsys):
     for form in ("table", "json", "yaml", "name"):
         show_all([AGENT], nouns.AGENT, form=form)
     out = capsys.readouterr().out
@@ -60,7 +162,7 @@ def test_a_list_has_four_forms(capsys):
     assert yaml.safe_load(capsys.readouterr().out) == [AGENT]
 
 
-def test_one_thing_has_four_forms(capsys):
+def test_one_thing_has_the_same_forms(capsys):
     show(AGENT, nouns.AGENT, form="table", text=nouns.agent_text)
     out = capsys.readouterr().out
     assert "command: x y\n" in out

@@ -116,6 +116,7 @@ def test_signs_have_a_form_without_utf8():
 
 def test_a_step_cannot_steer_the_terminal():
     assert "\x1b" not in text(Line("a", "refused", "\x1b[2J"), utf8=True)
+    assert text(Line("", "undoing", "it broke\nlast words"), utf8=True) == "  ↺ undoing: it broke"
 
 
 def test_events_are_read_as_the_server_sends_them():

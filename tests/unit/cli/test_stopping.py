@@ -1,6 +1,8 @@
 """A process that was told to stop ends in time, and one that was not is left alone."""
 
+import asyncio
 import os
+import signal
 import threading
 
 import pytest
@@ -35,3 +37,22 @@ def test_what_ends_in_time_is_left_alone(monkeypatch: pytest.MonkeyPatch, *, tol
     for one in waiting:
         one.join(5)
     assert not any(one.is_alive() for one in waiting)
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_a_signal_stops_in_order_what_has_started_and_cancels_what_has_not(started):
+    ended: list[str] = []
+
+    async def work(begun):
+        then, over = stopping.at_signal(begun), asyncio.Event()
+        if started:
+            then(over.set)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(over.wait(), 5)
+        assert [signal.getsignal(one) for one in stopping.SIGNALS] == [
+            signal.default_int_handler, signal.SIG_DFL,
+        ], "a second one does not wait"  # fmt: skip
+        ended.append("in order")
+
+    stopping.run(work)
+    assert ended == (["in order"] if started else [])

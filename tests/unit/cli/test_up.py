@@ -8,6 +8,7 @@ import socket
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
 from threading import Barrier, BrokenBarrierError
 from urllib.parse import urlsplit
 
@@ -16,7 +17,7 @@ import pytest
 from tenure.app import tokens
 from tenure.core.errors import Invalid, Unauthenticated
 from tenure.faces.cli import main as cli
-from tenure.faces.cli import up, where
+from tenure.faces.cli import stopping, up, where
 from tenure.settings import Settings
 from tenure.storage.place import Lock
 from tenure.wiring import running
@@ -124,7 +125,7 @@ def test_it_serves_until_a_signal_and_takes_its_address_away(tmp_path, capsys):
     home = tmp_path / "home"
 
     async def main():
-        serving = asyncio.ensure_future(up._serve(asked_for(home)))
+        serving = asyncio.ensure_future(up.serve_plane(asked_for(home)))
         while not (home / "address").exists() and not serving.done():  # noqa: ASYNC110 (a file)
             await asyncio.sleep(0.01)
         address = (home / "address").read_text().strip()
@@ -149,7 +150,7 @@ def test_it_serves_until_a_signal_and_takes_its_address_away(tmp_path, capsys):
 def test_a_bus_that_is_not_there_is_told_of_and_not_waited_for(tmp_path, caplog):
     async def main():
         scale = {"bus": "nats://127.0.0.1:1"}
-        serving = asyncio.ensure_future(up._serve(asked_for(tmp_path / "home", scale=scale)))
+        serving = asyncio.ensure_future(up.serve_plane(asked_for(tmp_path / "home", scale=scale)))
         said = "events are kept until they can leave by the bus: NATS cannot be used"
         while said not in caplog.text:  # noqa: ASYNC110 (a log)
             await asyncio.sleep(0.01)
@@ -242,11 +243,11 @@ def test_a_signal_before_it_has_started_ends_it_as_well(tmp_path, monkeypatch, c
         await asyncio.sleep(60)
 
     monkeypatch.setattr(up, "admit", never)
-    up._run(asked_for(tmp_path / "home"))
+    stopping.run(partial(up.serve_plane, asked_for(tmp_path / "home")))
     assert not (tmp_path / "home" / "address").exists()
     assert "is open to others" not in capsys.readouterr().err
     (tmp_path / "home").chmod(0o755)
-    up._run(asked_for(tmp_path / "home"))
+    stopping.run(partial(up.serve_plane, asked_for(tmp_path / "home")))
     assert f"is open to others: chmod 700 {tmp_path / 'home'}" in capsys.readouterr().err
 
 

@@ -16,14 +16,15 @@ from temporalio.testing import ActivityEnvironment
 
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.engine.temporal.activities import Activities
-from tenure.adapters.engine.temporal.kept import KEPT_SECONDS, Kept
+from tenure.adapters.engine.temporal.cloakroom import KEPT_SECONDS, Cloakroom
+from tenure.adapters.engine.temporal.engine import TemporalEngine
 from tenure.adapters.engine.temporal.messages import Answer, Due, Task
 from tenure.adapters.engine.temporal.payloads import CONVERTER
-from tenure.adapters.engine.temporal.workflow import OperationRun
 from tenure.adapters.store import memory
 from tenure.app import operations
 from tenure.app.advance import Advance
 from tenure.app.claims import OneByOne
+from tenure.app.live import read
 from tenure.app.operations import Accept
 from tenure.app.plane import Plane, prepare
 from tenure.core.endings import Absent, Done
@@ -262,33 +263,11 @@ def test_ablation_without_its_ticket_a_pivot_that_may_be_applied_is_turned_back(
         return kept and kept.live
 
     async def scenario(bench: Bench) -> None:
-        with patched(Kept, take=any_ticket):
+        with patched(Cloakroom, take=any_ticket):
             assert await polled_beside(bench) != State.RUNNING
 
     held(scenario)
     tally.add("ablations")
-
-
-def collected(crowded: set[str]) -> Answer:
-    """What a run goes by after an activity of its step has ended."""
-    run: Any = OperationRun.__new__(OperationRun)
-    told = Answer("RUNNING", 1, 2, [Due("two", "do", 1)], ticket="t")
-    handle = asyncio.get_running_loop().create_future()
-    handle.set_result(told)
-    run._running, run._crowded = {"one": ("do", handle)}, crowded
-    run._answer, run._attributes, run._asked = Answer("RUNNING", 1, 1), False, ""
-    run._collect()
-    assert not run._running
-    assert not run._crowded
-    return cast(Answer, run._answer)
-
-
-def test_a_ticket_is_shown_only_if_nothing_was_performed_beside_its_answer():
-    async def scenario(_: Bench) -> None:
-        assert collected(set()).ticket == "t"
-        assert collected({"one"}).ticket == ""
-
-    held(scenario)
 
 
 def test_a_second_attempt_reads_and_asks():
@@ -344,7 +323,7 @@ def test_ablation_what_is_kept_for_ever_is_seen_to_call():
         return self._lives.pop(operation).live
 
     async def scenario(bench: Bench) -> None:
-        with patched(Kept, take=kept_for_ever):
+        with patched(Cloakroom, take=kept_for_ever):
             assert await slept(bench)
 
     held(scenario)
@@ -427,5 +406,21 @@ def test_after_one_that_may_have_called_none_counts_as_the_first():
             await bench.move(name, answer, by=bench.older, attempt=3, said=said)
         await bench.move(name, answer, attempt=4, said=said)
         assert bench.called == {"one.do": 1, "two.inspect": 1}
+
+    held(scenario)
+
+
+def test_what_was_recorded_by_others_is_not_kept():
+    """Else the next call would be made and undone, though the cancel was told of here."""
+
+    async def scenario(bench: Bench) -> None:
+        hands: Any = None
+        engine: Any = TemporalEngine(hands, hands, store=bench.store, clock=SystemClock())
+        for tell in (engine.wake, engine.heard):
+            name, _ = await bench.accept()
+            engine._activities.keep(await read(bench.store, bench.plane.catalogue, "plane", name))
+            assert len(engine._activities._cloakroom) == 1
+            tell(name)
+            assert len(engine._activities._cloakroom) == 0
 
     held(scenario)

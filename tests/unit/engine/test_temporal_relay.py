@@ -1,20 +1,26 @@
 """The relay to Temporal: what stands still is followed, and what moves is not even read."""
 
+from itertools import pairwise
 from typing import Any, cast
 
 from tenure.adapters.clock.system import SystemEntropy
-from tenure.adapters.engine.temporal.relay import Relay
+from tenure.adapters.engine.temporal.relay import DOUBLINGS_MAX, Relay
 from tenure.adapters.store import memory
 from tenure.app import operations
 from tenure.app.claims import OneByOne
 from tenure.app.operations import Accept
 from tenure.app.plane import Plane, prepare
 from tenure.core.endings import Done
+from tenure.core.errors import EngineError
 from tenure.core.plan import Plan, Step, nothing
 from tenure.plans.catalogue import Catalogue
+from tenure.ports.store import Change, Set
 from tenure.testing.loop import VirtualClock, run
 
 WORKER, RESTING, MARGIN = "temporal", "temporal/rest", 15.0
+
+
+REST_OF_A_DAY = 6 * 3600.0
 
 
 class Nobody:
@@ -36,6 +42,7 @@ class Bench:
         self.clock = VirtualClock(loop)
         self.store = cast(Any, memory.build(clock=self.clock, tables=memory.Tables()))
         self.reads = 0
+        self.away = False
         self.followed: list[str] = []
         catalogue = Catalogue([Plan("single", stages=(Step("one", do, undo=nothing, inspect=do),))])
         self.plane = Plane(
@@ -61,6 +68,8 @@ class Bench:
 
     def relay(self) -> Relay:
         async def follow(name: str, _wake: bool) -> None:
+            if self.away:
+                raise EngineError("Temporal is away")
             self.followed.append(name)
 
         return Relay(
@@ -101,5 +110,56 @@ def test_what_stood_before_there_was_a_relay_is_followed_at_once():
         await bench.clock.sleep(MARGIN + 1.0)
         await bench.relay().look()
         assert bench.followed == [name]
+
+    held(scenario)
+
+
+def test_one_that_stands_still_though_it_was_woken_is_woken_ever_more_seldom():
+    """Its plan is unknown to every worker that is left: each wake is events in its history."""
+
+    async def scenario(bench: Bench) -> None:
+        name = await bench.begun()
+        relay, woken_at = bench.relay(), []
+        for _ in range(int(REST_OF_A_DAY / 5)):
+            before = len(bench.followed)
+            await relay.look()
+            if len(bench.followed) > before:
+                woken_at.append(bench.clock.monotonic())
+            await bench.clock.sleep(5.0)
+        gaps = [later - earlier for earlier, later in pairwise(woken_at)]
+        assert gaps == sorted(gaps)
+        assert gaps[0] <= 2 * MARGIN
+        assert MARGIN * 2**DOUBLINGS_MAX <= gaps[-1] <= MARGIN * 2**DOUBLINGS_MAX + 10.0
+        assert set(bench.followed) == {name}
+
+    held(scenario)
+
+
+def test_one_that_moved_after_it_was_woken_is_not_left_alone_for_longer():
+    async def scenario(bench: Bench) -> None:
+        name = await bench.begun()
+        relay = bench.relay()
+        await bench.look(relay, 8 * MARGIN)
+        often = len(bench.followed)
+        row = await bench.store.find("operation", (name,))
+        moved = {"revision": row["revision"] + 1, "updated_at": bench.store.now()}
+        assert await bench.store.commit(Change("", (), (Set("operation", (name,), moved),))) is None
+        await bench.look(relay, 16 * MARGIN)  # its last wait of the earlier case is over then
+        late = len(bench.followed) - often
+        assert late >= often
+
+    held(scenario)
+
+
+def test_one_is_not_left_alone_for_longer_because_temporal_was_away():
+    async def scenario(bench: Bench) -> None:
+        name = await bench.begun()
+        relay = bench.relay()
+        bench.away = True
+        await bench.look(relay, 20 * MARGIN)
+        assert not bench.followed
+        bench.away = False
+        await bench.look(relay, 2 * MARGIN + 3)
+        assert bench.followed == [name, name]
 
     held(scenario)

@@ -88,11 +88,11 @@ async def test_a_secret_that_was_sealed_with_a_lost_key_is_rotated_and_the_new_o
     asked = Subscribe("n", Kind.WEBHOOK, target="https://hooks.example/in")
     view, _ = await subscriptions.create_subscription(plane, CALLER, asked)
     moved = replace(lives.plane, seal=LocalSeal(tmp_path / "other.key"))
-    row = await subscriptions.find_row(moved, CALLER, view.id)
+    row = await subscriptions.get_subscription_row(moved, CALLER, view.id)
     with pytest.raises(Invalid, match=f"tenure subscription rotate {view.id}"):
         subscriptions.secrets_of(moved, row)
     _, new = await subscriptions.rotate_secret(moved, CALLER, view.id)
-    row = await subscriptions.find_row(moved, CALLER, view.id)
+    row = await subscriptions.get_subscription_row(moved, CALLER, view.id)
     assert subscriptions.secrets_of(moved, row) == (subscriptions.secret_of(new),)
 
 
@@ -101,19 +101,19 @@ async def test_of_two_who_change_a_secret_at_once_both_do_one_after_the_other(li
     plane = replace(lives.plane, seal=LocalSeal(tmp_path / "secrets.key"))
     asked = Subscribe("n", Kind.WEBHOOK, target="https://hooks.example/in")
     view, first = await subscriptions.create_subscription(plane, CALLER, asked)
-    find, rotated = subscriptions.find_row, list[str]()
+    get, rotated = subscriptions.get_subscription_row, list[str]()
 
     async def meanwhile(*given):
-        row = await find(*given)
+        row = await get(*given)
         if not rotated:
             rotated.append("once")
             rotated.append((await subscriptions.rotate_secret(plane, CALLER, view.id))[1])
         return row
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subscriptions, "find_row", meanwhile)
+        patch.setattr(subscriptions, "get_subscription_row", meanwhile)
         _, last = await subscriptions.rotate_secret(plane, CALLER, view.id)
-    row = await find(plane, CALLER, view.id)
+    row = await get(plane, CALLER, view.id)
     assert row["revision"] == 3
     keys = [subscriptions.shown_secret(key) for key in subscriptions.secrets_of(plane, row)]
     assert keys == [last, rotated[1]]
@@ -145,7 +145,7 @@ async def test_one_with_a_parked_stream_was_not_told_yet(lives):
     uid = await lives.made()
     asked = Subscribe("mine", Kind.NATS, target="mine", agent="alpha")
     view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
-    row = await subscriptions.find_row(lives.plane, CALLER, view.id)
+    row = await subscriptions.get_subscription_row(lives.plane, CALLER, view.id)
     assert await subscriptions.was_told(lives.plane, row)
     parked: Row = {"attempts": 1, "due_at": 0.0, "why": "no", "since": 0.0}
     await lives.plane.store.commit(Change("", (), (Put("parked", (view.id, uid), parked),)))
@@ -153,7 +153,7 @@ async def test_one_with_a_parked_stream_was_not_told_yet(lives):
     reads, _ = await subscriptions.create_subscription(
         lives.plane, CALLER, Subscribe("reads", Kind.PULL)
     )
-    row = await subscriptions.find_row(lives.plane, CALLER, reads.id)
+    row = await subscriptions.get_subscription_row(lives.plane, CALLER, reads.id)
     assert await subscriptions.was_told(lives.plane, row)
 
 

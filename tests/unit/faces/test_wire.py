@@ -6,10 +6,12 @@ import socket
 from contextlib import asynccontextmanager
 
 import pytest
+import uvicorn
 
 from tenure.faces.api.bounds import Bounds
-from tenure.faces.api.server import Listen, serving
+from tenure.faces.api.server import Listen, _Server, serving
 from tenure.faces.api.state import Api
+from tenure.testing.loop import run
 from tests.unit.faces.asked import faced
 
 pytestmark = pytest.mark.timeout(20)
@@ -23,6 +25,27 @@ async def listening(face, **bounds):
     async with serving(api, Listen(port=0)) as address:
         host, _, port = address.removeprefix("http://").rpartition(":")
         yield host, int(port)
+
+
+def test_an_idle_server_looks_at_the_clock_once_a_second_and_ends_when_it_is_told():
+    looks = []
+
+    class Counted(_Server):
+        async def on_tick(self, counter):
+            looks.append(counter)
+            return await super().on_tick(counter)
+
+    async def main(_):
+        stopping = asyncio.Event()
+        server = Counted(uvicorn.Config(main), stopping)
+        serving = asyncio.ensure_future(server.main_loop())
+        await asyncio.sleep(60.5)
+        assert [name for name, _ in server.server_state.default_headers] == [b"date"]
+        stopping.set()
+        await asyncio.wait_for(serving, 0.01)
+
+    run(0, main)
+    assert looks == [0] * 61, "each sees to the date"
 
 
 @faced

@@ -71,6 +71,8 @@ def test_a_plan_of_which_a_newer_release_says_more_than_is_known_here_is_unknown
     assert newer != ONE.body()
     with pytest.raises(PlanUnknown, match="in a way that is unknown here"):
         Catalogue([ONE]).restore(newer, "another")
+    with pytest.raises(PlanUnknown, match="in a way that is unknown here"):
+        Catalogue([ONE]).shown(newer)
 
 
 def test_a_plan_that_nobody_knows_any_more_is_shown_and_not_performed():

@@ -9,11 +9,13 @@ from tenure.app.live import encode
 from tenure.core.agent import State
 from tenure.core.errors import Unavailable
 from tenure.core.finding import Kind
+from tenure.core.plan import Plan
+from tenure.plans.catalogue import Catalogue
 from tenure.reconcilers import drift
 from tenure.reconcilers import operations as watched
 from tenure.reconcilers.term import Term
 from tenure.testing.faults import Fault
-from tenure.testing.lifecycle import CALLER, FakeCredentials, spec_of
+from tenure.testing.lifecycle import CALLER, PLANS, FakeCredentials, spec_of
 from tenure.testing.patches import patched
 from tests.unit.app.lives import alive, fault
 
@@ -226,6 +228,29 @@ async def test_a_burned_key_is_told_and_not_made_again(lives):
     (found,) = await seen(lives)
     assert found.kind is Kind.DRIFT
     assert "burned" in found.body["error"]
+
+
+@alive
+async def test_what_only_a_newer_release_can_make_again_is_told_and_holds_up_nothing(lives):
+    older, plan = lives.plane, PLANS["create_agent"]
+    lives.catalogue = Catalogue((*lives.catalogue, Plan(plan.name, stages=plan.stages, version=2)))
+    newer = (await lives.start("newer")).plane
+    strange = await lives.made()
+    lives.plane = older
+    other = await lives.made("beta")
+    for agent in (strange, other):
+        (thing,) = lives.world.holds(provider="identity", agent=agent)
+        del lives.world.things["identity", thing.key.text]
+    await looks(lives)
+    assert ("identity" in lives.held(strange), "identity" in lives.held(other)) == (False, True)
+    (found,) = await seen(lives)
+    assert (found.agent, found.kind) == (strange, Kind.DRIFT)
+    assert "nobody here knows how to perform create_agent@2/" in found.body["error"]
+    await lives.loop_until(found.body["again_at"])
+    lives.plane = newer
+    await looks(lives)
+    assert "identity" in lives.held(strange)
+    assert await seen(lives) == []
 
 
 @alive

@@ -8,7 +8,7 @@ from tenure.app import epochs, tokens
 from tenure.app.plane import THIS
 from tenure.core.errors import StoreFull
 from tenure.core.roles import Caller, Role
-from tenure.ports.epoch import Kept
+from tenure.ports.epoch import Memo
 from tenure.ports.store import Change, Set
 from tenure.reconcilers import epoch
 from tenure.reconcilers.leader import lease_of
@@ -31,8 +31,8 @@ async def leading(plane):
 
 
 def position(file):
-    kept = file.read()
-    return kept.position if kept else 0
+    memo = file.read()
+    return memo.position if memo else 0
 
 
 def test_a_running_process_lets_go_when_another_has_begun_an_epoch(tmp_path):
@@ -65,7 +65,7 @@ def test_the_end_of_the_audit_log_is_remembered_while_it_runs_and_at_the_end(tmp
 
 @pytest.mark.timeout(30)  # the relay looks every 5 s
 def test_nothing_leaves_a_plane_that_is_held(tmp_path):
-    EpochFile(tmp_path).write(Kept(2, "restored"))
+    EpochFile(tmp_path).write(Memo(2, "restored"))
 
     async def main():
         settings = Settings(home=str(tmp_path), reconcile_seconds=0.05, sandbox="off")

@@ -1,10 +1,13 @@
 """The relay while it runs: whom it carries to, what it outlives, and when it lets go."""
 
 import asyncio
+from collections import Counter
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from tenure.adapters.bus.local import LocalBus
 from tenure.app import subscriptions
+from tenure.app.news import News
 from tenure.app.subscriptions import Subscribe
 from tenure.core.errors import StoreFull
 from tenure.core.subscription import Kind
@@ -74,6 +77,76 @@ async def test_a_subscription_that_was_changed_is_carried_to_anew(lives):
         assert mine.told == sink.told != []
 
 
+class Counted:
+    """A store that counts what is read of it, by the table."""
+
+    def __init__(self, inner):
+        self._inner = inner
+        self.reads: Counter[str] = Counter()
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    async def find(self, table, key):
+        self.reads[table] += 1
+        return await self._inner.find(table, key)
+
+    async def list_rows(self, table, said, **more):
+        self.reads[table] += 1
+        return await self._inner.list_rows(table, said, **more)
+
+
+def counted(lives):
+    """What the plane reads from now on; its commits are told of, as the embedded store does."""
+    store = Counted(lives.plane.store)
+    lives.plane = replace(lives.plane, store=store)
+    lives.plane.news.tell()
+    return store.reads
+
+
+@alive
+async def test_where_every_commit_is_told_of_an_idle_relay_reads_next_to_nothing(lives):
+    reads, sink = counted(lives), Sink()
+    async with carrying(lives, sink):
+        await asyncio.sleep(5)
+        reads.clear()
+        await asyncio.sleep(60)
+        assert reads["subscription"] <= 60 / relay.ROUTES_SECONDS + 1
+        assert reads["cursor"] + reads["parked"] <= 2 * (60 / relay.ALONE_SECONDS + 1)
+        await lives.made("alpha")
+        assert sink.told == []
+        lives.plane.news.tell()
+        await heard(lives, sink, 0.2)
+        await lives.made("beta")  # of which nobody tells, against all that was promised
+        await heard(lives, sink, relay.ALONE_SECONDS + 1)
+
+
+@alive
+async def test_beside_others_it_is_looked_for_what_they_commit(lives):
+    sink, mine = Sink(), Sink("mine")
+    lives.plane = replace(lives.plane, shared=True)
+    lives.plane.news.tell()
+    async with carrying(lives, sink, buses={Kind.NATS: LocalBus({"mine": mine.take})}):
+        await asyncio.sleep(5)
+        other = replace(lives.plane, news=News(), subscribed=News())
+        asked = Subscribe("mine", Kind.NATS, target="mine")
+        await subscriptions.create_subscription(other, CALLER, asked)
+        await lives.made("alpha")
+        await heard(lives, sink, relay.LOOK_SECONDS + 0.2)
+        await heard(lives, mine, relay.ROUTES_SECONDS)
+
+
+@alive
+async def test_a_subscription_that_is_made_here_is_carried_to_at_once(lives):
+    sink, mine = Sink(), Sink("mine")
+    async with carrying(lives, sink, buses={Kind.NATS: LocalBus({"mine": mine.take})}):
+        await lives.made("alpha")
+        await asyncio.sleep(5)
+        asked = Subscribe("mine", Kind.NATS, target="mine", from_start=True)
+        await subscriptions.create_subscription(lives.plane, CALLER, asked)
+        await heard(lives, mine, 0.2)
+
+
 @alive
 async def test_where_there_is_no_server_nothing_is_taken_and_it_says_so(lives):
     sink = Sink()
@@ -113,12 +186,12 @@ async def test_nothing_leaves_while_the_plane_is_held(lives):
         await lives.made("alpha")
         await heard(lives, sink)
         before = len(sink.told)
-        lives.plane.hold.kept = lives.plane.hold.kept._replace(held="restored")
+        lives.plane.hold.memo = lives.plane.hold.memo._replace(held="restored")
         await asyncio.sleep(TTL_SECONDS)
         await lives.made("beta")
         await asyncio.sleep(TTL_SECONDS)
         assert len(sink.told) == before
-        lives.plane.hold.kept = lives.plane.hold.kept._replace(held="")
+        lives.plane.hold.memo = lives.plane.hold.memo._replace(held="")
         await heard(lives, sink)
 
 

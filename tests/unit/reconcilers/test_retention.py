@@ -1,7 +1,7 @@
 """Retention: what is over goes when it was said to, and what an agent holds stays known."""
 
 import asyncio
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -10,15 +10,15 @@ from msgspec.structs import replace
 from tenure.app import acknowledgements, agent_views, agents, findings, operations, subscriptions
 from tenure.app.findings import Sighting
 from tenure.app.subscriptions import Subscribe
-from tenure.core.errors import NotFound
+from tenure.core.errors import Conflict, NotFound
 from tenure.core.finding import Kind
 from tenure.core.subscription import Kind as Way
-from tenure.ports.store import Change, Row, Set
-from tenure.reconcilers import late, orphans, retention
+from tenure.ports.store import Change, Drop, Row, Set
+from tenure.reconcilers import drift, late, orphans, retention
 from tenure.reconcilers.leader import Leader
-from tenure.reconcilers.term import LEADERS, Kept, Term
+from tenure.reconcilers.term import LEADERS, KeptFor, Term
 from tenure.settings import Settings
-from tenure.testing.lifecycle import CALLER, TENANT
+from tenure.testing.lifecycle import CALLER, TENANT, spec_of
 from tenure.testing.patches import patched
 from tenure.wiring import running
 from tests.unit.app.lives import alive, keyed
@@ -77,6 +77,50 @@ async def test_ablation_without_a_look_at_intents_an_agents_things_are_forgotten
         assert not await kept_after_a_hundred_days(lives)
 
 
+async def came_about_in_the_name_of_a_deleted_agent(lives, *, forgotten):
+    """What its token still makes, and what of its grants comes back, when all else of it is over.
+
+    A row that is there says that it is deleted; one that is not says that it was never an agent.
+    """
+    granter = await lives.made("granter")
+    asks = CALLER._replace(principal=granter)
+    asked = await agents.create_agent(lives.plane, asks, spec_of("one"))
+    uid = (await lives.done(asked)).agent
+    await lives.verb("delete", "granter")
+    plane = later(lives.plane, 100)
+    for _ in range(late.SIGHTINGS):
+        await late.tick(plane)
+    await retention.tick(plane)
+    assert [row["agent"] for row in await lives.rows("operation")] == [uid]
+    assert await lives.rows("tombstone") == []
+    if forgotten:
+        await lives.plane.store.commit(Change("", (), (Drop("agent", (granter,)),)))
+    made = []
+    with suppress(Conflict):
+        await agents.create_agent(lives.plane, asks, spec_of("two"))
+        made.append("an agent")
+    with suppress(Conflict):
+        await subscriptions.create_subscription(lives.plane, asks, Subscribe("hook", Way.PULL))
+        made.append("a subscription")
+    (thing,) = lives.world.holds(provider="access", agent=uid)
+    del lives.world.things["access", thing.key.text]
+    for _ in range(drift.SIGHTINGS + 1):
+        await drift.tick(lives.plane)
+        await asyncio.sleep(drift.SOON_SECONDS)
+    return made + ["a grant" for _ in lives.fakes.access.granted_by(granter)]
+
+
+@alive
+async def test_a_deleted_agent_stays_known_for_nothing_may_be_made_in_its_name(lives):
+    assert await came_about_in_the_name_of_a_deleted_agent(lives, forgotten=False) == []
+
+
+@alive
+async def test_ablation_in_the_name_of_a_deleted_agent_that_is_forgotten_much_is_made(lives):
+    came = await came_about_in_the_name_of_a_deleted_agent(lives, forgotten=True)
+    assert came == ["an agent", "a subscription", "a grant"]
+
+
 @alive
 async def test_nothing_goes_before_its_time_and_nothing_if_it_is_kept_for_ever(lives):
     await lived(lives)
@@ -84,7 +128,7 @@ async def test_nothing_goes_before_its_time_and_nothing_if_it_is_kept_for_ever(l
     await retention.tick(later(lives.plane, 89))
     assert await kinds(lives) == before
     plane = later(lives.plane, 10_000)
-    await retention.tick(plane, term=Term(plane, "retention", kept=Kept(0.0, 0.0)))
+    await retention.tick(plane, term=Term(plane, "retention", kept=KeptFor(0.0, 0.0)))
     assert await kinds(lives) == before
 
 
@@ -144,12 +188,12 @@ async def test_a_key_goes_after_a_day_and_an_operation_not_before_its_key(lives)
     uid = await lives.made()
     await lives.done(await agents.suspend_agent(lives.plane, CALLER, "alpha", asked=keyed("once")))
     plane = later(lives.plane, 0.9)
-    soon = Term(plane, "retention", kept=Kept(operations=1.0))
+    soon = Term(plane, "retention", kept=KeptFor(operations=1.0))
     assert (await retention.tick(plane, term=soon)).fixed == 0
     again = await agents.suspend_agent(lives.plane, CALLER, "alpha", asked=keyed("once"))
     assert again.state == "SUCCEEDED"
     plane = later(lives.plane, 1.1)
-    soon = Term(plane, "retention", kept=Kept(operations=1.0))
+    soon = Term(plane, "retention", kept=KeptFor(operations=1.0))
     assert (await retention.tick(plane, term=soon)).fixed == 2
     assert await lives.rows("idempotency") == []
     with pytest.raises(NotFound):

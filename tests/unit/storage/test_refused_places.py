@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tenure.core.errors import StoreError, StoreForeign, StoreLocked
-from tenure.ports.epoch import Kept
+from tenure.ports.epoch import Memo
 from tenure.storage import place
 from tenure.storage.epoch import EpochFile
 
@@ -27,43 +27,43 @@ def test_a_file_that_was_moved_says_where_to(tmp_path: Path, note: str | None, s
 
 
 def test_an_epoch_that_cannot_be_read_or_written_is_a_sentence(tmp_path: Path) -> None:
-    kept = EpochFile(tmp_path)
-    kept.path.mkdir()
+    file = EpochFile(tmp_path)
+    file.path.mkdir()
     with pytest.raises(StoreError, match="Is a directory"):
-        kept.read()
+        file.read()
     with pytest.raises(StoreError, match="what it said before stands"):
-        kept.write(Kept(epoch=1))
+        file.write(Memo(epoch=1))
 
 
 def test_who_builds_on_the_epochs_file_waits_for_its_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = EpochFile(tmp_path)
-    kept.write(Kept(epoch=2))
+    file = EpochFile(tmp_path)
+    file.write(Memo(epoch=2))
     monkeypatch.setattr("tenure.storage.epoch.LOCK_SECONDS", 0.01)
-    lock = place.Lock.take(kept.path)
+    lock = place.Lock.take(file.path)
     with pytest.raises(StoreLocked, match=f"in use by process {os.getpid()}"):
-        asyncio.run(kept.revise(lambda _: Kept(epoch=3)))
-    assert kept.read() == Kept(epoch=2)
+        asyncio.run(file.revise(lambda _: Memo(epoch=3)))
+    assert file.read() == Memo(epoch=2)
     lock.release()
-    asyncio.run(kept.revise(lambda last: last and last._replace(epoch=last.epoch + 1)))
-    asyncio.run(kept.revise(lambda _: None))
-    assert kept.read() == Kept(epoch=3)
+    asyncio.run(file.revise(lambda last: last and last._replace(epoch=last.epoch + 1)))
+    asyncio.run(file.revise(lambda _: None))
+    assert file.read() == Memo(epoch=3)
 
 
 def test_the_loop_goes_on_while_another_has_the_epochs_file(tmp_path: Path) -> None:
-    kept = EpochFile(tmp_path)
-    lock = place.Lock.take(kept.path)
+    file = EpochFile(tmp_path)
+    lock = place.Lock.take(file.path)
 
     async def main() -> None:
-        revising = asyncio.ensure_future(kept.revise(lambda _: Kept(epoch=3)))
+        revising = asyncio.ensure_future(file.revise(lambda _: Memo(epoch=3)))
         await asyncio.sleep(0)
         assert not revising.done()
         lock.release()  # were the loop held up, nobody would have come here before it gave up
         await revising
 
     asyncio.run(main())
-    assert kept.read() == Kept(epoch=3)
+    assert file.read() == Memo(epoch=3)
 
 
 RAISES = """
@@ -72,15 +72,15 @@ import sys
 from pathlib import Path
 from tenure.storage.epoch import EpochFile
 
-kept = EpochFile(Path(sys.argv[1]))
+file = EpochFile(Path(sys.argv[1]))
 for _ in range(20):
-    asyncio.run(kept.revise(lambda last: last._replace(epoch=last.epoch + 1)))
+    asyncio.run(file.revise(lambda last: last._replace(epoch=last.epoch + 1)))
 """
 
 
 def test_what_several_processes_write_to_the_epochs_file_is_all_there(tmp_path: Path) -> None:
-    EpochFile(tmp_path).write(Kept())
+    EpochFile(tmp_path).write(Memo())
     command = [sys.executable, "-c", RAISES, str(tmp_path)]
     several = [subprocess.Popen(command) for _ in range(3)]
     assert [one.wait(30) for one in several] == [0, 0, 0]
-    assert EpochFile(tmp_path).read() == Kept(epoch=61)
+    assert EpochFile(tmp_path).read() == Memo(epoch=61)

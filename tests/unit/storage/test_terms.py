@@ -1,6 +1,7 @@
 """What holds for every process of a home, whoever of them serves the providers."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -31,13 +32,29 @@ def test_who_joins_keeps_what_holds_and_everybody_the_issuer_that_others_have(tm
     assert file.opened(other, first.issuer) == first == file.agreed(None)
 
 
-@pytest.mark.parametrize("change", [{"sandbox": "auto"}, {"webhooks_here": True}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sandbox": "auto"}, {"webhooks_here": True}, {"drift": "report"},
+        {"keep_findings_days": 1.0}, {"keep_operations_days": 0.0},
+    ],
+)  # fmt: skip
 def test_who_was_told_otherwise_than_those_who_run_is_refused(tmp_path, change):
     file = TermsFile(tmp_path)
     file.opened(TOLD, "")
     assert file.agreed(TOLD).sandbox == "require"
-    with pytest.raises(Invalid, match="say the same, or stop all of them"):
+    ((option, word),) = change.items()
+    with pytest.raises(Invalid, match=rf"told {option}={word}: say the same, or stop all of them"):
         file.agreed(TOLD._replace(**change))
+
+
+def test_what_a_newer_release_has_written_besides_is_left_to_it(tmp_path):
+    file = TermsFile(tmp_path)
+    first = file.opened(TOLD, "")
+    newer = json.dumps({**first._asdict(), "patience": 1.0})
+    file.path.write_text(newer)
+    assert file.read() == first == file.agreed(TOLD) == file.opened(TOLD, "")
+    assert file.path.read_text() == newer
 
 
 def test_terms_that_are_gone_or_odd_are_not_guessed(tmp_path):

@@ -57,7 +57,9 @@ def test_the_command_says_it_by_its_exit_code(tmp_path, capsys):
     load(GOLDEN / "lifecycle", tmp_path / "home")
     asked = ["upgrade", "--check", "--home", str(tmp_path / "home")]
     assert cli.main([*asked, "-o", "json"]) == 1
-    assert json.loads(capsys.readouterr().out)["missing"]
+    said = capsys.readouterr()
+    assert json.loads(said.out)["missing"]
+    assert "let the release before end what is open" in said.err
     file = apsw.Connection(str(tmp_path / "home" / "tenure.db"))
     file.execute("UPDATE operation SET ended_at = 1.0")
     file.close()

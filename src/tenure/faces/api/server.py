@@ -51,6 +51,8 @@ ROUTES: tuple[Route, ...] = (
 KEEP_ALIVE_SECONDS = 75
 GRACE_SECONDS = 10
 """How long answers under way may take once the server is told to stop."""
+DATE_SECONDS = 1.0
+"""How old the date in an answer may be."""
 BACKLOG = 2_048
 
 
@@ -155,7 +157,18 @@ def _within_files(bounds: Bounds) -> Bounds:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn's server, which leaves signals to its host."""
+    """Uvicorn's server, which leaves signals to its host and ends when that stops."""
+
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    async def main_loop(self) -> None:
+        """See to the date in answers, once a second: uvicorn's own loop looks ten times."""
+        while not self._stopping.is_set():
+            await self.on_tick(0)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), DATE_SECONDS)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -206,7 +219,7 @@ async def serving(
 
     The socket listens before the block begins, and answers under way may end when it is left.
     """
-    server = _Server(_config(api, listen, beside))
+    server = _Server(_config(api, listen, beside), api.stopping)
     try:
         bound = socket.create_server(
             (listen.host, listen.port),

@@ -13,8 +13,8 @@ from tenure.faces.cli import nouns
 from tenure.faces.cli.accepted import attend
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import Ended, Exit
-from tenure.faces.cli.options import Waits, asking, confirm, examples, pairs, shown, waiting
-from tenure.faces.cli.output import Item, pass_on, plain, say, show, show_all
+from tenure.faces.cli.options import Verbs, Waits, asking, confirm, examples, pairs, shown, waiting
+from tenure.faces.cli.output import TABLES, Item, pass_on, plain, say, show, show_all
 
 NAMED_MAX = 10
 """Sub-agents that are named before they go with their owner; the others are counted."""
@@ -24,7 +24,15 @@ STATES = (
 )  # fmt: skip
 
 
-@click.group("agent")
+@click.group(
+    "agent",
+    cls=Verbs,
+    epilog=examples(
+        "tenure agent create hello --command 'python3 agent.py'",
+        'tenure agent invoke hello \'{"prompt": "hi"}\'',
+        "tenure agent delete hello",
+    ),
+)
 def command() -> None:
     """Create, look at, use and delete agents."""
 
@@ -139,7 +147,9 @@ def list_agents(
     show_all(list(client.pages(path("agents"), query)), nouns.AGENT, form=form)
 
 
-@command.command("show")
+@command.command(
+    "show", epilog=examples("tenure agent show hello", "tenure agent show hello --resources")
+)
 @click.argument("name")
 @click.option("--resources", is_flag=True, help="What providers hold for it.")
 @shown
@@ -179,7 +189,14 @@ QUEUE = click.option(
 )
 
 
-@command.command("suspend")
+@command.command(
+    "suspend",
+    epilog=examples(
+        "tenure agent suspend hello",
+        "tenure agent suspend hello --drain 5",
+        "tenure agent suspend hello --queue --no-wait",
+    ),
+)
 @click.argument("name")
 @click.option("--keep-runtime", is_flag=True, help="Leave its process running.")
 @DRAIN
@@ -202,7 +219,9 @@ def suspend(
     attend(client, answer, waits=waits, form=form, name=name, done=f"agent {name} is SUSPENDED")
 
 
-@command.command("resume")
+@command.command(
+    "resume", epilog=examples("tenure agent resume hello", "tenure agent resume hello --timeout 30")
+)
 @click.argument("name")
 @QUEUE
 @waiting
@@ -217,7 +236,7 @@ def resume(client: Client, *, name: str, queue: bool, waits: Waits, form: str) -
     attend(client, answer, waits=waits, form=form, name=name, done=f"agent {name} is READY")
 
 
-@command.command("stop")
+@command.command("stop", epilog=examples("tenure agent stop hello"))
 @click.argument("name")
 @waiting
 @shown
@@ -274,14 +293,14 @@ def delete(
         )  # fmt: skip
 
 
-@command.command("invite")
+@command.command("invite", epilog=examples("tenure agent invite hello > invitation"))
 @click.argument("name")
 @shown
 @asking
 def invite(client: Client, *, name: str, form: str) -> None:
     """Print a token with which an agent may register its keys, once, at /oauth/register."""
     made = client.send("POST", path("agents", name, verb="invite"), agent=name)
-    if form == "table":
+    if form in TABLES:
         say(f"client {made['client_id']}, good until {in_utc(made['expires_at'])}")
     show(made, nouns.INVITATION, form=form, text=lambda one: str(one["token"]))
 
@@ -316,7 +335,9 @@ def invoke(
     )
 
 
-@command.command("logs")
+@command.command(
+    "logs", epilog=examples("tenure agent logs hello -n 20", "tenure agent logs hello --follow")
+)
 @click.argument("name")
 @click.option("-n", "--lines", type=click.IntRange(1, 10_000), default=100, show_default=True,
               metavar="N", help="The last so many lines.")  # fmt: skip

@@ -1,6 +1,7 @@
 """`tenure apply`: agents as files say."""
 
 import json
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.differences import Action, Difference, compare, foreseen, wanted, waves
 from tenure.faces.cli.exits import OF_STATE, Ended, Exit, Refused
 from tenure.faces.cli.options import Waits, asking, confirm, examples, pairs, shown, waiting
-from tenure.faces.cli.output import as_yaml, plain, plain_lines, say
+from tenure.faces.cli.output import TABLES, as_yaml, is_utf8, plain, plain_lines, say
 
 NOT_FOUND = 404
 SIGNS = {Action.CREATE: "+", Action.KEEP: "=", Action.DIFFERS: "~", Action.DELETE: "-"}
@@ -140,7 +141,7 @@ def _await(
         failed.append(name)
         say(f"agent {name} is not {done}: {plain_lines(str(seen['error']), indent=2)}")
         for line in lines:
-            say(progress.text(line, utf8=progress.is_utf8()))
+            say(progress.text(line, utf8=is_utf8(sys.stderr)))
         for words in nouns.advice_on(seen):
             say(f"  {words}")
     return failed
@@ -150,6 +151,8 @@ def _refused(name: str, error: Refused) -> None:
     if error.code is Exit.AUTHENTICATION:
         raise error
     say(f"agent {name}: {plain(error.sentence)}")
+    if error.advice:
+        say(f"  {plain(error.advice)}")
 
 
 def _report(found: Sequence[Difference], failed: Sequence[str], *, form: str) -> None:
@@ -159,7 +162,7 @@ def _report(found: Sequence[Difference], failed: Sequence[str], *, form: str) ->
         if one.name not in failed:
             count[one.action] += 1
     differing = [one for one in found if one.action is Action.DIFFERS]
-    if form != "table":
+    if form not in TABLES:
         tell([one for one in found if one.name not in failed], form=form)
     else:
         tell(differing, form=form)

@@ -8,18 +8,27 @@ import click
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import Ended, Exit
-from tenure.faces.cli.options import asking, shown
-from tenure.faces.cli.output import Item, fields, say, show, show_all
+from tenure.faces.cli.options import Verbs, asking, examples, shown
+from tenure.faces.cli.output import TABLES, Item, fields, say, show, show_all
 
 HEAD = re.compile("[0-9a-f]{64}")
+KEEP = "before anything else, keep what there is: tenure backup DIRECTORY"
 
 
-@click.group("audit")
+@click.group(
+    "audit", cls=Verbs, epilog=examples("tenure audit list --limit 20", "tenure audit verify")
+)
 def command() -> None:
     """Read the audit log, and verify its chain; for admins."""
 
 
-@command.command("list")
+@command.command(
+    "list",
+    epilog=examples(
+        "tenure audit list --limit 20",
+        "tenure audit list --after 1000 -o json",
+    ),
+)
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="From N + 1 on.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="So many lines at most.")
 @shown
@@ -48,7 +57,13 @@ def _head(_: click.Context, option: click.Parameter, value: str) -> str:
     return value
 
 
-@command.command("verify")
+@command.command(
+    "verify",
+    epilog=examples(
+        "tenure audit verify -o name > head",
+        "tenure audit verify --head $(cat head)",
+    ),
+)
 @click.option("--head", default="", metavar="HASH", callback=_head,
               help="A hash written down before.")  # fmt: skip
 @shown
@@ -69,10 +84,16 @@ def verify(client: Client, *, head: str, form: str) -> None:
             Exit.FAILED,
             f"none of the {verdict['entries']} lines has that head: the audit log was cut off or"
             f" written anew since{perhaps}",
+            advice=KEEP,
         )
     if broken:
-        raise Ended(Exit.FAILED, "the audit log was changed")
-    if form == "table":
+        raise Ended(
+            Exit.FAILED,
+            f"the audit log was changed: the lines before {broken['position']} are as they were"
+            " written, that one is not",
+            advice=KEEP,
+        )
+    if form in TABLES:
         if head:
             say("the chain is unbroken, and that head is in it")
         else:

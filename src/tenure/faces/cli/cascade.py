@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.output import Item, plain, say, show_all
+from tenure.faces.cli.output import TABLES, Item, plain, say, show_all
 
 SHOWN_MAX = 200
 """Lines of a tree; of the rest only the number is told."""
@@ -15,7 +15,7 @@ def show_cascade(client: Client, name: str, *, form: str) -> None:
     """Print the tree below one agent, each thing with what would become of it."""
     planned = client.send("DELETE", path("agents", name), query={"dry_run": True}, agent=name)
     branches: Sequence[Item] = planned["cascade"]
-    if form != "table":
+    if form not in TABLES:
         show_all(list(branches), nouns.BRANCH, form=form)
         return
     print(plain(f"{name}: delete"))

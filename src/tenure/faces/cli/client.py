@@ -30,6 +30,7 @@ middle of it may be back by then.
 TROUBLE_SECONDS = 10.0
 """How long it may take to say why it does not answer."""
 UNABLE = 500
+DOCTOR = "tenure doctor looks what is wrong"
 PAGE = 1_000
 LINE_BYTES_MAX = 16 << 20
 Body = bytes | Iterator[bytes] | None
@@ -157,10 +158,14 @@ class Client:
         try:
             status, data = self._repeatedly(ask, AGAIN_SECONDS if again else ())
         except Broken as error:
-            if again and method != "GET":
+            if method == "GET":
+                error.advice = error.advice or DOCTOR
+            elif again:
                 then = " once the server is back" if error.advice else ""
                 error.advice = f"it may have been accepted: tenure operation list shows it{then}"
                 error.sentence += self._trouble()
+            else:
+                error.advice = "it may have been done: look before you say it again"
             raise
         if status >= 400:  # noqa: PLR2004 (HTTP's own line)
             raise _refusal(status, data, agent)
@@ -168,7 +173,8 @@ class Client:
             return json.loads(data) if data else None
         except ValueError:
             raise Unreachable(
-                f"what answers at {self.server.address} is no Tenure: {data[:80]!r}"
+                f"what answers at {self.server.address} is no Tenure: {data[:80]!r}",
+                advice="name another: --address URL, or TENURE_ADDRESS",
             ) from None
 
     def _trouble(self) -> str:
@@ -252,7 +258,7 @@ class Client:
         address = self.server.address
         self.close()
         if isinstance(error, ConnectionRefusedError):
-            advice = "start it: tenure up; tenure doctor looks what is wrong"
+            advice = f"start it: tenure up; {DOCTOR}"
             return Unreachable(f"no server answers at {address}", advice=advice)
         if isinstance(error, TimeoutError):
             return Broken(f"the server at {address} did not answer in time")

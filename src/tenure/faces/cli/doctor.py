@@ -11,7 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,10 +19,10 @@ import click
 
 from tenure.core.errors import TenureError
 from tenure.faces.cli import where
-from tenure.faces.cli.client import Client, path
+from tenure.faces.cli.client import DOCTOR, Client, path
 from tenure.faces.cli.exits import Ended, Exit, Refused, Unreachable
 from tenure.faces.cli.options import examples, placed, said, shown
-from tenure.faces.cli.output import Column, Noun, show_all
+from tenure.faces.cli.output import Column, Item, Noun, show_all, table_with_text
 from tenure.faces.cli.scale import Scale, scaled
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -77,9 +77,18 @@ def command(context: click.Context, *, scale: Scale, form: str) -> None:
         *python(), *sqlite(), *home(place.directory()), *epoch(place.directory()), *bubblewrap(),
         *scaled_out(scale), *server(place),
     ]  # fmt: skip
-    show_all([one._asdict() for one in found], FINDING, form=form)
+    show_all([one._asdict() for one in found], FINDING, form=form, text=told_of)
     if any(one.result == FAIL for one in found):
         raise Ended(Exit.FAILED)
+
+
+def told_of(found: Sequence[Item]) -> str:
+    """What was found with what to do below it, in no more width than there is."""
+    rows = [
+        [one["check"], one["result"], "\n  ".join(filter(None, [one["found"], one["advice"]]))]
+        for one in found
+    ]
+    return table_with_text(["CHECK", "RESULT", "FOUND"], rows)
 
 
 def python() -> Iterator[Finding]:
@@ -135,20 +144,20 @@ def epoch(directory: Path) -> Iterator[Finding]:
 
     file = EpochFile(directory)
     try:
-        kept = file.read()
+        memo = file.read()
     except TenureError as error:
         yield Finding("epoch", FAIL, str(error), "tenure restore --hold begins a new one")
         return
-    if kept is None:
+    if memo is None:
         return
     yield private("epoch file", file.path, 0o077)
-    if kept.restoring:
+    if memo.restoring:
         advice = "the plane does not start: say tenure restore again"
-        yield Finding("epoch", FAIL, f"a restore of {kept.restoring} was interrupted", advice)
-    elif kept.held:
-        yield Finding("held", WARN, kept.held, "nothing moves: tenure restore --confirm")
+        yield Finding("epoch", FAIL, f"a restore of {memo.restoring} was interrupted", advice)
+    elif memo.held:
+        yield Finding("held", WARN, memo.held, "nothing moves: tenure restore --confirm")
     else:
-        yield Finding("epoch", OK, f"epoch {kept.epoch}")
+        yield Finding("epoch", OK, f"epoch {memo.epoch}")
 
 
 def private(check: str, file: Path, others: int) -> Finding:
@@ -218,7 +227,7 @@ def server(place: where.Where) -> Iterator[Finding]:
         client.get(path("agents"), {"limit": 1})
         yield Finding("token", OK, "the server knows it")
     except Unreachable as error:
-        advice = error.advice.partition("; tenure doctor")[0]
+        advice = error.advice.removesuffix(DOCTOR).removesuffix("; ")
         yield Finding("server", WARN, error.sentence, advice)
         if not place.address:
             yield from port(os.environ.get("TENURE_PORT") or str(PORT))

@@ -12,7 +12,7 @@ import click
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Broken, Client, path
 from tenure.faces.cli.exits import Ended, Exit, Unreachable
-from tenure.faces.cli.options import Command, asking, examples, shown
+from tenure.faces.cli.options import Command, Verbs, asking, examples, shown
 from tenure.faces.cli.output import say, show_all
 
 SILENCE_SECONDS = 30.0
@@ -20,7 +20,9 @@ SILENCE_SECONDS = 30.0
 AGAIN_SECONDS = 1.0
 
 
-@click.group("event")
+@click.group(
+    "event", cls=Verbs, epilog=examples("tenure event list --agent hello", "tenure event watch")
+)
 def command() -> None:
     """Look at events, and follow them as they are committed."""
 

@@ -3,6 +3,7 @@
 A number is a promise to scripts: it never changes its meaning.
 """
 
+import re
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
@@ -46,7 +47,9 @@ OF_STATUS: Final = {
 ADVICE: Final = {
     "unauthenticated": "give a token: --token-file FILE, or TENURE_TOKEN=…",
     "forbidden": "ask with a token of that role; an admin makes one: tenure token create",
+    "not_found": "tenure {noun} list shows which there are",
     "name_taken": "tenure agent show {agent}",
+    "wrong_state": "tenure agent show {agent}",
     "suspended": "tenure agent resume {agent}",
     "not_ready": "try again in a moment; tenure operation list --open shows what is under way",
     "runtime_broken": "tenure agent logs {agent}",
@@ -54,14 +57,18 @@ ADVICE: Final = {
         "tenure operation watch {operation}; suspend, resume and delete can wait for it: --queue"
     ),
     "queue_full": "tenure operation watch {operation}",
-    "awaits_acknowledgement": (
-        "once it has done its part: tenure subscription acknowledge; tenure tenant show lists all"
-    ),
+    "awaits_acknowledgement": "tenure operation show {operation} tells what can be done",
     "commit_unknown": "once the control plane is back: tenure operation show {operation}",
     "past_pivot": "there is only forward: tenure operation watch {operation}",
     "quota_exceeded": "tenure quota show",
+    "starting": "tenure wait returns when it is ready",
+    "held": "tenure restore --review shows what confirming would mean, --confirm lets it go",
+    "not_leading": "say it again; of several processes another may lead: --address URL",
+    "store_full": "make room, then say it again; tenure doctor tells how much there is",
 }
 """What to type next, by the code of a refusal."""
+ABSENT: Final = re.compile("there is no (agent|finding|operation|subscription|token) ")
+"""How the server says that something which can be listed is not there."""
 
 
 class Ended(Exception):
@@ -84,12 +91,14 @@ class Refused(Ended):
         said = str(problem.get("detail") or problem.get("title") or f"the server said {status}")
         named = f" ({self.problem_code})" if self.problem_code else ""
         advice = ADVICE.get(self.problem_code, "")
-        if ("{agent}" in advice and not agent) or ("{operation}" in advice and not self.operation):
+        absent = ABSENT.match(said)
+        about = {
+            "agent": agent, "operation": self.operation, "noun": absent[1] if absent else "",
+        }  # fmt: skip
+        if any(f"{{{name}}}" in advice and not value for name, value in about.items()):
             advice = ""
         super().__init__(
-            OF_STATUS.get(status, Exit.FAILED),
-            said + named,
-            advice=advice.format(agent=agent, operation=self.operation),
+            OF_STATUS.get(status, Exit.FAILED), said + named, advice=advice.format(**about)
         )
 
 

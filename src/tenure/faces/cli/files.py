@@ -236,4 +236,5 @@ def check(tree: Mapping[str, Any], *, source: str) -> dict[str, Any]:
 
 def wrong(source: str, why: str) -> Ended:
     """The refusal of a file."""
-    return Ended(Exit.USAGE, f"{source}: {why}")
+    advice = "nothing was sent: mend it, and say it again"
+    return Ended(Exit.USAGE, f"{source}: {why}", advice=advice)

@@ -6,16 +6,26 @@ import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.options import asking, confirm, examples, shown
-from tenure.faces.cli.output import Item, fields, instant, say, show, show_all
+from tenure.faces.cli.options import Verbs, asking, confirm, examples, shown
+from tenure.faces.cli.output import TABLES, Item, counted, fields, instant, say, show, show_all
 
 
-@click.group("finding")
+@click.group(
+    "finding",
+    cls=Verbs,
+    epilog=examples(
+        "tenure finding list",
+        "tenure finding show ID",
+        "tenure finding resolve ID",
+    ),
+)
 def command() -> None:
     """Read what reconcilers have seen, and say what is settled."""
 
 
-@command.command("list")
+@command.command(
+    "list", epilog=examples("tenure finding list", "tenure finding list --all --reconciler drift")
+)
 @click.option("--all", "resolved", is_flag=True, help="Also what is resolved.")
 @click.option("--reconciler", default="", metavar="NAME", help="Only of this one.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="So many at most.")
@@ -53,7 +63,9 @@ def _text(finding: Item) -> str:
     ])  # fmt: skip
 
 
-@command.command("show")
+@command.command(
+    "show", epilog=examples("tenure finding show $(tenure finding list --limit 1 -o name)")
+)
 @click.argument("finding_id", metavar="ID")
 @shown
 @asking
@@ -77,12 +89,13 @@ def remove(
     """
     for finding_id in finding_ids:
         say(str(client.get(path("findings", finding_id))["body"].get("what", "")))
-    confirm(f"{len(finding_ids)} resources will be removed at their providers", yes=yes)
+    count = counted(len(finding_ids), "resource")
+    confirm(f"{count} will be removed at their providers", yes=yes)
     done = [
         client.send("POST", path("findings", finding_id, verb="remove"), body={"tenant": tenant})
         for finding_id in finding_ids
     ]
-    if form == "table":
+    if form in TABLES:
         say(f"{len(done)} removed")
     else:
         show_all(done, nouns.FINDING, form=form)
@@ -100,7 +113,7 @@ def resolve(client: Client, *, finding_ids: tuple[str, ...], form: str) -> None:
         client.send("POST", path("findings", finding_id, verb="resolve"))
         for finding_id in finding_ids
     ]
-    if form == "table":
+    if form in TABLES:
         say(f"{len(done)} resolved")
     else:
         show_all(done, nouns.FINDING, form=form)

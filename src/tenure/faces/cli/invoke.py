@@ -38,7 +38,11 @@ def invoke(
         try:
             last = _pass_on(answer)
         except TimeoutError:
-            raise Ended(Exit.TIMED_OUT, f"the agent was silent for {seconds:g} s") from None
+            raise Ended(
+                Exit.TIMED_OUT,
+                f"the agent was silent for {seconds:g} s; what it does meanwhile is not known",
+                advice=f"tenure agent logs {name}; --timeout SECONDS waits longer",
+            ) from None
         except (HTTPException, ConnectionError) as error:
             raise Unreachable(
                 f"the agent's answer broke off: {type(error).__name__}",
@@ -47,7 +51,11 @@ def invoke(
         if last not in {b"", b"\n"} and sys.stdout.isatty():
             click.echo()
         if answer.status >= REFUSED:
-            raise Ended(Exit.FAILED, f"the agent answered with status {answer.status}")
+            raise Ended(
+                Exit.FAILED,
+                f"the agent answered with status {answer.status}",
+                advice=f"tenure agent logs {name}",
+            )
 
 
 def _pass_on(answer: "HTTPResponse") -> bytes:

@@ -50,5 +50,9 @@ def command(context: click.Context, *, url: str, source: Path | None, form: str)
     except TenureError as error:
         raise Ended(Exit.FAILED, str(error)) from None
     except OSError as error:
-        raise Ended(Exit.FAILED, f"{error.filename or path}: {error.strerror}") from None
+        raise Ended(
+            Exit.FAILED,
+            f"{error.filename or path}: {error.strerror}",
+            advice="the store has not moved; once that is mended say it again, and it goes on",
+        ) from None
     show_all([one._asdict() for one in compared], NOUN, form=form)

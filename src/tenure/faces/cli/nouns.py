@@ -3,18 +3,16 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tenure.faces.cli.output import Column, Item, Noun, fields, instant, table
+from tenure.faces.cli.output import Column, Item, Noun, fields, instant, table_with_text
 from tenure.faces.cli.progress import MARKS, OF_HOLD
-
-DETAIL_CHARACTERS_MAX = 60
 
 
 def _at(name: str) -> Column:
     return Column(name.removesuffix("_at").upper(), lambda item: instant(item[name]))
 
 
-def _is(name: str) -> Column:
-    return Column(name.upper(), lambda item: "" if item[name] is None else str(item[name]))
+def _is(name: str, *, free: bool = False) -> Column:
+    return Column(name.upper(), lambda item: "" if item[name] is None else str(item[name]), free)
 
 
 def _labels(agent: Item) -> str:
@@ -29,14 +27,17 @@ def _target(entry: Item) -> str:
 
 
 AGENT: Final = Noun(
-    (_is("name"), _is("state"), Column("LABELS", _labels), _at("created_at"), _is("uid")),
+    (
+        _is("name"), _is("state"), Column("LABELS", _labels, free=True), _at("created_at"),
+        _is("uid"),
+    ),
     lambda agent: str(agent["name"]),
-)
+)  # fmt: skip
 OPERATION: Final = Noun(
     (
         _is("id"), _is("kind"), _is("state"),
         Column("AGENT", lambda one: str(one.get("agent_name") or one["agent"])), _at("created_at"),
-        Column("ERROR", lambda one: str(one["error"])[:DETAIL_CHARACTERS_MAX]),
+        Column("ERROR", lambda one: str(one["error"]), free=True),
     ),
     lambda operation: str(operation["id"]),
 )  # fmt: skip
@@ -67,8 +68,8 @@ EVENT: Final = Noun(
 )  # fmt: skip
 SUBSCRIPTION: Final = Noun(
     (
-        _is("name"), _is("kind"), _is("target"),
-        Column("TYPES", lambda one: ",".join(one["types"]) or "all"),
+        _is("name"), _is("kind"), _is("target", free=True),
+        Column("TYPES", lambda one: ",".join(one["types"]) or "all", free=True),
         Column("REQUIRED", lambda one: "yes" if one["required"] else ""),
         _is("parked"), _is("missed"), _at("failing_since"), _is("id"),
     ),
@@ -79,7 +80,7 @@ LETTER: Final = Noun(
         _is("agent"),
         Column("TYPE", lambda one: str(one["event"]["type"]).removeprefix("tenure.")),
         Column("SEQUENCE", lambda one: str(int(one["event"]["sequence"]))), _is("attempts"),
-        _at("due_at"), Column("WHY", lambda one: str(one["why"])[:DETAIL_CHARACTERS_MAX]),
+        _at("due_at"), Column("WHY", lambda one: str(one["why"]), free=True),
     ),
     lambda one: str(one["event"]["id"]),
 )  # fmt: skip
@@ -99,7 +100,7 @@ FINDING: Final = Noun(
     (
         _is("id"), _is("kind"), _is("reconciler"), _is("sightings"),
         Column("LAST", lambda one: instant(one["last_seen"])),
-        Column("WHAT", lambda one: str(one["body"].get("what", ""))),
+        Column("WHAT", lambda one: str(one["body"].get("what", "")), free=True),
     ),
     lambda finding: str(finding["id"]),
 )  # fmt: skip
@@ -114,8 +115,8 @@ BRANCH: Final = Noun(
 LOOK: Final = Noun(
     (
         _is("reconciler"), _is("seen"), _is("fixed"),
-        Column("FINDINGS", lambda one: str(len(one["findings"]) or "")), _is("sentence"),
-        _is("error"),
+        Column("FINDINGS", lambda one: str(len(one["findings"]) or "")),
+        _is("sentence", free=True), _is("error"),
     ),
     lambda look: str(look["reconciler"]),
 )  # fmt: skip
@@ -164,7 +165,7 @@ def operation_text(operation: Item) -> str:
         [_mark(step, over), step["name"], _fate(step, over), step["detail"]]
         for step in operation["steps"]
     ]
-    return f"{head}\n\n{table(['', 'STEP', 'STATE', 'DETAIL'], rows)}"
+    return f"{head}\n\n{table_with_text(['', 'STEP', 'STATE', 'DETAIL'], rows)}"
 
 
 def _fate(step: Item, over: bool) -> str:  # noqa: FBT001 (of its operation)

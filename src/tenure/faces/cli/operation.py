@@ -10,7 +10,7 @@ import click
 from tenure.faces.cli import nouns, progress
 from tenure.faces.cli.accepted import attend, settled
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.options import Waits, asking, confirm, examples, shown, waiting
+from tenure.faces.cli.options import Verbs, Waits, asking, confirm, examples, shown, waiting
 from tenure.faces.cli.output import say, show, show_all
 
 STATES = (
@@ -20,7 +20,15 @@ STATES = (
 OPEN = STATES[:5]
 
 
-@click.group("operation")
+@click.group(
+    "operation",
+    cls=Verbs,
+    epilog=examples(
+        "tenure operation list --open",
+        "tenure operation show ID",
+        "tenure operation cancel ID",
+    ),
+)
 def command() -> None:
     """Follow what is under way, and help what is stuck."""
 
@@ -52,7 +60,13 @@ def list_operations(
     show_all(deque(found, maxlen=last), nouns.OPERATION, form=form)
 
 
-@command.command("show")
+@command.command(
+    "show",
+    epilog=examples(
+        "tenure operation show ID",
+        "tenure operation show $(tenure operation list --state STUCK --last 1 -o name)",
+    ),
+)
 @click.argument("operation")
 @shown
 @asking
@@ -64,7 +78,13 @@ def show_operation(client: Client, *, operation: str, form: str) -> None:
         say(f"  {line}")
 
 
-@command.command("watch")
+@command.command(
+    "watch",
+    epilog=examples(
+        "tenure operation watch $(tenure agent resume hello --no-wait)",
+        "tenure operation watch ID --timeout 60",
+    ),
+)
 @click.argument("operation")
 @click.option(
     "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait so long at most."
@@ -91,7 +111,12 @@ def _decide(
     return answer
 
 
-@command.command("cancel")
+@command.command(
+    "cancel",
+    epilog=examples(
+        "tenure operation cancel $(tenure operation list --open --agent hello -o name)",
+    ),
+)
 @click.argument("operation")
 @waiting
 @shown
@@ -113,7 +138,9 @@ def cancel(client: Client, *, operation: str, waits: Waits, form: str) -> None:
     )
 
 
-@command.command("retry")
+@command.command(
+    "retry", epilog=examples("tenure operation retry ID", "tenure operation retry ID --timeout 60")
+)
 @click.argument("operation")
 @waiting
 @shown
@@ -125,7 +152,7 @@ def retry(client: Client, *, operation: str, waits: Waits, form: str) -> None:
     attend(client, answer, waits=waits, form=form, name=operation, done=done)
 
 
-@command.command("abandon")
+@command.command("abandon", epilog=examples("tenure operation abandon ID"))
 @click.argument("operation")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @shown
@@ -137,7 +164,7 @@ def abandon(client: Client, *, operation: str, yes: bool, form: str) -> None:
     show(answer, nouns.OPERATION, form=form, text=nouns.operation_text)
 
 
-@command.command("adopt")
+@command.command("adopt", epilog=examples("tenure operation adopt ID runtime"))
 @click.argument("operation")
 @click.argument("step")
 @click.option("--result", metavar="JSON", help="What the step would have returned.")
@@ -151,13 +178,13 @@ def adopt(
     try:
         body = {"result": json.loads(result)} if result is not None else {}
     except ValueError as error:
-        raise click.BadParameter(f"{error}", param_hint="--result") from None
+        raise click.BadParameter(f"it is not JSON: {error}", param_hint="--result") from None
     answer = _decide(client, operation, "adopt", step=step, body=body)
     done = f"{answer['kind']} has succeeded"
     attend(client, answer, waits=waits, form=form, name=operation, done=done)
 
 
-@command.command("mark-absent")
+@command.command("mark-absent", epilog=examples("tenure operation mark-absent ID runtime"))
 @click.argument("operation")
 @click.argument("step")
 @waiting

@@ -1,9 +1,11 @@
 """Options that many commands share: where the server is, the form of the output, how to wait."""
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from functools import wraps
+from inspect import cleandoc
 from typing import Any, NamedTuple
 
 import click
@@ -14,6 +16,22 @@ from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.output import FORMS
 
 Command = Callable[..., Any]
+LEVELS = ("debug", "info", "warning", "error")
+
+
+class Verbs(click.Group):
+    """The commands of one noun, each listed with the first clause of what it does, whole."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does it, which cuts every line off where it ends."""
+        with formatter.section("Commands"):
+            formatter.write_dl([
+                (name, _CLAUSE.split(cleandoc(self.commands[name].help or ""))[0] + ".")
+                for name in self.list_commands(ctx)
+            ])  # fmt: skip
+
+
+_CLAUSE = re.compile(r";\s|\.\s|\.$")
 
 
 class Waits(NamedTuple):
@@ -65,11 +83,23 @@ def asking(command: Command) -> Command:
     return run
 
 
+def logged(command: Command) -> Command:
+    """Add --log-level and --log-format: what a process that runs on says of itself."""
+    for option, choices, default, words in (
+        ("--log-format", ("plain", "json"), "plain", "How a line is written."),
+        ("--log-level", LEVELS, "warning", "What is logged to standard error."),
+    ):
+        command = click.option(
+            option, type=click.Choice(choices), default=default, show_default=True, help=words
+        )(command)
+    return command
+
+
 def shown(command: Command) -> Command:
     """Add -o; the command gets it as `form`."""
     return click.option(
         "-o", "--output", "form", type=click.Choice(FORMS), default="table", show_default=True,
-        help="The form of what is printed.",
+        help="The form of what is printed; wide: a table that is whole on any terminal.",
     )(command)  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """What a command prints: data on standard output in the form asked for, messages on standard error.
 
-Tables are plain aligned text, so that they can be cut and searched; nothing here waits or asks.
+Tables are plain aligned text, so that they can be cut and searched, and are made to fit only where
+a terminal shows them.  Nothing here waits or asks.
 """
 
 import json
@@ -8,11 +9,16 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TextIO
 
 import click
 
-FORMS: Final = ("table", "json", "yaml", "name")
+TABLES: Final = ("table", "wide")
+"""Forms for a person; a wide one is whole, however narrow the terminal is."""
+FORMS: Final = (*TABLES, "json", "yaml", "name")
+GAP: Final = "  "
+FREE_CHARACTERS_MIN = 12
+WRAPPED_CHARACTERS_MIN = 20
 Item = Mapping[str, Any]
 COLOURS: Final = {
     "READY": "green", "SUCCEEDED": "green", "ok": "green",
@@ -28,6 +34,8 @@ class Column(NamedTuple):
 
     title: str
     of: Callable[[Item], str]
+    free: bool = False
+    """Whether its beginning will do where a terminal is too narrow for all of it."""
 
 
 class Noun(NamedTuple):
@@ -37,8 +45,14 @@ class Noun(NamedTuple):
     name: Callable[[Item], str]
 
 
-def show_all(items: Sequence[Item], noun: Noun, *, form: str) -> None:
-    """Print a list of things."""
+def show_all(
+    items: Sequence[Item],
+    noun: Noun,
+    *,
+    form: str,
+    text: Callable[[Sequence[Item]], str] | None = None,
+) -> None:
+    """Print a list of things; `text` is how a person at a terminal sees them, if not as a table."""
     match form:
         case "json":
             _print(json.dumps(list(items), indent=2, ensure_ascii=False))
@@ -48,9 +62,13 @@ def show_all(items: Sequence[Item], noun: Noun, *, form: str) -> None:
             for item in items:
                 _print(noun.name(item))
         case _:
-            _print(table([c.title for c in noun.columns], [
-                [column.of(item) for column in noun.columns] for item in items
-            ]))  # fmt: skip
+            room = terminal_width() if form != "wide" else None
+            if room and text is not None:
+                _print(text(items))
+                return
+            rows = [[_one_line(column.of(item)) for column in noun.columns] for item in items]
+            rows = _shortened(noun.columns, rows, room) if room else rows
+            _print(table([column.title for column in noun.columns], rows))
 
 
 def show(item: Item, noun: Noun, *, form: str, text: Callable[[Item], str]) -> None:
@@ -69,14 +87,82 @@ def show(item: Item, noun: Noun, *, form: str, text: Callable[[Item], str]) -> N
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Aligned columns under their titles; control characters are shown, never sent."""
     lines = [list(titles), *([plain(cell) for cell in row] for row in rows)]
-    widths = [max(len(line[n]) for line in lines) for n in range(len(titles))]
+    widths = _widths(lines)
     return "\n".join(
-        "  ".join(
+        GAP.join(
             _coloured(cell) + " " * (width - len(cell))
             for cell, width in zip(line, widths, strict=True)
         ).rstrip()
         for line in lines
     )
+
+
+def table_with_text(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same with a text as its last column: its lines stand below each other, and fit."""
+    before = [list(titles[:-1]), *([plain(cell) for cell in row[:-1]] for row in rows)]
+    indent = sum(width + len(GAP) for width in _widths(before))
+    room = (terminal_width() or 0) - indent
+    texts = [
+        [line for part in row[-1].split("\n") for line in _wrapped(plain(part), room)]
+        for row in rows
+    ]
+    tops = table(titles, [[*row[:-1], text[0]] for row, text in zip(rows, texts, strict=True)])
+    below = [[], *(text[1:] for text in texts)]
+    return "\n".join(
+        line
+        for top, more in zip(tops.split("\n"), below, strict=True)
+        for line in (top, *(" " * indent + one for one in more))
+    )
+
+
+def terminal_width() -> int | None:
+    """How many characters fit beside each other; None: no terminal, and a program takes all."""
+    if not sys.stdout.isatty():
+        return None
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*lines, strict=True)]
+
+
+def _one_line(text: str) -> str:
+    """A text as the one line that it has in a list."""
+    return plain(" ".join(part.strip() for part in text.split("\n")).strip())
+
+
+def _shortened(
+    columns: Sequence[Column], rows: list[list[str]], room: int
+) -> list[list[str]]:
+    """The rows with no more of what may be cut off than there is room for, the longest first."""
+    widths = _widths([[column.title for column in columns], *rows])
+    over = sum(widths) + len(GAP) * (len(widths) - 1) - room
+    free = [n for n, column in enumerate(columns) if column.free]
+    for _ in range(over):
+        longest = max(free, key=widths.__getitem__, default=0)
+        if not free or widths[longest] <= FREE_CHARACTERS_MIN:
+            break
+        widths[longest] -= 1
+    dots = "…" if is_utf8(sys.stdout) else "..."
+    return [
+        [
+            cell if len(cell) <= width else cell[: width - len(dots)].rstrip() + dots
+            for cell, width in zip(row, widths, strict=True)
+        ]
+        for row in rows
+    ]
+
+
+def _wrapped(line: str, room: int) -> list[str]:
+    """The line, or as many as it needs; what it was set in by stays."""
+    if len(line) <= room or room < WRAPPED_CHARACTERS_MIN:
+        return [line]
+    import textwrap
+
+    before = " " * (len(line) - len(line.lstrip()))
+    return textwrap.wrap(line, room, subsequent_indent=before, break_on_hyphens=False)
 
 
 def fields(pairs: Iterable[tuple[str, str]]) -> str:
@@ -129,6 +215,11 @@ def pass_on(text: str) -> None:
 
 
 _LINE = re.compile(r"[^\n\t]+")
+
+
+def is_utf8(stream: TextIO) -> bool:
+    """Whether signs beyond ASCII can be shown there."""
+    return (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def say(sentence: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from tenure.faces.cli.client import Client, path, patiently
 from tenure.faces.cli.exits import OF_STATE, Ended, Exit, Refused, Unreachable
 from tenure.faces.cli.options import Waits
-from tenure.faces.cli.output import plain, say
+from tenure.faces.cli.output import is_utf8, plain, say
 
 SETTLED: Final = frozenset(OF_STATE)
 SILENCE_SECONDS = 15.0
@@ -285,36 +285,32 @@ def _shown(
         return
     from tenure.faces.cli.drawing import drawn
 
-    with drawn(picture, title, started, utf8=is_utf8()):
+    with drawn(picture, title, started, utf8=is_utf8(sys.stderr)):
         yield lambda _: None
 
 
 def _speak(lines: list[Line]) -> None:
     for line in lines:
-        say(text(line, utf8=is_utf8()))
+        say(text(line, utf8=is_utf8(sys.stderr)))
 
 
 def text(line: Line, *, utf8: bool) -> str:
     """One line as it is printed where there is no terminal."""
     mark = MARKS[line.fate]
     sign = mark.sign if utf8 else mark.ascii
+    first = (line.detail.splitlines() or [""])[0]  # how it ended is told with all of them
     if not line.step:
         head = "undoing" if line.fate == "undoing" else ""
-        words = ": ".join(filter(None, [head, plain(line.detail)]))
+        words = ": ".join(filter(None, [head, plain(first)]))
         return f"  {'↺' if utf8 and head else sign} {words}"
     words = {"undone": "undone", "stuck": "is stuck", "refused": "failed"}.get(line.fate, "")
     told = line.fate in {"running", "refused", "stuck"}
-    why = (line.detail.splitlines() or [""])[0] if told else ""
+    why = first if told else ""
     if why.startswith(f"{line.step} "):
         words, why = why.removeprefix(f"{line.step} "), ""
     return f"  {sign} {' '.join(filter(None, [line.step, plain(words)]))}" + (
         f": {plain(why)}" if why else ""
     )
-
-
-def is_utf8() -> bool:
-    """Whether signs beyond ASCII can be shown."""
-    return (sys.stderr.encoding or "").lower().replace("-", "") == "utf8"
 
 
 # ------------------------------------------------------------------------------------- how it ended

@@ -4,13 +4,13 @@ import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.options import asking, shown
+from tenure.faces.cli.options import Verbs, asking, examples, shown
 from tenure.faces.cli.output import Item, counted, show
 
 QUOTA = path("quotas", "agents")
 
 
-@click.group("quota")
+@click.group("quota", cls=Verbs, epilog=examples("tenure quota show", "tenure quota set 100"))
 def command() -> None:
     """Look at the quota of agents, and set it."""
 
@@ -20,7 +20,7 @@ def _text(quota: Item) -> str:
     return f"{counted(quota['used'], str(quota['kind']).removesuffix('s'))} {most}"
 
 
-@command.command("show")
+@command.command("show", epilog=examples("tenure quota show", "tenure quota show -o json"))
 @shown
 @asking
 def show_quota(client: Client, *, form: str) -> None:
@@ -28,7 +28,7 @@ def show_quota(client: Client, *, form: str) -> None:
     show(client.get(QUOTA), nouns.QUOTA, form=form, text=_text)
 
 
-@command.command("set")
+@command.command("set", epilog=examples("tenure quota set 100"))
 @click.argument("most", type=click.IntRange(min=0))
 @shown
 @asking

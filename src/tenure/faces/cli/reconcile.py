@@ -6,7 +6,7 @@ from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import asking, examples, shown
-from tenure.faces.cli.output import say, show_all
+from tenure.faces.cli.output import TABLES, say, show_all
 
 
 @click.command(
@@ -26,7 +26,7 @@ def command(client: Client, *, name: str, dry_run: bool, form: str) -> None:
     answer = client.send("POST", "/v1/findings:reconcile", body=body, seconds=570.0)
     looks = list(answer["items"])
     show_all(looks, nouns.LOOK, form=form)
-    if form == "table":
+    if form in TABLES:
         for look in looks:
             for found in look["findings"]:
                 say(f"  {found['kind']} {found['body']['what']}")

@@ -1,10 +1,12 @@
 """What `up` and `worker` are told alike, as of a plane that has outgrown one process.
 
+How things are looked after only `up` is told: whoever leads goes by it, and that may be a worker.
+
 Every option can be said by the environment too, as units and containers do; what is secret only so.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
@@ -13,6 +15,7 @@ import click
 from tenure.faces.cli.exits import Ended, Exit
 
 Command = Callable[..., Any]
+Option = tuple[str, str, str | None, str, str]
 Scale = Mapping[str, Any]
 """Fields of `tenure.settings.Settings`."""
 
@@ -36,6 +39,9 @@ _OPTIONS = (
      "Our certificate for Temporal, as PEM."),
     ("--temporal-tls-key", "temporal_tls_key", "FILE", "TENURE_TEMPORAL_TLS_KEY",
      "Its key, as PEM."),
+)  # fmt: skip
+"""Each option, the field of the settings that it says, its metavariable, variable and help."""
+_WAYS = (
     ("--keep-operations", "keep_operations_days", "DAYS", "TENURE_KEEP_OPERATIONS",
      "How long operations that have ended are kept: 90; 0: for ever."),
     ("--keep-findings", "keep_findings_days", "DAYS", "TENURE_KEEP_FINDINGS",
@@ -43,7 +49,7 @@ _OPTIONS = (
     ("--drift", "drift", None, "TENURE_DRIFT",
      "What is done where reality differs from the records: repair."),
 )  # fmt: skip
-"""Each option, the field of the settings that it says, its metavariable, variable and help."""
+"""The same of what holds for all processes of a home."""
 _KINDS: Mapping[str, Any] = {
     "--engine": click.Choice(("embedded", "temporal")),
     "--drift": click.Choice(("repair", "report")),
@@ -52,12 +58,17 @@ _KINDS: Mapping[str, Any] = {
 """What is said of an option, or of those with a metavariable, if it is not any text."""
 
 
-def scaled(command: Command) -> Command:
+def ruled(command: Command) -> Command:
+    """Add the options that only `up` has as well."""
+    return scaled(command, (*_OPTIONS, *_WAYS))
+
+
+def scaled(command: Command, options: Sequence[Option] = _OPTIONS) -> Command:
     """Add the options; the command gets what was said as `scale`, and nothing of what was not."""
 
     @wraps(command)
     def run(*given: object, **named: object) -> object:
-        said = {field: named.pop(field) for _, field, *_ in _OPTIONS}
+        said = {field: named.pop(field) for _, field, *_ in options}
         scale = {field: value for field, value in said.items() if value is not None}
         if "store" in scale and not str(scale["store"]).startswith(SCHEMES):
             raise Ended(
@@ -69,7 +80,7 @@ def scaled(command: Command) -> Command:
             scale["temporal_api_key"] = key
         return command(*given, scale=scale, **named)
 
-    for option, field, hint, variable, words in reversed(_OPTIONS):
+    for option, field, hint, variable, words in reversed(options):
         run = click.option(
             option, field, metavar=hint, type=_KINDS.get(hint or option), envvar=variable,
             help=f"{words}  [{variable}]",

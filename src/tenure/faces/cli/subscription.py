@@ -7,8 +7,8 @@ import click
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import Ended, Exit
-from tenure.faces.cli.options import asking, examples, shown
-from tenure.faces.cli.output import Item, counted, fields, instant, say, show, show_all
+from tenure.faces.cli.options import Verbs, asking, examples, shown
+from tenure.faces.cli.output import TABLES, Item, counted, fields, instant, say, show, show_all
 
 UUID = re.compile("[0-9a-f]{32}")
 KINDS = ("webhook", "nats", "pull")
@@ -16,9 +16,20 @@ ID = click.argument("subscription_id", metavar="ID")
 """Its id, or its name if no other has it."""
 
 
-@click.group("subscription")
+@click.group(
+    "subscription",
+    cls=Verbs,
+    epilog=examples(
+        "tenure subscription create billing --url https://billing.example/hooks",
+        "tenure subscription show billing",
+        "tenure subscription letters billing",
+    ),
+)
 def command() -> None:
-    """Have events sent, and see what was not taken."""
+    """Have events sent, and see what was not taken.
+
+    A subscription is named by its id, or by its name if no other has it.
+    """
 
 
 def _of(client: Client, given: str, *parts: str, verb: str = "") -> str:
@@ -96,13 +107,15 @@ def create(
         "types": list(types), "required": required, "from_start": from_start,
     }  # fmt: skip
     made = client.send("POST", path("subscriptions"), body=body)
-    if form == "table":
+    if form in TABLES:
         say(f"subscription {made['id']}")
     _tell_secret(made, form)
     show(made, nouns.SUBSCRIPTION, form=form, text=lambda one: str(one["secret"] or one["id"]))
 
 
-@command.command("list")
+@command.command(
+    "list", epilog=examples("tenure subscription list", "tenure subscription list -o wide")
+)
 @shown
 @asking
 def list_subscriptions(client: Client, *, form: str) -> None:
@@ -110,7 +123,7 @@ def list_subscriptions(client: Client, *, form: str) -> None:
     show_all(client.get(path("subscriptions"))["items"], nouns.SUBSCRIPTION, form=form)
 
 
-@command.command("show")
+@command.command("show", epilog=examples("tenure subscription show billing"))
 @ID
 @shown
 @asking
@@ -120,20 +133,20 @@ def show_subscription(client: Client, *, subscription_id: str, form: str) -> Non
     show(one, nouns.SUBSCRIPTION, form=form, text=_text)
 
 
-@command.command("delete")
+@command.command("delete", epilog=examples("tenure subscription delete billing"))
 @ID
 @shown
 @asking
 def delete(client: Client, *, subscription_id: str, form: str) -> None:
     """Delete a subscription; nobody waits for it any more."""
     gone = client.send("DELETE", _of(client, subscription_id))
-    if form == "table":
+    if form in TABLES:
         say(f"subscription {gone['name']} is deleted")
     else:
         show(gone, nouns.SUBSCRIPTION, form=form, text=str)
 
 
-@command.command("rotate")
+@command.command("rotate", epilog=examples("tenure subscription rotate billing > secret"))
 @ID
 @shown
 @asking
@@ -150,7 +163,7 @@ def _tell_secret(made: Item, form: str) -> None:
         say(f"its secret, shown here and nowhere else: {made['secret']}")
 
 
-@command.command("letters")
+@command.command("letters", epilog=examples("tenure subscription letters billing"))
 @ID
 @shown
 @asking
@@ -160,7 +173,13 @@ def letters(client: Client, *, subscription_id: str, form: str) -> None:
     show_all(list(found), nouns.LETTER, form=form)
 
 
-@command.command("replay")
+@command.command(
+    "replay",
+    epilog=examples(
+        "tenure subscription replay billing",
+        "tenure subscription replay billing --agent UID",
+    ),
+)
 @ID
 @click.option("--agent", default="", metavar="UID", help="This agent's alone.")
 @shown
@@ -172,7 +191,7 @@ def replay(client: Client, *, subscription_id: str, agent: str, form: str) -> No
     _show_letters(told, "are sent again", none, form=form)
 
 
-@command.command("discard")
+@command.command("discard", epilog=examples("tenure subscription discard billing --agent UID"))
 @ID
 @click.option("--agent", default="", metavar="UID", help="This agent's alone.")
 @shown
@@ -196,7 +215,7 @@ def _show_letters(told: Item, done: str, none: str, *, form: str) -> None:
     show(told, noun, form=form, text=lambda one: text if one["agents"] else none)
 
 
-@command.command("waits")
+@command.command("waits", epilog=examples("tenure subscription waits billing"))
 @ID
 @shown
 @asking

@@ -4,13 +4,15 @@ import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.options import asking, shown
+from tenure.faces.cli.options import Verbs, asking, examples, shown
 from tenure.faces.cli.output import Item, show, table
 
 NOUN = nouns.AWAITED._replace(name=lambda one: "strict" if one["strict"] else "lenient")
 
 
-@click.group("tenant")
+@click.group(
+    "tenant", cls=Verbs, epilog=examples("tenure tenant show", "tenure tenant set --strict")
+)
 def command() -> None:
     """Look whether the tenant is strict, and set it."""
 
@@ -24,7 +26,7 @@ def _text(tenant: Item) -> str:
     return f"{head}; these have not acknowledged:\n" + table([c.title for c in columns], rows)
 
 
-@command.command("show")
+@command.command("show", epilog=examples("tenure tenant show"))
 @shown
 @asking
 def show_tenant(client: Client, *, form: str) -> None:
@@ -32,7 +34,9 @@ def show_tenant(client: Client, *, form: str) -> None:
     show(client.get(path("tenant")), NOUN, form=form, text=_text)
 
 
-@command.command("set")
+@command.command(
+    "set", epilog=examples("tenure tenant set --strict", "tenure tenant set --lenient")
+)
 @click.option("--strict/--lenient", required=True, help="Whether creates wait until all have.")
 @shown
 @asking

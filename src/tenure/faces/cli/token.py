@@ -4,13 +4,21 @@ import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.options import asking, examples, shown
-from tenure.faces.cli.output import say, show, show_all
+from tenure.faces.cli.options import Verbs, asking, examples, shown
+from tenure.faces.cli.output import TABLES, say, show, show_all
 
 ROLES = ("viewer", "operator", "approver", "admin")
 
 
-@click.group("token")
+@click.group(
+    "token",
+    cls=Verbs,
+    epilog=examples(
+        "tenure token create ci --role operator > ci.token",
+        "tenure token list",
+        "tenure token revoke ID",
+    ),
+)
 def command() -> None:
     """Hand out and revoke tokens; for admins."""
 
@@ -34,14 +42,14 @@ def create(
     """Make a token for PRINCIPAL and print it: it is shown here and nowhere else."""
     body = {"principal": principal, "role": role, "tenant": tenant, "seconds": seconds}
     made = client.send("POST", path("tokens"), body=body)
-    if form == "table":
+    if form in TABLES:
         say(f"token {made['id']} for {principal} as {role}")
     if form == "name":
         say(f"its token, shown here and nowhere else: {made['token']}")
     show(made, nouns.TOKEN, form=form, text=lambda one: str(one["token"]))
 
 
-@command.command("list")
+@command.command("list", epilog=examples("tenure token list", "tenure token list --tenant acme"))
 @click.option("--tenant", default="", metavar="NAME", help="Another tenant than your own.")
 @shown
 @asking
@@ -51,14 +59,14 @@ def list_tokens(client: Client, *, tenant: str, form: str) -> None:
     show_all(client.get(path("tokens"), query)["items"], nouns.TOKEN, form=form)
 
 
-@command.command("revoke")
+@command.command("revoke", epilog=examples("tenure token revoke ID"))
 @click.argument("token_id", metavar="ID")
 @shown
 @asking
 def revoke(client: Client, *, token_id: str, form: str) -> None:
     """Revoke a token by its id: it is no good from now on."""
     gone = client.send("DELETE", path("tokens", token_id))
-    if form == "table":
+    if form in TABLES:
         say(f"token {token_id} of {gone['principal']} is revoked")
     else:
         show(gone, nouns.TOKEN, form=form, text=str)

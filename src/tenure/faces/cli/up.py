@@ -9,12 +9,12 @@ import asyncio
 import fcntl
 import logging
 import os
-import signal
 import socket
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,9 +26,9 @@ from tenure.core.errors import CommitUnknown, Invalid, StoreLocked, TenureError,
 from tenure.core.roles import Caller, Role
 from tenure.faces.cli import stopping, where
 from tenure.faces.cli.exits import Ended, Exit
-from tenure.faces.cli.options import examples, placed, said
+from tenure.faces.cli.options import examples, logged, placed, said
 from tenure.faces.cli.output import say
-from tenure.faces.cli.scale import Scale, scaled
+from tenure.faces.cli.scale import Scale, ruled
 from tenure.storage.whole import replace_whole
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tenure")
 PORT = 7450
-LEVELS = ("debug", "info", "warning", "error")
 OWNER = Caller(tokens.TENANT, "admin", Role.ADMIN)
 """Whoever starts the plane holds its files, and so everything there is to it."""
 
@@ -78,14 +77,7 @@ class Asked(NamedTuple):
     "--new-home", is_flag=True,
     help="Let this home take the place of another, which is lost, in a store that is shared.",
 )
-@click.option(
-    "--log-level", type=click.Choice(LEVELS), default="warning", show_default=True,
-    help="What is logged to standard error.",
-)  # fmt: skip
-@click.option(
-    "--log-format", type=click.Choice(("plain", "json")), default="plain", show_default=True,
-    help="How a line is written.",
-)  # fmt: skip
+@logged
 @click.option(
     "--sandbox", type=click.Choice(("auto", "off", "require")), default="auto", show_default=True,
     envvar="TENURE_SANDBOX",
@@ -101,7 +93,7 @@ class Asked(NamedTuple):
     "  [TENURE_WEBHOOKS_HERE]",
 )  # fmt: skip
 @click.option("--traces", is_flag=True, help="Tell OpenTelemetry's tracer of every attempt.")
-@scaled
+@ruled
 @click.option(
     "--api-only", is_flag=True, help="Accept operations and leave them to `tenure worker`."
 )
@@ -154,14 +146,23 @@ def command(
             advice="say --store postgresql://… as well; if there is no store to go on with, leave"
             " --new-home out",
         )
+    _start(asked)
+
+
+def _start(asked: Asked) -> None:
+    """Serve until a signal; Ended with what to do if that cannot be, or cannot go on."""
     try:
-        _run(asked)
+        stopping.run(partial(serve_plane, asked))
     except StoreLocked as error:
         raise _held(asked.home, error) from None
     except TenureError as error:
         raise Ended(Exit.FAILED, str(error)) from None
     except OSError as error:
-        raise Ended(Exit.FAILED, f"{error.filename or asked.home}: {error.strerror}") from None
+        raise Ended(
+            Exit.FAILED,
+            f"{error.filename or asked.home}: {error.strerror}",
+            advice=f"tenure doctor --home {asked.home} looks what is wrong",
+        ) from None
     except CommitUnknown as error:
         raise Ended(
             Exit.FAILED,
@@ -182,19 +183,7 @@ def _held(home: Path, error: StoreLocked) -> Ended:
     )  # fmt: skip
 
 
-def _run(asked: Asked) -> None:
-    import uvloop
-
-    early = suppress(asyncio.CancelledError)  # stopped before it had started
-    with (
-        stopping.bounded() as begun,
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-        early,
-    ):
-        runner.run(_serve(asked, begun))
-
-
-async def _serve(asked: Asked, begun: Callable[[], object] = lambda: None) -> None:
+async def serve_plane(asked: Asked, begun: Callable[[], object] = lambda: None) -> None:
     """Serve until a signal, of which `begun` is told."""
     from tenure.faces.api.bounds import Bounds
     from tenure.faces.api.server import Listen, serve
@@ -208,17 +197,7 @@ async def _serve(asked: Asked, begun: Callable[[], object] = lambda: None) -> No
     except Invalid as error:
         raise Ended(Exit.USAGE, str(error)) from None
     port = asked.port or free_port(asked.host)
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    stop: list[Callable[[], object]] = [] if task is None else [task.cancel]
-
-    def stopped() -> None:
-        begun()
-        stop[-1]()
-        for one in (signal.SIGINT, signal.SIGTERM):  # a second one does not wait
-            loop.remove_signal_handler(one)
-
-    for one in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(one, stopped)
+    then = stopping.at_signal(begun)
     asked.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     if asked.home.stat().st_mode & 0o077:
         say(f"{asked.home} is open to others: chmod 700 {asked.home}")
@@ -237,7 +216,7 @@ async def _serve(asked: Asked, begun: Callable[[], object] = lambda: None) -> No
             requests_at_once=settings.requests_at_once,
         )
         api = Api(plane, step_times=times, bounds=bounds)
-        stop.append(api.stopping.set)
+        then(api.stopping.set)
         looking = asyncio.create_task(tell_of_bus(settings))
         with _announced(asked.home / "address", shared="store" in asked.scale) as announce:
 

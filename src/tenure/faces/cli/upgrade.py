@@ -44,7 +44,11 @@ def command(context: click.Context, *, check: bool, detailed_exitcode: bool, for
     }
     show(item, NOUN, form=form, text=_text)
     if not seen.is_possible:
-        raise Ended(Exit.FAILED, "this release cannot take the home over; nothing was changed")
+        raise Ended(
+            Exit.FAILED,
+            "this release cannot take the home over; nothing was changed",
+            advice="let the release before end what is open" if seen.missing else "",
+        )
     if seen.pending and detailed_exitcode:
         raise Ended(Exit.DIFFERS)
 

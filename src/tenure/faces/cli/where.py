@@ -86,7 +86,11 @@ class Where(NamedTuple):
                 advice="use https://, or a tunnel that ends on this machine",
             )
         if not token.isascii() or not token.isprintable():
-            raise Ended(Exit.AUTHENTICATION, "this is no token: it is not one line of ASCII")
+            raise Ended(
+                Exit.AUTHENTICATION,
+                "this is no token: it is not one line of ASCII",
+                advice="give what tenure token create has printed, or a file with it: --token-file",
+            )
         return Server(scheme, host, port, token)
 
     def _given_token(self) -> str:

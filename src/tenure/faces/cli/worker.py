@@ -4,9 +4,8 @@ Any number of them share one PostgreSQL store; whoever dies is taken over from.
 """
 
 import asyncio
-import signal
 from collections.abc import Callable
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import click
@@ -14,9 +13,9 @@ import click
 from tenure.core.errors import CommitUnknown, TenureError
 from tenure.faces.cli import stopping
 from tenure.faces.cli.exits import Ended, Exit
-from tenure.faces.cli.options import examples, placed, said
+from tenure.faces.cli.options import examples, logged, placed, said
 from tenure.faces.cli.scale import Scale, scaled
-from tenure.faces.cli.up import LEVELS, tell_of_bus
+from tenure.faces.cli.up import tell_of_bus
 
 
 @click.command(
@@ -27,14 +26,7 @@ from tenure.faces.cli.up import LEVELS, tell_of_bus
     ),
 )
 @scaled
-@click.option(
-    "--log-level", type=click.Choice(LEVELS), default="warning", show_default=True,
-    help="What is logged to standard error.",
-)  # fmt: skip
-@click.option(
-    "--log-format", type=click.Choice(("plain", "json")), default="plain", show_default=True,
-    help="How a line is written.",
-)  # fmt: skip
+@logged
 @placed
 @click.pass_context
 def command(context: click.Context, *, scale: Scale, log_level: str, log_format: str) -> None:
@@ -42,7 +34,7 @@ def command(context: click.Context, *, scale: Scale, log_level: str, log_format:
 
     It needs a store that several processes can share, so --store is a postgresql:// URL. The home
     is that of the plane, which `tenure up` has begun: they share the embedded providers that live
-    there, and what `up` was told of the sandbox, webhooks and the issuer.
+    there, and what `up` was told of the sandbox, webhooks, the issuer, drift and retention.
     """
     from tenure.telemetry import logs
 
@@ -55,8 +47,7 @@ def command(context: click.Context, *, scale: Scale, log_level: str, log_format:
     logs.configure(json_lines=log_format == "json", level=log_level.upper())
     home = said(context).directory().absolute()
     try:
-        with suppress(asyncio.CancelledError):
-            _run(home, scale)
+        stopping.run(partial(_work, home, scale))
     except TenureError as error:
         raise Ended(Exit.FAILED, str(error)) from None
     except CommitUnknown as error:
@@ -67,34 +58,14 @@ def command(context: click.Context, *, scale: Scale, log_level: str, log_format:
         ) from None
 
 
-def _run(home: Path, scale: Scale) -> None:
-    import uvloop
-
-    with (
-        stopping.bounded() as begun,
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-    ):
-        runner.run(_work(home, scale, begun))
-
-
 async def _work(home: Path, scale: Scale, begun: Callable[[], None]) -> None:
     from tenure.settings import Settings
     from tenure.wiring import managing
 
-    loop, task, stopped = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
-    stop: list[Callable[[], object]] = [] if task is None else [task.cancel]
-
-    def told() -> None:
-        begun()
-        stop[-1]()
-        for one in (signal.SIGINT, signal.SIGTERM):  # a second one does not wait
-            loop.remove_signal_handler(one)
-
-    for one in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(one, told)
+    then, stopped = stopping.at_signal(begun), asyncio.Event()
     settings = Settings(home=str(home), joins=True, **scale)
     async with managing(settings) as plane:
-        stop.append(stopped.set)
+        then(stopped.set)
         print(f"tenure works for plane {plane.id} in {home}", flush=True)
         looking = asyncio.create_task(tell_of_bus(settings))
         await stopped.wait()

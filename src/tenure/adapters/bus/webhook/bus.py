@@ -9,7 +9,7 @@ again is not called for a while.
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tenure.adapters.bus.webhook.signing import signed
 from tenure.core.egress import Target, refuse_private, target_of
@@ -25,6 +25,8 @@ AT_ONCE: Final = 16
 BREAK_AFTER: Final = 5
 """Failures in a row after which an endpoint is not called for a while."""
 BREAK_SECONDS: Final = 30.0
+BREAKERS_MAX: Final = 10_000
+"""Failing endpoints that are known; of more the one is forgotten that failed longest ago."""
 RETRY_SECONDS_MAX: Final = 3_600.0
 LATER: Final = frozenset({408, 425, 429})
 """Refusals that are none of the event."""
@@ -39,12 +41,14 @@ async def resolve_name(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-class _Breaker:
-    """What is known of one endpoint."""
+class _Breaker(NamedTuple):
+    """What is known of an endpoint that fails."""
 
-    def __init__(self) -> None:
-        self.failures = 0
-        self.open_until = 0.0
+    failures: int = 0
+    open_until: float = 0.0
+
+
+_UNBROKEN: Final = _Breaker()
 
 
 class WebhookBus:
@@ -87,19 +91,24 @@ class WebhookBus:
     async def _deliver(
         self, destination: Destination, target: Target, event: Outgoing
     ) -> Receipt:
-        breaker = self._breakers.setdefault(destination.id, _Breaker())
+        breaker = self._breakers.get(destination.id, _UNBROKEN)
         left = breaker.open_until - self._clock.monotonic()
         if left > 0:
             why = f"it failed {breaker.failures} times in a row and is left alone for a while"
             return Receipt(Verdict.UNAVAILABLE, why, left)
         receipt = await self._call(destination, target, event)
+        breaker = self._breakers.pop(destination.id, _UNBROKEN)  # whoever fails is put last
         if receipt.verdict is Verdict.UNAVAILABLE:
-            breaker.failures += 1
-            if breaker.failures >= BREAK_AFTER:
-                breaker.open_until = self._clock.monotonic() + BREAK_SECONDS
-        else:
-            breaker.failures = 0
+            self._breakers[destination.id] = self._failed(breaker)
+            if len(self._breakers) > BREAKERS_MAX:
+                del self._breakers[next(iter(self._breakers))]
         return receipt
+
+    def _failed(self, breaker: _Breaker) -> _Breaker:
+        """One more time in a row."""
+        failures = breaker.failures + 1
+        is_open = failures >= BREAK_AFTER
+        return _Breaker(failures, self._clock.monotonic() + BREAK_SECONDS if is_open else 0.0)
 
     async def _call(self, destination: Destination, target: Target, event: Outgoing) -> Receipt:
         import aiohttp  # noqa: PLC0415 (390 ms; most planes call nobody)

@@ -17,7 +17,7 @@ from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from tenure.adapters.engine.temporal.kept import Kept
+from tenure.adapters.engine.temporal.cloakroom import Cloakroom
 from tenure.adapters.engine.temporal.messages import CANCEL, LOAD, REST, Answer, Due, Task
 from tenure.core.errors import CallerError, LeaseLost, PlanUnknown
 from tenure.core.moves import Move
@@ -57,7 +57,7 @@ class Activities(Generic[L]):
         self._fail = fail
         self._out: dict[asyncio.Future[None], L] = {}
         """Moves that are being performed here."""
-        self._kept: Kept[L] = Kept(monotonic)
+        self._cloakroom: Cloakroom[L] = Cloakroom(monotonic)
         self._unknown: set[str] = set()
         """What was said to be unknown here; once each is enough."""
         self._dropped = False
@@ -68,11 +68,11 @@ class Activities(Generic[L]):
 
     def keep(self, live: L) -> None:
         """Its first move, if it comes here, need not read it."""
-        self._kept.keep(live, "")
+        self._cloakroom.keep(live, "")
 
     def forget(self, operation: str) -> None:
         """Something was recorded for it: its next move reads it."""
-        self._kept.forget(operation)
+        self._cloakroom.forget(operation)
 
     def interrupt(self, operation: str) -> None:
         """Stop the calls of its do's that are under way here."""
@@ -144,7 +144,7 @@ class Activities(Generic[L]):
 
     async def _move(self, task: Task) -> Answer:
         live: L | None
-        kept = self._kept.take(task.operation, task.token, task.ticket)
+        kept = self._cloakroom.take(task.operation, task.token, task.ticket)
         kept = kept if _is_first() else None
         try:
             if task.token == 0:  # whoever comes second is turned away
@@ -264,7 +264,7 @@ class Activities(Generic[L]):
             self._tell(live.id, live.state)
         elif answer.moves:
             answer = replace(answer, ticket=_ticket())
-            self._kept.keep(live, answer.ticket)
+            self._cloakroom.keep(live, answer.ticket)
         return answer
 
 

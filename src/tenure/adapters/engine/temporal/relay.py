@@ -3,11 +3,13 @@
 It looks at levels, never at events: operations that nobody has claimed, those at rest whose retry
 is due, and those that are due and have stood still for longer than a margin.  So an accepted
 operation starts also if Temporal was down when it was accepted, if whoever accepted it died, if its
-run was terminated, and if Temporal has lost all its data.  To wake a run that lives does no harm.
+run was terminated, and if Temporal has lost all its data.  To wake a run that lives does no harm
+but that its history grows; so one that stands still all the same is woken ever more seldom.
 """
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from tenure.core.errors import EngineError
 from tenure.ports.store import Store
@@ -15,9 +17,18 @@ from tenure.ports.store import Store
 log = logging.getLogger("tenure.engine")
 AT_ONCE_MAX = 200
 """Runs started in one look; the next look goes on with the rest."""
+DOUBLINGS_MAX = 6
+"""How often the time doubles for which one is left alone that was woken in vain."""
 Held = tuple[str, int]
 """An operation and the token under which it is held: a new claim is a new case."""
 Follow = Callable[[str, bool], Awaitable[None]]
+
+
+class Woken(NamedTuple):
+    """At which revision one was woken, and how often before in vain."""
+
+    revision: int
+    before: int
 
 
 class Relay:
@@ -39,7 +50,9 @@ class Relay:
         self._resting = resting
         self._margin = margin_seconds
         self._seen: dict[Held, float] = {}
-        """When each was seen moving, or followed last; it is left alone for a margin from then."""
+        """When each was seen moving, or followed last; it is left alone for a while from then."""
+        self._woken: dict[Held, Woken] = {}
+        """Those that stood still."""
         self._unclaimed: set[Held] = set()
         """Seen at the last look; most are claimed by the next."""
         self._held: set[Held] | None = None
@@ -48,33 +61,43 @@ class Relay:
     async def look(self) -> int:
         """How many operations were followed."""
         now = self._store.now()
-        before, margin = self._unclaimed, self._margin
+        before = self._unclaimed
         unclaimed = [(name, token) for name, token, _ in await self._store.list_due("")]
         resting = [(name, token) for name, token, _ in await self._store.list_due(self._resting)]
         held = [(name, token) for name, token, _ in await self._store.list_due(self._worker)]
         self._unclaimed = set(unclaimed)
-        self._seen = {one: at for one, at in self._seen.items() if now - at <= margin}
+        self._seen = {one: at for one, at in self._seen.items() if now - at <= self._while(one)}
         if self._held is not None:  # what is new has begun to stand still just now, if it does
             self._seen |= {one: now for one in held if one not in self._held | self._seen.keys()}
         self._held = set(held)
+        self._woken = {one: woken for one, woken in self._woken.items() if one in self._held}
         left = [one for one in unclaimed if one in before]
         waiting = [one for one in [*left, *resting] if one not in self._seen]
-        due = waiting + await self._standing([one for one in held if one not in self._seen], now)
+        standing = await self._standing([one for one in held if one not in self._seen], now)
+        due = [*waiting, *standing]
         followed = 0
         for one in due[:AT_ONCE_MAX]:
+            woken = standing.get(one)
             try:
                 # A run that waits for a worker is not woken: that would only be more to do.
-                await self._follow(one[0], followed >= len(waiting))
+                await self._follow(one[0], woken is not None)
             except EngineError as error:
                 log.warning("%s; %d operations wait for it", error, len(due) - followed)
                 break
             self._seen[one] = now
+            if woken is not None:
+                self._woken[one] = woken
             followed += 1
         return followed
 
-    async def _standing(self, held: list[Held], now: float) -> list[Held]:
+    def _while(self, one: Held) -> float:
+        """For how long it is left alone."""
+        woken = self._woken.get(one)
+        return self._margin * 2 ** min(woken.before, DOUBLINGS_MAX) if woken else self._margin
+
+    async def _standing(self, held: list[Held], now: float) -> dict[Held, Woken]:
         """Of those that are due, the ones for which nothing was recorded for a while."""
-        found: list[Held] = []
+        found: dict[Held, Woken] = {}
         for one in held:
             if len(found) == AT_ONCE_MAX:
                 break
@@ -83,7 +106,9 @@ class Relay:
                 continue
             since = max(float(str(row["updated_at"])), float(str(row["due_at"] or 0.0)))
             if now - since > self._margin:
-                found.append(one)
+                revision, last = int(str(row["revision"])), self._woken.get(one)
+                in_vain = last.before + 1 if last and last.revision == revision else 0
+                found[one] = Woken(revision, in_vain)
             else:
                 self._seen[one] = since
         return found

@@ -7,7 +7,7 @@ from typing import cast
 
 from msgspec import UNSET
 
-from tenure.app import agent_views, agents, cascade, edges, identities
+from tenure.app import agent_views, agents, cascade, creation, edges, identities
 from tenure.app.agents import Asked
 from tenure.app.spec import AgentSpec, read_spec
 from tenure.core.agent import Verb
@@ -36,7 +36,7 @@ async def _dry(ask: Ask, verb: Verb, *, warnings: Sequence[str] = ()) -> Reply:
     """What would be done; nothing is."""
     row = None
     if "agent" in ask.names:
-        row = await agent_views.find_agent(ask.plane, ask.caller, ask.names["agent"])
+        row = await agent_views.get_agent_row(ask.plane, ask.caller, ask.names["agent"])
     plan, steps = agent_views.planned(ask.plane, verb, row)
     below: list[cascade.Branch] = []
     if verb is Verb.DELETE and row is not None:
@@ -58,7 +58,7 @@ async def create_agent(ask: Ask) -> Reply:
     """Make an agent."""
     spec = read_spec(ask.tree)
     if cast(schemas.Ask, ask.query).dry_run:
-        return await _dry(ask, Verb.CREATE, warnings=await agents.missing(ask.plane, spec))
+        return await _dry(ask, Verb.CREATE, warnings=await creation.missing(ask.plane, spec))
     made = await agents.create_agent(ask.plane, ask.caller, spec, asked=asked(ask))
     return await accepted(ask, made)
 
@@ -156,7 +156,7 @@ async def delete_agent(ask: Ask) -> Reply:
 async def list_edges(ask: Ask) -> schemas.Edges:
     """What it owns."""
     query = cast(schemas.ListEdges, ask.query)
-    row = await agent_views.find_agent(ask.plane, ask.caller, ask.names["agent"])
+    row = await agent_views.get_agent_row(ask.plane, ask.caller, ask.names["agent"])
     found = await edges.list_edges(ask.plane, row, after=query.after, limit=query.limit)
     items = [schemas.Edge(**one._asdict()) for one in found]
     last = f"{items[-1].kind} {items[-1].target}" if len(items) == query.limit else None

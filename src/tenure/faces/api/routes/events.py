@@ -3,7 +3,7 @@
 from typing import cast
 
 from tenure.app import events
-from tenure.app.agent_views import find_agent
+from tenure.app.agent_views import get_agent_row
 from tenure.app.events import Wanted, cloud_event, wanted_types
 from tenure.core.limits import POSITION_MAX
 from tenure.core.roles import Role
@@ -19,7 +19,7 @@ async def list_events(ask: Ask) -> schemas.Events | Stream:
     query = cast(schemas.ListEvents, ask.query)
     agent = ""
     if query.agent:
-        agent = str((await find_agent(ask.plane, ask.caller, query.agent))["uid"])
+        agent = str((await get_agent_row(ask.plane, ask.caller, query.agent))["uid"])
     wanted = Wanted(agent, wanted_types(query.type), query.operation)
     after = int(query.after or 0)
     if after > POSITION_MAX:

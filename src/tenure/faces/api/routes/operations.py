@@ -3,7 +3,7 @@
 from typing import cast
 
 from tenure.app import operations, views
-from tenure.app.agent_views import find_agent
+from tenure.app.agent_views import get_agent_row
 from tenure.app.live import input_of
 from tenure.core.operation import OPERATION, SETTLED
 from tenure.core.roles import Role
@@ -46,7 +46,7 @@ async def list_operations(ask: Ask) -> schemas.Operations:
     query = cast(schemas.ListOperations, ask.query)
     agent = ""
     if query.agent:
-        agent = str((await find_agent(ask.plane, ask.caller, query.agent))["uid"])
+        agent = str((await get_agent_row(ask.plane, ask.caller, query.agent))["uid"])
     rows = await operations.list_operations(
         ask.plane, ask.tenant, agent=agent, states=query.state, after=query.after,
         limit=query.limit,

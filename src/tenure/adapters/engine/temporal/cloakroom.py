@@ -25,11 +25,11 @@ class One(NamedTuple, Generic[L]):
     at: float
 
 
-class Kept(Generic[L]):
-    """Each is given to one at most."""
+class Cloakroom(Generic[L]):
+    """Where operations are left between two moves; each is given to one at most."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        """Nothing is kept."""
+        """Nothing is left here yet."""
         self._monotonic = monotonic
         self._lives: dict[str, One[L]] = {}
         """Oldest first."""

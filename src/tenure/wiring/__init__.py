@@ -1,0 +1,226 @@
+"""Settings → Plane.  The only production code that imports adapters.
+
+Here a plane is put together.  Which technology stands behind a port is chosen in the file of the
+port's name, `store`, `engine` or `bus`, and for the four providers in `homes`.
+"""
+
+import gc
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from tenure.adapters.clock.system import SteadyClock, SystemClock, SystemEntropy
+from tenure.adapters.house import unix as house
+from tenure.adapters.seal.local import LocalSeal
+from tenure.app import epochs
+from tenure.app.advance import Advance, Observe
+from tenure.app.hold import Hold
+from tenure.app.in_flight import HEED_SECONDS, InFlight
+from tenure.app.news import News
+from tenure.app.plane import Plane, prepare
+from tenure.app.reactions import REACTIONS, Reaction
+from tenure.app.roster import PlaneRoster
+from tenure.core.errors import Invalid, Unavailable
+from tenure.core.plan import Plan
+from tenure.plans.catalogue import Catalogue
+from tenure.plans.lifecycle import PLANS
+from tenure.ports.clock import Clock
+from tenure.ports.provider import Provider
+from tenure.ports.seal import Seal
+from tenure.ports.store import Ring
+from tenure.reconcilers import epoch
+from tenure.reconcilers.driver import Ways, reconciling
+from tenure.reconcilers.term import KeptFor
+from tenure.settings import Settings
+from tenure.storage.epoch import EpochFile
+from tenure.storage.terms import TermsFile, agreed_of
+from tenure.telemetry import both, watching
+from tenure.upkeep.homes import STORE
+from tenure.wiring import homes
+from tenure.wiring.bus import NATS_PAGE, probe_bus, publishing
+from tenure.wiring.engine import EMBEDDED, build_engine, ended_by, for_ever, life_of, probe_engine
+from tenure.wiring.homes import embedded
+from tenure.wiring.store import is_shared, open_store, probe_store
+from tenure.wiring.upkeep import files_of_a_home, move_store, now, plans_of_agents
+
+__all__ = [
+    "NATS_PAGE", "embedded", "files_of_a_home", "managing", "move_store", "now", "plans_of_agents",
+    "probe_bus", "probe_engine", "probe_store", "running",
+]  # fmt: skip
+log = logging.getLogger("tenure.wiring")
+DAY = 86_400.0
+
+
+@asynccontextmanager
+async def running(
+    settings: Settings,
+    *,
+    plans: Iterable[Plan],
+    providers: Mapping[str, Provider],
+    before: Callable[[Plane], None] | None = None,
+    observe: Observe | None = None,
+    seal: Seal | None = None,
+    in_flight: InFlight | None = None,
+    held: Hold | None = None,
+    home: str = "",
+) -> AsyncIterator[Plane]:
+    """A plane that has recovered every open operation and moves them until the block is left.
+
+    If the store fails the block is left at once, whatever it waits for, by CommitUnknown: stop the
+    process then.  `before` is told of the plane before anything moves, `observe` of every move that
+    was performed.  While it is `held` nothing moves: see `tenure.app.epochs`.
+    """
+    clock, entropy, catalogue = SteadyClock(SystemClock()), SystemEntropy(), Catalogue(plans)
+    news = News()
+    store = await open_store(settings, clock=clock, entropy=entropy, news=news)
+    collect_as_before = _collect_rarely(settings)
+    try:
+        work = Advance(
+            settings.plane,
+            store=store,
+            entropy=entropy,
+            catalogue=catalogue,
+            providers=providers,
+            observe=observe,
+        )
+        engine, serve = build_engine(settings, work, store=store, clock=clock, entropy=entropy)
+        plane = Plane(
+            id=settings.plane, store=store, engine=engine, entropy=entropy,
+            catalogue=catalogue, providers=providers, news=news, seal=seal,
+            webhooks_here=settings.webhooks_here, in_flight=in_flight or InFlight(),
+            hold=held or Hold(), home=home, shared=is_shared(settings),
+        )  # fmt: skip
+
+        def heard(ring: Ring) -> None:
+            engine.heard(ring.operation, interrupt=ring.interrupt, unclaimed=ring.unclaimed)
+            news.tell()
+
+        store.listen(heard)
+        await prepare(plane, new_home=settings.new_home)
+        await epochs.compare(plane)
+        serve(plane)
+        if before is not None:
+            before(plane)
+        # A process that only accepts has an engine that never starts, unless it tells Temporal.
+        moves = settings.works or settings.engine != EMBEDDED
+        try:
+            if moves and not plane.hold.why:
+                with _uncollected(settings):
+                    await engine.start()
+            async with ended_by(life_of(engine, plane.hold) if moves else for_ever()):
+                yield plane
+        finally:
+            await engine.stop()
+    finally:
+        collect_as_before()
+        await store.close()
+
+
+def _collect_rarely(settings: Settings) -> Callable[[], None]:
+    """Have Python's cycle collector look as seldom as is set; the answer undoes that."""
+    thresholds = gc.get_threshold()
+    if settings.collect_after:
+        gc.set_threshold(settings.collect_after, *thresholds[1:])
+
+    def undo() -> None:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+
+    return undo
+
+
+@contextmanager
+def _uncollected(settings: Settings) -> Iterator[None]:
+    """Nothing that is made in here is looked through for garbage, then or later.
+
+    What is taken over lives until it ends, and then goes without the collector.
+    """
+    if not settings.collect_after or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@asynccontextmanager
+async def managing(
+    settings: Settings,
+    *,
+    observe: Observe | None = None,
+    instead: Mapping[str, Provider] | None = None,
+    reactions: Mapping[str, Reaction] = REACTIONS,
+) -> AsyncIterator[Plane]:
+    """A plane with the plans of an agent's life and the embedded providers, below one directory.
+
+    `instead` are other providers, by the names of those they stand for; `reactions` are the
+    plane's own subscribers.
+    """
+    clock = SystemClock()
+    if settings.joins:
+        await TermsFile(Path(settings.home)).begun(clock)
+    home = homes.made(settings.home)
+    held = Hold(EpochFile(home))
+    if held.memo.restoring:
+        message = (
+            f"a restore of {held.memo.restoring} was interrupted: nothing was started."
+            " Say tenure restore again"
+        )
+        raise Invalid(message)
+    async with AsyncExitStack() as stack:
+        roster = PlaneRoster()
+        opening = partial(embedded, settings, home, held)
+        shared = await stack.enter_async_context(house.shared(home, opening, clock=clock))
+        terms = TermsFile(home).agreed(homes.told(settings))
+        settings = replace(settings, **agreed_of(terms))
+        marks = house.FileMarks(home)
+        stack.callback(marks.close)
+        providers = {**shared, **(instead or {}), "roster": cast(Provider, roster)}
+        if not is_shared(settings):
+            settings = replace(settings, store=str(home / STORE))
+        plane = await stack.enter_async_context(
+            running(
+                settings,
+                plans=PLANS,
+                providers=providers,
+                before=roster.serve,
+                observe=both(observe, watching(settings)),
+                in_flight=InFlight(marks),
+                seal=LocalSeal(home / "secrets.key"),
+                held=held,
+                home=terms.home if is_shared(settings) else "",
+            )
+        )
+        if is_shared(settings):
+            await stack.enter_async_context(_heeding(plane.in_flight, clock))
+        every = settings.reconcile_seconds
+        await stack.enter_async_context(epoch.following(plane, clock=clock, seconds=every))
+        await stack.enter_async_context(publishing(plane, settings, reactions))
+        kept = KeptFor(settings.keep_findings_days * DAY, settings.keep_operations_days * DAY)
+        ways = Ways(every, repairs=settings.drift == "repair", kept=kept)
+        await stack.enter_async_context(reconciling(plane, clock=clock, ways=ways))
+        stack.callback(plane.store.hurry)  # whoever leaves waits for nobody who is away
+        yield plane
+
+
+@asynccontextmanager
+async def _heeding(in_flight: InFlight, clock: Clock) -> AsyncIterator[None]:
+    """Invocations through this process end when another one, where their agent drains, says so."""
+
+    async def heed() -> None:
+        while True:
+            try:
+                in_flight.heed()
+            except Unavailable as error:
+                log.warning("whether a drain was forced elsewhere is not known: %s", error)
+            await clock.sleep(HEED_SECONDS)
+
+    async with ended_by(heed()):
+        yield

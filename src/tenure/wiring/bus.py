@@ -1,0 +1,55 @@
+"""How events leave, as the settings say: to functions here, by webhook, to a NATS server."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+
+from tenure.adapters.clock.system import SystemClock
+from tenure.app.events import Wanted
+from tenure.app.plane import Plane
+from tenure.app.reactions import Reaction
+from tenure.core.subscription import Kind
+from tenure.ports.bus import Bus, Destination
+from tenure.reconcilers.outbox import Route
+from tenure.reconcilers.relay import relaying
+from tenure.settings import Settings
+from tenure.wiring.extras import extra
+
+NATS_PAGE = 2_000
+"""Events that are handed to a NATS server together."""
+
+
+@asynccontextmanager
+async def publishing(
+    plane: Plane, settings: Settings, reactions: Mapping[str, Reaction]
+) -> AsyncIterator[None]:
+    """Events leave: to the plane's own subscribers, to subscriptions, to the NATS server."""
+    from tenure.adapters.bus.local import LocalBus
+    from tenure.adapters.bus.webhook import WebhookBus
+
+    own = LocalBus({name: partial(one.react, plane) for name, one in reactions.items()})
+    always = [
+        Route(Destination(f"tenure:{name}", name), own, Wanted(types=one.types))
+        for name, one in reactions.items()
+    ]
+    buses: dict[Kind, Bus] = {
+        Kind.WEBHOOK: WebhookBus(clock=SystemClock(), loopback=settings.webhooks_here)
+    }
+    if settings.bus:
+        with extra("nats"):
+            from tenure.adapters.bus.nats import NatsBus
+        buses[Kind.NATS] = NatsBus(settings.bus)
+        always.append(Route(Destination("tenure:nats", ""), buses[Kind.NATS], page=NATS_PAGE))
+    try:
+        async with relaying(plane, buses=buses, always=always):
+            yield
+    finally:
+        for bus in buses.values():
+            await bus.close()
+
+
+async def probe_bus(settings: Settings) -> str:
+    """What the first event would find of the NATS server; as `probe_store`."""
+    with extra("nats"):
+        from tenure.adapters.bus.nats import probe
+    return await probe(settings.bus)

@@ -1,0 +1,115 @@
+"""The engine that the settings name, and what it means for the process that it has stopped."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
+from tenure.app.advance import Advance
+from tenure.app.claims import OneByOne
+from tenure.app.hold import Hold
+from tenure.app.live import Live
+from tenure.app.plane import Plane
+from tenure.core.errors import Invalid
+from tenure.ports.clock import Clock
+from tenure.ports.engine import Engine
+from tenure.ports.entropy import Entropy
+from tenure.ports.store import Store
+from tenure.settings import Settings
+from tenure.wiring.extras import extra
+from tenure.wiring.store import is_shared
+
+if TYPE_CHECKING:
+    from tenure.adapters.engine.temporal import TemporalSettings
+
+EMBEDDED = "embedded"
+
+
+def build_engine(
+    settings: Settings, work: Advance, *, store: Store, clock: Clock, entropy: Entropy
+) -> tuple[Engine[Live], Callable[[Plane], None]]:
+    """The engine that the settings name, and what it must be told of the plane before it starts."""
+    if settings.engine == EMBEDDED:
+        behaviour = EngineSettings(
+            concurrency_max=settings.concurrency_max,
+            lease_ttl_seconds=settings.lease_ttl_seconds,
+        )
+        embedded = EmbeddedEngine(
+            work, store=store, clock=clock, entropy=entropy, settings=behaviour
+        )
+        return embedded, lambda _: None
+    there = _temporal(settings)
+    from tenure.adapters.engine import temporal
+
+    claims = OneByOne(temporal.WORKER, resting=temporal.RESTING)
+    engine = temporal.TemporalEngine(work, claims, store=store, clock=clock, settings=there)
+    return engine, claims.serve
+
+
+def _temporal(settings: Settings) -> "TemporalSettings":
+    """Where Temporal is; Invalid if these settings cannot have it as their engine."""
+    if settings.engine != "temporal":
+        raise Invalid(f"the engine is embedded or temporal, not {settings.engine!r}")
+    if not is_shared(settings):
+        raise Invalid("Temporal moves operations of a store that is shared: --store postgresql://…")
+    with extra("temporal"):
+        from tenure.adapters.engine import temporal
+    return temporal.TemporalSettings(
+        address=settings.temporal_address,
+        namespace=settings.temporal_namespace,
+        task_queue=settings.temporal_queue,
+        tls_server_ca=settings.temporal_tls_ca,
+        tls_client_certificate=settings.temporal_tls_certificate,
+        tls_client_key=settings.temporal_tls_key,
+        api_key=settings.temporal_api_key,
+        works=settings.works,
+    )
+
+
+async def probe_engine(settings: Settings) -> str:
+    """What a start would find of its engine; as `probe_store`."""
+    if settings.engine == EMBEDDED:
+        return "embedded: in the plane's own processes"
+    there = _temporal(settings)
+    from tenure.adapters.engine import temporal
+
+    return await temporal.probe(there)
+
+
+async def for_ever() -> None:
+    """Until somebody stops waiting."""
+    await asyncio.Event().wait()
+
+
+async def life_of(engine: Engine[Live], held: Hold) -> None:
+    """Until the engine has stopped; if the plane is held, it starts when that is over."""
+    if held.why:
+        await held.let_go.wait()
+        await engine.start()
+    await engine.join()
+
+
+@asynccontextmanager
+async def ended_by(life: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """End the block by what stops the engine: a host that only sleeps must learn of it."""
+    host = asyncio.current_task()
+    joined = asyncio.ensure_future(life)
+    failure: BaseException | None = None
+
+    def tell(joined: asyncio.Future[None]) -> None:
+        nonlocal failure
+        failure = joined.exception()
+        if host is not None and failure is not None:
+            host.cancel()
+
+    joined.add_done_callback(tell)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if host is not None and failure is not None and not host.uncancel():
+            raise failure from None
+        raise
+    finally:
+        joined.remove_done_callback(tell)
+        joined.cancel()

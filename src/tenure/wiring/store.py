@@ -1,0 +1,46 @@
+"""The store that the settings name: a file in the home, or a PostgreSQL."""
+
+from tenure.adapters.store import sqlite
+from tenure.app.news import News
+from tenure.ports.clock import Clock
+from tenure.ports.entropy import Entropy
+from tenure.ports.store import Store
+from tenure.settings import Settings
+from tenure.wiring.extras import extra
+
+
+async def open_store(
+    settings: Settings, *, clock: Clock, entropy: Entropy, news: News
+) -> Store:
+    """The store that the settings name: a file, or a PostgreSQL."""
+    if not is_shared(settings):
+        return sqlite.build(settings.store, clock=clock, landed=news.tell)
+    with extra("postgres"):
+        from tenure.adapters.store import postgres
+    return await postgres.build(
+        settings.store, clock=clock, entropy=entropy, landed=news.tell
+    )
+
+
+def is_shared(settings: Settings) -> bool:
+    """Whether the store is one that several processes use."""
+    return settings.store.startswith(("postgresql://", "postgres://"))
+
+
+async def probe_store(settings: Settings) -> str:
+    """What a start would find of a store that is named by a URL; nothing is changed.
+
+    A sentence, or a TenureError with one that says what stands in the way.
+    """
+    with extra("postgres"):
+        from tenure.adapters.store import postgres
+    return await postgres.probe(settings.store)
+
+
+def shown_store(settings: Settings) -> str:
+    """Where the records are, as it may be told; empty: in the home."""
+    if not is_shared(settings):
+        return ""
+    with extra("postgres"):
+        from tenure.adapters.store.postgres.server import read_address
+    return read_address(settings.store).shown()

@@ -1,0 +1,53 @@
+"""What the upkeep of a home is handed: its files, its plans, the way to another store, the time."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tenure.adapters.clock.system import SystemClock
+from tenure.adapters.store import sqlite
+from tenure.core.plan import Plan
+from tenure.plans.lifecycle import PLANS
+from tenure.storage.gate import APPLICATION_ID
+from tenure.storage.holdings import steps_of
+from tenure.storage.migrations import read_migrations
+from tenure.upkeep.backup import Told
+from tenure.upkeep.homes import STORE, Held
+from tenure.upkeep.move import Compared, move
+from tenure.wiring.extras import extra
+
+
+def files_of_a_home() -> list[Held]:
+    """What `managing` keeps in a home and a backup holds, the store first."""
+    from tenure.adapters.access import local as access
+    from tenure.adapters.credentials import local as credentials
+    from tenure.adapters.identity import local as identity
+
+    return [
+        Held(STORE, APPLICATION_ID, read_migrations(Path(sqlite.__file__).parent / "migrations")),
+        *(
+            Held(f"{name}.db", application_id, steps_of(Path(str(file)).parent), renew)
+            for name, application_id, file, renew in (
+                ("identity", identity.APPLICATION_ID, identity.__file__, identity.renew),
+                ("access", access.APPLICATION_ID, access.__file__, lambda _: None),
+                ("credentials", credentials.APPLICATION_ID, credentials.__file__, lambda _: None),
+            )
+        ),
+    ]
+
+
+def plans_of_agents() -> Iterable[Plan]:
+    """Every plan that `managing` can perform."""
+    return PLANS
+
+
+async def move_store(source: Path, url: str, *, told: Told) -> list[Compared]:
+    """Move an embedded store to the PostgreSQL that the URL names; what was compared."""
+    with extra("postgres"):
+        from tenure.adapters.store.postgres.landing import landing
+    async with landing(url) as target:
+        return await move(source, target, files_of_a_home()[0], told=told)
+
+
+def now() -> float:
+    """The time, by the system's clock."""
+    return SystemClock().now()

@@ -1,0 +1,99 @@
+"""The workflow by hand: which ticket it shows for what it starts.
+
+A ticket lets a worker go on with what it has kept; so it may be shown only while nothing else was
+performed since its answer.  Temporal itself is not here: what is started is noted.
+"""
+
+import asyncio
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from temporalio import workflow
+
+from tenure.adapters.engine.temporal.messages import LOAD, Answer, Due, Start, Task
+from tenure.adapters.engine.temporal.workflow import OperationRun
+
+ONE, TWO, NEXT = Due("one", "do", 1), Due("two", "do", 1), Due("next", "do", 1)
+
+
+@pytest.fixture(autouse=True)
+def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workflow, "time", lambda: 0.0)
+
+
+class Run(OperationRun):
+    """A run that notes what it starts; each ends with the answer it is given here."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(Start("operation", "title", answer=answer))
+        self.started: list[tuple[str, Task]] = []
+
+    def _start(self, name: str, task: Task) -> Any:
+        self.started.append((name, task))
+        return Future()
+
+    def begin(self) -> list[tuple[str, str]]:
+        """What it starts now, each with the ticket that it shows."""
+        before = len(self.started)
+        self._begin()
+        return [(name, task.ticket) for name, task in self.started[before:]]
+
+    def end(self, step: str, answer: Answer) -> None:
+        """What was started for this step has ended so."""
+        handle: Any = self._running[step][1]
+        handle.set_result(answer)
+        self._collect()
+
+
+def told(revision: int, *moves: Due) -> Answer:
+    return Answer("RUNNING", 1, revision, list(moves), ticket=f"t{revision}")
+
+
+def test_the_ticket_of_the_last_answer_is_shown_if_nothing_was_beside_it():
+    run = Run(told(1, ONE))
+    assert run.begin() == [("one", "t1")]
+    run.end("one", told(2, NEXT))
+    assert run.begin() == [("next", "t2")]
+
+
+def test_of_two_at_once_neither_answer_gives_a_ticket():
+    run = Run(told(1, ONE, TWO))
+    run.begin()
+    run.end("one", told(2))
+    run.end("two", told(3, NEXT))
+    assert run.begin() == [("next", "")]
+
+
+def test_a_look_beside_a_move_takes_the_ticket_of_both():
+    for first, last in (("", "one"), ("one", "")):
+        run = Run(told(1, ONE))
+        run.begin()
+        run.wake(False)
+        assert run.begin() == [(LOAD, "")]
+        run.end(first, told(2))
+        run.end(last, told(2, NEXT))
+        assert run.begin() == [("next", "")]
+
+
+def test_alone_again_an_answer_gives_a_ticket_again():
+    run = Run(told(1, ONE, TWO))
+    run.begin()
+    run.end("one", told(2))
+    run.end("two", told(3, NEXT))
+    run.begin()
+    run.end("next", told(4, ONE))
+    assert run.begin() == [("one", "t4")]
+
+
+def test_what_is_started_by_time_shows_no_ticket(monkeypatch):
+    """A poll beside may have said meanwhile that a call is out."""
+
+    async def it_is_time(_condition: object, *, timeout: float) -> None:  # noqa: ASYNC109
+        raise TimeoutError(timeout)
+
+    monkeypatch.setattr(workflow, "wait_condition", it_is_time)
+    run = Run(Answer("RUNNING", 1, 1, [], wait=5.0, then=[ONE], ticket="t1"))
+    assert run.begin() == []
+    asyncio.run(run._something())
+    assert run.begin() == [("one", "")]
