@@ -84,7 +84,7 @@ def _text(one: Item) -> str:
 @click.argument("name")
 @click.option("--kind", type=click.Choice(KINDS), help="How it is told; --url or --subject say it.")
 @click.option("--url", default="", metavar="URL", help="Where a webhook is sent.")
-@click.option("--subject", default="", metavar="WORDS", help="What a NATS message is sent under.")
+@click.option("--subject", default="", metavar="WORDS", help="To NATS, as tenure.to.TENANT.WORDS.…")
 @click.option("--agent", default="", metavar="NAME", help="Of this agent alone: a name or uid.")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Of this type alone.")
 @click.option("--required", is_flag=True, help="Suspend and delete wait for its acknowledgement.")
@@ -191,7 +191,9 @@ def letters(client: Client, *, subscription_id: str, form: str) -> None:
 @asking
 def replay(client: Client, *, subscription_id: str, agent: str, form: str) -> None:
     """Send the events that were not taken again, now; a destination that fails is tried now."""
-    _letters(client, "replay", subscription_id, agent, form)
+    told = _letters(client, subscription_id, agent, verb="replay")
+    none = "there are none; if it fails it is tried now"
+    _show_letters(told, "are sent again", none, form=form)
 
 
 @command.command("discard", epilog=examples("tenure subscription discard billing --agent UID"))
@@ -201,14 +203,21 @@ def replay(client: Client, *, subscription_id: str, agent: str, form: str) -> No
 @asking
 def discard(client: Client, *, subscription_id: str, agent: str, form: str) -> None:
     """Give up the events that were not taken; what comes later is sent."""
-    _letters(client, "discard", subscription_id, agent, form)
+    told = _letters(client, subscription_id, agent, verb="discard")
+    _show_letters(told, "are given up", "there are none", form=form)
 
 
-def _letters(client: Client, verb: str, name: str, agent: str, form: str) -> None:
+def _letters(client: Client, name: str, agent: str, *, verb: str) -> Item:
     where = _of(client, name, "dead-letters", verb=verb)
-    told = client.send("POST", where, body={"agent": agent})
+    told: Item = client.send("POST", where, body={"agent": agent})
+    return told
+
+
+def _show_letters(told: Item, done: str, none: str, *, form: str) -> None:
+    """What was done with the letters of so many agents, or that there are none."""
     noun = nouns.SUBSCRIPTION._replace(name=lambda one: str(one["agents"]))
-    show(told, noun, form=form, text=lambda one: counted(one["agents"], "agent"))
+    text = f"the dead letters of {counted(told['agents'], 'agent')} {done}"
+    show(told, noun, form=form, text=lambda one: text if one["agents"] else none)
 
 
 @command.command("waits", epilog=examples("tenure subscription waits billing"))
