@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 from tenure.app import acknowledgements, edges
 from tenure.app.agent_views import get_agent_row
 from tenure.app.audit import entry
-from tenure.app.events import wanted_types
+from tenure.app.events import Wanted, wanted_types
 from tenure.app.live import decode, encode
 from tenure.app.pages import every
 from tenure.app.plane import Plane
@@ -325,7 +325,11 @@ async def _checked(plane: Plane, caller: Caller, asked: Subscribe) -> str:
         case Kind.PULL:
             if asked.target:
                 raise Invalid("target: a pull subscription has none: it reads /v1/events")
-    wanted_types(asked.types)
+    wanted, ends = Wanted(types=wanted_types(asked.types)), acknowledgements.WAITED_FOR.values()
+    if asked.required and not any(wanted.has({"type": event}) for event in ends):
+        raise Invalid(
+            f"required: it hears of neither {' nor '.join(ends)}, so nobody would wait for it"
+        )
     if not asked.agent:
         return ""
     return str((await get_agent_row(plane, caller, asked.agent))["uid"])

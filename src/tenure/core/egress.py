@@ -47,6 +47,8 @@ def target_of(url: str, *, loopback: bool = False) -> Target:
 
     With `loopback`, for development, http to this very machine is let through as well.
     """
+    if not url:
+        raise Invalid("url: it is missing")
     if len(url) > URL_CHARACTERS_MAX or not _PLAIN.match(url) or "\\" in url:
         raise Invalid(f"url: at most {URL_CHARACTERS_MAX} visible ASCII characters, no backslash")
     try:

@@ -27,6 +27,8 @@ async def test_what_makes_no_sense_is_refused_by_name(lives):
         (Subscribe("n", Kind.PULL, target="somewhere"), "target"),
         (Subscribe("n", Kind.NATS, target="a b"), "target"),
         (Subscribe("n", Kind.PULL, types=("nonsense",)), "types"),
+        (Subscribe("n", Kind.PULL, types=("agent.ready",), required=True), "required: it hears of"),
+        (Subscribe("n", Kind.WEBHOOK), "url: it is missing"),
         (Subscribe("n", Kind.WEBHOOK, target="https://hooks.example/in"), "no place for secrets"),
     ):
         with pytest.raises(Invalid, match=field):
