@@ -450,7 +450,9 @@ def test_what_was_recorded_by_others_is_not_kept():
 
     async def scenario(bench: Bench) -> None:
         hands: Any = None
-        engine: Any = TemporalEngine(hands, hands, store=bench.store, clock=SystemClock())
+        engine: Any = TemporalEngine(
+            hands, hands, store=bench.store, clock=SystemClock(), entropy=SystemEntropy()
+        )
         for tell in (engine.wake, engine.heard):
             name, _ = await bench.accept()
             engine._activities.keep(await read(bench.store, bench.plane.catalogue, "plane", name))

@@ -189,13 +189,7 @@ async def probe(settings: TemporalSettings) -> str:
         async with asyncio.timeout(settings.connect_seconds):
             told = await asked.describe_namespace(DescribeNamespaceRequest(namespace=name))
             system = await asked.get_system_info(GetSystemInfoRequest())
-            polled = await asked.describe_task_queue(
-                DescribeTaskQueueRequest(
-                    namespace=name,
-                    task_queue=TaskQueue(name=queue),
-                    task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-                )
-            )
+            workers = await _count_workers(client, name, queue) if queue else 0
     except TimeoutError:
         message = f"it did not answer within {settings.connect_seconds:g} s"
         raise EngineError(_unreachable(settings, message)) from None
@@ -205,8 +199,19 @@ async def probe(settings: TemporalSettings) -> str:
     if told.namespace_info.state != NamespaceState.NAMESPACE_STATE_REGISTERED:
         state = NamespaceState.Name(told.namespace_info.state).rpartition("_")[2].lower()
         raise EngineError(f"{where}: namespace {name!r} is {state}; name another")
-    workers = len({one.identity for one in polled.pollers})
-    return (
-        f"Temporal {system.server_version} at {settings.address}, namespace {name!r};"
-        f" {workers} worker{'' if workers == 1 else 's'} at task queue {queue!r} lately"
+    found = f"Temporal {system.server_version} at {settings.address}, namespace {name!r}"
+    if not queue:
+        return f"{found}; the plane has no task queue yet"
+    plural = "" if workers == 1 else "s"
+    return f"{found}; {workers} worker{plural} at task queue {queue!r} lately"
+
+
+async def _count_workers(client: Client, namespace: str, queue: str) -> int:
+    """How many have asked for work at this task queue lately."""
+    request = DescribeTaskQueueRequest(
+        namespace=namespace,
+        task_queue=TaskQueue(name=queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     )
+    polled = await client.workflow_service.describe_task_queue(request)
+    return len({one.identity for one in polled.pollers})
