@@ -93,7 +93,18 @@ def test_an_engine_is_reached_and_its_namespace_looked_at(doctor, postgres_url, 
     code, found = doctor(*told)
     assert code == 0, found
     assert found["engine"].startswith("ok: Temporal ")
-    assert "0 workers at task queue 'tenure' lately" in found["engine"]
+    assert found["engine"].endswith("; the plane has no task queue yet")
+    for more, words in (
+        (("--temporal-queue", "ours"), "0 workers at task queue 'ours' lately"),
+        (("--store", "postgresql://127.0.0.1:1/away"), "no task queue yet"),
+    ):
+        assert words in doctor(*told, *more)[1]["engine"]
+    asyncio.run(start(postgres_url))
+    earlier = "INSERT INTO lease VALUES ('worker/temporal', 'temporal', 1, 0)"
+    on(postgres_url, earlier)  # before a plane had a queue of its own
+    assert "0 workers at task queue 'tenure' lately" in doctor(*told)[1]["engine"]
+    on(postgres_url, "INSERT INTO plane (one, name) VALUES ('temporal queue', 'tenure-1')")
+    assert "0 workers at task queue 'tenure-1' lately" in doctor(*told)[1]["engine"]
     code, found = doctor(*told, "--temporal-namespace", "elsewhere")
     assert code == 1
     assert "temporal operator namespace create" in found["engine"]

@@ -31,11 +31,20 @@ AGENT = SearchAttributeKey.for_keyword("TenureAgent")
 KIND = SearchAttributeKey.for_keyword("TenureKind")
 STATE = SearchAttributeKey.for_keyword("TenureState")
 NAMES = (AGENT.name, KIND.name, STATE.name)
+CAUSE_MAX = 300
 STARTING_SECONDS = 0.2
 """Between two attempts at a server that says that it is not healthy yet."""
 DENIED = frozenset({RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED})
 _DENIED = re.compile(r'code: (?:PermissionDenied|Unauthenticated), message: "([^"]*)')
 """How the library says the same of the first call of a connection."""
+_QUOTED = re.compile(r'(?:message|error): "((?:[^"\\]|\\.)+)"')
+_NAMED = re.compile(r"error: (Invalid\w+)\((\w+)")
+"""How the library ends a chain of causes: in somebody's words, or in a name."""
+NAMED = {
+    "UnknownIssuer": "nobody it trusts has signed the server's certificate",
+    "NotValidForNameContext": "the server's certificate is for another name",
+    "InvalidContentType": "what answers there does not speak TLS",
+}
 
 
 async def connect(settings: TemporalSettings) -> Client:
@@ -112,18 +121,23 @@ def _unreachable(settings: TemporalSettings, words: str) -> str:
         return f"{where}: a certificate has expired; renew it and start again. Nothing was changed"
     if settings.secured and "refused" not in low and "did not answer" not in low:
         return (
-            f"{where} over TLS: {_last(words)}; check the server's CA, the client's certificate "
+            f"{where} over TLS: {cause(words)}; check the server's CA, the client's certificate "
             "and key, and whether the address speaks TLS at all. Nothing was changed"
         )
     return (
-        f"{where}: {_last(words)}; check the address and that its frontend runs there. "
+        f"{where}: {cause(words)}; check the address and that its frontend runs there. "
         "Nothing was changed"
     )
 
 
-def _last(words: str) -> str:
+def cause(words: str) -> str:
     """The end of a chain of causes, without the library's ornaments."""
-    return words.strip().rstrip(".").replace("\n", " ")[-300:]
+    if quoted := _QUOTED.findall(words):
+        words = quoted[-1].partition(": http")[0]
+        return f"{words[:1].lower()}{words[1:CAUSE_MAX]}"
+    if named := _NAMED.search(words):
+        return NAMED.get(named[2], f"{named[1]}: {named[2]}")
+    return words.strip().rstrip(".").replace("\n", " ")[-CAUSE_MAX:]
 
 
 def _refused(settings: TemporalSettings, error: RPCError) -> str:
@@ -189,13 +203,7 @@ async def probe(settings: TemporalSettings) -> str:
         async with asyncio.timeout(settings.connect_seconds):
             told = await asked.describe_namespace(DescribeNamespaceRequest(namespace=name))
             system = await asked.get_system_info(GetSystemInfoRequest())
-            polled = await asked.describe_task_queue(
-                DescribeTaskQueueRequest(
-                    namespace=name,
-                    task_queue=TaskQueue(name=queue),
-                    task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-                )
-            )
+            workers = await _count_workers(client, name, queue) if queue else 0
     except TimeoutError:
         message = f"it did not answer within {settings.connect_seconds:g} s"
         raise EngineError(_unreachable(settings, message)) from None
@@ -205,8 +213,19 @@ async def probe(settings: TemporalSettings) -> str:
     if told.namespace_info.state != NamespaceState.NAMESPACE_STATE_REGISTERED:
         state = NamespaceState.Name(told.namespace_info.state).rpartition("_")[2].lower()
         raise EngineError(f"{where}: namespace {name!r} is {state}; name another")
-    workers = len({one.identity for one in polled.pollers})
-    return (
-        f"Temporal {system.server_version} at {settings.address}, namespace {name!r};"
-        f" {workers} worker{'' if workers == 1 else 's'} at task queue {queue!r} lately"
+    found = f"Temporal {system.server_version} at {settings.address}, namespace {name!r}"
+    if not queue:
+        return f"{found}; the plane has no task queue yet"
+    plural = "" if workers == 1 else "s"
+    return f"{found}; {workers} worker{plural} at task queue {queue!r} lately"
+
+
+async def _count_workers(client: Client, namespace: str, queue: str) -> int:
+    """How many have asked for work at this task queue lately."""
+    request = DescribeTaskQueueRequest(
+        namespace=namespace,
+        task_queue=TaskQueue(name=queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     )
+    polled = await client.workflow_service.describe_task_queue(request)
+    return len({one.identity for one in polled.pollers})
