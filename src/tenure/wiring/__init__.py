@@ -42,14 +42,22 @@ from tenure.telemetry import both, watching
 from tenure.upkeep.homes import STORE
 from tenure.wiring import homes
 from tenure.wiring.bus import NATS_PAGE, probe_bus, publishing
-from tenure.wiring.engine import EMBEDDED, build_engine, ended_by, for_ever, life_of, probe_engine
+from tenure.wiring.engine import (
+    EMBEDDED,
+    build_engine,
+    ended_by,
+    for_ever,
+    life_of,
+    probe_engine,
+    probe_workers,
+)
 from tenure.wiring.homes import embedded
 from tenure.wiring.store import is_shared, open_store, probe_store
 from tenure.wiring.upkeep import files_of_a_home, move_store, now, plans_of_agents
 
 __all__ = [
     "NATS_PAGE", "embedded", "files_of_a_home", "managing", "move_store", "now", "plans_of_agents",
-    "probe_bus", "probe_engine", "probe_store", "running",
+    "probe_bus", "probe_engine", "probe_store", "probe_workers", "running",
 ]  # fmt: skip
 log = logging.getLogger("tenure.wiring")
 DAY = 86_400.0

@@ -3,10 +3,12 @@
 from tenure.faces.api.schemas.forms import Told
 
 
-class Health(Told, frozen=True):
+class Health(Told, frozen=True, omit_defaults=True):
     """Whether it lives, or takes requests; a plane that is `held` takes reads alone."""
 
     status: str
+    engine: str = ""
+    """Why what is accepted waits, if what moves operations cannot be reached; empty: it can."""
 
 
 class Document(Told, frozen=True):
