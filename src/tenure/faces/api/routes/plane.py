@@ -33,7 +33,9 @@ async def readyz(ask: Ask) -> schemas.Health:
             await until_answered(api.plane)
     except (TimeoutError, StoreError):
         raise Refusal("starting", "the store does not answer") from None
-    return schemas.Health(status="held" if held else "ready")
+    return schemas.Health(
+        status="held" if held else "ready", providers=api.plane.unserved()
+    )
 
 
 async def get_plane(ask: Ask) -> schemas.Plane:

@@ -3,10 +3,12 @@
 from tenure.faces.api.schemas.forms import Told
 
 
-class Health(Told, frozen=True):
+class Health(Told, frozen=True, omit_defaults=True):
     """Whether it lives, or takes requests; a plane that is `held` takes reads alone."""
 
     status: str
+    providers: str = ""
+    """Why the embedded providers cannot be asked now, which others serve; empty: they can."""
 
 
 class Document(Told, frozen=True):
