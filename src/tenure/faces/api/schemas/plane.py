@@ -9,6 +9,8 @@ class Health(Told, frozen=True, omit_defaults=True):
     status: str
     engine: str = ""
     """Why what is accepted waits, if what moves operations cannot be reached; empty: it can."""
+    providers: str = ""
+    """Why the embedded providers cannot be asked now, which others serve; empty: they can."""
 
 
 class Document(Told, frozen=True):
