@@ -23,6 +23,10 @@ class Settings:
     """
     new_home: bool = False
     """Whether this home takes the place of another, which is lost, in a store that is shared."""
+    stopped_seconds: float = 10.0
+    """How long the process that serves the embedded providers may stand stopped (SIGSTOP) until
+    another process of the home kills it and serves instead; 0: for ever.
+    """
     joins: bool = False
     """Whether this process takes issuer, sandbox, webhooks_here, drift and how long things are kept
     from a home that another has begun, as a worker does, or says them itself.
@@ -67,8 +71,10 @@ class Settings:
     temporal_address: str = "127.0.0.1:7233"
     """Host and port of Temporal's frontend."""
     temporal_namespace: str = "default"
-    temporal_queue: str = "tenure"
-    """The task queue that workers of this plane share; two planes in one namespace need two."""
+    temporal_queue: str = ""
+    """The task queue that workers of this plane share, and no other plane's; empty: one of its own,
+    which its store names.
+    """
     temporal_tls_ca: str = ""
     """File with the certificates that sign Temporal's; naming any of these files means TLS."""
     temporal_tls_certificate: str = ""

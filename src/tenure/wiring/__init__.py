@@ -81,6 +81,7 @@ async def running(
     in_flight: InFlight | None = None,
     held: Hold | None = None,
     home: str = "",
+    unserved: Callable[[], str] = lambda: "",
 ) -> AsyncIterator[Plane]:
     """A plane that has recovered every open operation and moves them until the block is left.
 
@@ -106,7 +107,7 @@ async def running(
             id=settings.plane, store=store, engine=engine, entropy=entropy,
             catalogue=catalogue, providers=providers, news=news, seal=seal,
             webhooks_here=settings.webhooks_here, in_flight=in_flight or InFlight(),
-            hold=held or Hold(), home=home, shared=is_shared(settings),
+            hold=held or Hold(), home=home, shared=is_shared(settings), unserved=unserved,
         )  # fmt: skip
 
         def heard(ring: Ring) -> None:
@@ -191,7 +192,10 @@ async def managing(
     async with AsyncExitStack() as stack:
         roster = PlaneRoster()
         opening = partial(embedded, settings, home, held)
-        shared = await stack.enter_async_context(house.shared(home, opening, clock=clock))
+        stopped = settings.stopped_seconds
+        shared = await stack.enter_async_context(
+            house.shared(home, opening, clock=clock, stopped_seconds=stopped)
+        )
         terms = TermsFile(home).agreed(homes.told(settings))
         settings = replace(settings, **agreed_of(terms))
         marks = house.FileMarks(home)
@@ -210,6 +214,7 @@ async def managing(
                 seal=LocalSeal(home / "secrets.key"),
                 held=held,
                 home=terms.home if is_shared(settings) else "",
+                unserved=partial(house.unserved, shared),
             )
         )
         if is_shared(settings):

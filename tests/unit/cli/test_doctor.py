@@ -1,6 +1,7 @@
 """The doctor finds what is wrong, says what to do, and changes nothing."""
 
 import json
+import os
 import socket
 import sys
 
@@ -12,7 +13,9 @@ from tenure.faces.cli.client import Client
 from tenure.faces.cli.up import free_port
 from tenure.faces.cli.where import Where
 from tenure.ports.epoch import Memo
+from tenure.storage import holder
 from tenure.storage.epoch import EpochFile
+from tenure.storage.place import Lock
 
 
 def results(findings):
@@ -53,6 +56,18 @@ def test_an_epoch_that_is_odd_held_or_half_restored_is_told(tmp_path):
     assert results(doctor.epoch(tmp_path)) == {"epoch file": "ok", "epoch": "fail"}
     file.path.write_text("{")
     assert results(doctor.epoch(tmp_path)) == {"epoch": "fail"}
+
+
+def test_who_serves_the_providers_is_named_and_fails_if_it_is_stopped(tmp_path, monkeypatch):
+    assert results(doctor.providers(tmp_path)) == {}
+    lock = Lock.take(tmp_path / "providers")
+    (found,) = doctor.providers(tmp_path)
+    assert (found.result, found.found) == ("ok", f"served by process {os.getpid()}")
+    monkeypatch.setattr(holder, "stopped", lambda _: 1)
+    (found,) = doctor.providers(tmp_path)
+    assert (found.result, f"kill -9 {os.getpid()}:" in found.advice) == ("fail", True)
+    lock.release()
+    assert results(doctor.providers(tmp_path)) == {}
 
 
 def test_a_full_disk_fails(tmp_path, monkeypatch):

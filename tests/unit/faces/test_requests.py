@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -251,6 +252,14 @@ async def test_it_is_ready_when_the_store_answers_and_the_engine_takes_work(face
     await face.plane.engine.stop()
     assert (await face.ask("GET", "/readyz", token="")).status == 503
     assert (await face.ask("GET", "/livez", token="")).json == {"status": "alive"}
+
+
+@faced
+async def test_it_says_so_while_who_serves_the_providers_cannot_be_asked(face):
+    face.api.plane = replace(face.api.plane, unserved=lambda: "process 12 is stopped")
+    answer = await face.ask("GET", "/readyz", token="")
+    told = {"status": "ready", "providers": "process 12 is stopped"}
+    assert (answer.status, answer.json) == (200, told)
 
 
 @faced

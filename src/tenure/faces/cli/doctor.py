@@ -75,8 +75,8 @@ def command(context: click.Context, *, scale: Scale, form: str) -> None:
     """
     place = said(context)
     found = [
-        *python(), *sqlite(), *home(place.directory()), *epoch(place.directory()), *bubblewrap(),
-        *scaled_out(scale), *server(place),
+        *python(), *sqlite(), *home(place.directory()), *epoch(place.directory()),
+        *providers(place.directory()), *bubblewrap(), *scaled_out(scale), *server(place),
     ]  # fmt: skip
     show_all([one._asdict() for one in found], FINDING, form=form, text=told_of)
     if any(one.result == FAIL for one in found):
@@ -159,6 +159,18 @@ def epoch(directory: Path) -> Iterator[Finding]:
         yield Finding("held", WARN, memo.held, "nothing moves: tenure restore --confirm")
     else:
         yield Finding("epoch", OK, f"epoch {memo.epoch}")
+
+
+def providers(directory: Path) -> Iterator[Finding]:
+    """Who serves the embedded providers, if anybody does, and whether it can."""
+    from tenure.storage.holder import holder, stopped
+
+    process = holder(directory / "providers")
+    if process and stopped(process) is not None:
+        advice = f"kill -9 {process}: another takes over; or kill -CONT {process}: it goes on"
+        yield Finding("providers", FAIL, f"process {process} has them and is stopped", advice)
+    elif process:
+        yield Finding("providers", OK, f"served by process {process}")
 
 
 def private(check: str, file: Path, others: int) -> Finding:

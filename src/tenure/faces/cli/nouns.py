@@ -77,7 +77,8 @@ SUBSCRIPTION: Final = Noun(
 )  # fmt: skip
 LETTER: Final = Noun(
     (
-        _is("agent"), Column("TYPE", lambda one: str(one["event"]["type"])),
+        _is("agent"),
+        Column("TYPE", lambda one: str(one["event"]["type"]).removeprefix("tenure.")),
         Column("SEQUENCE", lambda one: str(int(one["event"]["sequence"]))), _is("attempts"),
         _at("due_at"), Column("WHY", lambda one: str(one["why"]), free=True),
     ),

@@ -32,13 +32,15 @@ _OPTIONS = (
     ("--temporal-namespace", "temporal_namespace", "NAME", "TENURE_TEMPORAL_NAMESPACE",
      "Its namespace."),
     ("--temporal-queue", "temporal_queue", "NAME", "TENURE_TEMPORAL_QUEUE",
-     "The task queue that workers of this plane share."),
+     "The task queue that workers of this plane share, instead of the one its store names."),
     ("--temporal-tls-ca", "temporal_tls_ca", "FILE", "TENURE_TEMPORAL_TLS_CA",
      "Who signs Temporal's certificate, as PEM."),
     ("--temporal-tls-cert", "temporal_tls_certificate", "FILE", "TENURE_TEMPORAL_TLS_CERT",
      "Our certificate for Temporal, as PEM."),
     ("--temporal-tls-key", "temporal_tls_key", "FILE", "TENURE_TEMPORAL_TLS_KEY",
      "Its key, as PEM."),
+    ("--stopped-seconds", "stopped_seconds", "SECONDS", "TENURE_STOPPED_SECONDS",
+     "How long who serves the home may stand stopped until it is killed: 10; 0: for ever."),
 )  # fmt: skip
 """Each option, the field of the settings that it says, its metavariable, variable and help."""
 _WAYS = (
@@ -54,6 +56,7 @@ _KINDS: Mapping[str, Any] = {
     "--engine": click.Choice(("embedded", "temporal")),
     "--drift": click.Choice(("repair", "report")),
     "DAYS": click.FloatRange(min=0.0),
+    "SECONDS": click.FloatRange(min=0.0),
 }  # fmt: skip
 """What is said of an option, or of those with a metavariable, if it is not any text."""
 

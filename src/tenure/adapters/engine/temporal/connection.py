@@ -34,6 +34,7 @@ AGENT = SearchAttributeKey.for_keyword("TenureAgent")
 KIND = SearchAttributeKey.for_keyword("TenureKind")
 STATE = SearchAttributeKey.for_keyword("TenureState")
 NAMES = (AGENT.name, KIND.name, STATE.name)
+CAUSE_MAX = 300
 STARTING_SECONDS = 0.2
 """Between two attempts at a server that says that it is not healthy yet."""
 ASKING_SECONDS = 70.0
@@ -41,6 +42,14 @@ ASKING_SECONDS = 70.0
 DENIED = frozenset({RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED})
 _DENIED = re.compile(r'code: (?:PermissionDenied|Unauthenticated), message: "([^"]*)')
 """How the library says the same of the first call of a connection."""
+_QUOTED = re.compile(r'(?:message|error): "((?:[^"\\]|\\.)+)"')
+_NAMED = re.compile(r"error: (Invalid\w+)\((\w+)")
+"""How the library ends a chain of causes: in somebody's words, or in a name."""
+NAMED = {
+    "UnknownIssuer": "nobody it trusts has signed the server's certificate",
+    "NotValidForNameContext": "the server's certificate is for another name",
+    "InvalidContentType": "what answers there does not speak TLS",
+}
 
 
 async def connect(settings: TemporalSettings) -> Client:
@@ -117,18 +126,23 @@ def _unreachable(settings: TemporalSettings, words: str) -> str:
         return f"{where}: a certificate has expired; renew it and start again. Nothing was changed"
     if settings.secured and "refused" not in low and "did not answer" not in low:
         return (
-            f"{where} over TLS: {_last(words)}; check the server's CA, the client's certificate "
+            f"{where} over TLS: {cause(words)}; check the server's CA, the client's certificate "
             "and key, and whether the address speaks TLS at all. Nothing was changed"
         )
     return (
-        f"{where}: {_last(words)}; check the address and that its frontend runs there. "
+        f"{where}: {cause(words)}; check the address and that its frontend runs there. "
         "Nothing was changed"
     )
 
 
-def _last(words: str) -> str:
+def cause(words: str) -> str:
     """The end of a chain of causes, without the library's ornaments."""
-    return words.strip().rstrip(".").replace("\n", " ")[-300:]
+    if quoted := _QUOTED.findall(words):
+        words = quoted[-1].partition(": http")[0]
+        return f"{words[:1].lower()}{words[1:CAUSE_MAX]}"
+    if named := _NAMED.search(words):
+        return NAMED.get(named[2], f"{named[1]}: {named[2]}")
+    return words.strip().rstrip(".").replace("\n", " ")[-CAUSE_MAX:]
 
 
 def _refused(settings: TemporalSettings, error: RPCError) -> str:
