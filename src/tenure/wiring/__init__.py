@@ -42,7 +42,15 @@ from tenure.telemetry import both, watching
 from tenure.upkeep.homes import STORE
 from tenure.wiring import homes
 from tenure.wiring.bus import NATS_PAGE, probe_bus, publishing
-from tenure.wiring.engine import EMBEDDED, build_engine, ended_by, for_ever, life_of, probe_engine
+from tenure.wiring.engine import (
+    EMBEDDED,
+    build_engine,
+    ended_by,
+    for_ever,
+    keep_to_one,
+    life_of,
+    probe_engine,
+)
 from tenure.wiring.homes import embedded
 from tenure.wiring.store import is_shared, open_store, probe_store
 from tenure.wiring.upkeep import files_of_a_home, move_store, now, plans_of_agents
@@ -101,6 +109,7 @@ async def running(
             news.tell()
 
         store.listen(heard)
+        await keep_to_one(settings, store)
         await prepare(plane, new_home=settings.new_home)
         await epochs.compare(plane)
         serve(plane)
