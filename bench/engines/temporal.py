@@ -110,7 +110,9 @@ async def ours(address: str, sink: meter.Sink, store: Store) -> AsyncIterator[Pe
     work = Advance("bench", store=store, entropy=entropy, catalogue=catalogue, providers={})
     claims = OneByOne(WORKER, resting=RESTING)
     settings = replace(SETTINGS, address=address)
-    engine = TemporalEngine(work, claims, store=store, clock=clock, settings=settings)
+    engine = TemporalEngine(
+        work, claims, store=store, clock=clock, entropy=entropy, settings=settings
+    )
     plane = Plane(
         id="bench", store=store, engine=engine, entropy=entropy, catalogue=catalogue, providers={}
     )

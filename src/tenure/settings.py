@@ -73,8 +73,10 @@ class Settings:
     temporal_address: str = "127.0.0.1:7233"
     """Host and port of Temporal's frontend."""
     temporal_namespace: str = "default"
-    temporal_queue: str = "tenure"
-    """The task queue that workers of this plane share; two planes in one namespace need two."""
+    temporal_queue: str = ""
+    """The task queue that workers of this plane share, and no other plane's; empty: one of its own,
+    which its store names.
+    """
     temporal_tls_ca: str = ""
     """File with the certificates that sign Temporal's; naming any of these files means TLS."""
     temporal_tls_certificate: str = ""

@@ -71,7 +71,9 @@ def wired(
     clock, entropy, catalogue = SystemClock(), SystemEntropy(), Catalogue(plans)
     work = Advance(PLANE, store=store, entropy=entropy, catalogue=catalogue, providers=providers)
     claims = OneByOne(WORKER, resting=RESTING)
-    engine = TemporalEngine(work, claims, store=store, clock=clock, settings=settings)
+    engine = TemporalEngine(
+        work, claims, store=store, clock=clock, entropy=entropy, settings=settings
+    )
     plane = Plane(
         id=PLANE,
         store=store,

@@ -49,7 +49,7 @@ class Stack:
     store: str
     engine: str = "embedded"
     temporal_address: str = ""
-    temporal_queue: str = "tenure"
+    temporal_queue: str = ""
     lease_ttl_seconds: float = LEASE_TTL_SECONDS
 
     @property

@@ -59,6 +59,62 @@ def quick_to_be_stuck() -> list[Plan]:
     return [limited(PLANS["linear"], undo_seconds=0.2, retry_cap_seconds=0.5), *PACED[1:]]
 
 
+# ------------------------------------------------------------------------------------ whose it is
+
+
+def test_two_planes_in_one_namespace_do_not_meet_by_default(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        other = TemporalBench(temporal.address, task_queue="")
+        try:
+            plane, theirs = await bench.start(), await other.start(works=False)
+            name = await accept(theirs, "linear")
+            beside = await other.start()
+            await in_state(theirs, name, State.SUCCEEDED)
+            found = await (await run_of(theirs, name)).describe()
+            assert found.task_queue == engine_of(beside)._queue != engine_of(plane)._queue
+            assert not bench.world.log
+        finally:
+            await other.close()
+
+    held(temporal.address, scenario, task_queue="")
+
+
+def test_two_planes_at_one_task_queue_get_their_own_all_the_same(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        other = TemporalBench(temporal.address, task_queue=bench.settings.task_queue)
+        try:
+            plane, theirs = await bench.start(), await other.start()
+            names = [await accept(theirs, "linear") for _ in range(5)]
+            for name in names:
+                assert await ended(theirs, name) is State.SUCCEEDED
+            assert engine_of(plane).accepts
+            assert not bench.world.log
+        finally:
+            await other.close()
+
+    held(temporal.address, scenario)
+
+
+def test_what_is_open_at_another_task_queue_is_followed_at_the_new_one(temporal):
+    """Of one nobody had claimed, and of one that was under way."""
+
+    async def scenario(bench: TemporalBench) -> None:
+        before = await bench.start()
+        parked = await accept(before, "waits")
+        await in_state(before, parked, State.WAITING)
+        await bench.stop(before)
+        alone = await bench.start(works=False)
+        unclaimed = await accept(alone, "linear")
+        await bench.stop(alone)
+        plane = await bench.start(task_queue=f"{bench.settings.task_queue}-new")
+        assert await ended(plane, unclaimed) is State.SUCCEEDED
+        await asyncio.sleep(bench.settings.margin_seconds)
+        await operations.signal(plane, by("a friend"), parked, name=SIGNAL)
+        assert await ended(plane, parked) is State.SUCCEEDED
+
+    held(temporal.address, scenario)
+
+
 # ----------------------------------------------------------------------------- what Temporal shows
 
 
@@ -229,15 +285,23 @@ def test_a_signal_starts_a_run_if_there_is_none(temporal):
     held(temporal.address, terminated_while_waiting)
 
 
-def test_what_was_accepted_while_temporal_was_down_starts_when_it_is_back(tmp_path):
+def test_what_was_accepted_while_temporal_was_down_starts_when_it_is_back(tmp_path, caplog):
     async def scenario(bench: TemporalBench) -> None:
         plane = await bench.start()
         assert await ended(plane, await accept(plane, "linear")) is State.SUCCEEDED
+        assert plane.engine.away == ""
         await asyncio.to_thread(server.kill)
+        await eventually(lambda: plane.engine.away.startswith("Temporal cannot be reached ("))
         names = [await accept(plane, "linear") for _ in range(5)]
         await asyncio.to_thread(server.start)
         for name in names:
             assert await ended(plane, name) is State.SUCCEEDED
+        assert plane.engine.away == ""
+        told = [one.getMessage() for one in caplog.records if server.address in one.getMessage()]
+        assert [words.rpartition(": ")[2] for words in told] == [
+            "what is accepted waits until it is back", "what has waited goes on",
+        ], "each once, and nothing for each operation"  # fmt: skip
+        assert "did not start" not in caplog.text
         assert Counter(bench.applied()) == Counter(LINEAR * 6)
 
     with temporal_server(tmp_path) as server:

@@ -21,7 +21,8 @@ async def refusal(settings: TemporalSettings) -> str:
 
 def test_a_wrong_address_is_said_within_its_bound():
     settings = TemporalSettings(address=f"127.0.0.1:{free_port()}", connect_seconds=5.0)
-    assert "cannot be reached" in asyncio.run(asyncio.wait_for(refusal(settings), 15))
+    words = asyncio.run(asyncio.wait_for(refusal(settings), 15))
+    assert "cannot be reached: connection refused; check the address" in words
 
 
 def test_an_address_that_never_answers_is_said_within_its_bound():
@@ -43,7 +44,8 @@ def test_a_wrong_namespace_is_named_with_the_command_that_makes_it(temporal):
 
 def test_tls_to_a_server_without_it_is_said(temporal):
     settings = TemporalSettings(address=temporal.address, tls=True, connect_seconds=5.0)
-    assert "over TLS" in asyncio.run(refusal(settings))
+    words = asyncio.run(refusal(settings))
+    assert "over TLS: what answers there does not speak TLS; check" in words
 
 
 def test_a_certificate_file_that_is_not_there_is_named(temporal):

@@ -50,6 +50,7 @@ from tenure.wiring.engine import (
     keep_to_one,
     life_of,
     probe_engine,
+    probe_workers,
 )
 from tenure.wiring.homes import embedded
 from tenure.wiring.store import is_shared, open_store, probe_store
@@ -57,7 +58,7 @@ from tenure.wiring.upkeep import files_of_a_home, move_store, now, plans_of_agen
 
 __all__ = [
     "NATS_PAGE", "embedded", "files_of_a_home", "managing", "move_store", "now", "plans_of_agents",
-    "probe_bus", "probe_engine", "probe_store", "running",
+    "probe_bus", "probe_engine", "probe_store", "probe_workers", "running",
 ]  # fmt: skip
 log = logging.getLogger("tenure.wiring")
 DAY = 86_400.0

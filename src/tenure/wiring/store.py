@@ -4,7 +4,7 @@ from tenure.adapters.store import sqlite
 from tenure.app.news import News
 from tenure.ports.clock import Clock
 from tenure.ports.entropy import Entropy
-from tenure.ports.store import Store
+from tenure.ports.store import Key, Row, Store
 from tenure.settings import Settings
 from tenure.wiring.extras import extra
 
@@ -35,6 +35,13 @@ async def probe_store(settings: Settings) -> str:
     with extra("postgres"):
         from tenure.adapters.store import postgres
     return await postgres.probe(settings.store)
+
+
+async def look_up(settings: Settings, table: str, key: Key) -> Row | None:
+    """One row of a store that is named by a URL, which is not opened; nothing is changed."""
+    with extra("postgres"):
+        from tenure.adapters.store import postgres
+    return await postgres.look_up(settings.store, table, key)
 
 
 def shown_store(settings: Settings) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from tenure.faces.cli import doctor
 from tenure.faces.cli import main as cli
+from tenure.faces.cli.client import Client
 from tenure.faces.cli.up import free_port
 from tenure.faces.cli.where import Where
 from tenure.ports.epoch import Memo
@@ -111,6 +112,21 @@ def test_of_a_server_that_is_dead_it_does_not_advise_itself(tmp_path):
     (tmp_path / "token").write_text("t\n")
     found = {one.check: one for one in doctor.server(Where(home=str(tmp_path)))}
     assert (found["server"].result, found["server"].advice) == ("warn", "start it: tenure up")
+
+
+@pytest.mark.parametrize(
+    ("ready", "found"),
+    [
+        ({"status": "ready"}, {"server": "ok", "token": "ok"}),
+        ({"status": "ready", "engine": "Temporal cannot be reached"},
+         {"server": "ok", "its engine": "warn", "token": "ok"}),
+        ([], {"server": "ok", "token": "ok"}),
+    ],
+)  # fmt: skip
+def test_a_server_whose_engine_is_away_is_told(monkeypatch, ready, found):
+    monkeypatch.setattr(Client, "get", lambda *_: ready)
+    asked = Where(address="http://127.0.0.1:1", token="t")
+    assert results(doctor.server(asked)) == found
 
 
 def test_no_server_is_a_warning_and_no_token_a_failure(tmp_path):

@@ -4,6 +4,7 @@ The store is asked what became of it, the providers what they were called for.
 """
 
 import asyncio
+import itertools
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
@@ -15,6 +16,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
+from tenure.adapters.engine.temporal import activities as activities_file
 from tenure.adapters.engine.temporal.activities import Activities
 from tenure.adapters.engine.temporal.cloakroom import KEPT_SECONDS, Cloakroom
 from tenure.adapters.engine.temporal.engine import TemporalEngine
@@ -377,6 +379,39 @@ def test_what_only_a_newer_release_knows_is_left_to_another_worker_for_seconds(c
     held(scenario)
 
 
+def test_what_is_not_in_this_planes_store_is_never_answered_but_left_to_its_own(caplog):
+    """Two planes at one task queue: each worker is asked for what is the other's."""
+
+    async def scenario(bench: Bench) -> None:
+        name, answer = await bench.accept()
+        failed: list[BaseException] = []
+        other = Bench()
+        other.here._fail = failed.append
+        with pytest.raises(ApplicationError, match="not in the store of this plane") as raised:
+            await bench.move(name, answer, by=other.here)
+        assert raised.value.next_retry_delay == timedelta(seconds=0.1)
+        asked = (other.here.load, other.here.cancel, other.here.rest)
+        for ask, token in itertools.product(asked, (0, 1)):
+            with pytest.raises(ApplicationError, match="not in the store of this plane"):
+                await ActivityEnvironment().run(ask, Task(name, token))
+        assert not failed
+        assert caplog.text.count("--temporal-queue") == 1
+        assert await bench.follow(name, answer) == State.SUCCEEDED
+
+    held(scenario)
+
+
+def test_what_was_said_to_be_unknown_is_not_remembered_without_bound():
+    async def scenario(bench: Bench) -> None:
+        with patched(activities_file, SAID_MAX=2):
+            for name in "abc":
+                with pytest.raises(ApplicationError):
+                    await ActivityEnvironment().run(bench.here.load, Task(name, 0))
+        assert len(bench.here._unknown) == 1
+
+    held(scenario)
+
+
 async def tried_in_vain(bench: Bench, attempts: int) -> tuple[str, Answer, list[object]]:
     """A second step, for which so many workers of an older release were asked."""
     name, answer = await bench.accept()
@@ -415,7 +450,9 @@ def test_what_was_recorded_by_others_is_not_kept():
 
     async def scenario(bench: Bench) -> None:
         hands: Any = None
-        engine: Any = TemporalEngine(hands, hands, store=bench.store, clock=SystemClock())
+        engine: Any = TemporalEngine(
+            hands, hands, store=bench.store, clock=SystemClock(), entropy=SystemEntropy()
+        )
         for tell in (engine.wake, engine.heard):
             name, _ = await bench.accept()
             engine._activities.keep(await read(bench.store, bench.plane.catalogue, "plane", name))

@@ -33,6 +33,7 @@ MIB = 1 << 20
 ROOM_FAIL_MIB, ROOM_WARN_MIB = 100, 1_024
 PROBE_SECONDS = 5.0
 PORT, PORT_MAX = 7450, 65_535
+WAITS = "operations are accepted and wait; they go on when it is back"
 
 
 class Finding(NamedTuple):
@@ -210,15 +211,23 @@ def bubblewrap() -> Iterator[Finding]:
 def scaled_out(scale: Scale) -> Iterator[Finding]:
     """The servers that processes of a plane share, as far as any is named."""
     from tenure.settings import Settings
-    from tenure.wiring import probe_bus, probe_engine, probe_store
+    from tenure.wiring import probe_bus, probe_engine, probe_store, probe_workers
 
     settings = Settings(**scale)
     probes: tuple[tuple[str, Callable[[Settings], Awaitable[str]]], ...] = (
         ("store", probe_store), ("engine", probe_engine), ("bus", probe_bus),
     )  # fmt: skip
     for name, probe in probes:
-        if name in scale:
-            yield asyncio.run(_probed(name, probe(settings)))
+        if name not in scale:
+            continue
+        found = asyncio.run(_probed(name, probe(settings)))
+        yield found
+        if name == "engine" and found.result == OK:
+            workers = asyncio.run(_probed("workers", probe_workers(settings)))
+            if workers.result != OK:
+                yield workers._replace(result=WARN, advice="start one: tenure worker")
+            elif workers.found:
+                yield workers
 
 
 async def _probed(name: str, probing: Awaitable[str]) -> Finding:
@@ -234,8 +243,10 @@ def server(place: where.Where) -> Iterator[Finding]:
     client.patience = PROBE_SECONDS
     try:
         address = client.server.address
-        client.get("/readyz")
+        ready = client.get("/readyz")
         yield Finding("server", OK, f"{address} is ready")
+        if isinstance(ready, dict) and "engine" in ready:
+            yield Finding("its engine", WARN, str(ready["engine"]), WAITS)
         client.get(path("agents"), {"limit": 1})
         yield Finding("token", OK, "the server knows it")
     except Unreachable as error:

@@ -32,7 +32,7 @@ _OPTIONS = (
     ("--temporal-namespace", "temporal_namespace", "NAME", "TENURE_TEMPORAL_NAMESPACE",
      "Its namespace."),
     ("--temporal-queue", "temporal_queue", "NAME", "TENURE_TEMPORAL_QUEUE",
-     "The task queue that workers of this plane share."),
+     "The task queue that workers of this plane share, instead of the one its store names."),
     ("--temporal-tls-ca", "temporal_tls_ca", "FILE", "TENURE_TEMPORAL_TLS_CA",
      "Who signs Temporal's certificate, as PEM."),
     ("--temporal-tls-cert", "temporal_tls_certificate", "FILE", "TENURE_TEMPORAL_TLS_CERT",

@@ -3,7 +3,8 @@
 An activity returns how a step ended and never raises it, so Temporal retries only what was lost:
 a worker that died, a store that could not be reached.  A second attempt first raises the token of
 the step's intent, so that the first can record nothing more, and then asks the provider before it
-repeats anything; but not after a worker of another release, which has said that it called nobody.
+repeats anything; but not after a worker of another release or plane, which has said that it called
+nobody.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from tenure.core.errors import CallerError, LeaseLost, PlanUnknown
 from tenure.core.moves import Move
 from tenure.core.operation import SETTLED, State
 from tenure.ports.engine import Claims, L, Work
-from tenure.ports.store import Store
+from tenure.ports.store import Row, Store
 
 log = logging.getLogger("tenure.engine")
 WORDS_MAX = 2_000
@@ -32,6 +33,19 @@ BEAT_SECONDS = 1.0
 """Between two heartbeats; a cancel from afar arrives with the next one."""
 UNKNOWN, UNKNOWN_MAX = timedelta(seconds=0.1), timedelta(seconds=30)
 """Until another worker is asked for what is unknown here, at first and at most."""
+SAID_MAX = 1_000
+"""How much that is unknown is remembered as said."""
+
+
+class OperationUnknown(Exception):
+    """An operation that is not in the store of this plane."""
+
+    def __init__(self, operation: str) -> None:
+        super().__init__(
+            f"operation {operation} is not in the store of this plane: either another plane's"
+            " workers share this task queue (give each its own: --temporal-queue), or the store"
+            " has lost it (then terminate its workflow)"
+        )
 
 
 class Activities(Generic[L]):
@@ -115,7 +129,7 @@ class Activities(Generic[L]):
             return await asked
         except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
             raise
-        except PlanUnknown as error:
+        except (PlanUnknown, OperationUnknown) as error:
             raise self._left_to_others(error) from None
         except Exception as error:
             log.exception("an operation stopped by a defect or by its store; it is tried again")
@@ -126,12 +140,14 @@ class Activities(Generic[L]):
         finally:
             beat.stop()
 
-    def _left_to_others(self, error: PlanUnknown) -> ApplicationError:
-        """A worker of another release may know how, and gets it soon.
+    def _left_to_others(self, error: Exception) -> ApplicationError:
+        """A worker of another release, or of its own plane, may know how, and gets it soon.
 
         It is told that nobody was called so far.
         """
         if str(error) not in self._unknown:
+            if len(self._unknown) == SAID_MAX:
+                self._unknown.clear()
             self._unknown.add(str(error))
             log.warning("%s: another worker is asked, again and again", error)
         if _is_first():
@@ -212,8 +228,7 @@ class Activities(Generic[L]):
             if task.token == 0 or (live is not None and live.worker == self._resting):
                 live = await self._claims.take_over(task.operation)
         except LeaseLost:
-            log.info("operation %s is held by another", task.operation)
-            return Answer("", task.token, over=True)
+            return await self._left(task)
         return await self._ended(task) if live is None else self._told(live)
 
     async def _cancel(self, task: Task) -> Answer:
@@ -223,6 +238,8 @@ class Activities(Generic[L]):
             interrupt = True
         except CallerError as error:
             log.info("operation %s is not cancelled: %s", task.operation, error)
+        except LeaseLost:  # it is not there
+            raise OperationUnknown(task.operation) from None
         answer = await self._load(task)
         return Answer(**{**vars(answer), "interrupt": interrupt})
 
@@ -243,19 +260,32 @@ class Activities(Generic[L]):
     async def _lost(self, task: Task) -> Answer:
         """Someone has taken the operation, or this step of it: read it again, or leave it."""
         if task.token == 0:
+            await self._row(task)
             return Answer("", 0, look=True)
         try:
             live = await self._work.load(task.operation, task.token)
         except LeaseLost:
-            log.info("operation %s is held by another run now", task.operation)
-            return Answer("", task.token, over=True)
+            return await self._left(task)
         return await self._ended(task) if live is None else self._told(live)
 
+    async def _left(self, task: Task) -> Answer:
+        """It is another's now."""
+        await self._row(task)
+        log.info("operation %s is held by another run now", task.operation)
+        return Answer("", task.token, over=True)
+
     async def _ended(self, task: Task) -> Answer:
-        row = await self._store.find("operation", (task.operation,))
-        state = State(str(row["state"])) if row is not None else State.COMPENSATED
+        row = await self._row(task)
+        state = State(str(row["state"]))
         self._tell(task.operation, state)
-        return Answer(state, task.token, int(str(row["revision"])) if row else 0, over=True)
+        return Answer(state, task.token, int(str(row["revision"])), over=True)
+
+    async def _row(self, task: Task) -> Row:
+        """The operation's row; what has none here is somebody else's, and nothing is said of it."""
+        row = await self._store.find("operation", (task.operation,))
+        if row is None:
+            raise OperationUnknown(task.operation)
+        return row
 
     def _told(self, live: L) -> Answer:
         """What there is to do for it now, and what will be when it is time again."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Generic
 
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.common import (
     SearchAttributePair,
     TypedSearchAttributes,
@@ -27,10 +27,12 @@ from tenure.adapters.engine.temporal.connection import (
     AGENT,
     KIND,
     STATE,
+    away,
     connect,
     register_attributes,
 )
 from tenure.adapters.engine.temporal.messages import WAKE, WORKFLOW, Answer, Start
+from tenure.adapters.engine.temporal.queue import queue_of
 from tenure.adapters.engine.temporal.relay import Relay
 from tenure.adapters.engine.temporal.settings import TemporalSettings
 from tenure.adapters.engine.temporal.workflow import OperationRun
@@ -39,6 +41,7 @@ from tenure.core.errors import Defect, EngineError, LeaseLost, StoreError
 from tenure.core.operation import SETTLED, State
 from tenure.ports.clock import Clock
 from tenure.ports.engine import Claims, L, Work
+from tenure.ports.entropy import Entropy
 from tenure.ports.store import Change, Put, Queue, Row, Set, Store
 
 log = logging.getLogger("tenure.engine")
@@ -67,12 +70,14 @@ class TemporalEngine(Generic[L]):
         *,
         store: Store,
         clock: Clock,
+        entropy: Entropy,
         settings: TemporalSettings | None = None,
     ) -> None:
         """Use `work` to move operations and `claims` to hold them; nothing runs before `start`."""
         self._work = work
         self._store = store
         self._clock = clock
+        self._entropy = entropy
         self._settings = settings or TemporalSettings()
         self._activities: Activities[L] = Activities(
             work,
@@ -90,6 +95,7 @@ class TemporalEngine(Generic[L]):
             resting=RESTING,
             margin_seconds=self._settings.margin_seconds,
         )
+        self._queue = ""
         self._attributes = False
         self._client: Client | None = None
         self._worker: Worker | None = None
@@ -100,6 +106,7 @@ class TemporalEngine(Generic[L]):
         self._polling: asyncio.Task[None] | None = None
         self._ending: asyncio.Future[None] | None = None
         self._open = False
+        self._away = ""
 
     @property
     def worker(self) -> str:
@@ -111,6 +118,11 @@ class TemporalEngine(Generic[L]):
         """While it lives; Temporal may be away, and then what is accepted waits."""
         return self._open
 
+    @property
+    def away(self) -> str:
+        """As Temporal's namespace was when last asked."""
+        return self._away
+
     # --- life ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -121,6 +133,8 @@ class TemporalEngine(Generic[L]):
         self._waiters.begin()
         client = await connect(self._settings)
         self._attributes = await register_attributes(client, self._settings)
+        own = await queue_of(self._store, self._entropy)  # before the lease, which says it has one
+        self._queue = self._settings.task_queue or own
         for name in (WORKER, RESTING):
             await self._hold_lease(f"worker/{name}")
         while len(await self._store.claim(Queue.OPERATIONS, RESTING, limit=CLAIM_MAX)) == CLAIM_MAX:
@@ -141,7 +155,7 @@ class TemporalEngine(Generic[L]):
         settings, beat = self._settings, timedelta(seconds=BEAT_SECONDS)
         return Worker(
             client,
-            task_queue=settings.task_queue,
+            task_queue=self._queue,
             workflows=[OperationRun],
             activities=self._activities.all(),
             workflow_runner=UnsandboxedWorkflowRunner(),
@@ -167,8 +181,10 @@ class TemporalEngine(Generic[L]):
         """Look again and again for operations that no run follows; end with the store."""
         try:
             while self._open:
+                await self._see()
                 try:
-                    await self._relay.look()
+                    if not self._away:
+                        await self._relay.look()
                 except StoreError as error:
                     log.warning("the store refuses: %s; it is asked again", error)
                 await self._clock.sleep(self._settings.relay_seconds)
@@ -178,6 +194,17 @@ class TemporalEngine(Generic[L]):
             raise
         except BaseException as error:  # noqa: BLE001 (whatever it is, the engine must not seem alive)
             self._fail(error)
+
+    async def _see(self) -> None:
+        """Ask Temporal whether it is there, and say so when that changes."""
+        if self._client is None:
+            return
+        before, self._away = self._away, await away(self._client, self._settings)
+        where = self._settings.address
+        if self._away and not before:
+            log.warning("%s, at %s: what is accepted waits until it is back", self._away, where)
+        elif before and not self._away:
+            log.warning("Temporal at %s is back: what has waited goes on", where)
 
     def _fail(self, error: BaseException) -> None:
         """The store or the worker failed: nothing may be acknowledged any more."""
@@ -285,7 +312,8 @@ class TemporalEngine(Generic[L]):
             try:
                 await asked
             except (EngineError, StoreError) as error:
-                log.warning("%s; the relay tries again", error)
+                if not (self._away and isinstance(error, EngineError)):  # else it was said
+                    log.warning("%s; the relay tries again", error)
             except Exception:
                 log.exception("a run was not started or woken; the relay tries again")
             except (LeaseLost, asyncio.CancelledError):
@@ -302,7 +330,32 @@ class TemporalEngine(Generic[L]):
             await self._signal(operation, interrupt=interrupt)
             return
         kind, agent = str(row["kind"]), str(row["agent"])
+        stood = self._store.now() - float(str(row["updated_at"])) > self._settings.margin_seconds
+        if stood and await self._is_elsewhere(operation):
+            await self._start(operation, kind, agent, None, anew=True)
+            return
         await self._start(operation, kind, agent, None, wake=wake, interrupt=interrupt)
+
+    async def _is_elsewhere(self, operation: str) -> bool:
+        """Whether its run is at a task queue that this plane had before: nobody works there now."""
+        if self._client is None:
+            return False
+        handle: WorkflowHandle[Any, Any] = self._client.get_workflow_handle(operation)
+        try:
+            found = await handle.describe(rpc_timeout=RPC_SECONDS)
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return False
+            message = f"Temporal did not tell of operation {operation} ({error.message})"
+            raise EngineError(message) from None
+        running = found.status is WorkflowExecutionStatus.RUNNING
+        if not running or found.task_queue == self._queue:
+            return False
+        log.warning(
+            "operation %s stands still at task queue %s: a new run follows it at %s",
+            operation, found.task_queue, self._queue,
+        )  # fmt: skip
+        return True
 
     async def _start(
         self,
@@ -313,12 +366,18 @@ class TemporalEngine(Generic[L]):
         *,
         wake: bool = False,
         interrupt: bool = False,
+        anew: bool = False,
     ) -> None:
-        """Start a run under the operation's id; if there is one it stays, and is woken if asked."""
+        """Start a run under the operation's id; if there is one it stays, and is woken if asked.
+
+        `anew`: it goes.  What it may have called is of unknown outcome to the next one.
+        """
         client = self._client
         if client is None:
             return
         title = f"{kind} of {agent}"
+        policies = WorkflowIDConflictPolicy
+        conflict = policies.TERMINATE_EXISTING if anew else policies.USE_EXISTING
         signal: dict[str, Any] = {"start_signal": WAKE, "start_signal_args": [interrupt]}
 
         async def start(pairs: Sequence[SearchAttributePair[Any]]) -> None:
@@ -326,8 +385,8 @@ class TemporalEngine(Generic[L]):
                 WORKFLOW,
                 Start(operation, title, answer, attributes=bool(pairs)),
                 id=operation,
-                task_queue=self._settings.task_queue,
-                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                task_queue=self._queue,
+                id_conflict_policy=conflict,
                 search_attributes=TypedSearchAttributes(pairs),
                 static_summary=title,
                 static_details=(

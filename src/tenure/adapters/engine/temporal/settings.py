@@ -12,8 +12,8 @@ class TemporalSettings:
     address: str = "127.0.0.1:7233"
     """Host and port of its frontend."""
     namespace: str = "default"
-    task_queue: str = "tenure"
-    """Workers of one plane share it; two planes in one namespace need two."""
+    task_queue: str = ""
+    """At which the workers of this plane work, and no other plane's; empty: as its store says."""
     tls: bool = False
     """Speak TLS; a file below or an API key implies it."""
     tls_server_ca: str = ""
@@ -51,8 +51,8 @@ class TemporalSettings:
         if not all(0 < seconds < float("inf") for seconds in times):
             message = "the times of the Temporal engine are positive numbers of seconds"
             raise Invalid(message)
-        if not (self.address and self.namespace and self.task_queue):
-            message = "the Temporal engine needs an address, a namespace and a task queue"
+        if not (self.address and self.namespace):
+            message = "the Temporal engine needs an address and a namespace"
             raise Invalid(message)
 
     @property

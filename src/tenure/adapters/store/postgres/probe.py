@@ -5,6 +5,7 @@ import asyncpg
 from tenure.adapters.store.postgres import schema, server
 from tenure.adapters.store.postgres.server import Address
 from tenure.core.errors import StoreError
+from tenure.ports.store import TABLES, Key, Row
 from tenure.storage.migrations import read_migrations
 
 _MAY = "SELECT has_database_privilege(current_database(), $1)"
@@ -33,6 +34,24 @@ async def probe(url: str) -> str:
     elif lacking:
         state = f"the next start applies {lacking} migrations"
     return f"PostgreSQL {version} at {address.shown()}; {state}"
+
+
+async def look_up(url: str, table: str, key: Key) -> Row | None:
+    """One row as it stands, and None where no start has made the table yet; as for `probe`."""
+    address, shape = server.read_address(url), TABLES[table]
+    where = " AND ".join(f"{name} = ${n}" for n, name in enumerate(shape.key, 1))
+    query = f"SELECT {', '.join(shape.columns)} FROM {table} WHERE {where}"
+    try:
+        connection = await server.connect(address, "tenure doctor")
+        try:
+            found = await connection.fetchrow(query, *key)
+        except asyncpg.UndefinedTableError:
+            found = None
+        finally:
+            await server.close(connection)
+    except (asyncpg.PostgresError, *server.GONE, ValueError) as error:
+        raise server.translated(error, address) from None
+    return None if found is None else dict(found)
 
 
 async def _refuse_unlicensed(connection: asyncpg.Connection, address: Address) -> None:

@@ -1,0 +1,45 @@
+"""The task queue of a plane: its own, the same for all its processes, and kept at an upgrade."""
+
+import asyncio
+from typing import Any, cast
+
+from tenure.adapters.clock.system import SystemClock, SystemEntropy
+from tenure.adapters.engine.temporal.queue import FIRST, known_queue, queue_of
+from tenure.adapters.store import memory
+from tenure.ports.store import Change, Put, Row
+
+
+def a_store() -> Any:
+    return cast(Any, memory.build(clock=SystemClock(), tables=memory.Tables()))
+
+
+def test_processes_of_one_plane_have_one_queue_and_no_other_plane_has_it():
+    async def main() -> None:
+        ours, theirs, entropy = a_store(), a_store(), SystemEntropy()
+        assert not await known_queue(ours.find)
+        at_once = await asyncio.gather(*(queue_of(ours, entropy) for _ in range(3)))
+        assert len(set(at_once)) == 1
+        assert await known_queue(ours.find) == at_once[0]
+        assert await queue_of(theirs, entropy) != at_once[0]
+
+    asyncio.run(main())
+
+
+def test_a_plane_that_had_the_queue_of_all_keeps_it_with_its_open_runs():
+    async def main() -> None:
+        store = a_store()
+        row: Row = {"holder": "temporal", "token": 1, "until": 1e11}
+        await store.commit(Change("", (), (Put("lease", ("worker/temporal",), row),)))
+        assert await queue_of(store, SystemEntropy()) == FIRST == "tenure"
+
+    asyncio.run(main())
+
+
+def test_of_two_who_name_it_the_first_counts():
+    async def main() -> None:
+        store, late = a_store(), a_store()
+        first = await queue_of(store, SystemEntropy())
+        late.commit = store.commit  # it has looked before the other one named it
+        assert await queue_of(late, SystemEntropy()) == first
+
+    asyncio.run(main())
