@@ -47,6 +47,7 @@ from tenure.wiring.engine import (
     build_engine,
     ended_by,
     for_ever,
+    keep_to_one,
     life_of,
     probe_engine,
     probe_workers,
@@ -115,6 +116,7 @@ async def running(
             news.tell()
 
         store.listen(heard)
+        await keep_to_one(settings, store)
         await prepare(plane, new_home=settings.new_home)
         await epochs.compare(plane)
         serve(plane)
