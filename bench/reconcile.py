@@ -9,15 +9,20 @@ usage: python bench/reconcile.py [--agents 100000] [--nodes 10000]
 
 import argparse
 import asyncio
+import itertools
 import json
+import os
 import random
 import resource
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 import uvloop
@@ -41,8 +46,19 @@ SLOTS = ("identity", "access", "runtime", "credentials")
 CALLER = Caller("default", "bench", Role.ADMIN)
 RATE = 500
 """Operations asked for in a second while a reconciler looks."""
-TURN_SECONDS, PAIRS = 4.0, 12
-"""Of the load, alone and beside looks."""
+KINDS = ("alone", "again", "beside")
+"""Of turns: without a look, without one once more, beside one."""
+TURN_SECONDS, SETTLE_SECONDS = 0.5, 0.1
+"""Of the load; between two turns nothing is counted."""
+TURNS, TURNS_LEAST = 120, 40
+"""Of each kind that are waited for, and that are counted whatever the machine did."""
+OTHERS_MAX = 0.12
+"""Share of the cores that others may take in a turn that counts."""
+WARM_SECONDS, PATIENCE_SECONDS = 3.0, 600.0
+DRAWS = 400
+"""Of turns, to learn how much the result owes to which turns there were."""
+TICKS = os.sysconf("SC_CLK_TCK")
+MOMENT = struct.Struct("d")
 
 
 def settings(home):
@@ -143,28 +159,49 @@ LOAD = Plan(
 )
 
 
-async def load(plane, seconds):
-    """Ask for operations at a steady rate; how long each took, from asking to its end."""
-    took, tasks = [], []
+def ring():
+    """Say when an operation is asked for: each at a moment drawn from its own part of a second.
 
-    async def one():
-        began = time.perf_counter()
+    So it is a clock that asks, and neither how busy the plane is nor a rhythm of its own.
+    """
+    rng, start = random.Random(2), time.perf_counter()
+    for number in itertools.count():
+        due = start + (number + rng.random()) / RATE
+        time.sleep(max(0.0, due - time.perf_counter()))
+        os.write(1, MOMENT.pack(time.perf_counter()))
+
+
+def begin_ringing():
+    return subprocess.Popen(part_of_this("--part", "ring"), stdout=subprocess.PIPE)
+
+
+@asynccontextmanager
+async def loaded(plane):
+    """Operations at a steady rate meanwhile; (asked, ended) of each that has ended by now."""
+    ended, loop = [], asyncio.get_running_loop()
+
+    async def one(asked):
         made = await operations.accept(plane, Accept("load"))
         await plane.engine.wait(made.id, 60.0)
-        took.append(time.perf_counter() - began)
+        ended.append((asked, time.perf_counter()))
 
-    start, count = time.perf_counter(), 0
-    while (now := time.perf_counter()) < start + seconds:
-        while count < (now - start) * RATE:
-            tasks.append(asyncio.ensure_future(one()))
-            count += 1
-        await asyncio.sleep(0.002)
-    await asyncio.gather(*tasks)
-    return {
-        "rate": round(len(took) / (time.perf_counter() - start), 1),
-        "p50_ms": round(statistics.median(took) * 1e3, 2),
-        "p99_ms": round(statistics.quantiles(took, n=100)[98] * 1e3, 2),
-    }
+    bell = begin_ringing()
+    rung = bell.stdout.fileno()
+    try:
+        async with asyncio.TaskGroup() as group:
+
+            def heard():
+                for (asked,) in MOMENT.iter_unpack(os.read(rung, 512 * MOMENT.size)):
+                    group.create_task(one(asked))
+
+            loop.add_reader(rung, heard)
+            try:
+                yield ended
+            finally:
+                loop.remove_reader(rung)
+    finally:
+        bell.kill()
+        bell.communicate()
 
 
 async def measure_look(home, *, beside):
@@ -184,54 +221,110 @@ async def measure_look(home, *, beside):
         return told
 
 
-async def measure_load(plane):
-    """The same load alone and beside looks, turn by turn, now one first and now the other.
+class Turn(NamedTuple):
+    """A while under load: from when to when, and which share of the cores others took meanwhile."""
 
-    Ratios are formed within a pair of turns; told is their median, with its quarters.
+    began: float
+    ended: float
+    others: float
+
+
+async def measure_load(plane):
+    """The same load without a look and beside one, which is held between two of its parts.
+
+    Turns are short and many. Each round has one without, one more without (what those two differ by
+    is noise) and one beside, in every order equally often. A turn counts if the machine was ours.
     """
     plane.catalogue.register(LOAD)
-    await load(plane, 2.0)
-    alone, beside = [], []
-    for pair in range(PAIRS):
-        for beside_looks in (pair % 2 == 1, pair % 2 == 0):
-            if not beside_looks:
-                alone.append(await load(plane, TURN_SECONDS))
-                continue
-            looks = asyncio.ensure_future(look_again_and_again(plane))
-            beside.append(await load(plane, TURN_SECONDS))
-            looks.cancel()
-            await asyncio.gather(looks, return_exceptions=True)
-    names = ("rate", "p50_ms", "p99_ms")
-    told = {"look_seconds_beside": await look_beside(plane)} | {
-        kind: {name: statistics.median(turn[name] for turn in turns) for name in names}
-        for kind, turns in (("alone", alone), ("beside", beside))
-    }
-    slower = quarters(alone, beside, "p50_ms")
-    told["rate_lost"] = round(1 - quarters(alone, beside, "rate")[1], 4)
-    told["p50_slower"] = round(slower[1] - 1, 3)
-    told["p50_slower_quarters"] = [round(slower[0] - 1, 3), round(slower[2] - 1, 3)]
-    return told
+    gate, list_living = asyncio.Event(), plane.store.list_living
 
+    async def when_open(slot, owners):
+        await gate.wait()
+        return await list_living(slot, owners)
 
-async def look_beside(plane):
-    """How long one whole look takes beside the load."""
-
-    async def look():
+    plane.store.list_living = when_open
+    turns = {kind: [] for kind in KINDS}
+    async with loaded(plane) as ended:
+        await asyncio.sleep(WARM_SECONDS)
+        looks = asyncio.ensure_future(look_again_and_again(plane))
+        orders = itertools.cycle(itertools.permutations(KINDS))
+        patience = time.perf_counter() + PATIENCE_SECONDS
+        while min(map(quiet, turns.values())) < TURNS and time.perf_counter() < patience:
+            for kind in next(orders):
+                gate.set() if kind == "beside" else gate.clear()
+                turns[kind].append(await turn())
+        looks.cancel()
+        await asyncio.gather(looks, return_exceptions=True)
+        gate.set()
         began = time.perf_counter()
         await orphans.tick(plane)
-        return round(time.perf_counter() - began, 1)
-
-    looked = asyncio.ensure_future(look())
-    while not looked.done():
-        await load(plane, TURN_SECONDS)
-    return await looked
+        seconds = time.perf_counter() - began
+    return {"look_seconds_beside": round(seconds, 1)} | compared(turns, ended)
 
 
-def quarters(alone, beside, name):
-    """Of the ratios within the pairs."""
-    return statistics.quantiles(
-        [one[name] / other[name] for one, other in zip(beside, alone, strict=True)], n=4
+async def turn():
+    busy = busy_seconds()
+    entered = time.perf_counter()
+    await asyncio.sleep(SETTLE_SECONDS)
+    began = time.perf_counter()
+    await asyncio.sleep(TURN_SECONDS)
+    ended = time.perf_counter()
+    others = (busy_seconds() - busy) / (ended - entered) / os.cpu_count()
+    return Turn(began, ended, others)
+
+
+def busy_seconds():
+    """CPU time that everybody but this process has used."""
+    user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return (user + nice + system + sum(rest)) / TICKS - time.process_time()
+
+
+def quiet(turns):
+    return sum(turn.others <= OTHERS_MAX for turn in turns)
+
+
+def compared(turns, ended):
+    """What the kinds of turns came to, and how they differ."""
+    took, done, found = {}, {}, {"turn_seconds": TURN_SECONDS}
+    for kind, every in turns.items():
+        # On a machine that was never quiet the least disturbed are told, and so is how much.
+        counted = sorted(every, key=lambda turn: turn.others)[: max(quiet(every), TURNS_LEAST)]
+        took[kind] = [
+            [end - asked for asked, end in ended if turn.began <= asked < turn.ended]
+            for turn in counted
+        ]
+        done[kind] = statistics.median(
+            sum(turn.began <= end < turn.ended for _, end in ended) / (turn.ended - turn.began)
+            for turn in counted
+        )
+        cuts = statistics.quantiles(itertools.chain(*took[kind]), n=100)
+        found[kind] = {
+            "turns": len(counted), "turns_left_out": len(every) - len(counted),
+            "others_share": round(statistics.median(turn.others for turn in counted), 3),
+            "rate": round(done[kind], 1),
+        } | {f"p{n}_ms": round(cuts[n - 1] * 1e3, 2) for n in (50, 95, 99)}  # fmt: skip
+    found["rate_lost"] = round(1 - done["beside"] / done["alone"], 4)
+    found["p95_slower"] = round(found["beside"]["p95_ms"] / found["alone"]["p95_ms"] - 1, 3)
+    for name, kind in (("p50_slower", "beside"), ("control", "again")):
+        ratio, drawn = slower(took["alone"], took[kind])
+        found |= {name: ratio, f"{name}_quarters": drawn[0], f"{name}_95_of_100": drawn[1]}
+    return found
+
+
+def slower(without, beside):
+    """How much longer the median one takes; between what the middle 50 and 95 of 100 draws lie."""
+    rng = random.Random(3)
+
+    def ratio(one, other):
+        one, other = (statistics.median(itertools.chain(*turns)) for turns in (one, other))
+        return round(one / other - 1, 3)
+
+    drawn = sorted(
+        ratio(rng.choices(beside, k=len(beside)), rng.choices(without, k=len(without)))
+        for _ in range(DRAWS)
     )
+    ends = [[drawn[DRAWS * n // 1000], drawn[-1 - DRAWS * n // 1000]] for n in (250, 25)]
+    return ratio(beside, without), ends
 
 
 async def look_again_and_again(plane):
@@ -260,9 +353,12 @@ async def measure_cascade(home, nodes):
 
 def alone(*arguments):
     """A part of this in a process of its own, so that memory is its own; what it printed."""
-    command = [sys.executable, __file__, *map(str, arguments)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run(part_of_this(*arguments), check=True, capture_output=True, text=True)
     return json.loads(done.stdout) if done.stdout else None
+
+
+def part_of_this(*arguments):
+    return [sys.executable, __file__, *map(str, arguments)]
 
 
 def main():
@@ -273,6 +369,8 @@ def main():
     parser.add_argument("--home", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     match asked.part:
+        case "ring":
+            ring()
         case "fill" | "tree":
             fill(asked.home, asked.agents, tree=asked.part == "tree")
         case "look" | "half":
@@ -295,6 +393,7 @@ def run(place, asked):
     return {
         "bench": "reconcile", "half": first, "look": looked,
         "linear": round(looked["seconds"] / first["seconds"] / 2, 2),
+        "pass_seconds_beside_load": looked["load"]["look_seconds_beside"],
         "cascade": alone("--part", "cascade", "--home", tree, "--nodes", asked.nodes),
     }  # fmt: skip
 

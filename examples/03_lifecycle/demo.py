@@ -46,18 +46,27 @@ class Demo:
     def __init__(self, directory):
         self.directory = Path(directory)
         self.home = self.directory / "home"
-        self.environment = {**os.environ, "TENURE_HOME": str(self.home), "COLUMNS": "100"}
+        # A shell may name another plane, its store or its engine: this one is alone.
+        plain = {name: said for name, said in os.environ.items() if not name.startswith("TENURE_")}
+        self.environment = {**plain, "TENURE_HOME": str(self.home), "COLUMNS": "100"}
         self.plane = None
 
     def up(self):
         """Start the control plane and wait until it says so."""
         say("$ tenure up &")
-        self.plane = subprocess.Popen(
-            [sys.executable, "-m", "tenure", "up", "--port", "0"],
-            env=self.environment, start_new_session=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        wait_for(lambda: self.tenure("agent", "list", quiet=True) == 0, "the plane to start")
+        words = self.directory / "plane.log"
+        with words.open("wb") as log:
+            self.plane = subprocess.Popen(
+                [sys.executable, "-m", "tenure", "up", "--port", "0"],
+                env=self.environment, start_new_session=True, stdout=log, stderr=log,
+            )  # fmt: skip
+
+        def answers():
+            ended = self.plane.poll()
+            must(ended is None, f"the plane ended with code {ended}:\n{words.read_text()}")
+            return self.tenure("agent", "list", quiet=True) == 0
+
+        wait_for(answers, "the plane to start", told=words.read_text)
 
     def tenure(self, *arguments, quiet=False):
         """Type one command; its exit code."""
@@ -130,10 +139,10 @@ def must(condition, sentence):
         sys.exit(f"The demo failed: {sentence}")
 
 
-def wait_for(holds, what, seconds=20):
+def wait_for(holds, what, seconds=20, told=lambda: ""):
     until = time.monotonic() + seconds
     while not holds():
-        must(time.monotonic() < until, f"waited {seconds} s for {what}")
+        must(time.monotonic() < until, f"waited {seconds} s for {what}\n{told()}")
         time.sleep(0.05)
 
 

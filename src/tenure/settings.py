@@ -23,6 +23,10 @@ class Settings:
     """
     new_home: bool = False
     """Whether this home takes the place of another, which is lost, in a store that is shared."""
+    stopped_seconds: float = 10.0
+    """How long the process that serves the embedded providers may stand stopped (SIGSTOP) until
+    another process of the home kills it and serves instead; 0: for ever.
+    """
     joins: bool = False
     """Whether this process takes issuer, sandbox, webhooks_here, drift and how long things are kept
     from a home that another has begun, as a worker does, or says them itself.

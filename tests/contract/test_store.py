@@ -45,7 +45,9 @@ class SqliteStores:
 
     def _open(self, path: Path, clock: Clock) -> Store:
         flush = Failing(self.flush())
-        store = sqlite.build(path, clock=clock, flush=flush, room=self.room)
+        store = sqlite.build(
+            path, clock=clock, flush=flush, aside=self.flush(), room=self.room
+        )
         self.flushes[id(store)] = flush
         return store
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -11,19 +12,24 @@ import pytest
 pytestmark = pytest.mark.timeout(60)
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ELSEWHERE = {
+    "TENURE_HOME": "/nowhere", "TENURE_STORE": "postgresql://nobody@127.0.0.1:1/none",
+    "TENURE_ENGINE": "temporal", "TENURE_TEMPORAL": "127.0.0.1:1",
+}  # fmt: skip
+"""What a shell says in which README's way to scale out was typed."""
 
 
-def run(demo, tmp_path):
+def run(demo, tmp_path, **more):
     return subprocess.run(
         [sys.executable, str(EXAMPLES / demo / "demo.py")],
         capture_output=True, text=True, timeout=55, check=False,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(tmp_path), **more},
     )  # fmt: skip
 
 
 @pytest.mark.slow
 def test_the_demo_of_the_lifecycle_leaves_nothing_behind(tmp_path):
-    ran = run("03_lifecycle", tmp_path)
+    ran = run("03_lifecycle", tmp_path, **ELSEWHERE)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     held = [
         dict(re.findall(r"'(\w+)': (\d+)", line))
@@ -38,6 +44,13 @@ def test_the_demo_of_the_lifecycle_leaves_nothing_behind(tmp_path):
     undone = re.findall(r"↺ (\w+) undone", ran.stderr)
     assert undone == ["credentials", "runtime", "access", "identity"]
     assert list(tmp_path.iterdir()) == [], "the demo cleans up"
+
+
+def test_a_plane_that_does_not_start_is_told_in_its_own_words(tmp_path):
+    demo = runpy.run_path(str(EXAMPLES / "03_lifecycle" / "demo.py"))["Demo"](tmp_path)
+    demo.environment["TENURE_ENGINE"] = "temporal"  # which needs a store that is shared
+    with pytest.raises(SystemExit, match=r"code 1:\nerror: Temporal moves operations"):
+        demo.up()
 
 
 def test_the_demo_of_operations_finishes_undoes_survives_and_says_so(tmp_path):

@@ -290,15 +290,23 @@ def test_a_signal_starts_a_run_if_there_is_none(temporal):
     held(temporal.address, terminated_while_waiting)
 
 
-def test_what_was_accepted_while_temporal_was_down_starts_when_it_is_back(tmp_path):
+def test_what_was_accepted_while_temporal_was_down_starts_when_it_is_back(tmp_path, caplog):
     async def scenario(bench: TemporalBench) -> None:
         plane = await bench.start()
         assert await ended(plane, await accept(plane, "linear")) is State.SUCCEEDED
+        assert plane.engine.away == ""
         await asyncio.to_thread(server.kill)
+        await eventually(lambda: plane.engine.away.startswith("Temporal cannot be reached ("))
         names = [await accept(plane, "linear") for _ in range(5)]
         await asyncio.to_thread(server.start)
         for name in names:
             assert await ended(plane, name) is State.SUCCEEDED
+        assert plane.engine.away == ""
+        told = [one.getMessage() for one in caplog.records if server.address in one.getMessage()]
+        assert [words.rpartition(": ")[2] for words in told] == [
+            "what is accepted waits until it is back", "what has waited goes on",
+        ], "each once, and nothing for each operation"  # fmt: skip
+        assert "did not start" not in caplog.text
         assert Counter(bench.applied()) == Counter(LINEAR * 6)
 
     with temporal_server(tmp_path) as server:

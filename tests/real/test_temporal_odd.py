@@ -1,16 +1,24 @@
 """What Temporal could not carry never reaches it, and what it loses on the way stops nothing."""
 
 import asyncio
+from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from temporalio.api.workflowservice.v1 import DeprecateNamespaceRequest, RegisterNamespaceRequest
 
-from tenure.adapters.engine.temporal import TemporalSettings, probe
+from tenure.adapters.clock.system import SystemClock
+from tenure.adapters.engine.temporal import TemporalSettings, probe, probe_workers
 from tenure.adapters.engine.temporal import engine as temporal_engine
 from tenure.adapters.engine.temporal.activities import WORDS_MAX
-from tenure.adapters.engine.temporal.connection import connect, register_attributes
+from tenure.adapters.engine.temporal.connection import (
+    ASKING_SECONDS,
+    away,
+    connect,
+    register_attributes,
+)
 from tenure.adapters.engine.temporal.engine import About
 from tenure.app.claims import OneByOne
 from tenure.core.errors import CommitUnknown, Defect, EngineError, LeaseLost, StoreError
@@ -223,6 +231,36 @@ def test_a_namespace_that_is_given_up_is_named(temporal) -> None:
         return str(raised.value)
 
     assert "namespace 'old' is deprecated; name another" in asyncio.run(main())
+
+
+def test_who_asks_for_work_counts_and_who_did_is_told_with_the_time(temporal) -> None:
+    async def scenario(bench: TemporalBench) -> None:
+        settings, clock = engine_of(await bench.start())._settings, SystemClock()
+        queue = f"task queue {settings.task_queue!r}"
+        told = ""
+        async with asyncio.timeout(30):
+            while not told:
+                with suppress(EngineError):  # it has not asked yet
+                    told = await probe_workers(settings, clock.now())
+        assert told.startswith(f"1 worker asks for work at {queue}, the last ")
+        with pytest.raises(EngineError) as raised:
+            await probe_workers(settings, clock.now() + ASKING_SECONDS + 30)
+        assert f"no worker has asked for work at {queue} since " in str(raised.value)
+
+    held(temporal.address, scenario)
+
+
+def test_a_namespace_that_is_there_no_more_or_does_not_answer_is_away(temporal) -> None:
+    async def main() -> None:
+        settings = TemporalSettings(address=temporal.address)
+        client = await connect(settings)
+        assert await away(client, settings) == ""
+        gone = await away(client, replace(settings, namespace="elsewhere"))
+        assert gone.startswith("Temporal cannot be used (Namespace elsewhere is not found")
+        deaf = await away(client, replace(settings, connect_seconds=1e-9))
+        assert deaf == "Temporal cannot be reached (no answer within 1e-09 s)"
+
+    asyncio.run(main())
 
 
 def test_a_namespace_that_has_lost_its_search_attributes_gets_them_again(temporal) -> None:

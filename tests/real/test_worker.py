@@ -11,21 +11,26 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
 
 from tenure.adapters.house.unix import FileMarks
-from tenure.app import operations
+from tenure.adapters.store.postgres import PostgresStore
+from tenure.app import epochs, operations
 from tenure.app.in_flight import InFlight
 from tenure.app.operations import Accept
+from tenure.app.plane import HOME
 from tenure.core.endings import Waiting
 from tenure.core.errors import CommitUnknown, Invalid
 from tenure.core.operation import State
 from tenure.core.plan import Plan
 from tenure.faces.cli import main as cli
 from tenure.faces.cli import stopping, worker
+from tenure.faces.cli.up import OWNER
+from tenure.ports.store import Key, Row
 from tenure.settings import Settings
 from tenure.storage import terms
 from tenure.storage.terms import Terms, TermsFile
@@ -34,7 +39,8 @@ from tenure.testing.patches import patched
 from tenure.testing.proxy import Behaviour, Proxy
 from tenure.testing.servers import PostgresServer, free_port
 from tenure.testing.temporal_server import TemporalServer, temporal_server
-from tenure.wiring import homes, managing, running
+from tenure.upkeep.restore import hold
+from tenure.wiring import files_of_a_home, homes, managing, running
 from tests.e2e.started import TENURE, environment
 from tests.unit.app.solo import Script, step
 
@@ -216,6 +222,52 @@ def test_a_worker_that_comes_to_serve_the_providers_does_it_as_up_was_told(
                 pass
 
     asyncio.run(main())
+
+
+def test_a_plane_that_is_held_starts_as_often_as_it_likes_whoever_comes_first(
+    home: Path, postgres_url: str
+) -> None:
+    """A restore, then a worker before `up`, then `up` twice; and it is let go."""
+    up = Settings(home=str(home), store=postgres_url, sandbox="off")
+
+    async def start(settings: Settings, *, confirms: bool = False) -> str:
+        async with managing(settings) as plane:
+            why = plane.hold.why
+            if confirms:
+                await epochs.confirm(plane, OWNER)
+            return why
+
+    async def main() -> list[str]:
+        assert await start(up) == ""
+        hold(home, files_of_a_home())
+        starts = [replace(up, joins=True), up, up]
+        return [*[await start(one) for one in starts], await start(up, confirms=True)]
+
+    assert asyncio.run(main()) == ["its store was put back by other means"] * 4
+    assert asyncio.run(start(up)) == ""
+
+
+def test_of_two_homes_that_begin_with_one_store_at_once_one_is_refused(postgres_url: str) -> None:
+    find = PostgresStore.find
+
+    async def begin(home: str) -> None:
+        async with running(Settings(store=postgres_url), plans=[], providers={}, home=home):
+            pass
+
+    async def main() -> tuple[BaseException | None, ...]:
+        both = asyncio.Barrier(2)
+
+        async def find_together(store: PostgresStore, table: str, key: Key) -> Row | None:
+            found = await find(store, table, key)
+            if (table, key) == ("plane", HOME):
+                await both.wait()  # neither has seen the other
+            return found
+
+        with patched(PostgresStore, find=find_together):
+            return await asyncio.gather(begin("one"), begin("two"), return_exceptions=True)
+
+    answers = asyncio.run(main())
+    assert {type(answer) for answer in answers} == {Invalid, NoneType}
 
 
 def test_an_older_process_starts_while_operations_of_newer_plans_are_open(

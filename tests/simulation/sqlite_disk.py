@@ -32,6 +32,7 @@ def observer(path: Path, clock: Clock) -> SqliteStore:
         read_queries(Path(sqlite.__file__).parent / "queries"),
         clock=clock,
         flush=Inline(),
+        aside=Inline(),
     )
 
 

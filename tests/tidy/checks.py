@@ -57,7 +57,7 @@ ALSO = {
         f"src/tenure/faces/cli/{verb}.py": ("wiring", "upkeep")
         for verb in ("backup", "restore", "upgrade", "migrate_store")
     },
-    "src/tenure/faces/cli/doctor.py": ("storage.epoch", "wiring", "settings"),
+    "src/tenure/faces/cli/doctor.py": ("storage.epoch", "storage.holder", "wiring", "settings"),
 }
 ROOMS = tuple(room for room in MAY_IMPORT if not room.startswith("__"))
 NOT_IN_CORE = frozenset(

@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a walk over the chain found: how many lines, the last hash, the first bad line."""
+    """What a walk over the chain found: how many good lines, their last hash, the first bad one."""
 
     entries: int
     head: str
@@ -74,7 +74,9 @@ async def verify(plane: Plane, *, head: str = "") -> Verdict:
         values = [list(row.values()) for row in rows]
         broken = first_broken(values, previous=previous, position=position)
         if broken is not None:
-            return Verdict(position, previous, broken)
+            good = rows[: broken.position - 1 - position]
+            last = str(good[-1]["hash"]) if good else previous
+            return Verdict(position + len(good), last, broken)
         missing -= {str(row["hash"]) for row in rows}
         position, previous = position + len(rows), str(rows[-1]["hash"])
     if not missing:

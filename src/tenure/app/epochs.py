@@ -6,26 +6,44 @@ remembered for this lies outside the store, and can only rise.
 """
 
 import asyncio
-from typing import NamedTuple, cast
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar, cast
 
 from tenure.app.audit import entry
+from tenure.app.hold import SPAN
 from tenure.app.pages import every
 from tenure.app.plane import THIS, Plane
+from tenure.app.standing import (
+    CREDENTIALS,
+    RUNTIME,
+    Held,
+    Standing,
+    held_by,
+    is_at_rest,
+    is_open,
+    standing,
+)
 from tenure.app.tokens import TENANT, require_owner
 from tenure.core.agent import State
 from tenure.core.errors import Conflict, ProviderError
 from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import Hold
 from tenure.core.roles import Caller, Role
-from tenure.ports.credentials import Credentials
 from tenure.ports.store import Change, Is, Row, Set
 
-SPAN = 1_000_000
-"""Generations of one agent in one epoch: the millions of a generation are the epoch it began in."""
 LOOK_SECONDS = 30.0
 """How long a provider may take to say what it holds."""
+ASK_SECONDS = 10.0
+"""How long it may take to say one thing of one agent."""
+CALLS = 2
+"""So many that are not answered in time, and it is asked no more."""
+AT_ONCE = 16
+"""Agents that are asked about side by side."""
 LISTED_MAX = 1_000
 """Findings of one kind that a review lists; it counts them all."""
+Answer = TypeVar("Answer")
 
 
 # --- at the start, and now and then ---------------------------------------------------------------
@@ -184,51 +202,71 @@ class Review(NamedTuple):
     missing: list[Missing]
     started_agents: int
     started: list[Named]
-    """Those whose runtime alone is missing: drift starts them again, where it repairs."""
+    """Those whose runtime alone is missing or dead: drift starts them again, where it repairs."""
     shut_agents: int
     shut: list[Named]
     """Those whose credentials are shut: suspended since.  They are not started again."""
+    untold_agents: int
+    untold: list[Named]
+    """Those of which nobody can tell yet: a provider says nothing, or something else differs."""
     unknown_resources: int
     unknown: list[Unknown]
     silent: list[str]
-    """Providers that did not say what they hold, and why."""
+    """Providers that did not say what they hold, or what they were asked, and why."""
+
+
+class _Asked:
+    """Providers that are asked for a review, and what those said that gave no answer."""
+
+    def __init__(self) -> None:
+        self.silent: dict[str, str] = {}
+        self.missed = Counter[str]()
+
+    async def ask(
+        self, slot: str, question: Callable[[], Awaitable[Answer]], *,
+        seconds: float = ASK_SECONDS, counts: int = 1,
+    ) -> Answer | None:  # fmt: skip
+        """None if it cannot be told; not answered in time, it counts as so many calls."""
+        if self.missed[slot] >= CALLS:
+            return None
+        try:
+            async with asyncio.timeout(seconds):
+                return await question()
+        except TimeoutError:
+            self.missed[slot] += counts
+            self.silent.setdefault(slot, "no answer in time")
+        except ProviderError as error:
+            self.silent.setdefault(slot, str(error))
+        return None
 
 
 async def review(plane: Plane, caller: Caller) -> Review:
     """Compare every provider with the store, providers first; nothing is changed."""
     require_owner(caller)
     theirs: dict[str, dict[str, str]] = {}
-    silent: list[str] = []
+    asked = _Asked()
     for slot, provider in plane.providers.items():
-        if not hasattr(provider, "list_owned"):
-            continue
-        try:
-            async with asyncio.timeout(LOOK_SECONDS):
-                theirs[slot] = {
-                    one.key: one.agent async for one in provider.list_owned(plane.id)
-                }
-        except (ProviderError, TimeoutError) as error:
-            silent.append(f"{slot}: {str(error) or 'no answer in time'}")
+        if hasattr(provider, "list_owned"):
+            lists = partial(_list, plane, slot)
+            said = await asked.ask(slot, lists, seconds=LOOK_SECONDS, counts=CALLS)
+            theirs |= {} if said is None else {slot: said}
     ours: dict[str, set[str]] = {slot: set() for slot in theirs}
     missing: list[Missing] = []
-    started: list[Named] = []
-    shut: list[Named] = []
+    stand: dict[Standing, list[Named]] = {stands: [] for stands in Standing}
+    ready: list[Row] = []
     async for agent in every(plane.store, "agent"):
         tenant, uid = str(agent["tenant"]), str(agent["uid"])
-        lacks: set[str] = set()
         for intent in await plane.store.list_resources(tenant, uid):
             slot, key = str(intent["slot"]), str(intent["key"])
             ours.setdefault(slot, set()).add(key)
             if intent["state"] == Hold.PRESENT and slot in theirs and key not in theirs[slot]:
                 missing.append(Missing(uid, str(agent["name"] or ""), tenant, slot, key))
-                lacks.add(slot)
-        if agent["state"] != State.READY or lacks - {"runtime"}:
-            continue
-        named = Named(uid, str(agent["name"]), tenant)
-        if not await _is_open(plane, tenant, uid, silent):
-            shut.append(named)
-        elif lacks:
-            started.append(named)
+        if agent["state"] == State.READY and is_at_rest(agent):
+            ready.append(agent)
+        if len(ready) == AT_ONCE:
+            await _sort(plane, asked, ready, stand)
+            ready = []
+    await _sort(plane, asked, ready, stand)
     unknown = [
         Unknown(slot, key, agent_of)
         for slot, held in theirs.items()
@@ -241,24 +279,43 @@ async def review(plane: Plane, caller: Caller) -> Review:
         async for row in every(plane.store, "operation", {"ended_at": None})
     ]  # fmt: skip
     most = LISTED_MAX
+    started, shut, untold = (
+        stand[one] for one in (Standing.REPLACED, Standing.SHUT, Standing.UNTOLD)
+    )
     return Review(
         plane.hold.epoch, plane.hold.why, len(resumed), resumed[:most], len(missing),
         missing[:most], len(started), started[:most], len(shut), shut[:most],
-        len(unknown), unknown[:most], silent,
+        len(untold), untold[:most], len(unknown), unknown[:most],
+        [f"{slot}: {why}" for slot, why in asked.silent.items()],
     )  # fmt: skip
 
 
-async def _is_open(plane: Plane, tenant: str, agent: str, silent: list[str]) -> bool:
-    """Whether the agent is open by its provider's word; one that says nothing is asked no more."""
-    credentials = plane.providers.get("credentials")
-    if credentials is None or any(said.startswith("credentials:") for said in silent):
-        return True
-    try:
-        async with asyncio.timeout(LOOK_SECONDS):
-            return await cast(Credentials, credentials).is_open(tenant, agent)
-    except (ProviderError, TimeoutError) as error:
-        silent.append(f"credentials: {str(error) or 'no answer in time'}")
-        return True
+async def _list(plane: Plane, slot: str) -> dict[str, str]:
+    """What a provider holds, and whose it is."""
+    return {one.key: one.agent async for one in plane.providers[slot].list_owned(plane.id)}
+
+
+async def _sort(
+    plane: Plane, asked: _Asked, ready: Sequence[Row], stand: Mapping[Standing, list[Named]]
+) -> None:
+    """Put agents to those that stand as they do."""
+    all_stand = await asyncio.gather(*(_stands(plane, asked, one) for one in ready))
+    for row, stands in zip(ready, all_stand, strict=True):
+        stand[stands].append(Named(str(row["uid"]), str(row["name"]), str(row["tenant"])))
+
+
+async def _stands(plane: Plane, asked: _Asked, row: Row) -> Standing:
+    """How one agent stands; all else of it is asked about only if its runtime is dead."""
+
+    async def seen(held: Held) -> Held:
+        inspect = partial(plane.providers[held.slot].inspect, held.key)
+        return held._replace(seen=await asked.ask(held.slot, inspect))
+
+    held = [await seen(one) if one.slot == RUNTIME else one for one in await held_by(plane, row)]
+    if any(one.is_dead for one in held):
+        held = [one if one.slot == RUNTIME else await seen(one) for one in held]
+    opened = await asked.ask(CREDENTIALS, partial(is_open, plane, row))
+    return standing(row, held, is_open=opened)
 
 
 async def confirm(plane: Plane, caller: Caller) -> None:

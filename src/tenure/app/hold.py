@@ -5,6 +5,9 @@ from collections.abc import Mapping
 
 from tenure.ports.epoch import EpochKeeper, Memo
 
+SPAN = 1_000_000
+"""Generations of one agent in one epoch: the millions are the epoch it was raised to, if it was."""
+
 
 class Hold:
     """The epoch of one process's plane, and what holds it."""

@@ -1,13 +1,12 @@
 """Dead letters: what a destination has not taken, and what a person can do about it."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
 from typing import NamedTuple, cast
 
 from tenure.app.audit import entry
-from tenure.app.pages import page_of
+from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.app.subscriptions import get_subscription_row
-from tenure.core.limits import PAGE_MAX
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Change, Drop, Is, Key, Row, Set
 
@@ -36,7 +35,7 @@ async def list_letters(
     rows = await plane.store.list_rows(
         "letter", {"destination": subscription}, after=beyond, limit=limit
     )
-    streams = {row["agent"]: row for row in await _parked(plane, subscription)}
+    streams = {row["agent"]: row async for row in _parked(plane, subscription)}
     found: list[LetterView] = []
     for row in rows:
         parked = streams.get(row["agent"], {})
@@ -64,7 +63,7 @@ async def replay(plane: Plane, caller: Caller, subscription: str, *, agent: str 
         told = entry(caller, "letters.replay", target=subscription, now=now)
         write = Set("cursor", (subscription,), {"due_at": now})
         await plane.store.commit(Change("", (failing,), (write, told)))
-    for row in await _parked(plane, subscription, agent):
+    async for row in _parked(plane, subscription, agent):
         key = (subscription, str(row["agent"]))
         guard = Is("parked", key, {"attempts": row["attempts"]})
         told = entry(caller, "letters.replay", target=subscription, now=now, agent=key[1])
@@ -78,7 +77,7 @@ async def discard(plane: Plane, caller: Caller, subscription: str, *, agent: str
     require(caller, Role.OPERATOR)
     await get_subscription_row(plane, caller, subscription)
     count = 0
-    for row in await _parked(plane, subscription, agent):
+    async for row in _parked(plane, subscription, agent):
         await _give_up(plane, caller, (subscription, str(row["agent"])))
         count += 1
     return count
@@ -111,6 +110,6 @@ async def _give_up(plane: Plane, caller: Caller, key: tuple[str, str]) -> None:
             return
 
 
-async def _parked(plane: Plane, subscription: str, agent: str = "") -> Sequence[Row]:
+def _parked(plane: Plane, subscription: str, agent: str = "") -> AsyncIterator[Row]:
     said: Row = {"destination": subscription, **({"agent": agent} if agent else {})}
-    return await plane.store.list_rows("parked", said, limit=PAGE_MAX)
+    return every(plane.store, "parked", said)

@@ -1,7 +1,7 @@
 """Plane: all ports in one frozen object, the first argument of every use case."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tenure.app.feed import Feed
@@ -50,6 +50,8 @@ class Plane:
     """The name of the home where its providers are; empty: nobody else could have another."""
     shared: bool = False
     """Whether other processes use its store too, and perform what this one cannot."""
+    unserved: Callable[[], str] = lambda: ""
+    """Why the providers that processes share cannot be asked now, if that is known; or ""."""
     feed: Feed = field(init=False)
 
     def __post_init__(self) -> None:

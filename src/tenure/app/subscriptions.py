@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 from tenure.app import acknowledgements, edges
 from tenure.app.agent_views import get_agent_row
 from tenure.app.audit import entry
-from tenure.app.events import wanted_types
+from tenure.app.events import Wanted, wanted_types
 from tenure.app.live import decode, encode
 from tenure.app.pages import every
 from tenure.app.plane import Plane
@@ -119,17 +119,17 @@ async def create_subscription(
 async def _reserve(plane: Plane, tenant: str) -> Also:
     """One more of this tenant; Conflict `quota_exceeded` if it has as many as it may.
 
-    Two that take the last place at the same time are told apart by the revision.
+    Two that take the last place at the same time are told apart by the revision.  How many they may
+    be is the word of this release, whatever it was when the tenant had its first: nobody sets it.
     """
     key = (tenant, SUBSCRIPTIONS)
     quota = await plane.store.find("quota", key)
-    most = SUBSCRIPTIONS_MAX if quota is None else cast(int, quota["most"])
     count = await plane.store.count_rows("subscription", {"tenant": tenant})
-    if count >= most:
+    if count >= SUBSCRIPTIONS_MAX:
         message = f"the tenant has {count} subscriptions, which is the most; delete one"
         raise Conflict(message, code="quota_exceeded", holder=SUBSCRIPTIONS)
     if quota is None:
-        first: Row = {"most": most, "revision": 1}
+        first: Row = {"most": SUBSCRIPTIONS_MAX, "revision": 1}
         return Also((), (Put("quota", key, first),))
     revision = cast(int, quota["revision"])
     guard = Is("quota", key, {"revision": revision})
@@ -325,7 +325,11 @@ async def _checked(plane: Plane, caller: Caller, asked: Subscribe) -> str:
         case Kind.PULL:
             if asked.target:
                 raise Invalid("target: a pull subscription has none: it reads /v1/events")
-    wanted_types(asked.types)
+    wanted, ends = Wanted(types=wanted_types(asked.types)), acknowledgements.WAITED_FOR.values()
+    if asked.required and not any(wanted.has({"type": event}) for event in ends):
+        raise Invalid(
+            f"required: it hears of neither {' nor '.join(ends)}, so nobody would wait for it"
+        )
     if not asked.agent:
         return ""
     return str((await get_agent_row(plane, caller, asked.agent))["uid"])

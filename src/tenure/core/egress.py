@@ -47,6 +47,8 @@ def target_of(url: str, *, loopback: bool = False) -> Target:
 
     With `loopback`, for development, http to this very machine is let through as well.
     """
+    if not url:
+        raise Invalid("url: it is missing")
     if len(url) > URL_CHARACTERS_MAX or not _PLAIN.match(url) or "\\" in url:
         raise Invalid(f"url: at most {URL_CHARACTERS_MAX} visible ASCII characters, no backslash")
     try:
@@ -62,6 +64,11 @@ def target_of(url: str, *, loopback: bool = False) -> Target:
     if not host:
         raise Invalid("url: it names no host")
     here = loopback and host in _LOOPBACK_NAMES
+    if host in _LOOPBACK_NAMES and not here:
+        raise Invalid(
+            f"url: {host} is this machine, and webhooks lead there only for development:"
+            " tenure up --webhooks-here"
+        )
     if parts.scheme != "https" and not (here and parts.scheme == "http"):
         raise Invalid("url: it must begin with https://")
     if port == 0:
@@ -70,7 +77,7 @@ def target_of(url: str, *, loopback: bool = False) -> Target:
     if literal is None and (not _HOST.match(host) or _NUMERIC.match(host.rpartition(".")[2])):
         raise Invalid("url: its host is neither a name nor a plainly written address")
     if not here:
-        if host == "localhost" or host.endswith((".localhost", ".local", ".internal")):
+        if host.endswith((".localhost", ".local", ".internal")):
             raise Invalid(f"url: {host} is not a public name")
         if literal is not None:
             refuse_private(host, [literal])

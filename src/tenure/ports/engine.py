@@ -160,6 +160,11 @@ class Engine(Protocol[L_contra]):
         """Whether what is accepted here is moved, by this process or another; not once it ended."""
         ...
 
+    @property
+    def away(self) -> str:
+        """Why what is accepted waits, if what moves it cannot be reached now; empty: it can."""
+        ...
+
     async def start(self) -> None:
         """Take the worker's lease and resume every open operation that nobody alive holds."""
         ...

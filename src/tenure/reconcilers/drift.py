@@ -6,28 +6,35 @@ says `repair`: a runtime that died is replaced by the plan `recover_runtime`, an
 gone is made again under its own key.  Nothing is done on one look alone, and what fails is tried
 again less and less often.  A provider that cannot be asked is not clean: that is a finding too.
 
-A new runtime has a new key, which nobody has burned.  So a dead one is replaced only if at the same
-look all else of the agent is there and open: else it was deleted or suspended where our records do
-not tell of it, as after a restore, and does not come back.
+Which runtimes are replaced, and which are not since their agents look deleted or suspended
+elsewhere, is said in `tenure.app.standing`.
 """
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from tenure.app import agents, findings
-from tenure.app.agent_views import holdings_of, kept_spec, key_of
+from tenure.app.agent_views import holdings_of, kept_spec
 from tenure.app.edges import GOING
-from tenure.app.live import decode, read
+from tenure.app.live import read
 from tenure.app.plane import Plane
+from tenure.app.standing import (
+    CREDENTIALS,
+    RUNTIME,
+    Held,
+    Standing,
+    held_by,
+    is_at_rest,
+    is_open,
+    standing,
+)
 from tenure.core.agent import State
 from tenure.core.errors import CallerError, ProviderError, Rejected
 from tenure.core.finding import Kind
-from tenure.core.ids import ResourceKey
 from tenure.core.limits import doubled
 from tenure.core.operation import OPERATION
 from tenure.core.roles import Caller, Role
-from tenure.ports.credentials import Credentials
 from tenure.ports.provider import Call, Observed, Presence
 from tenure.ports.store import Row
 from tenure.reconcilers.silence import LOOK_SECONDS, Silence
@@ -41,12 +48,10 @@ SILENT = f"it said nothing for {LOOK_SECONDS:.0f} s"
 SOON_SECONDS = 3.0
 """From the first sighting to the second."""
 SIGHTINGS = 2
-THERE = (Presence.READY, Presence.STARTING)
 LAPSE_SECONDS = 7 * 86_400.0
 """How long before its end a registration is told of."""
 AGAIN_SECONDS, AGAIN_CAP_SECONDS = 30.0, 3_600.0
 """Between attempts to put something right; doubled at each, up to the cap."""
-RUNTIME, CREDENTIALS = "runtime", "credentials"
 DELETED = (
     "the agent looks deleted elsewhere, perhaps since the backup that was restored."
     " Nothing of it is made anew: tenure agent delete {name}"
@@ -56,17 +61,15 @@ SUSPENDED = (
     " was restored. It is not started again: tenure agent suspend {name}, and tenure agent resume"
     " {name} if it shall run"
 )
+SHUT = (
+    "are shut: the agent looks suspended elsewhere, perhaps since the backup that was restored. It"
+    " is READY, and is given none: tenure agent suspend {name}, and tenure agent resume {name} if"
+    " it shall run"
+)
+UNTOLD = "it is not replaced before all else of the agent is seen as recorded"
 
-
-class Held(NamedTuple):
-    """Something an agent holds by our records, and what its provider says of it."""
-
-    slot: str
-    key: ResourceKey
-    operation: str
-    seen: Observed | None
-    """None: it could not be asked, or was not."""
-    error: str = ""
+Difference = tuple[Kind, str, bool]
+"""How sure it is that something is not as recorded, what, and whether it can be put right."""
 
 
 async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
@@ -114,53 +117,46 @@ async def _look(
 ) -> tuple[bool, int, float | None]:
     """Whether all of an agent could be seen, how much was put right, and when to look again."""
     row = await plane.store.find("agent", (uid,))
-    if row is None or row["operation"] is not None or row["next"] is not None:
+    if row is None or not is_at_rest(row):
         return row is None, 0, None  # an operation works on it: what it holds is about to change
     if State(str(row["state"])) not in {State.READY, State.SUSPENDED}:
         return True, 0, None
-    sure, fixed, again = True, 0, None
-    everything = await _held(plane, row, silence)
-    left = await _left_alone(plane, row, everything, silence)
+    everything = [await _asked(plane, one, silence) for one in await held_by(plane, row)]
+    opened, error = await _is_open(plane, row, everything, silence)
+    stands = standing(row, everything, is_open=opened)
+    if stands is Standing.SHUT and await _has_changed(plane, row):
+        return False, 0, None
+    left = _left_alone(row, everything, stands)
+    door = _door(row, everything, stands, error)
+    sure, fixed, again = opened is not None, 0, None
     for held in everything:
         if held.seen is None:
             sure = False
             if held.error:
                 said = f"cannot be asked: {held.error}"
-                await _report(term, row, held, Kind.UNVERIFIABLE, said)
+                await _tell(plane, term, row, held, kind=Kind.UNVERIFIABLE, said=said)
             continue
         what = _differs(plane, row, held, held.seen)
+        if what is None and held.slot == CREDENTIALS:
+            what = door
         if what is None:
             continue
         kind, said, repairable = what
         if why := left.get(held.slot):
-            await _report(term, row, held, kind, f"{said}; {why}")
+            await _tell(plane, term, row, held, kind=kind, said=f"{said}; {why}")
         elif repairable and _may_repair(term, row):
             repaired, later = await _repair(plane, term, row, held, said)
             fixed += repaired
             again = later if again is None else min(again, later or again)
         else:
-            await _report(term, row, held, kind, said)
+            await _tell(plane, term, row, held, kind=kind, said=said)
     return sure, fixed, again
-
-
-async def _held(plane: Plane, row: Row, silence: Silence) -> list[Held]:
-    """What our records say that the agent holds, with what its providers say."""
-    uid = str(row["uid"])
-    serving = cast("dict[str, Any]", decode(cast(str, row["serving"]))) if row["serving"] else {}
-    found: list[Held] = []
-    for slot, holds in (await holdings_of(plane, str(row["tenant"]), uid)).items():
-        for one in holds:
-            if one["key"] == serving.get("instead_of") or slot not in plane.providers:
-                continue
-            held = Held(slot, key_of(plane, row, slot, one), str(one["operation"]), None)
-            if not silence.passes_over(slot, uid):
-                held = await _asked(plane, held, silence)
-            found.append(held)
-    return found
 
 
 async def _asked(plane: Plane, held: Held, silence: Silence) -> Held:
     """The same with what its provider says of it now."""
+    if silence.passes_over(held.slot, held.key.agent):
+        return held
     try:
         async with silence.asking(held.slot, held.key.agent):
             return held._replace(seen=await plane.providers[held.slot].inspect(held.key))
@@ -170,42 +166,67 @@ async def _asked(plane: Plane, held: Held, silence: Silence) -> Held:
         return held._replace(error=repr(error))
 
 
-async def _left_alone(
-    plane: Plane, row: Row, everything: list[Held], silence: Silence
-) -> Mapping[str, str]:
-    """Slots in which nothing is made anew though it is gone, and why: see above."""
-    dead = {
-        held.seen.presence for held in everything
-        if held.slot == RUNTIME and held.seen is not None
-    } & {Presence.ABSENT, Presence.BROKEN}  # fmt: skip
-    if not dead or row["state"] != State.READY:
-        return {}
-    others = [held for held in everything if held.slot != RUNTIME]
-    gone = [held.slot for held in others if held.seen and held.seen.presence is Presence.ABSENT]
-    if gone and Presence.ABSENT in dead:
-        return dict.fromkeys((RUNTIME, *gone), DELETED.format(name=row["name"]))
-    is_open = None
-    if all(held.seen and held.seen.presence in THERE for held in others):
-        is_open = await _is_open(plane, row, silence)
-    if is_open is None:
-        return {RUNTIME: "it is not replaced before all else of the agent is seen as recorded"}
-    return {} if is_open else {RUNTIME: SUSPENDED.format(name=row["name"])}
+async def _is_open(
+    plane: Plane, row: Row, everything: Sequence[Held], silence: Silence
+) -> tuple[bool | None, str]:
+    """Whether an agent is open that should be, and if that cannot be told, why.
 
-
-async def _is_open(plane: Plane, row: Row, silence: Silence) -> bool | None:
-    """Whether anything may be minted for the agent; None if that cannot be told."""
-    uid, provider = str(row["uid"]), cast(Credentials, plane.providers[CREDENTIALS])
+    A provider that has just said nothing of the agent's credentials is not waited for once more.
+    """
+    uid = str(row["uid"])
+    if row["state"] != State.READY:
+        return True, ""
+    hung = any(one.slot == CREDENTIALS and one.error == SILENT for one in everything)
+    if hung or silence.passes_over(CREDENTIALS, uid):
+        return None, ""
     try:
         async with silence.asking(CREDENTIALS, uid):
-            return await provider.is_open(str(row["tenant"]), uid)
-    except (TimeoutError, ProviderError):
+            return await is_open(plane, row), ""
+    except TimeoutError:
+        return None, SILENT
+    except ProviderError as error:
+        return None, repr(error)
+
+
+async def _has_changed(plane: Plane, row: Row) -> bool:
+    """Whether an operation has begun since the agent was read: it may be what has shut it."""
+    now = await plane.store.find("agent", (str(row["uid"]),))
+    return now is None or now["generation"] != row["generation"]
+
+
+def _left_alone(row: Row, everything: Sequence[Held], stands: Standing) -> Mapping[str, str]:
+    """Slots in which nothing is made anew though it is gone, and why."""
+    if row["state"] != State.READY:
+        return {}
+    match stands:
+        case Standing.RUNS | Standing.REPLACED:
+            return {}
+        case Standing.DELETED:
+            gone = [one.slot for one in everything if one.is_gone]
+            return dict.fromkeys(gone, DELETED.format(name=row["name"]))
+        case Standing.SHUT:
+            return {RUNTIME: SUSPENDED.format(name=row["name"])}
+        case Standing.UNTOLD:
+            return {RUNTIME: UNTOLD}
+
+
+def _door(
+    row: Row, everything: Sequence[Held], stands: Standing, error: str
+) -> Difference | None:
+    """What is not as recorded about an agent's credentials though they are there.
+
+    While its runtime is dead, what is told of that says so.
+    """
+    if any(one.is_dead for one in everything):
         return None
+    if stands is Standing.SHUT:
+        return Kind.DRIFT, SHUT.format(name=row["name"]), False
+    said = f"are there, and whether the agent is open cannot be told: {error}"
+    return (Kind.UNVERIFIABLE, said, False) if error else None
 
 
-def _differs(
-    plane: Plane, row: Row, held: Held, seen: Observed
-) -> tuple[Kind, str, bool] | None:
-    """How sure it is that something is not as recorded, what, and whether it can be put right."""
+def _differs(plane: Plane, row: Row, held: Held, seen: Observed) -> Difference | None:
+    """What is not as recorded about something that an agent holds."""
     match seen.presence:
         case Presence.READY | Presence.STARTING:
             lapses_at = seen.reference.get("lapses_at")
@@ -231,15 +252,33 @@ def _may_repair(term: Term, row: Row) -> bool:
     return (term.repairs and policy != "report") or (policy == "repair" and not term.read_only)
 
 
+def _subject(row: Row, held: Held) -> str:
+    return f"{row['uid']!s} {held.key.text}"
+
+
 async def _report(
     term: Term, row: Row, held: Held, kind: Kind, said: str, **more: object
 ) -> Row | None:
     what = f"{held.slot} {held.key.text} of agent {row['name']!s} {said}"
     return await term.report(
-        kind, f"{row['uid']!s} {held.key.text}", what,
+        kind, _subject(row, held), what,
         about=About(str(row["tenant"]), str(row["uid"]), held.key.text),
         said={**more, "provider": held.slot},
     )  # fmt: skip
+
+
+async def _tell(
+    plane: Plane, term: Term, row: Row, held: Held, *, kind: Kind, said: str
+) -> None:
+    """Report what is not put right now; what was tried before, and until when, stays known."""
+    before = await findings.find(plane, term.reconciler, _subject(row, held))
+    await _report(term, row, held, kind, said, **_tried(before))
+
+
+def _tried(finding: Row | None) -> dict[str, Any]:
+    """What a finding says of attempts to put it right."""
+    told: dict[str, Any] = {} if finding is None else findings.body_of(finding)
+    return {name: told[name] for name in told if name not in {"what", "provider"}}
 
 
 async def _repair(
@@ -247,15 +286,14 @@ async def _repair(
 ) -> tuple[int, float | None]:
     """Put it right at the second sighting, and then less and less often until it is."""
     now = plane.store.now()
-    before = await findings.find(plane, term.reconciler, f"{row['uid']!s} {held.key.text}")
-    told: Mapping[str, Any] = {} if before is None else findings.body_of(before)
-    attempts, again_at = int(told.get("attempts", 0)), float(told.get("again_at", 0.0))
+    before = await findings.find(plane, term.reconciler, _subject(row, held))
+    so_far = _tried(before)
+    attempts, again_at = int(so_far.get("attempts", 0)), float(so_far.get("again_at", 0.0))
     if before is None or cast(int, before["sightings"]) + 1 < SIGHTINGS:
         await _report(term, row, held, Kind.DRIFT, said)
         return 0, now + SOON_SECONDS
     if now < again_at:
-        more = {name: told[name] for name in told if name not in {"what", "provider"}}
-        await _report(term, row, held, Kind.DRIFT, said, **more)
+        await _report(term, row, held, Kind.DRIFT, said, **so_far)
         return 0, again_at
     again_at = now + doubled(AGAIN_SECONDS, AGAIN_CAP_SECONDS, attempts)
     tried: dict[str, object] = {"attempts": attempts + 1, "again_at": again_at}

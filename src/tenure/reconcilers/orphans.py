@@ -36,11 +36,10 @@ from tenure.reconcilers.term import NOBODY, About, Term, Tick
 
 SENTENCE = "Every owned resource has a living owner."
 NAME = "orphans"
-CHUNK = 25
-"""Resources compared at once, with the loop waiting."""
-PAUSE, PAUSE_BUSY = 1.0, 20.0
-"""How long others have the loop after a chunk, in times of what it took; while they commit, too."""
-PAUSE_SECONDS_MAX = 0.02
+CHUNK = 100
+"""Resources compared at once."""
+REST_SECONDS = 0.003
+"""How long others have the loop after a chunk, if they have committed since the one before."""
 GRACE_SECONDS = LATE_SECONDS
 """How old a resource must be to be removed: a call that made it may still be under way."""
 SIGHTINGS = 2
@@ -148,7 +147,7 @@ async def _compare(
     """List one provider, and for each part of the list ask the store who lives."""
     loop = asyncio.get_running_loop()
     chunk: list[Owned] = []
-    told, began = plane.news.number, plane.store.now()
+    told = plane.news.number
     try:
         async with asyncio.timeout(SILENT_SECONDS) as patience:
             async for owned in provider.list_owned(plane.id):
@@ -156,11 +155,8 @@ async def _compare(
                 if len(chunk) >= CHUNK:
                     await _claims(plane, slot, chunk, done)
                     chunk = []
-                    pause = PAUSE if plane.news.number == told else PAUSE_BUSY
-                    told = plane.news.number
-                    took = max(0.0, plane.store.now() - began)  # with its part of the list
-                    await asyncio.sleep(min(pause * took, PAUSE_SECONDS_MAX))
-                    began = plane.store.now()
+                    told, before = plane.news.number, told
+                    await asyncio.sleep(REST_SECONDS if told != before else 0)
                     patience.reschedule(loop.time() + SILENT_SECONDS)
     except (ProviderError, TimeoutError) as error:
         done.whole = False

@@ -1,8 +1,9 @@
-"""Which providers say nothing at a look: it costs the look two waits, and nobody else's their turn.
+"""Which providers say nothing at a look: each costs it three waits at most, and no other its turn.
 
 A call that is not answered in time may be about one thing that hangs.  A provider is silent, and is
 not asked again at this look, when two such calls follow each other and nobody else had an answer
-meanwhile.  What hung is asked last at the next look, behind all that can be answered.
+meanwhile; or when it was waited for three times in all, whoever had an answer.  What hung is asked
+last at the next look, behind all that can be answered.
 """
 
 import asyncio
@@ -17,6 +18,8 @@ LOOK_SECONDS = 10.0
 """How long one call may take."""
 CALLS = 2
 """So many without an answer, one after the other, are a provider's silence."""
+WAITS = 3
+"""So many waits for one provider are all that a look has time for; side by side they are one."""
 PASSED_OVER, HUNG = 1, 2
 """Whose turn is later: what was asked the last time makes way for what was not."""
 
@@ -30,6 +33,8 @@ class Silence:
         self._now = plane.reconciled.hung[reconciler] = {}
         self._heard = Counter[str]()
         self._missed = Counter[str]()
+        self._waits = Counter[str]()
+        self._waited_until: dict[str, float] = {}
         self.whole = True
         """Whether everything was asked and answered."""
 
@@ -39,7 +44,7 @@ class Silence:
 
     def passes_over(self, slot: str, key: str) -> bool:
         """Whether its provider is silent, so that it is not asked at this look."""
-        if self._missed[slot] < CALLS:
+        if self._missed[slot] < CALLS and self._waits[slot] < WAITS:
             return False
         self.whole = False
         if key in self._before:
@@ -52,7 +57,8 @@ class Silence:
 
         Calls may be under way side by side: one that is answered speaks for all that had begun.
         """
-        heard = self._heard[slot]
+        heard, loop = self._heard[slot], asyncio.get_running_loop()
+        began = loop.time()
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 yield
@@ -60,6 +66,8 @@ class Silence:
             self.whole = False
             self._now[key] = HUNG
             self._missed[slot] += self._heard[slot] == heard
+            self._waits[slot] += began >= self._waited_until.get(slot, began)
+            self._waited_until[slot] = loop.time()
             raise
         except ProviderError:
             self._answered(slot)

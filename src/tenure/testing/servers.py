@@ -117,16 +117,19 @@ class PostgresServer:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Stop it and remove what it kept."""
-        self.halt()
+        """Stop it at once, since what it kept is removed."""
+        self._end(signal.SIGQUIT)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def halt(self) -> None:
         """Stop it and keep its files."""
+        self._end(signal.SIGINT)
+
+    def _end(self, how: signal.Signals) -> None:
         process = self._process
         if process is None or process.poll() is not None:
             return
-        process.send_signal(signal.SIGINT)
+        process.send_signal(how)
         try:
             process.wait(20)
         except subprocess.TimeoutExpired:

@@ -42,14 +42,22 @@ from tenure.telemetry import both, watching
 from tenure.upkeep.homes import STORE
 from tenure.wiring import homes
 from tenure.wiring.bus import NATS_PAGE, probe_bus, publishing
-from tenure.wiring.engine import EMBEDDED, build_engine, ended_by, for_ever, life_of, probe_engine
+from tenure.wiring.engine import (
+    EMBEDDED,
+    build_engine,
+    ended_by,
+    for_ever,
+    life_of,
+    probe_engine,
+    probe_workers,
+)
 from tenure.wiring.homes import embedded
 from tenure.wiring.store import is_shared, open_store, probe_store
 from tenure.wiring.upkeep import files_of_a_home, move_store, now, plans_of_agents
 
 __all__ = [
     "NATS_PAGE", "embedded", "files_of_a_home", "managing", "move_store", "now", "plans_of_agents",
-    "probe_bus", "probe_engine", "probe_store", "running",
+    "probe_bus", "probe_engine", "probe_store", "probe_workers", "running",
 ]  # fmt: skip
 log = logging.getLogger("tenure.wiring")
 DAY = 86_400.0
@@ -67,6 +75,7 @@ async def running(
     in_flight: InFlight | None = None,
     held: Hold | None = None,
     home: str = "",
+    unserved: Callable[[], str] = lambda: "",
 ) -> AsyncIterator[Plane]:
     """A plane that has recovered every open operation and moves them until the block is left.
 
@@ -92,7 +101,7 @@ async def running(
             id=settings.plane, store=store, engine=engine, entropy=entropy,
             catalogue=catalogue, providers=providers, news=news, seal=seal,
             webhooks_here=settings.webhooks_here, in_flight=in_flight or InFlight(),
-            hold=held or Hold(), home=home, shared=is_shared(settings),
+            hold=held or Hold(), home=home, shared=is_shared(settings), unserved=unserved,
         )  # fmt: skip
 
         def heard(ring: Ring) -> None:
@@ -177,7 +186,10 @@ async def managing(
     async with AsyncExitStack() as stack:
         roster = PlaneRoster()
         opening = partial(embedded, settings, home, held)
-        shared = await stack.enter_async_context(house.shared(home, opening, clock=clock))
+        stopped = settings.stopped_seconds
+        shared = await stack.enter_async_context(
+            house.shared(home, opening, clock=clock, stopped_seconds=stopped)
+        )
         terms = TermsFile(home).agreed(homes.told(settings))
         settings = replace(settings, **agreed_of(terms))
         marks = house.FileMarks(home)
@@ -196,6 +208,7 @@ async def managing(
                 seal=LocalSeal(home / "secrets.key"),
                 held=held,
                 home=terms.home if is_shared(settings) else "",
+                unserved=partial(house.unserved, shared),
             )
         )
         if is_shared(settings):

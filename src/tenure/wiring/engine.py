@@ -7,13 +7,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
 from tenure.app.advance import Advance
 from tenure.app.claims import OneByOne
 from tenure.app.hold import Hold
 from tenure.app.live import Live
 from tenure.app.plane import Plane
-from tenure.core.errors import Invalid, StoreError
+from tenure.core.errors import EngineError, Invalid, StoreError
 from tenure.ports.clock import Clock
 from tenure.ports.engine import Engine
 from tenure.ports.entropy import Entropy
@@ -78,11 +79,23 @@ async def probe_engine(settings: Settings) -> str:
     there = _temporal(settings)
     from tenure.adapters.engine import temporal
 
+    return await temporal.probe(there)
+
+
+async def probe_workers(settings: Settings) -> str:
+    """Who performs what Temporal holds; EngineError if nobody does.  Empty: it is not Temporal."""
+    if settings.engine == EMBEDDED:
+        return ""
+    there = _temporal(settings)
+    from tenure.adapters.engine import temporal
+
     if not there.task_queue:
         with suppress(StoreError):  # the store's own probe says what is the matter with it
             queue = await temporal.known_queue(partial(look_up, settings))
             there = replace(there, task_queue=queue)
-    return await temporal.probe(there)
+    if not there.task_queue:
+        raise EngineError("the plane has no task queue yet: nobody has moved its operations there")
+    return await temporal.probe_workers(there, SystemClock().now())
 
 
 async def for_ever() -> None:

@@ -6,6 +6,7 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -133,6 +134,15 @@ async def refusal(asked, code):
         await asked
     assert refused.value.code == code
     return refused.value
+
+
+@contextmanager
+def instead(lives, slot, **verbs):
+    """Verbs of a provider do something else meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        for verb, does in verbs.items():
+            patch.setattr(lives.plane.providers[slot], verb, does)
+        yield
 
 
 def fault(lives, provider, verb, what, nth=None):

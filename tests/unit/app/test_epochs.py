@@ -4,30 +4,40 @@ import asyncio
 import shutil
 import sqlite3
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
 
 import msgspec
 import pytest
 
 from tenure.app import audit, epochs, tokens
 from tenure.app.events import outgoing
-from tenure.app.hold import Hold
+from tenure.app.hold import SPAN, Hold
 from tenure.app.operations import Accept, accept, wait
-from tenure.core.errors import Conflict, Forbidden, Invalid, StoreError, Unauthenticated
+from tenure.core.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    StoreError,
+    Unauthenticated,
+    Unavailable,
+)
 from tenure.core.operation import State
 from tenure.core.plan import Plan
 from tenure.core.roles import Caller, Role
 from tenure.plans.steps import provided
 from tenure.ports.epoch import Memo
 from tenure.ports.store import Change, Put, Set
-from tenure.reconcilers import late
+from tenure.reconcilers import drift, late
 from tenure.settings import Settings
 from tenure.storage.epoch import EpochFile
+from tenure.testing.faults import Fault
 from tenure.testing.lifecycle import FakeCredentials
 from tenure.testing.patches import patched
 from tenure.testing.shelf import Shelf
 from tenure.wiring import managing, running
 from tenure_agent import Inbox, Outcome
-from tests.unit.app.lives import alive
+from tests.unit.app.lives import alive, fault, instead
 
 ADMIN = Caller("default", "ada", Role.ADMIN)
 PLAN = Plan("onboard", stages=(provided("identity", "identity"),))
@@ -224,6 +234,136 @@ async def test_a_review_says_who_is_started_again_and_who_was_suspended(lives):
     with patched(FakeCredentials, is_open=nobody):
         seen = await epochs.review(lives.plane, ADMIN)
     assert seen.silent == ["credentials: no answer in time"]
+    assert [one.name for one in seen.untold] == ["shut", "dead", "runs"]
+    assert (seen.untold_agents, seen.started, seen.shut) == (3, [], [])
+
+
+def gone(lives, uid, slot):
+    (thing,) = lives.world.holds(provider=slot, agent=uid)
+    del lives.world.things[slot, thing.key.text]
+
+
+def died(lives, uid):
+    (thing,) = lives.world.holds(provider="runtime", agent=uid)
+    lives.fakes.runtime.stopped.add(thing.key.text)
+
+
+def shut(lives, uid):
+    lives.fakes.credentials.door.stands[uid] = (1, True)
+
+
+def foreign(lives, uid, slot):
+    (thing,) = lives.world.holds(provider=slot, agent=uid)
+    thing.owner = "another"
+
+
+def restored(lives, uid):
+    lives.disk.tables.rows["agent"][uid,].update(generation=2 * SPAN + 1)
+
+
+def worked_on(lives, uid):
+    lives.disk.tables.rows["agent"][uid,].update(operation="0" * 32)
+
+
+def mute(lives, uid, slot):
+    """One provider says nothing of this agent."""
+    provider = lives.plane.providers[slot]
+    inspect = provider.inspect
+
+    async def nothing(key):
+        if key.agent == uid:
+            raise Unavailable("away")
+        return await inspect(key)
+
+    provider.inspect = nothing
+
+
+HAPPENED: dict[str, tuple[Any, ...]] = {
+    "runs": (),
+    "died": (died,),
+    "gone": (partial(gone, slot="runtime"),),
+    "shut": (shut,),
+    "shut and died": (shut, died),
+    "deleted": (partial(gone, slot="runtime"), partial(gone, slot="access")),
+    "died, a client gone": (died, partial(gone, slot="identity")),
+    "died, a grant another's": (died, partial(foreign, slot="access")),
+    "died, one silent": (died, partial(mute, slot="access")),
+    "died, restored, one silent": (died, restored, partial(mute, slot="access")),
+    "died, worked on": (died, worked_on),
+    "runtime silent": (partial(mute, slot="runtime"),),
+    "runs, one silent": (partial(mute, slot="access"),),
+}
+"""What may have happened to agents, of whom a review then says what drift will do."""
+
+
+@alive
+async def test_a_review_says_what_drift_then_does(lives):
+    uids = {what: await lives.made(f"a{number:02}") for number, what in enumerate(HAPPENED)}
+    had = {thing.key.text for thing in lives.world.holds(provider="runtime")}
+    for what, all_of_it in HAPPENED.items():
+        for happens in all_of_it:
+            happens(lives, uids[what])
+    whats = {uid: what for what, uid in uids.items()}
+    seen = await epochs.review(lives.plane, ADMIN)
+    told = {
+        name: [whats[one.agent] for one in getattr(seen, name)]
+        for name in ("started", "shut", "untold")
+    }
+    assert told == {
+        "started": ["died", "gone", "died, one silent"],
+        "shut": ["shut", "shut and died"],
+        "untold": ["died, a client gone", "died, a grant another's", "died, restored, one silent",
+                   "runtime silent"],
+    }  # fmt: skip
+    for _ in range(2 * drift.SIGHTINGS - 1):
+        await drift.tick(lives.plane)
+        await asyncio.sleep(drift.SOON_SECONDS)
+    new = {thing.key.agent for thing in lives.world.holds(provider="runtime")
+           if thing.key.text not in had}  # fmt: skip
+    made_again = {uids["died, a client gone"]}  # its client first, and then it could be told
+    assert new == {uids[what] for what in told["started"]} | made_again
+
+
+@alive
+async def test_a_review_waits_twice_for_a_provider_that_hangs_and_no_longer(lives):
+    for number in range(6):
+        await lives.made(f"a{number:02}")
+
+    async def hangs(*_):
+        await asyncio.sleep(1e6)
+
+    began = lives.plane.store.now()
+    with patched(epochs, AT_ONCE=1), instead(lives, "runtime", inspect=hangs):
+        seen = await epochs.review(lives.plane, ADMIN)
+    assert lives.plane.store.now() - began < 3 * epochs.ASK_SECONDS
+    assert seen.untold_agents == 6
+    assert seen.silent == ["runtime: no answer in time"]
+
+
+@alive
+async def test_one_agent_that_hangs_does_not_keep_a_review_from_the_others(lives):
+    uids = [await lives.made(f"a{number:02}") for number in range(3)]
+    ask = lives.plane.providers["credentials"].is_open
+
+    async def hangs(tenant, agent):
+        if agent == uids[0]:
+            await asyncio.sleep(1e6)
+        return await ask(tenant, agent)
+
+    shut(lives, uids[2])
+    with patched(epochs, AT_ONCE=1), instead(lives, "credentials", is_open=hangs):
+        seen = await epochs.review(lives.plane, ADMIN)
+    assert [one.agent for one in seen.untold] == uids[:1]
+    assert [one.agent for one in seen.shut] == uids[2:]
+
+
+@alive
+async def test_a_provider_that_cannot_be_listed_is_told(lives):
+    await lives.made()
+    fault(lives, "access", "list_owned", Fault.BUSY)
+    seen = await epochs.review(lives.plane, ADMIN)
+    assert [one.partition(":")[0] for one in seen.silent] == ["access"]
+    assert (seen.untold, seen.missing) == ([], [])
 
 
 def test_a_reconciler_only_looks_while_the_plane_is_held(tmp_path):

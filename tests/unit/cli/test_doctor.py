@@ -1,6 +1,7 @@
 """The doctor finds what is wrong, says what to do, and changes nothing."""
 
 import json
+import os
 import socket
 import sys
 
@@ -8,10 +9,13 @@ import pytest
 
 from tenure.faces.cli import doctor
 from tenure.faces.cli import main as cli
+from tenure.faces.cli.client import Client
 from tenure.faces.cli.up import free_port
 from tenure.faces.cli.where import Where
 from tenure.ports.epoch import Memo
+from tenure.storage import holder
 from tenure.storage.epoch import EpochFile
+from tenure.storage.place import Lock
 
 
 def results(findings):
@@ -52,6 +56,18 @@ def test_an_epoch_that_is_odd_held_or_half_restored_is_told(tmp_path):
     assert results(doctor.epoch(tmp_path)) == {"epoch file": "ok", "epoch": "fail"}
     file.path.write_text("{")
     assert results(doctor.epoch(tmp_path)) == {"epoch": "fail"}
+
+
+def test_who_serves_the_providers_is_named_and_fails_if_it_is_stopped(tmp_path, monkeypatch):
+    assert results(doctor.providers(tmp_path)) == {}
+    lock = Lock.take(tmp_path / "providers")
+    (found,) = doctor.providers(tmp_path)
+    assert (found.result, found.found) == ("ok", f"served by process {os.getpid()}")
+    monkeypatch.setattr(holder, "stopped", lambda _: 1)
+    (found,) = doctor.providers(tmp_path)
+    assert (found.result, f"kill -9 {os.getpid()}:" in found.advice) == ("fail", True)
+    lock.release()
+    assert results(doctor.providers(tmp_path)) == {}
 
 
 def test_a_full_disk_fails(tmp_path, monkeypatch):
@@ -96,6 +112,21 @@ def test_of_a_server_that_is_dead_it_does_not_advise_itself(tmp_path):
     (tmp_path / "token").write_text("t\n")
     found = {one.check: one for one in doctor.server(Where(home=str(tmp_path)))}
     assert (found["server"].result, found["server"].advice) == ("warn", "start it: tenure up")
+
+
+@pytest.mark.parametrize(
+    ("ready", "found"),
+    [
+        ({"status": "ready"}, {"server": "ok", "token": "ok"}),
+        ({"status": "ready", "engine": "Temporal cannot be reached"},
+         {"server": "ok", "its engine": "warn", "token": "ok"}),
+        ([], {"server": "ok", "token": "ok"}),
+    ],
+)  # fmt: skip
+def test_a_server_whose_engine_is_away_is_told(monkeypatch, ready, found):
+    monkeypatch.setattr(Client, "get", lambda *_: ready)
+    asked = Where(address="http://127.0.0.1:1", token="t")
+    assert results(doctor.server(asked)) == found
 
 
 def test_no_server_is_a_warning_and_no_token_a_failure(tmp_path):

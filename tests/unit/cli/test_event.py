@@ -10,7 +10,7 @@ import click
 import pytest
 
 from tenure.adapters.seal.local import LocalSeal
-from tenure.app import acknowledgements, agents, operations, tokens
+from tenure.app import acknowledgements, agents, operations, subscriptions, tokens
 from tenure.app.events import TRIMMED
 from tenure.app.spec import read_spec
 from tenure.app.subscriptions import FRESH
@@ -20,6 +20,7 @@ from tenure.faces.cli import event
 from tenure.faces.cli.client import Broken
 from tenure.faces.cli.exits import Exit, Unreachable
 from tenure.ports.store import Change, Drop, Put
+from tenure.testing.patches import patched
 from tests.unit.cli.typed import Typed
 from tests.unit.faces.asked import faced
 
@@ -97,9 +98,14 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         code, _, told = await tenure("subscription", "create", "b4")
         assert code == 2
         assert "say how it is told" in told
+        with patched(subscriptions, SUBSCRIPTIONS_MAX=1):
+            code, _, told = await tenure("subscription", "create", "b5", "--kind", "pull")
+        assert (code, "(quota_exceeded)\n  tenure subscription list\n" in told) == (1, True), told
         assert "strict" in (await tenure("tenant", "set", "--strict"))[1]
         asked = await agents.suspend_agent(face.plane, CALLER, "alpha")
         await face.until(asked.id, "WAITING")
+        code, _, told = await tenure("agent", "create", "beta", "--command", "x")
+        assert (code, "tells what can be done" in told) == (1, True)
         code, _, told = await tenure("operation", "watch", asked.id, "--timeout", "0.1")
         assert code == 5
         assert "waits for the acknowledgement of billing since 20" in told
@@ -115,8 +121,22 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         await face.until(asked.id, "SUCCEEDED")
         assert (await acknowledgements.get_strictness(face.plane, CALLER)).missing == []
         assert (await tenure("subscription", "letters", name))[0] == 0
-        assert (await tenure("subscription", "replay", name))[1] == "0 agents\n"
-        assert (await tenure("subscription", "discard", name))[1] == "0 agents\n"
+        told = (await tenure("subscription", "replay", name))[1]
+        assert told == "there are none; if it fails it is tried now\n"
+        assert (await tenure("subscription", "discard", name))[1] == "there are none\n"
+        (row, *_) = await face.plane.store.list_events(limit=1)
+        said = {k: row[k] for k in ("tenant", "operation", "type", "at", "body", "sequence")}
+        parked = {"attempts": 3, "due_at": None, "why": "it said no", "since": 1.0}
+        writes = (
+            Put("letter", (name, row["agent"], row["position"]), said),
+            Put("parked", (name, row["agent"]), parked),
+        )
+        assert await face.plane.store.commit(Change("", (), writes)) is None
+        assert " agent.creating " in (await tenure("subscription", "letters", name))[1]
+        told = (await tenure("subscription", "replay", name))[1]
+        assert told == "the dead letters of 1 agent are sent again\n"
+        told = (await tenure("subscription", "discard", name))[1]
+        assert told == "the dead letters of 1 agent are given up\n"
         assert (await tenure("subscription", "rotate", name))[0] == 2
         assert (await tenure("subscription", "delete", name))[0] == 0
         assert (await tenure("subscription", "show", name))[0] == 1
@@ -232,6 +252,16 @@ async def watched(face, typing, *words, lines):
                     await asyncio.sleep(0.02)
                 await tokens.revoke_token(face.plane, CALLER, token.id)
                 return Watched(*await watching)
+
+
+@faced
+async def test_a_watch_is_ended_by_ctrl_c_without_a_complaint(face, typing, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(event, "_stream", interrupted)
+    async with serving(face.api, Listen(port=0)) as address:
+        assert await typing(face, address)("event", "watch") == (Exit.INTERRUPTED, "", "")
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,8 @@ async def made(face, name, **more):
 
 @faced
 async def test_a_finding_is_listed_shown_and_resolved(face, typing):
-    seen = Sighting("orphans", Kind.DRIFT, "x", "default", "someone", "r1", {"what": "it is lost"})
+    body = {"what": "it is lost", "failing_since": 0.0, "expires_at": 60.0}
+    seen = Sighting("orphans", Kind.DRIFT, "x", "default", "someone", "r1", body)
     await findings.report(face.plane, seen)
     async with serving(face.api, Listen(port=0)) as address:
         tenure = typing(face, address)
@@ -43,6 +44,8 @@ async def test_a_finding_is_listed_shown_and_resolved(face, typing):
         code, out, _ = await tenure("finding", "show", name)
         assert code == 0
         assert "it is lost" in out
+        assert "failing_since: 1970-01-01 00:00:00\n" in out
+        assert "expires_at:    1970-01-01 00:01:00\n" in out
         assert (await tenure("finding", "resolve", name))[::2] == (0, "1 resolved\n")
         code, out, _ = await tenure("finding", "resolve", name, "-o", "json")
         assert code == 1

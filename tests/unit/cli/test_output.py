@@ -104,6 +104,18 @@ def test_a_step_that_says_several_lines_has_them_below_each_other(capsys, monkey
     assert "line 3, in a frame" in capsys.readouterr().out
 
 
+def test_a_step_runs_only_once_its_operation_was_claimed(capsys):
+    steps = [{"name": "identity", "state": "INTENDED", "stuck": False, "detail": ""}]
+    for state, done, words in (
+        ("PENDING", False, "   identity  waits for a worker"),
+        ("RUNNING", False, "…  identity  running"),
+        ("COMPENSATED", True, "   identity  not done"),
+    ):
+        told = {**OPERATION, "state": state, "done": done, "steps": steps}
+        show(told, nouns.OPERATION, form="table", text=nouns.operation_text)
+        assert capsys.readouterr().out.splitlines()[-1] == words
+
+
 def test_a_list_fits_a_terminal_and_is_whole_for_a_program_or_if_asked_for(capsys, monkeypatch):
     whole = "No module named 'flask'"
 

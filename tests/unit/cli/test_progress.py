@@ -108,6 +108,19 @@ def test_what_is_waited_for_is_told_once():
     assert progress._why(operation(runtime="INTENDED")) == ""
 
 
+def test_what_nobody_has_claimed_has_no_step_that_runs():
+    picture = Picture.of(operation("PENDING"))
+    assert picture.see(operation("PENDING", identity="INTENDED")) == []
+    (line,) = picture.wait("it waits for a worker")
+    assert text(line, utf8=True) == "  … it waits for a worker"
+    assert picture.wait("it waits for a worker") == []
+    head, *steps = drawn(picture)
+    assert " ".join(head) == "create_agent a 1.5 s it waits for a worker"
+    assert steps == [["identity"], ["runtime"], ["ready"]]
+    assert picture.see(operation(identity="INTENDED")) == picture.wait("") == []
+    assert drawn(picture)[:2] == [["create_agent", "a", "1.5", "s"], ["…", "identity"]]
+
+
 def test_signs_have_a_form_without_utf8():
     for line in (Line("a", "done"), Line("a", "undone"), Line("", "undoing", "x"),
                  Line("a", "refused", "y")):  # fmt: skip

@@ -98,7 +98,9 @@ def test_a_review_shows_the_first_of_many_and_says_that_there_are_more():
         "epoch": 2, "held": "", "open_operations": 0, "resumed": [], "missing_resources": 3,
         "missing": missing, "started_agents": 1,
         "started": [{"name": "a0", "tenant": "default", "agent": "u"}], "shut_agents": 0,
-        "shut": [], "unknown_resources": 0, "unknown": [],
+        "shut": [], "untold_agents": 1,
+        "untold": [{"name": "b0", "tenant": "default", "agent": "w"}],
+        "unknown_resources": 0, "unknown": [],
         "silent": ["identity does not answer"],
     }  # fmt: skip
     told = told_of(seen, most=2)
@@ -107,7 +109,9 @@ def test_a_review_shows_the_first_of_many_and_says_that_there_are_more():
     assert "--review shows more" in told
     assert "not looked at: identity does not answer" in told
     assert "held: no" in told
-    assert "1 agents lack only their runtime, and will be started again" in told
+    assert "1 agents lack only a runtime that lives, and will be started again" in told
+    assert "1 agents are READY in the store, and whether they were suspended or will be" in told
+    assert "b0" in told
 
 
 def test_a_file_that_cannot_be_written_is_named(home, tmp_path, capsys):

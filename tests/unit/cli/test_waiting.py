@@ -136,6 +136,34 @@ def test_time_can_be_up_while_records_come():
     asyncio.run(main())
 
 
+AWAY = "Temporal cannot be reached (connection refused)"
+
+
+@pytest.mark.parametrize(
+    ("ready", "words"),
+    [
+        (answer({"status": "ready", "engine": AWAY}), f"{AWAY}; it goes on when that is back"),
+        (answer({"status": "ready"}), "it waits for a worker"),
+        (answer({"code": "stopping"}, status=503), "it waits for a worker"),
+    ],
+)
+def test_what_nobody_has_claimed_is_told_with_the_reason(ready, words, capsys):
+    pending = {**OPERATION, "state": "PENDING"}
+    answers = {"events": sent(("", None)), "readyz": ready, "other": answer(pending)}
+
+    async def main() -> None:
+        async with answering(**answers) as client:
+            with pytest.raises(Ended) as ended:
+                await asyncio.to_thread(
+                    progress.watch, client, pending, waits=Waits(timeout=0.0)
+                )
+            assert ended.value.code is Exit.TIMED_OUT
+            assert ended.value.sentence == f"make is PENDING after 0 s and goes on: {words}"
+
+    asyncio.run(main())
+    assert capsys.readouterr().err == f"  … {words}\n"
+
+
 def test_a_server_that_comes_back_is_asked_again(monkeypatch):
     """The first look finds a server that hangs up; the next one finds it well."""
     monkeypatch.setattr("tenure.faces.cli.client.AGAIN_SECONDS", ())

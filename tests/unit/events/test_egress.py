@@ -125,6 +125,8 @@ def test_a_public_https_url_may_be_called(url):
 def test_this_machine_is_for_development_only():
     for url in ("http://127.0.0.1:8080/hook", "http://localhost/", "https://[::1]/"):
         assert target_of(url, loopback=True)
+        with pytest.raises(Invalid, match=r"is this machine, .* tenure up --webhooks-here"):
+            target_of(url)
     for url in ("http://10.0.0.1/", "http://127.0.0.2/", "http://example.com/"):
         with pytest.raises(Invalid):
             target_of(url, loopback=True)

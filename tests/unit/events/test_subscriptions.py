@@ -27,6 +27,8 @@ async def test_what_makes_no_sense_is_refused_by_name(lives):
         (Subscribe("n", Kind.PULL, target="somewhere"), "target"),
         (Subscribe("n", Kind.NATS, target="a b"), "target"),
         (Subscribe("n", Kind.PULL, types=("nonsense",)), "types"),
+        (Subscribe("n", Kind.PULL, types=("agent.ready",), required=True), "required: it hears of"),
+        (Subscribe("n", Kind.WEBHOOK), "url: it is missing"),
         (Subscribe("n", Kind.WEBHOOK, target="https://hooks.example/in"), "no place for secrets"),
     ):
         with pytest.raises(Invalid, match=field):
@@ -46,13 +48,14 @@ async def test_a_tenant_has_so_many_and_no_more(lives):
 
 
 @alive
-async def test_how_many_is_what_the_tenants_own_row_says(lives):
+async def test_another_bound_of_a_later_release_reaches_who_has_some_already(lives):
     ask = subscriptions.create_subscription
-    await ask(lives.plane, CALLER, Subscribe("one", Kind.PULL))
-    lives.disk.tables.rows["quota"][TENANT, subscriptions.SUBSCRIPTIONS]["most"] = 2
-    await ask(lives.plane, CALLER, Subscribe("two", Kind.PULL))
-    with pytest.raises(Conflict, match="has 2 subscriptions"):
-        await ask(lives.plane, CALLER, Subscribe("three", Kind.PULL))
+    with patched(subscriptions, SUBSCRIPTIONS_MAX=1):
+        await ask(lives.plane, CALLER, Subscribe("one", Kind.PULL))
+    with patched(subscriptions, SUBSCRIPTIONS_MAX=2):
+        await ask(lives.plane, CALLER, Subscribe("two", Kind.PULL))
+        with pytest.raises(Conflict, match="has 2 subscriptions"):
+            await ask(lives.plane, CALLER, Subscribe("three", Kind.PULL))
 
 
 @pytest.mark.parametrize("guarded", [True, False])

@@ -243,6 +243,8 @@ async def test_letters_are_listed_replayed_and_discarded(face):
     rest = (await face.ask("GET", f"{one}/dead-letters?after={first['next']}")).json
     found = [letter["event"]["sequence"] for letter in first["items"] + rest["items"]]
     assert [int(sequence) for sequence in found] == [row["sequence"] for row in rows]
+    by_name = await face.ask("GET", "/v1/subscriptions/there")
+    assert by_name.json["detail"].startswith("there is no subscription of this id; an id is 32")
     for odd in ("x", "/", "a/x", f"a/{10**18}"):
         assert (await face.ask("GET", f"{one}/dead-letters?after={odd}")).status == 400
     assert (await face.ask("POST", f"{one}/dead-letters:replay")).json == {"agents": 1}

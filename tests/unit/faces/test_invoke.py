@@ -13,7 +13,7 @@ import pytest
 
 from tenure.core.errors import Unavailable
 from tenure.core.roles import Role
-from tenure.faces.api import invoke, server
+from tenure.faces.api import invoke, problems, server
 from tenure.faces.api.table import Ask, Route, Stream
 from tests.unit.faces.asked import Face, faced
 
@@ -341,11 +341,23 @@ async def nobody_knows() -> bool:
     raise Unavailable("away")
 
 
+async def nobody_answers() -> bool:
+    await asyncio.sleep(60)
+    return True
+
+
 @pytest.mark.parametrize(
-    ("answer", "said"),
-    [(stranger, "somebody else listens"), (nobody_knows, "cannot be told (away)")],
+    ("answer", "code", "said"),
+    [
+        (stranger, "runtime_broken", "somebody else listens"),
+        (nobody_knows, "unavailable", "cannot be told (away)"),
+        (nobody_answers, "unavailable", "cannot be told (its provider has not answered for"),
+    ],
 )
-def test_who_is_not_known_to_be_the_agent_is_told_nothing(tmp_path, monkeypatch, answer, said):
+def test_who_is_not_known_to_be_the_agent_is_told_nothing(
+    tmp_path, monkeypatch, answer, code, said
+):
+    monkeypatch.setattr(invoke, "WHOSE_SECONDS", 0.1)
     seen: list[bytes] = []
     heard = asyncio.Event()
 
@@ -358,7 +370,7 @@ def test_who_is_not_known_to_be_the_agent_is_told_nothing(tmp_path, monkeypatch,
         async with runtime(face, serve):
             told = await face.ask("POST", PATH, raw=b"{}")
             await heard.wait()
-        assert (told.status, told.json["code"]) == (502, "runtime_broken")
+        assert (told.status, told.json["code"]) == (problems.PROBLEMS[code].status, code)
         assert said in told.json["detail"]
 
     monkeypatch.setitem(globals(), "is_there", answer)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from tenure.core.roles import Role
 from tenure.faces.api import openapi, server
 from tenure.faces.api.body import BODY_BYTES_MAX
 from tenure.faces.api.problems import PROBLEMS
+from tenure.testing.patches import patched
 from tests.unit.faces.asked import faced
 
 OPEN = {"/livez", "/readyz"}
@@ -237,6 +239,12 @@ async def test_after_a_commit_of_unknown_outcome_the_face_stops(face, caplog):
 @faced
 async def test_it_is_ready_when_the_store_answers_and_the_engine_takes_work(face):
     assert (await face.ask("GET", "/readyz", token="")).json == {"status": "ready"}
+    why = "Temporal cannot be reached (connection refused)"
+    with patched(type(face.plane.engine), away=why):  # what is accepted waits: it is still ready
+        answer = await face.ask("GET", "/readyz", token="")
+        assert (answer.status, answer.json) == (200, {"status": "ready", "engine": why})
+        assert b"tenure_engine_up 0.0\n" in (await face.ask("GET", "/metrics", token="admin")).body
+    assert b"tenure_engine_up 1.0\n" in (await face.ask("GET", "/metrics", token="admin")).body
     face.api.ready = False
     answer = await face.ask("GET", "/readyz", token="")
     assert (answer.status, answer.json["code"]) == (503, "starting")
@@ -244,6 +252,14 @@ async def test_it_is_ready_when_the_store_answers_and_the_engine_takes_work(face
     await face.plane.engine.stop()
     assert (await face.ask("GET", "/readyz", token="")).status == 503
     assert (await face.ask("GET", "/livez", token="")).json == {"status": "alive"}
+
+
+@faced
+async def test_it_says_so_while_who_serves_the_providers_cannot_be_asked(face):
+    face.api.plane = replace(face.api.plane, unserved=lambda: "process 12 is stopped")
+    answer = await face.ask("GET", "/readyz", token="")
+    told = {"status": "ready", "providers": "process 12 is stopped"}
+    assert (answer.status, answer.json) == (200, told)
 
 
 @faced

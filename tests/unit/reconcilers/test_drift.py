@@ -140,10 +140,7 @@ async def test_without_the_look_at_all_else_a_deleted_agent_comes_back(lives):
     uid = await lives.made()
     died_and_lost(lives, uid, "identity")
 
-    async def nothing(*_):
-        return {}
-
-    with patched(drift, _left_alone=nothing):
+    with patched(drift, _left_alone=lambda *_: {}):
         await looks(lives)
     assert {"identity", "runtime"} <= set(lives.held(uid))
 

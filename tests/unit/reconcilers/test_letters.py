@@ -9,8 +9,9 @@ from tenure.app import findings, letters, subscriptions
 from tenure.app.subscriptions import Subscribe
 from tenure.core.finding import Kind
 from tenure.core.instant import in_utc
+from tenure.core.limits import PAGE_MAX
 from tenure.core.subscription import Kind as Way
-from tenure.ports.store import Change, Drop, Set
+from tenure.ports.store import Change, Drop, Put, Row, Set
 from tenure.reconcilers import letters as reconciler
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.relay import Relay
@@ -56,6 +57,22 @@ async def test_parked_streams_are_one_finding_until_they_are_taken(lives):
     await letters.discard(lives.plane, CALLER, name, agent=bad[1])
     await reconciler.tick(lives.plane)
     assert await told(lives) == []
+
+
+@alive
+async def test_however_many_streams_are_parked_all_are_replayed_and_given_up(lives):
+    name, _ = await subscribed(lives, Sink())
+    many = [f"{number:032x}" for number in range(PAGE_MAX + 1)]
+    parked = {"attempts": 3, "due_at": None, "why": "not this one", "since": 1.0}
+    dead: Row = {"tenant": "default", "operation": "", "type": "t", "at": 1.0, "body": "{}"}
+    writes = [Put("parked", (name, agent), parked) for agent in many]
+    writes.append(Put("letter", (name, many[-1], 1), {**dead, "sequence": 1}))
+    assert await lives.plane.store.commit(Change("", (), tuple(writes))) is None
+    (shown,) = await letters.list_letters(lives.plane, CALLER, name)
+    assert shown.why == "not this one"
+    assert await letters.replay(lives.plane, CALLER, name) == len(many)
+    assert await letters.discard(lives.plane, CALLER, name, agent="") == len(many)
+    assert await lives.rows("parked") == await lives.rows("letter") == []
 
 
 @alive

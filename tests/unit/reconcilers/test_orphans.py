@@ -361,6 +361,27 @@ async def test_a_long_list_is_asked_about_in_parts_and_too_many_suspects_are_cou
 
 
 @alive
+async def test_a_look_rests_after_each_part_while_others_commit(lives, monkeypatch):
+    monkeypatch.setattr(orphans, "CHUNK", 3)
+    monkeypatch.setattr(orphans, "REST_SECONDS", 5.0)
+    for number in range(8):
+        plant(lives, agent=f"{number:032x}")
+    claims, others = orphans._claims, lives.plane.news
+
+    async def beside_others(*asked):
+        others.tell()
+        await claims(*asked)
+
+    began = lives.loop.time()
+    await orphans.tick(lives.plane)
+    alone = lives.loop.time() - began
+    monkeypatch.setattr(orphans, "_claims", beside_others)
+    await orphans.tick(lives.plane)
+    assert alone < 5.0
+    assert lives.loop.time() - began - alone >= 2 * 5.0
+
+
+@alive
 async def test_what_is_gone_when_it_is_read_again_is_not_removed(lives):
     await lives.made("alpha")
     thing = await left_behind(lives)

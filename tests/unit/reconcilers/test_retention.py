@@ -18,10 +18,11 @@ from tenure.reconcilers import drift, late, orphans, retention
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS, KeptFor, Term
 from tenure.settings import Settings
+from tenure.testing.faults import Fault
 from tenure.testing.lifecycle import CALLER, TENANT, spec_of
 from tenure.testing.patches import patched
 from tenure.wiring import running
-from tests.unit.app.lives import alive, keyed
+from tests.unit.app.lives import alive, fault, keyed
 from tests.unit.reconcilers.later import DAY, ENDED, PLANS, keys, later, on_any_store
 
 
@@ -166,6 +167,32 @@ async def test_what_an_old_agent_had_is_known_as_long_as_what_a_young_one_had(li
     await nobody_watches(lives)
     await retention.tick(lives.plane)
     assert await kinds(lives) == []
+
+
+@alive
+async def test_what_turns_up_while_its_operation_is_judged_keeps_it_until_it_is_gone(lives):
+    """Its removal fails, so that only the tombstone knows of it, and only by its operation."""
+    uid = await lives.made("gone")
+    (thing,) = lives.world.holds(provider="runtime", agent=uid)
+    await lives.verb("delete", "gone")
+    await nobody_watches(lives)
+    lives.world.things["runtime", thing.key.text] = thing
+    await orphans.tick(lives.plane)
+    await asyncio.sleep(orphans.APART_SECONDS)
+    age(lives, 100)
+    drop = retention._drop
+
+    async def after_a_look_at_orphans(*given):
+        if not await lives.rows("tombstone"):
+            fault(lives, "runtime", "remove", Fault.BUSY)
+            await orphans.tick(lives.plane)
+        return await drop(*given)
+
+    with patched(retention, _drop=after_a_look_at_orphans):
+        await retention.tick(lives.plane)
+    assert lives.held() == ["runtime"]
+    await nobody_watches(lives)
+    assert lives.held() == []
 
 
 @alive

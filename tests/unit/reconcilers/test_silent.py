@@ -1,6 +1,6 @@
 """A provider that says nothing costs a look two waits, not one for each thing that it has.
 
-And what hangs alone, or with a few others, costs nobody else their turn.
+And what hangs alone, or with a few others, costs nobody else their turn, and a look three waits.
 """
 
 import asyncio
@@ -10,9 +10,11 @@ import pytest
 from tenure.app import agents, findings
 from tenure.core.finding import Kind
 from tenure.reconcilers import drift, grants, late, orphans
-from tenure.reconcilers.silence import LOOK_SECONDS
+from tenure.reconcilers.silence import LOOK_SECONDS, WAITS
+from tenure.testing.faults import Fault
 from tenure.testing.lifecycle import CALLER, spec_of
-from tests.unit.app.lives import alive
+from tenure.testing.patches import patched
+from tests.unit.app.lives import alive, fault
 
 COUNT = drift.AT_ONCE + 4
 LONG = orphans.GRACE_SECONDS + orphans.APART_SECONDS
@@ -98,12 +100,13 @@ async def what_differs(lives, silence):
 
 @alive
 async def what_was_granted(lives, silence):
-    await granters(lives, 4)
+    uids = await granters(lives, 4)
     silence(lives, "access", "revoke_granter")
     for _ in range(2):
         assert await seconds(lives, grants.tick) < 3 * LOOK_SECONDS
     found = await findings.list_findings(lives.plane, CALLER)
-    assert Kind.UNVERIFIABLE in {one.kind for one in found}
+    unsure = [one.agent for one in found if one.kind is Kind.UNVERIFIABLE]
+    assert sorted(unsure) == uids, "who was passed over is not settled by the others"
 
 
 @alive
@@ -207,16 +210,63 @@ async def one_here_one_there(lives, silence):
 
 
 @alive
-async def two_side_by_side(lives, silence):
+async def some_side_by_side(lives, silence):
     uids = await many(lives)
-    silence(lives, "runtime", "inspect", uids[:2])
+    silence(lives, "runtime", "inspect", uids[:WAITS])
     (thing,) = lives.world.holds(provider="runtime", agent=uids[-1])
     del lives.world.things["runtime", thing.key.text]
     await drift.tick(lives.plane)
     found = await findings.list_findings(lives.plane, CALLER)
-    assert {one.agent for one in found} == {*uids[:2], uids[-1]}
+    assert {one.agent for one in found} == {*uids[:WAITS], uids[-1]}
 
 
-@pytest.mark.parametrize("look", [one_here_one_there, two_side_by_side])
+@pytest.mark.parametrize("look", [one_here_one_there, some_side_by_side])
 def test_who_answers_others_is_not_silent(look, silence):
     look(silence=silence)
+
+
+# --- what hangs here and there --------------------------------------------------------------------
+
+
+@alive
+async def late_ones_here_and_there(lives, silence):
+    uids, things = await deleted(lives, 20)
+    silence(lives, "runtime", "inspect", uids[::2])
+    for uid in uids:
+        lives.world.things["runtime", things[uid].key.text] = things[uid]
+    for _ in range(1 + 10 // WAITS):
+        assert await seconds(lives, late.tick) < (WAITS + 1) * LOOK_SECONDS
+    left = {thing.key.agent for thing in lives.world.holds(provider="runtime")}
+    assert left == set(uids[::2])
+
+
+@alive
+async def agents_here_and_there(lives, silence):
+    uids = await many(lives, 12)
+    silence(lives, "runtime", "inspect", uids[::2])
+    for uid in uids[1::2]:
+        (thing,) = lives.world.holds(provider="runtime", agent=uid)
+        del lives.world.things["runtime", thing.key.text]
+    with patched(drift, AT_ONCE=2):
+        for _ in range(1 + 6 // WAITS + drift.SIGHTINGS):
+            assert await seconds(lives, drift.tick) < (WAITS + 1) * LOOK_SECONDS
+    assert all(lives.world.holds(provider="runtime", agent=uid) for uid in uids)
+
+
+@pytest.mark.parametrize("look", [late_ones_here_and_there, agents_here_and_there])
+def test_what_hangs_here_and_there_costs_a_look_three_waits(look, silence):
+    look(silence=silence)
+
+
+@alive
+async def a_refusal_between_two_that_hang(lives, silence):
+    uids, things = await deleted(lives, 4)
+    lives.world.things["runtime", things[uids[3]].key.text] = things[uids[3]]
+    fault(lives, "runtime", "inspect", Fault.BUSY)
+    silence(lives, "runtime", "inspect", {uids[0], uids[2]})
+    await late.tick(lives.plane)
+    assert lives.world.holds(provider="runtime") == []
+
+
+def test_a_refusal_is_an_answer_too(silence):
+    a_refusal_between_two_that_hang(silence=silence)

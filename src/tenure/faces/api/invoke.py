@@ -25,6 +25,8 @@ REQUEST_BYTES_MAX = 100 << 20
 CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 900.0
 """How long a runtime may say nothing before it counts as broken."""
+WHOSE_SECONDS = 7.0
+"""How long it may take to be told whose a new connection is; less than the connection may."""
 CONNECTIONS_MAX, CONNECTIONS_EACH_MAX = 2_000, 256
 AHEAD_MAX = 4
 """Pieces of a request that are read ahead of the runtime."""
@@ -53,7 +55,11 @@ _is_there: ContextVar[IsThere] = ContextVar("is_there")
 
 
 class Stranger(Exception):
-    """Who took the connection is not the agent, or cannot be told; nothing was sent."""
+    """Who took the connection is not the agent; nothing was sent."""
+
+
+class Untold(Stranger):
+    """Who took it cannot be told, since the runtime's provider cannot be asked."""
 
 
 def load() -> Any:  # noqa: ANN401 (the module)
@@ -101,9 +107,11 @@ def _connector(aiohttp: Any) -> Any:  # noqa: ANN401 (the library's own)
 
 async def _refuse_strangers() -> None:
     try:
-        mine = await _is_there.get()()
-    except TenureError as error:
-        raise Stranger(f"who listens at the agent's address cannot be told ({error})") from None
+        async with asyncio.timeout(WHOSE_SECONDS):
+            mine = await _is_there.get()()
+    except (TenureError, TimeoutError) as error:
+        why = str(error) or f"its provider has not answered for {WHOSE_SECONDS:.0f} s"
+        raise Untold(f"who listens at the agent's address cannot be told ({why})") from None
     if not mine:
         raise Stranger("somebody else listens at the agent's address")
 
@@ -115,6 +123,17 @@ def _what(error: Exception) -> str:
     if isinstance(error, load().ServerDisconnectedError):
         return "the agent's runtime hung up without an answer (its log may say why)"
     return f"the agent's runtime does not answer ({type(error).__name__})"
+
+
+def _broken(error: Exception) -> problems.Answer:
+    """The same as an answer: what broke, and what becomes of it."""
+    if isinstance(error, Untold):
+        return problems.problem("unavailable", f"{_what(error)}; ask again")
+    then = (
+        "if it has ended, the agent soon has a new one, unless drift is only reported:"
+        " then suspend and resume it"
+    )
+    return problems.problem("runtime_broken", f"{_what(error)}; {then}")
 
 
 class _Upload:
@@ -223,17 +242,10 @@ class _Relay:
                     )
             await self._send({"type": "http.response.body", "body": b""})
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, Stranger) as error:
-            log.warning("the runtime at %s broke: %s", url, type(error).__name__)
+            log.warning("the runtime at %s was not asked, or broke: %s", url, type(error).__name__)
             if not self.status:  # else the caller sees an answer that never ends: it is cut off
-                then = (
-                    "if it has ended, the agent soon has a new one, unless drift is only reported:"
-                    " then suspend and resume it"
-                )
-                detail = f"{_what(error)}; {then}"
                 with suppress(OSError):
-                    self.status = await send_problem(
-                        self._send, problems.problem("runtime_broken", detail)
-                    )
+                    self.status = await send_problem(self._send, _broken(error))
         return self.status
 
     async def _begin(self, answer: Any) -> None:  # noqa: ANN401 (the library's own)

@@ -53,6 +53,10 @@ class _Scrape:
             requests.add_metric([method, route, str(status)], count)
         yield requests
         yield core.GaugeMetricFamily(
+            "tenure_engine_up", "Whether what moves operations can be reached.",
+            value=int(not self._api.plane.engine.away),
+        )  # fmt: skip
+        yield core.GaugeMetricFamily(
             "tenure_invocations_in_flight", "Invocations under way.",
             value=self._api.plane.in_flight.total(),
         )  # fmt: skip

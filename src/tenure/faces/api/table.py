@@ -207,7 +207,8 @@ async def take(route: Route, ask: Ask, names: dict[str, str]) -> None:
     """Read everything of a request that its route declares, and refuse the rest."""
     for name, value in names.items():
         if not FITS[name](value):
-            raise Refusal("not_found", f"there is no {name} of this name")
+            named = "id; an id is 32 digits of 0-9 and a-f" if NAMES[name] == ID else "name"
+            raise Refusal("not_found", f"there is no {name} of this {named}")
     ask.names = names
     raw = ask.scope["query_string"]
     if route.query is not None:

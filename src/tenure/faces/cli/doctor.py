@@ -33,6 +33,7 @@ MIB = 1 << 20
 ROOM_FAIL_MIB, ROOM_WARN_MIB = 100, 1_024
 PROBE_SECONDS = 5.0
 PORT, PORT_MAX = 7450, 65_535
+WAITS = "operations are accepted and wait; they go on when it is back"
 
 
 class Finding(NamedTuple):
@@ -74,8 +75,8 @@ def command(context: click.Context, *, scale: Scale, form: str) -> None:
     """
     place = said(context)
     found = [
-        *python(), *sqlite(), *home(place.directory()), *epoch(place.directory()), *bubblewrap(),
-        *scaled_out(scale), *server(place),
+        *python(), *sqlite(), *home(place.directory()), *epoch(place.directory()),
+        *providers(place.directory()), *bubblewrap(), *scaled_out(scale), *server(place),
     ]  # fmt: skip
     show_all([one._asdict() for one in found], FINDING, form=form, text=told_of)
     if any(one.result == FAIL for one in found):
@@ -160,6 +161,18 @@ def epoch(directory: Path) -> Iterator[Finding]:
         yield Finding("epoch", OK, f"epoch {memo.epoch}")
 
 
+def providers(directory: Path) -> Iterator[Finding]:
+    """Who serves the embedded providers, if anybody does, and whether it can."""
+    from tenure.storage.holder import holder, stopped
+
+    process = holder(directory / "providers")
+    if process and stopped(process) is not None:
+        advice = f"kill -9 {process}: another takes over; or kill -CONT {process}: it goes on"
+        yield Finding("providers", FAIL, f"process {process} has them and is stopped", advice)
+    elif process:
+        yield Finding("providers", OK, f"served by process {process}")
+
+
 def private(check: str, file: Path, others: int) -> Finding:
     """Whether nobody but its owner can use a file, and the owner is who asks."""
     seen = file.stat()
@@ -198,15 +211,23 @@ def bubblewrap() -> Iterator[Finding]:
 def scaled_out(scale: Scale) -> Iterator[Finding]:
     """The servers that processes of a plane share, as far as any is named."""
     from tenure.settings import Settings
-    from tenure.wiring import probe_bus, probe_engine, probe_store
+    from tenure.wiring import probe_bus, probe_engine, probe_store, probe_workers
 
     settings = Settings(**scale)
     probes: tuple[tuple[str, Callable[[Settings], Awaitable[str]]], ...] = (
         ("store", probe_store), ("engine", probe_engine), ("bus", probe_bus),
     )  # fmt: skip
     for name, probe in probes:
-        if name in scale:
-            yield asyncio.run(_probed(name, probe(settings)))
+        if name not in scale:
+            continue
+        found = asyncio.run(_probed(name, probe(settings)))
+        yield found
+        if name == "engine" and found.result == OK:
+            workers = asyncio.run(_probed("workers", probe_workers(settings)))
+            if workers.result != OK:
+                yield workers._replace(result=WARN, advice="start one: tenure worker")
+            elif workers.found:
+                yield workers
 
 
 async def _probed(name: str, probing: Awaitable[str]) -> Finding:
@@ -222,8 +243,10 @@ def server(place: where.Where) -> Iterator[Finding]:
     client.patience = PROBE_SECONDS
     try:
         address = client.server.address
-        client.get("/readyz")
+        ready = client.get("/readyz")
         yield Finding("server", OK, f"{address} is ready")
+        if isinstance(ready, dict) and "engine" in ready:
+            yield Finding("its engine", WARN, str(ready["engine"]), WAITS)
         client.get(path("agents"), {"limit": 1})
         yield Finding("token", OK, "the server knows it")
     except Unreachable as error:

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tenure.faces.cli.output import plain
-from tenure.faces.cli.progress import MARKS, SETTLED, Picture
+from tenure.faces.cli.progress import MARKS, PENDING, SETTLED, Picture
 
 TURNS_EACH_SECOND = 12.5
 DETAIL_CHARACTERS_MAX = 200
@@ -49,7 +49,7 @@ def steps(
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     undoing = picture.back and picture.state not in SETTLED
-    note = "is being undone" if undoing else ""
+    note = "is being undone" if undoing else picture.waits if picture.state == PENDING else ""
     head = Text(plain(title), style="bold")
     table.add_row("", head, Text(f"{seconds:.1f} s {note}".rstrip(), style="bright_black"))
     running = picture.running()

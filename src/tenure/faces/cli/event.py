@@ -11,7 +11,7 @@ import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Broken, Client, path
-from tenure.faces.cli.exits import Unreachable
+from tenure.faces.cli.exits import Ended, Exit, Unreachable
 from tenure.faces.cli.options import Command, Verbs, asking, examples, shown
 from tenure.faces.cli.output import say, show_all
 
@@ -82,7 +82,13 @@ def watch(
     A server that goes away is waited for.  A token that is no good any more ends it.
     """
     query = _query(agent, types, operation)
-    last = after if after is not None else _now(client)
+    try:
+        _watch(client, query, after if after is not None else _now(client), form)
+    except KeyboardInterrupt:
+        raise Ended(Exit.INTERRUPTED) from None
+
+
+def _watch(client: Client, query: dict[str, object], last: int, form: str) -> None:
     while True:
         try:
             for position, event in _stream(client, query, last):

@@ -52,7 +52,7 @@ def _text(finding: Item) -> str:
         ("agent", str(finding["agent"])),
         ("resource", str(finding["resource"])),
         *(
-            (name, instant(value) if name.endswith("_at") else str(value))
+            (name, instant(value) if name.endswith(("_at", "since")) else str(value))
             for name, value in sorted(body.items())
         ),
         ("first seen", instant(finding["first_seen"])),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tenure.faces.cli.output import Column, Item, Noun, fields, instant, table_with_text
-from tenure.faces.cli.progress import MARKS, OF_HOLD
+from tenure.faces.cli.progress import MARKS, OF_HOLD, PENDING
 
 
 def _at(name: str) -> Column:
@@ -77,7 +77,8 @@ SUBSCRIPTION: Final = Noun(
 )  # fmt: skip
 LETTER: Final = Noun(
     (
-        _is("agent"), Column("TYPE", lambda one: str(one["event"]["type"])),
+        _is("agent"),
+        Column("TYPE", lambda one: str(one["event"]["type"]).removeprefix("tenure.")),
         Column("SEQUENCE", lambda one: str(int(one["event"]["sequence"]))), _is("attempts"),
         _at("due_at"), Column("WHY", lambda one: str(one["why"]), free=True),
     ),
@@ -159,23 +160,24 @@ def operation_text(operation: Item) -> str:
         ("created", instant(operation["created_at"])),
         ("updated", instant(operation["updated_at"])),
     ])  # fmt: skip
-    over = bool(operation["done"])
     rows = [
-        [_mark(step, over), step["name"], _fate(step, over), step["detail"]]
+        [_mark(step, operation), step["name"], _fate(step, operation), step["detail"]]
         for step in operation["steps"]
     ]
     return f"{head}\n\n{table_with_text(['', 'STEP', 'STATE', 'DETAIL'], rows)}"
 
 
-def _fate(step: Item, over: bool) -> str:  # noqa: FBT001 (of its operation)
+def _fate(step: Item, operation: Item) -> str:
     if step["stuck"]:
         return "stuck"
     fate = OF_HOLD.get(str(step["state"] or ""), "not begun")
-    return "not done" if over and fate == "running" else fate
+    if fate == "running" and operation["state"] == PENDING:
+        return "waits for a worker"
+    return "not done" if fate == "running" and operation["done"] else fate
 
 
-def _mark(step: Item, over: bool) -> str:  # noqa: FBT001 (of its operation)
-    fate = _fate(step, over)
+def _mark(step: Item, operation: Item) -> str:
+    fate = _fate(step, operation)
     return MARKS[fate if fate in MARKS else ""].sign
 
 

@@ -9,7 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +19,8 @@ from tenure.faces.cli.options import Waits
 from tenure.faces.cli.output import is_utf8, plain, say
 
 SETTLED: Final = frozenset(OF_STATE)
+PENDING: Final = "PENDING"
+"""Accepted, and claimed by nobody yet: no step of it runs."""
 SILENCE_SECONDS = 15.0
 """The server sends a heartbeat every five seconds; so much silence is a dead connection."""
 AWAY_SECONDS = 60.0
@@ -72,6 +74,8 @@ class Picture:
     """The number of the last record that was heard."""
     back: bool = False
     """Whether it is being undone."""
+    waits: str = ""
+    """Why nobody has begun with it, if that is known."""
 
     @classmethod
     def of(cls, operation: Plain) -> "Picture":
@@ -118,6 +122,7 @@ class Picture:
         for step in operation["steps"]:
             name, detail = str(step["name"]), str(step["detail"])
             fate = "stuck" if step["stuck"] else OF_HOLD.get(str(step["state"] or ""), "")
+            fate = "" if fate == "running" and self.state == PENDING else fate
             lines += self._now(name, fate, detail)
         return lines
 
@@ -138,6 +143,11 @@ class Picture:
         self.back = True
         return [Line("", "undoing", why)]
 
+    def wait(self, why: str) -> list[Line]:
+        """Nobody has begun with it, for this reason; empty: somebody has."""
+        before, self.waits = self.waits, why
+        return [Line("", "running", why)] if why and why != before else []
+
     def _stuck_no_more(self) -> None:
         for step, fate in self.fates.items():
             if fate == "stuck":
@@ -145,7 +155,7 @@ class Picture:
 
     def running(self) -> str:
         """The step that is under way, by the order of the plan, if nobody told."""
-        if self.state in SETTLED or self.back:
+        if self.state in SETTLED or self.state == PENDING or self.back:
             return ""
         return next((name for name, fate in self.fates.items() if fate in {"", "running"}), "")
 
@@ -174,9 +184,8 @@ def follow(
             return seen
         if left is not None and left <= 0:
             state = f"{seen['kind']} is {seen['state']} after {waits.timeout:g} s and goes on"
-            raise Ended(
-                Exit.TIMED_OUT, state + _why(seen), advice=f"tenure operation watch {name}"
-            )
+            why = f": {_unclaimed(client)}" if seen["state"] == PENDING else _why(seen)
+            raise Ended(Exit.TIMED_OUT, state + why, advice=f"tenure operation watch {name}")
 
 
 def _why(operation: Plain) -> str:
@@ -184,6 +193,14 @@ def _why(operation: Plain) -> str:
     told = (str(step["detail"]) for step in operation["steps"] if step["state"] == "INTENDED")
     first = next((detail.splitlines()[0] for detail in told if detail), "")
     return f": {first}" if first else ""
+
+
+def _unclaimed(client: Client) -> str:
+    """Why nobody has begun with it, as far as the server knows."""
+    with suppress(Ended):
+        if away := client.get("/readyz").get("engine"):
+            return f"{away}; it goes on when that is back"
+    return "it waits for a worker"
 
 
 def _look(client: Client, name: str, seconds: float, until: float | None) -> dict[str, Any]:
@@ -223,6 +240,7 @@ def _stream(
                     tell(picture.hear(json.loads(data)))
                 else:  # a heartbeat: look why it takes so long
                     tell(picture.see(client.get(path("operations", name))))
+                    tell(picture.wait("" if picture.state != PENDING else _unclaimed(client)))
                 left = _left(until)
                 if left is not None and left <= 0:
                     return True

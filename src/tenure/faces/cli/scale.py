@@ -39,6 +39,8 @@ _OPTIONS = (
      "Our certificate for Temporal, as PEM."),
     ("--temporal-tls-key", "temporal_tls_key", "FILE", "TENURE_TEMPORAL_TLS_KEY",
      "Its key, as PEM."),
+    ("--stopped-seconds", "stopped_seconds", "SECONDS", "TENURE_STOPPED_SECONDS",
+     "How long who serves the home may stand stopped until it is killed: 10; 0: for ever."),
 )  # fmt: skip
 """Each option, the field of the settings that it says, its metavariable, variable and help."""
 _WAYS = (
@@ -54,6 +56,7 @@ _KINDS: Mapping[str, Any] = {
     "--engine": click.Choice(("embedded", "temporal")),
     "--drift": click.Choice(("repair", "report")),
     "DAYS": click.FloatRange(min=0.0),
+    "SECONDS": click.FloatRange(min=0.0),
 }  # fmt: skip
 """What is said of an option, or of those with a metavariable, if it is not any text."""
 

@@ -36,12 +36,17 @@ def at_signal(begun: Callable[[], object]) -> Callable[[Callable[[], object]], N
     """From now on a signal tells `begun` and cancels this task; the answer takes what it does then.
 
     That is given once the process has started, and can stop in order.  A second signal does not
-    wait: it does what it does to any process.
+    wait: it does what it does to any process, unless it came before the first was looked at.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     does: list[Callable[[], object]] = [] if task is None else [task.cancel]
+    stops = False
 
     def told() -> None:
+        nonlocal stops
+        if stops:
+            return
+        stops = True
         begun()
         does[-1]()
         for one in SIGNALS:

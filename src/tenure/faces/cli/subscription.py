@@ -6,7 +6,7 @@ import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.exits import Ended, Exit
+from tenure.faces.cli.exits import Ended, Exit, Refused
 from tenure.faces.cli.options import Verbs, asking, examples, shown
 from tenure.faces.cli.output import TABLES, Item, counted, fields, instant, say, show, show_all
 
@@ -84,7 +84,7 @@ def _text(one: Item) -> str:
 @click.argument("name")
 @click.option("--kind", type=click.Choice(KINDS), help="How it is told; --url or --subject say it.")
 @click.option("--url", default="", metavar="URL", help="Where a webhook is sent.")
-@click.option("--subject", default="", metavar="WORDS", help="What a NATS message is sent under.")
+@click.option("--subject", default="", metavar="WORDS", help="To NATS, as tenure.to.TENANT.WORDS.…")
 @click.option("--agent", default="", metavar="NAME", help="Of this agent alone: a name or uid.")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Of this type alone.")
 @click.option("--required", is_flag=True, help="Suspend and delete wait for its acknowledgement.")
@@ -106,7 +106,12 @@ def create(
         "name": name, "kind": kind, "target": url or subject, "agent": agent,
         "types": list(types), "required": required, "from_start": from_start,
     }  # fmt: skip
-    made = client.send("POST", path("subscriptions"), body=body)
+    try:
+        made = client.send("POST", path("subscriptions"), body=body)
+    except Refused as refused:
+        if refused.problem_code == "quota_exceeded":
+            refused.advice = "tenure subscription list"  # what is shown by `quota` are agents
+        raise
     if form in TABLES:
         say(f"subscription {made['id']}")
     _tell_secret(made, form)
@@ -186,7 +191,9 @@ def letters(client: Client, *, subscription_id: str, form: str) -> None:
 @asking
 def replay(client: Client, *, subscription_id: str, agent: str, form: str) -> None:
     """Send the events that were not taken again, now; a destination that fails is tried now."""
-    _letters(client, "replay", subscription_id, agent, form)
+    told = _letters(client, subscription_id, agent, verb="replay")
+    none = "there are none; if it fails it is tried now"
+    _show_letters(told, "are sent again", none, form=form)
 
 
 @command.command("discard", epilog=examples("tenure subscription discard billing --agent UID"))
@@ -196,14 +203,21 @@ def replay(client: Client, *, subscription_id: str, agent: str, form: str) -> No
 @asking
 def discard(client: Client, *, subscription_id: str, agent: str, form: str) -> None:
     """Give up the events that were not taken; what comes later is sent."""
-    _letters(client, "discard", subscription_id, agent, form)
+    told = _letters(client, subscription_id, agent, verb="discard")
+    _show_letters(told, "are given up", "there are none", form=form)
 
 
-def _letters(client: Client, verb: str, name: str, agent: str, form: str) -> None:
+def _letters(client: Client, name: str, agent: str, *, verb: str) -> Item:
     where = _of(client, name, "dead-letters", verb=verb)
-    told = client.send("POST", where, body={"agent": agent})
+    told: Item = client.send("POST", where, body={"agent": agent})
+    return told
+
+
+def _show_letters(told: Item, done: str, none: str, *, form: str) -> None:
+    """What was done with the letters of so many agents, or that there are none."""
     noun = nouns.SUBSCRIPTION._replace(name=lambda one: str(one["agents"]))
-    show(told, noun, form=form, text=lambda one: counted(one["agents"], "agent"))
+    text = f"the dead letters of {counted(told['agents'], 'agent')} {done}"
+    show(told, noun, form=form, text=lambda one: text if one["agents"] else none)
 
 
 @command.command("waits", epilog=examples("tenure subscription waits billing"))

@@ -104,6 +104,7 @@ class EngineContract:
             plane = await bench.start()
             name = await accept(plane, "linear")
             assert await plane.engine.wait(name, LONG) is State.SUCCEEDED
+            assert plane.engine.away == ""
 
         hold(scenario)
 

@@ -32,6 +32,7 @@ from tenure.ports.store import (
 from tenure.testing.contracts.store_chain import ChainPromises
 from tenure.testing.contracts.store_claims import ClaimPromises
 from tenure.testing.contracts.store_reads import ReadPromises
+from tenure.testing.contracts.store_refusals import RefusalPromises
 from tenure.testing.contracts.store_rows import (
     Names,
     StoppedClock,
@@ -46,7 +47,7 @@ from tenure.testing.contracts.store_rows import (
 )
 
 
-class StoreContract(ClaimPromises, ReadPromises, ChainPromises):
+class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises):
     """Derive and give the fixture `stores`."""
 
     @pytest.fixture

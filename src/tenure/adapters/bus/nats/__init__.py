@@ -215,7 +215,8 @@ async def probe(url: str) -> str:
             state = f"stream {STREAM} holds {told.state.messages} events"
         except NotFoundError:
             state = f"the first event makes stream {STREAM}"
-        return f"NATS {client.connected_server_version} with JetStream; {state}"
+        release = str(client.connected_server_version).rpartition(" v")[2].rstrip(">")
+        return f"NATS {release} with JetStream; {state}"
     except Exception as error:  # noqa: BLE001 (the client raises whatever went wrong on the way)
         message = f"NATS cannot be used ({_words(error)}): see that it runs there with JetStream"
         raise Unavailable(message) from None

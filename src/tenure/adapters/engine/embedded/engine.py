@@ -78,6 +78,11 @@ class EmbeddedEngine(Generic[L]):
         """Also if it was never started, and so leaves the work to other processes."""
         return self._open or not self._waiters.has_begun
 
+    @property
+    def away(self) -> str:
+        """Never: it is here."""
+        return ""
+
     # --- life ------------------------------------------------------------------------------------
 
     async def start(self) -> None:

@@ -3,6 +3,9 @@
 import asyncio
 import logging
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
@@ -35,6 +38,8 @@ NAMES = (AGENT.name, KIND.name, STATE.name, NAME.name)
 CAUSE_MAX = 300
 STARTING_SECONDS = 0.2
 """Between two attempts at a server that says that it is not healthy yet."""
+ASKING_SECONDS = 70.0
+"""Who has not asked for work for so long is gone: an idle worker asks anew each minute."""
 DENIED = frozenset({RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED})
 _DENIED = re.compile(r'code: (?:PermissionDenied|Unauthenticated), message: "([^"]*)')
 """How the library says the same of the first call of a connection."""
@@ -162,6 +167,20 @@ def _denied(settings: TemporalSettings, words: str) -> str:
     )
 
 
+async def away(client: Client, settings: TemporalSettings) -> str:
+    """Why a namespace that has answered before does not now; empty: it does."""
+    request = DescribeNamespaceRequest(namespace=settings.namespace)
+    try:
+        async with asyncio.timeout(settings.connect_seconds):
+            await client.workflow_service.describe_namespace(request)
+    except TimeoutError:
+        return f"Temporal cannot be reached (no answer within {settings.connect_seconds:g} s)"
+    except RPCError as error:
+        verb = "reached" if error.status is RPCStatusCode.UNAVAILABLE else "used"
+        return f"Temporal cannot be {verb} ({error.message})"
+    return ""
+
+
 async def register_attributes(client: Client, settings: TemporalSettings) -> bool:
     """Whether the namespace has our search attributes, adding what is missing if we may."""
     name = settings.namespace
@@ -198,35 +217,52 @@ async def probe(settings: TemporalSettings) -> str:
     Nothing is changed: search attributes that are missing are left to the first start.
     """
     client = await connect(settings)
-    name, queue = settings.namespace, settings.task_queue
+    name = settings.namespace
     asked = client.workflow_service
+    async with _bounded(settings):
+        told = await asked.describe_namespace(DescribeNamespaceRequest(namespace=name))
+        system = await asked.get_system_info(GetSystemInfoRequest())
+    where = f"Temporal at {settings.address}"
+    if told.namespace_info.state != NamespaceState.NAMESPACE_STATE_REGISTERED:
+        state = NamespaceState.Name(told.namespace_info.state).rpartition("_")[2].lower()
+        raise EngineError(f"{where}: namespace {name!r} is {state}; name another")
+    return f"Temporal {system.server_version} at {settings.address}, namespace {name!r}"
+
+
+async def probe_workers(settings: TemporalSettings, now: float) -> str:
+    """Who works, in a sentence; an EngineError if nobody does.
+
+    Temporal remembers for five minutes who has asked it for work, so it is told when that was.
+    """
+    client = await connect(settings)
+    request = DescribeTaskQueueRequest(
+        namespace=settings.namespace,
+        task_queue=TaskQueue(name=settings.task_queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    async with _bounded(settings):
+        polled = await client.workflow_service.describe_task_queue(request)
+    seen: dict[str, float] = {}
+    for one in polled.pollers:
+        at = one.last_access_time.seconds + one.last_access_time.nanos / 1e9
+        seen[one.identity] = max(at, seen.get(one.identity, 0.0))
+    here = [now - at for at in seen.values() if now - at <= ASKING_SECONDS]
+    queue, last = f"task queue {settings.task_queue!r}", max(seen.values(), default=0.0)
+    if here:
+        many = "1 worker asks" if len(here) == 1 else f"{len(here)} workers ask"
+        return f"{many} for work at {queue}, the last {max(0.0, min(here)):.0f} s ago"
+    since = f" since {datetime.fromtimestamp(last, UTC):%H:%M:%S} UTC" if seen else ""
+    raise EngineError(f"no worker has asked for work at {queue}{since}: what is accepted waits")
+
+
+@asynccontextmanager
+async def _bounded(settings: TemporalSettings) -> AsyncIterator[None]:
+    """What Temporal does not answer, or refuses, is an EngineError with a sentence."""
     try:
         async with asyncio.timeout(settings.connect_seconds):
-            told = await asked.describe_namespace(DescribeNamespaceRequest(namespace=name))
-            system = await asked.get_system_info(GetSystemInfoRequest())
-            workers = await _count_workers(client, name, queue) if queue else 0
+            yield
     except TimeoutError:
         message = f"it did not answer within {settings.connect_seconds:g} s"
         raise EngineError(_unreachable(settings, message)) from None
     except RPCError as error:
         raise EngineError(_refused(settings, error)) from None
-    where = f"Temporal at {settings.address}"
-    if told.namespace_info.state != NamespaceState.NAMESPACE_STATE_REGISTERED:
-        state = NamespaceState.Name(told.namespace_info.state).rpartition("_")[2].lower()
-        raise EngineError(f"{where}: namespace {name!r} is {state}; name another")
-    found = f"Temporal {system.server_version} at {settings.address}, namespace {name!r}"
-    if not queue:
-        return f"{found}; the plane has no task queue yet"
-    plural = "" if workers == 1 else "s"
-    return f"{found}; {workers} worker{plural} at task queue {queue!r} lately"
-
-
-async def _count_workers(client: Client, namespace: str, queue: str) -> int:
-    """How many have asked for work at this task queue lately."""
-    request = DescribeTaskQueueRequest(
-        namespace=namespace,
-        task_queue=TaskQueue(name=queue),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    )
-    polled = await client.workflow_service.describe_task_queue(request)
-    return len({one.identity for one in polled.pollers})

@@ -28,6 +28,7 @@ from tenure.adapters.engine.temporal.connection import (
     KIND,
     NAME,
     STATE,
+    away,
     connect,
     register_attributes,
 )
@@ -119,6 +120,7 @@ class TemporalEngine(Generic[L]):
         self._polling: asyncio.Task[None] | None = None
         self._ending: asyncio.Future[None] | None = None
         self._open = False
+        self._away = ""
 
     @property
     def worker(self) -> str:
@@ -129,6 +131,11 @@ class TemporalEngine(Generic[L]):
     def accepts(self) -> bool:
         """While it lives; Temporal may be away, and then what is accepted waits."""
         return self._open
+
+    @property
+    def away(self) -> str:
+        """As Temporal's namespace was when last asked."""
+        return self._away
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -188,8 +195,10 @@ class TemporalEngine(Generic[L]):
         """Look again and again for operations that no run follows; end with the store."""
         try:
             while self._open:
+                await self._see()
                 try:
-                    await self._relay.look()
+                    if not self._away:
+                        await self._relay.look()
                 except StoreError as error:
                     log.warning("the store refuses: %s; it is asked again", error)
                 await self._clock.sleep(self._settings.relay_seconds)
@@ -199,6 +208,17 @@ class TemporalEngine(Generic[L]):
             raise
         except BaseException as error:  # noqa: BLE001 (whatever it is, the engine must not seem alive)
             self._fail(error)
+
+    async def _see(self) -> None:
+        """Ask Temporal whether it is there, and say so when that changes."""
+        if self._client is None:
+            return
+        before, self._away = self._away, await away(self._client, self._settings)
+        where = self._settings.address
+        if self._away and not before:
+            log.warning("%s, at %s: what is accepted waits until it is back", self._away, where)
+        elif before and not self._away:
+            log.warning("Temporal at %s is back: what has waited goes on", where)
 
     def _fail(self, error: BaseException) -> None:
         """The store or the worker failed: nothing may be acknowledged any more."""
@@ -307,7 +327,8 @@ class TemporalEngine(Generic[L]):
             try:
                 await asked
             except (EngineError, StoreError) as error:
-                log.warning("%s; the relay tries again", error)
+                if not (self._away and isinstance(error, EngineError)):  # else it was said
+                    log.warning("%s; the relay tries again", error)
             except Exception:
                 log.exception("a run was not started or woken; the relay tries again")
             except (LeaseLost, asyncio.CancelledError):

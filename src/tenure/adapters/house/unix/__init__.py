@@ -3,7 +3,8 @@
 Whoever has `providers.lock` opens the providers, uses them directly and serves them on
 `providers.sock`; every other process is a guest.  The kernel lets go of the lock when its holder
 ends, however that is, and hangs up on every guest: each then tries for the lock, and who gets it
-serves.  What a provider holds is on its disk, so there is nothing to hand over.
+serves.  What a provider holds is on its disk, so there is nothing to hand over.  A holder that
+stands stopped is killed by its guests after a while: see `watch`.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import cast
 
-from tenure.adapters.house.unix import door
+from tenure.adapters.house.unix import door, watch
 from tenure.adapters.house.unix.client import Line
 from tenure.adapters.house.unix.guest import Guest, Serving
 from tenure.adapters.house.unix.marks import FileMarks
@@ -22,9 +23,10 @@ from tenure.adapters.house.unix.server import Server
 from tenure.core.errors import StoreLocked, Unavailable
 from tenure.ports.clock import Clock
 from tenure.ports.provider import Provider
+from tenure.storage.holder import holder, stopped
 from tenure.storage.place import Lock
 
-__all__ = ["FileMarks", "Providers", "shared"]
+__all__ = ["FileMarks", "Providers", "shared", "unserved"]
 
 log = logging.getLogger("tenure.house")
 PAUSE_SECONDS = 0.05
@@ -42,18 +44,26 @@ Open = Callable[[str], AbstractAsyncContextManager[Providers]]
 
 
 @asynccontextmanager
-async def shared(home: Path, open_providers: Open, *, clock: Clock) -> AsyncIterator[Providers]:
+async def shared(
+    home: Path, open_providers: Open, *, clock: Clock, stopped_seconds: float = 0.0
+) -> AsyncIterator[Providers]:
     """The providers of this home, until the block is left.
 
-    Who is the first has the opened ones themselves, and pays nothing for those who may come.
+    Who is the first has the opened ones themselves, and pays nothing for those who may come.  Who
+    serves and stands stopped for so many seconds is killed; 0: never.
     """
     async with AsyncExitStack() as stack:
-        house = _House(home, open_providers, clock)
+        house = _House(home, open_providers, clock, stopped_seconds)
         try:
             providers = await stack.enter_async_context(house.served())
         except _Held:
             providers = await stack.enter_async_context(house.visited())
         yield providers
+
+
+def unserved(providers: Providers) -> str:
+    """Why none of these can be asked now; "" if they can, as far as is known."""
+    return next((one.silence() for one in providers.values() if isinstance(one, Guest)), "")
 
 
 class _Held(Exception):
@@ -63,10 +73,11 @@ class _Held(Exception):
 class _House:
     """This process's part in it."""
 
-    def __init__(self, home: Path, open_providers: Open, clock: Clock) -> None:
+    def __init__(self, home: Path, opening: Open, clock: Clock, stopped_seconds: float) -> None:
         self._home = home
-        self._open = open_providers
+        self._open = opening
         self._clock = clock
+        self._stopped_seconds = stopped_seconds
 
     @asynccontextmanager
     async def served(self, issuer: str = "") -> AsyncIterator[Providers]:
@@ -104,15 +115,22 @@ class _House:
             try:
                 await serving.found(START_SECONDS)
             except Unavailable:
-                raise StoreLocked(
-                    f"{self._home / 'providers.lock'} is held by another process, which cannot be"
-                    f" asked for the embedded providers: {serving.why}. Nothing was touched."
-                    " Stop that process."
-                ) from None
+                raise self._silent(serving.why) from None
             yield {name: cast(Provider, Guest(serving, name)) for name in PORTS}
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
+
+    def _silent(self, why: str) -> StoreLocked:
+        """Who has the lock cannot be asked."""
+        process = holder(self._home / "providers")
+        if process and stopped(process) is not None:
+            why = "it is stopped (SIGSTOP), and killed it loses nothing"
+        return StoreLocked(
+            f"{self._home / 'providers.lock'} is held by process {process or 'unknown'}, which"
+            f" cannot be asked for the embedded providers: {why}. Nothing was touched."
+            f" End that process: kill -9 {process or 'PID'}."
+        )
 
     async def _follow(self, serving: Serving) -> None:
         """Be a guest of whoever serves, and serve when nobody does, for ever."""
@@ -138,8 +156,44 @@ class _House:
             serving.why = str(error) or "who has the lock does not answer"
             return
         serving.by(line, line.presented)
+        watching = asyncio.create_task(self._watch(line, serving), name="house watch")
         try:
             await line.ended()
         finally:
+            watching.cancel()
             serving.nobody("who served them is gone, and nobody else does yet")
             line.close()
+
+    async def _watch(self, line: Line, serving: Serving) -> None:
+        """Ask nothing of who serves while it stands stopped, and end it if it stays so."""
+        there, is_told = watch.Watch(self._home, line.process), False
+        try:
+            while True:
+                await self._clock.sleep(watch.LOOK_SECONDS)
+                stood = there.stood()
+                if not stood:
+                    serving.by(line, line.presented)
+                    is_told = False
+                    continue
+                ends = bool(self._stopped_seconds) and there.can_end()
+                serving.nobody(self._standing(line.process, ends=ends))
+                if not is_told:
+                    log.warning("the embedded providers cannot be asked: %s", serving.why)
+                    is_told = True
+                if ends and stood >= self._stopped_seconds and there.end():
+                    log.warning(
+                        "process %d served the embedded providers, had stood stopped for %.0f s and"
+                        " was killed, so that another can", line.process, stood,
+                    )  # fmt: skip
+                    return
+        finally:
+            there.close()
+
+    def _standing(self, process: int, *, ends: bool) -> str:
+        """That it does, and what becomes of it."""
+        then = (
+            f"if it stays so for {self._stopped_seconds:.0f} s it is killed, and another serves"
+            if ends
+            else f"kill -9 {process}, and another serves; kill -CONT {process}, and it goes on"
+        )
+        return f"process {process}, which serves them, is stopped (SIGSTOP): {then}"

@@ -40,6 +40,8 @@ class Line:
         self._waiting: dict[int, asyncio.Queue[list[Any]]] = {}
         self.presented: Mapping[str, Any] = {}
         """What the house has said of itself."""
+        self.process = door.peer_pid(writer.get_extra_info("socket"))
+        """The process at its other end; 0 if it cannot be seen from here."""
         self._hearing: asyncio.Task[None] | None = None
         self._is_leaving = False
 
@@ -86,7 +88,10 @@ class Line:
         try:
             return self._read(method, await self._answer(method, arguments, number))
         except asyncio.CancelledError:
-            await self._end(number)
+            if method.reads:
+                self._drop(number)
+            else:
+                await self._end(number)
             raise
         finally:
             self._had(number)
@@ -153,8 +158,8 @@ class Line:
                 return await self._waiting[number].get()
         except TimeoutError:
             self._drop(number)
-            why = f"who serves the providers has not answered for {CALL_SECONDS + waits:.0f} s"
-            raise _lost(method, why) from None
+            why = f"who serves the providers (process {self.process}) has not answered for"
+            raise _lost(method, f"{why} {CALL_SECONDS + waits:.0f} s") from None
 
     def _read(self, method: Method, message: list[Any]) -> Any:
         """An answer as a value, or as what it raises."""

@@ -29,8 +29,18 @@ class Peered(Protocol):
 
 def peer_uid(one: Peered) -> int:
     """The user at the other end, by the kernel's word."""
+    return _peer(one)[1]
+
+
+def peer_pid(one: Peered) -> int:
+    """The process at the other end; 0 if it cannot be seen from here."""
+    return _peer(one)[0]
+
+
+def _peer(one: Peered) -> tuple[int, int]:
     said = one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-    return int(CREDENTIALS.unpack(said)[1])
+    pid, uid, _ = CREDENTIALS.unpack(said)
+    return int(pid), int(uid)
 
 
 @contextmanager

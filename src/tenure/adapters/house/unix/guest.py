@@ -42,6 +42,10 @@ class Serving:
         self._by, self.why = None, why
         self._somebody.clear()
 
+    def silence(self) -> str:
+        """Why nobody can be asked now; "" if somebody can."""
+        return self.why if self._by is None else ""
+
     def issuer(self) -> str:
         """The issuer that who serves next has to keep; "" if there was none."""
         return str(self.presented["identity"]["issuer"]) if self.presented else ""
@@ -64,6 +68,7 @@ class Guest:
 
     def __init__(self, serving: Serving, provider: str) -> None:
         self._serving = serving
+        self.silence = serving.silence
         self._provider = provider
         for method in TABLE[provider].values():
             asked: Callable[..., Any] = self._list if method.is_listing else self._call

@@ -255,10 +255,13 @@ def _same(alias: str, key: tuple[str, ...]) -> str:
 
 
 def _losers(rows: str) -> str:
-    """Put `[n, row],` for each of these rows that is refused into `lost`; NULL if none is."""
+    """Put `[n, row],` for each of these rows that is refused into `lost`; NULL if none is.
+
+    The row is `held.*`: in a table with a column `held`, that word alone would mean the column.
+    """
     return (
-        "SELECT string_agg('[' || given.n || ',' || coalesce(to_json(held)::text, 'null') || '],',"
-        f" '') INTO lost {rows};"
+        "SELECT string_agg('[' || given.n || ',' || coalesce(to_json(held.*)::text, 'null')"
+        f" || '],', '') INTO lost {rows};"
     )
 
 

@@ -10,7 +10,7 @@ from tenure.core.errors import StoreError
 from tenure.ports.clock import Clock
 from tenure.ports.store import TABLES
 from tenure.storage.committer import Committer
-from tenure.storage.flush import Flush, InThread
+from tenure.storage.flush import Flush, Inline, InThread
 from tenure.storage.gate import open_file
 from tenure.storage.migrations import read_migrations
 from tenure.storage.queries import read_queries
@@ -25,25 +25,29 @@ def build(
     *,
     clock: Clock,
     flush: Flush | None = None,
+    aside: Flush | None = None,
     room: Callable[[], int] | None = None,
     landed: Callable[[], None] | None = None,
 ) -> SqliteStore:
     """Open the file (made if it is not there) and hold it until `close`.
 
-    `flush` runs COMMIT, by default in a thread of this file's own; `room` tells the free bytes of
-    its disk; `landed` is called after each commit. Raises a StoreError that says what is the
-    matter, with nothing touched.
+    `flush` runs COMMIT and `aside` long reads, by default each in a thread of this file's own, or
+    reads on the loop if only `flush` is given; `room` tells the free bytes of its disk; `landed` is
+    called after each commit. Raises a StoreError that says what is the matter, with nothing
+    touched.
     """
     file = open_file(path, read_migrations(_HERE / "migrations"))
     try:
         queries = read_queries(_HERE / "queries")
         file.writer.execute(queries["drop_worker_leases"])
+        if aside is None:
+            aside = InThread(f"read {file.path.name}") if flush is None else Inline()
         flush = InThread(f"commit {file.path.name}") if flush is None else flush
         file.writer.execute(queries["lapse_leader_leases"])
         committer = Committer(
             file.writer, TABLES, flush=flush, room=room or file.room, landed=landed
         )
-        return SqliteStore(file, committer, queries, clock=clock, flush=flush)
+        return SqliteStore(file, committer, queries, clock=clock, flush=flush, aside=aside)
     except BaseException as error:
         file.close()
         if isinstance(error, apsw.Error):

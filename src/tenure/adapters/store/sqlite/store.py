@@ -1,8 +1,10 @@
 """`SqliteStore`: writes through the committer, reads on a connection that can only read.
 
-Reads run on the loop: they are short, and a thread for each would cost more than they do.
+Reads run on the loop: they are short, and a thread for each would cost more than they do. Only what
+a reconciler asks for again and again, many rows at a time, is read aside.
 """
 
+import asyncio
 import json
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +13,7 @@ from typing import Any, assert_never
 
 import apsw
 
-from tenure.core.errors import StoreError
+from tenure.core.errors import StoreClosed, StoreError
 from tenure.core.events import EPOCH_SPAN
 from tenure.ports.clock import Clock
 from tenure.ports.store import (
@@ -45,15 +47,17 @@ class SqliteStore:
         *,
         clock: Clock,
         flush: Flush,
+        aside: Flush,
     ) -> None:
         self.now = clock.now
         self.commit = committer.commit
         self._file = file
         self._committer = committer
         self._queries = queries
-        self._flush = flush
+        self._flush, self._aside = flush, aside
         reader = file.reader()
         self._reader, self._first = reader.cursor(), reader.cursor()
+        self._reader_aside = file.reader().cursor()
         self._statements = Statements(TABLES)
         self._closed = False
 
@@ -142,9 +146,13 @@ class SqliteStore:
         return self._table("intent", "list_resources", {"tenant": tenant, "agent": agent})
 
     async def list_living(self, slot: str, owners: Sequence[tuple[str, int]]) -> frozenset[str]:
-        """Read them by the index of agents' operations."""
+        """Read them by the index of agents' operations, while the loop goes on.
+
+        The answer is one row: for each more the thread would wait for Python's lock.
+        """
         asked: Row = {"slot": slot, "owners": json.dumps(owners)}
-        return frozenset(key for (key,) in self._read(self._queries["list_living"], asked))
+        ((keys,),) = await self._read_aside(self._queries["list_living"], asked)
+        return frozenset(json.loads(keys))
 
     async def list_open(
         self, *, states: Sequence[str] = (), after: str = "", limit: int = 100
@@ -196,6 +204,7 @@ class SqliteStore:
         if not self._closed:
             self._closed = True
             self._flush.close()
+            self._aside.close()
             self._file.close()
 
     def _find(self, table: str, key: Key) -> Row | None:
@@ -215,8 +224,27 @@ class SqliteStore:
         except apsw.Error as error:
             raise _unreadable(error) from None
 
+    async def _read_aside(self, sql: str, asked: _Asked) -> list[tuple[Any, ...]]:
+        if self._closed:
+            raise StoreClosed("This store is closed: nothing can be read.")
+        read: Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        rows: list[tuple[Any, ...]] = []
 
-def _unreadable(error: apsw.Error) -> StoreError:
+        def work() -> None:
+            rows.extend(self._reader_aside.execute(sql, asked))
+
+        def done(error: BaseException | None) -> None:
+            if not read.done():  # its caller stopped waiting
+                read.set_result(error)
+
+        self._aside(work, done)
+        error = await read
+        if error is not None:
+            raise _unreadable(error) from None
+        return rows
+
+
+def _unreadable(error: BaseException) -> StoreError:
     return StoreError(f"The store cannot be read ({error}): nothing was changed.")
 
 

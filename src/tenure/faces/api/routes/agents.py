@@ -278,7 +278,10 @@ ROUTES = (
     Route(
         "POST", f"{ONE}/invocations", invoke_agent, "Pass a request to the agent's runtime",
         role=Role.OPERATOR, raw_body="Whatever the agent takes; at most 100 MiB.",
-        problems=("suspended", "wrong_state", "not_ready", "runtime_broken", "body_too_large"),
+        problems=(
+            "suspended", "wrong_state", "not_ready", "runtime_broken", "unavailable",
+            "body_too_large",
+        ),
         headers=(("X-Amzn-Bedrock-AgentCore-Runtime-Session-Id", "The session to go on with."),),
     ),
 )  # fmt: skip

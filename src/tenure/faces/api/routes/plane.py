@@ -21,7 +21,7 @@ async def livez(_: Ask) -> schemas.Health:
 
 
 async def readyz(ask: Ask) -> schemas.Health:
-    """The store answers and the engine takes work."""
+    """The store answers and the engine takes work; which waits, if that cannot be reached."""
     api = ask.api
     if api.stopping.is_set():
         raise Refusal("stopping", "the process is about to end")
@@ -33,7 +33,8 @@ async def readyz(ask: Ask) -> schemas.Health:
             await until_answered(api.plane)
     except (TimeoutError, StoreError):
         raise Refusal("starting", "the store does not answer") from None
-    return schemas.Health(status="held" if held else "ready")
+    plane, status = api.plane, "held" if held else "ready"
+    return schemas.Health(status=status, engine=plane.engine.away, providers=plane.unserved())
 
 
 async def get_plane(ask: Ask) -> schemas.Plane:
@@ -52,6 +53,7 @@ async def review_plane(ask: Ask) -> schemas.Review:
             "missing": [schemas.Missing(**one._asdict()) for one in found.missing],
             "started": [schemas.Named(**one._asdict()) for one in found.started],
             "shut": [schemas.Named(**one._asdict()) for one in found.shut],
+            "untold": [schemas.Named(**one._asdict()) for one in found.untold],
             "unknown": [schemas.Unknown(**one._asdict()) for one in found.unknown],
         }
     )

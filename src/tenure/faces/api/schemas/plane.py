@@ -3,10 +3,14 @@
 from tenure.faces.api.schemas.forms import Told
 
 
-class Health(Told, frozen=True):
+class Health(Told, frozen=True, omit_defaults=True):
     """Whether it lives, or takes requests; a plane that is `held` takes reads alone."""
 
     status: str
+    engine: str = ""
+    """Why what is accepted waits, if what moves operations cannot be reached; empty: it can."""
+    providers: str = ""
+    """Why the embedded providers cannot be asked now, which others serve; empty: they can."""
 
 
 class Document(Told, frozen=True):
@@ -72,11 +76,14 @@ class Review(Told, frozen=True):
     missing: list[Missing]
     started_agents: int
     started: list[Named]
-    """Agents whose runtime alone is missing: where drift is repaired they are started again."""
+    """Agents whose runtime alone is missing or dead: where drift is repaired they are started."""
     shut_agents: int
     shut: list[Named]
     """Agents whose credentials are shut: suspended since, and not started again."""
+    untold_agents: int
+    untold: list[Named]
+    """Agents of which nobody can tell yet: a provider says nothing, or something else differs."""
     unknown_resources: int
     unknown: list[Unknown]
     silent: list[str]
-    """Providers that did not say what they hold, and why."""
+    """Providers that did not say what they hold, or what they were asked, and why."""

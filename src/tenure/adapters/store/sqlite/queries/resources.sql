@@ -20,8 +20,8 @@ WHERE operation.agent = :agent
 ORDER BY intent.operation, intent.step
 
 -- name: list_living
--- Keys of a slot by a JSON list of (agent, generation), unless they are burned or their agent is deleted.
-SELECT intent.key
+-- A JSON list of a slot's keys by one of (agent, generation), unless they are burned or their agent is deleted.
+SELECT json_group_array(intent.key)
 FROM json_each(:owners) AS owner
 JOIN operation ON operation.agent = owner.value ->> 0 AND operation.generation = owner.value ->> 1
 JOIN intent ON intent.operation = operation.id
