@@ -105,8 +105,8 @@ def test_an_engine_is_reached_and_its_namespace_looked_at(doctor, postgres_url, 
     earlier = "INSERT INTO lease VALUES ('worker/temporal', 'temporal', 1, 0)"
     on(postgres_url, earlier)  # before a plane had a queue of its own
     assert doctor(*told)[1]["workers"] == waits.format("tenure")
-    on(postgres_url, "INSERT INTO plane (one, name) VALUES ('temporal queue', 'tenure-1')")
-    assert doctor(*told)[1]["workers"] == waits.format("tenure-1")
+    on(postgres_url, "INSERT INTO plane (one, name) VALUES ('temporal queue', 'tenure-own')")
+    assert doctor(*told)[1]["workers"] == waits.format("tenure-own")
     code, found = doctor(*told, "--temporal-namespace", "elsewhere")
     assert code == 1
     assert "temporal operator namespace create" in found["engine"]

@@ -6,6 +6,7 @@ The store is asked what became of it, the providers what they were called for.
 import asyncio
 import itertools
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
@@ -17,7 +18,9 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
+from tenure.adapters.engine.temporal import TemporalSettings
 from tenure.adapters.engine.temporal import activities as activities_file
+from tenure.adapters.engine.temporal import engine as temporal_engine
 from tenure.adapters.engine.temporal.activities import Activities
 from tenure.adapters.engine.temporal.cloakroom import KEPT_SECONDS, Cloakroom
 from tenure.adapters.engine.temporal.engine import About, TemporalEngine
@@ -564,6 +567,35 @@ def test_a_run_that_is_not_there_is_nowhere_else_and_of_others_it_is_not_known()
         engine._client = Gone(RPCStatusCode.UNAVAILABLE)
         with pytest.raises(EngineError, match=r"did not tell of operation x \(it is away\)"):
             await engine._is_elsewhere("x")
+
+    held(scenario)
+
+
+def test_runs_that_start_at_once_in_a_namespace_without_attributes_all_start_without():
+    """One of them adds what is missing, and none is left to the relay meanwhile."""
+    asked: list[str] = []
+
+    async def registered(_client: object, settings: TemporalSettings) -> bool:
+        asked.append(settings.namespace)
+        await asyncio.sleep(0)
+        return True
+
+    async def start(pairs: Sequence[object]) -> None:
+        await asyncio.sleep(0)
+        if pairs:
+            raise RPCError("no mapping defined", RPCStatusCode.INVALID_ARGUMENT, b"")
+
+    async def scenario(bench: Bench) -> None:
+        hands: Any = None
+        engine: Any = TemporalEngine(
+            hands, hands, store=bench.store, clock=SystemClock(), entropy=SystemEntropy()
+        )
+        engine._client, engine._attributes = object(), True
+        about = About("kind", "agent", "name")
+        with patched(temporal_engine, register_attributes=registered):
+            await asyncio.gather(*(engine._with_attributes(start, about) for _ in range(3)))
+        assert asked == ["default"]
+        assert engine._attributes
 
     held(scenario)
 

@@ -432,13 +432,14 @@ class TemporalEngine(Generic[L]):
         ]
         if about.name:
             pairs.append(SearchAttributePair(NAME, about.name))
+        given = pairs if self._attributes else []
         try:
-            return await start(pairs if self._attributes else ())
+            return await start(given)
         except RPCError as error:
-            if error.status is not RPCStatusCode.INVALID_ARGUMENT or not self._attributes:
+            if error.status is not RPCStatusCode.INVALID_ARGUMENT or not given:
                 raise
-        self._attributes = False
-        if self._client is not None:  # runs that start from now on have them again
+        if self._attributes and self._client is not None:  # else another start sees to it
+            self._attributes = False
             self._attributes = await register_attributes(self._client, self._settings)
         return await start(())
 
