@@ -20,6 +20,7 @@ from tenure.ports.store import Change, Put, Row
 from tenure.reconcilers.driver import reconciling
 from tenure.reconcilers.term import KeptFor
 from tenure.settings import Settings
+from tenure.storage.terms import Terms, TermsFile
 from tenure.wiring import managing, running
 from tenure.wiring.engine import TEMPORAL_LEASES, keep_to_one
 from tests.unit.app.solo import TENANT, Script, step
@@ -73,6 +74,19 @@ def test_an_engine_that_is_stopped_inside_the_block_ends_nothing_else(tmp_path):
             return await operations.accept(plane, Accept("one"))
 
     assert asyncio.run(main()).state is State.PENDING
+
+
+def test_a_home_whose_store_is_elsewhere_is_left_as_it_is(tmp_path):
+    TermsFile(tmp_path).write(Terms("home", "postgresql://tenure@db/tenure (schema tenure)"))
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+    async def main():
+        async with managing(Settings(home=str(tmp_path), sandbox="off")):
+            pytest.fail("it started an empty plane")
+
+    with pytest.raises(Invalid, match="name it, by --store or TENURE_STORE; a new plane needs"):
+        asyncio.run(main())
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_what_is_said_of_drift_and_retention_reaches_the_reconcilers_of_every_process(

@@ -203,8 +203,7 @@ async def serve_plane(asked: Asked, begun: Callable[[], object] = lambda: None) 
         raise Ended(Exit.USAGE, str(error)) from None
     port = asked.port or free_port(asked.host)
     then = stopping.at_signal(begun)
-    asked.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if asked.home.stat().st_mode & 0o077:
+    if asked.home.is_dir() and asked.home.stat().st_mode & 0o077:
         say(f"{asked.home} is open to others: chmod 700 {asked.home}")
     scheme = "https" if asked.certificate else "http"
     host = f"[{asked.host}]" if ":" in asked.host else asked.host
