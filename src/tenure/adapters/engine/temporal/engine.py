@@ -3,7 +3,7 @@
 Operations are accepted for nobody.  A run is started for each under the operation's own id, and its
 first activity claims it.  A lease without end in the name of this engine keeps embedded engines on
 the same store from claiming what Temporal follows; to go back to one, stop every process of this
-engine and drop the leases `worker/temporal` and `worker/temporal/rest`.
+engine and start `tenure up --engine embedded --leave-temporal`.
 """
 
 import asyncio
