@@ -123,27 +123,38 @@ PRESENT = "SELECT key FROM resource WHERE state = 'PRESENT'"
 
 @pytest.mark.slow
 def test_kill_9_of_who_serves_amid_a_thousand_ensures_loses_and_doubles_nothing(tmp_path, tally):
+    for turn in range(3):  # on a busy machine a kill may come when all is made
+        home = tmp_path / str(turn)
+        home.mkdir()
+        tally.add("kills")
+        if killed_amid_ensures(home):
+            return
+    pytest.fail("nothing was under way: each kill came too late")
+
+
+def killed_amid_ensures(home: Path) -> bool:
+    """Whether calls were under way when who served was killed; nothing is lost or doubled."""
     works = [("keep", "stay"), ("b", "ensures", 500), ("c", "ensures", 500)]
-    with lodging(tmp_path, *works) as lodgers:
+    with lodging(home, *works) as lodgers:
         first, *rest = lodgers
-        assert serving(tmp_path, lodgers) is first
+        assert serving(home, lodgers) is first
         for one in rest:
             one.until("made")
         os.kill(first.process.pid, signal.SIGSTOP)  # wherever that is, both have calls under way
         first.kill()
         for one in rest:
             one.until("finished")
-        tally.add("kills")
-        assert serving(tmp_path, lodgers) in rest
         assert [one.heard["made"] for one in rest] == [500, 500]
-        assert [one.heard["opened"] for one in rest].count(1) == 1
         ended = {line for one in rest for line in one.heard if line.startswith("ended ")}
         assert ended <= {"ended Unavailable", "ended OutcomeUnknown"}
-        assert ended, "nothing was under way: the kill came too late"
+        if ended:
+            assert serving(home, lodgers) in rest
+            assert [one.heard["opened"] for one in rest].count(1) == 1
     names = {f"{name}{number}" for name in "bc" for number in range(500)}
-    assert len(rows(tmp_path, "access", PRESENT)) == len(names)
-    grants = rows(tmp_path, "access", 'SELECT subject FROM "grant"')
+    assert len(rows(home, "access", PRESENT)) == len(names)
+    grants = rows(home, "access", 'SELECT subject FROM "grant"')
     assert sorted(str(subject) for (subject,) in grants) == sorted(names)
+    return bool(ended)
 
 
 @pytest.mark.slow
