@@ -17,8 +17,10 @@ import pytest
 
 from tenure.adapters.store.postgres import server
 from tenure.core.errors import Invalid, StoreError, StoreForeign, StoreLocked
+from tenure.faces.cli import main as cli
 from tenure.settings import Settings
 from tenure.storage.gate import open_file
+from tenure.storage.terms import Terms, TermsFile
 from tenure.testing import any_release
 from tenure.testing.any_release import PLAN, SHELVES, STORE, Unruly
 from tenure.testing.releases import ENDED, GOLDEN, load
@@ -176,3 +178,28 @@ def test_a_store_in_use_another_plane_and_a_second_move_are_refused(golden, post
     with pytest.raises(Invalid, match="is being moved to postgresql://elsewhere"):
         asyncio.run(move_store(tmp_path / "other" / STORE, postgres_url, told=quiet))
     assert note.exists()
+
+
+def test_an_upgrade_looks_at_a_store_that_was_moved_and_changes_nothing(
+    golden, postgres_url, capsys, monkeypatch
+):
+    monkeypatch.setenv("TENURE_STORE", postgres_url)
+    TermsFile(golden).write(Terms("home", server.read_address(postgres_url).shown()))
+    asked = ["upgrade", "--check", "--home", str(golden)]
+    assert cli.main(asked) == 1
+    assert "holds no plane" in capsys.readouterr().err
+    asyncio.run(move_store(golden / STORE, postgres_url, told=quiet))
+    assert cli.main([*asked, "-o", "json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert (said["open_operations"], said["store"], said["can_go_back"]) == (5, "", True)
+    assert "golden@1/approval" in said["missing"], "this release has no such plan"
+
+    async def over() -> None:
+        other = await server.connect(server.read_address(postgres_url), "test")
+        await other.execute("UPDATE operation SET ended_at = 1.0")
+        await other.execute("DELETE FROM tenure_migration WHERE number > 1")
+        await other.close()
+
+    asyncio.run(over())
+    assert cli.main([*asked, "--detailed-exitcode"]) == 3
+    assert "the store: 0002_" in capsys.readouterr().out

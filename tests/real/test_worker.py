@@ -13,23 +13,26 @@ from dataclasses import replace
 from pathlib import Path
 from types import NoneType
 from typing import Any, cast
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 import pytest
 
 from tenure.adapters.house.unix import FileMarks
 from tenure.adapters.store.postgres import PostgresStore
-from tenure.app import epochs, operations
+from tenure.app import agents, epochs, operations
 from tenure.app.in_flight import InFlight
 from tenure.app.operations import Accept
 from tenure.app.plane import HOME
+from tenure.app.spec import read_spec
 from tenure.core.endings import Waiting
 from tenure.core.errors import CommitUnknown, Invalid
 from tenure.core.operation import State
 from tenure.core.plan import Plan
 from tenure.faces.cli import main as cli
 from tenure.faces.cli import stopping, worker
-from tenure.faces.cli.up import OWNER
+from tenure.faces.cli.up import OWNER, admit
 from tenure.ports.store import Key, Row
 from tenure.settings import Settings
 from tenure.storage import terms
@@ -176,6 +179,70 @@ def test_a_worker_works_until_a_signal(
     words = ["worker", "--home", str(tmp_path / "home"), "--store", postgres_url]
     assert cli.main(words) == 0
     assert f"tenure works for plane local in {tmp_path / 'home'}" in capsys.readouterr().out
+
+
+def test_a_worker_tells_of_the_steps_it_has_performed(
+    tmp_path: Path, home: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was accepted where nobody works is measured where it is performed."""
+    token = home / "token"
+    answers: list[tuple[int, str]] = []
+
+    async def accepted() -> None:
+        settings = Settings(home=str(home), store=postgres_url, joins=True, works=False)
+        async with managing(settings) as plane:
+            await admit(plane, token)
+            spec = read_spec({"name": "a", "runtime": {"command": ["/bin/false"]}})
+            await agents.create_agent(plane, OWNER, spec)
+
+    def asked(address: str, path: str, bearer: str) -> tuple[int, str]:
+        request = Request(f"{address}{path}", headers={"Authorization": f"Bearer {bearer}"})
+        try:
+            with urlopen(request, timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except HTTPError as error:
+            with error:
+                return error.code, ""
+
+    def look(address: str) -> None:
+        try:
+            admin, until = token.read_text().strip(), time.monotonic() + 30
+            while "tenure_step_seconds_count" not in asked(address, "/metrics", admin)[1]:
+                assert time.monotonic() < until
+            paths = (("/livez", ""), ("/readyz", ""), ("/metrics", ""), ("/v1/agents", admin))
+            answers.extend(asked(address, *one) for one in paths)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def looked_at(line: str, *, flush: bool) -> None:
+        assert flush
+        address = line.rpartition(" ")[2].removesuffix("/metrics")
+        threading.Thread(target=look, args=[address]).start()
+
+    asyncio.run(accepted())
+    monkeypatch.setattr(worker, "print", looked_at, raising=False)
+    words = ["worker", "--home", str(home), "--store", postgres_url, "--traces"]
+    assert cli.main([*words, "--metrics", "127.0.0.1:0"]) == 0
+    assert answers == [
+        (200, '{"status":"alive"}'), (200, '{"status":"ready"}'), (401, ""), (404, ""),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--metrics", "9450"], "--metrics is HOST:PORT"),
+        (["--metrics", "127.0.0.1:x"], "--metrics is HOST:PORT"),
+        (["--metrics", "0.0.0.0:0"], "0.0.0.0 can be reached by others"),
+        (["--tls-cert", "chain.pem"], "are for --metrics HOST:PORT"),
+    ],
+)
+def test_a_worker_tells_of_itself_only_where_it_can_and_may(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nowhere = "postgresql://127.0.0.1:1/none"
+    assert cli.main(["worker", "--store", nowhere, *words]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_a_worker_in_the_wrong_home_does_not_start(

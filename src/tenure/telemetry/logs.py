@@ -12,7 +12,7 @@ import sys
 from typing import Final
 
 from tenure.core.endings import Performed, is_trouble
-from tenure.core.errors import Defect, TenureError
+from tenure.core.errors import Defect, StoreError, TenureError
 
 log = logging.getLogger("tenure.steps")
 FIELDS: Final = ("operation", "tenant", "agent", "plan", "step", "act", "attempt", "ending")
@@ -20,6 +20,8 @@ SPARED_SECONDS: Final = 60.0
 """How long a line that comes again is not written."""
 LINES_MAX: Final = 1_000
 """Lines that are remembered; beyond that all are forgotten."""
+ABOVE: Final = "as the store said above"
+"""In place of a sentence of the store that was just written."""
 
 
 def log_trouble(performed: Performed) -> None:
@@ -64,6 +66,7 @@ class Sparing(logging.Filter):
     """Lets a line through that was not just written: what lasts for hours is not told by each try.
 
     An error that is a sentence of ours is told by it, and not by where in the code it was met.
+    What the store says is met by everybody at once, so within that time it is written once.
     """
 
     def __init__(self) -> None:
@@ -71,10 +74,14 @@ class Sparing(logging.Filter):
         super().__init__()
         self._said: dict[tuple[str, str, str], tuple[float, int]] = {}
         """When each line was written, and how often it would have been since."""
+        self._stores: dict[str, float] = {}
+        """When each sentence of the store was written, in whichever line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to write it."""
         error = record.exc_info[1] if record.exc_info else None
+        given = record.args if isinstance(record.args, tuple) else ()
+        stores = [str(one) for one in (error, *given) if isinstance(one, StoreError)]
         if isinstance(error, TenureError) and not isinstance(error, Defect):
             record.msg, record.args = f"{record.getMessage()}: {error}", ()
             record.exc_info = record.exc_text = None
@@ -84,11 +91,25 @@ class Sparing(logging.Filter):
             if len(self._said) > LINES_MAX:
                 self._said.clear()
             self._said[line] = (record.created, 0)
+            told = self._abridged(line[1], stores, record.created)
             if spared:
-                record.msg, record.args = f"{line[1]} ({spared} times more meanwhile)", ()
+                told = f"{told} ({spared} times more meanwhile)"
+            if told != line[1]:
+                record.msg, record.args = told, ()
             return True
         self._said[line] = (at, spared + 1)
         return False
+
+
+    def _abridged(self, line: str, stores: list[str], now: float) -> str:
+        for sentence in stores:
+            if now <= self._stores.get(sentence, 0.0) + SPARED_SECONDS:
+                line = line.replace(sentence, ABOVE)
+                continue
+            if len(self._stores) > LINES_MAX:
+                self._stores.clear()
+            self._stores[sentence] = now
+        return line
 
 
 def configure(*, json_lines: bool, level: str = "INFO") -> None:

@@ -40,6 +40,8 @@ class Restored(NamedTuple):
     replaced: list[str]
     stayed: list[str]
     """Providers' files that are newer than the backup, and were left."""
+    store: str = ""
+    """Where the store is, if it is no file and so was not restored."""
 
 
 def restore(source: Path, home: Path, files: Sequence[Held], *, told: Told) -> Restored:
@@ -73,15 +75,14 @@ def restore(source: Path, home: Path, files: Sequence[Held], *, told: Told) -> R
             if path.exists():
                 held.renew(path)
                 told(f"{held.name}: {'stays' if held.name in stayed else 'restored'}")
-        if manifest.store and TermsFile(home).read() is None:
-            TermsFile(home).write(Terms(manifest.home, manifest.store))
+        _agree(TermsFile(home), manifest)
         for name in LEFT_BEHIND:
             _move(home / name, aside)
         flush_folder(aside)
         flush_folder(home)
         why = f"restored from {source.name}, a backup of epoch {manifest.epoch}"
         keeper.write(Memo(epoch, why))
-    return Restored(epoch, aside, replaced, stayed)
+    return Restored(epoch, aside, replaced, stayed, manifest.store)
 
 
 def hold(home: Path, files: Sequence[Held]) -> int:
@@ -97,6 +98,15 @@ def hold(home: Path, files: Sequence[Held]) -> int:
         (home / "token").unlink(missing_ok=True)
         keeper.write(Memo(epoch, why))
     return epoch
+
+
+def _agree(file: TermsFile, manifest: Manifest) -> None:
+    """The home's terms say where the store is that was restored."""
+    terms = file.read()
+    if terms is None and manifest.store:
+        file.write(Terms(manifest.home, manifest.store))
+    elif terms is not None and terms.store and not manifest.store:
+        file.write(terms._replace(store=""))
 
 
 @contextmanager

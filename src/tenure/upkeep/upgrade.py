@@ -12,7 +12,8 @@ import apsw
 from tenure.core.errors import Invalid, StoreError
 from tenure.core.plan import Plan
 from tenure.plans.catalogue import Catalogue
-from tenure.storage.migrations import reached
+from tenure.storage.migrations import Migration, reached
+from tenure.storage.terms import TermsFile
 from tenure.upkeep.homes import STORE, Held, is_there, reading, refuse_foreign, store_elsewhere
 
 
@@ -23,6 +24,16 @@ class Pending(NamedTuple):
     name: str
     only_adds: bool
     """Whether the release before can go on with the file afterwards."""
+
+
+class Kept(NamedTuple):
+    """What is in a store that is no file of the home."""
+
+    home: str
+    """The name of the home that it belongs to; empty: it knows of none."""
+    lacks: Sequence[Migration]
+    followed: Sequence[tuple[str, str | None, int]]
+    """Each plan that open operations follow: its digest, its body if it is kept, how many do."""
 
 
 class Looked(NamedTuple):
@@ -38,24 +49,38 @@ class Looked(NamedTuple):
     """Where the store is that was not looked at, since it is no file of the home."""
 
     @property
-    def is_possible(self) -> bool:
-        """Whether this release can take the home over."""
-        return not self.missing and not self.refused
+    def is_possible(self) -> bool | None:
+        """Whether this release can take the home over; None: that is not known."""
+        if self.missing or self.refused:
+            return False
+        return None if self.store else True
 
     @property
-    def can_go_back(self) -> bool:
-        """Whether the release before can take it back."""
-        return all(one.only_adds for one in self.pending)
+    def can_go_back(self) -> bool | None:
+        """Whether the release before can take it back; None: that is not known."""
+        if not all(one.only_adds for one in self.pending):
+            return False
+        return None if self.store else True
 
 
-def look(home: Path, files: Sequence[Held], plans: Iterable[Plan]) -> Looked:
-    """Compare a home with this release; a plane may run in it."""
+def look(
+    home: Path, files: Sequence[Held], plans: Iterable[Plan], kept: Kept | None = None
+) -> Looked:
+    """Compare a home with this release; a plane may run in it.
+
+    `kept` is what is in its store, if that is elsewhere and could be read.
+    """
     if not is_there(home):
         raise Invalid(f"{home} holds no plane: there is no {STORE} in it")
-    elsewhere = store_elsewhere(home)
+    elsewhere, catalogue = store_elsewhere(home), Catalogue(plans)
     pending: list[Pending] = []
     refused: list[str] = []
-    opened, missing = 0, set[str]()
+    opened, missing, unseen = 0, set[str](), elsewhere
+    if elsewhere and kept is not None:
+        _refuse_anothers(home, kept)
+        opened, missing = _compared(kept.followed, catalogue)
+        pending += [Pending("the store", one.name, one.adds) for one in kept.lacks]
+        unseen = ""
     for held in files:
         path = home / held.name
         if not path.exists() or (held.name == STORE and elsewhere):
@@ -65,26 +90,46 @@ def look(home: Path, files: Sequence[Held], plans: Iterable[Plan]) -> Looked:
             with reading(path) as reader:
                 last = reached(reader)
                 if held.name == STORE:
-                    opened, missing = _open_operations(reader, Catalogue(plans))
+                    opened, missing = _compared(_followed(reader), catalogue)
         except StoreError as error:
             refused.append(str(error))
             continue
         pending += [
             Pending(held.name, one.name, one.adds) for one in held.migrations if one.number > last
         ]
-    return Looked(pending, opened, sorted(missing), refused, elsewhere)
+    return Looked(pending, opened, sorted(missing), refused, unseen)
 
 
-def _open_operations(store: apsw.Connection, catalogue: Catalogue) -> tuple[int, set[str]]:
+def _refuse_anothers(home: Path, kept: Kept) -> None:
+    terms = TermsFile(home).read()
+    if kept.home and terms is not None and kept.home != terms.home:
+        raise Invalid(
+            f"the store that was named belongs to another home than {home}, whose store is"
+            f" {terms.store}: name that one. Nothing was changed"
+        )
+
+
+def _followed(store: apsw.Connection) -> list[tuple[str, str | None, int]]:
     rows = store.execute(
         "SELECT operation.plan, plan.body, count(*) FROM operation"
         " LEFT JOIN plan ON plan.digest = operation.plan"
         " WHERE operation.ended_at IS NULL GROUP BY operation.plan"
     ).fetchall()
-    missing: set[str] = set()
-    for digest, body, _ in rows:
+    return [
+        (str(digest), None if body is None else str(body), int(str(count)))
+        for digest, body, count in rows
+    ]
+
+
+def _compared(
+    followed: Iterable[tuple[str, str | None, int]], catalogue: Catalogue
+) -> tuple[int, set[str]]:
+    """How many operations are open, and what this release lacks for them."""
+    opened, missing = 0, set[str]()
+    for digest, body, count in followed:
+        opened += count
         if body is not None:
-            missing |= set(catalogue.missing(str(body)))
-        elif catalogue.kept(str(digest)) is None:
+            missing |= set(catalogue.missing(body))
+        elif catalogue.kept(digest) is None:
             missing.add(f"plan {digest}")
-    return sum(int(str(count)) for _, _, count in rows), missing
+    return opened, missing

@@ -41,23 +41,31 @@ from tenure.storage.terms import TermsFile, agreed_of
 from tenure.telemetry import both, watching
 from tenure.upkeep.homes import STORE
 from tenure.wiring import homes
+from tenure.wiring.beforehand import refuse_unfit
 from tenure.wiring.bus import NATS_PAGE, probe_bus, publishing
 from tenure.wiring.engine import (
     EMBEDDED,
     build_engine,
     ended_by,
     for_ever,
+    keep_to_one,
     life_of,
     probe_engine,
     probe_workers,
 )
 from tenure.wiring.homes import embedded
 from tenure.wiring.store import is_shared, open_store, probe_store
-from tenure.wiring.upkeep import files_of_a_home, move_store, now, plans_of_agents
+from tenure.wiring.upkeep import (
+    files_of_a_home,
+    look_at_store,
+    move_store,
+    now,
+    plans_of_agents,
+)
 
 __all__ = [
-    "NATS_PAGE", "embedded", "files_of_a_home", "managing", "move_store", "now", "plans_of_agents",
-    "probe_bus", "probe_engine", "probe_store", "probe_workers", "running",
+    "NATS_PAGE", "embedded", "files_of_a_home", "look_at_store", "managing", "move_store", "now",
+    "plans_of_agents", "probe_bus", "probe_engine", "probe_store", "probe_workers", "running",
 ]  # fmt: skip
 log = logging.getLogger("tenure.wiring")
 DAY = 86_400.0
@@ -85,6 +93,8 @@ async def running(
     """
     clock, entropy, catalogue = SteadyClock(SystemClock()), SystemEntropy(), Catalogue(plans)
     news = News()
+    if held is None or not held.why:
+        await probe_engine(settings)  # or nothing is made: that is what its refusals say
     store = await open_store(settings, clock=clock, entropy=entropy, news=news)
     collect_as_before = _collect_rarely(settings)
     try:
@@ -109,6 +119,7 @@ async def running(
             news.tell()
 
         store.listen(heard)
+        await keep_to_one(settings, store)
         await prepare(plane, new_home=settings.new_home)
         await epochs.compare(plane)
         serve(plane)
@@ -175,6 +186,7 @@ async def managing(
     clock = SystemClock()
     if settings.joins:
         await TermsFile(Path(settings.home)).begun(clock)
+    await refuse_unfit(settings)
     home = homes.made(settings.home)
     held = Hold(EpochFile(home))
     if held.memo.restoring:

@@ -13,6 +13,7 @@ from tenure.storage.migrations import read_migrations
 from tenure.upkeep.backup import Told
 from tenure.upkeep.homes import STORE, Held
 from tenure.upkeep.move import Compared, move
+from tenure.upkeep.upgrade import Kept
 from tenure.wiring.extras import extra
 
 
@@ -46,6 +47,13 @@ async def move_store(source: Path, url: str, *, told: Told) -> list[Compared]:
         from tenure.adapters.store.postgres.landing import landing
     async with landing(url) as target:
         return await move(source, target, files_of_a_home()[0], told=told)
+
+
+async def look_at_store(url: str) -> Kept:
+    """What an upgrade asks of the PostgreSQL that the URL names; nothing is changed."""
+    with extra("postgres"):
+        from tenure.adapters.store.postgres import upgrade
+    return Kept(*await upgrade.look(url))
 
 
 def now() -> float:

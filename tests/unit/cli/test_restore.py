@@ -55,6 +55,10 @@ def test_a_backup_without_the_store_says_how_new_its_audit_head_is(home, tmp_pat
     TermsFile(home).write(terms._replace(store="postgresql://tenure@db/tenure (schema tenure)"))
     code, out, _ = typed(capsys, home, "backup", str(tmp_path / "without"))
     assert (code, "as the home remembers it" in out) == (0, True)
+    code, out, told = typed(capsys, home, "restore", str(tmp_path / "without"), "--yes")
+    assert (code, out) == (0, "the home is restored, its store is not; epoch 2\n")
+    assert "and is as it was: postgresql://tenure@db/tenure (schema tenure). If" in told
+    assert f"next: tenure up --home {home} --store URL, before any worker, then" in told
 
 
 def test_a_home_is_held_by_hand(home, capsys):

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from tenure.core.endings import Done, NotYet, Performed
-from tenure.core.errors import Defect, Rejected, Unavailable
+from tenure.core.errors import Defect, Rejected, StoreError, Unavailable
 from tenure.settings import Settings
 from tenure.telemetry import both, logs, watching
 from tenure.telemetry.spans import Spans, context_of
@@ -119,8 +119,8 @@ def test_logging_goes_to_standard_error(capsys, monkeypatch):
     assert json.loads(err)["message"] == "loud"
 
 
-def written(filtered, message, at, *, error=None, level=logging.WARNING):
-    record = logging.LogRecord("x", level, "f", 1, message, (), None)
+def written(filtered, message, at, *given, error=None, level=logging.WARNING):
+    record = logging.LogRecord("x", level, "f", 1, message, given, None)
     record.created = at
     if error is not None:
         record.exc_info = (type(error), error, None)
@@ -144,6 +144,23 @@ def test_what_is_remembered_of_lines_has_a_bound(monkeypatch):
     sparing = logs.Sparing()
     for message in ("a", "b", "c", "a"):
         assert written(sparing, message, 100.0)[0] == message
+
+
+def test_what_the_store_says_to_everybody_is_written_once_a_minute(monkeypatch):
+    sparing, away = logs.Sparing(), StoreError("The store cannot be used now: it is away.")
+    assert written(sparing, "no lead: %s", 100.0, away)[0] == f"no lead: {away}"
+    assert written(sparing, "no lead: %s", 101.0, away)[0] is None
+    assert written(sparing, "no lease (%s)", 102.0, away)[0] == "no lease (as the store said above)"
+    assert written(sparing, "not seen", 103.0, error=away)[0] == "not seen: as the store said above"
+    other = StoreError("The store cannot be used now: it is full.")
+    assert written(sparing, "not seen", 104.0, error=other)[0] == f"not seen: {other}"
+    assert written(sparing, "no lead: %s", 161.0, away)[0] == (
+        f"no lead: {away} (1 times more meanwhile)"
+    )
+    assert written(sparing, "%(a)s", 161.0, {"a": away})[0] == str(away), "no more than it can"
+    monkeypatch.setattr(logs, "LINES_MAX", 1)
+    for words in ("one", "two"):
+        assert written(sparing, "odd: %s", 170.0, StoreError(words))[0] == f"odd: {words}"
 
 
 def test_an_error_of_ours_is_told_by_its_sentence_and_a_defect_by_its_place():

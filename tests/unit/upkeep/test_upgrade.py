@@ -8,10 +8,11 @@ import pytest
 from tenure.core.errors import Invalid
 from tenure.faces.cli import main as cli
 from tenure.plans.lifecycle import PLANS
+from tenure.storage.migrations import Migration
 from tenure.storage.terms import Terms, TermsFile
 from tenure.testing.any_release import PLAN
 from tenure.testing.releases import GOLDEN, RELEASES, load
-from tenure.upkeep.upgrade import Pending, look
+from tenure.upkeep.upgrade import Kept, Pending, look
 from tenure.wiring import files_of_a_home
 
 FILES = files_of_a_home()
@@ -72,7 +73,30 @@ def test_the_command_says_it_by_its_exit_code(tmp_path, capsys):
 def test_of_a_plane_whose_store_is_a_server_the_rest_is_told(tmp_path, capsys):
     load(GOLDEN / "lifecycle", tmp_path / "home")  # its tenure.db was left there
     TermsFile(tmp_path / "home").write(Terms("home", "postgresql://tenure@db/tenure"))
-    assert cli.main(["upgrade", "--check", "--home", str(tmp_path / "home")]) == 0
-    said = capsys.readouterr().out
-    assert "postgresql://tenure@db/tenure: tenure doctor --store URL looks at it" in said
-    assert "not looked at" in said
+    asked = ["upgrade", "--check", "--home", str(tmp_path / "home")]
+    assert cli.main(asked) == 1
+    out, err = capsys.readouterr()
+    assert "open operations: not known\n" in out
+    assert out.endswith("going back:      not known\n")
+    assert "its store was not looked at: it is postgresql://tenure@db/tenure" in err
+    assert "say --store URL, or TENURE_STORE" in err
+    assert cli.main([*asked, "--store", "postgresql://127.0.0.1:1/none"]) == 1
+    out, err = capsys.readouterr()
+    assert "going back:      not known\n" in out
+    assert "it cannot be reached" in err
+
+
+def test_a_store_elsewhere_is_compared_as_a_file_is(tmp_path):
+    load(GOLDEN / "lifecycle", tmp_path / "home")  # its tenure.db was left there
+    home = tmp_path / "home"
+    TermsFile(home).write(Terms("home", "postgresql://tenure@db/tenure"))
+    body, lacks = PLAN.body(), [Migration(9, "0009_pre_more", "-- Only adds: a table")]
+    kept = Kept("home", lacks, [(PLAN.digest, body, 3), ("lost", None, 1)])
+    seen = look(home, FILES, [PLAN], kept)
+    assert seen.pending[0] == Pending("the store", "0009_pre_more", only_adds=True)
+    assert (seen.open_operations, seen.missing, seen.store) == (4, ["plan lost"], "")
+    assert (seen.is_possible, seen.can_go_back) == (False, True)
+    seen = look(home, FILES, [PLAN], kept._replace(followed=[(PLAN.digest, None, 3)]))
+    assert (seen.is_possible, seen.can_go_back) == (True, True)
+    with pytest.raises(Invalid, match="belongs to another home"):
+        look(home, FILES, [PLAN], kept._replace(home="other"))

@@ -176,10 +176,10 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _config(api: Api, listen: Listen, beside: Iterable[BaseRoute]) -> uvicorn.Config:
+def _config(api: Api, listen: Listen, app: Starlette) -> uvicorn.Config:
     """What uvicorn is told, loaded: a certificate that is none is refused here."""
     config = uvicorn.Config(
-        build(api, beside=beside),
+        app,
         http=wire(_within_files(api.bounds)),
         ws="none",
         interface="asgi3",
@@ -213,13 +213,14 @@ def _config(api: Api, listen: Listen, beside: Iterable[BaseRoute]) -> uvicorn.Co
 
 @contextlib.asynccontextmanager
 async def serving(
-    api: Api, listen: Listen, *, beside: Iterable[BaseRoute] = ()
+    api: Api, listen: Listen, *, routes: Sequence[Route] = ROUTES, beside: Iterable[BaseRoute] = ()
 ) -> AsyncIterator[str]:
     """Serve while the block runs; it is given the address, such as `http://127.0.0.1:7450`.
 
     The socket listens before the block begins, and answers under way may end when it is left.
     """
-    server = _Server(_config(api, listen, beside), api.stopping)
+    app = build(api, routes=routes, beside=beside)
+    server = _Server(_config(api, listen, app), api.stopping)
     try:
         bound = socket.create_server(
             (listen.host, listen.port),
@@ -229,7 +230,7 @@ async def serving(
     except OSError as error:
         message = (
             f"cannot listen on {listen.host}:{listen.port}: {error.strerror}; --port N names"
-            " another, and 0 any that is free"
+            " another (of a worker --metrics HOST:N), 0 any that is free"
         )
         raise Invalid(message) from None
     port = bound.getsockname()[1]

@@ -93,9 +93,18 @@ def _restore(source: Path, home: Path, *, yes: bool, form: str) -> None:
     done = restore(source.absolute(), home, files_of_a_home(), told=say)
     if any(done.aside.iterdir()):
         say(f"what was there is kept in {done.aside}")
-    say(f"next: tenure up --home {home}, then tenure restore --confirm --home {home}")
+    start = f"tenure up --home {home}"
+    if done.store:
+        say(
+            f"the store was not in this backup and is as it was: {done.store}. If its records are"
+            " to be those of the backup too, put back the dump that was made with it (pg_restore)"
+            " before anything is started"
+        )
+        start += " --store URL, before any worker"
+    say(f"next: {start}, then tenure restore --confirm --home {home}")
     item = {**done._asdict(), "aside": str(done.aside)}
-    show(item, EPOCH, form=form, text=lambda one: f"restored; epoch {one['epoch']}")
+    what = "the home is restored, its store is not" if done.store else "restored"
+    show(item, EPOCH, form=form, text=lambda one: f"{what}; epoch {one['epoch']}")
 
 
 def _hold(home: Path, *, yes: bool, form: str) -> None:

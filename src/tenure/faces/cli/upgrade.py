@@ -1,5 +1,9 @@
 """`tenure upgrade --check`: what this release would do to a home; nothing is changed."""
 
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from tenure.core.errors import TenureError
@@ -7,33 +11,51 @@ from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import examples, placed, said, shown
 from tenure.faces.cli.output import Column, Item, Noun, fields, show
 
+if TYPE_CHECKING:
+    from tenure.upkeep.upgrade import Kept
+
 NOUN = Noun(
     (Column("POSSIBLE", lambda one: str(one["is_possible"])),),
-    lambda one: "possible" if one["is_possible"] else "refused",
+    lambda one: {True: "possible", False: "refused", None: "unknown"}[one["is_possible"]],
 )
+BACK = {True: "possible", False: "only by a backup made before", None: "not known"}
 
 
-@click.command("upgrade", epilog=examples("tenure upgrade --check --home /srv/tenure"))
+@click.command(
+    "upgrade",
+    epilog=examples(
+        "tenure upgrade --check --home /srv/tenure",
+        "tenure upgrade --check --store postgresql://tenure@db/tenure",
+    ),
+)
 @click.option("--check", is_flag=True, required=True, help="Look, and change nothing.")
+@click.option(
+    "--store", default="", metavar="URL", envvar="TENURE_STORE",
+    help="The PostgreSQL of a plane whose store is no file in the home.  [TENURE_STORE]",
+)  # fmt: skip
 @click.option(
     "--detailed-exitcode", is_flag=True, help="Exit 3 if a start would migrate something."
 )
 @shown
 @placed
 @click.pass_context
-def command(context: click.Context, *, check: bool, detailed_exitcode: bool, form: str) -> None:
+def command(
+    context: click.Context, *, check: bool, store: str, detailed_exitcode: bool, form: str
+) -> None:
     """Say what this release would do to the home of an older one, before it is started there.
 
     It lists the migrations that the next start would apply, the steps of open operations that this
     release lacks, and whether the release before could take the home back afterwards.  Exit 0: this
-    release can take it over; 1: it cannot.
+    release can take it over; 1: it cannot, or that is not known.
     """
     del check  # it is required, so that nobody takes this for the upgrade itself
     from tenure.upkeep.upgrade import look
     from tenure.wiring import files_of_a_home, plans_of_agents
 
+    home = said(context).directory()
     try:
-        seen = look(said(context).directory(), files_of_a_home(), plans_of_agents())
+        kept, why = _store_of(home, store)
+        seen = look(home, files_of_a_home(), plans_of_agents(), kept)
     except TenureError as error:
         raise Ended(Exit.FAILED, str(error)) from None
     item = {
@@ -43,6 +65,13 @@ def command(context: click.Context, *, check: bool, detailed_exitcode: bool, for
         "can_go_back": seen.can_go_back,
     }
     show(item, NOUN, form=form, text=_text)
+    if seen.is_possible is None:
+        raise Ended(
+            Exit.FAILED,
+            "whether this release can take the plane over is not known, since its store was not"
+            f" looked at: {why}; nothing was changed",
+            advice="" if store else "say --store URL, or TENURE_STORE",
+        )
     if not seen.is_possible:
         raise Ended(
             Exit.FAILED,
@@ -53,6 +82,22 @@ def command(context: click.Context, *, check: bool, detailed_exitcode: bool, for
         raise Ended(Exit.DIFFERS)
 
 
+def _store_of(home: Path, url: str) -> "tuple[Kept | None, str]":
+    """What is in a store that is no file of the home, or why that is not known."""
+    from tenure.upkeep.homes import store_elsewhere
+    from tenure.wiring import look_at_store
+
+    elsewhere = store_elsewhere(home)
+    if not elsewhere:
+        return None, ""
+    if not url:
+        return None, f"it is {elsewhere}, and no address and password was said"
+    try:
+        return asyncio.run(look_at_store(url)), ""
+    except TenureError as error:
+        return None, str(error).rstrip(".")
+
+
 def _text(item: Item) -> str:
     pending = [
         ("would migrate", f"{one['file']}: {one['name']}" + (", only adds" * one["only_adds"]))
@@ -60,10 +105,8 @@ def _text(item: Item) -> str:
     ]
     return fields([
         *(pending or [("would migrate", "nothing")]),
-        ("open operations", "not looked at" if item["store"] else str(item["open_operations"])),
-        *([("store", f"{item['store']}: tenure doctor --store URL looks at it")] if item["store"]
-          else []),
+        ("open operations", "not known" if item["store"] else str(item["open_operations"])),
         *(("lacks", step) for step in item["missing"]),
         *(("refused", sentence) for sentence in item["refused"]),
-        ("going back", "possible" if item["can_go_back"] else "only by a backup made before"),
+        ("going back", BACK[item["can_go_back"]]),
     ])  # fmt: skip

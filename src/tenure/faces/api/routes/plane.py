@@ -103,3 +103,5 @@ ROUTES = (
         answer=schemas.Document,
     ),
 )  # fmt: skip
+PROBES = tuple(one for one in ROUTES if one.path in {"/livez", "/readyz", "/metrics"})
+"""What a process without the rest of this face can be asked."""
