@@ -47,7 +47,7 @@ check: .venv/test.installed              ## lint, types and the house rules
 # Measured on unit and contract tests, what the gate and a host meet on a real disk, what speaks with a real server,
 # and a thin crash run: counting branches slows the mass runs threefold.
 MEASURED := tests/unit tests/contract tests/crash $(addprefix tests/real/test_,$(addsuffix .py,\
-            store_gate plane api oauth keeper runtime house spares strangers bad_commands hostile_specs move doctor worker \
+            store_gate plane api oauth keeper runtime house spares strangers bad_commands hostile_specs move doctor worker beforehand \
             floods postgres_contract postgres_gate postgres_events postgres_leases postgres_held postgres_faults postgres_lost \
             temporal_contract temporal temporal_cancels temporal_odd temporal_refusals temporal_tls temporal_replay))
 # Of these every branch must be taken; of the rest 95 in 100.

@@ -4,7 +4,7 @@ The homes are written row by row beforehand, in a process of their own; what is 
 real store and the real embedded providers, but for a runtime that only remembers. Prints one line
 of JSON.
 
-usage: python bench/reconcile.py [--agents 100000] [--nodes 10000]
+usage: python bench/reconcile.py [--agents 100000] [--nodes 10000] [--patience 600]
 """
 
 import argparse
@@ -54,7 +54,7 @@ TURNS, TURNS_LEAST = 120, 40
 """Of each kind that are waited for, and that are counted whatever the machine did."""
 OTHERS_MAX = 0.12
 """Share of the cores that others may take in a turn that counts."""
-WARM_SECONDS, PATIENCE_SECONDS = 3.0, 600.0
+WARM_SECONDS = 3.0
 DRAWS = 400
 """Of turns, to learn how much the result owes to which turns there were."""
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -140,12 +140,12 @@ class Kept(Remembered):
 
     def __init__(self, home):
         super().__init__()
-        self._there = int((home / "count").read_text())
+        count = int((home / "count").read_text())
+        self._there = [key_of(f"{number:032x}", "runtime").text for number in range(1, count + 1)]
 
     async def list_owned(self, plane):
-        for number in range(1, self._there + 1):
-            uid = f"{number:032x}"
-            yield Owned(key_of(uid, "runtime").text, uid, 1, 1.0)
+        for number, key in enumerate(self._there, 1):
+            yield Owned(key, f"{number:032x}", 1, 1.0)
             if number % 500 == 0:
                 await asyncio.sleep(0)
 
@@ -204,7 +204,7 @@ async def loaded(plane):
         bell.communicate()
 
 
-async def measure_look(home, *, beside):
+async def measure_look(home, *, patience=None):
     async with managing(settings(home), instead={"runtime": Kept(home)}) as plane:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         began, cpu = time.perf_counter(), time.process_time()
@@ -216,8 +216,8 @@ async def measure_look(home, *, beside):
             "rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
             "rss_before_mb": round(before / 1024, 1),
         }  # fmt: skip
-        if beside:
-            told["load"] = await measure_load(plane)
+        if patience is not None:
+            told["load"] = await measure_load(plane, patience)
         return told
 
 
@@ -229,7 +229,7 @@ class Turn(NamedTuple):
     others: float
 
 
-async def measure_load(plane):
+async def measure_load(plane, patience):
     """The same load without a look and beside one, which is held between two of its parts.
 
     Turns are short and many. Each round has one without, one more without (what those two differ by
@@ -248,8 +248,8 @@ async def measure_load(plane):
         await asyncio.sleep(WARM_SECONDS)
         looks = asyncio.ensure_future(look_again_and_again(plane))
         orders = itertools.cycle(itertools.permutations(KINDS))
-        patience = time.perf_counter() + PATIENCE_SECONDS
-        while min(map(quiet, turns.values())) < TURNS and time.perf_counter() < patience:
+        until = time.perf_counter() + patience
+        while min(map(quiet, turns.values())) < TURNS and time.perf_counter() < until:
             for kind in next(orders):
                 gate.set() if kind == "beside" else gate.clear()
                 turns[kind].append(await turn())
@@ -365,6 +365,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--agents", type=int, default=100_000)
     parser.add_argument("--nodes", type=int, default=10_000)
+    parser.add_argument("--patience", type=float, default=600.0, help="seconds, for quiet turns")
     parser.add_argument("--part", default="", help=argparse.SUPPRESS)
     parser.add_argument("--home", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -373,8 +374,10 @@ def main():
             ring()
         case "fill" | "tree":
             fill(asked.home, asked.agents, tree=asked.part == "tree")
-        case "look" | "half":
-            told = uvloop.run(measure_look(asked.home, beside=asked.part == "look"))
+        case "half":
+            print(json.dumps(uvloop.run(measure_look(asked.home))))
+        case "look":
+            told = uvloop.run(measure_look(asked.home, patience=asked.patience))
             print(json.dumps(told))
         case "cascade":
             print(json.dumps(uvloop.run(measure_cascade(asked.home, asked.nodes))))
@@ -389,7 +392,7 @@ def run(place, asked):
     alone("--part", "fill", "--home", whole, "--agents", asked.agents)
     alone("--part", "tree", "--home", tree, "--agents", asked.nodes)
     first = alone("--part", "half", "--home", half)
-    looked = alone("--part", "look", "--home", whole)
+    looked = alone("--part", "look", "--home", whole, "--patience", asked.patience)
     return {
         "bench": "reconcile", "half": first, "look": looked,
         "linear": round(looked["seconds"] / first["seconds"] / 2, 2),

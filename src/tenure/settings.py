@@ -13,6 +13,8 @@ class Settings:
     """
     engine: str = "embedded"
     """What moves operations: `embedded`, in this process, or `temporal`."""
+    leave_temporal: bool = False
+    """Whether Temporal, which moved this store's operations, is left for the embedded engine."""
     works: bool = True
     """Whether this process moves operations, or leaves those it accepts to others."""
     plane: str = "local"

@@ -1,33 +1,38 @@
 """The commands of the pages on upkeep are run, as they stand there, one after the other."""
 
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 
-from tests.e2e.started import ROOT, environment, home_at, until
+from tenure.testing.servers import postgres_binaries
+from tests.e2e.started import ROOT, TENURE, environment, home_at, until
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.slow]
 
 
-def commands_of(page: str) -> list[str]:
-    """Every line of the page's shell blocks."""
+def commands_of(page: str, section: str = "") -> list[str]:
+    """Every line of the shell blocks of the page, or of one section."""
     text = (ROOT / "docs" / "howto" / page).read_text()
+    if section:
+        text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [line for block in blocks for line in block.splitlines()]
 
 
-def typed(line: str, home: Path) -> str:
+def typed(line: str, home: Path, **env: str) -> str:
     """What the line prints."""
-    assert line.startswith("tenure ")
-    command = f'"$PYTHON" -m {line}'
+    command = re.sub("^tenure ", '"$PYTHON" -m tenure ', line)
     ran = subprocess.run(
         ["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=False,
-        cwd=home.parent, env=environment(PYTHON=sys.executable, TENURE_HOME=str(home)),
+        cwd=home.parent, env=environment(PYTHON=sys.executable, TENURE_HOME=str(home), **env),
     )  # fmt: skip
     assert ran.returncode == 0, (line, ran.stderr)
     return ran.stdout
@@ -51,6 +56,44 @@ def test_a_plane_is_backed_up_restored_and_let_go_as_the_page_says(tmp_path):
         assert "let go" in typed(confirm, plane.home)
         assert until(lambda: '"ready"' in plane_health(plane.home))
         plane.stop()
+
+
+def test_a_plane_on_postgresql_is_backed_up_and_put_back_as_the_page_says(tmp_path, own_postgres):
+    dump, backup, *lines = commands_of("scale-out.md", "Back up")
+    aside, put_back, restore, up, review, confirm, worker = lines
+    path = f"{postgres_binaries()}:{os.environ['PATH']}"
+    env = {"TENURE_STORE": own_postgres.url, "PATH": path}
+    with home_at(tmp_path / ".tenure") as plane:
+        plane.start(**env)
+        for line in (dump, backup):
+            typed(line, plane.home, **env)
+        plane.run("token", "create", "later", "--role", "viewer", **env)
+        plane.stop()
+        for line in (aside, put_back):
+            typed(line, plane.home, **env)
+        assert "epoch 2" in typed(restore, plane.home, **env)
+        assert up == "tenure up &"
+        plane.start(**env)
+        assert "held: restored from backup-1" in typed(review, plane.home, **env)
+        assert "let go" in typed(confirm, plane.home, **env)
+        assert "later" not in plane.run("token", "list", **env).stdout
+        assert worker == "tenure worker &"
+        with works(plane.home, **env) as said:
+            assert said.startswith("tenure works for plane")
+        plane.stop()
+
+
+@contextmanager
+def works(home: Path, **env: str) -> Iterator[str]:
+    """What a worker says first, which is ended afterwards."""
+    words = [*TENURE, "worker", "--home", str(home)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment(**env))
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline()
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
 
 
 def plane_health(home: Path) -> str:

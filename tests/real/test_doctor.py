@@ -86,6 +86,9 @@ def test_a_user_who_may_not_make_the_tables_is_told_what_to_grant(doctor, postgr
     on(postgres_url, f"GRANT USAGE, CREATE ON SCHEMA {name} TO {name}")
     assert doctor("--store", theirs)[0] == 0
     asyncio.run(start(theirs))  # what the doctor finds fit can indeed be used
+    on(postgres_url, f"REVOKE CREATE ON SCHEMA {name} FROM {name}")
+    assert doctor("--store", theirs)[0] == 0, "the tables are there"
+    asyncio.run(start(theirs))
 
 
 def test_an_engine_is_reached_and_its_namespace_looked_at(doctor, postgres_url, temporal):
@@ -102,8 +105,8 @@ def test_an_engine_is_reached_and_its_namespace_looked_at(doctor, postgres_url, 
     earlier = "INSERT INTO lease VALUES ('worker/temporal', 'temporal', 1, 0)"
     on(postgres_url, earlier)  # before a plane had a queue of its own
     assert doctor(*told)[1]["workers"] == waits.format("tenure")
-    on(postgres_url, "INSERT INTO plane (one, name) VALUES ('temporal queue', 'tenure-1')")
-    assert doctor(*told)[1]["workers"] == waits.format("tenure-1")
+    on(postgres_url, "INSERT INTO plane (one, name) VALUES ('temporal queue', 'tenure-own')")
+    assert doctor(*told)[1]["workers"] == waits.format("tenure-own")
     code, found = doctor(*told, "--temporal-namespace", "elsewhere")
     assert code == 1
     assert "temporal operator namespace create" in found["engine"]

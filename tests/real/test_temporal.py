@@ -201,7 +201,12 @@ def test_a_rest_whose_answer_was_lost_is_over_when_it_is_asked_again(temporal) -
         assert row is not None
         activities = engine_of(plane)._activities
         again = Task(name, cast(int, row["token"]))
-        assert (await ActivityEnvironment().run(activities.rest, again)).over
+        told = await ActivityEnvironment().run(activities.rest, again)
+        assert told.over
+        await closed(plane, name)
+        ended_with = f"STUCK: {told.why}"
+        assert ended_with.startswith("STUCK: rests until an operator acts: nobody can tell whether")
+        assert await (await run_of(plane, name)).result() == ended_with
 
     held(temporal.address, scenario)
 

@@ -19,6 +19,7 @@ from tenure.adapters.engine.temporal.connection import (
     connect,
     register_attributes,
 )
+from tenure.adapters.engine.temporal.engine import About
 from tenure.app.claims import OneByOne
 from tenure.core.errors import CommitUnknown, Defect, EngineError, LeaseLost, StoreError
 from tenure.core.operation import State
@@ -119,7 +120,8 @@ def test_what_is_asked_of_an_engine_that_has_stopped_does_nothing(temporal) -> N
         engine.take(given)
         engine.wake("x")
         engine.heard("x", interrupt=True)
-        await engine._start("x", "kind", "agent", None)
+        await engine._start("x", About("kind", "agent", ""), None)
+        assert not await engine._is_elsewhere("x")
         await engine._signal("x", interrupt=False)
         assert not engine._tasks
         await engine.join()

@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from tenure.core import saga
+from tenure.core.agent import Verb
 from tenure.core.ids import ResourceKey, key_text, stem_of
 from tenure.core.operation import Hold, Intent, Noted, Record, State
 from tenure.core.plan import Plan, Step
@@ -22,10 +23,17 @@ POSITION = (Next("outbox"),)
 OUTBOX = ("outbox", "tenant", "agent", "operation", "type", "at", "body", "sequence")
 Calls = tuple["asyncio.Task[None]", ...]
 decode = msgspec.json.decode
+_VERBS = frozenset(Verb)
+_ENDED = {Hold.PRESENT: "done", Hold.BURNED: "undone"}
 # The members of an enum by their words: to call the enum takes ten times as long.
 STATES = {str(state): state for state in State}
 HOLDS = {str(hold): hold for hold in Hold}
 NOTED = {str(kind): kind for kind in Noted}
+
+
+def name_in(kind: str, given: Mapping[str, object]) -> str:
+    """The name of the agent that an operation works on, by what its steps were given."""
+    return str(given.get("name", "")) if kind in _VERBS else ""
 
 
 def encode(value: object) -> str:
@@ -121,6 +129,35 @@ class Live:
                 if new.unknown_since is None and not told:
                     new.unknown_since = old.unknown_since
             self.intents[new.step] = new
+
+    @property
+    def agent_name(self) -> str:
+        """What people call its agent; empty: its plan knows of no name."""
+        return name_in(self.kind, self.input)
+
+    @property
+    def error(self) -> str:
+        """Why it is stuck or was turned back; empty while all is well."""
+        cause, back = self.progress.cause, self.progress.compensating_at is not None
+        stuck = sorted(self.progress.stuck) if back else ()  # the cause tells only why it turned
+        said = [f"{one} is stuck: {self.intents[one].detail or 'not undone yet'}" for one in stuck]
+        return "; ".join(filter(None, [cause, *said]))
+
+    def told_of(self, step: str) -> str:
+        """How this step stands, for people: a word, and what its provider said last."""
+        intent, progress = self.intents[step], self.progress
+        if step in progress.stuck:
+            word = "stuck"
+        elif intent.state in _ENDED:
+            return _ENDED[intent.state]
+        elif step in progress.refused:
+            word = "refused"
+        elif intent.waiting_on is not None:
+            word = f"waits for {intent.waiting_on.partition(':')[2]}"
+        else:
+            word = "not yet" if intent.unknown_since is None else "unknown"
+        said = intent.detail or progress.cause.removeprefix(f"{step} was refused: ")
+        return f"{word}: {said}" if said else word
 
     def token_of(self, step: str) -> int:
         """The fence token under which the end of this step may be recorded."""

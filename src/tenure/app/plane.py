@@ -67,7 +67,8 @@ async def prepare(plane: Plane, *, new_home: bool = False) -> None:
     """
     await _refuse_another_planes_store(plane)
     if plane.home and not new_home:
-        _refuse_another_home(plane, await plane.store.find("plane", HOME))
+        kept = await plane.store.find("plane", HOME)
+        refuse_another_home(plane.home, str(kept["name"]) if kept is not None else "")
     _refuse_unknown_providers(plane)
     await _refuse_unknown_plans(plane)
     await plane.store.commit(Change("", (), (Put("plane", THIS, {"name": plane.id}),)))
@@ -98,9 +99,12 @@ async def _refuse_another_planes_store(plane: Plane) -> None:
         raise Invalid(message)
 
 
-def _refuse_another_home(plane: Plane, kept: Row | None) -> None:
-    """What one home's providers hold, another's know nothing of: it would be left, unseen."""
-    if kept is not None and kept["name"] != plane.home:
+def refuse_another_home(mine: str, theirs: str) -> None:
+    """What one home's providers hold, another's know nothing of: it would be left, unseen.
+
+    `theirs` is the home that a store knows; empty: it knows none yet.
+    """
+    if theirs and theirs != mine:
         message = (
             "this store belongs to a plane with another home, whose providers hold what its agents"
             " have: name that home, by --home or TENURE_HOME. If it is lost, and only then:"
@@ -115,8 +119,8 @@ async def _keep_home(plane: Plane, *, new_home: bool) -> None:
     if new_home:
         await plane.store.commit(Change("", (), (Drop("plane", HOME),)))
     refused = await plane.store.commit(Change("", (), (Put("plane", HOME, name),)))
-    if refused is not None:
-        _refuse_another_home(plane, refused.row)
+    if refused is not None and refused.row is not None:
+        refuse_another_home(plane.home, str(refused.row["name"]))
 
 
 def _refuse_unknown_providers(plane: Plane) -> None:

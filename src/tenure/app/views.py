@@ -1,11 +1,9 @@
 """Reads for callers: an operation as it is shown.  No rules live here."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
 from tenure.app.live import Live
-from tenure.core.agent import Verb
 from tenure.core.operation import OPERATION, Hold, State
 from tenure.core.plan import Plan
 from tenure.ports.store import Row
@@ -60,25 +58,17 @@ class Operation:
         return tuple(s for s in held if s.slot or s.unknown)
 
 
-def name_in(kind: str, given: Mapping[str, object]) -> str:
-    """The name of the agent that an operation works on, by what its steps were given."""
-    return str(given.get("name", "")) if kind in _VERBS else ""
-
-
-_VERBS = frozenset(Verb)
-
-
 def operation(live: Live, row: Row) -> Operation:
     """An operation with its steps in the order of its plan."""
     return Operation(
         id=live.id,
         kind=live.kind,
         agent=live.agent,
-        agent_name=name_in(live.kind, live.input),
+        agent_name=live.agent_name,
         generation=live.generation,
         state=live.state,
         steps=tuple(_step(live, name) for name in live.plan.steps),
-        error="; ".join(filter(None, [live.progress.cause, *_stuck(live)])),
+        error=live.error,
         created_at=cast(float, row.get("created_at", 0.0)),
         updated_at=cast(float, row.get("updated_at", 0.0)),
     )
@@ -90,7 +80,7 @@ def accepted(live: Live, now: float) -> Operation:
         id=live.id,
         kind=live.kind,
         agent=live.agent,
-        agent_name=name_in(live.kind, live.input),
+        agent_name=live.agent_name,
         generation=live.generation,
         state=live.state,
         steps=_fresh.get(live.plan.digest) or _steps_of_new(live.plan),
@@ -111,14 +101,6 @@ def _steps_of_new(plan: Plan) -> tuple[Step, ...]:
         for step in stage
     )
     return steps
-
-
-def _stuck(live: Live) -> list[str]:
-    """Why each stuck step is, going back, where the cause tells only why it turned."""
-    if live.progress.compensating_at is None:
-        return []
-    stuck = sorted(live.progress.stuck)
-    return [f"{name} is stuck: {live.intents[name].detail or 'not undone yet'}" for name in stuck]
 
 
 def _step(live: Live, name: str) -> Step:

@@ -49,6 +49,20 @@ class Live(Protocol):
         """The agent it works on."""
         ...
 
+    @property
+    def agent_name(self) -> str:
+        """What people call that agent; empty: its plan knows of no name."""
+        ...
+
+    @property
+    def error(self) -> str:
+        """Why it is stuck or was turned back; empty while all is well."""
+        ...
+
+    def told_of(self, step: str) -> str:
+        """How this step stands, for people: a word, and what its provider said last."""
+        ...
+
     def token_of(self, step: str) -> int:
         """The fence token under which the end of this step may be recorded."""
         ...

@@ -34,7 +34,7 @@ class EpochFile:
         try:
             said = json.loads(self.path.read_bytes())
             memo = Memo(**said)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise self._odd(error.strerror or "unreadable") from None

@@ -172,8 +172,8 @@ class Holdings:
         """Everything of this plane, oldest first, read by pages: other work goes on in between."""
         after = 0
         while page := self.read(_OWNED, (plane, after, OWNED_PAGE)):
-            for after, *owned in page:  # noqa: B007 (the last one is where the next page begins)
-                yield Owned(*owned)
+            for after, key, agent, generation, since in page:  # noqa: B007 (the next page's begin)
+                yield Owned(key, agent, generation, since)
             if len(page) < OWNED_PAGE:
                 return
             await asyncio.sleep(0)

@@ -22,6 +22,11 @@ AGREED: Final = (
 )
 """What every process of a home does alike: terms, and settings under the same names."""
 
+NAMED: Final = (
+    "by --store or TENURE_STORE; a new plane needs a home of its own, by --home or TENURE_HOME"
+)
+"""What to do about a home and a store that are not of one plane."""
+
 
 def agreed_of(said: object) -> dict[str, Any]:
     """What these settings, or these terms, say of it."""
@@ -59,7 +64,7 @@ class TermsFile:
         try:
             said = dict(json.loads(self.path.read_bytes()))
             return Terms(**{name: said[name] for name in Terms._fields if name in said})
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, TypeError) as error:
             raise StoreError(
@@ -78,6 +83,15 @@ class TermsFile:
                     " tenure up there first. Nothing was made"
                 )
             await clock.sleep(PAUSE_SECONDS)
+
+    def refuse_store_here(self) -> None:
+        """Invalid if the plane of this home keeps its records elsewhere: it has no file here."""
+        terms = self.read()
+        if terms is not None and terms.store:
+            raise Invalid(
+                f"{self.path.parent} is the home of a plane whose store is {terms.store}: name it,"
+                f" {NAMED}. Nothing was touched"
+            )
 
     def opened(self, told: Terms | None, issuer: str) -> Terms:
         """What holds from now on, by the word of who opens the providers and has their lock.
@@ -100,6 +114,8 @@ class TermsFile:
         terms = self.read()
         if terms is None:
             raise self._gone()
+        if told is not None and not told.store:
+            self.refuse_store_here()
         for option, theirs in agreed_of(terms).items():
             mine = getattr(told or terms, option)
             if mine != theirs:

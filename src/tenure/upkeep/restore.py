@@ -75,8 +75,7 @@ def restore(source: Path, home: Path, files: Sequence[Held], *, told: Told) -> R
             if path.exists():
                 held.renew(path)
                 told(f"{held.name}: {'stays' if held.name in stayed else 'restored'}")
-        if manifest.store and TermsFile(home).read() is None:
-            TermsFile(home).write(Terms(manifest.home, manifest.store))
+        _agree(TermsFile(home), manifest)
         for name in LEFT_BEHIND:
             _move(home / name, aside)
         flush_folder(aside)
@@ -99,6 +98,15 @@ def hold(home: Path, files: Sequence[Held]) -> int:
         (home / "token").unlink(missing_ok=True)
         keeper.write(Memo(epoch, why))
     return epoch
+
+
+def _agree(file: TermsFile, manifest: Manifest) -> None:
+    """The home's terms say where the store is that was restored."""
+    terms = file.read()
+    if terms is None and manifest.store:
+        file.write(Terms(manifest.home, manifest.store))
+    elif terms is not None and terms.store and not manifest.store:
+        file.write(terms._replace(store=""))
 
 
 @contextmanager

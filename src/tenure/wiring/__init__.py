@@ -41,12 +41,14 @@ from tenure.storage.terms import TermsFile, agreed_of
 from tenure.telemetry import both, watching
 from tenure.upkeep.homes import STORE
 from tenure.wiring import homes
+from tenure.wiring.beforehand import refuse_unfit
 from tenure.wiring.bus import NATS_PAGE, probe_bus, publishing
 from tenure.wiring.engine import (
     EMBEDDED,
     build_engine,
     ended_by,
     for_ever,
+    keep_to_one,
     life_of,
     probe_engine,
     probe_workers,
@@ -91,6 +93,8 @@ async def running(
     """
     clock, entropy, catalogue = SteadyClock(SystemClock()), SystemEntropy(), Catalogue(plans)
     news = News()
+    if held is None or not held.why:
+        await probe_engine(settings)  # or nothing is made: that is what its refusals say
     store = await open_store(settings, clock=clock, entropy=entropy, news=news)
     collect_as_before = _collect_rarely(settings)
     try:
@@ -115,6 +119,7 @@ async def running(
             news.tell()
 
         store.listen(heard)
+        await keep_to_one(settings, store)
         await prepare(plane, new_home=settings.new_home)
         await epochs.compare(plane)
         serve(plane)
@@ -181,6 +186,7 @@ async def managing(
     clock = SystemClock()
     if settings.joins:
         await TermsFile(Path(settings.home)).begun(clock)
+    await refuse_unfit(settings)
     home = homes.made(settings.home)
     held = Hold(EpochFile(home))
     if held.memo.restoring:

@@ -1,6 +1,7 @@
 """The engine that the settings name, and what it means for the process that it has stopped."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -18,7 +19,7 @@ from tenure.core.errors import EngineError, Invalid, StoreError
 from tenure.ports.clock import Clock
 from tenure.ports.engine import Engine
 from tenure.ports.entropy import Entropy
-from tenure.ports.store import Store
+from tenure.ports.store import Change, Drop, Store
 from tenure.settings import Settings
 from tenure.wiring.extras import extra
 from tenure.wiring.store import is_shared, look_up
@@ -26,7 +27,10 @@ from tenure.wiring.store import is_shared, look_up
 if TYPE_CHECKING:
     from tenure.adapters.engine.temporal import TemporalSettings
 
+log = logging.getLogger("tenure.wiring")
 EMBEDDED = "embedded"
+TEMPORAL_LEASES = ("worker/temporal", "worker/temporal/rest")
+"""Those without end by which the Temporal engine keeps embedded ones from its operations."""
 
 
 def build_engine(
@@ -70,6 +74,29 @@ def _temporal(settings: Settings) -> "TemporalSettings":
         api_key=settings.temporal_api_key,
         works=settings.works,
     )
+
+
+async def keep_to_one(settings: Settings, store: Store) -> None:
+    """Refuse an embedded engine beside Temporal, or leave Temporal if that was asked for.
+
+    The one would leave the other's operations alone, and hide its own from it.
+    """
+    if settings.engine != EMBEDDED:
+        if settings.leave_temporal:
+            raise Invalid("to leave Temporal is to start with --engine embedded: nothing was done")
+        return
+    if await store.find("lease", (TEMPORAL_LEASES[0],)) is None:
+        return
+    if not settings.leave_temporal:
+        raise Invalid(
+            "Temporal moves the operations of this store, and this process was to move them by"
+            " itself: nothing was changed. Say --engine temporal (TENURE_ENGINE), as the others"
+            " do. To leave Temporal for good, stop every process of this plane, then start"
+            " tenure up once with --engine embedded --leave-temporal"
+        )
+    left = tuple(Drop("lease", (name,)) for name in TEMPORAL_LEASES)
+    await store.commit(Change("", (), left))
+    log.warning("the operations of this store are not moved by Temporal any more")
 
 
 async def probe_engine(settings: Settings) -> str:

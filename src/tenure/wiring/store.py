@@ -1,5 +1,7 @@
 """The store that the settings name: a file in the home, or a PostgreSQL."""
 
+from collections.abc import Mapping
+
 from tenure.adapters.store import sqlite
 from tenure.app.news import News
 from tenure.ports.clock import Clock
@@ -34,7 +36,14 @@ async def probe_store(settings: Settings) -> str:
     """
     with extra("postgres"):
         from tenure.adapters.store import postgres
-    return await postgres.probe(settings.store)
+    return (await postgres.look(settings.store)).told
+
+
+async def names_in_store(settings: Settings) -> Mapping[str, str]:
+    """Whose store it is that a URL names, as its table `plane` says; else as `probe_store`."""
+    with extra("postgres"):
+        from tenure.adapters.store import postgres
+    return (await postgres.look(settings.store)).names
 
 
 async def look_up(settings: Settings, table: str, key: Key) -> Row | None:

@@ -7,15 +7,22 @@ import sys
 import pytest
 
 from tenure import wiring
+from tenure.adapters.clock.system import SystemClock
+from tenure.adapters.engine import temporal
+from tenure.adapters.store import memory
 from tenure.app import operations
+from tenure.app.claims import OneByOne
 from tenure.app.operations import Accept
 from tenure.core.errors import Invalid, StoreLocked
 from tenure.core.operation import State
 from tenure.core.plan import Plan
+from tenure.ports.store import Change, Put, Row
 from tenure.reconcilers.driver import reconciling
 from tenure.reconcilers.term import KeptFor
 from tenure.settings import Settings
+from tenure.storage.terms import Terms, TermsFile
 from tenure.wiring import managing, running
+from tenure.wiring.engine import TEMPORAL_LEASES, keep_to_one
 from tests.unit.app.solo import TENANT, Script, step
 
 PLAN = Plan("one", stages=(step("made", Script()),))
@@ -24,6 +31,7 @@ PLAN = Plan("one", stages=(step("made", Script()),))
 @pytest.mark.parametrize("collect_after", [0, 123_456])
 def test_a_plane_sets_the_collector_if_it_is_told_to_and_back_when_it_ends(tmp_path, collect_after):
     settings = Settings(store=str(tmp_path / "tenure.db"), collect_after=collect_after)
+    gc.unfreeze()  # what other tests of this process have left
     before = gc.get_threshold()
 
     async def main():
@@ -68,6 +76,19 @@ def test_an_engine_that_is_stopped_inside_the_block_ends_nothing_else(tmp_path):
     assert asyncio.run(main()).state is State.PENDING
 
 
+def test_a_home_whose_store_is_elsewhere_is_left_as_it_is(tmp_path):
+    TermsFile(tmp_path).write(Terms("home", "postgresql://tenure@db/tenure (schema tenure)"))
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+    async def main():
+        async with managing(Settings(home=str(tmp_path), sandbox="off")):
+            pytest.fail("it started an empty plane")
+
+    with pytest.raises(Invalid, match="name it, by --store or TENURE_STORE; a new plane needs"):
+        asyncio.run(main())
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_what_is_said_of_drift_and_retention_reaches_the_reconcilers_of_every_process(
     tmp_path, monkeypatch
 ):
@@ -89,3 +110,72 @@ def test_what_is_said_of_drift_and_retention_reaches_the_reconcilers_of_every_pr
     monkeypatch.setattr(wiring, "reconciling", looking)
     asyncio.run(main())
     assert told == [(False, KeptFor(findings=172_800.0, operations=0.0))] * 2
+
+
+@pytest.fixture
+def tables(monkeypatch):
+    """A store that several processes share, in memory."""
+    kept = memory.Tables()
+
+    async def opened(_: Settings, *, clock, **__: object) -> memory.MemoryStore:
+        return memory.build(clock=clock, tables=kept)
+
+    monkeypatch.setattr(wiring, "open_store", opened)
+    return kept
+
+
+async def _moved_by_temporal() -> str:
+    """An operation that is open, and Temporal's."""
+    claims = OneByOne(temporal.WORKER, resting=temporal.RESTING)
+    async with running(Settings(works=False), plans=[PLAN], providers={}) as plane:
+        claims.serve(plane)
+        operation = (await operations.accept(plane, Accept("one"))).id
+        await claims.begin(operation)
+        for name in (temporal.WORKER, temporal.RESTING):
+            row: Row = {"holder": name, "token": 1, "until": 1e11}
+            await plane.store.commit(Change("", (), (Put("lease", (f"worker/{name}",), row),)))
+    return operation
+
+
+@pytest.mark.usefixtures("tables")
+def test_an_embedded_engine_is_refused_beside_temporal_unless_temporal_is_left():
+    async def main() -> State:
+        operation = await _moved_by_temporal()
+        for works in (True, False):
+            with pytest.raises(Invalid, match=r"nothing was changed\. Say --engine temporal"):
+                await running(Settings(works=works), plans=[PLAN], providers={}).__aenter__()
+        async with running(Settings(leave_temporal=True), plans=[PLAN], providers={}) as plane:
+            state = (await operations.wait(plane, TENANT, operation)).state
+        async with running(Settings(), plans=[PLAN], providers={}) as plane:
+            assert await plane.store.find("lease", (f"worker/{temporal.RESTING}",)) is None
+        return state
+
+    assert asyncio.run(main()) is State.SUCCEEDED
+
+
+@pytest.mark.usefixtures("tables")
+def test_beside_temporal_an_embedded_engine_would_leave_its_operations_alone(monkeypatch):
+    """The ablation: it starts, and says nothing."""
+
+    async def anything(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(wiring, "keep_to_one", anything)
+
+    async def main() -> State:
+        operation = await _moved_by_temporal()
+        async with running(Settings(), plans=[PLAN], providers={}) as plane:
+            return (await operations.wait(plane, TENANT, operation, seconds=0.3)).state
+
+    assert asyncio.run(main()) is State.RUNNING
+
+
+def test_temporal_is_not_left_for_temporal():
+    settings = Settings(engine="temporal", leave_temporal=True)
+    with pytest.raises(Invalid, match="start with --engine embedded"):
+        asyncio.run(keep_to_one(settings, memory.build(clock=SystemClock())))
+
+
+def test_the_leases_of_temporal_are_those_of_its_engine():
+    names = (temporal.WORKER, temporal.RESTING)
+    assert tuple(f"worker/{name}" for name in names) == TEMPORAL_LEASES

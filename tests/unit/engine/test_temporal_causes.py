@@ -23,8 +23,8 @@ CONNECT = "Failed client connect: Server connection error: tonic::transport::Err
         ),
         (
             ASKED + 'Unknown, message: "transport error", source: Some('
-            'tonic::transport::Error(Transport, hyper::Error(Io, Custom { kind: UnexpectedEof,'
-            ' error: "peer closed connection without sending TLS close_notify: https://x" }))) }',
+            "tonic::transport::Error(Transport, hyper::Error(Io, Custom { kind: UnexpectedEof, "
+            'error: "peer closed connection without sending TLS close_notify: https://x" }))) }',
             "peer closed connection without sending TLS close_notify",
         ),
         (

@@ -6,6 +6,7 @@ The store is asked what became of it, the providers what they were called for.
 import asyncio
 import itertools
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
@@ -13,13 +14,16 @@ from typing import Any, cast
 import pytest
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
+from tenure.adapters.engine.temporal import TemporalSettings
 from tenure.adapters.engine.temporal import activities as activities_file
+from tenure.adapters.engine.temporal import engine as temporal_engine
 from tenure.adapters.engine.temporal.activities import Activities
 from tenure.adapters.engine.temporal.cloakroom import KEPT_SECONDS, Cloakroom
-from tenure.adapters.engine.temporal.engine import TemporalEngine
+from tenure.adapters.engine.temporal.engine import About, TemporalEngine
 from tenure.adapters.engine.temporal.messages import Answer, Due, Task
 from tenure.adapters.engine.temporal.payloads import CONVERTER
 from tenure.adapters.store import memory
@@ -29,8 +33,9 @@ from tenure.app.claims import OneByOne
 from tenure.app.live import read
 from tenure.app.operations import Accept
 from tenure.app.plane import Plane, prepare
-from tenure.core.endings import Absent, Done
-from tenure.core.errors import OutcomeUnknown, Rejected
+from tenure.core.endings import Absent, Done, NotYet, Waiting
+from tenure.core.errors import EngineError, OutcomeUnknown, Rejected, Unavailable
+from tenure.core.limits import StepLimits
 from tenure.core.operation import State
 from tenure.core.plan import Kind, Plan, Step, repeat
 from tenure.plans.catalogue import Catalogue
@@ -39,6 +44,13 @@ from tenure.testing.patches import patched
 
 TENANT = "default"
 WORKER, RESTING = "temporal", "temporal/rest"
+
+
+REFUSED = (Rejected("the image is not there\nand more"), Done({}))
+STUCK = (Unavailable("the disk is full"),)
+LATER = (
+    NotYet(1e-9, "still booting"), OutcomeUnknown("reset"), Waiting("approval"), Waiting("approval")
+)  # fmt: skip
 
 
 class Hands:
@@ -78,6 +90,9 @@ class Bench:
         plans = [
             Plan("pivoted", stages=(self._step("one"), self._pivot())),
             Plan("linear", stages=tuple(self._step(name) for name in ("one", "two", "three"))),
+            Plan("refused", stages=(self._step("one"), self._named("two", *REFUSED))),
+            Plan("stuck", stages=(self._named("one", Rejected("no"), *STUCK),)),
+            Plan("later", stages=(self._named("one", *LATER),)),
             Plan("siblings", stages=((self._step("one"), self._step("two")),)),
         ]
         self.plane, self.here = self._worker(plans)
@@ -100,6 +115,16 @@ class Bench:
             return Done({}) if name in self.made else Absent()
 
         return Step(name, do, undo=undo, inspect=inspect, slot=name)
+
+    def _named(self, name: str, *ends: Any) -> Step:
+        """A step whose do, and then whose undo, ends like this; the last for ever."""
+        left = list(ends)
+
+        async def end(call):
+            return left.pop(0) if left[1:] else left[0]
+
+        limits = StepLimits(undo_seconds=1e-9)  # an undo that fails is stuck at once
+        return Step(name, end, undo=end, inspect=end, slot=name, limits=limits)
 
     def _pivot(self) -> Step:
         """Its first call has no answer, and every later one is refused."""
@@ -363,6 +388,61 @@ def test_siblings_never_share_what_is_kept():
     held(scenario)
 
 
+# --- what people read ---------------------------------------------------------------------------
+
+
+async def told_by(bench: Bench, plan: str, moves: int) -> list[tuple[str, str]]:
+    """What is said of each of so many moves, and why the operation stands as it does then."""
+    name, answer = await bench.accept(plan)
+    told: list[tuple[str, str]] = []
+    while len(told) < moves:
+        if not answer.moves:
+            await asyncio.sleep((answer.wait or 0.0) + 0.01)
+            answer = replace(answer, moves=answer.then, ticket="")
+        answer = await bench.move(name, answer)
+        told.append((answer.said, answer.why))
+    return told
+
+
+def test_an_answer_says_how_its_step_ended_and_why_the_operation_turned_back():
+    async def scenario(bench: Bench) -> None:
+        why = "two was refused: the image is not there"
+        assert await told_by(bench, "refused", 4) == [
+            ("done", ""), ("refused: the image is not there", why), ("undone", why), ("undone", why)
+        ]  # fmt: skip
+
+    held(scenario)
+
+
+def test_an_answer_says_what_is_not_over_yet():
+    async def scenario(bench: Bench) -> None:
+        said = [said for said, _ in await told_by(bench, "later", 3)]
+        assert said == ["not yet: still booting", "unknown: reset", "waits for approval"]
+
+    held(scenario)
+
+
+def test_a_run_that_ends_since_its_operation_is_stuck_says_until_when():
+    async def scenario(bench: Bench) -> None:
+        name, answer = await bench.accept("stuck")
+        for _ in range(2):
+            answer = await bench.move(name, answer)
+        assert (answer.state, answer.said) == (State.STUCK, "stuck: the disk is full")
+        rest = await ActivityEnvironment().run(bench.here.rest, Task(name, answer.token))
+        assert rest.over
+        assert rest.why.startswith("rests until 20")
+        until, _, why = rest.why.partition(", when a new run follows: ")
+        assert until.endswith("+00:00")
+        assert why == "one was refused: no; one is stuck: the disk is full"
+
+    held(scenario)
+
+
+def test_of_the_words_of_others_temporal_is_told_one_line_that_is_bounded():
+    assert activities_file.line(" one\ntwo") == "one"
+    assert activities_file.line("x" * 5_000) == "x" * activities_file.LINE_MAX + "…"
+
+
 # --- releases -------------------------------------------------------------------------------------
 
 
@@ -461,3 +541,65 @@ def test_what_was_recorded_by_others_is_not_kept():
             assert len(engine._activities._cloakroom) == 0
 
     held(scenario)
+
+
+class Gone:
+    """A server that says this of every run."""
+
+    def __init__(self, status: RPCStatusCode) -> None:
+        self.status = status
+
+    def get_workflow_handle(self, _name: str) -> Any:
+        return self
+
+    async def describe(self, **_: object) -> None:
+        raise RPCError("it is away", self.status, b"")
+
+
+def test_a_run_that_is_not_there_is_nowhere_else_and_of_others_it_is_not_known():
+    async def scenario(bench: Bench) -> None:
+        hands: Any = None
+        engine: Any = TemporalEngine(
+            hands, hands, store=bench.store, clock=SystemClock(), entropy=SystemEntropy()
+        )
+        engine._client = Gone(RPCStatusCode.NOT_FOUND)
+        assert not await engine._is_elsewhere("x")
+        engine._client = Gone(RPCStatusCode.UNAVAILABLE)
+        with pytest.raises(EngineError, match=r"did not tell of operation x \(it is away\)"):
+            await engine._is_elsewhere("x")
+
+    held(scenario)
+
+
+def test_runs_that_start_at_once_in_a_namespace_without_attributes_all_start_without():
+    """One of them adds what is missing, and none is left to the relay meanwhile."""
+    asked: list[str] = []
+
+    async def registered(_client: object, settings: TemporalSettings) -> bool:
+        asked.append(settings.namespace)
+        await asyncio.sleep(0)
+        return True
+
+    async def start(pairs: Sequence[object]) -> None:
+        await asyncio.sleep(0)
+        if pairs:
+            raise RPCError("no mapping defined", RPCStatusCode.INVALID_ARGUMENT, b"")
+
+    async def scenario(bench: Bench) -> None:
+        hands: Any = None
+        engine: Any = TemporalEngine(
+            hands, hands, store=bench.store, clock=SystemClock(), entropy=SystemEntropy()
+        )
+        engine._client, engine._attributes = object(), True
+        about = About("kind", "agent", "name")
+        with patched(temporal_engine, register_attributes=registered):
+            await asyncio.gather(*(engine._with_attributes(start, about) for _ in range(3)))
+        assert asked == ["default"]
+        assert engine._attributes
+
+    held(scenario)
+
+
+def test_a_run_is_titled_by_its_agents_name_if_it_has_one():
+    assert About("create_agent", "01a1", "hello").title == "create_agent of hello (01a1)"
+    assert About("linear", "01a1", "").title == "linear of 01a1"

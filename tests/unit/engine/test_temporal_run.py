@@ -6,6 +6,7 @@ performed since its answer.  Temporal itself is not here: what is started is not
 
 import asyncio
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,8 +19,13 @@ ONE, TWO, NEXT = Due("one", "do", 1), Due("two", "do", 1), Due("next", "do", 1)
 
 
 @pytest.fixture(autouse=True)
-def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the run says of itself; no time passes."""
+    said: list[str] = []
     monkeypatch.setattr(workflow, "time", lambda: 0.0)
+    monkeypatch.setattr(workflow, "set_current_details", said.append)
+    monkeypatch.setattr(workflow, "upsert_search_attributes", lambda _: None)
+    return said
 
 
 class Run(OperationRun):
@@ -97,3 +103,20 @@ def test_what_is_started_by_time_shows_no_ticket(monkeypatch):
     assert run.begin() == []
     asyncio.run(run._something())
     assert run.begin() == [("one", "")]
+
+
+def test_a_run_shows_how_it_stands_and_ends_with_why(shown):
+    run = Run(told(1, ONE))
+    run.begin()
+    run.end("one", replace(told(2, NEXT), said="done"))
+    run.begin()
+    why = "next was refused: no"
+    over = Answer("COMPENSATED", 1, 3, over=True, said="refused: no", why=why)
+    run.end("next", over)
+    assert shown == ["RUNNING\n\none: done", f"COMPENSATED: {why}\n\nnext: refused: no"]
+    assert asyncio.run(run.run(Start("operation"))) == f"COMPENSATED: {why}"
+
+
+def test_a_run_of_an_operation_that_is_anothers_says_so():
+    run = Run(Answer("", 1, over=True))
+    assert asyncio.run(run.run(Start("operation"))) == "held by another"

@@ -99,6 +99,25 @@ def test_who_is_cancelled_does_not_wait_for_ever_for_a_call_to_end(tmp_path):
     run(main)
 
 
+def test_who_only_reads_and_is_cancelled_goes_on_at_once(tmp_path):
+    """Nothing could be overtaken by what follows."""
+
+    async def main() -> None:
+        slow = Slow()
+        async with holding(tmp_path, slow), holding(tmp_path, object()) as guests:
+            call = asyncio.create_task(access_of(guests).inspect(access_key()))
+            await slow.begun.wait()
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert slow.said == []
+            slow.tidied.set()
+            await slow.over.wait()
+            assert slow.said == ["cancelled"]
+
+    run(main)
+
+
 def test_a_call_whose_time_is_over_is_ended_in_the_house_too(tmp_path):
     async def main() -> None:
         slow = Slow()

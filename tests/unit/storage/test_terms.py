@@ -48,6 +48,17 @@ def test_who_was_told_otherwise_than_those_who_run_is_refused(tmp_path, change):
         file.agreed(TOLD._replace(**change))
 
 
+def test_a_plane_whose_store_is_elsewhere_has_none_in_its_home(tmp_path):
+    file = TermsFile(tmp_path)
+    file.refuse_store_here()
+    there = file.opened(TOLD._replace(store="postgresql://tenure@db/tenure (schema tenure)"), "")
+    with pytest.raises(Invalid, match=r"store is postgresql://tenure@db/tenure \(schema tenure\):"):
+        file.refuse_store_here()
+    with pytest.raises(Invalid, match="a new plane needs a home of its own"):
+        file.agreed(TOLD)  # it was begun meanwhile
+    assert file.agreed(None) == file.agreed(there) == there
+
+
 def test_what_a_newer_release_has_written_besides_is_left_to_it(tmp_path):
     file = TermsFile(tmp_path)
     first = file.opened(TOLD, "")

@@ -219,6 +219,18 @@ def test_of_a_plane_whose_store_is_a_server_the_home_is_backed_up_and_comes_back
     assert TermsFile(home).read() == there
 
 
+def test_a_store_that_is_restored_into_a_home_is_there_from_then_on(copy, tmp_path):
+    home = made(tmp_path / "home")
+    terms = TermsFile(home).read()
+    assert terms is not None
+    TermsFile(home).write(terms._replace(store="postgresql://tenure@db/tenure (schema tenure)"))
+    with pytest.raises(Invalid, match="is the home of a plane whose store is postgresql"):
+        made(home)
+    restore(copy, home, FILES, told=quiet)
+    assert TermsFile(home).read() == terms
+    made(home)
+
+
 def test_a_manifest_without_a_store_that_names_none_is_refused(copy):
     said = json.loads((copy / MANIFEST).read_text())
     assert "store" not in said

@@ -229,8 +229,8 @@ async def serving(
         )
     except OSError as error:
         message = (
-            f"cannot listen on {listen.host}:{listen.port}: {error.strerror}; name another port,"
-            " or 0: any that is free"
+            f"cannot listen on {listen.host}:{listen.port}: {error.strerror}; --port N names"
+            " another (of a worker --metrics HOST:N), 0 any that is free"
         )
         raise Invalid(message) from None
     port = bound.getsockname()[1]

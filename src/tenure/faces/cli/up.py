@@ -77,6 +77,10 @@ class Asked(NamedTuple):
     "--new-home", is_flag=True,
     help="Let this home take the place of another, which is lost, in a store that is shared.",
 )
+@click.option(
+    "--leave-temporal", is_flag=True,
+    help="Move by --engine embedded what Temporal moved; stop every process of the plane before.",
+)
 @logged
 @click.option(
     "--sandbox", type=click.Choice(("auto", "off", "require")), default="auto", show_default=True,
@@ -108,6 +112,7 @@ def command(
     tls_key: str,
     new_token: bool,
     new_home: bool,
+    leave_temporal: bool,
     log_level: str,
     log_format: str,
     sandbox: str,
@@ -130,7 +135,7 @@ def command(
         said(context).directory().absolute(), host, port, tls_cert, tls_key, new_token, traces,
         sandbox, not api_only,
         {**scale, "webhooks_here": webhooks_here, "requests_per_second": requests_per_second,
-         "new_home": new_home},
+         "new_home": new_home, "leave_temporal": leave_temporal},
     )
     if api_only and "store" not in scale:
         raise Ended(
@@ -198,8 +203,7 @@ async def serve_plane(asked: Asked, begun: Callable[[], object] = lambda: None) 
         raise Ended(Exit.USAGE, str(error)) from None
     port = asked.port or free_port(asked.host)
     then = stopping.at_signal(begun)
-    asked.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if asked.home.stat().st_mode & 0o077:
+    if asked.home.is_dir() and asked.home.stat().st_mode & 0o077:
         say(f"{asked.home} is open to others: chmod 700 {asked.home}")
     scheme = "https" if asked.certificate else "http"
     host = f"[{asked.host}]" if ":" in asked.host else asked.host

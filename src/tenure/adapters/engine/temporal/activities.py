@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Generic
 
 from temporalio import activity
@@ -29,6 +29,8 @@ from tenure.ports.store import Row, Store
 log = logging.getLogger("tenure.engine")
 WORDS_MAX = 2_000
 """Characters of an error that Temporal is told; the log has all of it."""
+LINE_MAX = 200
+"""Characters of a provider's words that stand in an answer; the journal has the rest."""
 BEAT_SECONDS = 1.0
 """Between two heartbeats; a cancel from afar arrives with the next one."""
 UNKNOWN, UNKNOWN_MAX = timedelta(seconds=0.1), timedelta(seconds=30)
@@ -175,7 +177,10 @@ class Activities(Generic[L]):
                 await self._perform(live, move)
         except LeaseLost:
             return await self._lost(task)
-        return await self._ended(task) if live is None else self._told(live)
+        if live is None:
+            return await self._ended(task)
+        said = "" if move is None else line(live.told_of(task.step))
+        return replace(self._told(live), said=said)
 
     async def _found(self, task: Task) -> tuple[L | None, Move | None]:
         """The operation as it stands, and the move if it is still to be performed."""
@@ -254,8 +259,17 @@ class Activities(Generic[L]):
         # An earlier attempt may have put it to rest and lost its reply.
         idle = live.state is State.STUCK and not answer.moves
         if idle and (live.worker == self._resting or await self._claims.rest(live)):
-            return Answer(live.state, live.token, live.revision, over=True)
+            why = line(f"{self._rests(live)}: {live.error}")
+            return Answer(live.state, live.token, live.revision, over=True, why=why)
         return answer
+
+    def _rests(self, live: L) -> str:
+        """Until when nothing is done about one that is stuck."""
+        at = self._work.moves(live).wake_at
+        if at is None:
+            return "rests until an operator acts"
+        until = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+        return f"rests until {until}, when a new run follows"
 
     async def _lost(self, task: Task) -> Answer:
         """Someone has taken the operation, or this step of it: read it again, or leave it."""
@@ -278,7 +292,8 @@ class Activities(Generic[L]):
         row = await self._row(task)
         state = State(str(row["state"]))
         self._tell(task.operation, state)
-        return Answer(state, task.token, int(str(row["revision"])), over=True)
+        why = line(str(row["error"] or ""))
+        return Answer(state, task.token, int(str(row["revision"])), over=True, why=why)
 
     async def _row(self, task: Task) -> Row:
         """The operation's row; what has none here is somebody else's, and nothing is said of it."""
@@ -332,8 +347,15 @@ def decided(work: Work[L], live: L, now: float) -> Answer:
         then = _due(live, work.moves(live, moves.wake_at).now)
     over = live.state in SETTLED and live.state is not State.STUCK
     return Answer(
-        live.state, live.token, live.revision, _due(live, moves.now), wait, then, over=over
-    )
+        live.state, live.token, live.revision, _due(live, moves.now), wait, then,
+        over=over, why=line(live.error),
+    )  # fmt: skip
+
+
+def line(words: str) -> str:
+    """What Temporal is told of the words of others: the first line, cut."""
+    first = words.strip().partition("\n")[0]
+    return first if len(first) <= LINE_MAX else f"{first[:LINE_MAX]}…"
 
 
 def _due(live: L, moves: Sequence[Move]) -> list[Due]:

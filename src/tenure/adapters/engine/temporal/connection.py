@@ -33,7 +33,8 @@ log = logging.getLogger("tenure.engine")
 AGENT = SearchAttributeKey.for_keyword("TenureAgent")
 KIND = SearchAttributeKey.for_keyword("TenureKind")
 STATE = SearchAttributeKey.for_keyword("TenureState")
-NAMES = (AGENT.name, KIND.name, STATE.name)
+NAME = SearchAttributeKey.for_keyword("TenureName")
+NAMES = (AGENT.name, KIND.name, STATE.name, NAME.name)
 CAUSE_MAX = 300
 STARTING_SECONDS = 0.2
 """Between two attempts at a server that says that it is not healthy yet."""

@@ -3,7 +3,7 @@
 Operations are accepted for nobody.  A run is started for each under the operation's own id, and its
 first activity claims it.  A lease without end in the name of this engine keeps embedded engines on
 the same store from claiming what Temporal follows; to go back to one, stop every process of this
-engine and drop the leases `worker/temporal` and `worker/temporal/rest`.
+engine and start `tenure up --engine embedded --leave-temporal`.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Generic
+from typing import Any, Generic, NamedTuple
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.common import (
@@ -26,6 +26,7 @@ from tenure.adapters.engine.temporal.activities import BEAT_SECONDS, Activities,
 from tenure.adapters.engine.temporal.connection import (
     AGENT,
     KIND,
+    NAME,
     STATE,
     away,
     connect,
@@ -58,6 +59,19 @@ DEAF_SECONDS = 5.0
 STICKY = timedelta(seconds=5)
 """How long a run waits for the worker that has it in memory before any other replays it."""
 RPC_SECONDS = timedelta(seconds=10)
+
+
+class About(NamedTuple):
+    """What people look for a run by: its plan, its agent, and that agent's name if it has one."""
+
+    kind: str
+    agent: str
+    name: str
+
+    @property
+    def title(self) -> str:
+        """As it stands beside the run and each of its activities."""
+        return f"{self.kind} of {f'{self.name} ({self.agent})' if self.name else self.agent}"
 
 
 class TemporalEngine(Generic[L]):
@@ -261,7 +275,8 @@ class TemporalEngine(Generic[L]):
             answer = None  # parallel moves cannot all claim it
         if answer is not None and self._worker is not None:
             self._activities.keep(live)
-        self._soon(self._start(live.id, live.kind, live.agent, answer))
+        about = About(live.kind, live.agent, live.agent_name)
+        self._soon(self._start(live.id, about, answer))
 
     def wake(self, operation: str, *, interrupt: bool = False) -> None:
         """Something was recorded for this operation: let its run look at it now."""
@@ -329,12 +344,13 @@ class TemporalEngine(Generic[L]):
         if row["ended_at"] is not None:
             await self._signal(operation, interrupt=interrupt)
             return
-        kind, agent = str(row["kind"]), str(row["agent"])
+        agent = await self._store.find("agent", (str(row["agent"]),)) or {}
+        about = About(str(row["kind"]), str(row["agent"]), str(agent.get("name") or ""))
         stood = self._store.now() - float(str(row["updated_at"])) > self._settings.margin_seconds
         if stood and await self._is_elsewhere(operation):
-            await self._start(operation, kind, agent, None, anew=True)
+            await self._start(operation, about, None, anew=True)
             return
-        await self._start(operation, kind, agent, None, wake=wake, interrupt=interrupt)
+        await self._start(operation, about, None, wake=wake, interrupt=interrupt)
 
     async def _is_elsewhere(self, operation: str) -> bool:
         """Whether its run is at a task queue that this plane had before: nobody works there now."""
@@ -360,8 +376,7 @@ class TemporalEngine(Generic[L]):
     async def _start(
         self,
         operation: str,
-        kind: str,
-        agent: str,
+        about: About,
         answer: Answer | None,
         *,
         wake: bool = False,
@@ -375,7 +390,6 @@ class TemporalEngine(Generic[L]):
         client = self._client
         if client is None:
             return
-        title = f"{kind} of {agent}"
         policies = WorkflowIDConflictPolicy
         conflict = policies.TERMINATE_EXISTING if anew else policies.USE_EXISTING
         signal: dict[str, Any] = {"start_signal": WAKE, "start_signal_args": [interrupt]}
@@ -383,12 +397,12 @@ class TemporalEngine(Generic[L]):
         async def start(pairs: Sequence[SearchAttributePair[Any]]) -> None:
             await client.start_workflow(
                 WORKFLOW,
-                Start(operation, title, answer, attributes=bool(pairs)),
+                Start(operation, about.title, answer, attributes=bool(pairs)),
                 id=operation,
                 task_queue=self._queue,
                 id_conflict_policy=conflict,
                 search_attributes=TypedSearchAttributes(pairs),
-                static_summary=title,
+                static_summary=about.title,
                 static_details=(
                     f"One run of operation `{operation}`. Its journal is in the store of the "
                     f"control plane: `tenure operation show {operation}` says how it stands."
@@ -400,7 +414,7 @@ class TemporalEngine(Generic[L]):
             )
 
         try:
-            await self._with_attributes(start, agent=agent, kind=kind)
+            await self._with_attributes(start, about)
         except RPCError as error:
             message = f"Temporal did not start operation {operation} ({error.message})"
             raise EngineError(message) from None
@@ -408,23 +422,24 @@ class TemporalEngine(Generic[L]):
     async def _with_attributes(
         self,
         start: Callable[[Sequence[SearchAttributePair[Any]]], Awaitable[None]],
-        *,
-        agent: str,
-        kind: str,
+        about: About,
     ) -> None:
         """Start it with its search attributes; without them where the namespace has lost them."""
         pairs: list[SearchAttributePair[Any]] = [
-            SearchAttributePair(AGENT, agent),
-            SearchAttributePair(KIND, kind),
+            SearchAttributePair(AGENT, about.agent),
+            SearchAttributePair(KIND, about.kind),
             SearchAttributePair(STATE, State.RUNNING),
         ]
+        if about.name:
+            pairs.append(SearchAttributePair(NAME, about.name))
+        given = pairs if self._attributes else []
         try:
-            return await start(pairs if self._attributes else ())
+            return await start(given)
         except RPCError as error:
-            if error.status is not RPCStatusCode.INVALID_ARGUMENT or not self._attributes:
+            if error.status is not RPCStatusCode.INVALID_ARGUMENT or not given:
                 raise
-        self._attributes = False
-        if self._client is not None:  # runs that start from now on have them again
+        if self._attributes and self._client is not None:  # else another start sees to it
+            self._attributes = False
             self._attributes = await register_attributes(self._client, self._settings)
         return await start(())
 

@@ -1,5 +1,7 @@
 """What workflow and activities tell each other: ids, names of steps and numbers, never an input.
 
+For people there are the agent's name, and a line of how a step ended and of why an operation did.
+
 All of it stands in histories that outlive this code.  A field may be added with a default; none
 may be renamed, and none may change its meaning.
 """
@@ -43,6 +45,10 @@ class Answer:
     """Calls of do's that are under way are to be stopped."""
     ticket: str = ""
     """Names this answer to the worker that gave it: it has kept what it knew then."""
+    said: str = ""
+    """How the step stands after this move.  This and the next are for people: one line, bounded."""
+    why: str = ""
+    """Why the operation is stuck or was turned back, and if it rests until when."""
 
 
 @dataclass(frozen=True)

@@ -72,12 +72,12 @@ class OperationRun:
 
     @workflow.run
     async def run(self, start: Start) -> str:
-        """Follow the answers until one says that it is over; the state it is in then."""
+        """Follow the answers until one says that it is over; how it stands then, for people."""
         while True:
             self._begin()
             if not self._running:
                 if self._answer.over:
-                    return self._answer.state or "held by another"
+                    return _end(self._answer)
                 if workflow.info().is_continue_as_new_suggested():
                     wait = None if self._due_at is None else self._due_at - workflow.time()
                     workflow.continue_as_new(
@@ -141,12 +141,14 @@ class OperationRun:
             if answer.look:
                 self._asked = self._asked or LOAD
             elif answer.revision >= self._answer.revision or answer.over:
-                self._take(replace(answer, ticket="") if crowded else answer)
+                self._take(step, replace(answer, ticket="") if crowded else answer)
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, step: str, answer: Answer) -> None:
         if self._attributes and answer.state and answer.state != self._shown:
             self._shown = answer.state
             workflow.upsert_search_attributes([STATE.value_set(answer.state)])
+        if answer.said or answer.why:
+            workflow.set_current_details(f"{_end(answer)}\n\n{step}: {answer.said}")
         self._answer = answer
         self._due_at = self._at(answer)
 
@@ -185,3 +187,9 @@ class OperationRun:
 
     def _at(self, answer: Answer) -> float | None:
         return None if answer.wait is None else workflow.time() + answer.wait
+
+
+def _end(answer: Answer) -> str:
+    """How the operation stands, and why."""
+    state = answer.state or "held by another"
+    return f"{state}: {answer.why}" if answer.why else state

@@ -8,7 +8,7 @@ from tenure.adapters.store.postgres import schema, server
 from tenure.adapters.store.postgres.clock import ServerClock
 from tenure.adapters.store.postgres.committer import RESERVE_BYTES, Committer, Lanes
 from tenure.adapters.store.postgres.functions import Functions
-from tenure.adapters.store.postgres.probe import look_up, probe
+from tenure.adapters.store.postgres.probe import look, look_up
 from tenure.adapters.store.postgres.readers import Readers
 from tenure.adapters.store.postgres.side import Side
 from tenure.adapters.store.postgres.store import PostgresStore
@@ -18,7 +18,7 @@ from tenure.ports.entropy import Entropy
 from tenure.storage.migrations import read_migrations
 from tenure.storage.queries import read_queries
 
-__all__ = ["RESERVE_BYTES", "Lanes", "PostgresStore", "build", "look_up", "probe"]
+__all__ = ["RESERVE_BYTES", "Lanes", "PostgresStore", "build", "look", "look_up"]
 
 
 async def build(

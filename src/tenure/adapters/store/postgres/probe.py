@@ -1,28 +1,40 @@
 """Looks at the server and the schema that a plane would use, and changes nothing."""
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 import asyncpg
 
 from tenure.adapters.store.postgres import schema, server
 from tenure.adapters.store.postgres.server import Address
 from tenure.core.errors import StoreError
 from tenure.ports.store import TABLES, Key, Row
-from tenure.storage.migrations import read_migrations
+from tenure.storage.migrations import Migration, read_migrations
 
 _MAY = "SELECT has_database_privilege(current_database(), $1)"
 _MAY_IN_SCHEMA = "SELECT has_schema_privilege(to_regnamespace($1), $2)"
 
 
-async def probe(url: str) -> str:
-    """What a start would find, in a sentence; a StoreError says what stands in its way."""
+class Found(NamedTuple):
+    """What a start would find."""
+
+    told: str
+    """In a sentence."""
+    names: Mapping[str, str]
+    """Whose store it is, by the keys of table `plane`; nothing before the first start."""
+
+
+async def look(url: str) -> Found:
+    """What a start would find; a StoreError says what stands in its way."""
     address = server.read_address(url)
     migrations = read_migrations(schema.HERE / "migrations")
     try:
-        connection = await server.connect(address, "tenure doctor")
+        connection = await server.connect(address, "tenure looking", standby=True)
         try:
             await server.refuse_unfit(connection)
-            await _refuse_unlicensed(connection, address)
-            number = await schema.reached(connection, address, migrations)
+            number = await _reached(connection, address, migrations)
             version = str(await connection.fetchval("SHOW server_version")).partition(" ")[0]
+            rows = await connection.fetch("SELECT one, name FROM plane") if number else ()
         finally:
             await server.close(connection)
     except (asyncpg.PostgresError, *server.GONE, ValueError) as error:
@@ -33,7 +45,8 @@ async def probe(url: str) -> str:
         state = "the first start makes its tables"
     elif lacking:
         state = f"the next start applies {lacking} migrations"
-    return f"PostgreSQL {version} at {address.shown()}; {state}"
+    told = f"PostgreSQL {version} at {address.shown()}; {state}"
+    return Found(told, {str(one): str(name) for one, name in rows})
 
 
 async def look_up(url: str, table: str, key: Key) -> Row | None:
@@ -54,20 +67,29 @@ async def look_up(url: str, table: str, key: Key) -> Row | None:
     return None if found is None else dict(found)
 
 
-async def _refuse_unlicensed(connection: asyncpg.Connection, address: Address) -> None:
-    """Refuse a user who may not do what every session does, or what a start may have to make."""
+async def _reached(
+    connection: asyncpg.Connection, address: Address, migrations: list[Migration]
+) -> int | None:
+    """As `schema.reached`.
+
+    Refuses a user who may not do what every session does, or what the next start has to make.
+    """
     lacks = [] if await connection.fetchval(_MAY, "TEMP") else ["TEMP on the database"]
-    named = f'"{address.schema}"'
-    if await connection.fetchval("SELECT to_regnamespace($1)", named) is not None:
-        lacks += [
-            f"{right} on schema {address.schema}" for right in ("USAGE", "CREATE")
-            if not await connection.fetchval(_MAY_IN_SCHEMA, named, right)
-        ]  # fmt: skip
-    elif not await connection.fetchval(_MAY, "CREATE"):
-        lacks.append("CREATE on the database")
+    named, number = f'"{address.schema}"', None
+    is_there = await connection.fetchval("SELECT to_regnamespace($1)", named) is not None
+    if is_there and not await connection.fetchval(_MAY_IN_SCHEMA, named, "USAGE"):
+        lacks.append(f"USAGE on schema {address.schema}")
+    else:
+        number = await schema.reached(connection, address, migrations)
+    if number is None or number < len(migrations):
+        if is_there and not await connection.fetchval(_MAY_IN_SCHEMA, named, "CREATE"):
+            lacks.append(f"CREATE on schema {address.schema}")
+        elif not is_there and not await connection.fetchval(_MAY, "CREATE"):
+            lacks.append("CREATE on the database")
     if lacks:
         user = await connection.fetchval("SELECT current_user::text")
         raise StoreError(
             f"{address.shown()} can be reached, but its user {user} lacks"
             f" {' and '.join(lacks)}: GRANT it. Nothing was touched."
         )
+    return number

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, assert_never
 
 import apsw
+import msgspec
 
 from tenure.core.errors import StoreClosed, StoreError
 from tenure.core.events import EPOCH_SPAN
@@ -150,7 +151,7 @@ class SqliteStore:
 
         The answer is one row: for each more the thread would wait for Python's lock.
         """
-        asked: Row = {"slot": slot, "owners": json.dumps(owners)}
+        asked: Row = {"slot": slot, "owners": msgspec.json.encode(owners).decode()}
         ((keys,),) = await self._read_aside(self._queries["list_living"], asked)
         return frozenset(json.loads(keys))
 

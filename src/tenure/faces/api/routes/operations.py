@@ -4,7 +4,7 @@ from typing import cast
 
 from tenure.app import operations, views
 from tenure.app.agent_views import get_agent_row
-from tenure.app.live import input_of
+from tenure.app.live import input_of, name_in
 from tenure.core.operation import OPERATION, SETTLED
 from tenure.core.roles import Role
 from tenure.faces.api import sse
@@ -54,7 +54,7 @@ async def list_operations(ask: Ask) -> schemas.Operations:
     items = [
         schemas.listed({
             **row,
-            "agent_name": views.name_in(str(row["kind"]), input_of(row)),
+            "agent_name": name_in(str(row["kind"]), input_of(row)),
             "error": row["error"] or "",
             "done": row["state"] in OPERATION.final,
         })
