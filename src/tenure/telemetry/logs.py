@@ -9,7 +9,8 @@ the list of `FIELDS`.
 import json
 import logging
 import sys
-from typing import Final
+from copy import copy
+from typing import Final, TextIO
 
 from tenure.core.endings import Performed, is_trouble
 from tenure.core.errors import Defect, StoreError, TenureError
@@ -112,9 +113,16 @@ class Sparing(logging.Filter):
         return line
 
 
+class _Stream(logging.StreamHandler[TextIO]):
+    """Writes lines of its own: what is spared here is whole for whoever else listens."""
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        return super().handle(copy(record))
+
+
 def configure(*, json_lines: bool, level: str = "INFO") -> None:
     """Log to standard error from now on."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Stream(sys.stderr)
     plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JsonLines() if json_lines else plain)
     handler.addFilter(Sparing())

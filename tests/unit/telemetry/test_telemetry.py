@@ -112,11 +112,19 @@ def test_logging_goes_to_standard_error(capsys, monkeypatch):
         logs.configure(json_lines=True, level="WARNING")
         logging.getLogger("y").info("quiet")
         logging.getLogger("y").warning("loud")
+        heard: list[logging.LogRecord] = []
+        root.addHandler(logging.NullHandler())
+        root.handlers[-1].handle = heard.append  # type: ignore[method-assign,assignment]
+        for words in ("one: %s", "two: %s"):
+            logging.getLogger("y").warning(words, StoreError("it is away"))
     finally:
         root.setLevel(before)
     out, err = capsys.readouterr()
     assert out == ""
-    assert json.loads(err)["message"] == "loud"
+    assert [json.loads(line)["message"] for line in err.splitlines()] == [
+        "loud", "one: it is away", "two: as the store said above",
+    ]  # fmt: skip
+    assert [one.getMessage() for one in heard] == ["one: it is away", "two: it is away"]
 
 
 def written(filtered, message, at, *given, error=None, level=logging.WARNING):

@@ -91,7 +91,7 @@ def _store_of(home: Path, url: str) -> "tuple[Kept | None, str]":
     if not elsewhere:
         return None, ""
     if not url:
-        return None, f"it is {elsewhere}, and no address and password was said"
+        return None, f"it is {elsewhere}, which nobody has named"
     try:
         return asyncio.run(look_at_store(url)), ""
     except TenureError as error:

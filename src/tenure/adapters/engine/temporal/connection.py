@@ -177,7 +177,7 @@ async def away(client: Client, settings: TemporalSettings) -> str:
         return f"Temporal cannot be reached (no answer within {settings.connect_seconds:g} s)"
     except RPCError as error:
         verb = "reached" if error.status is RPCStatusCode.UNAVAILABLE else "used"
-        return f"Temporal cannot be {verb} ({error.message})"
+        return f"Temporal cannot be {verb} ({cause(error.message)})"
     return ""
 
 
