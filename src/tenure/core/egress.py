@@ -15,20 +15,19 @@ from tenure.core.errors import Invalid
 URL_CHARACTERS_MAX: Final = 2_048
 HTTPS_PORT: Final = 443
 _PLAIN: Final = re.compile(r"[!-~]+\Z")
-_HOST: Final = re.compile(r"(?=.{1,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.?)+\Z")
+HOST_CHARACTERS_MAX: Final = 253
+_LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
 _NUMERIC: Final = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)\Z")
 """A last label like this makes a resolver read the name as an address, in one of its odd forms."""
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-_WITHIN: Final = tuple(
-    IPv6Network(net)
-    for net in (
-        "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "::/96", "::ffff:0:0:0/96",
-    )
+_UNICAST: Final = IPv6Network("2000::/3")
+"""All of IPv6 that is given out; beyond lies what hides an IPv4 address, or is for other uses."""
+_SPECIAL: Final = (
+    IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"),
+    IPv6Network("2001::/23"), IPv6Network("2001:db8::/32"), IPv6Network("2002::/16"),
+    IPv6Network("3fff::/20"),
 )  # fmt: skip
-"""Networks in whose addresses an IPv4 address is hidden: nobody needs them to reach a webhook."""
-
-_SPECIAL: Final = (IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"))
-"""Networks with a use of their own that not every Python knows of."""
+"""Networks with a use of their own, as IANA lists them, that not every Python knows of."""
 
 Address = IPv4Address | IPv6Address
 
@@ -74,7 +73,7 @@ def target_of(url: str, *, loopback: bool = False) -> Target:
     if port == 0:
         raise Invalid("url: there is no port 0")
     literal = _literal(host)
-    if literal is None and (not _HOST.match(host) or _NUMERIC.match(host.rpartition(".")[2])):
+    if literal is None and not _is_name(host):
         raise Invalid("url: its host is neither a name nor a plainly written address")
     if not here:
         if host.endswith((".localhost", ".local", ".internal")):
@@ -101,17 +100,26 @@ def refuse_private(
 
 def is_public(address: Address) -> bool:
     """Whether this is one machine of the public internet, and says so without a disguise."""
-    if isinstance(address, IPv6Address):
-        if address.ipv4_mapped is not None or any(address in net for net in _WITHIN):
-            return False
-        if address.scope_id is not None or address.is_site_local:
-            return False
-    elif any(address in net for net in _SPECIAL):
+    if isinstance(address, IPv6Address) and (
+        address not in _UNICAST or address.scope_id is not None
+    ):
+        return False
+    if any(address in net for net in _SPECIAL):
         return False
     return address.is_global and not (
         address.is_multicast or address.is_reserved or address.is_unspecified
         or address.is_loopback or address.is_link_local or address.is_private
     )  # fmt: skip
+
+
+def _is_name(host: str) -> bool:
+    """Whether a resolver reads it as a name; looked at label by label, so never for long."""
+    labels = host.split(".")
+    return (
+        len(host) <= HOST_CHARACTERS_MAX
+        and all(map(_LABEL.match, labels))
+        and not _NUMERIC.match(labels[-1])
+    )
 
 
 def _literal(host: str) -> Address | None:
