@@ -31,7 +31,7 @@ INTEGER_CHARACTERS_MAX = 20
 EXACT_MAX = float(1 << 53)
 """Up to here every integer has a float of its own."""
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-AT = re.compile(r" - at (?:`key` in )?`\$?\.?(.*)`$")
+AT = re.compile(r" - at (?:`key` in )?`\$?\.?([^`]*)`$")
 UNKNOWN = re.compile(r"unknown field `(.*?)`")
 MISSING = re.compile(r"missing required field `(.*?)`")
 FIELD_CHARACTERS_MAX = 200
@@ -179,6 +179,7 @@ def _explain(text: str) -> None:
     left: list[tuple[str, int, object]] = [("", 0, tree)]
     while left:
         place, depth, value = left.pop()
+        place = place[:FIELD_CHARACTERS_MAX]  # it is written out again for all that is in there
         match value:
             case _Wrong(written):
                 detail = f"{written[:40]} is not a number that can be kept"
@@ -253,7 +254,7 @@ def misfit(error: msgspec.ValidationError, into: type) -> Refusal:
 def _form(place: str, into: type) -> inspect.Type | None:
     """What is declared there."""
     form: inspect.Type | None = inspect.type_info(into)
-    for name in re.findall(r"\w+|\[[^]]*\]", place):
+    for name in re.findall(r"\w+|\[[^][]*\]", place):
         form = _inner(form, name)
     return form
 
@@ -261,7 +262,7 @@ def _form(place: str, into: type) -> inspect.Type | None:
 def _hint(key: str, place: str, into: type) -> str:
     form = _form(place, into)
     known = [field.encode_name for field in form.fields] if _is_struct(form) else []
-    near = get_close_matches(key, known, n=1)
+    near = get_close_matches(key[:FIELD_CHARACTERS_MAX], known, n=1)
     if near:
         return f"did you mean {near[0]}?"
     return f"known are {', '.join(sorted(known))}" if known else "none is expected"
