@@ -90,6 +90,13 @@ https://[64:ff9b:1::1]/
 https://[2002:7f00:1::]/
 https://[2001::1]/
 https://[2001:db8::1]/
+https://[2001:20::1]/
+https://[3fff::1]/
+https://[3fff:fff:ffff::1]/
+https://[5f00::1]/
+https://[100::1]/
+https://[100:0:0:1::1]/
+https://[4000::1]/
 https://[fc00::1]/
 https://[fd00:ec2::254]/
 https://[fe80::1]/
@@ -112,6 +119,22 @@ def test_there_are_enough_of_them():
 def test_a_hostile_url_is_refused_before_anybody_is_asked(url):
     with pytest.raises(Invalid, match="url: "):
         target_of(url)
+
+
+@pytest.mark.parametrize("host", ["a" * 40, "a" * 250, "a-" * 120, "a." * 900, "a" * 10_000])
+def test_a_long_and_hostile_host_is_refused_with_bounded_work(host):
+    """Backtracking over ways to part it into labels would take longer than the universe is old."""
+    for end in ("_", "-", "._", "..a"):
+        with pytest.raises(Invalid, match="url: "):
+            target_of(f"https://{host}{end}/")
+
+
+def test_a_host_is_labels_of_63_characters_and_of_253_in_all():
+    assert target_of(f"https://{'a' * 63}.example/").host
+    assert target_of(f"https://{'a.' * 126}a/").host
+    for host in ("a" * 64 + ".example", "a." * 126 + "aa", "a..example", "a-.example"):
+        with pytest.raises(Invalid, match="neither a name nor a plainly written address"):
+            target_of(f"https://{host}/")
 
 
 @pytest.mark.parametrize("url", [

@@ -1,6 +1,7 @@
 """Bodies and queries: what is refused, and by which name."""
 
 import json
+import tracemalloc
 from typing import Annotated
 
 import msgspec
@@ -108,6 +109,26 @@ def test_an_unknown_field_is_refused_with_the_nearest_known_one(data, hint):
     with pytest.raises(Refusal) as found:
         body.convert(body.parse(data), Outer)
     assert found.value.detail.endswith(hint)
+
+
+@pytest.mark.parametrize("name", [
+    " - at `" + "[" * 900_000, " - at `" * 130_000 + "\n", "\n - at `" * 110_000, "a" * 1_000_000,
+])  # fmt: skip
+def test_a_hostile_name_of_a_field_is_refused_with_bounded_work(name):
+    with pytest.raises(Refusal) as found:
+        body.convert({name: 1, "name": "a"}, Outer)
+    assert len(found.value.field) <= body.FIELD_CHARACTERS_MAX
+    assert len(found.value.detail) <= 500
+
+
+def test_a_long_name_of_a_long_list_is_not_written_out_for_each_of_it():
+    data = b'{"%s": [%s1e999]}' % (b"a" * 10_000, b"1," * 20_000)
+    tracemalloc.start()
+    try:
+        assert refused(data) == ("number_out_of_range", "a" * body.FIELD_CHARACTERS_MAX)
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_query_is_read_by_its_declared_forms():
