@@ -135,8 +135,7 @@ async def paced(plane, rate, seconds, first):
 
 async def caught_up(plane):
     """Return when the relay has carried what was there before."""
-    last = (await plane.store.list_events(after=plane.feed.newest(), limit=100_000))[-1:]
-    until = last[0]["position"] if last else plane.feed.newest()
+    until = await plane.feed.head()
     while True:
         cursor = await plane.store.find("cursor", ("tenure:nats",))
         if cursor is not None and cursor["position"] >= until:

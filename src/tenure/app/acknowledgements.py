@@ -16,7 +16,7 @@ from tenure.app.live import decode, read
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.agent import Verb
-from tenure.core.errors import Conflict, NotFound, PlanUnknown
+from tenure.core.errors import Conflict, Invalid, NotFound, PlanUnknown
 from tenure.core.instant import in_utc
 from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import ACKNOWLEDGED, Noted
@@ -127,8 +127,11 @@ async def acknowledge(
     """The subscriber has done its part of this operation; with `why` an operator says so instead.
 
     Twice succeeds, and the first time stands.  What waits for one that is gone can be ended too.
+    Invalid if `why` says nothing.
     """
     require(caller, Role.OPERATOR)
+    if why is not None and not why.strip():
+        raise Invalid("override: say why it is overridden; without one the subscriber acknowledges")
     row = await plane.store.find("awaited", (operation, subscription))
     if row is None or row["tenant"] != caller.tenant:
         known = await plane.store.find("subscription", (subscription,))
@@ -180,14 +183,17 @@ async def _settle(
 async def list_acknowledgements(
     plane: Plane, caller: Caller, subscription: str
 ) -> list[Awaited]:
-    """What this subscriber was to acknowledge, and has; what is missing comes first."""
+    """All that this subscriber is to acknowledge, oldest first; then some of what it has."""
     require(caller, Role.VIEWER)
     known = await plane.store.find("subscription", (subscription,))
     if known is None or known["tenant"] != caller.tenant:
         raise NotFound(f"there is no subscription {subscription}")
     said: Row = {"tenant": caller.tenant, "subscription": subscription}
-    rows = await plane.store.list_rows("awaited", said, limit=PAGE_MAX)
-    found = [await _view(plane, row) for row in rows]
+    some = await plane.store.list_rows("awaited", said, limit=PAGE_MAX)
+    said["acknowledged_at"] = None
+    missing = [row async for row in every(plane.store, "awaited", said)]
+    rows = {row["operation"]: row for row in (*some, *missing)}
+    found = [await _view(plane, row) for row in rows.values()]
     return sorted(found, key=lambda one: (one.acknowledged_at is not None, one.since))
 
 

@@ -114,10 +114,17 @@ class Page(NamedTuple):
     """Whether some after the position asked for are no longer kept."""
 
 
-async def _is_gone(plane: Plane, position: int) -> bool:
-    """Whether events after this position are no longer kept."""
+async def _trimmed(plane: Plane) -> int:
+    """Up to which position events are no longer kept."""
     trimmed = await plane.store.find("cursor", (TRIMMED,))
-    return trimmed is not None and position < cast(int, trimmed["position"])
+    return 0 if trimmed is None else cast(int, trimmed["position"])
+
+
+async def position_of(plane: Plane, named: int) -> int:
+    """The position that somebody names, but none beyond all events: what comes next follows it."""
+    if not named:
+        return 0
+    return min(named, max(await plane.feed.head(), await _trimmed(plane)))
 
 
 async def list_events(
@@ -125,7 +132,7 @@ async def list_events(
 ) -> Page:
     """Events of the caller's tenant after a position, in the order of their commits."""
     limit = page_of(limit)
-    missed = after != 0 and await _is_gone(plane, after)
+    missed = after != 0 and after < await _trimmed(plane)
     found: list[Row] = []
     scanned = 0
     while True:

@@ -1,7 +1,8 @@
 """The feed: committed events in order, read from the store once for all who follow them.
 
 The newest ones are held in memory; whoever asks for older ones reads the store.  A position is a
-cursor: the one of the last row read, or 0.  What is committed later has a greater one.
+cursor: the one of the last row read, or 0.  What is committed later has a greater one.  Where the
+newest event is, only the store says: whoever asks may name any position.
 """
 
 import asyncio
@@ -38,8 +39,6 @@ class Feed:
     async def after(self, position: int, *, limit: int) -> Sequence[Row]:
         """Events after a position in an order that later commits only add to."""
         async with self._lock:
-            if self._last is None:
-                self._begin(position)
             if position in self._places:
                 rows = self._beyond(position, limit)
                 if len(rows) == limit:
@@ -49,22 +48,16 @@ class Feed:
                 if position in self._places:  # else it was let go of
                     return self._beyond(position, limit)
         rows = await self._store.list_events(after=position, limit=limit)
-        if len(rows) < limit:  # it is ahead of all others: from now on we follow it
+        if len(rows) < limit:  # nothing lies beyond: from now on we follow from there
+            last = _position(rows[-1]) if rows else await self.head()
             async with self._lock:
-                if position not in self._places:
-                    self._begin(position)
+                if self._last is None or last > self._last:
+                    self._begin(last)
         return rows
-
-    def newest(self) -> int:
-        """The position of the newest event that somebody here has seen; 0: none."""
-        return self._last or 0
 
     async def head(self) -> int:
         """The position of the newest event there is; 0: there is none."""
-        position = self.newest()
-        while rows := await self.after(position, limit=PAGE):
-            position = _position(rows[-1])
-        return position
+        return await self._store.newest_event()
 
     def _begin(self, position: int) -> None:
         self._rows, self._gone, self._seen = [], 0, -1

@@ -332,6 +332,10 @@ class Store(Protocol):
         """
         ...
 
+    async def newest_event(self) -> int:
+        """The position of the last row that `list_events` would list by now; 0: there is none."""
+        ...
+
     async def list_rows(
         self, table: str, said: Mapping[str, Value], *, after: Key = (), limit: int = 100
     ) -> Sequence[Row]:

@@ -388,7 +388,7 @@ async def trim(
     while count < min(all_have, len(rows)) and cast(float, rows[count]["at"]) < old:
         count += 1
     # Positions grow by one or more for each event: only where they span so many can there be more.
-    span = plane.feed.newest() - cast(int, rows[0]["position"])
+    span = await plane.feed.head() - cast(int, rows[0]["position"])
     if count < len(rows) and span >= rows_max:
         over = await plane.store.count_rows("outbox", {}) - rows_max
         count = max(count, min(over, len(rows)))

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -32,6 +33,10 @@ LINGER_SECONDS: Final = 0.01
 BUSY_EVENTS: Final = 16
 BUSY_LINGER_SECONDS: Final = 0.04
 """After a look that carried so many: each look costs the loop more than most events do."""
+FIRST_PAGE: Final = 8
+"""Events of the first page: a process that soon dies again has moved the cursor by then."""
+PAGE_SECONDS: Final = 1.0
+"""How long a page may take, about; what a slow destination has had is repeated if we die."""
 STRAIN_SECONDS: Final = 1.0
 """How long a destination is left alone after something unforeseen."""
 
@@ -153,12 +158,15 @@ class Relay:
 
     async def _carry(self, route: Route) -> None:
         """Send whatever there is to send, as soon as there is something."""
-        plane, skimmed = self._plane, NOTHING
+        plane, skimmed, most = self._plane, NOTHING, route.page
+        route = replace(route, page=min(FIRST_PAGE, most))
         while self.leader.leads and not plane.hold.why:
-            number = plane.news.number
+            number, began = plane.news.number, plane.store.now()
             try:
                 done = await tick(plane, self.leader, route, skimmed=skimmed)
                 skimmed = done.skimmed
+                page = _next_page(route.page, done, plane.store.now() - began)
+                route = replace(route, page=min(page, most))
             except LeaseLost:
                 return
             except Exception:
@@ -195,6 +203,15 @@ class Relay:
             await self.leader.resign()
         except StoreError as error:
             log.warning("the relay's lease is not given back (%s); it will lapse", error)
+
+
+def _next_page(page: int, done: Tick, seconds: float) -> int:
+    """Twice as many events, or as many as are taken in time.
+
+    Where none is taken they grow too: what is others' may be taken, and so tell whose is not.
+    """
+    slow = done.fixed and seconds > PAGE_SECONDS
+    return max(1, int(page * PAGE_SECONDS / seconds)) if slow else 2 * page
 
 
 @asynccontextmanager

@@ -268,6 +268,10 @@ class WiredStore:
             "store.list_events", lambda: self._inner.list_events(after=after, limit=limit)
         )
 
+    async def newest_event(self) -> int:
+        """Cross."""
+        return await self._read("store.newest_event", self._inner.newest_event)
+
     async def list_rows(
         self, table: str, said: Mapping[str, Value], *, after: Key = (), limit: int = 100
     ) -> Sequence[Row]:

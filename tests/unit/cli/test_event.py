@@ -114,9 +114,10 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         )[2]
         assert asked.id in (await tenure("tenant", "show"))[1]
         assert asked.id in (await tenure("subscription", "waits", name))[1]
-        code, out, _ = await tenure(
-            "subscription", "acknowledge", name, asked.id, "--override", "it is off"
-        )
+        acknowledge = ("subscription", "acknowledge", name, asked.id)
+        code, _, told = await tenure(*acknowledge, "--override", "")
+        assert (code, "say why" in told) == (2, True), told
+        code, out, _ = await tenure(*acknowledge, "--override", "it is off")
         assert (code, "has acknowledged" in out) == (0, True)
         await face.until(asked.id, "SUCCEEDED")
         assert (await acknowledgements.get_strictness(face.plane, CALLER)).missing == []

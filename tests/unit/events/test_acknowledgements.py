@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from tenure.adapters.bus.local import LocalBus
-from tenure.app import acknowledgements, agents, audit, edges, operations, subscriptions
+from tenure.app import acknowledgements, agents, audit, edges, operations, pages, subscriptions
 from tenure.app.reactions import REACTIONS
 from tenure.app.subscriptions import TOLD_SECONDS, Subscribe
-from tenure.core.errors import Forbidden, NotFound, Unavailable
+from tenure.core.errors import Forbidden, Invalid, NotFound, Unavailable
 from tenure.core.operation import State
 from tenure.core.subscription import Kind
 from tenure.ports.bus import Outgoing
-from tenure.ports.store import Change, Drop, Ring
+from tenure.ports.store import Change, Drop, Put, Ring
 from tenure.reconcilers.relay import Relay
 from tenure.testing.lifecycle import CALLER, TENANT, spec_of
 from tenure.testing.operators import by
@@ -107,6 +107,35 @@ async def test_an_operator_may_override_and_the_audit_log_says_so(lives):
     lines = await audit.list_audit(lives.plane, CALLER, limit=1_000)
     (line,) = [one for one in lines if one.action == "subscription.override"]
     assert line.body == {"operation": operation.id, "why": "it is switched off"}
+
+
+@alive
+async def test_an_override_without_a_reason_is_refused(lives):
+    await lives.made()
+    subscription = await required(lives)
+    operation = await waits(lives)
+    for why in ("", "  "):
+        with pytest.raises(Invalid, match="say why"):
+            await acknowledge(lives, subscription, operation.id, why=why)
+    (one,) = await acknowledgements.list_acknowledgements(lives.plane, CALLER, subscription)
+    assert one.acknowledged_at is None
+
+
+@alive
+async def test_what_is_missing_is_listed_first_however_much_was_acknowledged(lives, monkeypatch):
+    monkeypatch.setattr(acknowledgements, "PAGE_MAX", 2)
+    monkeypatch.setattr(pages, "PAGE_MAX", 2)
+    subscription = await required(lives)
+    puts = [
+        Put(
+            "awaited", (f"{n}", subscription),
+            {"tenant": TENANT, "agent": "a", "since": 1.0, "acknowledged_at": (2.0, None)[n > 4]},
+        )
+        for n in range(8)
+    ]  # fmt: skip
+    assert await lives.plane.store.commit(Change("", (), tuple(puts))) is None
+    found = await acknowledgements.list_acknowledgements(lives.plane, CALLER, subscription)
+    assert [one.operation for one in found] == ["5", "6", "7", "0", "1"]
 
 
 @alive

@@ -62,6 +62,22 @@ def test_readers_behind_ahead_and_far_behind_skip_nothing(seed, monkeypatch):
     asyncio.run(main())
 
 
+def test_a_position_that_somebody_names_is_never_taken_for_that_of_the_newest_event():
+    async def main():
+        store, news = memory.build(clock=Clock()), News()
+        feed = Feed(store, news)
+        assert await feed.after(2**63 - 1, limit=5) == []
+        assert await feed.head() == 0
+        await store.commit(Change("", (), (event(1), event(2))))
+        for far in (2**63 - 1, 3):
+            assert await feed.after(far, limit=5) == []
+            assert await feed.head() == 2
+        await store.commit(Change("", (), (event(3), event(4))))
+        assert [row["position"] for row in await feed.after(2, limit=5)] == [3, 4]
+
+    asyncio.run(main())
+
+
 def test_who_waits_for_news_is_woken_by_them_and_not_before():
     async def main():
         news = News()

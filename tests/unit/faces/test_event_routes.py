@@ -12,6 +12,7 @@ from tenure.adapters.seal.local import LocalSeal
 from tenure.app import agents, operations, subscriptions, tokens
 from tenure.app.spec import read_spec
 from tenure.core.roles import Caller, Role
+from tenure.core.subscription import Kind
 from tenure.faces.api.server import Listen, serving
 from tenure.ports.store import Change, Put, Set
 from tests.unit.faces.asked import ADMIN, faced
@@ -115,6 +116,25 @@ async def test_a_stream_resumes_after_a_position_of_nineteen_digits(face):
         async with followed(face, address, headers=last) as come:
             position, *_ = await anext(come)
         assert int(position) == far[1]
+
+
+@faced
+async def test_a_position_beyond_all_events_makes_nobody_deaf(face):
+    await made(face)
+    far = str(2**63 - 1)
+    page = (await face.ask("GET", f"/v1/events?after={far}", token="stranger")).json
+    assert int(page["position"]) == await face.plane.store.newest_event()
+    last = {"last-event-id": far}
+    async with (
+        serving(face.api, Listen(port=0)) as address,
+        followed(face, address, headers=last) as come,
+    ):
+        asked = subscriptions.Subscribe("billing", Kind.NATS, target="billing")
+        view, _ = await subscriptions.create_subscription(face.plane, CALLER, asked)
+        uid = await made(face, "beta")
+        assert (await anext(come))[2]["subject"] == uid
+    beyond = await face.plane.feed.after(view.position, limit=100)
+    assert {row["agent"] for row in beyond} == {uid}
 
 
 @faced

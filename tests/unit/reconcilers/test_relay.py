@@ -77,6 +77,31 @@ async def test_a_subscription_that_was_changed_is_carried_to_anew(lives):
         assert mine.told == sink.told != []
 
 
+class Slow(Sink):
+    """Takes its time."""
+
+    async def take(self, event):
+        await asyncio.sleep(0.3)
+        await super().take(event)
+
+
+@alive
+async def test_a_process_that_dies_again_and_again_gets_on_with_a_slow_destination(lives):
+    await lives.made("alpha")
+    for verb in ("suspend", "resume") * 2:
+        await lives.verb(verb)
+    last = (await lives.plane.store.list_events(limit=1_000))[-1]["position"]
+    sink, lived = Slow(), 0
+    await relay_to(lives.plane, sink).begin()
+    while (await lives.plane.store.find("cursor", ("sink",)))["position"] < last:
+        async with carrying(lives, sink):
+            await asyncio.sleep(3)
+        lived += 1
+        assert lived < 50
+    assert lived > 2, "no page was as long as one life"
+    assert len(sink.told) < 2 * len(set(sink.told))
+
+
 class Counted:
     """A store that counts what is read of it, by the table."""
 

@@ -239,16 +239,14 @@ def waits(client: Client, *, subscription_id: str, form: str) -> None:
 )
 @ID
 @click.argument("operation")
-@click.option(
-    "--override", default="", metavar="WHY", help="Say so in the subscriber's place, and why."
-)
+@click.option("--override", metavar="WHY", help="Say so in the subscriber's place, and why.")
 @shown
 @asking
 def acknowledge(
-    client: Client, *, subscription_id: str, operation: str, override: str, form: str
+    client: Client, *, subscription_id: str, operation: str, override: str | None, form: str
 ) -> None:
     """Say that the subscriber has done its part of OPERATION."""
-    body = {"operation": operation, "override": override}
+    body = {"operation": operation} | ({} if override is None else {"override": override})
     where = _of(client, subscription_id, "acknowledgements")
     told = client.send("POST", where, body=body)
     text = f"{told['name']} has acknowledged operation {operation}"

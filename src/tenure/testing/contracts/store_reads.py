@@ -149,6 +149,7 @@ class ReadPromises:
 
     @scenario
     async def test_lists_events_after_a_position(self, store: Store, change: Names) -> None:
+        assert await store.newest_event() == 0
         await store.commit(change(*(event(f"e{n}") for n in range(5))))
         places = [cast(int, row["position"]) for row in await store.list_events()]
         assert places == sorted(set(places))
@@ -160,6 +161,7 @@ class ReadPromises:
             "body": "{}", "sequence": None,
         }  # fmt: skip
         assert list(await store.list_events(after=places[4])) == []
+        assert await store.newest_event() == places[4]
 
     @scenario
     async def test_a_place_among_the_events_is_before_all_that_commit_later(

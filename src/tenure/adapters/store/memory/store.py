@@ -217,6 +217,11 @@ class MemoryStore:
         rows = sorted(self.tables.rows["outbox"].items())
         return _copies(row for (position,), row in rows if int(position) > after)[:limit]
 
+    async def newest_event(self) -> int:
+        """Look at every position."""
+        self._use()
+        return max((int(position) for (position,) in self.tables.rows["outbox"]), default=0)
+
     async def list_rows(
         self, table: str, said: Mapping[str, Value], *, after: Key = (), limit: int = 100
     ) -> Sequence[Row]:

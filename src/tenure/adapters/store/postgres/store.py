@@ -153,6 +153,10 @@ class PostgresStore:
         rows = await self._readers.fetch(self._queries["list_events"], after, limit)
         return [dict(row) for row in rows]
 
+    async def newest_event(self) -> int:
+        """Read the end of the key, as far as it is listed."""
+        return int((await self._readers.fetch(self._queries["newest_event"]))[0][0])
+
     async def list_rows(
         self, table: str, said: Mapping[str, Value], *, after: Key = (), limit: int = 100
     ) -> Sequence[Row]:

@@ -167,6 +167,10 @@ class SqliteStore:
         """Read one page."""
         return self._table("outbox", "list_events", {"after": after, "limit": limit})
 
+    async def newest_event(self) -> int:
+        """Read the end of the key."""
+        return int(self._read(self._queries["newest_event"])[0][0])
+
     async def list_rows(
         self, table: str, said: Mapping[str, Value], *, after: Key = (), limit: int = 100
     ) -> Sequence[Row]:

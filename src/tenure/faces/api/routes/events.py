@@ -27,7 +27,8 @@ async def list_events(ask: Ask) -> schemas.Events | Stream:
     resumes = b"last-event-id" in ask.headers
     last = last_seen(ask.headers) if resumes else after
     if event_stream.wants_stream(ask):
-        return event_stream.follow(ask, wanted, last)
+        return event_stream.follow(ask, wanted, await events.position_of(ask.plane, last))
+    after = await events.position_of(ask.plane, after)
     page = await events.list_events(
         ask.plane, ask.caller, wanted, after=after, limit=query.limit
     )

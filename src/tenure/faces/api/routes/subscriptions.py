@@ -102,7 +102,7 @@ async def acknowledge(ask: Ask) -> schemas.Acknowledgement:
     return _awaited(
         await acknowledgements.acknowledge(
             ask.plane, ask.caller, ask.names["subscription"], operation=body.operation,
-            why=body.override or None,
+            why=body.override,
         )
     )  # fmt: skip
 

@@ -137,10 +137,13 @@ class Acknowledge(Wire, frozen=True):
     """What the subscriber has done its part of."""
 
     operation: Id
-    override: Annotated[
-        str,
-        Meta(max_length=500, description="Why an operator says so in the subscriber's place."),
-    ] = ""
+    override: (
+        Annotated[
+            str,
+            Meta(max_length=500, description="Why an operator says so in the subscriber's place."),
+        ]
+        | None
+    ) = None
 
 
 class Acknowledgement(Told, frozen=True):

@@ -10,6 +10,14 @@ WHERE position > $1
 ORDER BY position
 LIMIT $2
 
+-- name: newest_event
+-- The last position that list_events would give.
+SELECT coalesce(max(position), 0)
+FROM outbox
+WHERE position < (
+    SELECT (pg_snapshot_xmin(pg_current_snapshot())::text::bigint + moved) << 16 FROM horizon
+  )
+
 -- name: begin_epoch
 -- Raises the numbers of each agent's events into an epoch that starts at $1, of which each has $2, and notes it under $3.
 -- Counters are held in the order of their names, as by everybody.

@@ -2,6 +2,10 @@
 -- Outbox rows after a position, in commit order: one writer gives the positions.
 SELECT * FROM outbox WHERE position > :after ORDER BY position LIMIT :limit
 
+-- name: newest_event
+-- The last position that list_events would give.
+SELECT coalesce(max(position), 0) FROM outbox
+
 -- name: begin_epoch
 -- Raises what events are numbered by into an epoch that starts there: the outbox, and the events of each agent.
 UPDATE counter
