@@ -9,7 +9,7 @@ import pytest
 from tenure.adapters.access.local import LocalAccess, build
 from tenure.adapters.clock.system import SystemClock
 from tenure.core.ids import ResourceKey
-from tenure.ports.provider import Spec
+from tenure.ports.provider import Presence, Spec
 from tenure.testing.contracts.access import (
     AccessContract,
     Scenario,
@@ -93,6 +93,26 @@ def test_of_what_was_revoked_and_removed_only_the_burned_key_is_kept(tmp_path):
     ]
     file.close()
     assert counts == [1, 0, 0]
+
+
+def test_grants_that_lost_their_resource_are_found_and_made_whole(tmp_path):
+    path = tmp_path / "access.db"
+
+    async def granted(access: LocalAccess) -> None:
+        await access.ensure(access_key(), access_spec("reader", "writer"))
+
+    async def again(access: LocalAccess) -> None:
+        assert (await access.inspect(access_key())).presence is Presence.ABSENT
+        await access.ensure(access_key(), access_spec("reader"))
+        assert (await access.inspect(access_key())).presence is Presence.READY
+        assert await access.check("t", "a", role="reader")
+        assert not await access.check("t", "a", role="writer")
+
+    asyncio.run(on_file(path, granted))
+    file = apsw.Connection(str(path))
+    file.execute("DELETE FROM resource")
+    file.close()
+    asyncio.run(on_file(path, again))
 
 
 KINDS: tuple[Spec, ...] = (

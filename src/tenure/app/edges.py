@@ -6,9 +6,10 @@ owns: so the one commit that closes an agent closes everything below it, however
 close that is taken back opens it again.
 """
 
+import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from tenure.app.audit import entry
 from tenure.app.pages import every, page_of
@@ -23,6 +24,7 @@ from tenure.ports.store import Change, Drop, Is, Put, Row, Set
 
 GOING: Final = frozenset({State.DELETING, State.DELETE_FAILED, State.DELETED})
 """States in which an agent answers for nothing any more."""
+TOO_DEEP: Final = f"agents own each other at most {OWNERS_MAX} deep"
 _UID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -100,9 +102,12 @@ async def agent_that_asks(plane: Plane, caller: Caller) -> Row | None:
 class Vouching:
     """Whether somebody open answers for an agent, as of one reading; each agent is read once."""
 
-    def __init__(self, plane: Plane) -> None:
-        """Nothing is read yet."""
+    def __init__(self, plane: Plane, *, as_if: Row | None = None) -> None:
+        """Nothing is read yet; `as_if` is an edge that counts as if it were written already."""
         self.plane = plane
+        self.going: Row | None = None
+        """An owner that was met and answers for nothing any more."""
+        self._as_if = as_if
         self._known: dict[str, bool] = {}
         self._rows: dict[str, Row | None] = {}
 
@@ -113,15 +118,27 @@ class Vouching:
         return self._rows[uid]
 
     async def guards(self, uid: str) -> tuple[Is, ...] | None:
-        """The chain of owners that answers for this agent, as guards; None: nobody does.
+        """The shortest chain of owners that answers for this agent, as guards; None: nobody does.
 
-        Of an agent that nobody owns the chain is empty.
+        Of an agent that nobody owns the chain is empty.  That nobody owns its last is guarded too.
         """
-        seen: dict[str, None] = {uid: None}
-        chain = await self._up(uid, seen)
-        if chain is None:
-            self._known.update(dict.fromkeys(seen, False))
-        return None if chain is None else tuple(chain)
+        below: dict[str, tuple[str, tuple[Is, ...]]] = {uid: ("", ())}
+        queue = [uid]
+        for one in queue:
+            edges = await self._owners_of(one)
+            if not edges:
+                return await self._chain(one, below)
+            for above, says in self._above(edges):
+                if above in below or self._known.get(above) is False:
+                    continue
+                below[above] = one, says
+                row = await self.find(above)
+                if row is not None and row["state"] not in GOING:
+                    queue.append(above)
+                else:
+                    self.going = self.going or row
+        self._known.update(dict.fromkeys(below, False))
+        return None
 
     async def vouched(self, uid: str) -> bool:
         """Whether there is such a chain."""
@@ -129,30 +146,37 @@ class Vouching:
             self._known[uid] = await self.guards(uid) is not None
         return self._known[uid]
 
-    async def _up(self, uid: str, seen: dict[str, None]) -> list[Is] | None:
-        edges = await owners_of(self.plane, uid)
-        if not edges:
-            return []
-        for above in _above(edges):
-            if above in seen or self._known.get(above) is False:
-                continue
-            seen[above] = None
-            row = await self.find(above)
-            if row is None or row["state"] in GOING:
-                continue
-            chain = await self._up(above, seen)
-            if chain is not None:
-                return [Is("agent", (above,), {"state": row["state"]}), *chain]
-        return None
+    async def _owners_of(self, uid: str) -> Sequence[Row]:
+        found, new = await owners_of(self.plane, uid), self._as_if
+        if new is None or new["target"] != uid:
+            return found
+        return [*(row for row in found if row["owner"] != new["owner"]), new]
+
+    def _above(self, edges: Sequence[Row]) -> Iterator[tuple[str, tuple[Is, ...]]]:
+        """Those who own it, and those who are to own it when these go, while an edge says so."""
+        for row in edges:
+            yield str(row["owner"]), ()
+        for row in edges:
+            if _moves(row):
+                says = Is("edge", dropped(row).key, {"on_delete": row["on_delete"]})
+                yield reassigned(row), () if row is self._as_if else (says,)
+
+    async def _chain(
+        self, top: str, below: Mapping[str, tuple[str, tuple[Is, ...]]]
+    ) -> tuple[Is, ...]:
+        """From the owner next to the agent that was asked about up to the top."""
+        chain: list[Is] = []
+        one, said = top, ["state", "parent"]
+        while below[one][0]:
+            row = cast(Row, await self.find(one))
+            chain += (Is("agent", (one,), {name: row[name] for name in said}), *below[one][1])
+            one, said = below[one][0], ["state"]
+        return tuple(reversed(chain))
 
 
-def _above(edges: Sequence[Row]) -> Iterator[str]:
-    """Those who own it, and those who are to own it when these go."""
-    for row in edges:
-        yield str(row["owner"])
-    for row in edges:
-        if _moves(row):
-            yield reassigned(row)
+def _depth(chain: Sequence[Is]) -> int:
+    """How many agents there are in a chain of owners."""
+    return sum(guard.table == "agent" for guard in chain)
 
 
 async def guards_below(plane: Plane, row: Row) -> tuple[Is, ...]:
@@ -165,8 +189,8 @@ async def guards_below(plane: Plane, row: Row) -> tuple[Is, ...]:
         message = f"agent {row['name']!s} is {state} and can own nothing new"
         raise Conflict(message, code="wrong_state", holder=uid)
     chain = await guards_of(plane, row)
-    if len(chain) >= OWNERS_MAX:
-        raise LimitExceeded(f"agents own each other at most {OWNERS_MAX} deep")
+    if _depth(chain) >= OWNERS_MAX:
+        raise LimitExceeded(TOO_DEEP)
     return (Is("agent", (uid,), {"state": state}), *chain)
 
 
@@ -174,9 +198,14 @@ async def guards_of(plane: Plane, row: Row) -> tuple[Is, ...]:
     """The owners that answer for an agent, as guards; Conflict `wrong_state` if none does."""
     if row["parent"] is None:
         return ()
-    chain = await Vouching(plane).guards(str(row["uid"]))
+    vouching = Vouching(plane)
+    chain = await vouching.guards(str(row["uid"]))
     if chain is None:
-        message = f"agent {row['name']!s} is closed: an agent that owns it is being deleted"
+        why = "those that own it are owned by each other alone; let another agent own one of them"
+        if vouching.going is not None:
+            name, state = vouching.going["name"], vouching.going["state"]
+            why = f"agent {name!s}, which owns it or one that does, is {state!s}"
+        message = f"agent {row['name']!s} is closed: {why}"
         raise Conflict(message, code="wrong_state", holder=str(row["uid"]))
     return chain
 
@@ -219,6 +248,8 @@ async def add_edge(
             if not core.CONDUCT[State(str(target["state"]))].serves:
                 message = f"agent {target['name']!s} is {target['state']!s} and can be given nobody"
                 raise Conflict(message, code="wrong_state", holder=name)
+            new: Row = {"owner": uid, "kind": kind, "target": name, "on_delete": on_delete}
+            guards += await _still_vouched(plane, target, new)
             if target["parent"] is None:
                 also = (Set("agent", (name,), {"parent": uid}),)
         change = Change("", guards, (write, *also, told))
@@ -226,6 +257,41 @@ async def add_edge(
             at = now if known is None else float(str(known["at"]))
             return EdgeView(uid, kind, name, on_delete, at)
         owner, target = await _again(plane, owner, target)
+
+
+async def _still_vouched(plane: Plane, target: Row, new: Row) -> tuple[Is, ...]:
+    """Who answers for an agent once it has this edge, as guards.
+
+    Conflict `wrong_state` if nobody does: its owners would own only each other.  LimitExceeded if
+    it and all below it would be too far down; what is added at the same time is not seen.
+    """
+    name, uid = str(target["name"]), str(target["uid"])
+    chain = await Vouching(plane, as_if=new).guards(uid)
+    if chain is None:
+        message = (
+            f"agent {name} would be owned only by agents that it owns itself, and nobody would"
+            " answer for them: let an agent that none of them owns have one of them first"
+        )
+        raise Conflict(message, code="wrong_state", holder=uid)
+    if target["parent"] is None:  # all below it is further down from now on
+        await _refuse_deep(plane, uid, OWNERS_MAX - _depth(chain))
+    return chain
+
+
+async def _refuse_deep(plane: Plane, top: str, most: int) -> None:
+    """LimitExceeded if agents own each other more than so deep below this one."""
+    level, seen = [top], {top}
+    for _ in range(most + 1):
+        below: list[str] = []
+        for uid in level:
+            owned = [str(row["target"]) for row in await owned_by(plane, uid)]
+            below += [one for one in dict.fromkeys(owned) if one not in seen]
+            seen.update(below)
+            await asyncio.sleep(0)
+        if not below:
+            return
+        level = below
+    raise LimitExceeded(TOO_DEEP)
 
 
 async def _again(plane: Plane, owner: Row, target: Row | str) -> tuple[Row, Row | str]:

@@ -43,7 +43,14 @@ IDEMPOTENCY_KEY_CHARACTERS_MAX = 255
 IDEMPOTENCY_SECONDS = 86_400.0
 """How long a key answers with its operation at least."""
 OWNERS_MAX = 64
-"""How many agents may own each other in one chain."""
+"""How many agents may own each other in one chain, as far as whoever asks for one more can see.
+
+Edges that are added at the same moment may exceed it: nothing relies on it but the time of a walk.
+"""
+YEARS = 3.0e8
+"""Seconds: a step that waits for a person or for another operation has no deadline of its own."""
+FAILURES_MAX = 32
+"""Failures in a row, some ten minutes of them, that make a step STUCK which may wait for YEARS."""
 BATCH_CHANGES_MAX = 512
 """Changes that share one transaction."""
 SUBSCRIPTIONS_MAX = 100
@@ -79,6 +86,13 @@ class StepLimits:
     """Backoff doubles from the first to the cap; jitter takes up to half of it away."""
     visible_seconds: float = 0.0
     """How long the provider may say "absent" of what it has just been given."""
+
+    @property
+    def within(self) -> str:
+        """By when it should have been done, in words."""
+        if self.deadline_seconds >= YEARS:
+            return f"and failed {FAILURES_MAX} times in a row"
+        return f"within {self.deadline_seconds:g} s"
 
 
 DEFAULT_LIMITS = StepLimits()

@@ -15,7 +15,14 @@ from math import isfinite
 from typing import Final, NoReturn
 
 from tenure.core.errors import Invalid
-from tenure.core.limits import DEFAULT_LIMITS, NAME_CHARACTERS_MAX, STEPS_MAX, StepLimits
+from tenure.core.limits import (
+    DEFAULT_LIMITS,
+    FAILURES_MAX,
+    NAME_CHARACTERS_MAX,
+    STEPS_MAX,
+    YEARS,
+    StepLimits,
+)
 from tenure.core.moves import Act, Move, Moves
 
 Perform = Callable[..., Awaitable[object]]
@@ -103,6 +110,14 @@ class Step:
         inquiry = self.inspect if isinstance(self.inspect, Inquiry) else Inquiry.ASK
         object.__setattr__(self, "inquiry", inquiry)
         object.__setattr__(self, "undoes", self.undo not in (None, Undo.NOTHING))
+
+    def fails_on(self, attempts: object) -> bool:
+        """Whether it does nothing but fail: it may wait for years, but not fail for years.
+
+        One that can be undone is not turned back for that.
+        """
+        endless = self.limits.deadline_seconds >= YEARS and self.kind is not Kind.COMPENSATABLE
+        return endless and isinstance(attempts, int) and attempts >= FAILURES_MAX
 
 
 @dataclass(frozen=True, slots=True)

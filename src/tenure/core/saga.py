@@ -13,8 +13,7 @@ The rules they hold:
   hold up the older ones.
 - Once the pivot is intended nothing turns back but the pivot's own refusal, and that only when no
   earlier call of it can still arrive.
-- Deadlines are measured from records, never in attempts, and pass only after one look later than
-  they.
+- Deadlines are measured from records, not in attempts, and pass only after a look later than they.
 """
 
 from collections.abc import Mapping
@@ -419,7 +418,8 @@ def _settle_do(
             pass
         case _:
             assert_never(ending)
-    if started_at < deadline_of(progress, step) or step.name in progress.stuck:
+    late = started_at >= deadline_of(progress, step) or step.fails_on(again["attempts"])
+    if not late or step.name in progress.stuck:
         return Settled(None, again)
     words = words_of(ending) or intent.detail or "it was not there"
     return Settled(_overdue(step, words, unknown=again["unknown_since"] is not None), again)
@@ -436,8 +436,8 @@ def may_arrive(
 
 
 def _overdue(step: Step, words: str, *, unknown: bool) -> tuple[Noted, object]:
-    """A look later than the deadline did not find the step done."""
-    why = f"{step.name} was not done within {step.limits.deadline_seconds:g} s: {words}"
+    """A look later than the deadline did not find the step done, or it only fails."""
+    why = f"{step.name} was not done {step.limits.within}: {words}"
     if step.kind is Kind.COMPENSATABLE and not (unknown and step.inquiry is Inquiry.NOBODY_KNOWS):
         return Noted.COMPENSATING, {"why": why, "step": step.name}
     return Noted.STUCK, {"why": why}

@@ -11,7 +11,7 @@ from tenure.core.endings import Done, Ending, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.instant import in_utc
-from tenure.core.limits import DETAIL_CHARACTERS_MAX, StepLimits
+from tenure.core.limits import DETAIL_CHARACTERS_MAX, YEARS, StepLimits
 from tenure.core.operation import ACKNOWLEDGED
 from tenure.core.plan import Kind, Step, nothing, repeat
 from tenure.plans.steps import unless_foreign
@@ -24,8 +24,6 @@ from tenure.ports.runtime import RuntimeProvider
 READY_SECONDS_MAX = 3_600.0
 """The most that an agent's spec may give its runtime to become ready."""
 UNASKED_SECONDS = 600.0
-YEARS = 3.0e8
-"""Seconds: a step that waits for a person or for another operation has no deadline of its own."""
 POLL_SECONDS = 0.25
 CUT_POLL_SECONDS = 0.05
 CUT_SECONDS = 2.0

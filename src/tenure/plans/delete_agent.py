@@ -5,7 +5,7 @@ is minted any more.  From there on there is only forward.
 """
 
 from tenure.core.endings import Done, Ending, NotYet
-from tenure.core.limits import StepLimits
+from tenure.core.limits import YEARS, StepLimits
 from tenure.core.plan import Kind, Plan, Step, repeat
 from tenure.plans import agents
 from tenure.ports.provider import Call
@@ -40,7 +40,7 @@ PLAN = Plan(
             None,
             repeat,
             kind=Kind.RETRIABLE,
-            limits=StepLimits(deadline_seconds=agents.YEARS),
+            limits=StepLimits(deadline_seconds=YEARS),
             provider=ROSTER,
         ),
         agents.removed("credentials", "credentials"),

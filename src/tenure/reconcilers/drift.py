@@ -242,7 +242,8 @@ def _differs(plane: Plane, row: Row, held: Held, seen: Observed) -> Difference |
         case Presence.ABSENT if held.slot == RUNTIME:
             return Kind.DRIFT, "is gone", row["state"] == State.READY
         case Presence.BROKEN:
-            return Kind.DRIFT, "is broken", False
+            said = "is broken: delete the agent and create it anew"
+            return Kind.DRIFT, said, False
         case Presence.ABSENT:
             return Kind.DRIFT, "was deleted behind our back", True
 

@@ -217,12 +217,17 @@ async def test_an_heir_that_goes_too_inherits_nothing(lives):
 
 @alive
 async def test_two_deletions_in_one_ring_do_not_wait_for_each_other(lives):
-    uids = await made(lives, 3, {(0, 1), (1, 2), (2, 0)})
+    uids = [*await made(lives, 3, {(0, 1), (1, 2)}), await lives.made("outside")]
+    for owner, target in ((3, 0), (2, 0)):
+        await agents.own(
+            lives.plane, CALLER, uids[owner], kind=EdgeKind.AGENT, target=uids[target],
+            on_delete="revoke",
+        )  # fmt: skip
     first = await agents.delete_agent(lives.plane, CALLER, uids[0], drain_seconds=0.0)
     second = await agents.delete_agent(lives.plane, CALLER, uids[1], drain_seconds=0.0)
     for one in (first, second):
         assert (await lives.done(one)).state == "SUCCEEDED"
-    assert lives.world.things == {}
+    assert await standing(lives, uids) == {3}
 
 
 @alive
@@ -237,22 +242,89 @@ async def test_what_there_was_no_time_to_ask_for_is_asked_at_the_next_look(lives
     assert await standing(lives, uids) == set()
 
 
+async def deep(lives, count, *, top="agent-0"):
+    """So many READY agents, each owned by the one before it, as rows alone; their uids."""
+    uids = [await lives.made(top)]
+    for number in range(1, count):
+        uid, name = f"{number:032x}", f"{top}-{number}"
+        row = {"tenant": "default", "generation": 1, "name": name, "state": "READY",
+               "epoch": 1, "parent": uids[-1], "spec": "{}"}  # fmt: skip
+        edge = edges.edge("default", uids[-1], EdgeKind.AGENT, uid, now=0.0)
+        named = Put("agent_name", ("default", name), {"agent": uid})
+        await lives.plane.store.commit(Change("", (), (Put("agent", (uid,), row), named, edge)))
+        uids.append(uid)
+    return uids
+
+
 @alive
 async def test_a_chain_of_owners_is_bounded(lives):
-    parent = await lives.made("agent-0")
-    for number in range(1, OWNERS_MAX + 3):
-        uid = f"{number:032x}"
-        row = {"tenant": "default", "generation": 1, "name": f"agent-{number}", "state": "READY",
-               "epoch": 1, "parent": parent, "spec": "{}"}  # fmt: skip
-        put = Put("agent", (uid,), row)
-        name = Put("agent_name", ("default", f"agent-{number}"), {"agent": uid})
-        edge = edges.edge("default", parent, EdgeKind.AGENT, uid, now=0.0)
-        await lives.plane.store.commit(Change("", (), (put, name, edge)))
-        parent = uid
+    await deep(lives, OWNERS_MAX + 3)
+    below = spec_of("deep", parent=f"agent-0-{OWNERS_MAX + 2}")
     with pytest.raises(LimitExceeded):
-        await agents.create_agent(
-            lives.plane, CALLER, spec_of("deep", parent=f"agent-{OWNERS_MAX + 2}")
+        await agents.create_agent(lives.plane, CALLER, below)
+
+
+@alive
+async def test_a_chain_of_owners_is_bounded_from_below_too(lives):
+    uids = await deep(lives, OWNERS_MAX)
+    await lives.made("top")
+    await lives.made("above")
+
+    async def own(owner, target):
+        kind = EdgeKind.AGENT
+        await agents.own(
+            lives.plane, CALLER, owner, kind=kind, target=target, on_delete="revoke"
         )
+
+    await own("top", uids[0])
+    with pytest.raises(LimitExceeded, match="at most 64 deep"):
+        await own("above", "top")
+    await own("above", uids[1])  # it has an owner already: nothing is further down
+
+
+@alive
+async def test_a_deletion_that_does_nothing_but_fail_is_stuck_and_goes_on_once_it_can(
+    lives, monkeypatch
+):
+    async def broken(*_):
+        raise RecursionError("too deep")
+
+    uids = await made(lives, 2, {(0, 1)})
+    with monkeypatch.context() as patch:
+        patch.setattr(cascade, "delete_below", broken)
+        asked = await agents.delete_agent(lives.plane, CALLER, uids[0], drain_seconds=0.0)
+        await asyncio.sleep(1_200)
+        found = await operations.get(lives.plane, CALLER.tenant, asked.id)
+        assert found.state == "STUCK"
+        assert "sub_agents was not done and failed 32 times in a row: " in str(found.error)
+    await asyncio.sleep(60)
+    assert (await operations.get(lives.plane, CALLER.tenant, asked.id)).state == "SUCCEEDED"
+    assert lives.world.things == {}
+
+
+async def written(tmp_path, count, owns):
+    """A plane on a real file with the rows of a graph, and its agents' uids."""
+    store = sqlite.build(tmp_path / "graph.db", clock=SystemClock())
+    uid = [f"{number:032x}" for number in range(count)]
+    parents = {target: owner for owner, target in sorted(owns)}
+    for start in range(0, count, 500):
+        puts: Any = [
+            Put("agent", (uid[n],), {
+                "tenant": "default", "generation": 1, "state": "READY", "name": f"a-{n}",
+                "parent": uid[parents[n]] if n in parents else None,
+            })
+            for n in range(start, start + 500)
+        ]  # fmt: skip
+        await store.commit(Change("", (), tuple(puts)))
+    pairs = sorted(owns)
+    for start in range(0, len(pairs), 500):
+        rows: Any = [
+            edges.edge("default", uid[a], EdgeKind.AGENT, uid[b], now=0.0)
+            for a, b in pairs[start : start + 500]
+        ]
+        await store.commit(Change("", (), tuple(rows)))
+    nobody: Any = None
+    return Plane("plane", store, nobody, SystemEntropy(), Catalogue(), {}), uid
 
 
 @pytest.mark.timeout(120)
@@ -265,33 +337,29 @@ def test_a_graph_of_ten_thousand_agents_agrees_with_the_reference(tmp_path: Path
         owns = {(rng.randrange(max(0, n - 300), n), n) for n in range(1, count) if n % 997}
         owns |= {(rng.randrange(count), rng.randrange(count)) for _ in range(400)}
         owns = {(a, b) for a, b in owns if b % 997 and a != b}
-        store = sqlite.build(tmp_path / "graph.db", clock=SystemClock())
-        uid = [f"{number:032x}" for number in range(count)]
-        parents = {target: owner for owner, target in sorted(owns)}
-        for start in range(0, count, 500):
-            puts: Any = [
-                Put("agent", (uid[n],), {
-                    "tenant": "default", "generation": 1, "state": "READY", "name": f"a-{n}",
-                    "parent": uid[parents[n]] if n in parents else None,
-                })
-                for n in range(start, start + 500)
-            ]  # fmt: skip
-            await store.commit(Change("", (), tuple(puts)))
-        pairs = sorted(owns)
-        for start in range(0, len(pairs), 500):
-            rows: Any = [
-                edges.edge("default", uid[a], EdgeKind.AGENT, uid[b], now=0.0)
-                for a, b in pairs[start : start + 500]
-            ]
-            await store.commit(Change("", (), tuple(rows)))
-        nobody: Any = None
-        plane = Plane("plane", store, nobody, SystemEntropy(), Catalogue(), {})
+        plane, uid = await written(tmp_path, count, owns)
         for root in (0, 997, rng.randrange(1, 900), rng.randrange(count)):
-            row = await store.find("agent", (uid[root],))
+            row = await plane.store.find("agent", (uid[root],))
             assert row is not None
             shown = await cascade.tree(plane, row, limit=100_000)
             fated = {int(one.target, 16) for one in shown if one.fate == "delete"}
             assert fated == set(range(count)) - reference(count, owns, root) - {root}
-        await store.close()
+        await plane.store.close()
+
+    asyncio.run(play())
+
+
+def test_a_chain_that_is_too_deep_is_walked_all_the_same(tmp_path: Path):
+    async def play():
+        count = 1_500
+        plane, uid = await written(tmp_path, count, {(n, n + 1) for n in range(count - 1)})
+        bottom = await plane.store.find("agent", (uid[-1],))
+        assert bottom is not None
+        assert len(await edges.guards_of(plane, bottom)) == count - 1
+        top = await plane.store.find("agent", (uid[0],))
+        assert top is not None
+        shown = await cascade.tree(plane, top, limit=count)
+        assert [one.fate for one in shown] == ["delete"] * (count - 1)
+        await plane.store.close()
 
     asyncio.run(play())

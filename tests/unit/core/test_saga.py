@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from tenure.core import saga
 from tenure.core.endings import Absent, Done, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
-from tenure.core.limits import StepLimits, backoff
+from tenure.core.limits import FAILURES_MAX, YEARS, StepLimits, backoff
 from tenure.core.moves import Act, Moves
 from tenure.core.operation import Hold, Intent, Noted, Record, State
-from tenure.core.plan import Plan, repeat
+from tenure.core.plan import Kind, Plan, repeat
 from tests.unit.core.situations import (
     BLIND,
     LINE,
@@ -276,6 +276,22 @@ def test_the_look_at_the_deadline_is_due_whatever_the_step_was_told():
         intents = held("a", due_at=due_at)
         assert wakes_at(LINE, folded(LINE), intents, now=159.0) == 160.0
         assert moves(LINE, folded(LINE), intents, now=160.0) == [(Act.DO, "a")]
+
+
+def test_who_may_wait_for_years_may_not_fail_for_years():
+    limits, kind = StepLimits(deadline_seconds=YEARS), Kind.RETRIABLE
+    plan = Plan("long", stages=[step("r", kind=kind, limits=limits), step("s", kind=kind)])
+    often, progress = Intent("r", "", "r", attempts=FAILURES_MAX - 1), folded(plan)
+    for ending in (Unavailable("x"), OutcomeUnknown("x"), Rejected("x")):
+        once = settled(plan, progress, Act.DO, "r", ending)
+        assert (once.record, once.intent["attempts"]) == (None, 1)
+        found = settled(plan, progress, Act.DO, "r", ending, intent=often)
+        assert found.record[0] is Noted.STUCK
+        assert "r was not done and failed 32 times in a row: " in found.record[1]["why"]
+    for wait in (NotYet(9.0), Waiting("go")):  # to wait is not to fail
+        assert settled(plan, progress, Act.DO, "r", wait, intent=often).record is None
+    back = Plan("back", stages=[step("r", limits=limits)])
+    assert settled(back, folded(back), Act.DO, "r", Unavailable("x"), intent=often).record is None
 
 
 def test_what_is_found_ready_after_the_deadline_is_done():

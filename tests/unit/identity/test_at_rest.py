@@ -14,12 +14,14 @@ from tenure.adapters.identity.local import LocalIdentity, build, jose, seal
 from tenure.core.errors import (
     Invalid,
     OutcomeUnknown,
+    Rejected,
     StoreError,
     StoreUnsafe,
     Unavailable,
 )
+from tenure.ports.provider import Presence
 from tenure.storage.flush import Done, Inline, Work
-from tenure.testing.contracts.identity_client import START
+from tenure.testing.contracts.identity_client import START, key
 from tenure.testing.contracts.store_rows import StoppedClock
 
 ISSUER = "https://tenure.example"
@@ -54,6 +56,43 @@ def test_the_sealing_key_is_its_owners_alone_and_made_before_the_file(tmp_path):
     on(path, signing)
     assert stat.S_IMODE(seal.key_path(path).stat().st_mode) == 0o600
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_resource_without_its_client_is_broken_and_can_be_removed(tmp_path):
+    path, spec = tmp_path / "identity.db", {"name": "alpha"}
+
+    async def made(local):
+        await local.ensure(key(), spec)
+
+    async def seen(local):
+        assert (await local.inspect(key())).presence is Presence.BROKEN
+        with pytest.raises(Rejected, match="was deleted and cannot be made again"):
+            await local.ensure(key(), {"name": "beta"})
+        await local.remove(key())
+        assert (await local.inspect(key())).presence is Presence.ABSENT
+
+    on(path, made)
+    change(path, "DELETE FROM client")
+    on(path, seen)
+
+
+def test_a_client_that_lost_its_resource_gets_it_again_and_keeps_its_own(tmp_path):
+    path, spec = tmp_path / "identity.db", {"name": "alpha"}
+
+    async def made(local):
+        await local.ensure(key(), spec)
+
+    async def again(local):
+        assert (await local.inspect(key())).presence is Presence.ABSENT
+        await local.ensure(key(), spec)
+        assert (await local.inspect(key())).presence is Presence.READY
+
+    on(path, made)
+    change(path, "DELETE FROM resource; UPDATE client SET edition = 3")
+    on(path, again)
+    file = apsw.Connection(str(path))
+    assert file.execute("SELECT edition FROM client").get == 3
+    file.close()
 
 
 def test_keys_open_again_after_a_restart(tmp_path):

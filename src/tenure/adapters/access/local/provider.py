@@ -53,15 +53,13 @@ class LocalAccess:
         await self._holdings.remove(key, also=lambda _: self._clear(key))
 
     def _converge(
-        self, key: ResourceKey, wanted: specs.Wanted, before: Row | None
+        self, key: ResourceKey, wanted: specs.Wanted, _: Row | None
     ) -> Sequence[Part]:
-        """The grants from what is there to what is wanted."""
-        there: dict[Key, Row] = {}
-        if before is not None:
-            mark = self._holdings.find("revoked", (key.text,))
-            if mark is not None and mark["generation"] >= key.generation:  # type: ignore[operator]
-                return []
-            there = self._there(key)
+        """The grants from what is there, whether their resource is or not, to what is wanted."""
+        mark = self._holdings.find("revoked", (key.text,))
+        if mark is not None and mark["generation"] >= key.generation:  # type: ignore[operator]
+            return []
+        there = self._there(key)
         at = self._holdings.now()
         rows: dict[Key, Row] = {
             (key.agent, key.text, kind, name): {

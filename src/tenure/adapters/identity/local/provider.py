@@ -13,7 +13,7 @@ from tenure.adapters.identity.local import clients
 from tenure.adapters.identity.local.registrations import Registrations
 from tenure.adapters.identity.local.signers import Signers
 from tenure.adapters.identity.local.tokens import Tokens
-from tenure.core.errors import Invalid
+from tenure.core.errors import Invalid, Rejected
 from tenure.core.ids import ResourceKey
 from tenure.ports.identity import (
     INTROSPECT_PATH,
@@ -23,7 +23,7 @@ from tenure.ports.identity import (
     TOKEN_PATH,
     Document,
 )
-from tenure.ports.provider import Spec
+from tenure.ports.provider import Observed, Presence, Spec
 from tenure.ports.store import Drop, Put, Row, Set, Value
 from tenure.storage.holdings import Holdings, Part
 
@@ -52,7 +52,6 @@ class LocalIdentity:
             token_seconds=token_seconds, epoch=epoch,
         )  # fmt: skip
         registrations = Registrations(holdings, issuer=issuer)
-        self.inspect = holdings.inspect
         self.list_owned = holdings.list_owned
         self.close = holdings.close
         self.token = tokens.token
@@ -76,13 +75,15 @@ class LocalIdentity:
             await self._holdings.refuse(key, f"{error}.")
 
         def also(before: Row | None) -> Sequence[Part]:
-            there = None if before is None else self._holdings.find("client", (key.text,))
+            there = self._holdings.find("client", (key.text,))
+            if before is not None and there is None:  # its keys and its edition are lost
+                raise Rejected(f"The client of {key.text} was deleted and cannot be made again.")
             said: dict[str, Value] = {**wanted.columns}
             if jwks is not None:
                 said |= {"jwks": jwks, "jwks_from": clients.BY_SPEC}
             elif there is None or there["jwks_from"] == clients.BY_SPEC:
                 said |= {"jwks": None, "jwks_from": clients.BY_NOBODY}
-            if before is not None:
+            if there is not None:
                 return (Set("client", (key.text,), said),)
             said |= {"tenant": key.tenant, "agent": key.agent, "made_at": self._holdings.now()}
             return (Put("client", (key.text,), {**said, "asked": None, "edition": 0}),)
@@ -93,6 +94,13 @@ class LocalIdentity:
             reference=lambda: {"client_id": key.text, "issuer": self.issuer},
             also=also,
         )
+
+    async def inspect(self, key: ResourceKey) -> Observed:
+        """What stands under this key; without its client it is broken."""
+        seen = await self._holdings.inspect(key)
+        if seen.presence is Presence.READY and not self._holdings.find("client", (key.text,)):
+            return seen._replace(presence=Presence.BROKEN)
+        return seen
 
     async def remove(self, key: ResourceKey) -> None:
         """Remove the client, and with it every right to register keys; its tokens are inactive."""
