@@ -6,12 +6,15 @@ line such as `tenure: crash_runs=21034 kills=200 seeds=3000 ablations=18`. Real 
 `tenure.testing.server_fixtures`; nothing else that tests share belongs here.
 """
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterator
 
 import hypothesis
 import pytest
+
+from tenure.telemetry.logs import Sparing
 
 pytest_plugins = ["tenure.testing.server_fixtures"]
 
@@ -100,3 +103,17 @@ def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
     yield counted
     if counted.counts:
         request.node.user_properties.append((_PROPERTY, dict(counted.counts)))
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """What a test lets log to standard error, sparing lines for a minute, ends with that test."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    if any(isinstance(one, Sparing) for handler in root.handlers for one in handler.filters):
+        root.handlers[:] = [
+            handler for handler in root.handlers
+            if not any(isinstance(one, Sparing) for one in handler.filters)
+        ]  # fmt: skip
+        root.setLevel(level)
