@@ -34,6 +34,8 @@ class Destination(NamedTuple):
     """A URL, a subject, or a name, as the adapter reads it."""
     secrets: tuple[bytes, ...] = ()
     """Keys to sign with; two while they are being changed."""
+    tenant: str = ""
+    """Whose it is; empty: the plane's own."""
 
 
 class Verdict(StrEnum):

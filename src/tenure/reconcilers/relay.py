@@ -87,8 +87,9 @@ class Relay:
     def _route(self, row: Row) -> Route:
         bus = self._buses.get(Kind(str(row["kind"])), NO_NATS)
         secrets = partial(subscriptions.secrets_of, self._plane, row)
-        destination = Destination(str(row["id"]), str(row["target"]))
-        return Route(destination, bus, wanted_of(row), str(row["tenant"]), secrets=secrets)
+        tenant = str(row["tenant"])
+        destination = Destination(str(row["id"]), str(row["target"]), tenant=tenant)
+        return Route(destination, bus, wanted_of(row), tenant, secrets=secrets)
 
     async def begin(self) -> None:
         """See that the destinations which are always there have a cursor."""

@@ -299,6 +299,7 @@ async def test_a_secret_that_was_changed_signs_beside_the_new_one_for_a_day(
     _, new = await subscriptions.rotate_secret(lives.plane, CALLER, view.id)
     relay = Relay(lives.plane, buses={Kind.WEBHOOK: Signing({target: Sink().take})})
     route = (await relay.routes())[view.id][1]  # as the task of its destination keeps it
+    assert route.destination.tenant == route.tenant == CALLER.tenant
     both = tuple(subscriptions.secret_of(one) for one in (new, old))
     for keys in (both, both[:1]):
         await lives.made(f"agent-{len(keys)}")

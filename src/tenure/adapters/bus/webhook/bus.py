@@ -7,10 +7,12 @@ again is not called for a while.
 """
 
 import asyncio
-import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
+from tenure.adapters.bus.webhook.lookups import Busy, Lookups, Resolve, resolve_name
 from tenure.adapters.bus.webhook.signing import signed
 from tenure.core.egress import Target, refuse_private, target_of
 from tenure.core.errors import Invalid
@@ -18,10 +20,11 @@ from tenure.ports.bus import DELIVERED, Destination, Outgoing, Receipt, Verdict
 from tenure.ports.clock import Clock
 
 CALL_SECONDS: Final = 10.0
-CONNECT_SECONDS: Final = 5.0
 ANSWER_BYTES_MAX: Final = 4_096
 AT_ONCE: Final = 16
 """Calls to one endpoint at the same time."""
+TENANT_AT_ONCE: Final = 128
+"""Calls to all endpoints of one tenant: those that hang are in the way of its others alone."""
 BREAK_AFTER: Final = 5
 """Failures in a row after which an endpoint is not called for a while."""
 BREAK_SECONDS: Final = 30.0
@@ -31,14 +34,8 @@ RETRY_SECONDS_MAX: Final = 3_600.0
 LATER: Final = frozenset({408, 425, 429})
 """Refusals that are none of the event."""
 GONE: Final = 410
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-
-
-async def resolve_name(host: str, port: int) -> list[str]:
-    """Every address of a name, as the system knows it."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+_tenant: ContextVar[str] = ContextVar("tenant")
+"""Whose call it is: the client asks for addresses of a name and says no more."""
 
 
 class _Breaker(NamedTuple):
@@ -66,11 +63,12 @@ class WebhookBus:
         """`loopback` lets http to this machine through, for development."""
         self._clock = clock
         self._loopback = loopback
-        self._resolve = resolve
+        self._lookups = Lookups(resolve)
         self._call_seconds = call_seconds
         self._ssl = ssl_context
         self._session: Any = None
         self._breakers: dict[str, _Breaker] = {}
+        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def publish(
         self, destination: Destination, events: Sequence[Outgoing]
@@ -81,9 +79,11 @@ class WebhookBus:
         except Invalid as error:
             return [Receipt(Verdict.UNAVAILABLE, str(error))] * len(events)
         gate = asyncio.Semaphore(AT_ONCE)
+        share = self._shares.setdefault(destination.tenant, asyncio.Semaphore(TENANT_AT_ONCE))
 
         async def one(event: Outgoing) -> Receipt:
-            async with gate:
+            async with gate, share:
+                _tenant.set(destination.tenant)
                 return await self._deliver(destination, target, event)
 
         return await asyncio.gather(*(one(event) for event in events))
@@ -96,7 +96,10 @@ class WebhookBus:
         if left > 0:
             why = f"it failed {breaker.failures} times in a row and is left alone for a while"
             return Receipt(Verdict.UNAVAILABLE, why, left)
-        receipt = await self._call(destination, target, event)
+        try:
+            receipt = await self._call(destination, target, event)
+        except Busy as error:  # that is none of the destination's failures
+            return Receipt(Verdict.UNAVAILABLE, str(error))
         breaker = self._breakers.pop(destination.id, _UNBROKEN)  # whoever fails is put last
         if receipt.verdict is Verdict.UNAVAILABLE:
             self._breakers[destination.id] = self._failed(breaker)
@@ -135,28 +138,16 @@ class WebhookBus:
             return Receipt(Verdict.UNAVAILABLE, f"{type(cause).__name__}: {cause}")
 
     def _open(self) -> Any:
-        """The client, made at the first call: no proxy, no cookies, no cache of names."""
+        """The client, made at the first call."""
         if self._session is None:
-            import aiohttp  # noqa: PLC0415 (as above)
+            from tenure.adapters.bus.webhook.client import session  # noqa: PLC0415 (as above)
 
-            connector = aiohttp.TCPConnector(
-                resolver=_resolver(self._addresses),
-                use_dns_cache=False,
-                limit_per_host=AT_ONCE,
-                **({} if self._ssl is None else {"ssl": self._ssl}),
-            )
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                trust_env=False,
-                auto_decompress=False,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(connect=CONNECT_SECONDS),
-            )
+            self._session = session(self._addresses, ssl_context=self._ssl)
         return self._session
 
     async def _addresses(self, host: str, port: int) -> list[str]:
         """The addresses to connect to: all that the name has now, every one of them looked at."""
-        found = await self._resolve(host, port)
+        found = await self._lookups.addresses(_tenant.get(), host, port)
         looked_at = refuse_private(host, found, loopback=self._loopback)
         return [str(address) for address in looked_at]
 
@@ -165,6 +156,7 @@ class WebhookBus:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+        await self._lookups.close()
 
 
 async def _read(answer: Any) -> None:
@@ -187,26 +179,3 @@ def _judged(status: int, retry_after: str) -> Receipt:
         return Receipt(Verdict.REFUSED, why)
     asked = int(retry_after) if retry_after.isdecimal() and len(retry_after) < 6 else 0  # noqa: PLR2004
     return Receipt(Verdict.UNAVAILABLE, why, min(float(asked), RETRY_SECONDS_MAX))
-
-
-def _resolver(addresses: Callable[[str, int], Awaitable[list[str]]]) -> Any:
-    """A resolver for the client that names only addresses which were looked at."""
-    from aiohttp.abc import AbstractResolver  # noqa: PLC0415 (as above)
-
-    class Looking(AbstractResolver):
-        async def resolve(
-            self, host: str, port: int = 0, family: int = socket.AF_INET
-        ) -> list[Any]:
-            del family  # every family is looked at
-            return [
-                {
-                    "hostname": host, "host": one, "port": port, "proto": 0, "flags": 0,
-                    "family": socket.AF_INET6 if ":" in one else socket.AF_INET,
-                }
-                for one in await addresses(host, port)
-            ]  # fmt: skip
-
-        async def close(self) -> None:
-            """There is nothing."""
-
-    return Looking()

@@ -1,0 +1,100 @@
+"""Looking up names that callers have chosen: a name server that does not answer holds up its own.
+
+A lookup by the system cannot be stopped, and may outlast whoever asked.  So a name that is being
+looked up for a tenant is not looked up again for it, and no tenant has more than its share of the
+lookups under way.
+"""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final
+from weakref import WeakValueDictionary
+
+LOOKUPS_MAX: Final = 64
+LOOKUPS_OF_TENANT: Final = 8
+"""Of these at most."""
+WAIT_SECONDS: Final = 2.0
+"""How long a lookup waits for its turn."""
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+
+class Busy(Exception):
+    """A name was not looked up: too many others are; nothing is known of its destination."""
+
+
+async def resolve_name(host: str, port: int) -> list[str]:
+    """Every address of a name, as the system knows it.
+
+    It is asked by a thread of its own, for which nobody waits when the process ends.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[list[str]] = loop.create_future()
+
+    def tell(found: list[str], error: Exception | None) -> None:
+        if answer.done():
+            return
+        if error is None:
+            answer.set_result(found)
+        else:
+            answer.set_exception(error)
+
+    def ask() -> None:
+        found: list[str] = []
+        failure: Exception | None = None
+        try:
+            infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = list(dict.fromkeys(str(address[0]) for *_, address in infos))
+        except (OSError, ValueError) as error:
+            failure = error
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(tell, found, failure)
+
+    threading.Thread(target=ask, name="tenure looks up a name", daemon=True).start()
+    return await answer
+
+
+class Lookups:
+    """Those under way in one process."""
+
+    def __init__(self, resolve: Resolve) -> None:
+        self._resolve = resolve
+        self._all = asyncio.Semaphore(LOOKUPS_MAX)
+        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._under_way: dict[tuple[str, str, int], asyncio.Task[Sequence[str]]] = {}
+
+    async def addresses(self, tenant: str, host: str, port: int) -> Sequence[str]:
+        """The addresses of a name; Busy if it does not get its turn in time."""
+        key = (tenant, host, port)
+        task = self._under_way.get(key)
+        if task is None:
+            task = asyncio.create_task(self._look_up(*key), name=f"tenure looks up {host}")
+            self._under_way[key] = task
+            task.add_done_callback(lambda done: self._ended(key, done))
+        return await asyncio.shield(task)
+
+    async def _look_up(self, tenant: str, host: str, port: int) -> Sequence[str]:
+        share = self._shares.setdefault(tenant, asyncio.Semaphore(LOOKUPS_OF_TENANT))
+        waiting = asyncio.timeout(WAIT_SECONDS)
+        try:
+            async with waiting, share, self._all:
+                waiting.reschedule(None)
+                return await self._resolve(host, port)
+        except TimeoutError:
+            if not waiting.expired():
+                raise
+            raise Busy("its name cannot be looked up now: too many others still are") from None
+
+    def _ended(self, key: tuple[str, str, int], task: "asyncio.Task[Sequence[str]]") -> None:
+        del self._under_way[key]
+        if not task.cancelled():
+            task.exception()  # whoever asked may have gone
+
+    async def close(self) -> None:
+        """Wait for none of them."""
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
