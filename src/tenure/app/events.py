@@ -1,5 +1,6 @@
 """Events as they leave: CloudEvents 1.0, and who wants to hear of which."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -11,7 +12,6 @@ from tenure.app.pages import page_of
 from tenure.app.plane import Plane
 from tenure.core.errors import Invalid
 from tenure.core.events import PREFIX, Event, event_id, sequence_text
-from tenure.core.limits import PAGE_MAX
 from tenure.core.roles import Caller
 from tenure.ports.bus import Outgoing
 from tenure.ports.store import Row
@@ -20,6 +20,10 @@ TRIMMED = "tenure:trimmed"
 """The cursor that says up to where events are no longer kept."""
 SCAN_MAX = 20_000
 """Events of others that one page may pass over before it says where it is."""
+SCAN_ROWS = 250
+"""How many of them are looked at in one go."""
+SCAN_PAUSE_SECONDS = 0.002
+"""Then whatever else waits for the loop has it, however many pass over events at the same time."""
 
 
 class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,9 +138,9 @@ async def list_events(
     limit = page_of(limit)
     missed = after != 0 and after < await _trimmed(plane)
     found: list[Row] = []
-    scanned = 0
+    scanned, count = 0, max(limit, SCAN_ROWS)
+    rows = await plane.feed.after(after, limit=count)
     while True:
-        rows = await plane.feed.after(after, limit=PAGE_MAX)
         for row in rows:
             after = cast(int, row["position"])
             if row["tenant"] == caller.tenant and wanted.has(row):
@@ -144,7 +148,11 @@ async def list_events(
                 if len(found) == limit:
                     return Page(found, after, more=True, missed=missed)
         scanned += len(rows)
-        if len(rows) < PAGE_MAX:
+        if len(rows) < count:
             return Page(found, after, more=False, missed=missed)
         if scanned >= SCAN_MAX:
             return Page(found, after, more=True, missed=missed)
+        count = SCAN_ROWS
+        async with plane.feed.scanning:
+            await asyncio.sleep(SCAN_PAUSE_SECONDS)
+            rows = await plane.feed.after(after, limit=count)

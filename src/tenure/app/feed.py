@@ -35,6 +35,8 @@ class Feed:
         self._seen = -1
         self._looked_at = 0.0
         self._lock = asyncio.Lock()
+        self.scanning = asyncio.Lock()
+        """Held by whoever passes over events of others; they take turns."""
 
     async def after(self, position: int, *, limit: int) -> Sequence[Row]:
         """Events after a position in an order that later commits only add to."""
