@@ -1,6 +1,5 @@
 """Events as they leave: CloudEvents 1.0, and who wants to hear of which."""
 
-import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -22,8 +21,6 @@ SCAN_MAX = 20_000
 """Events of others that one page may pass over before it says where it is."""
 SCAN_ROWS = 250
 """How many of them are looked at in one go."""
-SCAN_PAUSE_SECONDS = 0.002
-"""Then whatever else waits for the loop has it, however many pass over events at the same time."""
 
 
 class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +150,4 @@ async def list_events(
         if scanned >= SCAN_MAX:
             return Page(found, after, more=True, missed=missed)
         count = SCAN_ROWS
-        async with plane.feed.scanning:
-            await asyncio.sleep(SCAN_PAUSE_SECONDS)
-            rows = await plane.feed.after(after, limit=count)
+        rows = await plane.feed.more(after, limit=count)

@@ -97,7 +97,7 @@ async def test_who_passes_over_the_events_of_others_lets_all_else_go_on(lives, m
     async def beat():
         nonlocal beats
         while True:
-            await asyncio.sleep(events.SCAN_PAUSE_SECONDS / 4)
+            await asyncio.sleep(app_feed.PAUSE_SECONDS / 4)
             beats += 1
 
     monkeypatch.setattr(lives.plane.store, "list_events", looked)
@@ -108,6 +108,17 @@ async def test_who_passes_over_the_events_of_others_lets_all_else_go_on(lives, m
     assert pages == [events.Page([], 60, more=True)] * 3
     assert len(looks) == 3 * 6
     assert len(set(looks[3:])) == len(looks[3:]), "after its first look each waits for its turn"
+
+
+@alive
+async def test_what_is_held_is_passed_over_without_a_pause(lives, monkeypatch):
+    monkeypatch.setattr(events, "SCAN_ROWS", 10)
+    assert await lives.plane.feed.after(0, limit=1) == []
+    await lives.plane.store.commit(Change("", (), tuple(event(n) for n in range(100))))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    page = await events.list_events(lives.plane, STRANGER, Wanted(), limit=5)
+    assert (page.position, page.more, loop.time()) == (100, False, began)
 
 
 def test_who_waits_for_news_is_woken_by_them_and_not_before():
