@@ -101,6 +101,7 @@ def test_what_begins_first_is_read_first_whoever_commits_first(postgres_url: str
             await older.execute(_PUT, "older")
             await second.commit()
             assert list(await store.list_events()) == []
+            assert await store.newest_event() == 0, "nobody begins beyond what is not told yet"
             await first.commit()
             page = await store.list_events(limit=1)
             rest = await store.list_events(after=page[-1]["position"])  # type: ignore[arg-type]

@@ -11,7 +11,6 @@ from tenure.app.pages import page_of
 from tenure.app.plane import Plane
 from tenure.core.errors import Invalid
 from tenure.core.events import PREFIX, Event, event_id, sequence_text
-from tenure.core.limits import PAGE_MAX
 from tenure.core.roles import Caller
 from tenure.ports.bus import Outgoing
 from tenure.ports.store import Row
@@ -20,6 +19,8 @@ TRIMMED = "tenure:trimmed"
 """The cursor that says up to where events are no longer kept."""
 SCAN_MAX = 20_000
 """Events of others that one page may pass over before it says where it is."""
+SCAN_ROWS = 250
+"""How many of them are looked at in one go."""
 
 
 class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,9 +135,9 @@ async def list_events(
     limit = page_of(limit)
     missed = after != 0 and after < await _trimmed(plane)
     found: list[Row] = []
-    scanned = 0
+    scanned, count = 0, max(limit, SCAN_ROWS)
+    rows = await plane.feed.after(after, limit=count)
     while True:
-        rows = await plane.feed.after(after, limit=PAGE_MAX)
         for row in rows:
             after = cast(int, row["position"])
             if row["tenant"] == caller.tenant and wanted.has(row):
@@ -144,7 +145,9 @@ async def list_events(
                 if len(found) == limit:
                     return Page(found, after, more=True, missed=missed)
         scanned += len(rows)
-        if len(rows) < PAGE_MAX:
+        if len(rows) < count:
             return Page(found, after, more=False, missed=missed)
         if scanned >= SCAN_MAX:
             return Page(found, after, more=True, missed=missed)
+        count = SCAN_ROWS
+        rows = await plane.feed.more(after, limit=count)

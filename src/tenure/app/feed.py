@@ -15,6 +15,8 @@ from tenure.ports.store import Row, Store
 HELD = 8_192
 """Events held in memory."""
 PAGE = 1_000
+PAUSE_SECONDS = 0.002
+"""What all else has of the loop before more is read from the store, however many ask for more."""
 AGE_SECONDS = 0.2
 """How old a look may be if nobody told of news since: other processes commit too."""
 
@@ -35,6 +37,7 @@ class Feed:
         self._seen = -1
         self._looked_at = 0.0
         self._lock = asyncio.Lock()
+        self._turn = asyncio.Lock()
 
     async def after(self, position: int, *, limit: int) -> Sequence[Row]:
         """Events after a position in an order that later commits only add to."""
@@ -54,6 +57,14 @@ class Feed:
                 if self._last is None or last > self._last:
                     self._begin(last)
         return rows
+
+    async def more(self, position: int, *, limit: int) -> Sequence[Row]:
+        """As `after`, for whoever passes over many: what is not held is read by turns."""
+        if position in self._places:
+            return await self.after(position, limit=limit)
+        async with self._turn:
+            await asyncio.sleep(PAUSE_SECONDS)
+            return await self.after(position, limit=limit)
 
     async def head(self) -> int:
         """The position of the newest event there is; 0: there is none."""

@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from tenure.adapters.store import memory
+from tenure.app import events
 from tenure.app import feed as app_feed
+from tenure.app.events import Wanted
 from tenure.app.feed import Feed
 from tenure.app.live import OUTBOX, POSITION
 from tenure.app.news import News
 from tenure.ports.store import Add, Change
+from tests.unit.app.lives import STRANGER, alive
 
 
 class Clock:
@@ -76,6 +79,46 @@ def test_a_position_that_somebody_names_is_never_taken_for_that_of_the_newest_ev
         assert [row["position"] for row in await feed.after(2, limit=5)] == [3, 4]
 
     asyncio.run(main())
+
+
+@alive
+async def test_who_passes_over_the_events_of_others_lets_all_else_go_on(lives, monkeypatch):
+    """However many do: between two looks at the store the loop is free."""
+    monkeypatch.setattr(events, "SCAN_ROWS", 10)
+    monkeypatch.setattr(events, "SCAN_MAX", 60)
+    await lives.plane.store.commit(Change("", (), tuple(event(n) for n in range(100))))
+    beats, looks = 0, []
+    look = lives.plane.store.list_events
+
+    async def looked(**asked):
+        looks.append(beats)
+        return await look(**asked)
+
+    async def beat():
+        nonlocal beats
+        while True:
+            await asyncio.sleep(app_feed.PAUSE_SECONDS / 4)
+            beats += 1
+
+    monkeypatch.setattr(lives.plane.store, "list_events", looked)
+    beating = asyncio.create_task(beat())
+    asked = [events.list_events(lives.plane, STRANGER, Wanted(), limit=5) for _ in range(3)]
+    pages = await asyncio.gather(*asked)
+    beating.cancel()
+    assert pages == [events.Page([], 60, more=True)] * 3
+    assert len(looks) == 3 * 6
+    assert len(set(looks[3:])) == len(looks[3:]), "after its first look each waits for its turn"
+
+
+@alive
+async def test_what_is_held_is_passed_over_without_a_pause(lives, monkeypatch):
+    monkeypatch.setattr(events, "SCAN_ROWS", 10)
+    assert await lives.plane.feed.after(0, limit=1) == []
+    await lives.plane.store.commit(Change("", (), tuple(event(n) for n in range(100))))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    page = await events.list_events(lives.plane, STRANGER, Wanted(), limit=5)
+    assert (page.position, page.more, loop.time()) == (100, False, began)
 
 
 def test_who_waits_for_news_is_woken_by_them_and_not_before():
