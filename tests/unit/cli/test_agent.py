@@ -10,11 +10,10 @@ import yaml
 from tenure.core import audit
 from tenure.faces.api.server import Listen, serving
 from tenure.faces.cli import logs
-from tenure.faces.cli.client import Broken, Client
-from tenure.faces.cli.exits import Ended, Exit
-from tenure.faces.cli.where import Where
+from tenure.faces.cli.exits import Exit
 from tenure.ports.runtime import LogPart
 from tenure.ports.store import Change, Set
+from tests.unit.cli.answering import answers
 from tests.unit.faces.asked import faced
 
 pytestmark = pytest.mark.timeout(20)
@@ -234,16 +233,6 @@ async def test_what_an_admin_asks(face, typing, monkeypatch):
         assert {one["result"] for one in found if one["check"] in {"server", "token"}} == {"ok"}
 
 
-def answers(text: bytes):
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(text)
-        await writer.drain()
-        writer.close()
-
-    return serve
-
-
 @faced
 async def test_an_invocation_ends_as_the_agent_answers(face, typing, folder):
     good = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nhi"
@@ -288,158 +277,6 @@ async def test_a_followed_log_ends_with_its_agent(face, typing, monkeypatch):
         told = await face.ask("DELETE", "/v1/agents/a", headers={"prefer": "wait=5"})
         assert told.status == 202
         assert await following == (0, "b\nc\nd\n", "")
-
-
-def test_a_server_that_is_no_tenure_is_told_apart():
-    async def main() -> None:
-        text = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>"
-        async with await asyncio.start_server(answers(text), "127.0.0.1", 0) as listening:
-            port = listening.sockets[0].getsockname()[1]
-            client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
-            with pytest.raises(Ended, match="is no Tenure"):
-                await asyncio.to_thread(client.get, "/v1/agents")
-            client.close()
-
-    asyncio.run(main())
-
-
-def test_an_answer_that_is_late_is_waited_for_in_the_open(monkeypatch):
-    """As while the plane's store is away."""
-    monkeypatch.setattr("tenure.faces.cli.client.SLOW_SECONDS", 0.0)
-    told: list[str] = []
-
-    async def main() -> None:
-        loop, said = asyncio.get_running_loop(), asyncio.Event()
-
-        def say(line: str) -> None:
-            told.append(line)
-            loop.call_soon_threadsafe(said.set)
-
-        async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            await said.wait()
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-            writer.close()
-
-        monkeypatch.setattr("tenure.faces.cli.output.say", say)
-        async with await asyncio.start_server(late, "127.0.0.1", 0) as listening:
-            port = listening.sockets[0].getsockname()[1]
-            client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
-            assert await asyncio.to_thread(client.get, "/v1/agents") == {}
-            client.close()
-
-    asyncio.run(main())
-    assert "waiting for an answer from http://127.0.0.1:" in told[0]
-
-
-def test_a_connection_that_breaks_is_tried_again_for_reads_alone(monkeypatch):
-    monkeypatch.setattr("tenure.faces.cli.client.AGAIN_SECONDS", (0.01, 0.01))
-    seen: list[str] = []
-
-    async def breaks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen.append((await reader.readuntil(b"\r\n\r\n")).decode().split()[0])
-        writer.close()
-
-    async def main() -> None:
-        async with await asyncio.start_server(breaks, "127.0.0.1", 0) as listening:
-            port = listening.sockets[0].getsockname()[1]
-            client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
-            with pytest.raises(Ended, match="broke"):
-                await asyncio.to_thread(client.get, "/v1/agents")
-            with pytest.raises(Ended, match="broke"):
-                await asyncio.to_thread(client.send, "POST", "/v1/operations/x:cancel")
-
-    asyncio.run(main())
-    assert seen == ["GET"] * 3 + ["POST"]
-
-
-def test_silence_is_not_waited_for_twice_and_a_change_is_said_to_be_uncertain(monkeypatch):
-    monkeypatch.setattr("tenure.faces.cli.client.TROUBLE_SECONDS", 0.2)
-    seen: list[str] = []
-    words = [b'{"detail": "PostgreSQL is away", "code": "unavailable"}']
-
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        method, target = (await reader.readuntil(b"\r\n\r\n")).decode().split()[:2]
-        seen.append(method)
-        for data in words if "limit" in target else ():
-            head = f"HTTP/1.0 503 X\r\nContent-Length: {len(data)}\r\n\r\n"
-            writer.write(head.encode() + data)
-        await reader.read()
-        writer.close()
-
-    async def main() -> None:
-        async with await asyncio.start_server(silent, "127.0.0.1", 0) as listening:
-            port = listening.sockets[0].getsockname()[1]
-            client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
-            client.patience = 0.1
-            with pytest.raises(Ended, match="did not answer in time") as read:
-                await asyncio.to_thread(client.get, "/v1/agents")
-            with pytest.raises(Ended, match="did not answer in time") as changed:
-                await asyncio.to_thread(client.send, "DELETE", "/v1/agents/a", keyed=True)
-            words.clear()
-            with pytest.raises(Ended) as unknown:
-                await asyncio.to_thread(client.send, "DELETE", "/v1/agents/a", keyed=True)
-            with pytest.raises(Ended, match="did not answer in time") as said:
-                await asyncio.to_thread(client.send, "POST", "/v1/tokens", body={})
-        assert "tenure doctor" in read.value.advice
-        assert "it may have been done" in said.value.advice
-        assert "operation list" in changed.value.advice
-        assert changed.value.sentence.endswith("in time: PostgreSQL is away (unavailable)")
-        assert unknown.value.sentence.endswith("in time")
-        assert client.patience == 0.1
-
-    asyncio.run(main())
-    assert seen == ["GET", *["DELETE", "GET"] * 2, "POST"]
-
-
-def test_a_server_that_dies_in_the_middle_is_asked_again_when_it_is_back():
-    made: list[asyncio.Server] = []
-
-    async def dies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        made[0].close()
-        writer.close()
-
-    async def main() -> object:
-        made.append(await asyncio.start_server(dies, "127.0.0.1", 0))
-        port = made[0].sockets[0].getsockname()[1]
-        client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
-        asking = asyncio.ensure_future(
-            asyncio.to_thread(client.send, "DELETE", "/v1/agents/a", keyed=True)
-        )
-        await asyncio.sleep(0.3)
-        text = b"HTTP/1.1 202 OK\r\nContent-Length: 2\r\n\r\n{}"
-        async with await asyncio.start_server(answers(text), "127.0.0.1", port):
-            answer = await asking
-        client.close()
-        with pytest.raises(Ended, match="no server answers"):
-            await asyncio.to_thread(client.get, "/v1/agents")
-        return answer
-
-    assert asyncio.run(main()) == {}
-
-
-def test_a_server_that_dies_in_the_middle_and_stays_away_may_have_accepted(monkeypatch):
-    monkeypatch.setattr("tenure.faces.cli.client.AGAIN_SECONDS", (0.01, 0.01))
-    made: list[asyncio.Server] = []
-
-    async def dies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        made[-1].close()
-        writer.close()
-
-    async def main(method: str) -> Ended:
-        made.append(await asyncio.start_server(dies, "127.0.0.1", 0))
-        port = made[-1].sockets[0].getsockname()[1]
-        client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
-        with pytest.raises(Broken, match=r"broke: .*, and now no server answers at") as told:
-            await asyncio.to_thread(client.send, method, "/v1/agents/a", keyed=True)
-        return told.value
-
-    assert asyncio.run(main("DELETE")).advice == (
-        "it may have been accepted: tenure operation list shows it once the server is back"
-    )
-    assert "tenure up" in asyncio.run(main("GET")).advice
 
 
 @pytest.fixture

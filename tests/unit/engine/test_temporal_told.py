@@ -1,0 +1,157 @@
+"""What Temporal is told of an operation, and what is known of its runs; no server is here."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.testing import ActivityEnvironment
+
+from tenure.adapters.clock.system import SystemClock, SystemEntropy
+from tenure.adapters.engine.temporal import TemporalSettings
+from tenure.adapters.engine.temporal import activities as activities_file
+from tenure.adapters.engine.temporal import engine as temporal_engine
+from tenure.adapters.engine.temporal.engine import About, TemporalEngine
+from tenure.adapters.engine.temporal.messages import Task
+from tenure.app.live import read
+from tenure.core.errors import EngineError
+from tenure.core.operation import State
+from tenure.testing.patches import patched
+from tests.unit.engine.temporal_bench import Bench, held
+
+
+async def told_by(bench: Bench, plan: str, moves: int) -> list[tuple[str, str]]:
+    """What is said of each of so many moves, and why the operation stands as it does then."""
+    name, answer = await bench.accept(plan)
+    told: list[tuple[str, str]] = []
+    while len(told) < moves:
+        if not answer.moves:
+            await asyncio.sleep((answer.wait or 0.0) + 0.01)
+            answer = replace(answer, moves=answer.then, ticket="")
+        answer = await bench.move(name, answer)
+        told.append((answer.said, answer.why))
+    return told
+
+
+def test_an_answer_says_how_its_step_ended_and_why_the_operation_turned_back():
+    async def scenario(bench: Bench) -> None:
+        why = "two was refused: the image is not there"
+        assert await told_by(bench, "refused", 4) == [
+            ("done", ""), ("refused: the image is not there", why), ("undone", why), ("undone", why)
+        ]  # fmt: skip
+
+    held(scenario)
+
+
+def test_an_answer_says_what_is_not_over_yet():
+    async def scenario(bench: Bench) -> None:
+        said = [said for said, _ in await told_by(bench, "later", 3)]
+        assert said == ["not yet: still booting", "unknown: reset", "waits for approval"]
+
+    held(scenario)
+
+
+def test_a_run_that_ends_since_its_operation_is_stuck_says_until_when():
+    async def scenario(bench: Bench) -> None:
+        name, answer = await bench.accept("stuck")
+        for _ in range(2):
+            answer = await bench.move(name, answer)
+        assert (answer.state, answer.said) == (State.STUCK, "stuck: the disk is full")
+        rest = await ActivityEnvironment().run(bench.here.rest, Task(name, answer.token))
+        assert rest.over
+        assert rest.why.startswith("rests until 20")
+        until, _, why = rest.why.partition(", when a new run follows: ")
+        assert until.endswith("+00:00")
+        assert why == "one was refused: no; one is stuck: the disk is full"
+
+    held(scenario)
+
+
+def test_of_the_words_of_others_temporal_is_told_one_line_that_is_bounded():
+    assert activities_file.line(" one\ntwo") == "one"
+    assert activities_file.line("x" * 5_000) == "x" * activities_file.LINE_MAX + "…"
+
+
+# --- releases -------------------------------------------------------------------------------------
+
+
+def test_what_was_recorded_by_others_is_not_kept():
+    """Else the next call would be made and undone, though the cancel was told of here."""
+
+    async def scenario(bench: Bench) -> None:
+        hands: Any = None
+        engine: Any = TemporalEngine(
+            hands, hands, store=bench.store, clock=SystemClock(), entropy=SystemEntropy()
+        )
+        for tell in (engine.wake, engine.heard):
+            name, _ = await bench.accept()
+            engine._activities.keep(await read(bench.store, bench.plane.catalogue, "plane", name))
+            assert len(engine._activities._cloakroom) == 1
+            tell(name)
+            assert len(engine._activities._cloakroom) == 0
+
+    held(scenario)
+
+
+class Gone:
+    """A server that says this of every run."""
+
+    def __init__(self, status: RPCStatusCode) -> None:
+        self.status = status
+
+    def get_workflow_handle(self, _name: str) -> Any:
+        return self
+
+    async def describe(self, **_: object) -> None:
+        raise RPCError("it is away", self.status, b"")
+
+
+def test_a_run_that_is_not_there_is_nowhere_else_and_of_others_it_is_not_known():
+    async def scenario(bench: Bench) -> None:
+        hands: Any = None
+        engine: Any = TemporalEngine(
+            hands, hands, store=bench.store, clock=SystemClock(), entropy=SystemEntropy()
+        )
+        engine._client = Gone(RPCStatusCode.NOT_FOUND)
+        assert not await engine._is_elsewhere("x")
+        engine._client = Gone(RPCStatusCode.UNAVAILABLE)
+        with pytest.raises(EngineError, match=r"did not tell of operation x \(it is away\)"):
+            await engine._is_elsewhere("x")
+
+    held(scenario)
+
+
+def test_runs_that_start_at_once_in_a_namespace_without_attributes_all_start_without():
+    """One of them adds what is missing, and none is left to the relay meanwhile."""
+    asked: list[str] = []
+
+    async def registered(_client: object, settings: TemporalSettings) -> bool:
+        asked.append(settings.namespace)
+        await asyncio.sleep(0)
+        return True
+
+    async def start(pairs: Sequence[object]) -> None:
+        await asyncio.sleep(0)
+        if pairs:
+            raise RPCError("no mapping defined", RPCStatusCode.INVALID_ARGUMENT, b"")
+
+    async def scenario(bench: Bench) -> None:
+        hands: Any = None
+        engine: Any = TemporalEngine(
+            hands, hands, store=bench.store, clock=SystemClock(), entropy=SystemEntropy()
+        )
+        engine._client, engine._attributes = object(), True
+        about = About("kind", "agent", "name")
+        with patched(temporal_engine, register_attributes=registered):
+            await asyncio.gather(*(engine._with_attributes(start, about) for _ in range(3)))
+        assert asked == ["default"]
+        assert engine._attributes
+
+    held(scenario)
+
+
+def test_a_run_is_titled_by_its_agents_name_if_it_has_one():
+    assert About("create_agent", "01a1", "hello").title == "create_agent of hello (01a1)"
+    assert About("linear", "01a1", "").title == "linear of 01a1"
