@@ -38,7 +38,7 @@ SENTENCE = "Every owned resource has a living owner."
 NAME = "orphans"
 CHUNK = 100
 """Resources compared at once."""
-REST_SECONDS = 0.003
+REST_SECONDS = 0.012
 """How long others have the loop after a chunk, if they have committed since the one before."""
 GRACE_SECONDS = LATE_SECONDS
 """How old a resource must be to be removed: a call that made it may still be under way."""
