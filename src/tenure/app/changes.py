@@ -28,7 +28,7 @@ from tenure.core.plain import refuse_odd
 from tenure.core.plan import Step
 from tenure.core.progress import Progress
 from tenure.core.saga import Columns, Said, Settled
-from tenure.ports.store import Add, Change, Drop, Is, Put, Ring, Row, Set
+from tenure.ports.store import Add, Change, Is, Ring, Row, Set, Write
 
 JOURNAL = ("journal", "tenant", "kind", "step", "at", "body")
 INTENT = ("intent", "tenant", "slot", "key", "state", "token", "attempts", "due_at")
@@ -127,7 +127,7 @@ def noted(
     due_at = _next_look(live, progress, _ahead(live, stuck), now) if stuck else 0.0
     writing = Writing(live, progress, state, due_at)
     writing.seq = seq
-    writes: list[Put | Add | Set | Drop] = [
+    writes: list[Write] = [
         Add(JOURNAL, (live.id, seq), (live.tenant, kind, step, now, text)),
         event(live, kind, step, state, now=now, why=progress.cause),
     ]

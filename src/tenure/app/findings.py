@@ -15,9 +15,7 @@ from tenure.core.errors import Conflict, NotFound
 from tenure.core.finding import Kind, finding_id
 from tenure.core.limits import PAGE_MAX
 from tenure.core.roles import Caller, Role, require
-from tenure.ports.store import Add, Change, Drop, Is, Put, Row, Set
-
-Writes = tuple[Put | Add | Set | Drop, ...]
+from tenure.ports.store import Change, Is, Put, Row, Set, Writes
 
 
 class Sighting(NamedTuple):

@@ -19,9 +19,7 @@ from tenure.core.limits import LATE_SECONDS
 from tenure.core.operation import CLOSED
 from tenure.core.operation import State as OperationState
 from tenure.core.progress import Progress
-from tenure.ports.store import Add, Change, Drop, Key, Put, Row, Set
-
-Writes = list[Put | Add | Set | Drop]
+from tenure.ports.store import Add, Change, Drop, Key, Put, Row, Set, Write
 
 VERBS = frozenset(Verb)
 TURN = "turn"
@@ -36,10 +34,10 @@ AGENTS = "agents"
 
 def agent_writes(
     live: Live, progress: Progress, state: OperationState, now: float
-) -> Writes:
+) -> list[Write]:
     """The agent's row once its operation stands in `state`, and what goes or is told with it."""
     row: Row = {} if progress.end is None else dict.fromkeys(_place(live, progress))
-    also: Writes = []
+    also: list[Write] = []
     if live.kind in VERBS and not live.input.get(QUEUED):
         then = agent.after_operation(live.kind, live.state, state, was=_was(live, progress))
         if then is not None:
@@ -114,7 +112,7 @@ def _serving(live: Live, progress: Progress, then: State) -> Row:
     return row
 
 
-def _released(live: Live, progress: Progress) -> Writes:
+def _released(live: Live, progress: Progress) -> list[Write]:
     """What an end gives back: the quota of what is not there, the name of what is gone."""
     end = progress.end
     reserved = Drop("reservation", (live.tenant, AGENTS, live.agent))

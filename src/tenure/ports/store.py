@@ -118,7 +118,8 @@ def together(*rings: Ring) -> Ring | None:
     return replace(rings[0], also=rings[1:]) if rings else None
 
 
-Writes = tuple[Put | Add | Set | Drop, ...]
+Write = Put | Add | Set | Drop
+Writes = tuple[Write, ...]
 
 
 class Change(Struct, frozen=True, gc=False):

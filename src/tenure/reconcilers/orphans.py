@@ -18,7 +18,6 @@ from enum import StrEnum
 from typing import NamedTuple, cast
 
 from tenure.app import findings
-from tenure.app.findings import Writes
 from tenure.app.lifecycle import tombstones
 from tenure.app.plane import Plane
 from tenure.core import saga
@@ -30,7 +29,7 @@ from tenure.core.limits import LATE_SECONDS, PAGE_MAX
 from tenure.core.operation import Hold
 from tenure.ports.provider import Owned, Presence, Provider
 from tenure.ports.roster import ROSTER
-from tenure.ports.store import Is, Row, Set
+from tenure.ports.store import Is, Row, Set, Writes
 from tenure.reconcilers.silence import Silence
 from tenure.reconcilers.term import NOBODY, About, Term, Tick
 

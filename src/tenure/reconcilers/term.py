@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from tenure.app import findings
-from tenure.app.findings import Sighting, Writes
+from tenure.app.findings import Sighting
 from tenure.app.plane import Plane
 from tenure.app.tokens import TENANT
 from tenure.core.finding import Kind
-from tenure.ports.store import Is, Row
+from tenure.ports.store import Is, Row, Writes
 from tenure.reconcilers.leader import lease_of
 
 LEADERS: Final = "reconcilers"

@@ -58,11 +58,12 @@ def test_the_sealing_key_is_its_owners_alone_and_made_before_the_file(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_resource_without_its_client_is_broken_and_can_be_removed(tmp_path):
-    path, spec = tmp_path / "identity.db", {"name": "alpha"}
+async def alpha(local):
+    await local.ensure(key(), {"name": "alpha"})
 
-    async def made(local):
-        await local.ensure(key(), spec)
+
+def test_a_resource_without_its_client_is_broken_and_can_be_removed(tmp_path):
+    path = tmp_path / "identity.db"
 
     async def seen(local):
         assert (await local.inspect(key())).presence is Presence.BROKEN
@@ -71,23 +72,20 @@ def test_a_resource_without_its_client_is_broken_and_can_be_removed(tmp_path):
         await local.remove(key())
         assert (await local.inspect(key())).presence is Presence.ABSENT
 
-    on(path, made)
+    on(path, alpha)
     change(path, "DELETE FROM client")
     on(path, seen)
 
 
 def test_a_client_that_lost_its_resource_gets_it_again_and_keeps_its_own(tmp_path):
-    path, spec = tmp_path / "identity.db", {"name": "alpha"}
-
-    async def made(local):
-        await local.ensure(key(), spec)
+    path = tmp_path / "identity.db"
 
     async def again(local):
         assert (await local.inspect(key())).presence is Presence.ABSENT
-        await local.ensure(key(), spec)
+        await alpha(local)
         assert (await local.inspect(key())).presence is Presence.READY
 
-    on(path, made)
+    on(path, alpha)
     change(path, "DELETE FROM resource; UPDATE client SET edition = 3")
     on(path, again)
     file = apsw.Connection(str(path))
