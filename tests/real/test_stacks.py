@@ -53,6 +53,9 @@ EFFECTS = 6
 AMID = 3
 """Calls that a worker is stopped amid, at least."""
 SLEEPY_SECONDS = 3.0
+OVERTAKEN_SECONDS = 150.0
+"""Temporal hands calls also to a worker that is stopped, until its polls end after a minute; each
+of those is lost for ten seconds."""
 WATCHED_SECONDS = 3.0
 """How long a worker that was woken is watched, which should do nothing."""
 CALLERS = 12
@@ -214,7 +217,7 @@ async def _overtaken(stack: Stack, directory: Path, sleeper: Worker, keys: list[
     gate = Gate()
     providers = gate.before(providers_in(directory / "world"))
     async with running(stack.settings(), plans=PLANS, providers=providers) as plane:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(OVERTAKEN_SECONDS):
             while not gate.waiting >= set(keys):  # noqa: ASYNC110 (an engine of its own calls)
                 await asyncio.sleep(0.02)
         before = await _standing(plane.store, keys)

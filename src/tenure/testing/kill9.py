@@ -32,7 +32,7 @@ from tenure.app import operations
 from tenure.app.plane import Plane
 from tenure.core import saga
 from tenure.core.errors import CommitUnknown, StoreError, TenureError
-from tenure.core.operation import OPERATION, State
+from tenure.core.operation import OPERATION, SETTLED, State
 from tenure.ports.store import Add, Change, Put, Refused
 from tenure.settings import Settings
 from tenure.testing.audit import (
@@ -115,11 +115,13 @@ async def ask(plane: Plane, wanted: Wanted) -> None:
     """Ask, say that it was accepted, wait, say how it ended."""
     accepted = await operations.accept(plane, wanted.command())
     say("accepted", accepted.id, wanted.label)
-    try:
-        ended = await operations.wait(plane, TENANT, accepted.id, seconds=FINISH_SECONDS)
-    except StoreError:  # it could not be read, and nothing was changed: ask again
-        ended = await operations.wait(plane, TENANT, accepted.id, seconds=FINISH_SECONDS)
-    say("ended", accepted.id, ended.state)
+    state = accepted.state
+    while state not in SETTLED:  # however long: whoever reads what is said has a bound of his own
+        try:
+            state = (await operations.wait(plane, TENANT, accepted.id)).state
+        except StoreError:  # it could not be read, and nothing was changed: ask again
+            state = (await operations.wait(plane, TENANT, accepted.id)).state
+    say("ended", accepted.id, state)
 
 
 async def live(directory: Path, life: int, *, ablate: str = "") -> None:
