@@ -41,6 +41,7 @@ from tenure.wiring import managing
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "servers"))
 from lifecycle import REFERENCE, Remembered
+from meter import growth
 
 SLOTS = ("identity", "access", "runtime", "credentials")
 CALLER = Caller("default", "bench", Role.ADMIN)
@@ -55,8 +56,6 @@ TURNS, TURNS_LEAST = 120, 40
 OTHERS_MAX = 0.12
 """Share of the cores that others may take in a turn that counts."""
 WARM_SECONDS = 3.0
-DRAWS = 400
-"""Of turns, to learn how much the result owes to which turns there were."""
 TICKS = os.sysconf("SC_CLK_TCK")
 MOMENT = struct.Struct("d")
 
@@ -306,25 +305,12 @@ def compared(turns, ended):
     found["rate_lost"] = round(1 - done["beside"] / done["alone"], 4)
     found["p95_slower"] = round(found["beside"]["p95_ms"] / found["alone"]["p95_ms"] - 1, 3)
     for name, kind in (("p50_slower", "beside"), ("control", "again")):
-        ratio, drawn = slower(took["alone"], took[kind])
-        found |= {name: ratio, f"{name}_quarters": drawn[0], f"{name}_95_of_100": drawn[1]}
+        found |= growth(name, took["alone"], took[kind], median_of_all)
     return found
 
 
-def slower(without, beside):
-    """How much longer the median one takes; between what the middle 50 and 95 of 100 draws lie."""
-    rng = random.Random(3)
-
-    def ratio(one, other):
-        one, other = (statistics.median(itertools.chain(*turns)) for turns in (one, other))
-        return round(one / other - 1, 3)
-
-    drawn = sorted(
-        ratio(rng.choices(beside, k=len(beside)), rng.choices(without, k=len(without)))
-        for _ in range(DRAWS)
-    )
-    ends = [[drawn[DRAWS * n // 1000], drawn[-1 - DRAWS * n // 1000]] for n in (250, 25)]
-    return ratio(beside, without), ends
+def median_of_all(turns):
+    return statistics.median(itertools.chain(*turns))
 
 
 async def look_again_and_again(plane):

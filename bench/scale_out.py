@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
             str(TEMPORAL_ROUNDS), placed=False,
         )  # fmt: skip
         print(json.dumps(temporal), flush=True)
-        asked = alone(bench, "engines.tenure_postgres", "requests")
+        asked = alone(bench, "engines.tenure_faces")
         print(json.dumps(asked), flush=True)
         if not arguments.no_scaling:
             sizes = ",".join(map(str, SIZES))

