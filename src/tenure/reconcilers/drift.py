@@ -290,8 +290,9 @@ async def _repair(
     before = await findings.find(plane, term.reconciler, _subject(row, held))
     so_far = _tried(before)
     attempts, again_at = int(so_far.get("attempts", 0)), float(so_far.get("again_at", 0.0))
-    if before is None or cast(int, before["sightings"]) + 1 < SIGHTINGS:
-        await _report(term, row, held, Kind.DRIFT, said)
+    unsure = before is None or before["kind"] == Kind.UNVERIFIABLE  # not seen: not asked, or silent
+    if unsure or cast(int, cast(Row, before)["sightings"]) + 1 < SIGHTINGS:
+        await _report(term, row, held, Kind.DRIFT, said, **so_far)
         return 0, now + SOON_SECONDS
     if now < again_at:
         await _report(term, row, held, Kind.DRIFT, said, **so_far)

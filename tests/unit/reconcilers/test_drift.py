@@ -262,6 +262,20 @@ async def test_a_provider_that_cannot_be_asked_is_not_clean(lives):
 
 
 @alive
+async def test_a_look_that_was_not_answered_is_no_sighting(lives):
+    uid = await lives.made()
+    fault(lives, "access", "inspect", Fault.BUSY)
+    await drift.tick(lives.plane)
+    (thing,) = lives.world.holds(provider="access", agent=uid)
+    del lives.world.things["access", thing.key.text]
+    assert (await drift.tick(lives.plane)).fixed == 0, "it was seen to be gone once"
+    assert "access" not in lives.held(uid)
+    await asyncio.sleep(drift.SOON_SECONDS)
+    assert (await drift.tick(lives.plane)).fixed == 1
+    assert "access" in lives.held(uid)
+
+
+@alive
 async def test_a_registration_that_lapses_soon_is_told(lives):
     await lives.made()
     real = lives.fakes.credentials._inspect
