@@ -1,6 +1,7 @@
 """Endpoints and names that mean harm: each holds up its own tenant at most, and never the loop."""
 
 import asyncio
+import resource
 import socket
 import threading
 from collections import Counter
@@ -133,6 +134,7 @@ def test_a_few_interim_answers_are_passed_over():
 def test_endpoints_of_one_tenant_that_hang_are_in_nobody_elses_way(monkeypatch):
     """More calls than the client's own pool would let through hang, and all at one host."""
     monkeypatch.setattr(webhook_bus, "TENANT_AT_ONCE", 120)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (20_000, 20_000))
     events = [event_of(f"a{n}") for n in range(webhook_bus.AT_ONCE)]
 
     async def main():
@@ -163,6 +165,42 @@ def test_endpoints_of_one_tenant_that_hang_are_in_nobody_elses_way(monkeypatch):
             there_too = vera._replace(id="too", target=f"http://{slow}/")
             hanging.append(calls.create_task(bus.publish(there_too, events[:1])))
             await called.get()
+            for call in hanging:
+                call.cancel()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("files", "calls"), [(64, 16), (8, 2), (resource.RLIM_INFINITY, 24)])
+def test_endpoints_of_many_tenants_that_hang_leave_files_to_everybody_else(
+    monkeypatch, files, calls
+):
+    """A quarter of the files that may be open, and no more than a fixed number of calls."""
+    monkeypatch.setattr(webhook_bus, "CALLS_MAX", 24)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+
+    async def main():
+        called: asyncio.Queue[None] = asyncio.Queue()
+
+        async def hangs(writer):
+            called.put_nowait(None)
+            await asyncio.sleep(3_600)
+
+        async with (
+            endpoint(hangs) as slow,
+            bus_of(loopback=True) as bus,
+            asyncio.TaskGroup() as group,
+        ):
+            hanging = [
+                group.create_task(
+                    bus.publish(Destination(f"d{n}", f"http://{slow}/", tenant=f"t{n}"), some)
+                )
+                for n, some in enumerate([[event_of("a"), event_of("b"), event_of("c")]] * 20)
+            ]
+            for _ in range(calls):
+                await called.get()
+            await asyncio.sleep(0.05)
+            assert called.empty()
             for call in hanging:
                 call.cancel()
 

@@ -7,6 +7,7 @@ again is not called for a while.
 """
 
 import asyncio
+import resource
 from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
@@ -25,6 +26,10 @@ AT_ONCE: Final = 16
 """Calls to one endpoint at the same time."""
 TENANT_AT_ONCE: Final = 128
 """Calls to all endpoints of one tenant: those that hang are in the way of its others alone."""
+CALLS_MAX: Final = 1_024
+"""Calls of all tenants, and never more than a quarter of the files that may be open."""
+TENANTS_LEAST: Final = 8
+"""So many tenants must have endpoints that hang before those of others wait for a turn."""
 BREAK_AFTER: Final = 5
 """Failures in a row after which an endpoint is not called for a while."""
 BREAK_SECONDS: Final = 30.0
@@ -68,6 +73,9 @@ class WebhookBus:
         self._ssl = ssl_context
         self._session: Any = None
         self._breakers: dict[str, _Breaker] = {}
+        calls = _calls_max()
+        self._all = asyncio.Semaphore(calls)
+        self._share = max(1, min(TENANT_AT_ONCE, calls // TENANTS_LEAST))
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def publish(
@@ -79,10 +87,10 @@ class WebhookBus:
         except Invalid as error:
             return [Receipt(Verdict.UNAVAILABLE, str(error))] * len(events)
         gate = asyncio.Semaphore(AT_ONCE)
-        share = self._shares.setdefault(destination.tenant, asyncio.Semaphore(TENANT_AT_ONCE))
+        share = self._shares.setdefault(destination.tenant, asyncio.Semaphore(self._share))
 
         async def one(event: Outgoing) -> Receipt:
-            async with gate, share:
+            async with gate, share, self._all:
                 _tenant.set(destination.tenant)
                 return await self._deliver(destination, target, event)
 
@@ -157,6 +165,12 @@ class WebhookBus:
         if session is not None:
             await session.close()
         await self._lookups.close()
+
+
+def _calls_max() -> int:
+    """How many calls may be under way: each has a file open, and others need some too."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return CALLS_MAX if files == resource.RLIM_INFINITY else max(1, min(CALLS_MAX, files // 4))
 
 
 async def _read(answer: Any) -> None:
