@@ -322,6 +322,21 @@ async def test_what_is_no_longer_kept_is_said_and_a_broken_connection_goes_on(
 
 
 @faced
+async def test_a_list_goes_on_after_an_event_that_is_named_by_its_id(face, typing):
+    await made(face)
+    async with serving(face.api, Listen(port=0)) as address:
+        tenure = typing(face, address, "viewer")
+        _, out, _ = await tenure("event", "list", "-o", "name")
+        first, *rest = out.split()
+        for named in (first, first.partition("-")[0]):
+            _, out, _ = await tenure("event", "list", "-o", "name", "--after", named)
+            assert out.split() == rest
+        for odd in ("x", "-1", str(2**63), "\u00b2"):
+            code, _, err = await tenure("event", "list", f"--after={odd}")
+            assert (code, "is no id of an event" in err) == (Exit.USAGE, True), odd
+
+
+@faced
 async def test_who_may_not_watch_is_told(face, typing):
     async with serving(face.api, Listen(port=0)) as address:
         face.tokens["nobody"] = "tenure_nonsense"

@@ -330,8 +330,28 @@ def test_an_endpoint_that_fails_again_and_again_is_left_alone(monkeypatch):
             assert {receipt.verdict for receipt in told} == {Verdict.UNAVAILABLE}
             assert trap.hits == webhook_bus.BREAK_AFTER
             assert told[-1].retry_seconds > 0
+            assert told[-1].why.startswith("it answered 500; it failed 5 times in a row")
             other = there._replace(id="other")
             assert (await bus.publish(other, [event_of("a")]))[0].retry_seconds == 0
+            await bus.close()
+
+    asyncio.run(main())
+
+
+def test_calls_that_fail_together_are_one_failure():
+    """An endpoint that was away for a moment is called again as soon as its turn comes."""
+
+    async def main():
+        async with Trap() as trap:
+            trap.answer = lambda: web.Response(status=500)
+            bus = WebhookBus(clock=SystemClock(), loopback=True)
+            there = Destination("d", f"http://127.0.0.1:{trap.port}/")
+            events = [event_of(f"a{n}") for n in range(webhook_bus.AT_ONCE)]
+            failed = await bus.publish(there, events)
+            assert {receipt.retry_seconds for receipt in failed} == {0}
+            trap.answer = lambda: web.Response(status=204)
+            (receipt,) = await bus.publish(there, events[:1])
+            assert receipt.verdict is Verdict.DELIVERED, receipt.why
             await bus.close()
 
     asyncio.run(main())

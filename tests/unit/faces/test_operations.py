@@ -177,7 +177,7 @@ async def test_a_stream_goes_on_after_the_last_event_seen(face):
     for far in ("999", "9" * 18):  # as long as the document says it may be
         end = events((await face.ask("GET", path, headers={"last-event-id": far})).body)
         assert [event for _, event, _ in end] == ["settled"]
-    for odd in ("x", "-1", "9" * 19, "1" * 20, ""):
+    for odd in ("x", "-1", "9" * 19, "1" * 20, "", "1-", "1-x", "1-a b"):
         told = await face.ask("GET", path, headers={"last-event-id": odd})
         assert (told.status, told.json["field"]) == (400, "Last-Event-Id"), odd
 

@@ -124,7 +124,7 @@ def request_headers(route: Route) -> list[tuple[str, str]]:
 SHAPES = {
     "Idempotency-Key": {"type": "string", "pattern": r"^[!-~]([ -~]{0,253}[!-~])?$"},
     "If-Match": {"type": "string", "pattern": r'^(\*|"[!#-~]{1,64}")$'},
-    "Last-Event-ID": {"type": "string", "pattern": r"^[0-9]{1,18}$"},
+    "Last-Event-ID": {"type": "string", "pattern": r"^[0-9]{1,18}(-[0-9a-f]{1,64})?$"},
 }
 
 

@@ -6,6 +6,7 @@ after a record and then less often, and at once when the engine says that the op
 """
 
 import asyncio
+import re
 
 import msgspec
 
@@ -29,7 +30,7 @@ HEADERS = [
     (b"x-accel-buffering", b"no"),
     (b"x-content-type-options", b"nosniff"),
 ]
-LONGEST = len(str(POSITION_MAX))
+SEEN = re.compile(rb"([0-9]{1,19})(?:-[0-9a-f]{1,64})?")
 encode = msgspec.json.encode
 
 
@@ -54,11 +55,15 @@ async def progress(ask: Ask, operation: str) -> Stream:
 
 
 def last_seen(headers: dict[bytes, bytes]) -> int:
-    """The id of the last event that a client has seen, 0 if it says none."""
-    text = headers.get(b"last-event-id", b"0")
-    if not text.isdigit() or len(text) > LONGEST or int(text) > POSITION_MAX:
-        raise Refusal("invalid_header", "Last-Event-ID is the id of an event", "Last-Event-Id")
-    return int(text)
+    """The position of the last event that a client has seen, 0 if it says none.
+
+    A stream's `id` is the position alone; the `id` of an event begins with it.
+    """
+    named = SEEN.fullmatch(headers.get(b"last-event-id", b"0"))
+    if named is None or int(named[1]) > POSITION_MAX:
+        words = "Last-Event-ID is the `id` of a line of the stream, or of an event"
+        raise Refusal("invalid_header", words, "Last-Event-Id")
+    return int(named[1])
 
 
 async def gone_of(receive: Receive) -> None:

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import click
 
+from tenure.core.limits import POSITION_MAX
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Broken, Client, path
 from tenure.faces.cli.exits import Ended, Exit, Unreachable
@@ -18,6 +19,25 @@ from tenure.faces.cli.output import say, show_all
 SILENCE_SECONDS = 30.0
 """A stream that is silent for so long is dead: there is a heartbeat every few seconds."""
 AGAIN_SECONDS = 1.0
+
+
+class Position(click.ParamType):
+    """Where to go on: the id of an event, or the position that it begins with."""
+
+    name = "id"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """The position."""
+        position = str(value).partition("-")[0]
+        if not position.isdecimal() or int(position) > POSITION_MAX:
+            sentence = f"{value!r} is no id of an event, as `tenure event list` shows it"
+            self.fail(sentence, param, ctx)
+        return int(position)
+
+
+POSITION = Position()
 
 
 @click.group(
@@ -49,7 +69,7 @@ def _query(agent: str, types: tuple[str, ...], operation: str) -> dict[str, obje
     "list", epilog=examples("tenure event list --agent hello", "tenure event list --type 'agent.*'")
 )
 @filtered
-@click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="From here on.")
+@click.option("--after", type=POSITION, default=0, metavar="ID", help="After this event.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="So many at most.")
 @shown
 @asking
@@ -70,7 +90,7 @@ def list_events(
     epilog=examples("tenure event watch", "tenure event watch --type 'agent.*' -o json"),
 )
 @filtered
-@click.option("--after", type=click.IntRange(min=0), metavar="N", help="From here on, not now.")
+@click.option("--after", type=POSITION, metavar="ID", help="After this event, not from now on.")
 @shown
 @asking
 def watch(
@@ -103,13 +123,9 @@ def _watch(client: Client, query: dict[str, object], last: int, form: str) -> No
 
 
 def _now(client: Client) -> int:
-    """The position after everything that is there."""
-    position = 0
-    while True:
-        page = client.get(path("events"), {"after": position, "limit": 1_000})
-        position = int(page["position"])
-        if page["next"] is None:
-            return position
+    """The position after everything that is there: one beyond all stands for the newest."""
+    page = client.get(path("events"), {"after": POSITION_MAX, "limit": 1})
+    return int(page["position"])
 
 
 def _stream(

@@ -47,7 +47,10 @@ class _Breaker(NamedTuple):
     """What is known of an endpoint that fails."""
 
     failures: int = 0
+    """In a row: calls that were under way together count as one."""
+    failed_at: float = 0.0
     open_until: float = 0.0
+    why: str = ""
 
 
 _UNBROKEN: Final = _Breaker()
@@ -100,26 +103,28 @@ class WebhookBus:
         self, destination: Destination, target: Target, event: Outgoing
     ) -> Receipt:
         breaker = self._breakers.get(destination.id, _UNBROKEN)
-        left = breaker.open_until - self._clock.monotonic()
+        began = self._clock.monotonic()
+        left = breaker.open_until - began
         if left > 0:
-            why = f"it failed {breaker.failures} times in a row and is left alone for a while"
-            return Receipt(Verdict.UNAVAILABLE, why, left)
+            often = f"it failed {breaker.failures} times in a row and is left alone for a while"
+            return Receipt(Verdict.UNAVAILABLE, f"{breaker.why}; {often}", left)
         try:
             receipt = await self._call(destination, target, event)
         except Busy as error:  # that is none of the destination's failures
             return Receipt(Verdict.UNAVAILABLE, str(error))
         breaker = self._breakers.pop(destination.id, _UNBROKEN)  # whoever fails is put last
         if receipt.verdict is Verdict.UNAVAILABLE:
-            self._breakers[destination.id] = self._failed(breaker)
+            self._breakers[destination.id] = self._failed(breaker, began, receipt.why)
             if len(self._breakers) > BREAKERS_MAX:
                 del self._breakers[next(iter(self._breakers))]
         return receipt
 
-    def _failed(self, breaker: _Breaker) -> _Breaker:
-        """One more time in a row."""
-        failures = breaker.failures + 1
+    def _failed(self, breaker: _Breaker, began: float, why: str) -> _Breaker:
+        """One more time in a row, unless this call began before the last failure was known."""
+        now = self._clock.monotonic()
+        failures = breaker.failures + (not breaker.failures or began >= breaker.failed_at)
         is_open = failures >= BREAK_AFTER
-        return _Breaker(failures, self._clock.monotonic() + BREAK_SECONDS if is_open else 0.0)
+        return _Breaker(failures, now, now + BREAK_SECONDS if is_open else 0.0, why)
 
     async def _call(self, destination: Destination, target: Target, event: Outgoing) -> Receipt:
         import aiohttp  # noqa: PLC0415 (390 ms; most planes call nobody)
