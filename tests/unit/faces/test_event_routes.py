@@ -239,7 +239,8 @@ async def test_a_destination_that_fails_says_when_it_is_tried_and_a_replay_tries
     fails = {"attempts": 9, "due_at": later, "why": "refused", "since": 1.0}
     await face.plane.store.commit(Change("", (), (Set("cursor", (name,), fails),)))
     assert (await face.ask("GET", one)).json["next_try"] == later
-    alone = {"agent": "0" * 32}
+    await made(face)
+    alone = {"agent": "alpha"}
     assert (await face.ask("POST", f"{one}/dead-letters:replay", alone)).json == {"agents": 0}
     assert (await face.ask("GET", one)).json["next_try"] == later
     assert (await face.ask("POST", f"{one}/dead-letters:replay")).json == {"agents": 0}
@@ -273,9 +274,14 @@ async def test_letters_are_listed_replayed_and_discarded(face):
     assert (await face.ask("POST", f"{one}/dead-letters:replay")).json == {"agents": 1}
     due = await face.plane.store.find("parked", (name, uid))
     assert due["due_at"] is not None
-    other = await face.ask("POST", f"{one}/dead-letters:discard", {"agent": "0" * 32})
-    assert other.json == {"agents": 0}
-    assert (await face.ask("POST", f"{one}/dead-letters:discard")).json == {"agents": 1}
+    for verb in ("replay", "discard"):
+        for nobody in ("0" * 32, "alhpa"):
+            other = await face.ask("POST", f"{one}/dead-letters:{verb}", {"agent": nobody})
+            assert (other.status, other.json["code"]) == (404, "not_found")
+    beta = {"agent": await made(face, "beta")}
+    assert (await face.ask("POST", f"{one}/dead-letters:discard", beta)).json == {"agents": 0}
+    alpha = {"agent": "alpha"}
+    assert (await face.ask("POST", f"{one}/dead-letters:discard", alpha)).json == {"agents": 1}
     assert (await face.ask("GET", f"{one}/dead-letters")).json["items"] == []
 
 

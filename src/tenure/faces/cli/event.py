@@ -21,7 +21,7 @@ SILENCE_SECONDS = 30.0
 AGAIN_SECONDS = 1.0
 
 
-class Position(click.ParamType):
+class Position(click.ParamType[int]):
     """Where to go on: the id of an event, or the position that it begins with."""
 
     name = "id"

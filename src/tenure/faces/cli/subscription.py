@@ -182,11 +182,11 @@ def letters(client: Client, *, subscription_id: str, form: str) -> None:
     "replay",
     epilog=examples(
         "tenure subscription replay billing",
-        "tenure subscription replay billing --agent UID",
+        "tenure subscription replay billing --agent hello",
     ),
 )
 @ID
-@click.option("--agent", default="", metavar="UID", help="This agent's alone.")
+@click.option("--agent", default="", metavar="NAME", help="This agent's alone: a name or uid.")
 @shown
 @asking
 def replay(client: Client, *, subscription_id: str, agent: str, form: str) -> None:
@@ -196,9 +196,9 @@ def replay(client: Client, *, subscription_id: str, agent: str, form: str) -> No
     _show_letters(told, "are sent again", none, form=form)
 
 
-@command.command("discard", epilog=examples("tenure subscription discard billing --agent UID"))
+@command.command("discard", epilog=examples("tenure subscription discard billing --agent hello"))
 @ID
-@click.option("--agent", default="", metavar="UID", help="This agent's alone.")
+@click.option("--agent", default="", metavar="NAME", help="This agent's alone: a name or uid.")
 @shown
 @asking
 def discard(client: Client, *, subscription_id: str, agent: str, form: str) -> None:
@@ -250,4 +250,6 @@ def acknowledge(
     where = _of(client, subscription_id, "acknowledgements")
     told = client.send("POST", where, body=body)
     text = f"{told['name']} has acknowledged operation {operation}"
+    if override is not None:
+        text = f"operation {operation} no longer waits for {told['name']}"
     show(told, nouns.AWAITED, form=form, text=lambda _: text)

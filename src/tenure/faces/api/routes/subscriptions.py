@@ -4,6 +4,7 @@ from typing import cast
 
 from tenure.app import acknowledgements, letters, subscriptions
 from tenure.app.acknowledgements import Awaited
+from tenure.app.agent_views import get_agent_row
 from tenure.app.events import cloud_event
 from tenure.app.subscriptions import SubscriptionView
 from tenure.core.limits import POSITION_MAX
@@ -80,19 +81,23 @@ async def list_letters(ask: Ask) -> schemas.Letters:
     return schemas.Letters(items=items, next=last)
 
 
+async def _agent(ask: Ask) -> str:
+    """The agent whose letters are meant, by name or uid; empty: everybody's."""
+    named = cast(schemas.OfAgent, ask.body).agent
+    return str((await get_agent_row(ask.plane, ask.caller, named))["uid"]) if named else ""
+
+
 async def replay_letters(ask: Ask) -> schemas.Count:
     """Try them again now."""
-    body = cast(schemas.OfAgent, ask.body)
-    name = ask.names["subscription"]
-    count = await letters.replay(ask.plane, ask.caller, name, agent=body.agent)
+    name, agent = ask.names["subscription"], await _agent(ask)
+    count = await letters.replay(ask.plane, ask.caller, name, agent=agent)
     return schemas.Count(agents=count)
 
 
 async def discard_letters(ask: Ask) -> schemas.Count:
     """Give them up."""
-    body = cast(schemas.OfAgent, ask.body)
-    name = ask.names["subscription"]
-    count = await letters.discard(ask.plane, ask.caller, name, agent=body.agent)
+    name, agent = ask.names["subscription"], await _agent(ask)
+    count = await letters.discard(ask.plane, ask.caller, name, agent=agent)
     return schemas.Count(agents=count)
 
 

@@ -124,7 +124,7 @@ class ListLetters(Wire, frozen=True):
 class OfAgent(Wire, frozen=True):
     """Whose letters."""
 
-    agent: Annotated[str, Meta(max_length=63, description="A uid; empty: everybody's.")] = ""
+    agent: Annotated[str, Meta(max_length=63, description="A name or uid; empty: all.")] = ""
 
 
 class Count(Told, frozen=True):
