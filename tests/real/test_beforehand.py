@@ -113,6 +113,7 @@ def test_a_home_with_records_of_its_own_takes_another_store_only_after_they_were
     assert schemas(shared.store) == 0
     assert start(own) == ""
     asyncio.run(move_store(Path(own.home) / "tenure.db", shared.store, told=lambda _: None))
+    refused(replace(shared, home=f"{own.home}-other"), "belongs to a plane with another home")
     assert start(replace(shared, joins=True)) == ""
     assert start(shared) == ""
     refused(own, "is the home of a plane whose store is postgresql://")

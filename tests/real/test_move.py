@@ -15,7 +15,7 @@ import apsw
 import asyncpg
 import pytest
 
-from tenure.adapters.store.postgres import server
+from tenure.adapters.store.postgres import look, server
 from tenure.core.errors import Invalid, StoreError, StoreForeign, StoreLocked
 from tenure.faces.cli import main as cli
 from tenure.settings import Settings
@@ -76,6 +76,17 @@ def finished(directory, url):
     return asyncio.run(main())
 
 
+def nobody_opens(url, number):
+    """Half of its records are no store, to who looks and to who starts."""
+    with pytest.raises(StoreForeign, match=r"are being moved to .* go on with tenure migrate-store"):
+        asyncio.run(look(url) if number % 4 else ran_on(url))
+
+
+async def ran_on(url):
+    async with running(Settings(store=url), plans=[PLAN], providers={}):
+        pass
+
+
 def test_a_move_that_is_killed_at_every_page_is_whole_in_the_end(golden, postgres_url, tally):
     file = golden / STORE
     deaths = 0
@@ -88,6 +99,7 @@ def test_a_move_that_is_killed_at_every_page_is_whole_in_the_end(golden, postgre
             break
         assert ran.returncode == 9, ran.stderr
         open_file(file, HELD.migrations).close()  # it is still the plane's
+        nobody_opens(postgres_url, number)
         deaths += 1
     assert deaths > 10
     tally.add("kills", deaths)

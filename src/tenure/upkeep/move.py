@@ -10,7 +10,7 @@ Not moved: leases, whose holders are gone, and the ids of recent changes, whose 
 
 import json
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -56,8 +56,8 @@ class Target(Protocol):
         """Rows in key order, as they are there."""
         ...
 
-    async def end(self, counters: Sequence[tuple[str, int]]) -> None:
-        """Count on from these numbers; the records are a plane's store from now on."""
+    async def end(self, counters: Sequence[tuple[str, int]], names: Mapping[str, str]) -> None:
+        """Count on from these numbers; the records are the store of who is named from now on."""
         ...
 
 
@@ -70,8 +70,13 @@ class Compared(NamedTuple):
     same: bool
 
 
-async def move(source: Path, target: Target, held: Held, *, told: Told) -> list[Compared]:
-    """Move every record; after a kill it goes on.  StoreLocked while a plane runs."""
+async def move(
+    source: Path, target: Target, held: Held, *, names: Mapping[str, str], told: Told
+) -> list[Compared]:
+    """Move every record; after a kill it goes on.  StoreLocked while a plane runs.
+
+    `names` says whose the records are, by the keys of table `plane`: nobody else opens them there.
+    """
     _refuse_absent(source)
     opened = open_file(source, held.migrations, application_id=held.application_id)
     try:
@@ -86,7 +91,8 @@ async def move(source: Path, target: Target, held: Held, *, told: Told) -> list[
                 " as it was and stays the plane's. Empty that schema, and move again."
             )
         counters = reader.execute("SELECT name, value FROM counter ORDER BY name").fetchall()
-        await target.end([(str(name), int(str(value))) for name, value in counters])
+        counted = [(str(name), int(str(value))) for name, value in counters]
+        await target.end(counted, names)
         told(f"{sum(one.rows for one in compared)} rows are the same on both sides")
         _mark(opened, target.shown())
     finally:

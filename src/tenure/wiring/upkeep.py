@@ -5,11 +5,13 @@ from pathlib import Path
 
 from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.store import sqlite
+from tenure.app.plane import HOME
 from tenure.core.plan import Plan
 from tenure.plans.lifecycle import PLANS
 from tenure.storage.gate import APPLICATION_ID
 from tenure.storage.holdings import steps_of
 from tenure.storage.migrations import read_migrations
+from tenure.storage.terms import TermsFile
 from tenure.upkeep.backup import Told
 from tenure.upkeep.homes import STORE, Held
 from tenure.upkeep.move import Compared, move
@@ -45,8 +47,10 @@ async def move_store(source: Path, url: str, *, told: Told) -> list[Compared]:
     """Move an embedded store to the PostgreSQL that the URL names; what was compared."""
     with extra("postgres"):
         from tenure.adapters.store.postgres.landing import landing
+    terms = TermsFile(source.parent).read()
+    names = {} if terms is None else {HOME[0]: terms.home}
     async with landing(url) as target:
-        return await move(source, target, files_of_a_home()[0], told=told)
+        return await move(source, target, files_of_a_home()[0], names=names, told=told)
 
 
 async def look_at_store(url: str) -> Kept:

@@ -8,6 +8,7 @@ from tenure.adapters.store.postgres import schema, server
 from tenure.adapters.store.postgres.clock import ServerClock
 from tenure.adapters.store.postgres.committer import RESERVE_BYTES, Committer, Lanes
 from tenure.adapters.store.postgres.functions import Functions
+from tenure.adapters.store.postgres.landing import refuse_half_moved
 from tenure.adapters.store.postgres.probe import look, look_up
 from tenure.adapters.store.postgres.readers import Readers
 from tenure.adapters.store.postgres.side import Side
@@ -46,6 +47,7 @@ async def build(
         connection = await server.connect(address, "tenure opening", standby=True)
         try:
             await server.refuse_unfit(connection)
+            await refuse_half_moved(connection, address)
             migrations = read_migrations(schema.HERE / "migrations")
             await schema.migrate(connection, address, migrations)
             await schema.go_on_after_restore(connection)

@@ -1,11 +1,12 @@
 """Takes the records of another store, page by page, before a plane uses them.
 
 How far each table reaches is kept in the transaction that brings its rows, so a move that was
-killed goes on.  A schema that holds anything else is refused.
+killed goes on.  A schema that holds anything else is refused, and no plane opens one that does not
+hold everything yet.
 """
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import asyncpg
@@ -23,9 +24,26 @@ _SAY = (
     " ON CONFLICT (name) DO UPDATE SET said = excluded.said"
 )
 _SAID = f"SELECT said FROM {_NOTES} WHERE name = $1"
-_MOVE = "move"
+_MOVE, _WHOLE = "move", "whole"
+_UNDER_WAY = (
+    f"SELECT EXISTS (SELECT FROM {_NOTES} WHERE name = $1)"
+    f" AND NOT EXISTS (SELECT FROM {_NOTES} WHERE name = $2)"
+)
+_NAME = "INSERT INTO plane (one, name) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 
 Record = tuple[Value, ...]
+
+
+async def refuse_half_moved(connection: asyncpg.Connection, address: Address) -> None:
+    """StoreForeign if records are being moved there, or were and not all of them came."""
+    if not await schema.has(connection, address, _NOTES):
+        return
+    if await connection.fetchval(_UNDER_WAY, _MOVE, _WHOLE):
+        raise StoreForeign(
+            f"the records of another store are being moved to {address.shown()}, and not all are"
+            " there yet: go on with tenure migrate-store, in the home that they come from. Nothing"
+            " was touched."
+        )
 
 
 @asynccontextmanager
@@ -104,13 +122,14 @@ class Landing:
         )
         return [tuple(row) for row in rows]
 
-    async def end(self, counters: Sequence[tuple[str, int]]) -> None:
-        """Set what is counted, and note that everything is there."""
+    async def end(self, counters: Sequence[tuple[str, int]], names: Mapping[str, str]) -> None:
+        """Set what is counted and whose it is, and note that everything is there."""
         async with self._connection.transaction():
+            await self._connection.executemany(_NAME, names.items())
             for name, value in counters:
                 await self._connection.execute(
                     "INSERT INTO counter (name, value) VALUES ($1, $2)"
                     " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                     name, value,
                 )  # fmt: skip
-            await self._connection.execute(_SAY, "whole", "yes")
+            await self._connection.execute(_SAY, _WHOLE, "yes")

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import asyncpg
 
 from tenure.adapters.store.postgres import schema, server
+from tenure.adapters.store.postgres.landing import refuse_half_moved
 from tenure.adapters.store.postgres.server import Address
 from tenure.core.errors import StoreError
 from tenure.ports.store import TABLES, Key, Row
@@ -32,6 +33,7 @@ async def look(url: str) -> Found:
         connection = await server.connect(address, "tenure looking", standby=True)
         try:
             await server.refuse_unfit(connection)
+            await refuse_half_moved(connection, address)
             number = await _reached(connection, address, migrations)
             version = str(await connection.fetchval("SHOW server_version")).partition(" ")[0]
             rows = await connection.fetch("SELECT one, name FROM plane") if number else ()

@@ -34,7 +34,7 @@ async def migrate(
     A newer schema that only grew is open to this release: see `tenure.storage.migrations`.
     """
     schema = address.schema
-    if await _number(connection, schema) == len(migrations):
+    if await _number(connection, address) == len(migrations):
         return []
     async with connection.transaction():
         await connection.execute(_LOCK, schema)
@@ -59,7 +59,7 @@ async def reached(
     connection: asyncpg.Connection, address: Address, migrations: list[Migration]
 ) -> int | None:
     """The last migration applied, None before the first; refuses what is newer or not ours."""
-    number = await _number(connection, address.schema)
+    number = await _number(connection, address)
     if number is None:
         await _refuse_foreign(connection, address)
     elif await connection.fetchval(_BEYOND, len(migrations)):
@@ -70,10 +70,15 @@ async def reached(
     return number
 
 
-async def _number(connection: asyncpg.Connection, schema: str) -> int | None:
-    """The last migration applied; None where there was none."""
+async def has(connection: asyncpg.Connection, address: Address, table: str) -> bool:
+    """Whether the schema has this table."""
     # Read as a table is: `to_regclass` can answer from before this session waited for the lock.
-    if await connection.fetchval(_THERE, schema, _MARK) is None:
+    return await connection.fetchval(_THERE, address.schema, table) is not None
+
+
+async def _number(connection: asyncpg.Connection, address: Address) -> int | None:
+    """The last migration applied; None where there was none."""
+    if not await has(connection, address, _MARK):
         return None
     found: int = await connection.fetchval(f"SELECT coalesce(max(number), 0) FROM {_MARK}")
     return found
