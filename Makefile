@@ -30,8 +30,9 @@ demo: .venv/run.installed                ## one minute: an agent lives, one is u
 
 PYTEST := $(BIN)/python -m pytest tests -n $(WORKERS) --dist worksteal
 
-test: .venv/test.installed debian        ## everything the project promises
-	@$(PYTEST) -m 'not long' $(ARGS)
+test: .venv/test.installed debian        ## everything the project promises; MEASURE=1: and which branches that takes
+	@$(if $(MEASURE),MEASURED='$(MEASURED)') $(PYTEST) -m 'not long' $(if $(MEASURE),$(COUNTED)) $(ARGS)
+	@$(if $(MEASURE),$(COVERED))
 
 test-fast: .venv/test.installed          ## what can be tested in under a minute
 	@$(PYTEST) --ignore tests/real --ignore tests/e2e -m 'not slow and not long' $(ARGS)
@@ -54,10 +55,12 @@ MEASURED := tests/unit tests/contract tests/crash $(addprefix tests/real/test_,$
 WHOLE    := src/tenure/core/saga.py,src/tenure/core/progress.py,src/tenure/app/advance.py,src/tenure/storage/*,$\
             src/tenure/adapters/engine/embedded/*,src/tenure/adapters/engine/waiters.py
 
+COUNTED  := --cov --cov-report= -o timeout=60
+COVERED  := $(BIN)/coverage report --fail-under=95 && $(BIN)/coverage report --fail-under=100 --include='$(WHOLE)'
+
 coverage: .venv/test.installed           ## which branches the tests take
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report= -m 'not slow and not long' -o timeout=60 $(MEASURED) $(ARGS)
-	@$(BIN)/coverage report --fail-under=95
-	@$(BIN)/coverage report --fail-under=100 --include='$(WHOLE)'
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m 'not slow and not long' $(COUNTED) $(MEASURED) $(ARGS)
+	@$(COVERED)
 
 simulate: .venv/test.installed           ## many lives of a plane, one for each seed: SEEDS=n [SEED=first]
 	@$(BIN)/python -m tenure.testing.simulation --seeds $(SEEDS) --first $(SEED)

@@ -7,9 +7,12 @@ line such as `tenure: crash_runs=21034 kills=200 seeds=3000 ablations=18`. Real 
 """
 
 import logging
+import os
 import re
+import sys
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import hypothesis
 import pytest
@@ -25,6 +28,8 @@ INSIDE = "inside_"
 PROMISED = re.compile(r"promise_(\d+)_on_([a-z]+)_([a-z]+)")
 """Names like this are shown as one table: how many cases of each promise held on each stack."""
 _PROPERTY = "tenure.tally"
+MEASURED = tuple(os.environ.get("MEASURED", "").split())
+"""Where branches are counted, if they are: see the Makefile."""
 
 # The same examples on every run, and no bound on one example: a test as a whole has its timeout.
 hypothesis.settings.register_profile("tenure", deadline=None, derandomize=True)
@@ -94,6 +99,37 @@ def line(counts: Counter[str]) -> str:
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # a worker's reports are summed where they arrive
         config.pluginmanager.register(Totals(), "tenure-totals")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What may take longest begins first, so that no worker is left with it at the end."""
+    items.sort(key=seconds_of, reverse=True)
+
+
+def seconds_of(item: pytest.Item) -> float:
+    """Returns what a test says that it may take at most."""
+    said = item.get_closest_marker("timeout")
+    return float(said.args[0]) if said and said.args else 0.0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Count branches in what is measured alone: it would make the mass runs thrice as long."""
+    if not MEASURED or is_measured(item):
+        return (yield)
+    here, elsewhere = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)
+    try:
+        return (yield)
+    finally:
+        threading.settrace(elsewhere)
+        sys.settrace(here)
+
+
+def is_measured(item: pytest.Item) -> bool:
+    """Tells whether the branches that this test takes are counted."""
+    return item.nodeid.startswith(MEASURED) and item.get_closest_marker("slow") is None
 
 
 @pytest.fixture

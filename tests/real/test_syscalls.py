@@ -87,6 +87,7 @@ class Bench:
     def __init__(self, nurses: kill9.Nursery, place: Path) -> None:
         self._nurses = nurses
         self._place = place
+        self._points: dict[Case, list[tuple[str, int]]] = {}
         for start in ENDS:
             (place / start).mkdir()
         self._open_and_close(place / "empty")
@@ -103,10 +104,15 @@ class Bench:
 
     def points(self, case: Case) -> list[tuple[str, int]]:
         """Every call of a child that nothing happens to, by its name and number."""
-        run = self.run(case)
-        assert (run.status, [said.word for said in run.said]) == (0, ENDS[case.start]), run.errors
-        self.check(run)
-        return [(name, n) for name in sorted(run.calls) for n in range(1, run.calls[name] + 1)]
+        if case not in self._points:
+            run = self.run(case)
+            said = [said.word for said in run.said]
+            assert (run.status, said) == (0, ENDS[case.start]), run.errors
+            self.check(run)
+            self._points[case] = [
+                (name, n) for name in sorted(run.calls) for n in range(1, run.calls[name] + 1)
+            ]
+        return self._points[case]
 
     def run(self, case: Case, inject: str = "") -> Run:
         """Let a child create one operation."""
@@ -144,9 +150,14 @@ class Bench:
         assert report.operations <= 1
         shutil.rmtree(run.folder)
 
+    def clear(self) -> None:
+        """Leave nothing of a test that broke off."""
+        self._nurses.clear()
+        shutil.rmtree(self._place / "run", ignore_errors=True)
 
-@pytest.fixture
-def bench() -> Iterator[Bench]:
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Bench]:
     if shutil.which("strace") is None:
         pytest.skip("strace is not here, so no call can be made to fail (Debian package strace)")
     # Memory, if there is some: what a failing call leads to does not depend on the disk.
@@ -155,6 +166,13 @@ def bench() -> Iterator[Bench]:
         kill9.nursery() as nurses,
     ):
         yield Bench(nurses, Path(name))
+
+
+@pytest.fixture
+def bench(shared: Bench) -> Iterator[Bench]:
+    """One for all tests of this process: to import everything takes longer than many a test."""
+    yield shared
+    shared.clear()
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)

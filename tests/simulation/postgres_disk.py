@@ -25,6 +25,19 @@ LANES = postgres.Lanes(writers=2, readers=2)
 T = TypeVar("T")
 
 
+async def empty(url: str) -> None:
+    """Forget every row of this schema, which so serves for many cases: to make one takes longer."""
+    connection = await server.connect(server.read_address(url, ""), "tenure test", {})
+    try:
+        await connection.execute("SET session_replication_role = replica")  # no triggers
+        for table in (*TABLES, "batch", "counter"):
+            await connection.execute(f"DELETE FROM {table}")
+    except asyncpg.UndefinedTableError:
+        pass  # nobody has made them yet
+    finally:
+        await server.close(connection)
+
+
 class RealLoop:
     """A loop in a thread, and every store that was opened on it."""
 
@@ -69,19 +82,10 @@ class RealLoop:
         await store._side.close()
 
     async def clear(self) -> None:
-        """Cut whoever is left, and forget every row; one schema serves for many cases."""
+        """Cut whoever is left, and forget every row."""
         for store in list(self.stores):
             await self.cut(store)
-        address = server.read_address(self.url, "")
-        connection = await server.connect(address, "tenure test", {})
-        try:
-            await connection.execute("SET session_replication_role = replica")  # no triggers
-            for table in (*TABLES, "batch", "counter"):
-                await connection.execute(f"DELETE FROM {table}")
-        except asyncpg.UndefinedTableError:
-            pass  # nobody has made them yet
-        finally:
-            await server.close(connection)
+        await empty(self.url)
 
 
 class Bridged:

@@ -1,7 +1,8 @@
 """Goal: no safeguard is there for nothing, and no check is blind.
 
 Method: each safeguard is switched off in turn, and lives are drawn until one fails; if none of
-1,000 does, either the safeguard or the check is worth nothing.  That the same lives pass with the
+1,000 does, either the safeguard or the check is worth nothing.  The one that failed when the page
+was made is lived first.  That the same lives pass with the
 safeguard on is shown by `tests/simulation/test_simulation.py`, and here for the seed that failed.
 """
 
@@ -12,7 +13,7 @@ import pytest
 
 from tenure.core import saga
 from tenure.testing import ablations
-from tenure.testing.ablations import ABLATIONS, Oracle, hunt
+from tenure.testing.ablations import ABLATIONS, Oracle, hunt, likely_first
 from tenure.testing.life import live
 from tenure.testing.mixes import MIXES
 from tenure.testing.patches import patched
@@ -27,7 +28,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/reference/ablations.md"
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_a_safeguard_that_is_off_is_missed(name, tally):
     ablation = ABLATIONS[name]
-    caught = hunt(ablation, SEEDS)
+    caught = hunt(ablation, likely_first(name, PAGE.read_text(), SEEDS))
     tally.add("ablations")
     tally.add("seeds", caught.seeds)
     assert caught.first is not None, f"{name} was not missed within {len(SEEDS)} seeds"
@@ -57,6 +58,15 @@ def test_what_is_patched_comes_back_after_an_error():
     with pytest.raises(ZeroDivisionError), patched(Thing, word="other"):
         raise ZeroDivisionError
     assert Thing.word == "real"
+
+
+def test_the_seed_that_noticed_when_the_page_was_made_is_lived_first():
+    page = "| `fenced` | why | S1, P7 | `zombies` | 2 of 9 | 3 | `one_writer` |\n"
+    assert likely_first("fenced", page, range(5)) == [3, 0, 1, 2, 4]
+    assert likely_first("another", page, range(5)) == [0, 1, 2, 3, 4]
+    told = {name: likely_first(name, PAGE.read_text(), SEEDS) for name in ABLATIONS}
+    assert any(seeds[0] for seeds in told.values())
+    assert all(sorted(seeds) == list(SEEDS) for seeds in told.values())
 
 
 def test_two_are_about_replay():

@@ -1,20 +1,48 @@
 """Goal: `make prove P=n` says yes where a promise holds, and no where what it rests on is gone.
 
-Method: each proof is run as the command runs it, once as it is and once without a safeguard.
+Method: each proof is run as the command runs it, once as it is and once without a safeguard.  What
+proofs share they do not live again here: of lives, kills and looks that are led astray each takes a
+few, and all that the commands take is taken once by `test_simulation`, `test_lifecycle`,
+`test_reconcilers` and `tests/real/test_kill9.py`.  The long run takes the commands as they are.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from tenure.testing import prove
+from tenure.testing import perturbations, prove
 from tenure.testing.ablations import PROVED, by_name
+from tenure.testing.patches import patched
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+SHARING = [number for number, proof in prove.PROOFS.items() if proof.mixes or proof.agents]
+"""Proofs that take what others take too."""
+
+
+@pytest.fixture
+def few() -> Iterator[None]:
+    """A few of the lives that no safeguard is aimed at."""
+    with patched(prove, SEEDS=10, AGENTS_SEEDS=5):
+        yield
 
 
 @pytest.mark.parametrize("number", prove.PROOFS)
-def test_a_promise_holds(number, capsys, tally):
+def test_a_promise_holds(number, capsys, tally, few):
+    thin = patched(perturbations, disturbed=partial(perturbations.disturbed, stride=60))
+    with thin, patched(prove, KILLS=5, LOST_SEEDS=5):
+        holds(number, capsys, tally)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("number", SHARING)
+def test_a_promise_holds_in_all_that_its_command_takes(number, capsys, tally):
+    holds(number, capsys, tally)
+
+
+def holds(number, capsys, tally):
     assert prove.main([str(number)]) == 0
     told = capsys.readouterr().out
     assert f"P{number} holds; cases=" in told
@@ -45,7 +73,7 @@ def test_a_promise_holds(number, capsys, tally):
         (10, "fingerprint_compared"),
         (10, "key_of_tenant"),
         (13, "closed_in_accept"),
-        (13, "parent_guarded"),
+        pytest.param(13, "parent_guarded", marks=pytest.mark.long),  # 136 lives: see test_lifecycle
         (13, "queued_gives_way"),
         (17, "published_before_marked"),
         (17, "one_of_an_agent_at_a_time"),
@@ -66,7 +94,7 @@ def test_a_promise_holds(number, capsys, tally):
         (23, "only_adds"),
     ],
 )
-def test_a_promise_does_not_hold_without_what_it_rests_on(number, safeguard, capsys):
+def test_a_promise_does_not_hold_without_what_it_rests_on(number, safeguard, capsys, few):
     assert prove.main([f"P{number}", "--ablate", safeguard]) == 1
     told = capsys.readouterr().out
     assert f"P{number} does not hold; cases=" in told

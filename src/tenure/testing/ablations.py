@@ -11,6 +11,7 @@ usage: python -m tenure.testing.ablations [--seeds 300] [--only NAME]
 
 import argparse
 import platform
+import re
 import sys
 import time
 from collections import Counter
@@ -404,6 +405,12 @@ def row_of(ablation: Ablation, caught: Caught) -> str:
     rules = ablation.rules if ablation.rules.startswith("S") else "RULES 1"
     cells = (f"`{ablation.name}`", ablation.protects, f"{rules}, {promises}")
     return " | ".join(("", *cells, f"`{ablation.mix}`", share, first, by, "")).strip()
+
+
+def likely_first(name: str, page: str, seeds: Iterable[int]) -> list[int]:
+    """These seeds; the one that this page calls the first to notice an ablation comes first."""
+    told = re.search(rf"^\| `{name}` \|.*\| \d+ of \d+ \| (\d+) \|", page, re.MULTILINE)
+    return sorted(seeds, key=lambda seed: told is None or seed != int(told[1]))
 
 
 def page(rows: Sequence[str], *, command: str, seeds: int, calm: int, failed: int) -> str:

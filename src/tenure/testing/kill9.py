@@ -240,9 +240,10 @@ class Nursery:
         return status
 
     def clear(self) -> None:
-        """Kill the child whose end nobody has asked for."""
+        """Kill the child whose end nobody has asked for, and wait for that end."""
         if self._alive:
             os.kill(self._alive, signal.SIGKILL)
+            self.status()
 
     def _answer(self) -> int:
         assert self._process.stdout is not None
