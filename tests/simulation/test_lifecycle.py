@@ -18,7 +18,7 @@ from tenure.testing.ablations import PROVED
 from tenure.testing.lifecycle_ablations import ABLATIONS, hunt
 from tenure.testing.lifecycle_life import MIXES, live
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 SEEDS = 120
 LONG_SEEDS = 3_000
