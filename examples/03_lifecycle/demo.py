@@ -139,7 +139,7 @@ def must(condition, sentence):
         sys.exit(f"The demo failed: {sentence}")
 
 
-def wait_for(holds, what, seconds=20, told=lambda: ""):
+def wait_for(holds, what, seconds=60, told=lambda: ""):
     until = time.monotonic() + seconds
     while not holds():
         must(time.monotonic() < until, f"waited {seconds} s for {what}\n{told()}")

@@ -7,15 +7,11 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 
+from tenure.testing.servers import lasting_port
+
 BINARY = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or ""
-
-
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as bound:
-        return int(bound.getsockname()[1])
 
 
 class NatsServer:
@@ -23,7 +19,7 @@ class NatsServer:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.port = free_port()
+        self.port = lasting_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -35,7 +31,7 @@ class NatsServer:
             [BINARY, "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(self._folder)],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while time.monotonic() < until:
             try:
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()

@@ -130,7 +130,7 @@ STRAY = "SELECT count(*) FROM grant WHERE key NOT IN (SELECT key FROM resource)"
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_a_kill_leaves_whole_resources_only(tally, tmp_path):
     report = killed.run(build, tmp_path / "access.db", kinds=KINDS, whole=WHOLE, stray=STRAY)
     tally.add("kills", report.kills)

@@ -15,9 +15,11 @@ from tenure.app.subscriptions import shown_secret
 from tenure.core.errors import Invalid, Unavailable
 from tenure.ports.bus import Destination, Outgoing, Verdict
 from tenure.testing.contracts.bus import BusContract, Carried, Scenario, event_of
+from tenure.testing.servers import lasting_port
 from tenure_agent import verify
-from tests.contract.nats_server import BINARY, NatsServer, free_port
+from tests.contract.nats_server import BINARY, NatsServer
 
+pytestmark = pytest.mark.timeout(300)
 SECRET = b"0123456789abcdef0123456789abcdef"
 
 
@@ -59,7 +61,7 @@ class Receiver:
     """A webhook's other end: a server of its own that verifies what it is sent."""
 
     def __init__(self) -> None:
-        self.port = free_port()
+        self.port = lasting_port()
         self.seen: list[tuple[str, bytes]] = []
         self.bad: set[str] = set()
         self.secret = SECRET
@@ -174,7 +176,8 @@ class TestNatsBus(BusContract):
             import nats
 
             await world.bus.publish(world.destination, [event_of("a")])
-            client = await nats.connect(world.bus._url)  # type: ignore[attr-defined]
+            url = world.bus._url  # type: ignore[attr-defined]
+            client = await nats.connect(url, connect_timeout=60)
             await client.jetstream().delete_stream("TENURE")
             (receipt,) = await world.bus.publish(world.destination, [event_of("b")])
             assert receipt.verdict is Verdict.UNAVAILABLE
@@ -207,9 +210,9 @@ async def stored(url: str) -> list[tuple[str, bytes]]:
     """Everything in the stream, read by a consumer of its own."""
     import nats
 
-    client = await nats.connect(url)
+    client = await nats.connect(url, connect_timeout=60)
     try:
-        stream = client.jetstream()
+        stream = client.jetstream(timeout=60)
         count = (await stream.stream_info("TENURE")).state.messages
         found = [await stream.get_msg("TENURE", seq=n + 1) for n in range(count)]
         return [((one.headers or {})["Nats-Msg-Id"], one.data or b"") for one in found]

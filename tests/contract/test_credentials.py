@@ -107,7 +107,7 @@ STRAY = "SELECT count(*) FROM registration WHERE key NOT IN (SELECT key FROM res
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_a_kill_leaves_whole_resources_only(tally, tmp_path):
     report = killed.run(build, tmp_path / "credentials.db", kinds=KINDS, whole=WHOLE, stray=STRAY)
     tally.add("kills", report.kills)

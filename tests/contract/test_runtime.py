@@ -15,6 +15,8 @@ from tenure.testing.contracts.runtime import HeldRuntime, RuntimeContract, Runti
 from tests.contract.visited import visited
 from tests.real import kept
 
+pytestmark = pytest.mark.timeout(300)
+
 
 class Sized:
     """The contract's abstract specs, `{"size": n}`, as an agent that is told its size."""

@@ -18,7 +18,8 @@ from tests.real.kept import swept
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "02_agent"
 TENURE = (sys.executable, "-m", "tenure")
-READY_SECONDS = 30.0
+END_SECONDS = 120.0
+"""For a command, or a plane that is told to end, on a machine with much else to do."""
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -50,14 +51,14 @@ class Plane:
         out: IO[str] | None = self.process.stdout
         assert out is not None
         line = out.readline()
-        assert "is ready at" in line, self.process.wait(READY_SECONDS)
+        assert "is ready at" in line, self.process.wait(END_SECONDS)
         return line
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Tell it to end; its exit code."""
         assert self.process is not None
         self.process.send_signal(number)
-        code = self.process.wait(20)
+        code = self.process.wait(END_SECONDS)
         if self.process.stdout is not None:
             self.process.stdout.close()
         return code
@@ -67,7 +68,7 @@ class Plane:
     ) -> subprocess.CompletedProcess[str]:
         """Run one command against it; `code` is how it must end."""
         ran = subprocess.run(
-            [*self.tenure, *args], capture_output=True, text=True, timeout=50, check=False,
+            [*self.tenure, *args], capture_output=True, text=True, timeout=END_SECONDS, check=False,
             input=stdin or "", env=environment(TENURE_HOME=str(self.home), **env),
             cwd=self.home.parent,
         )  # fmt: skip
@@ -94,12 +95,12 @@ def home_at(home: Path, tenure: tuple[str, ...] = TENURE) -> Iterator[Plane]:
             if plane.process is not None and plane.process.poll() is None:
                 with suppress(ProcessLookupError):
                     os.killpg(plane.process.pid, signal.SIGKILL)
-                plane.process.wait(10)
+                plane.process.wait(END_SECONDS)
             if plane.process is not None and plane.process.stdout is not None:
                 plane.process.stdout.close()
 
 
-def until(held, seconds: float = 20.0):
+def until(held, seconds: float = END_SECONDS):
     """What it returns once that is true."""
     end = time.monotonic() + seconds
     while not (said := held()):

@@ -16,7 +16,7 @@ from joserfc.jwk import ECKey
 from tenure.ports.identity import ASSERTION_TYPE
 from tests.e2e.started import EXAMPLE, home_at
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 AUDIENCE = "https://mail.example"
 FORM = "application/x-www-form-urlencoded"
 
@@ -29,7 +29,7 @@ class Server:
         self.admin = (home / "token").read_text().strip()
 
     def ask(self, method, path, body=b"", *, bearer="", kind="application/json", **headers):
-        line = http.client.HTTPConnection(self.address.removeprefix("http://"), timeout=20)
+        line = http.client.HTTPConnection(self.address.removeprefix("http://"), timeout=120)
         given = {"Content-Type": kind, **headers}
         if bearer:
             given["Authorization"] = f"Bearer {bearer}"
@@ -72,7 +72,7 @@ def test_an_agent_registers_its_own_key_and_loses_its_token_when_it_is_suspended
             "runtime": {"command": ["python3", str(EXAMPLE / "agent.py")]},
             "credentials": [{"audience": AUDIENCE, "scopes": ["mail:read"]}],
         }
-        wait = {"Prefer": "wait=20"}
+        wait = {"Prefer": "wait=60"}
         made = server.ask("POST", "/v1/agents", json.dumps(spec), bearer=server.admin, **wait)
         assert made[1]["state"] == "SUCCEEDED", made
         status, invitation = server.ask("POST", "/v1/agents/mailer:invite", bearer=server.admin)

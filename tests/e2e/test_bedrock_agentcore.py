@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.started import ROOT, home_at
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 EXAMPLE = ROOT / "examples" / "04_bedrock_agentcore"
 
 

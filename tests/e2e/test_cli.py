@@ -16,10 +16,10 @@ import yaml
 
 from tests.e2e.started import EXAMPLE, TENURE, environment, home_at, until
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
 AGENT = ("--command", f"python3 -S {EXAMPLE / 'agent.py'}")
-SLOW = ("--command", "sleep 600")
+SLOW = ("--command", "sleep 600", "--ready-seconds", "600")
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_waiting_can_be_cut_short_resumed_and_turned_back(plane):
         assert watching.stderr is not None
         assert watching.stderr.readline().strip() == "✓ identity"
         watching.send_signal(signal.SIGINT)
-        assert "the operation goes on" in watching.communicate(timeout=20)[1]
+        assert "the operation goes on" in watching.communicate(timeout=120)[1]
         assert watching.returncode == 130
     assert "operation_in_progress" in plane.run("agent", "resume", "slow", code=1).stderr
     assert "create_agent was undone" in plane.run("operation", "cancel", operation).stderr
@@ -196,7 +196,7 @@ def test_logs_are_followed_until_the_agent_is_gone(plane):
         plane.run("agent", "resume", "talks")
         assert following.stdout.readline().startswith("listening on port")
         following.send_signal(signal.SIGINT)
-        following.communicate(timeout=20)
+        following.communicate(timeout=120)
         assert following.returncode == 130
     plane.run("agent", "delete", "talks")
 
@@ -350,7 +350,7 @@ def test_whoever_waits_survives_a_kill_of_the_plane(tmp_path):
             until(lambda: waiting.stderr.readline().strip() == "✓ runtime")
             plane.stop(signal.SIGKILL)
             plane.start()
-            said = waiting.communicate(timeout=40)[1]
+            said = waiting.communicate(timeout=120)[1]
             assert waiting.returncode == 0, said
         assert "✓ runtime\n" not in said, "nothing is told twice"
         assert "agent lives is READY" in said
@@ -365,7 +365,7 @@ def test_whoever_waits_survives_a_kill_of_the_plane(tmp_path):
 
 def refused(*args: str) -> tuple[int, str]:
     ran = subprocess.run(
-        [*TENURE, "up", *args], capture_output=True, text=True, timeout=30, check=False,
+        [*TENURE, "up", *args], capture_output=True, text=True, timeout=120, check=False,
         env=environment(),
     )  # fmt: skip
     assert ran.stdout == ""

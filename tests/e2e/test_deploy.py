@@ -14,6 +14,7 @@ import yaml
 from tenure.faces.cli import main as cli
 from tenure.faces.cli import scale, stopping, where
 
+pytestmark = pytest.mark.timeout(300)
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNITS = sorted(DEPLOY.glob("*.service"))
 UNDERSTOOD = {variable for _, _, _, variable, _ in scale._OPTIONS} | {scale.API_KEY, "TENURE_HOME"}

@@ -14,7 +14,7 @@ from tenure.settings import Settings
 from tenure.testing.operators import by
 from tenure.wiring import running
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(300)
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.e2e.started import ROOT, environment, home_at
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
 PAGE = (ROOT / "docs" / "tutorial" / "first-agent.md").read_text(encoding="utf-8")
 BLOCK = re.compile(
@@ -56,7 +56,7 @@ class Terminal:
         ran = subprocess.run(
             ["bash", "-c", f"(exit {self._code}); {command}"], cwd=self._directory, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
-            timeout=60,
+            timeout=120,
             env=environment(
                 PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
                 HOME=str(self._directory), PYTHONUNBUFFERED="1",

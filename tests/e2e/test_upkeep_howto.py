@@ -15,7 +15,7 @@ import pytest
 from tenure.testing.servers import postgres_binaries
 from tests.e2e.started import ROOT, TENURE, environment, home_at, until
 
-pytestmark = [pytest.mark.timeout(90), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
 
 def commands_of(page: str, section: str = "") -> list[str]:
@@ -31,7 +31,7 @@ def typed(line: str, home: Path, **env: str) -> str:
     """What the line prints."""
     command = re.sub("^tenure ", '"$PYTHON" -m tenure ', line)
     ran = subprocess.run(
-        ["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=False,
+        ["/bin/sh", "-c", command], capture_output=True, text=True, timeout=120, check=False,
         cwd=home.parent, env=environment(PYTHON=sys.executable, TENURE_HOME=str(home), **env),
     )  # fmt: skip
     assert ran.returncode == 0, (line, ran.stderr)
@@ -93,7 +93,7 @@ def works(home: Path, **env: str) -> Iterator[str]:
         yield process.stdout.readline()
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
 
 
 def plane_health(home: Path) -> str:

@@ -13,7 +13,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,7 +26,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from tenure.testing.proxy import PLAIN, Behaviour, Proxy
-from tenure.testing.servers import PostgresServer
+from tenure.testing.servers import PostgresServer, lasting_port
 from tenure.testing.temporal_server import TemporalServer
 from tests.real import checker, kept
 
@@ -39,7 +38,9 @@ PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.3, 5.0
 LOOK_SECONDS = 0.5
 """Between two looks at an operation that has not ended."""
 BETWEEN_KILLS_SECONDS = 2.5
-SETTLE_SECONDS = 150.0
+BETWEEN_KILLS, BETWEEN_DISTURBANCES = 80, 40
+"""Answers between two of them, at least: on a busy machine there are no more for each answer."""
+SETTLE_SECONDS = 240.0
 TURNS = 12
 """Times that an agent is suspended and resumed before it is deleted."""
 ENDS = {"SUCCEEDED", "COMPENSATED", "ABANDONED"}
@@ -98,7 +99,7 @@ class Chaos:
         self.temporal = TemporalServer(place, kept=True) if engine == "temporal" else None
         self.stack = AsyncExitStack()
         self.proxies: list[Proxy] = []
-        self.ports = [_lasting_port() for _ in range(APIS)]
+        self.ports = [lasting_port() for _ in range(APIS)]
         self.apis: list[Process] = []
         self.workers: list[Process] = []
         self.promises: dict[str, checker.Promise] = {}
@@ -163,7 +164,7 @@ class Chaos:
         return proxy.port
 
     async def _ready(self, port: int) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while (await self._sent(port, "GET", "/readyz", None, "")).status != 200:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
@@ -275,10 +276,17 @@ class Chaos:
 
     # -------------------------------------------------------------------------------------- hurting
 
+    async def _after(self, seconds: float, answers: int) -> None:
+        """Return after so long, and when so many more requests were answered."""
+        wanted = self.answers + answers
+        await asyncio.sleep(seconds)
+        while self.answers < wanted:  # noqa: ASYNC110 (they are counted, and told to nobody)
+            await asyncio.sleep(0.05)
+
     async def _kill(self) -> None:
         """One victim after the other, as long as it lasts; all are started again."""
         for victim in itertools.cycle(VICTIMS):
-            await asyncio.sleep(self.chance.uniform(0.5, 1.5) * BETWEEN_KILLS_SECONDS)
+            await self._after(self.chance.uniform(0.5, 1.5) * BETWEEN_KILLS_SECONDS, BETWEEN_KILLS)
             if victim == "postgres":
                 self.postgres.kill()
                 self.kills[victim] += 1
@@ -304,7 +312,7 @@ class Chaos:
     async def _disturb(self) -> None:
         """Treat connections badly, for a moment each time."""
         while True:
-            await asyncio.sleep(self.chance.uniform(0.5, 3.0))
+            await self._after(self.chance.uniform(0.5, 3.0), BETWEEN_DISTURBANCES)
             proxy = self.chance.choice(self.proxies)
             how = self.chance.choice((
                 Behaviour(delay_seconds=self.chance.uniform(0.005, 0.05)),
@@ -413,16 +421,12 @@ class Chaos:
     def answered(self) -> float:
         """The share of all requests, sent once or again, that got an answer."""
         asked = self.counts["changes"] + self.counts["looks"]
-        return (self.counts["changes_answered"] + self.counts["looks_answered"]) / max(asked, 1)
+        return self.answers / max(asked, 1)
 
-
-def _lasting_port() -> int:
-    """A free port below those of agents and of the kernel, so that it is free at each restart."""
-    while True:
-        port = random.randint(10_000, 19_999)
-        with socket.socket() as one, suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            return port
+    @property
+    def answers(self) -> int:
+        """Requests that got an answer so far."""
+        return self.counts["changes_answered"] + self.counts["looks_answered"]
 
 
 async def _ended(tasks: "Sequence[asyncio.Future[None]]") -> None:

@@ -29,9 +29,10 @@ WRITE_LOCK_AT = 120
 """Where in the index of a log the lock of whoever writes is, by the file format of SQLite."""
 SETTLE_SECONDS = 90.0
 """Within which everything must have ended and be in order after a restart."""
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 NUDGE_SECONDS = 0.02
 """After which a reader whom a plane that stands still has shut out lets it go on."""
+MOVING = ("PENDING", "RUNNING", "WAITING", "COMPENSATING")
 UNDOS = ("-runtime", "-access", "-identity")
 """Steps of a create that are undone when its runtime breaks."""
 
@@ -159,6 +160,13 @@ class ControlPlane:
             line.send(method, path, body, wait=wait)
             found = line.answers()
         return found[0] if found else Answer(0, None)
+
+    def ended(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        """Ask for an operation and wait until it has ended or is stuck."""
+        told: dict[str, Any] = self.ask(method, path, body, wait=60).body
+        while told["state"] in MOVING:
+            told = self.ask("GET", f"/v1/operations/{told['id']}/wait?seconds=60").body
+        return told
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from tests.e2e.started import Plane
 from tests.e2e.test_agent_identity import AUDIENCE, FORM, Server, assertion, token_form
 from tests.real.kept import AGENT, keepers, until
 
-WAIT = {"Prefer": "wait=20"}
+WAIT = {"Prefer": "wait=60"}
 PROVIDERS = ("identity", "access", "credentials")
 
 
@@ -181,7 +181,7 @@ class Drill:
         assert self.ask("POST", "/v1/plane:confirm")[0] == 409, "once is enough"
         cancelled = self.ask("POST", f"/v1/operations/{self.pending}:cancel")
         assert cancelled[0] in {200, 202}, cancelled
-        ended = self.ask("GET", f"/v1/operations/{self.pending}/wait?seconds=20")[1]
+        ended = self.ask("GET", f"/v1/operations/{self.pending}/wait?seconds=60")[1]
         assert ended["state"] == "COMPENSATED", ended
         now = truth(home)
         gone = {(s, k) for s in was for k, a in was[s].items() if a == uids["pending"]}

@@ -50,7 +50,7 @@ def ready(runtime, spec, one=None):
     """Start it and wait for it; where it is."""
     one = one or key()
     reference = run(runtime.ensure(one, spec))
-    status = run(runtime.wait_ready(one, seconds=10))
+    status = run(runtime.wait_ready(one, seconds=60))
     assert status.presence is Presence.READY, status
     return reference
 
@@ -59,7 +59,7 @@ def ended(runtime, spec, one=None):
     """Start it and wait for its end; how it ended."""
     one = one or key()
     run(runtime.ensure(one, spec))
-    status = run(runtime.wait_ready(one, seconds=10))
+    status = run(runtime.wait_ready(one, seconds=60))
     assert status.presence is Presence.BROKEN, status
     return status
 
@@ -129,7 +129,7 @@ def is_alive(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
-def until(held, seconds: float = 5.0):
+def until(held, seconds: float = 60.0):
     """Wait until it holds; what it last said."""
     end = time.monotonic() + seconds
     while not (said := held()) and time.monotonic() < end:

@@ -24,6 +24,7 @@ from tenure.plans import lifecycle
 from tests.real import checker, kept
 from tests.real.begun import under_way
 from tests.real.control_plane import (
+    MOVING,
     SETTLE_SECONDS,
     UNDOS,
     ControlPlane,
@@ -41,7 +42,7 @@ ATTEMPTS = 60
 """To catch a step that is over in less than a millisecond on a machine with much else to do."""
 FLEET = 8
 """Agents that there should be, or about so many."""
-OPEN = ("PENDING", "RUNNING", "WAITING", "COMPENSATING", "STUCK")
+OPEN = (*MOVING, "STUCK")
 PLANS = {plan.name: tuple(plan.steps) for plan in lifecycle.PLANS}
 """The steps of each plan, in order."""
 ASKED = tuple(name for name in PLANS if name != "recover_runtime")
@@ -320,7 +321,7 @@ class Driver:
                 "command": [sys.executable, "-I", "-S", str(AGENT)],
                 "env": {"MODE": mode},
                 "zone": self.chance.choice(checker.ZONES),
-                "ready_seconds": 0.5 if mode == "silent" else 30.0,
+                "ready_seconds": 0.5 if mode == "silent" else 120.0,
                 "drain_seconds": 0.3,
             },
             "roles": ["reader", "writer"][: self.chance.randint(0, 2)],
@@ -357,8 +358,8 @@ class Driver:
 
     def _succeed(self, method: str, path: str, body: object = None) -> None:
         """Ask for what must succeed, and wait for it."""
-        answer = self.plane.ask(method, path, body, wait=60)
-        assert answer.body.get("state") == "SUCCEEDED", answer
+        ended = self.plane.ended(method, path, body)
+        assert ended["state"] == "SUCCEEDED", ended
 
     def _thin_out(self) -> None:
         """Delete what is too much: each agent takes its part of the machine."""

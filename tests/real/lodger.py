@@ -27,6 +27,7 @@ from tenure.app.hold import Hold
 from tenure.app.roster import PlaneRoster
 from tenure.app.spec import read_spec
 from tenure.core.errors import OutcomeUnknown, ProviderError, Unavailable
+from tenure.core.operation import SETTLED
 from tenure.core.roles import Caller, Role
 from tenure.plans.lifecycle import PLANS
 from tenure.ports.access import Access
@@ -85,7 +86,7 @@ async def creates(home: Path, providers: Providers, name: str, count: int) -> No
 
         async def one(number: int) -> None:
             credentials = [{"audience": "https://mail.example", "scopes": ["read"]}]
-            runtime = {**kept.agent(), "ready_seconds": 60.0}
+            runtime = {**kept.agent(), "ready_seconds": 300.0}
             spec = read_spec(
                 {"name": f"a{number}", "runtime": runtime, "roles": ["reader"],
                  "credentials": credentials}
@@ -99,7 +100,9 @@ async def creates(home: Path, providers: Providers, name: str, count: int) -> No
                     say("ended", type(error).__name__)
                     await asyncio.sleep(0.01)
             say("accepted", f"{name}{number}")
-            now = await operations.wait(plane, CALLER.tenant, made.id)
+            now = made
+            while now.state not in SETTLED:  # however long: whoever listens has a bound of his own
+                now = await operations.wait(plane, CALLER.tenant, made.id)
             say("made" if now.state == "SUCCEEDED" else now.state, f"{name}{number}")
 
         await asyncio.gather(*(one(number) for number in range(count)))

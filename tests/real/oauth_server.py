@@ -20,9 +20,11 @@ from tenure.adapters.identity.local import LocalIdentity, build
 from tenure.faces.oauth.routes import routes
 from tenure.ports.identity import ASSERTION_TYPE
 from tenure.testing.contracts.identity_client import RESOURCE, key
+from tests.real.kept import until
 
 ADMIN = "admin-bearer-canary-5f1c"
 FORM = "application/x-www-form-urlencoded"
+SECONDS = 60.0
 
 
 class Answer(NamedTuple):
@@ -40,9 +42,8 @@ class Live:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "identity.db"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
         self.issuer = f"http://127.0.0.1:{self.port}"
         self.sent: list[str] = []
         self._numbers = iter(range(1_000_000))
@@ -57,29 +58,26 @@ class Live:
             return {ADMIN: "t", "other-admin": "another"}.get(bearer)
 
         app = Starlette(routes=routes(self.local, admin=admin))
-        config = uvicorn.Config(app, host="127.0.0.1", port=self.port, log_config=None)
-        self.server = uvicorn.Server(config)
+        self.server = uvicorn.Server(uvicorn.Config(app, log_config=None))
         self._started.set()
-        await self.server.serve()
+        await self.server.serve(sockets=[self._socket])
         await self.local.close()
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._started.wait(5)
-        deadline = time.monotonic() + 5
-        while not self.server.started and time.monotonic() < deadline:
-            time.sleep(0.005)
+        assert self._started.wait(SECONDS)
+        assert until(lambda: self.server.started, SECONDS)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.server.should_exit = True
-        self._thread.join(10)
+        self._thread.join(SECONDS)
 
     def call(self, coroutine):
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(10)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(SECONDS)
 
     def send(self, method: str, path: str, body: bytes = b"", **headers: str) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
         try:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, body, named)

@@ -34,7 +34,7 @@ async def behind_a_proxy(
 
 
 async def eventually(
-    holds: Callable[[], bool | Awaitable[bool]], *, seconds: float = 20.0
+    holds: Callable[[], bool | Awaitable[bool]], *, seconds: float = 120.0
 ) -> None:
     """Look until it is so; fail if that takes too long."""
     async with asyncio.timeout(seconds):

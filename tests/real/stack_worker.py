@@ -4,9 +4,9 @@ usage: python -m tests.real.stack_worker SETTINGS DIRECTORY LIFE [MOST [SLOW [AB
 
 SETTINGS is a JSON object of fields of `tenure.settings.Settings`.  It says `open`, `accepted ID
 LABEL`, `ended ID STATE` and `idle`, a line each; its providers are shelves and books of files in
-the directory, shared by all workers.  A negative MOST asks for so many effects that count; ABLATE
-is a safeguard of `tests.real.ablated` that this worker is without; a newer one is of the release
-after this.
+the directory, shared by all workers.  A negative MOST asks for so many effects that count; SLOW is
+how long a runtime takes to answer, or `held`: until answers are let out.  ABLATE is a safeguard of
+`tests.real.ablated` that this worker is without; a newer one is of the release after this.
 """
 
 import asyncio
@@ -42,9 +42,10 @@ def off(ablate: str) -> AbstractContextManager[None]:
 
 
 async def live(
-    settings: Settings, directory: Path, life: int, most: int, *, slow: float, plans: Sequence[Plan]
+    settings: Settings, directory: Path, life: int, most: int, *, slow: str, plans: Sequence[Plan]
 ) -> None:
-    providers = providers_of(directory, slow=slow)
+    held = slow == "held"
+    providers = providers_of(directory, slow=0.0 if held else float(slow), held=held)
     async with running(settings, plans=plans, providers=providers) as plane:
         say("open")
         for number in range(-most):
@@ -70,7 +71,7 @@ async def live(
 if __name__ == "__main__":
     said, directory, life, *rest = sys.argv[1:]
     most = int(rest[0]) if rest else 0
-    slow = float(rest[1]) if rest[1:] else SLOW_SECONDS
+    slow = rest[1] if rest[1:] else str(SLOW_SECONDS)
     plans = NEXT_PLANS if rest[3:] else PLANS
     settings = Settings(**json.loads(said))
     with off(rest[2] if rest[2:] else ""):

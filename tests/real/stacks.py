@@ -36,7 +36,7 @@ LINEAR_2 = Plan(
 NEXT_PLANS = (*PLANS, LINEAR_2)
 """Of the release after this one: it knows the old plan, and accepts under a new one."""
 LEASE_TTL_SECONDS = 2.0
-END_SECONDS = LATE_SECONDS + 60.0
+END_SECONDS = LATE_SECONDS + 90.0
 """A pivot that was lost and then refused waits for what may still come before it is undone."""
 PAGE = 1_000
 _queues = itertools.count()
@@ -71,10 +71,40 @@ def on_temporal(url: str, address: str) -> Stack:
     return Stack(url, "temporal", address, f"stack-{os.getpid()}-{next(_queues)}")
 
 
-def providers_of(directory: Path, *, slow: float = 0.0) -> dict[str, Provider]:
-    """Shelves and books, all below this directory."""
+def providers_of(
+    directory: Path, *, slow: float = 0.0, held: bool = False
+) -> dict[str, Provider]:
+    """Shelves and books, all below this directory; what is `held` is done and not answered."""
     books: dict[str, Provider] = {name: Book(directory, name) for name in (LEDGER, METER)}
-    return {**shelves_of(directory, slow=slow), **books}
+    found: dict[str, Provider] = {**shelves_of(directory, slow=slow), **books}
+    if held:
+        found |= {name: Held(directory, found[name]) for name in ("runtime", *books)}
+    return found
+
+
+def let_answer(directory: Path) -> None:
+    """From now on what is held below this directory is answered."""
+    (directory / "answered").touch()
+
+
+class Held:
+    """A provider whose ensures are applied at once and answered when they are let.
+
+    Its worker can be killed, or stopped, between doing and knowing, however long that takes.
+    """
+
+    def __init__(self, directory: Path, inner: Provider) -> None:
+        self._sign = directory / "answered"
+        self._inner = inner
+        self.inspect = inner.inspect
+        self.remove = inner.remove
+        self.list_owned = inner.list_owned
+
+    async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
+        reference = await self._inner.ensure(key, spec)
+        while not self._sign.exists():  # noqa: ASYNC110 (it is said by another process)
+            await asyncio.sleep(0.02)
+        return reference
 
 
 class Gate:
@@ -119,18 +149,19 @@ class Worker:
 
     def __init__(
         self, stack: Stack, directory: Path, life: int, *before: str, most: int = 0,
-        slow: float = 0.05, ablate: str = "", newer: bool = False,
+        slow: float = 0.05, held: bool = False, ablate: str = "", newer: bool = False,
     ) -> None:  # fmt: skip
         self.said = directory / f"said-{life:03}"
         self.errors = directory / f"errors-{life:03}"
         told = json.dumps(asdict(stack))
         command = [*before, sys.executable, "-m", "tests.real.stack_worker", told]
-        command += [str(directory / "world"), str(life), str(most), str(slow), ablate]
+        command += [str(directory / "world"), str(life), str(most)]
+        command += ["held" if held else str(slow), ablate]
         command += ["newer"] if newer else []
         with self.said.open("wb") as out, self.errors.open("ab") as errors:
             self.process = subprocess.Popen(command, stdout=out, stderr=errors)
 
-    def wait_for(self, word: str, *, count: int = 1, seconds: float = 60.0) -> None:
+    def wait_for(self, word: str, *, count: int = 1, seconds: float = 150.0) -> None:
         until = time.monotonic() + seconds
         while self.said.read_text().split().count(word) < count:
             assert self.process.poll() is None, self.errors.read_text()[-2000:]

@@ -28,7 +28,7 @@ from tests.real.on_temporal import RealTime, paced
 from tests.real.stacks import PAGE, Stack
 
 LIVES = [paced(plan) for plan in PLANS.values()]
-END_SECONDS = 60.0
+END_SECONDS = 120.0
 
 
 class Stage:

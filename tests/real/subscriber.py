@@ -16,7 +16,7 @@ def ask(address, token, path, body=None, **headers):
     data = None if body is None else json.dumps(body).encode()
     if data is not None:
         given["content-type"] = "application/json"
-    return urllib.request.urlopen(urllib.request.Request(address + path, data, given), timeout=60)
+    return urllib.request.urlopen(urllib.request.Request(address + path, data, given), timeout=150)
 
 
 def main(address, token, subscription, file):

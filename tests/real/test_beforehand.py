@@ -17,11 +17,11 @@ from tenure.adapters.store.postgres.server import read_address
 from tenure.core.errors import EngineError, Invalid
 from tenure.settings import Settings
 from tenure.storage.terms import TermsFile
-from tenure.testing.servers import free_port
+from tenure.testing.servers import lasting_port
 from tenure.upkeep.restore import hold
 from tenure.wiring import files_of_a_home, managing, move_store, running
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_a_second_home_is_refused_before_it_is_made(own: Settings, shared: Setti
 
 
 def test_without_its_engine_nothing_is_made(own: Settings, shared: Settings) -> None:
-    away = replace(shared, engine="temporal", temporal_address=f"127.0.0.1:{free_port()}")
+    away = replace(shared, engine="temporal", temporal_address=f"127.0.0.1:{lasting_port()}")
     refused(away, "cannot be reached: .* Nothing was changed", EngineError)
     assert not Path(own.home).exists()
 

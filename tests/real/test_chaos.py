@@ -47,7 +47,7 @@ def said(chaos: Chaos, tally) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_plane_that_is_hurt_everywhere_keeps_its_promises(engine, tmp_path, tally):
     chaos = hurt(tmp_path, engine, clients=CLIENTS, seconds=40.0, kills=13)
@@ -73,10 +73,10 @@ def test_thousands_of_operations_through_forty_kills(engine, tmp_path, tally):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_ablation_what_is_acknowledged_before_it_is_durable_is_missed(tmp_path, tally):
     chaos = hurt(
-        tmp_path, "embedded", clients=CLIENTS, ablate="durable_first", seconds=90.0, kills=13
+        tmp_path, "embedded", clients=CLIENTS, ablate="durable_first", seconds=240.0, kills=13
     )
     # Either it is gone, or the same key sent again did not find it and is another operation.
     caught = [one for one in chaos.wrong if "is lost" in one or "and then" in one]

@@ -60,7 +60,7 @@ def told(driver: Driver, tally) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("plan", PLANS)
 def test_a_plane_killed_inside_any_step_comes_back_with_nothing_lost_or_left(plan, tally, tmp_path):
     with driven(tmp_path / "home") as driver:
@@ -72,13 +72,14 @@ def test_a_plane_killed_inside_any_step_comes_back_with_nothing_lost_or_left(pla
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_plane_killed_at_any_instant_comes_back_with_nothing_lost_or_left(tally, tmp_path):
     with driven(tmp_path / "home") as driver:
         for _ in range(RANDOM):
             driver.kill_at_random(0.4)
+        while not driver.promises:  # each was killed before it could answer
+            driver.kill_at_random(4.0)
         told(driver, tally)
-    assert driver.promises
 
 
 @pytest.mark.long
@@ -116,9 +117,9 @@ def stopped(home: Path):
                 **driver.spec(mode), "name": name, "roles": ["reader"],
                 "credentials": [{"audience": "https://a.example", "scopes": ["a:read"]}],
             }  # fmt: skip
-            made = driver.plane.ask("POST", "/v1/agents", spec, wait=30).body
+            made = driver.plane.ended("POST", "/v1/agents", spec)
             driver.promises.append(promise(made))
-        shut = driver.plane.ask("POST", "/v1/agents/beta:suspend", wait=30).body
+        shut = driver.plane.ended("POST", "/v1/agents/beta:suspend")
         assert shut["state"] == "SUCCEEDED", shut
         driver.plane.stop()
         assert checker.check(home, driver.promises) == []
@@ -162,7 +163,7 @@ CUT = "DROP TRIGGER audit_is_never_shortened; DELETE FROM audit WHERE position =
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("file", "sql", "said"),
     [
@@ -204,7 +205,7 @@ def test_the_checker_sees_what_is_wrong_in_a_file(bases, still, file, sql, said)
 @contextmanager
 def planted(**env: str):
     """A process that nobody asked for."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env=env)
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=env)
     try:
         yield process.pid
     finally:
@@ -218,7 +219,7 @@ def running_key(home: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_the_checker_sees_processes_that_belong_to_nobody(still):
     home, _ = still
     place = str(home / "runtimes" / "local-a" / "runtime0")
@@ -233,7 +234,7 @@ def test_the_checker_sees_processes_that_belong_to_nobody(still):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_the_checker_sees_what_lies_about(still, tmp_path, monkeypatch):
     home, _ = still
     stray = home / "runtimes" / "local-b" / "runtime0"
@@ -255,7 +256,7 @@ def test_the_checker_sees_what_lies_about(still, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_the_checker_sees_a_runtime_that_is_gone(tmp_path):
     with stopped(tmp_path / "home") as driver:
         home, plane = driver.plane.home, driver.plane
@@ -285,17 +286,17 @@ def test_the_checker_sees_a_runtime_that_is_gone(tmp_path):
         assert any("keepers [] of agent alpha" in sentence for sentence in wrong), wrong
         assert any("the process of agent alpha" in sentence for sentence in wrong), wrong
         plane.start()
-        gone = plane.ask("DELETE", "/v1/agents/alpha", wait=30).body
+        gone = plane.ended("DELETE", "/v1/agents/alpha")
         assert gone["state"] == "SUCCEEDED", gone
         assert checker.check(home) == []
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_a_store_that_forgets_what_it_acknowledged_is_found_out(tmp_path):
     with driven(tmp_path / "home") as driver:
         home, plane = driver.plane.home, driver.plane
-        made = plane.ask("POST", "/v1/agents", driver.spec("healthy"), wait=30).body
+        made = plane.ended("POST", "/v1/agents", driver.spec("healthy"))
         plane.kill()
         tables = "operation", "agent", "agent_name", "reservation", "intent", "journal", "outbox"
         change(home / "tenure.db", ";".join(f"DELETE FROM {table}" for table in tables))
@@ -306,10 +307,10 @@ def test_a_store_that_forgets_what_it_acknowledged_is_found_out(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_the_checker_needs_nothing_but_python(tmp_path):
     with driven(tmp_path / "home") as driver:
-        made = driver.plane.ask("POST", "/v1/agents", driver.spec("healthy"), wait=30).body
+        made = driver.plane.ended("POST", "/v1/agents", driver.spec("healthy"))
         promises = tmp_path / "promises"
         command = [sys.executable, "-I", "-S", checker.__file__, str(driver.plane.home)]
         for kind, code in (("create_agent", 0), ("delete_agent", 1)):

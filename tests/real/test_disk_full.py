@@ -19,7 +19,7 @@ from tenure.storage.applier import RESERVE_BYTES
 from tenure.testing.contracts.store_rows import Names, StoppedClock, event, operation, record
 from tests.real.disks import mounted
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
 MEBIBYTE = 1024 * 1024
 

@@ -12,7 +12,7 @@ from tests.contract.nats_server import BINARY, NatsServer
 from tests.real.postgres import opened
 from tests.real.test_postgres_events import stranger
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture

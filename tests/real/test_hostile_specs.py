@@ -15,7 +15,7 @@ from tenure.testing.contracts.provider import key
 from tests.real import kept
 from tests.real.kept import agent, ended, opened, ready, run
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from tenure.testing.contracts.provider import key
 from tests.real import kept
 from tests.real.kept import agent, ended, gone, opened, program, ready, run
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 STARTER = Path(__file__).parent / "agents" / "starter.py"
 
@@ -67,7 +67,7 @@ def test_an_agent_outlives_a_kill_of_its_plane_and_is_adopted(root, runtime):
         (before,) = kept.keepers(root)
         plane.send_signal(signal.SIGKILL)
         plane.wait()
-    assert run(runtime.wait_ready(key(), seconds=5)).presence is Presence.READY
+    assert run(runtime.wait_ready(key(), seconds=60)).presence is Presence.READY
     assert run(runtime.ensure(key(), agent()))["address"] == address
     assert kept.keepers(root) == [before]
     run(runtime.remove(key()))
@@ -78,7 +78,8 @@ def test_three_processes_that_ensure_at_once_make_one_keeper(root):
     with starters(root, agent(), 3) as planes:
         addresses = {plane.stdout.readline() for plane in planes}
         assert len(addresses) == 1
-        assert len(kept.keepers(root)) == 1
+        # One that came second has the lock's file open for as long as it takes to see that.
+        assert kept.until(lambda: len(kept.keepers(root)) == 1)
         assert len(kept.tagged(root)) == 1
 
 

@@ -19,7 +19,7 @@ from tenure.core.operation import State
 from tenure.testing import audit, kill9
 from tenure.testing.audit import Said
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 PARTS = 4
 KILLS = 60

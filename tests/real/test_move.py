@@ -28,7 +28,7 @@ from tenure.upkeep import move as moving
 from tenure.wiring import files_of_a_home, move_store, running
 
 pytest_plugins = ["tenure.testing.server_fixtures"]
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 HELD = files_of_a_home()[0]
 DYING = """
 import asyncio, os, sys
@@ -93,7 +93,7 @@ def test_a_move_that_is_killed_at_every_page_is_whole_in_the_end(golden, postgre
     for number in range(1, 200):
         ran = subprocess.run(
             [sys.executable, "-c", DYING, str(file), postgres_url, str(number % 4 + 1)],
-            capture_output=True, text=True, check=False, timeout=60,
+            capture_output=True, text=True, check=False, timeout=150,
         )  # fmt: skip
         if not ran.returncode:
             break

@@ -26,7 +26,7 @@ from tenure.testing.contracts import provider
 from tenure.testing.contracts.identity_client import RESOURCE, key
 from tests.real.oauth_server import ADMIN, FORM, Answer, Live
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
@@ -292,7 +292,7 @@ def test_a_provider_that_cannot_answer_is_temporarily_unavailable(live):
 
 
 def test_two_authorizations_are_none(live):
-    connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=60)
     connection.putrequest("POST", "/oauth/introspect")
     for bearer in (ADMIN, "another"):
         connection.putheader("Authorization", f"Bearer {bearer}")

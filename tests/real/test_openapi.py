@@ -61,7 +61,7 @@ BY_MEANING = {
     "precondition_failed",
 }  # fmt: skip
 """What is refused though it fits its schema: two fields that exclude each other, and the like."""
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(60 + CASES // 10)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + CASES // 10)]
 
 
 class Host:
@@ -107,7 +107,7 @@ def host(tmp_path) -> Iterator[Host]:
             await one.until(names["waits"], "WAITING")
             await one.until(names["sticks"], "STUCK")
             body = {"name": "known", "runtime": {"command": ["true"]}, "labels": {"a": "b"}}
-            made = await one.ask("POST", "/v1/agents", body, headers={"prefer": "wait=5"})
+            made = await one.ask("POST", "/v1/agents", body, headers={"prefer": "wait=60"})
             assert made.json["state"] == "SUCCEEDED"
             return one, {
                 "operation": list(names.values()),

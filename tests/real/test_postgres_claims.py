@@ -20,7 +20,7 @@ from tenure.testing.contracts.store_rows import intent, lease, operation
 from tests.real.postgres import eventually, opened
 from tests.real.test_postgres_events import stranger
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 LOCK = "hashtext(current_schema())"
 JUDGED, LOCKED = "SELECT coalesce($5", f"SELECT pg_advisory_xact_lock({LOCK}), coalesce($5"
 UNCHANGED = " AND operation.revision = oldest.revision"
@@ -64,7 +64,7 @@ async def is_waited_for(holder: asyncpg.Connection) -> bool:
 @pytest.fixture
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim that is held up is not begun anew."""
-    monkeypatch.setitem(server.SESSION, "lock_timeout", "20s")
+    monkeypatch.setitem(server.SESSION, "lock_timeout", "120s")
 
 
 async def recorded_meanwhile(url: str, *, ablate: str = "") -> tuple[list[Claimed], Loaded]:

@@ -16,7 +16,7 @@ from tenure.testing.contracts.store import StoreContract
 from tenure.testing.contracts.store_rows import Stores
 from tenure.testing.proxy import Behaviour, Proxy
 
-pytestmark = pytest.mark.timeout(60)  # the first one starts the server
+pytestmark = pytest.mark.timeout(300)  # the first one starts the server
 
 
 class PostgresStores:

@@ -30,7 +30,7 @@ from tenure.wiring import running
 from tests.real.postgres import eventually, opened
 from tests.unit.reconcilers import later
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 _PUT = (
     "INSERT INTO outbox (position, tenant, agent, operation, type, at, body)"
     " VALUES (pg_current_xact_id()::text::bigint << 16, 'north', 'a', 'o', $1, 1.0, '{}')"

@@ -12,7 +12,7 @@ from tenure.testing.proxy import Behaviour
 from tests.real.postgres import behind_a_proxy, eventually, opened
 from tests.real.test_postgres_events import stranger
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 NAMES = [f"{n:02}" for n in range(12)]
 HELD = "05"
 
@@ -59,7 +59,7 @@ def test_only_what_touches_a_held_row_waits(
     asyncio.run(scenario())
 
 
-def test_whose_row_is_never_let_go_is_told_so_and_a_close_waits_for_that(postgres_url: str) -> None:
+def test_whose_row_is_never_let_go_is_told_so(postgres_url: str) -> None:
     async def scenario() -> None:
         async with opened(postgres_url, patience_seconds=0.5) as store:
             await store.commit(Change("", (), tuple(map(operation, NAMES))))
@@ -69,6 +69,18 @@ def test_whose_row_is_never_let_go_is_told_so_and_a_close_waits_for_that(postgre
                 with pytest.raises(StoreError, match="somebody holds a row of this") as caught:
                     await store.commit(said(HELD, 0))
                 assert "Nothing was kept of this" in str(caught.value)
+            await other.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_close_waits_for_what_waits_for_a_row(postgres_url: str) -> None:
+    async def scenario() -> None:
+        async with opened(postgres_url) as store:
+            await store.commit(Change("", (), tuple(map(operation, NAMES))))
+            other = await stranger(postgres_url)
+            async with other.transaction():
+                await other.execute("SELECT 1 FROM operation WHERE id = $1 FOR UPDATE", HELD)
                 waiting = asyncio.ensure_future(store.commit(said(HELD, 0)))
                 await eventually(lambda: bool(store._committer._aside))
                 closing = asyncio.ensure_future(store.close())

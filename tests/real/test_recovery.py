@@ -24,7 +24,7 @@ from tenure.testing.patches import patched
 from tenure.wiring import managing
 from tests.real import kept
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 CALLER = Caller("default", "someone", Role.ADMIN)
 DIARY = """
 import http.server, os, pathlib, sys
@@ -56,9 +56,9 @@ class Life:
 
     async def create(self) -> None:
         command = [sys.executable, "-I", "-S", "-c", DIARY, str(self.sign)]
-        spec = read_spec({"name": "alpha", "runtime": {"command": command, "ready_seconds": 20}})
+        spec = read_spec({"name": "alpha", "runtime": {"command": command, "ready_seconds": 60}})
         made = await agents.create_agent(self.plane, CALLER, spec)
-        ended = await operations.wait(self.plane, "default", made.id, seconds=30)
+        ended = await operations.wait(self.plane, "default", made.id, seconds=120)
         assert ended.state is State.SUCCEEDED, ended.error
 
     async def diary(self) -> str:
@@ -84,7 +84,7 @@ class Life:
             await drift.tick(self.plane)
         rows = await self.plane.store.list_rows("operation", {"kind": "recover_runtime"})
         last = max(str(row["id"]) for row in rows)
-        return (await operations.wait(self.plane, "default", last, seconds=60)).state
+        return (await operations.wait(self.plane, "default", last, seconds=120)).state
 
 
 @asynccontextmanager
@@ -127,7 +127,7 @@ def test_a_repair_that_comes_to_nothing_takes_nothing_with_it(tmp_path):
         life.sign.unlink()
         agent = await agent_views.get_agent_row(life.plane, CALLER, "alpha")
         again = await agents.recover_runtime(life.plane, CALLER, str(agent["uid"]))
-        ended = await operations.wait(life.plane, "default", again.id, seconds=60)
+        ended = await operations.wait(life.plane, "default", again.id, seconds=120)
         assert ended.state is State.SUCCEEDED, ended.error
         # The one that gave up had begun, too.
         assert await life.diary() == "began\n" * 3

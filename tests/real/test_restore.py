@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.started import home_at
 from tests.real.drill import Drill
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 ABLATED = str(Path(__file__).parent / "ablated.py")
 
 

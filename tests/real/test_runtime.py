@@ -23,28 +23,35 @@ from tenure.adapters.runtime.process.home import Home
 from tenure.core.errors import Invalid, Rejected
 from tenure.ports.provider import Presence
 from tenure.testing.contracts.provider import key
+from tenure.testing.servers import lasting_port
 from tests.real import kept
 from tests.real.kept import AGENT, agent, ended, gone, opened, program, ready, run
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 
 # --------------------------------------------------------------------------------- what ready means
 
 
+def unready(runtime, *words):
+    """It is never ready, and once it has got so far these words are said of it."""
+
+    def said():
+        status = run(runtime.wait_ready(key(), seconds=0.5))
+        assert status.presence is Presence.STARTING
+        return all(word in status.said for word in words)
+
+    assert kept.until(said), words
+
+
 def test_an_agent_on_another_port_is_never_ready(root, runtime):
     run(runtime.ensure(key(), agent("wrong-port")))
-    status = run(runtime.wait_ready(key(), seconds=0.5))
-    assert status.presence is Presence.STARTING
-    assert "nobody listens" in status.said
-    assert "started" in status.said  # the last words of an agent that does not come up
+    unready(runtime, "nobody listens", "started")  # the last words of one that does not come up
 
 
 def test_an_agent_that_answers_nonsense_is_not_ready(root, runtime):
     run(runtime.ensure(key(), agent("odd")))
-    status = run(runtime.wait_ready(key(), seconds=0.5))
-    assert status.presence is Presence.STARTING
-    assert "/ping" in status.said
+    unready(runtime, "/ping")
 
 
 def test_somebody_else_on_its_port_does_not_make_it_ready(root, runtime):
@@ -63,9 +70,7 @@ def test_somebody_else_on_its_port_does_not_make_it_ready(root, runtime):
                 return
 
         threading.Thread(target=answer, daemon=True).start()
-        status = run(runtime.wait_ready(key(), seconds=0.5))
-        assert status.presence is Presence.STARTING
-        assert "somebody else" in status.said
+        unready(runtime, "somebody else")
         impostor.shutdown(socket.SHUT_RDWR)
 
 
@@ -87,8 +92,7 @@ def test_a_port_that_another_key_has_reserved_is_passed_over(root, runtime):
 
 
 def test_an_agent_that_cannot_be_told_its_port_gets_the_one_it_has(root, runtime):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = lasting_port()
     assert ready(runtime, agent(port=port))["address"] == f"127.0.0.1:{port}"
 
 
@@ -148,22 +152,23 @@ def test_what_is_said_is_bounded_and_fit_for_a_terminal(root, runtime):
 
 
 @pytest.mark.parametrize("grouped", [True, False])
-def test_an_agent_that_ignores_sigterm_is_killed_after_the_grace(root, runtime, grouped):
-    if not grouped:
-        runtime._place.means = runtime._place.means._replace(groups=Groups())
-    ready(runtime, agent("stubborn"))
-    began = time.monotonic()
-    run(runtime.remove(key()))
-    assert 0.3 <= time.monotonic() - began < 2
-    assert gone(root)
+def test_an_agent_that_ignores_sigterm_is_killed_after_the_grace(root, grouped):
+    with opened(root, grace_seconds=0.3, end_seconds=300) as runtime:
+        if not grouped:
+            runtime._place.means = runtime._place.means._replace(groups=Groups())
+        ready(runtime, agent("stubborn"))
+        began = time.monotonic()
+        run(runtime.remove(key()))
+        assert 0.3 <= time.monotonic() - began < 150, "by its keeper, which is not killed itself"
+        assert gone(root)
 
 
 def test_a_stop_knows_no_grace(root):
-    with opened(root, grace_seconds=20) as runtime:
+    with opened(root, grace_seconds=300) as runtime:
         ready(runtime, agent("stubborn"))
         began = time.monotonic()
         run(runtime.stop(key()))
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 150
         assert gone(root)
         assert (root / "local-a" / key().text).exists()
 
@@ -185,7 +190,7 @@ def test_a_gigabyte_of_output_is_bounded_and_its_end_kept(root, runtime):
         assert sum(map(size, home.glob("log.*"))) <= 1_100_000
         return "the last line" in run(runtime.logs(key(), lines=1))
 
-    assert kept.until(over, seconds=50)
+    assert kept.until(over, seconds=200)
     status = Path(f"/proc/{pid}/status").read_text()
     peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
     assert int(peak.split()[1]) < 24_000
@@ -378,7 +383,7 @@ def test_a_plain_bedrock_agentcore_app_starts_unchanged(root, runtime, tmp_path)
     (bundle / "agent.py").write_text(BEDROCK)
     command = [sys.executable, "-m", "uvicorn", "agent:app"]
     reference = run(runtime.ensure(key(), {"command": command, "bundle": str(bundle)}))
-    status = run(runtime.wait_ready(key(), seconds=30))
+    status = run(runtime.wait_ready(key(), seconds=120))
     assert status.presence is Presence.READY, run(runtime.logs(key()))
     assert reference == run(runtime.inspect(key())).reference
 

@@ -18,7 +18,7 @@ from tenure.testing.contracts.provider import key
 from tests.real import kept
 from tests.real.kept import agent, opened, ready
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 HOST = """
 import sys, time
@@ -34,12 +34,12 @@ def test_after_a_start_a_keeper_waits_and_keeps_the_next_one(root):
     async def life():
         with opened(root) as runtime:
             await runtime.ensure(key(), agent())
-            assert (await runtime.wait_ready(key(), seconds=10)).presence is Presence.READY
+            assert (await runtime.wait_ready(key(), seconds=60)).presence is Presence.READY
             waiting = await asyncio.to_thread(kept.until, lambda: kept.spares(root))
             second = key("agent-2")
             await runtime.ensure(second, agent())
             assert waiting[0] in kept.keepers(root)
-            assert (await runtime.wait_ready(second, seconds=10)).presence is Presence.READY
+            assert (await runtime.wait_ready(second, seconds=60)).presence is Presence.READY
             for one in (key(), second):
                 await runtime.remove(one)
         assert kept.until(lambda: not kept.spares(root))

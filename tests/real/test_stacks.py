@@ -31,7 +31,8 @@ from tenure.testing.lifecycle_ablations import ABLATIONS as LIFECYCLE
 from tenure.testing.operators import by
 from tenure.testing.patches import patched
 from tenure.wiring import running
-from tests.real.books import CHARGED, LEDGER, MEASURED, METER, SLOW_SECONDS, written
+from tests.real.books import CHARGED, LEDGER, MEASURED, METER, written
+from tests.real.kept import until
 from tests.real.stacks import (
     LINEAR_2,
     NEXT_PLANS,
@@ -42,22 +43,24 @@ from tests.real.stacks import (
     Stack,
     Worker,
     journals_in,
+    let_answer,
     looked_at,
     rows_of,
 )
 from tests.real.stacks import providers_of as providers_in
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 KILLS = 4
 EFFECTS = 6
 AMID = 3
 """Calls that a worker is stopped amid, at least."""
-SLEEPY_SECONDS = 3.0
 OVERTAKEN_SECONDS = 150.0
 """Temporal hands calls also to a worker that is stopped, until its polls end after a minute; each
 of those is lost for ten seconds."""
 WATCHED_SECONDS = 3.0
 """How long a worker that was woken is watched, which should do nothing."""
+SEEN_SECONDS = 60.0
+"""How long one without a fence is waited for, which should be seen to do something."""
 CALLERS = 12
 
 
@@ -108,12 +111,13 @@ def test_an_effect_whose_worker_died_before_its_answer_is_never_repeated_nor_cal
 def test_ablation_an_effect_that_is_repeated_unasked_is_seen(stack, tmp_path, tally, ending):
     with OF_OPERATIONS["inspect_first"].off(), pytest.raises(AssertionError):
         done_by_the_dead(stack, tmp_path, tally, ending)
+    assert any(count > 1 for book in books_in(tmp_path) for count in written(book).values())
     tally.add("ablations")
 
 
 def done_by_the_dead(stack: Stack, directory: Path, tally, ending: ExitStack) -> None:
     """Kill a worker between its effects and their answers, let another go on, and count."""
-    worker = begun(ending, stack, directory, 0, most=-EFFECTS)
+    worker = begun(ending, stack, directory, 0, most=-EFFECTS, held=True)
     done_unheard_of(worker, directory)
     worker.kill()
     tally.add("kills")
@@ -133,10 +137,7 @@ def books_in(directory: Path) -> list[Path]:
 def done_unheard_of(worker: Worker, directory: Path) -> None:
     """Every line is there, and nobody has heard of any."""
     worker.wait_for("accepted", count=EFFECTS)
-    until = time.monotonic() + 30
-    while sum(written(book).total() for book in books_in(directory)) < EFFECTS:
-        assert time.monotonic() < until
-        time.sleep(0.005)
+    assert until(lambda: sum(written(book).total() for book in books_in(directory)) >= EFFECTS)
 
 
 def written_once(directory: Path) -> None:
@@ -148,16 +149,11 @@ def written_once(directory: Path) -> None:
 async def at_rest(plane: Plane, names: list[str]) -> None:
     """All have succeeded; of what nobody can ask about a person has said so."""
     for name in names:
-        ended = await operations.wait(plane, TENANT, name, seconds=SLOW_SECONDS / 4)
-        until = time.monotonic() + 60
-        while ended.state not in {State.SUCCEEDED, State.STUCK}:
-            assert ended.state in {State.RUNNING, State.WAITING}, ended
-            assert time.monotonic() < until, ended
-            ended = await operations.wait(plane, TENANT, name, seconds=0.2)
+        ended = await operations.wait(plane, TENANT, name, seconds=OVERTAKEN_SECONDS)
         if ended.state is State.STUCK:  # a person looks into the book, and says so
             assert ended.kind == MEASURED.name
             await operations.adopt(plane, by("operator"), name, step="measure")
-            ended = await operations.wait(plane, TENANT, name, seconds=30.0)
+            ended = await operations.wait(plane, TENANT, name, seconds=OVERTAKEN_SECONDS)
         else:
             assert ended.kind == CHARGED.name
         assert ended.state is State.SUCCEEDED
@@ -187,29 +183,28 @@ def slept_through(
     The keys it was called for, and what is wrong.
     """
     runtime = shelves_of(directory / "world")["runtime"]
-    sleeper = begun(ending, stack, directory, 0, most=8, slow=SLEEPY_SECONDS, ablate=ablate)
+    sleeper = begun(ending, stack, directory, 0, most=8, held=True, ablate=ablate)
     sleeper.wait_for("accepted", count=6)
-    until = time.monotonic() + 30
-    while len(runtime.held()) < AMID:
-        assert time.monotonic() < until
-        time.sleep(0.002)
+    assert until(lambda: len(runtime.held()) >= AMID)
     sleeper.tell(signal.SIGSTOP)
     keys = runtime.held()
     if stack.is_shared:
-        return keys, asyncio.run(_overtaken(stack, directory, sleeper, keys))
+        watched = SEEN_SECONDS if ablate else WATCHED_SECONDS
+        return keys, asyncio.run(_overtaken(stack, directory, sleeper, keys, watched))
     second = begun(ending, stack, directory, 1, most=1, ablate=ablate)
-    until = time.monotonic() + 30
-    while second.process.poll() is None and not second.accepted() and time.monotonic() < until:
-        time.sleep(0.02)
+    assert until(lambda: second.process.poll() is not None or second.accepted())
     if "StoreLocked" not in second.errors.read_text() or second.accepted():
         return keys, ["another was let in"]
+    let_answer(directory / "world")
     sleeper.tell(signal.SIGCONT)
     sleeper.wait_for("idle")
     sleeper.kill()
     return keys, []
 
 
-async def _overtaken(stack: Stack, directory: Path, sleeper: Worker, keys: list[str]) -> list[str]:
+async def _overtaken(
+    stack: Stack, directory: Path, sleeper: Worker, keys: list[str], watched_seconds: float
+) -> list[str]:
     """Take over, wake the sleeper while the calls that repeat its own have no answer yet.
 
     Whatever is recorded of those then would be the sleeper's.
@@ -222,35 +217,39 @@ async def _overtaken(stack: Stack, directory: Path, sleeper: Worker, keys: list[
                 await asyncio.sleep(0.02)
         before = await _standing(plane.store, keys)
         assert len(before) == len(keys)
+        let_answer(directory / "world")
         sleeper.tell(signal.SIGCONT)
-        until, same = time.monotonic() + WATCHED_SECONDS, True
-        while same and time.monotonic() < until:
+        end, same = time.monotonic() + watched_seconds, True
+        while same and time.monotonic() < end:
             await asyncio.sleep(0.05)
             same = before == await _standing(plane.store, keys)
         gate.opened.set()
         if not same:
             return ["the sleeper has committed something"]
-        assert await all_ended(plane, 60.0)
-        await asyncio.to_thread(sleeper.wait_for, "idle", seconds=60.0)
+        assert await all_ended(plane, OVERTAKEN_SECONDS)
+        await asyncio.to_thread(sleeper.wait_for, "idle")
     sleeper.kill()
     return []
 
 
 async def _standing(store: Store, keys: list[str]) -> dict[str, object]:
-    """The intent of each key, and what the journal says of its step."""
+    """How the intent of each key stands, and what the journal says of its step.
+
+    When it is tried again, and by whose token, whoever overtakes may have to say more than once.
+    """
     found: dict[str, object] = {}
     for row in await store.list_rows("intent", {"slot": "runtime"}, limit=PAGE):
         if row["key"] in keys:
             lines = await journals_in(store, [str(row["operation"])])
             of_it = [line for line in lines[str(row["operation"])] if line["step"] == row["step"]]
-            found[str(row["key"])] = (row, of_it)
+            found[str(row["key"])] = (row["state"], of_it)
     return found
 
 
 @pytest.mark.parametrize("stack", ["postgres_embedded", "postgres_temporal"], indirect=True)
 def test_an_effect_of_a_worker_that_slept_is_not_repeated(stack, tmp_path, tally, ending):
     """It was done before the worker slept; another learns that, and the sleeper adds nothing."""
-    sleeper = begun(ending, stack, tmp_path, 0, most=-EFFECTS)
+    sleeper = begun(ending, stack, tmp_path, 0, most=-EFFECTS, held=True)
     done_unheard_of(sleeper, tmp_path)
     sleeper.tell(signal.SIGSTOP)
 
@@ -258,6 +257,7 @@ def test_an_effect_of_a_worker_that_slept_is_not_repeated(stack, tmp_path, tally
         async with opened(stack, tmp_path) as plane:
             await at_rest(plane, sleeper.accepted())
             before = await journals_in(plane.store, sleeper.accepted())
+            let_answer(tmp_path / "world")
             sleeper.tell(signal.SIGCONT)
             await asyncio.sleep(WATCHED_SECONDS)  # whoever does nothing cannot say so
             assert await journals_in(plane.store, sleeper.accepted()) == before
@@ -280,7 +280,7 @@ def test_a_key_is_one_operation_whoever_sends_it_again(stack, tmp_path, tally, e
 
 
 def test_ablation_a_key_that_is_not_kept_is_seen(stack, tmp_path, tally):
-    with LIFECYCLE["key_in_accept"].off(), pytest.raises(AssertionError):
+    with LIFECYCLE["key_in_accept"].off(), pytest.raises(AssertionError, match=r"assert \d+ == 1"):
         asyncio.run(_sent_again(stack, tmp_path, []))
     tally.add("ablations")
 
@@ -298,7 +298,7 @@ async def _sent_again(stack: Stack, directory: Path, first: list[str]) -> int:
         wanted = [Wanted(0, number) for number in range(AGAIN)]
         resent = [await operations.accept(other, one.command()) for one in wanted]
         assert {one.id for one in resent} <= set(first)
-        assert await all_ended(plane, 60.0)
+        assert await all_ended(plane, OVERTAKEN_SECONDS)
         return 2 * CALLERS + 1 + len(resent)
 
 
@@ -313,15 +313,15 @@ def test_workers_of_two_releases_finish_what_either_began(stack, tmp_path, tally
     older.wait_for("accepted", count=6)
     first: Said | None = None
     if stack.is_shared:
-        first = _taken_over_in_vain(older, begun(ending, stack, tmp_path, 1, slow=1.0, newer=True))
+        first = _taken_over_in_vain(older, begun(ending, stack, tmp_path, 1, held=True, newer=True))
         tally.add("kills")
     else:
         older.kill()
     newer = begun(ending, stack, tmp_path, 2 if stack.is_shared else 1, slow=1.0, newer=True)
-    until = time.monotonic() + 120
+    end = time.monotonic() + OVERTAKEN_SECONDS
     while first and first not in lines_of([newer.said]):
         assert newer.process.poll() is None
-        assert time.monotonic() < until, "the newer one does not get what only it knows"
+        assert time.monotonic() < end, "the newer one does not get what only it knows"
         time.sleep(0.02)
     newer.wait_for("accepted", count=6)
     for worker in (older, newer):
@@ -337,14 +337,10 @@ def test_workers_of_two_releases_finish_what_either_began(stack, tmp_path, tally
 
 def _taken_over_in_vain(older: Worker, newer: Worker) -> Said:
     """Kill the newer one amid its own plan; what another of them must say then."""
-    until = time.monotonic() + 60
-    while not (mine := [one for one in lines_of([newer.said]) if one.rest == "1-0"]):
-        assert time.monotonic() < until
-        time.sleep(0.005)
+    mine = until(lambda: [one for one in lines_of([newer.said]) if one.rest == "1-0"])
     newer.kill()
-    while f"{LINEAR_2.name}@{LINEAR_2.version}" not in older.errors.read_text():
-        assert time.monotonic() < until, "the older one has not tried"
-        time.sleep(0.02)
+    only = f"{LINEAR_2.name}@{LINEAR_2.version}"
+    assert until(lambda: only in older.errors.read_text(), OVERTAKEN_SECONDS), "it has not tried"
     return Said("ended", mine[0].operation, State.SUCCEEDED)
 
 

@@ -34,7 +34,7 @@ from tenure.storage.migrations import Migration
 from tenure.testing.contracts.store_rows import StoppedClock
 from tests.real.disks import mounted
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(300)
 
 FIRST = Migration(1, "0001_pre_first", "CREATE TABLE thing (name TEXT PRIMARY KEY)")
 SECOND = Migration(2, "0002_pre_second", "CREATE TABLE more (name TEXT PRIMARY KEY)")

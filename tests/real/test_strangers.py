@@ -25,7 +25,7 @@ from tests.real import kept
 from tests.real.kept import agent, opened, ready, run
 from tests.unit.faces.asked import ADMIN, Face, tokens_of
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 SECRET = b"for the agent alone"
 PATH = "/v1/agents/alpha/invocations"
 
@@ -59,7 +59,7 @@ async def invoked(home):
         admin = await tokens.authenticate(plane, ADMIN)
         spec = read_spec({"name": "alpha", "runtime": agent()})
         made = await agents.create_agent(plane, admin, spec)
-        ended = await operations.wait(plane, "default", made.id, seconds=20)
+        ended = await operations.wait(plane, "default", made.id, seconds=120)
         assert ended.state is State.SUCCEEDED, ended.error
         _, address = await agent_views.address_of(plane, admin, "alpha")
         try:

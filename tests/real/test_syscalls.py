@@ -30,7 +30,7 @@ from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.store import sqlite
 from tenure.testing import audit, kill9
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 CHUNKS = range(4)
 CHANGES = (
@@ -144,7 +144,7 @@ class Bench:
         """Recover from what is on disk, and compare it with what was said and what there is."""
         late = [said for said in run.said if said.word == "late"]
         assert not late, "acknowledged after the store had failed"
-        assert asyncio.run(kill9.finish(run.folder, seconds=10)), "not everything has ended"
+        assert asyncio.run(kill9.finish(run.folder, seconds=100)), "not everything has ended"
         report = audit.audit(run.folder, run.said)
         assert report.sound, report.notes
         assert report.operations <= 1

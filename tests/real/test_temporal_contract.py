@@ -5,7 +5,7 @@ import pytest
 from tenure.testing.contracts.engine import EngineContract, Scenario
 from tests.real.on_temporal import held
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 
 class TestTemporalEngine(EngineContract):

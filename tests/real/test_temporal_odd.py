@@ -27,7 +27,7 @@ from tenure.testing.contracts.engine import LINEAR, accept, ended
 from tenure.testing.patches import patched
 from tests.real.on_temporal import TemporalBench, engine_of, eventually, held
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = pytest.mark.timeout(300)
 LARGE = 5_000_000
 """Beyond the 2 MB of a payload, and the 4 MB of a message."""
 
@@ -238,7 +238,7 @@ def test_who_asks_for_work_counts_and_who_did_is_told_with_the_time(temporal) ->
         settings, clock = engine_of(await bench.start())._settings, SystemClock()
         queue = f"task queue {settings.task_queue!r}"
         told = ""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not told:
                 with suppress(EngineError):  # it has not asked yet
                     told = await probe_workers(settings, clock.now())

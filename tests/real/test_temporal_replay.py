@@ -22,7 +22,7 @@ from tenure.testing.plans import PLANS
 from tests.real.histories import PLACE, waiting
 from tests.real.on_temporal import TemporalBench, held, paced
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 FIXTURES = sorted(PLACE.glob("*.json"))
 ENDS = {"succeeded", "compensated", "stuck", "abandoned", "cancelled-in-temporal"}
 

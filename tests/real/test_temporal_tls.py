@@ -19,7 +19,7 @@ from tenure.core.errors import EngineError
 from tenure.testing.temporal_server import TemporalServer
 from tests.real.tls import DAY, Authority, Pair, carry
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 
 Met = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]

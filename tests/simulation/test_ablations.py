@@ -18,7 +18,7 @@ from tenure.testing.life import live
 from tenure.testing.mixes import MIXES
 from tenure.testing.patches import patched
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 SEEDS = range(1_000)
 PAGE = Path(__file__).resolve().parents[2] / "docs/reference/ablations.md"

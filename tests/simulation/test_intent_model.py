@@ -13,7 +13,7 @@ import pytest
 from tenure.testing import intent_model
 from tenure.testing.intent_model import ALL_RULES, End, Result, Rule
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 # What happens without the rule, in one operation of "ap" with one fault: these kinds and no others.
 BROKEN_WITHOUT = {

@@ -18,7 +18,7 @@ from tenure.testing.ablations import PROVED, likely_first
 from tenure.testing.lifecycle_ablations import ABLATIONS, hunt
 from tenure.testing.lifecycle_life import MIXES, live
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 LONG_SEEDS = 3_000
 PAGE = Path(__file__).resolve().parents[2] / "docs/reference/lifecycle_ablations.md"

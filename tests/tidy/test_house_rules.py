@@ -12,13 +12,10 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from tests.tidy import checks, migrations
 from tests.tidy.checks import Source
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.timeout(60)  # the first one parses the whole project
 NEVER_TRACKED = {".git", "__pycache__", "build", "dist", "htmlcov", "node_modules"}
 
 

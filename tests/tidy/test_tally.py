@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.timeout(60)  # each starts a pytest of its own
 
 
 @pytest.fixture(autouse=True)

@@ -38,7 +38,7 @@ UNRULY = "unruly"
 """A file: while it is there, providers do what an operation's input asks them to."""
 STORE = "tenure.db"
 DIED = 9
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 100.0
 QUICK = StepLimits(
     deadline_seconds=3e9,  # golden files are finished years after they were written
     undo_seconds=0.3,

@@ -52,13 +52,13 @@ TENANT = "default"
 CLIENTS = 24
 SLOW_SECONDS = 0.002
 """Between a runtime's being there and its provider's answer."""
-FINISH_SECONDS = 60.0
+FINISH_SECONDS = 120.0
 ARRIVING_SECONDS = 0.5
 """How late a call may arrive here: a shelf is a directory, so no call outlives its process.
 
 For as long a pivot that was lost and then refused is called again; a real one needs a minute.
 """
-LIFE_SECONDS_MAX = 120
+LIFE_SECONDS_MAX = 240
 """Nobody outlives a parent that was killed itself for longer."""
 MARKS = (b"", b"open", b"accepted", b"ended")
 """A kill falls soon after a child first says one of these ("": is forked), so that some get on."""
@@ -98,8 +98,8 @@ class Hasty:
 
 
 def settings_of(directory: Path) -> Settings:
-    """The plane of this directory."""
-    return Settings(store=str(directory / STORE))
+    """The plane of this directory; no life is so long that it has to renew its lease."""
+    return Settings(store=str(directory / STORE), lease_ttl_seconds=600.0)
 
 
 @asynccontextmanager

@@ -60,7 +60,7 @@ class Source(NamedTuple):
         path = self.path or str(ROOT / "src")
         return subprocess.run(  # noqa: S603 (ourselves)
             command, env={"PYTHONPATH": path, "PYTHONUTF8": "1"}, capture_output=True, text=True,
-            check=False, timeout=120,
+            check=False, timeout=600,
         )  # fmt: skip
 
 

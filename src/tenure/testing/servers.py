@@ -7,27 +7,34 @@ installed, those of the system.  PostgreSQL refuses to run as root, so root lend
 import importlib.util
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-START_SECONDS_MAX = 60.0
+START_SECONDS_MAX = 120.0
 VERSION_MIN = 14
 """The oldest PostgreSQL that the store is promised on."""
 LENT_USERS = ("postgres", "nobody")
 """Whom root lends to a server that will not run as root."""
 
 
-def free_port() -> int:
-    """A port of loopback that nobody listens at now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+def lasting_port() -> int:
+    """A free port of loopback that stays free while whoever listens there is started again.
+
+    It is below those of agents and those that the kernel gives to clients.
+    """
+    while True:
+        port = random.randint(10_000, 19_999)
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
 
 
 def postgres_binaries() -> Path | None:
@@ -66,7 +73,7 @@ class PostgresServer:
         self._settings = settings
         self._user = _lent_user()
         self.folder = Path(tempfile.mkdtemp(prefix="tenure-pg-"))
-        self.port = free_port()
+        self.port = lasting_port()
         self._process: subprocess.Popen[bytes] | None = None
         if self._user is not None:
             os.chown(self.folder, *self._user)

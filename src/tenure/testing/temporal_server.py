@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tenure.core.errors import Invalid
+from tenure.testing.servers import lasting_port
 
 POLLED = {"history.transferProcessorMaxPollRPS": "2000"}
 """Without it the dev server looks for new tasks so seldom that one would measure nothing else."""
-READY_SECONDS = 30.0
+READY_SECONDS = 120.0
 
 
 def program() -> Path | None:
@@ -23,13 +24,6 @@ def program() -> Path | None:
     beside = Path(sys.executable).parent / "temporal"
     found = str(beside) if beside.exists() else shutil.which("temporal")
     return Path(found) if found else None
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 STARTS = 5
@@ -46,7 +40,7 @@ class TemporalServer:
         self._place = place
         self._kept = kept
         self._config = {**POLLED, **(config or {})}
-        self.port = free_port()
+        self.port = lasting_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -76,8 +70,8 @@ class TemporalServer:
             raise Invalid(message)
         command = [
             str(temporal), "server", "start-dev", "--headless", "--ip", "127.0.0.1",
-            "--port", str(self.port), "--http-port", str(free_port()),
-            "--metrics-port", str(free_port()), "--log-level", "error",
+            "--port", str(self.port), "--http-port", str(lasting_port()),
+            "--metrics-port", str(lasting_port()), "--log-level", "error",
         ]  # fmt: skip
         for name, value in self._config.items():
             command += ["--dynamic-config-value", f"{name}={value}"]

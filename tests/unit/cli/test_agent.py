@@ -16,10 +16,9 @@ from tenure.ports.store import Change, Set
 from tests.unit.cli.answering import answers
 from tests.unit.faces.asked import faced
 
-pytestmark = pytest.mark.timeout(20)
 RUN = ("--command", "true")
 AGENT = {"name": "a", "runtime": {"command": ["true"]}}
-WAIT = {"prefer": "wait=5"}
+WAIT = {"prefer": "wait=30"}
 
 
 @pytest.fixture
@@ -274,7 +273,7 @@ async def test_a_followed_log_ends_with_its_agent(face, typing, monkeypatch):
         await tenure("agent", "create", "a", *RUN)
         following = asyncio.ensure_future(tenure("agent", "logs", "a", "-n", "2", "--follow"))
         await asyncio.sleep(0.3)
-        told = await face.ask("DELETE", "/v1/agents/a", headers={"prefer": "wait=5"})
+        told = await face.ask("DELETE", "/v1/agents/a", headers={"prefer": "wait=30"})
         assert told.status == 202
         assert await following == (0, "b\nc\nd\n", "")
 
@@ -302,7 +301,7 @@ class Printing:
 
     async def heard(self, key: str) -> None:
         """Return when all of it was read."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while self._read.get(key) != len(self._printed.get(key, "")):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 

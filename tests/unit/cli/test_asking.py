@@ -9,8 +9,6 @@ from tenure.faces.cli.exits import Ended
 from tenure.faces.cli.where import Where
 from tests.unit.cli.answering import answers
 
-pytestmark = pytest.mark.timeout(20)
-
 
 def test_a_server_that_is_no_tenure_is_told_apart():
     async def main() -> None:

@@ -10,12 +10,12 @@ import pytest
 from tenure.faces.cli import doctor
 from tenure.faces.cli import main as cli
 from tenure.faces.cli.client import Client
-from tenure.faces.cli.up import free_port
 from tenure.faces.cli.where import Where
 from tenure.ports.epoch import Memo
 from tenure.storage import holder
 from tenure.storage.epoch import EpochFile
 from tenure.storage.place import Lock
+from tenure.testing.servers import lasting_port
 
 
 def results(findings):
@@ -99,7 +99,7 @@ def test_the_port_is_the_one_that_a_start_would_have(tmp_path, monkeypatch):
     def looked():
         return {one.check: one for one in doctor.server(Where(home=str(tmp_path)))}["port"]
 
-    number = free_port("127.0.0.1")
+    number = lasting_port()
     monkeypatch.setenv("TENURE_PORT", str(number))
     assert (looked().result, looked().found) == ("ok", f"{number} is free")
     for odd in ("99999", "web"):

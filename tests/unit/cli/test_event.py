@@ -24,14 +24,13 @@ from tenure.testing.patches import patched
 from tests.unit.cli.typed import Typed
 from tests.unit.faces.asked import faced
 
-pytestmark = pytest.mark.timeout(30)
 CALLER = Caller("default", "admin", Role.ADMIN)
 
 
 async def made(face, name="alpha"):
     spec = read_spec({"name": name, "runtime": {"command": ["agent"]}})
     asked = await agents.create_agent(face.plane, CALLER, spec)
-    return (await operations.wait(face.plane, "default", asked.id, seconds=5)).agent
+    return (await operations.wait(face.plane, "default", asked.id, seconds=30)).agent
 
 
 @faced
@@ -248,7 +247,7 @@ async def watched(face, typing, *words, lines):
             patch.setattr(click, "echo", echo)
             tenure = typing(face, address, "watcher")
             watching = asyncio.ensure_future(tenure("event", "watch", *words))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(50):
                 while len(printed) < lines:  # noqa: ASYNC110 (another thread prints)
                     await asyncio.sleep(0.02)
                 await tokens.revoke_token(face.plane, CALLER, token.id)

@@ -74,7 +74,7 @@ def test_aliases_may_repeat_a_part_but_not_unfold_into_a_bomb(tmp_path):
     bomb += "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
     started = time.monotonic()
     assert "unfolds to more than 20000 values" in refused(bomb, tmp_path)
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 30  # it would take years
 
 
 @pytest.mark.parametrize(

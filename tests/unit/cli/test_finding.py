@@ -3,8 +3,6 @@
 import json
 import sys
 
-import pytest
-
 from tenure.adapters.clock.system import SystemClock
 from tenure.app import agents, findings, operations
 from tenure.app.findings import Sighting
@@ -21,14 +19,13 @@ from tenure.reconcilers.term import LEADERS
 from tenure.testing.patches import patched
 from tests.unit.faces.asked import faced
 
-pytestmark = pytest.mark.timeout(30)
 CALLER = Caller("default", "admin", Role.ADMIN)
 
 
 async def made(face, name, **more):
     spec = read_spec({"name": name, "runtime": {"command": ["agent"]}, **more})
     asked = await agents.create_agent(face.plane, CALLER, spec)
-    return (await operations.wait(face.plane, "default", asked.id, seconds=5)).agent
+    return (await operations.wait(face.plane, "default", asked.id, seconds=30)).agent
 
 
 @faced

@@ -2,13 +2,9 @@
 
 import json
 
-import pytest
-
 from tenure.faces.api.server import Listen, serving
 from tenure.faces.cli import progress
 from tests.unit.faces.asked import faced
-
-pytestmark = pytest.mark.timeout(20)
 
 
 @faced

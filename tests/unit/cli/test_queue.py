@@ -2,13 +2,10 @@
 
 import json
 
-import pytest
-
 from tenure.faces.cli.exits import Exit
 from tests.unit.cli.test_agent import RUN, served
 from tests.unit.faces.asked import faced
 
-pytestmark = pytest.mark.timeout(20)
 LATER = ("--no-wait", "-o", "json")
 
 

@@ -14,8 +14,6 @@ from tenure.wiring import managing
 from tests.unit.cli.test_agent import served
 from tests.unit.faces.asked import faced
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def home(tmp_path):

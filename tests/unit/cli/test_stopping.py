@@ -22,7 +22,7 @@ def test_what_does_not_end_in_time_is_ended(monkeypatch: pytest.MonkeyPatch, cap
     monkeypatch.setattr(os, "_exit", over)
     with stopping.bounded(0.01) as begun:
         begun()
-        assert ended.wait(5)
+        assert ended.wait(30)
     assert codes == [Exit.FAILED]
     assert "others take it over" in caplog.text
 
@@ -52,7 +52,7 @@ def test_a_signal_stops_in_order_what_has_started_and_cancels_what_has_not(start
             then(over.set)
         for _ in range(signals):  # several that come before the loop looks are as one
             os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(over.wait(), 5)
+        await asyncio.wait_for(over.wait(), 30)
         assert [signal.getsignal(one) for one in stopping.SIGNALS] == [
             signal.default_int_handler, signal.SIG_DFL,
         ], "a second one does not wait"  # fmt: skip

@@ -96,9 +96,16 @@ def test_no_second_token_is_made_while_an_admin_is_there_unless_asked_for(tmp_pa
 
 
 def test_a_host_that_cannot_be_listened_on_is_refused():
-    assert up.free_port("127.0.0.1") > 0
-    with pytest.raises(Invalid, match=r"cannot listen on 192\.0\.2\.1"):
-        up.free_port("192.0.2.1")
+    with pytest.raises(Invalid, match=r"cannot listen on 192\.0\.2\.1"), up.held_port("192.0.2.1"):
+        pytest.fail("nobody can")
+
+
+def test_a_port_that_is_held_can_be_listened_on_and_is_given_to_nobody_else():
+    with up.held_port("127.0.0.1") as port:
+        with pytest.raises(OSError, match="in use"), socket.socket() as stranger:
+            stranger.bind(("127.0.0.1", port))
+        with socket.create_server(("127.0.0.1", port)) as ours:
+            socket.create_connection(ours.getsockname()).close()
 
 
 def asked_for(home, **more):
@@ -108,7 +115,7 @@ def asked_for(home, **more):
 
 
 def status(address, path, token=""):
-    to = http.client.HTTPConnection("127.0.0.1", urlsplit(address).port, timeout=5)
+    to = http.client.HTTPConnection("127.0.0.1", urlsplit(address).port, timeout=30)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     if path.startswith("/oauth"):
         kind = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -120,7 +127,6 @@ def status(address, path, token=""):
     return found
 
 
-@pytest.mark.timeout(30)
 def test_it_serves_until_a_signal_and_takes_its_address_away(tmp_path, capsys):
     home = tmp_path / "home"
 
@@ -146,7 +152,6 @@ def test_it_serves_until_a_signal_and_takes_its_address_away(tmp_path, capsys):
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
 
-@pytest.mark.timeout(30)
 def test_a_bus_that_is_not_there_is_told_of_and_not_waited_for(tmp_path, caplog):
     async def main():
         scale = {"bus": "nats://127.0.0.1:1"}
@@ -236,7 +241,6 @@ def test_servers_that_announce_themselves_at_once_all_have_their_line(tmp_path, 
         assert where.addresses(tmp_path)[-1] == first, "the newest first"
 
 
-@pytest.mark.timeout(30)
 def test_a_signal_before_it_has_started_ends_it_as_well(tmp_path, monkeypatch, capsys):
     async def never(plane, file, *, new):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -273,7 +277,6 @@ def test_what_cannot_be_served_is_refused_before_anything_is_made(
     assert not (tmp_path / "home").exists()
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     ("chain", "words"), [(None, "chain.pem, which cannot be read: No such"), ("x", "as PEM (")]
 )

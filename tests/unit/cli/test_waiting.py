@@ -20,7 +20,6 @@ from tenure.faces.cli.progress import Picture
 from tenure.faces.cli.where import Where
 from tests.unit.faces.asked import faced
 
-pytestmark = pytest.mark.timeout(20)
 STREAM = "text/event-stream"
 NAME = "0" * 32
 OPERATION: dict[str, Any] = {

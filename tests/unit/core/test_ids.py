@@ -3,14 +3,10 @@
 import re
 from uuid import RFC_4122, UUID
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure.core.ids import resource_key, uuid7
-
-# In a fresh checkout the first text that is drawn makes Hypothesis's table of characters.
-pytestmark = pytest.mark.timeout(20)
 
 instants = st.floats(0.0, 2_000_000_000.0)
 bits = st.integers(0, 2**62 - 1)

@@ -16,7 +16,7 @@ from tenure.core.egress import is_public, refuse_private, target_of
 from tenure.core.errors import Invalid
 from tenure.ports.bus import Destination, Verdict
 from tenure.testing.contracts.bus import event_of
-from tests.contract.nats_server import free_port
+from tenure.testing.servers import lasting_port
 
 HOSTILE_URLS = """
 http://example.com/
@@ -176,7 +176,7 @@ class Trap:
     """A server that nobody may reach; it counts who does."""
 
     def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
-        self.port = free_port()
+        self.port = lasting_port()
         self.hits = 0
         self.headers: dict[str, str] = {}
         self.answer: Callable[[], web.Response] = lambda: web.Response(status=204)

@@ -130,7 +130,7 @@ class Face:
 
     async def until(self, operation: str, state: str) -> None:
         """Return when the operation is in this state."""
-        async with asyncio.timeout(4):
+        async with asyncio.timeout(30):
             while (await operations.get(self.plane, "default", operation)).state != state:
                 await self.plane.engine.wait(operation, 0.005)
 

@@ -17,7 +17,6 @@ from tenure.faces.api import invoke, problems, server
 from tenure.faces.api.table import Ask, Route, Stream
 from tests.unit.faces.asked import Face, faced
 
-pytestmark = pytest.mark.timeout(20)
 ADDRESS = ""
 SECRET = "a-secret-of-the-caller"
 

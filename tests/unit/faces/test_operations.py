@@ -48,7 +48,7 @@ async def test_operations_are_listed_by_pages(face):
 @faced
 async def test_an_operation_is_shown_with_its_steps(face):
     name = await face.accept("make")
-    told = (await face.ask("GET", f"/v1/operations/{name}/wait?seconds=4")).json
+    told = (await face.ask("GET", f"/v1/operations/{name}/wait?seconds=30")).json
     assert (told["id"], told["state"], told["done"]) == (name, "SUCCEEDED", True)
     assert [(step["name"], step["state"]) for step in told["steps"]] == [
         ("identity", "PRESENT"), ("access", "PRESENT"),
@@ -66,7 +66,7 @@ async def test_a_wait_ends_when_its_time_is_over_or_the_process_is_to_end(face):
         odd = await face.ask("GET", f"/v1/operations/{name}/wait?seconds={seconds}")
         assert (odd.status, odd.json["field"]) == (400, "seconds")
     face.api.stopping.set()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         told = await face.ask("GET", f"/v1/operations/{name}/wait?seconds=60")
     assert told.json["state"] == "WAITING"
 
@@ -76,11 +76,11 @@ async def test_a_cancel_is_accepted_and_may_be_waited_for(face):
     name = await face.accept("waits")
     await face.until(name, "WAITING")
     told = await face.ask(
-        "POST", f"/v1/operations/{name}:cancel", headers={"prefer": "respond-async, wait=5"}
+        "POST", f"/v1/operations/{name}:cancel", headers={"prefer": "respond-async, wait=30"}
     )
     assert (told.status, told.json["state"]) == (202, "COMPENSATED")
     assert told.headers["location"] == f"/v1/operations/{name}"
-    assert told.headers["preference-applied"] == "wait=5"
+    assert told.headers["preference-applied"] == "wait=30"
     again = await face.ask("POST", f"/v1/operations/{name}:cancel")
     assert (again.status, again.json["code"], again.json["operation"]) == (409, "ended", name)
 
@@ -150,7 +150,7 @@ async def test_progress_is_streamed_as_it_happens_with_its_way_back(face):
     await asyncio.sleep(0.05)
     assert not following.done()
     await operations.cancel(face.plane, by("a test"), name)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         told = await following
     assert told.headers["content-type"] == "text/event-stream"
     seen = events(told.body)
@@ -188,9 +188,9 @@ async def test_a_stream_beats_while_nothing_happens_and_ends_with_the_process(fa
     name = await face.accept("waits")
     await face.until(name, "WAITING")
     following = asyncio.ensure_future(face.ask("GET", f"/v1/operations/{name}/events"))
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(1.5)  # many beats, also on a machine with much else to do
     face.api.stopping.set()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         told = await following
     assert told.body.count(b": heartbeat\n\n") >= 2
     assert "settled" not in {event for _, event, _ in events(told.body)}
@@ -216,6 +216,6 @@ async def test_a_stream_ends_when_its_token_is_revoked(face):
     following = asyncio.ensure_future(face.ask("GET", path, token=token))
     await let_in.wait()
     await tokens.revoke_token(face.plane, admin, view.id)
-    told = await asyncio.wait_for(following, 4)
+    told = await asyncio.wait_for(following, 30)
     assert told.status == 200
     assert b"settled" not in told.body

@@ -5,7 +5,6 @@ import json
 import socket
 from contextlib import asynccontextmanager
 
-import pytest
 import uvicorn
 
 from tenure.faces.api.bounds import Bounds
@@ -14,7 +13,6 @@ from tenure.faces.api.state import Api
 from tenure.testing.loop import run
 from tests.unit.faces.asked import faced
 
-pytestmark = pytest.mark.timeout(20)
 ASK = b"GET /livez HTTP/1.1\r\nHost: h\r\n"
 
 

@@ -54,7 +54,7 @@ def holding(home: Path, access: object) -> Any:
 
 def run(work) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(4.5):
+        async with asyncio.timeout(30):
             await work()
 
     asyncio.run(bounded())

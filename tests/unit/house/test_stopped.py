@@ -70,7 +70,7 @@ async def heard(caplog: pytest.LogCaptureFixture, words: str) -> None:
 
 def run(work) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(50):
             await work()
 
     with patched(watch, LOOK_SECONDS=0.02):

@@ -309,4 +309,4 @@ def test_cryptography_is_imported_at_first_use(tmp_path):
         "    await local.close()\n"
         "asyncio.run(main())\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=50)

@@ -2,8 +2,6 @@
 
 import asyncio
 
-import pytest
-
 from tenure.app import epochs, tokens
 from tenure.app.plane import THIS
 from tenure.core.errors import StoreFull
@@ -20,7 +18,7 @@ from tests.unit.app.lives import alive
 ADMIN = Caller(tokens.TENANT, "admin", Role.ADMIN)
 
 
-async def until(true, seconds=5.0):
+async def until(true, seconds=30.0):
     async with asyncio.timeout(seconds):
         while not true():  # noqa: ASYNC110 (a file or a lease tells no one)
             await asyncio.sleep(0.01)
@@ -63,7 +61,6 @@ def test_the_end_of_the_audit_log_is_remembered_while_it_runs_and_at_the_end(tmp
     asyncio.run(main())
 
 
-@pytest.mark.timeout(30)  # the relay looks every 5 s
 def test_nothing_leaves_a_plane_that_is_held(tmp_path):
     EpochFile(tmp_path).write(Memo(2, "restored"))
 
@@ -75,7 +72,7 @@ def test_nothing_leaves_a_plane_that_is_held(tmp_path):
             assert await leading(plane) is None
             free = Set("plane", THIS, {"held": None})
             await plane.store.commit(Change("", (), (free,)))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while await leading(plane) is None:  # noqa: ASYNC110 (as above)
                     await asyncio.sleep(0.05)
 

@@ -2,8 +2,6 @@
 
 import asyncio
 
-import pytest
-
 from tenure.app import agents, lifecycle, operations
 from tenure.app.spec import read_spec
 from tenure.core.errors import Unavailable
@@ -66,7 +64,7 @@ async def gone(plane):
 
 
 async def succeeded(plane, operation):
-    ended = await operations.wait(plane, "default", operation.id, seconds=4)
+    ended = await operations.wait(plane, "default", operation.id, seconds=30)
     assert ended.state is State.SUCCEEDED, ended.error
 
 
@@ -132,7 +130,6 @@ def test_a_provider_that_does_not_answer_is_asked_again(tmp_path, monkeypatch):
     run(tmp_path, scenario)
 
 
-@pytest.mark.timeout(10)
 def test_the_driver_looks_by_itself_and_outlives_a_failure(tmp_path, monkeypatch):
     ticks = []
 
@@ -145,7 +142,7 @@ def test_the_driver_looks_by_itself_and_outlives_a_failure(tmp_path, monkeypatch
         return Tick()
 
     async def scenario(plane, runtime):
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(30):
             while len(ticks) < 4:  # noqa: ASYNC110 (it has nothing to wait for)
                 await asyncio.sleep(0.01)
         assert plane.reconciled.counts["late"].failed == 2

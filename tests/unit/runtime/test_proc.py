@@ -12,7 +12,6 @@ import pytest
 
 from tenure.adapters.runtime.process import keeper, proc
 
-pytestmark = pytest.mark.timeout(20)
 LISTENS = (
     "import socket, sys\n"
     "one = socket.create_server(('127.0.0.1', 0))\n"

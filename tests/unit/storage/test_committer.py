@@ -1,7 +1,7 @@
 """Group commit from inside: what shares a transaction, who is answered when, what errors end."""
 
 import asyncio
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -121,11 +121,13 @@ async def test_a_thread_commits_while_the_loop_goes_on(connection: Watched) -> N
 
 @scenario
 async def test_the_loop_turns_while_the_disk_is_slow(connection: Watched) -> None:
+    turned = threading.Event()
+
     class Slow(InThread):
         def __call__(self, work: Work, done: Done) -> None:
             def slowly() -> None:
-                time.sleep(0.2)
-                work()
+                if turned.wait(30):
+                    work()
 
             super().__call__(slowly, done)
 
@@ -136,7 +138,10 @@ async def test_the_loop_turns_while_the_disk_is_slow(connection: Watched) -> Non
     while not waiting.done():
         await asyncio.sleep(0.001)
         turns += 1
-    assert turns > 20
+        if turns > 20:
+            turned.set()
+    assert turned.is_set()
+    assert await waiting is None
     await committer.close()
     flush.close()
 

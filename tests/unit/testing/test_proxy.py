@@ -28,7 +28,7 @@ def with_an_echo(play: Callable[[Proxy, list[bytes]], Awaitable[None]]) -> None:
     async def scenario() -> None:
         server = await asyncio.start_server(echo, "127.0.0.1", 0)
         async with Proxy("127.0.0.1", server.sockets[0].getsockname()[1]) as proxy:
-            async with asyncio.timeout(4):
+            async with asyncio.timeout(30):
                 await play(proxy, heard)
         server.close()
         await asyncio.sleep(0)

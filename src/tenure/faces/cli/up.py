@@ -13,7 +13,6 @@ import socket
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -201,15 +200,18 @@ async def serve_plane(asked: Asked, begun: Callable[[], object] = lambda: None) 
         listen = Listen(asked.host, asked.port, asked.certificate, asked.key)
     except Invalid as error:
         raise Ended(Exit.USAGE, str(error)) from None
-    port = asked.port or free_port(asked.host)
+    if not asked.port:
+        with held_port(asked.host) as port:
+            await serve_plane(asked._replace(port=port), begun)
+        return
     then = stopping.at_signal(begun)
     if asked.home.is_dir() and asked.home.stat().st_mode & 0o077:
         say(f"{asked.home} is open to others: chmod 700 {asked.home}")
     scheme = "https" if asked.certificate else "http"
     host = f"[{asked.host}]" if ":" in asked.host else asked.host
-    issuer = f"{scheme}://{host}:{port}"
+    issuer = f"{scheme}://{host}:{asked.port}"
     settings = Settings(
-        home=str(asked.home), host=asked.host, port=port, issuer=issuer, traces=asked.traces,
+        home=str(asked.home), host=asked.host, port=asked.port, issuer=issuer, traces=asked.traces,
         sandbox=asked.sandbox, works=asked.works, **asked.scale,
     )  # fmt: skip
     times = StepTimes()
@@ -228,7 +230,7 @@ async def serve_plane(asked: Asked, begun: Callable[[], object] = lambda: None) 
                 announce(address)
                 _say_ready(asked, address, plane.hold.why)
 
-            await serve(api, replace(listen, port=port), beside=_beside(plane), told=told)
+            await serve(api, listen, beside=_beside(plane), told=told)
         looking.cancel()
 
 
@@ -336,11 +338,16 @@ async def admit(plane: Plane, file: Path, *, new: bool = False) -> None:
     await tokens.begin(plane, kept)
 
 
-def free_port(host: str) -> int:
-    """A port that is free now: the issuer's name has it in it, so it must be known beforehand."""
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.create_server((host, 0), family=family) as bound:
-            return int(bound.getsockname()[1])
-    except OSError as error:
-        raise Invalid(f"cannot listen on {host}: {error.strerror}") from None
+@contextmanager
+def held_port(host: str) -> Iterator[int]:
+    """A port that is free, and that nobody else is given until we listen there.
+
+    The issuer's name has it in it, so it must be known beforehand.
+    """
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            held.bind((host, 0))
+        except OSError as error:
+            raise Invalid(f"cannot listen on {host}: {error.strerror}") from None
+        yield int(held.getsockname()[1])

@@ -24,7 +24,7 @@ from tenure.ports.provider import Presence, Spec
 from tenure.ports.runtime import MISSING, RuntimeProvider
 from tenure.testing.contracts.provider import key
 
-SECONDS = 3.0
+SECONDS = 60.0
 """For a test's agent to come up or to end."""
 
 
