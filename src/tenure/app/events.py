@@ -150,4 +150,4 @@ async def list_events(
         if scanned >= SCAN_MAX:
             return Page(found, after, more=True, missed=missed)
         count = SCAN_ROWS
-        rows = await plane.feed.more(after, limit=count)
+        rows = await plane.feed.more(after, limit=count, tenant=caller.tenant)

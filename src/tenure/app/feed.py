@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from tenure.app.news import News
+from tenure.app.turns import Turns
 from tenure.ports.store import Row, Store
 
 HELD = 8_192
@@ -37,7 +38,7 @@ class Feed:
         self._seen = -1
         self._looked_at = 0.0
         self._lock = asyncio.Lock()
-        self._turn = asyncio.Lock()
+        self._turns = Turns()
 
     async def after(self, position: int, *, limit: int) -> Sequence[Row]:
         """Events after a position in an order that later commits only add to."""
@@ -58,11 +59,14 @@ class Feed:
                     self._begin(last)
         return rows
 
-    async def more(self, position: int, *, limit: int) -> Sequence[Row]:
-        """As `after`, for whoever passes over many: what is not held is read by turns."""
+    async def more(self, position: int, *, limit: int, tenant: str) -> Sequence[Row]:
+        """As `after`, for whoever passes over many: what is not held is read by turns.
+
+        However many ask for one tenant, another one's turn comes after one of theirs.
+        """
         if position in self._places:
             return await self.after(position, limit=limit)
-        async with self._turn:
+        async with self._turns.of(tenant):
             await asyncio.sleep(PAUSE_SECONDS)
             return await self.after(position, limit=limit)
 

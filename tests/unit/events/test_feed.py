@@ -13,7 +13,9 @@ from tenure.app.events import Wanted
 from tenure.app.feed import Feed
 from tenure.app.live import OUTBOX, POSITION
 from tenure.app.news import News
+from tenure.app.turns import Turns
 from tenure.ports.store import Add, Change
+from tenure.testing.lifecycle import CALLER
 from tests.unit.app.lives import STRANGER, alive
 
 
@@ -108,6 +110,75 @@ async def test_who_passes_over_the_events_of_others_lets_all_else_go_on(lives, m
     assert pages == [events.Page([], 60, more=True)] * 3
     assert len(looks) == 3 * 6
     assert len(set(looks[3:])) == len(looks[3:]), "after its first look each waits for its turn"
+
+
+async def looks_of_a_page(lives, monkeypatch, waiting):
+    """How often the store is looked at from when one tenant asks for a page until it has it.
+
+    So many scans of another tenant wait for their turn by then.
+    """
+    monkeypatch.setattr(events, "SCAN_ROWS", 10)
+    monkeypatch.setattr(events, "SCAN_MAX", 60)
+    plane, looks = lives.plane, 0
+    await plane.store.commit(Change("", (), tuple(event(n) for n in range(100))))
+    look = plane.store.list_events
+
+    async def looked(**asked):
+        nonlocal looks
+        looks += 1
+        return await look(**asked)
+
+    monkeypatch.setattr(plane.store, "list_events", looked)
+    asked = (events.list_events(plane, STRANGER, Wanted(), limit=5) for _ in range(waiting))
+    scans = [asyncio.create_task(one) for one in asked]
+    await asyncio.sleep(app_feed.PAUSE_SECONDS * 5)
+    before = looks
+    page = await events.list_events(plane, CALLER, Wanted(), limit=5)
+    took = looks - before
+    assert page == events.Page([], 60, more=True)
+    assert await asyncio.gather(*scans) == [page] * waiting
+    assert plane.feed._turns._waiting == {}, "tenants are forgotten"
+    return took
+
+
+@pytest.mark.parametrize("waiting", [1, 10, 200])
+def test_however_much_one_tenant_passes_over_another_one_has_every_second_turn(
+    waiting, monkeypatch
+):
+    @alive
+    async def played(lives):
+        assert await looks_of_a_page(lives, monkeypatch, waiting) <= 2 * 6
+
+    played()
+
+
+@alive
+async def test_with_one_queue_for_all_tenants_it_would_wait_for_all_of_them(lives, monkeypatch):
+    of = Turns.of
+    monkeypatch.setattr(Turns, "of", lambda turns, _: of(turns, ""))
+    assert await looks_of_a_page(lives, monkeypatch, 200) > 200
+
+
+def test_a_turn_that_nobody_waits_for_any_more_is_passed_on():
+    async def main():
+        turns, had = Turns(), []
+
+        async def take(name):
+            async with turns.of(name):
+                had.append(name)
+
+        async with turns.of("first"):
+            gone, given, last = (asyncio.create_task(take(name)) for name in ("a", "b", "c"))
+            await asyncio.sleep(0)
+            gone.cancel()  # while it waits
+            await asyncio.sleep(0)
+        given.cancel()  # its turn has come, and it does not know yet
+        await asyncio.gather(gone, given, last, return_exceptions=True)
+        assert had == ["c"]
+        await take("again")
+        assert had == ["c", "again"]
+
+    asyncio.run(main())
 
 
 @alive
