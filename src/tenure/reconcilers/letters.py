@@ -88,6 +88,9 @@ async def _report(
             f" {streams.why}; {tried}"
         )
         said |= {"letters": letters, "parked": streams.count, "since": streams.since}
+    if missed := cast(int, cursor["missed"]):
+        what.append(f"has missed {missed} events, which are no longer kept")
+        said["missed"] = missed
     await term.report(
         Kind.CONFIRMED, destination, f"{name} {', and '.join(what)}",
         about=About(tenant, agent), said=said,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
+from tenure.app.acknowledgements import wanted_of
 from tenure.app.events import TRIMMED, Wanted, outgoing
 from tenure.app.pages import every
 from tenure.app.plane import Plane
@@ -400,7 +401,7 @@ async def trim(
     ]
     for cursor in cursors:
         name = str(cursor["destination"])
-        if missed := max(0, count - had[name]):
+        if missed := await _own(plane, name, rows[had[name] : count]):
             log.warning("%s has missed %d events, no longer kept", name, missed)
             total = cast(int, cursor["missed"]) + missed
             writes.append(Set("cursor", (name,), {"missed": total}))
@@ -411,6 +412,15 @@ async def trim(
     if refused is not None and refused.what.table == "lease":
         raise LeaseLost(TRIMMED)
     return Tick(len(rows), count, more=count == len(rows))
+
+
+async def _own(plane: Plane, destination: str, rows: Sequence[Row]) -> int:
+    """How many of these events a destination was to hear of."""
+    subscription = await plane.store.find("subscription", (destination,)) if rows else None
+    if subscription is None:
+        return len(rows)
+    tenant, wanted = subscription["tenant"], wanted_of(subscription)
+    return sum(row["tenant"] == tenant and wanted.has(row) for row in rows)
 
 
 def _had(cursor: Row, oldest: Sequence[Row]) -> int:

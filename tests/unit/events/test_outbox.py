@@ -220,6 +220,26 @@ async def test_beyond_the_cap_events_go_and_who_missed_them_is_told(lives):
 
 
 @alive
+async def test_only_what_it_was_to_hear_of_is_missed(lives):
+    """Of another tenant's events, or of those it never asked for, nobody misses any."""
+    relay = relay_to(lives.plane, Sink())
+    await relay.leader.renew()
+    asked = Subscribe("mine", Kind.NATS, target="there", types=("agent.ready",))
+    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    now = lives.plane.store.now()
+    told = {"agent": "a", "operation": "o", "at": now, "body": "{}"}
+    kinds = [(tenant, kind) for tenant in ("t", CALLER.tenant) for kind in ("ready", "deleted")]
+    puts = tuple(
+        Put("outbox", (n,), {**told, "tenant": tenant, "type": f"agent.{kind}", "sequence": n})
+        for n, (tenant, kind) in enumerate(kinds * 5, 1_000)
+    )
+    assert await lives.plane.store.commit(Change("", (), puts)) is None
+    await outbox.trim(lives.plane, relay.leader, rows_max=0)
+    assert await rows(lives) == []
+    assert (await lives.plane.store.find("cursor", (view.id,)))["missed"] == 5
+
+
+@alive
 async def test_the_cap_counts_events_whatever_their_positions_are(lives):
     relay = relay_to(lives.plane, Sink())
     await relay.begin()

@@ -109,6 +109,10 @@ async def test_a_destination_that_takes_nothing_is_told_after_a_while(lives):
     assert f"subscription mine takes nothing since {since}: " in found.body["what"]
     assert since.endswith(" UTC")
     assert "nobody is there" in found.body["what"]
+    await lives.plane.store.commit(Change("", (), (Set("cursor", (name,), {"missed": 3}),)))
+    await reconciler.tick(lives.plane)
+    (found,) = await told(lives)
+    assert found.body["what"].endswith(", and has missed 3 events, which are no longer kept")
     sink.down = False
     await letters.replay(lives.plane, CALLER, name)
     await relay.tick()
