@@ -6,9 +6,10 @@ import time
 
 import pytest
 
-from tenure.faces.api import invoke, server
+from tenure.faces.api import body, invoke, query, server
 from tenure.faces.api.problems import Problem
 from tenure.testing.fuzz import Complaint, Fuzzer, Party, World
+from tenure.testing.patches import patched
 from tests.unit.faces.asked import Face, face
 
 REQUESTS = int(os.environ.get("TENURE_FUZZ", "50000"))
@@ -54,25 +55,59 @@ async def populated(one: Face) -> World:
     return World(parties, known, tame={"seconds": ("0", "0.001")}, given=GIVEN)
 
 
+async def fuzzed(one: Face, *, seed: int, requests: int) -> None:
+    """So many of them are answered as they should be, and enough of them fit."""
+    fuzzer = Fuzzer(one.app, server.ROUTES, await populated(one), problem=Problem, seed=seed)
+    begun = time.perf_counter()
+    await fuzzer.run(requests)
+    took = time.perf_counter() - begun
+    print(f"{requests / took:.0f} requests/s, seed {seed}", fuzzer.statuses)
+    assert fuzzer.statuses[202] > requests // 500, "too few of them fit"
+    assert fuzzer.statuses[200] > requests // 50
+    if one.api.client is not None:
+        await one.api.client.close()
+
+
 @pytest.mark.parametrize("share", range(SHARES))
 def test_no_request_breaks_the_face_or_shows_anything_of_others(tmp_path, tally, share):
     async def main() -> None:
         await asyncio.to_thread(invoke.load)
         async with face(tmp_path) as one:
-            world = await populated(one)
-            seed = SEED * SHARES + share
-            fuzzer = Fuzzer(one.app, server.ROUTES, world, problem=Problem, seed=seed)
-            begun = time.perf_counter()
-            await fuzzer.run(REQUESTS // SHARES)
-            took = time.perf_counter() - begun
-            print(f"{REQUESTS / SHARES / took:.0f} requests/s, seed {seed}", fuzzer.statuses)
-            assert fuzzer.statuses[202] > REQUESTS // 1000, "too few of them fit"
-            assert fuzzer.statuses[200] > REQUESTS // 100
-            if one.api.client is not None:
-                await one.api.client.close()
+            await fuzzed(one, seed=SEED * SHARES + share, requests=REQUESTS // SHARES)
         tally.add("fuzz_requests", REQUESTS // SHARES)
 
     asyncio.run(main())
+
+
+def test_nor_does_one_on_postgresql_which_refuses_more(tmp_path, tally, postgres_url):
+    async def main() -> None:
+        await asyncio.to_thread(invoke.load)
+        async with face(tmp_path, store=postgres_url) as one:
+            await fuzzed(one, seed=SEED, requests=REQUESTS // 10)
+        tally.add("fuzz_requests", REQUESTS // 10)
+
+    asyncio.run(main())
+
+
+def test_a_face_that_asks_the_store_for_nul_is_found_out(tmp_path, tally, postgres_url):
+    """The judge can fail: nothing refuses the character before the store does."""
+
+    async def main() -> None:
+        async with face(tmp_path, store=postgres_url) as one:
+            world = await populated(one)
+            fuzzer = Fuzzer(one.app, server.ROUTES, world, problem=Problem, seed=SEED)
+            with pytest.raises(ExceptionGroup) as found:
+                await fuzzer.run(REQUESTS)
+            assert found.group_contains(Complaint, match="was asked what it cannot answer")
+            if one.api.client is not None:
+                await one.api.client.close()
+
+    def let_through(*_: object) -> None:
+        """Everything."""
+
+    with patched(body, refuse_nul=let_through), patched(query, refuse_nul=let_through):
+        asyncio.run(main())
+    tally.add("ablations")
 
 
 def test_a_face_that_shows_others_is_found_out(tmp_path):

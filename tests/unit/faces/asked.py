@@ -151,9 +151,9 @@ async def tokens_of(plane: Plane) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def face(directory: Path, *plans: Plan) -> AsyncIterator[Face]:
+async def face(directory: Path, *plans: Plan, store: str = "") -> AsyncIterator[Face]:
     """A face on a plane that runs."""
-    settings = Settings(store=str(directory / "tenure.db"))
+    settings = Settings(store=store or str(directory / "tenure.db"))
     roster = PlaneRoster()
     made = memory.providers()
     held = {**made, "roster": roster}

@@ -54,6 +54,10 @@ def test_a_whole_surrogate_pair_is_text():
     assert body.parse(rb'{"name": "\ud83d\ude00"}') == {"name": "😀"}
 
 
+def test_what_only_looks_like_an_escape_is_text():
+    assert body.parse(rb'{"name": "\\u0000"}') == {"name": r"\u0000"}
+
+
 @pytest.mark.parametrize(
     ("data", "code", "field"),
     [
@@ -69,6 +73,10 @@ def test_a_whole_surrogate_pair_is_text():
         (rb'{"name": "\ud800"}', "lone_surrogate", "name"),
         (rb'{"inner": {"\udfff": 1}}', "lone_surrogate", "inner"),
         (rb'{"many": ["ok", "\uDBFF!"]}', "lone_surrogate", "many[1]"),
+        (rb'{"name": "a\u0000b"}', "invalid_field", "name"),
+        (rb'{"inner": {"\u0000": 1}}', "invalid_field", "inner"),
+        (rb'{"many": ["ok", "\u0000"]}', "invalid_field", "many[1]"),
+        (b'{"name": "\0"}', "malformed_json", ""),
         (b'{"name": NaN}', "number_out_of_range", "name"),
         (b'{"many": [1, -Infinity]}', "number_out_of_range", "many[1]"),
         (b'{"inner": {"size": 1e999}}', "number_out_of_range", "inner.size"),
@@ -158,6 +166,8 @@ def test_a_query_is_read_by_its_declared_forms():
         (b"limits=1", "unknown_parameter", "limits"),
         (b"=1", "unknown_parameter", ""),
         (b"after=%ff", "not_utf8", ""),
+        (b"after=a%00b", "invalid_parameter", "after"),
+        (b"%00=1", "invalid_parameter", ""),
         (b"&".join(b"label=%d" % n for n in range(65)), "invalid_parameter", ""),
     ],
 )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tenure.core.errors import CommitUnknown, Defect, StoreClosed
+from tenure.core.errors import CommitUnknown, Defect, StoreClosed, StoreError
 from tenure.core.roles import Role
 from tenure.faces.api import openapi, server
 from tenure.faces.api.body import BODY_BYTES_MAX
@@ -218,6 +218,22 @@ async def test_a_store_that_refuses_is_told_with_when_to_ask_again(face):
     answer = await face.ask("GET", "/v1/operations")
     assert (answer.status, answer.json["code"]) == (503, "store_closed")
     assert answer.headers["retry-after"] == "1"
+
+
+@faced
+async def test_what_the_store_says_is_for_the_log_and_not_for_the_caller(face, caplog):
+    said = "The store postgresql://me@db:5432/mine (schema ours) cannot be used now: it is away."
+
+    async def away(_):
+        raise StoreError(said)
+
+    face.api.authenticate = away
+    told = await face.ask("GET", "/v1/agents")
+    assert (told.status, told.json["code"]) == (503, "store")
+    assert told.json["detail"] == (
+        "Nothing was written; ask again. The control plane's log says more."
+    )
+    assert f"GET /v1/agents: {said}" in caplog.text
 
 
 @faced

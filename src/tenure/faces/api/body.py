@@ -1,8 +1,9 @@
 """Bodies: one strict reading, then one conversion; what does not fit is named.
 
-Refused are equal keys, text that is no UTF-8 or holds half a surrogate pair, NaN and its kin,
-integers over 64 bits, nesting over 64 and bodies over 1 MiB, whatever a header promised.  Reading
-is quick where nothing is odd; only what was refused is read a second time, to name the field.
+Refused are equal keys, text that is no UTF-8 or holds half a surrogate pair or a NUL, NaN and its
+kin, integers over 64 bits, nesting over 64 and bodies over 1 MiB, whatever a header promised.
+Reading is quick where nothing is odd; only what was refused is read a second time, to name the
+field.
 """
 
 import asyncio
@@ -30,7 +31,8 @@ INTEGER_MIN, INTEGER_MAX = -(1 << 63), (1 << 64) - 1
 INTEGER_CHARACTERS_MAX = 20
 EXACT_MAX = float(1 << 53)
 """Up to here every integer has a float of its own."""
-SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+ODD_ESCAPE = re.compile(r"\\u(?:[dD][89a-fA-F]|0000)")
+"""How half a surrogate pair, or NUL, stands in a body that can be read at all."""
 AT = re.compile(r" - at (?:`key` in )?`\$?\.?([^`]*)`$")
 UNKNOWN = re.compile(r"unknown field `(.*?)`")
 MISSING = re.compile(r"missing required field `(.*?)`")
@@ -118,7 +120,7 @@ def parse(body: bytes) -> object:
         raise
     except ValueError as error:
         raise Refusal("malformed_json", str(error)[:FIELD_CHARACTERS_MAX]) from None
-    if text.count("[") + text.count("{") > DEPTH_MAX or SURROGATE.search(text):
+    if text.count("[") + text.count("{") > DEPTH_MAX or ODD_ESCAPE.search(text):
         _explain(text)
     return tree
 
@@ -187,6 +189,8 @@ def _explain(text: str) -> None:
             case str() if not _whole(value):
                 detail = "text holds half of a surrogate pair"
                 raise Refusal("lone_surrogate", detail, _field(place))
+            case str():
+                refuse_nul(value, "invalid_field", place)
             case _Pairs() | list() if depth >= DEPTH_MAX:
                 raise Refusal("too_deep", f"nested more than {DEPTH_MAX} deep", _field(place))
             case _Pairs(pairs):
@@ -206,10 +210,17 @@ def _refuse_odd_keys(place: str, pairs: list[tuple[str, object]]) -> None:
         if not _whole(key):
             detail = "a key holds half of a surrogate pair"
             raise Refusal("lone_surrogate", detail, _field(place))
+        refuse_nul(key, "invalid_field", place)
         if key in seen:
             name = _field(f"{place}.{key}" if place else key)
             raise Refusal("duplicate_key", f"the key {key[:80]!r} is given twice", name)
         seen.add(key)
+
+
+def refuse_nul(text: str, code: str, place: str) -> None:
+    """Nobody means it, and not every store can keep it or look for it."""
+    if "\0" in text:
+        raise Refusal(code, "text holds a NUL character", _field(place))
 
 
 def _whole(text: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tenure.app.hold import Hold
-from tenure.core.errors import CommitUnknown, TenureError
+from tenure.core.errors import CommitUnknown, StoreError, TenureError
 from tenure.core.ids import uuid7
 from tenure.faces.api import problems
 from tenure.faces.api.authenticate import CHALLENGE, authorise, caller_of
@@ -95,6 +95,8 @@ class Path:
         except Disconnected:
             return 499
         except TenureError as error:
+            if isinstance(error, StoreError):
+                log.warning("%s %s: %s", route.method, route.path, error)
             answer = problems.of_error(error) or self._unforeseen(route, error)
             return await send_problem(send, answer, bare=bare)
         except CommitUnknown as error:

@@ -2,7 +2,7 @@
 
 A `code` is a stable word; `PROBLEMS` says its status and what it means, and is read backwards by
 whoever calls us.  An error of ours becomes a problem here and nowhere else; of an unforeseen one
-the caller learns an id and no more.
+the caller learns an id and no more, and of the store not where it is.
 """
 
 import re
@@ -32,6 +32,8 @@ OF_AGENTS = frozenset(
 OPERATION_ID = re.compile(r"\boperation ([0-9a-f]{32})\b")
 PLACE = re.compile(r"([a-z_]+(?:\[[^]]*\]|\.\w+)*): ")
 """How a sentence names the field that it is about."""
+LOGGED = "The control plane's log says more."
+"""Instead of the store's own words, which tell user, host and database, or a path."""
 RETRY_SECONDS = 1
 """What a caller is told to wait where nothing better is known."""
 
@@ -251,7 +253,7 @@ def of_error(error: TenureError) -> Answer | None:
     holder = error.holder if isinstance(error, Conflict) and code not in OF_AGENTS else ""
     return problem(
         code,
-        str(error),
+        f"{PROBLEMS[code].advice} {LOGGED}" if isinstance(error, StoreError) else str(error),
         field=named[1] if named else "",
         operation=holder,
         retry_after=ceil(error.retry_seconds) if isinstance(error, NotReady) else 0,

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import inspect
 
-from tenure.faces.api.body import misfit
+from tenure.faces.api.body import misfit, refuse_nul
 from tenure.faces.api.problems import Refusal
 
 FIELDS_MAX = 64
@@ -77,6 +77,9 @@ def _pairs(raw: bytes) -> list[tuple[str, str]]:
     except ValueError:
         detail = f"a query string has at most {FIELDS_MAX} parameters"
         raise Refusal("invalid_parameter", detail) from None
+    for name, text in pairs:
+        refuse_nul(name, "invalid_parameter", "")
+        refuse_nul(text, "invalid_parameter", name)
     return pairs
 
 

@@ -27,7 +27,7 @@ Each role may do what those before it may.
 What belongs to another tenant looks the same as what is not there.
 
 A body is JSON in UTF-8 of at most 1 MiB, nested at most 64 deep. Unknown fields and query
-parameters, equal keys, halves of surrogate pairs, NaN and integers over 64 bits are refused by
+parameters, equal keys, halves of surrogate pairs, NUL, NaN and integers over 64 bits are refused by
 the name of the field. Instants are seconds since 1970.
 
 - A mutation of an agent answers 202 with an operation and `Location`, and finishes in the

@@ -64,6 +64,7 @@ ADVICE: Final = {
     "starting": "tenure wait returns when it is ready",
     "held": "tenure restore --review shows what confirming would mean, --confirm lets it go",
     "not_leading": "say it again; of several processes another may lead: --address URL",
+    "store": "say it again; tenure doctor tells what is the matter with it",
     "store_full": "make room, then say it again; tenure doctor tells how much there is",
 }
 """What to type next, by the code of a refusal."""

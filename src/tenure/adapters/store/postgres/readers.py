@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from tenure.adapters.store.postgres import server
+from tenure.adapters.store.postgres import horizon, server
 from tenure.core.errors import StoreClosed
 
 PAUSE_SECONDS = 0.05
@@ -30,6 +30,10 @@ class Readers:
     async def fetchrow(self, sql: str, *asked: Any) -> asyncpg.Record | None:
         """The first row that answers this."""
         return await self._ask(lambda connection: connection.fetchrow(sql, *asked))
+
+    async def fetch_told(self, sql: str, *asked: Any) -> Sequence[asyncpg.Record]:
+        """Every row that answers this about events, as far as they can be read."""
+        return await self._ask(lambda connection: horizon.ask(connection, sql, *asked))
 
     def hurry(self) -> None:
         """Wait for a lost server no longer than who is leaving can."""

@@ -100,6 +100,8 @@ async def connect(
         async with asyncio.timeout(CONNECT_SECONDS):
             if not standby and await connection.fetchval("SELECT pg_is_in_recovery()"):
                 raise ConnectionRefusedError("this server is a standby")
+            # Said once more: what stands between may have named the session after itself.
+            await connection.fetchval("SELECT set_config('application_name', $1, false)", name)
             if await connection.fetchval("SHOW synchronous_commit") == "off":
                 await connection.execute("SET synchronous_commit = on")
     except BaseException:

@@ -9,8 +9,8 @@ from typing import Any
 
 import asyncpg
 
-from tenure.adapters.store.postgres import server
-from tenure.adapters.store.postgres.functions import PLACE_BITS, REFUSED, Functions, Shape
+from tenure.adapters.store.postgres import horizon, server
+from tenure.adapters.store.postgres.functions import REFUSED, Functions, Shape
 from tenure.adapters.store.postgres.parts import (
     NUMBERED,
     Builder,
@@ -37,10 +37,6 @@ CREATE FUNCTION pg_temp.numbered(
     SELECT hash INTO head FROM audit ORDER BY position DESC LIMIT 1;
 END $$"""
 """Counters are held in the order of their names; the last row of the chain is read after that."""
-_PLACE = (
-    "SELECT (pg_snapshot_xmin(pg_current_snapshot())::text::bigint + moved)"
-    f" << {PLACE_BITS} FROM horizon"
-)
 
 
 class Refusal(Exception):
@@ -123,7 +119,7 @@ class Session:
                 counts = zip(names, last or (), strict=True)
                 before = {name: n - wanted[name] for name, n in counts}
                 if NUMBERED in wanted:  # a place among the events: what commits later is beyond it
-                    place = await self.connection.fetchval(_PLACE)
+                    ((place,),) = await horizon.ask(self.connection, horizon.BEYOND)
                     before[NUMBERED] = place - 1 - wanted[NUMBERED]
                 numbers = Numbers(before, {"audit": head or ""})
                 built = _built(batch, numbers)

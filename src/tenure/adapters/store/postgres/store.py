@@ -6,6 +6,7 @@ from typing import Any, assert_never
 
 import asyncpg
 
+from tenure.adapters.store.postgres import horizon
 from tenure.adapters.store.postgres.committer import Committer, Work
 from tenure.adapters.store.postgres.readers import Readers
 from tenure.adapters.store.postgres.session import Session
@@ -150,12 +151,12 @@ class PostgresStore:
 
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
         """Read one page, in the order of transactions."""
-        rows = await self._readers.fetch(self._queries["list_events"], after, limit)
+        rows = await self._readers.fetch_told(horizon.LIST, after, limit)
         return [dict(row) for row in rows]
 
     async def newest_event(self) -> int:
         """Read the end of the key, as far as it is listed."""
-        return int((await self._readers.fetch(self._queries["newest_event"]))[0][0])
+        return int((await self._readers.fetch_told(horizon.NEWEST))[0][0])
 
     async def list_rows(
         self, table: str, said: Mapping[str, Value], *, after: Key = (), limit: int = 100
