@@ -2,7 +2,8 @@
 
 The newest ones are held in memory; whoever asks for older ones reads the store.  A position is a
 cursor: the one of the last row read, or 0.  What is committed later has a greater one.  Where the
-newest event is, only the store says: whoever asks may name any position.
+newest event is, only the store says: whoever asks may name any position.  What one of this process
+was told of, whoever asks after that finds as well.
 """
 
 import asyncio
@@ -48,14 +49,18 @@ class Feed:
                 if len(rows) == limit:
                     return rows
                 if self._seen != self._news.number or self._is_old():
-                    await self._look()
+                    await self._look(limit)
                 if position in self._places:  # else it was let go of
                     return self._beyond(position, limit)
         rows = await self._store.list_events(after=position, limit=limit)
-        if len(rows) < limit:  # nothing lies beyond: from now on we follow from there
+        if len(rows) == limit:
+            await self._tell_of(_position(rows[-1]))
+        else:  # nothing lies beyond: from now on we follow from there
             last = _position(rows[-1]) if rows else await self.head()
             async with self._lock:
-                if self._last is None or last > self._last:
+                if self._last is not None and last > self._last:
+                    await self._look(PAGE)
+                if self._last is None or last > self._last:  # or it is far behind
                     self._begin(last)
         return rows
 
@@ -72,7 +77,15 @@ class Feed:
 
     async def head(self) -> int:
         """The position of the newest event there is; 0: there is none."""
-        return await self._store.newest_event()
+        newest = await self._store.newest_event()
+        await self._tell_of(newest)
+        return newest
+
+    async def _tell_of(self, position: int) -> None:
+        """Somebody knows of this one: what was read before it is no longer all there is."""
+        if self._last is not None and position > self._last:
+            async with self._lock:  # a look that is under way may not find it
+                self._seen = -1
 
     def _begin(self, position: int) -> None:
         self._rows, self._gone, self._seen = [], 0, -1
@@ -87,10 +100,11 @@ class Feed:
         told = self._news.number > 0
         return not told or self._store.now() >= self._looked_at + AGE_SECONDS
 
-    async def _look(self) -> None:
-        """Read what is new; the oldest are let go of."""
+    async def _look(self, limit: int) -> None:
+        """Read what is new, as much as is asked for if there is; the oldest are let go of."""
         number, now = self._news.number, self._store.now()
-        rows = await self._store.list_events(after=cast(int, self._last), limit=PAGE)
+        limit = max(limit, PAGE)
+        rows = await self._store.list_events(after=cast(int, self._last), limit=limit)
         for row in rows:
             self._rows.append(row)
             self._last = _position(row)
@@ -102,7 +116,7 @@ class Feed:
             self._places = {
                 known: place for known, place in self._places.items() if place >= self._gone
             }
-        if len(rows) < PAGE:  # else there is more, whatever was told
+        if len(rows) < limit:  # else there is more, whatever was told
             self._seen, self._looked_at = number, now
 
 

@@ -40,7 +40,7 @@ class Plane:
     news: News = field(default_factory=News)
     """Told of every commit of this process, where the store can tell."""
     subscribed: News = field(default_factory=News)
-    """Told when a subscription was made, changed or deleted in this process."""
+    """Told when a subscription was made, changed or deleted here, or is to be tried again."""
     seal: Seal | None = None
     """None: nothing secret can be kept here."""
     webhooks_here: bool = False

@@ -73,6 +73,10 @@ class Tick(NamedTuple):
     """Whether the destination is left alone until then, whatever is committed."""
     skimmed: Skimmed = NOTHING
     """What was looked at beyond the cursor and had not to be written down."""
+    looked: int | None = None
+    """Up to where nothing is left to be done for it; None: that was not found out."""
+    parked: bool = False
+    """Whether it has streams that are parked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +112,20 @@ async def tick(plane: Plane, leader: Leader, route: Route, *, skimmed: Skimmed =
     What was `skimmed` is none of its own, as an earlier look has found.  LeaseLost if somebody
     else leads by now; then nothing was written.
     """
-    limit = route.page
+    limit, now = route.page, plane.store.now()
     cursor = await plane.store.find("cursor", (route.id,))
     if cursor is None:
         return Tick()
-    now = plane.store.now()
     due_at = cast(float, cursor["due_at"])
     if due_at > now:
         return Tick(retry_at=due_at, rests=True)
     again = await _retry_parked(plane, leader, route, now)
     position = cast(int, cursor["position"])
-    rows = await plane.feed.after(skimmed.position or position, limit=limit + 1)
+    start = skimmed.position or position
+    rows = await plane.feed.after(start, limit=limit + 1)
     if not rows:
-        return again._replace(skimmed=skimmed)
+        done = again._replace(skimmed=skimmed, looked=start)
+        return await _passed_over(plane, leader, route, cursor, done)
     parked = {str(row["agent"]): row["since"] for row in await _parked(plane, route)}
     kept = await plane.store.count_rows("letter", {"destination": route.id}) if parked else 0
     limit = _with_room(route, rows[:limit], LETTERS_MAX - kept)
@@ -128,13 +133,13 @@ async def tick(plane: Plane, leader: Leader, route: Route, *, skimmed: Skimmed =
         why = f"{LETTERS_MAX} dead letters are kept; replay or discard some"
         full_up = Sent(failed={"": Receipt(Verdict.UNAVAILABLE, why)})
         return await _back_off(plane, leader, route, cursor, full_up)
-    more = len(rows) > limit
-    rows = rows[:limit]
+    more, rows = len(rows) > limit, rows[:limit]
     mine = [row for row in rows if route.has(row)]
     last = cast(int, rows[-1]["position"])
-    passed = skimmed.passed + len(rows)
-    if not mine and passed < SKIMMED:
-        return again._replace(skimmed=Skimmed(last, passed), more=more)
+    if not mine:
+        skimmed = Skimmed(last, skimmed.passed + len(rows))
+        done = again._replace(skimmed=skimmed, looked=last, more=more)
+        return await _passed_over(plane, leader, route, cursor, done)
     due = [row for row in mine if row["agent"] not in parked]
     alone = more and cast(int, cursor["attempts"]) + 1 >= ALONE_ATTEMPTS
     past = alone and await _others_pass(plane, route, due, parked.keys(), last)
@@ -153,7 +158,19 @@ async def tick(plane: Plane, leader: Leader, route: Route, *, skimmed: Skimmed =
     seen, fixed = again.seen + len(mine), again.fixed + sent.delivered
     times = [cast(float, park.row["due_at"]) for park in parks]
     times += [] if again.retry_at is None else [again.retry_at]
-    return Tick(seen, fixed, min(times, default=None), more=more)
+    held_up, retry_at = again.parked or bool(parks), min(times, default=None)
+    return Tick(seen, fixed, retry_at, more=more, looked=last, parked=held_up)
+
+
+async def _passed_over(
+    plane: Plane, leader: Leader, route: Route, cursor: Row, done: Tick
+) -> Tick:
+    """Nothing was its own, which is remembered; if it was much, the cursor is moved."""
+    if done.skimmed.passed < SKIMMED:
+        return done
+    moved = _moved(route, cursor, done.skimmed.position)
+    await _commit(plane, leader, route, cast(int, cursor["position"]), [moved])
+    return done._replace(skimmed=NOTHING)
 
 
 async def _others_pass(
@@ -324,7 +341,8 @@ async def _retry_parked(plane: Plane, leader: Leader, route: Route, now: float) 
     """Try the dead letters of every parked stream whose time has come."""
     seen = fixed = 0
     retry_at: float | None = None
-    for stream in await _parked(plane, route):
+    streams = await _parked(plane, route)
+    for stream in streams:
         due_at = cast("float | None", stream["due_at"])
         if due_at is None:
             continue
@@ -334,7 +352,7 @@ async def _retry_parked(plane: Plane, leader: Leader, route: Route, now: float) 
             fixed += sent
         if due_at is not None:
             retry_at = due_at if retry_at is None else min(retry_at, due_at)
-    return Tick(seen, fixed, retry_at)
+    return Tick(seen, fixed, retry_at, parked=bool(streams))
 
 
 async def _retry(

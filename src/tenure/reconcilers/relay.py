@@ -1,7 +1,8 @@
 """The relay: carries events to every destination while this process leads, each on its own.
 
 It is woken by commits of this process, and by its own changes of subscriptions, and looks from time
-to time for those of others.  A destination that hangs holds up nobody else.
+to time for those of others.  A destination that hangs holds up nobody else, and one that nothing is
+told of costs nobody anything.
 """
 
 import asyncio
@@ -19,26 +20,27 @@ from tenure.core.errors import LeaseLost, StoreError
 from tenure.core.subscription import Kind
 from tenure.ports.bus import Bus, Destination, Outgoing, Receipt, Verdict
 from tenure.ports.store import Change, Put, Row
+from tenure.reconcilers.dispatcher import (
+    ALONE_SECONDS,
+    LOOK_SECONDS,
+    STRAIN_SECONDS,
+    Concern,
+    Dispatcher,
+    look_seconds,
+)
 from tenure.reconcilers.leader import TTL_SECONDS, Leader
 from tenure.reconcilers.outbox import NOTHING, Route, Tick, tick, trim
 
 log = logging.getLogger("tenure.reconcilers")
-LOOK_SECONDS, ALONE_SECONDS = 1.0, 30.0
-"""How often it is looked for what nobody here has told of; the second where all is told of."""
 ROUTES_SECONDS: Final = 2.0
 """How old the list of destinations may be that other processes change."""
+PAUSES: Final = 5
+"""How many times as long as the look at thousands took all else has the loop, if they change."""
 TRIM_SECONDS: Final = 30.0
-LINGER_SECONDS: Final = 0.01
-"""How long events gather before they are carried together: a commit wakes us for each batch."""
-BUSY_EVENTS: Final = 16
-BUSY_LINGER_SECONDS: Final = 0.04
-"""After a look that carried so many: each look costs the loop more than most events do."""
 FIRST_PAGE: Final = 8
 """Events of the first page: a process that soon dies again has moved the cursor by then."""
 PAGE_SECONDS: Final = 1.0
 """How long a page may take, about; what a slow destination has had is repeated if we die."""
-STRAIN_SECONDS: Final = 1.0
-"""How long a destination is left alone after something unforeseen."""
 
 
 class _Nowhere:
@@ -60,6 +62,12 @@ NO_NATS: Final = _Nowhere("this control plane has no NATS server; see TENURE_BUS
 
 class _Carried(NamedTuple):
     revision: int
+    concern: Concern
+    task: "asyncio.Task[None]"
+
+
+class _Dispatch(NamedTuple):
+    dispatcher: Dispatcher
     task: "asyncio.Task[None]"
 
 
@@ -74,14 +82,25 @@ class Relay:
         self._plane = plane
         self._buses = buses
         self._always = {route.id: route for route in always}
+        self._routes: dict[str, tuple[int, Route]] = {}
+        """As they were when they were last read."""
         self._carried: dict[str, _Carried] = {}
+        self._dispatch: _Dispatch | None = None
+        """While this process leads."""
+        self._told = 0
+        """How often subscriptions had changed when this was last seen to."""
 
     async def routes(self) -> dict[str, tuple[int, Route]]:
         """Every destination there is now, with its revision."""
         found = {name: (0, route) for name, route in self._always.items()}
         for row in await subscriptions.rows_of(self._plane):
             if row["kind"] != Kind.PULL:
-                found[str(row["id"])] = (int(str(row["revision"])), self._route(row))
+                name, revision = str(row["id"]), int(str(row["revision"]))
+                known = self._routes.get(name)
+                if known is None or known[0] != revision:
+                    known = (revision, self._route(row))
+                found[name] = known
+        self._routes = found
         return found
 
     def _route(self, row: Row) -> Route:
@@ -116,8 +135,9 @@ class Relay:
         """Lead whenever nobody else does, until cancelled."""
         begun = False
         trim_at = self._plane.store.now() + TRIM_SECONDS
+        loop = asyncio.get_running_loop()
         while True:
-            number = self._plane.subscribed.number
+            number, began = self._plane.subscribed.number, loop.time()
             try:
                 if not begun:
                     await self.begin()
@@ -137,7 +157,9 @@ class Relay:
             except Exception:
                 log.exception("the relay failed; again soon")
             if self.leader.leads:
-                await self._plane.subscribed.beyond(number, seconds=ROUTES_SECONDS)
+                pause = min(ROUTES_SECONDS, PAUSES * (loop.time() - began))
+                await asyncio.sleep(pause)
+                await self._plane.subscribed.beyond(number, seconds=ROUTES_SECONDS - pause)
             else:
                 await asyncio.sleep(TTL_SECONDS / 3)
 
@@ -147,6 +169,7 @@ class Relay:
 
     async def _see_to_all(self) -> None:
         """One task for each destination; one that has changed or died begins anew."""
+        told, dispatcher = self._plane.subscribed.number, await self._dispatcher()
         wanted = await self.routes()
         for name, carried in list(self._carried.items()):
             known = wanted.get(name)
@@ -154,15 +177,27 @@ class Relay:
                 await self._drop(name)
         for name, (revision, route) in wanted.items():
             if name not in self._carried:
-                task = asyncio.create_task(self._carry(route), name=f"tenure relay {name}")
-                self._carried[name] = _Carried(revision, task)
+                concern = dispatcher.add(route)
+                carry = self._carry(route, dispatcher, concern)
+                task = asyncio.create_task(carry, name=f"tenure relay {name}")
+                self._carried[name] = _Carried(revision, concern, task)
+            elif told != self._told and self._carried[name].concern.parked:
+                self._carried[name].concern.news.tell()  # it may be asked to try its letters again
+        self._told = told
 
-    async def _carry(self, route: Route) -> None:
+    async def _dispatcher(self) -> Dispatcher:
+        if self._dispatch is None:
+            dispatcher = Dispatcher(self._plane, await self._plane.feed.head())
+            task = asyncio.create_task(dispatcher.run(), name="tenure dispatcher")
+            self._dispatch = _Dispatch(dispatcher, task)
+        return self._dispatch.dispatcher
+
+    async def _carry(self, route: Route, dispatcher: Dispatcher, concern: Concern) -> None:
         """Send whatever there is to send, as soon as there is something."""
         plane, skimmed, most = self._plane, NOTHING, route.page
         route = replace(route, page=min(FIRST_PAGE, most))
         while self.leader.leads and not plane.hold.why:
-            number, began = plane.news.number, plane.store.now()
+            number, count, began = concern.news.number, dispatcher.count, plane.store.now()
             try:
                 done = await tick(plane, self.leader, route, skimmed=skimmed)
                 skimmed = done.skimmed
@@ -174,28 +209,43 @@ class Relay:
                 log.exception("events were not carried to %s; again soon", route.id)
                 await asyncio.sleep(STRAIN_SECONDS)
                 continue
+            concern.parked = done.parked
+            if done.looked is not None:
+                concern.looked = done.looked
             if done.more:
                 continue
-            # Where every commit is told of, nothing is there to be found without.
-            told = plane.news.number and not plane.shared and not done.rests
-            wait = ALONE_SECONDS if told else LOOK_SECONDS
-            if done.retry_at is not None:
-                wait = min(wait, max(0.0, done.retry_at - plane.store.now()))
+            wait = self._wait(done, concern)
             if done.rests:
                 await asyncio.sleep(wait)
             else:
-                await plane.news.beyond(number, seconds=wait)
-                busy = done.seen >= BUSY_EVENTS
-                await asyncio.sleep(BUSY_LINGER_SECONDS if busy else LINGER_SECONDS)
+                await concern.news.beyond(number, seconds=wait)
+                skimmed = dispatcher.skimmed(concern, done, count=count)
+
+    def _wait(self, done: Tick, concern: Concern) -> float:
+        """How long a destination may go without a look of its own."""
+        plane = self._plane
+        if done.rests or done.looked is None or concern.own > done.looked:
+            wait = LOOK_SECONDS
+        elif done.parked:  # another process may be asked to have its letters tried again
+            wait = look_seconds(plane)
+        else:  # not all of them at once
+            wait = ALONE_SECONDS * (1.0 - plane.entropy.fraction() / 2.0)
+        if done.retry_at is not None:
+            wait = min(wait, max(0.0, done.retry_at - plane.store.now()))
+        return wait
 
     async def _drop(self, name: str) -> None:
-        task = self._carried.pop(name).task
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        _, concern, task = self._carried.pop(name)
+        if self._dispatch is not None:
+            self._dispatch.dispatcher.drop(concern)
+        await _ended(task)
 
     async def _drop_all(self) -> None:
         for name in list(self._carried):
             await self._drop(name)
+        if self._dispatch is not None:
+            task, self._dispatch = self._dispatch.task, None
+            await _ended(task)
 
     async def stop(self) -> None:
         """Let go, so that another process can lead at once."""
@@ -204,6 +254,11 @@ class Relay:
             await self.leader.resign()
         except StoreError as error:
             log.warning("the relay's lease is not given back (%s); it will lapse", error)
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def _next_page(page: int, done: Tick, seconds: float) -> int:

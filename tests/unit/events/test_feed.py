@@ -46,7 +46,7 @@ def test_readers_behind_ahead_and_far_behind_skip_nothing(seed, monkeypatch):
         store, news = memory.build(clock=Clock()), News()
         feed = Feed(store, news)
         readers: dict[int, list[Any]] = {name: [0] for name in range(4)}
-        made = 0
+        made = told = 0
         for _ in range(300):
             if chance.random() < 0.4 and made < 200:
                 count = chance.randrange(1, 9)
@@ -56,8 +56,14 @@ def test_readers_behind_ahead_and_far_behind_skip_nothing(seed, monkeypatch):
                 if chance.random() < 0.7:
                     news.tell()
             name = chance.choice([0, 0, 1, 1, 2, 3] if chance.random() < 0.9 else [3])
-            rows = await feed.after(readers[name][-1], limit=chance.randrange(1, 12))
+            limit = chance.randrange(1, 12)
+            rows = await feed.after(readers[name][-1], limit=limit)
             readers[name] += [row["position"] for row in rows]
+            if len(rows) < limit:
+                assert readers[name][-1] >= told, "another one was told of more"
+            told = max(told, readers[name][-1])
+            if chance.random() < 0.1:
+                told = max(told, await feed.head())
         news.tell()
         for read in readers.values():
             while rows := await feed.after(read[-1], limit=5):

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tenure.adapters.bus.local import LocalBus
 from tenure.adapters.seal.local import LocalSeal
 from tenure.app import subscriptions
 from tenure.app.reactions import REACTIONS
@@ -14,10 +15,11 @@ from tenure.core.limits import SUBSCRIPTIONS_MAX
 from tenure.core.subscription import Kind
 from tenure.ports.bus import Outgoing
 from tenure.ports.store import Also, Change, Put, Row
+from tenure.reconcilers.relay import Relay
 from tenure.testing.lifecycle import CALLER, TENANT
 from tenure.testing.patches import patched
 from tests.unit.app.lives import alive
-from tests.unit.events.sinks import Sink, relay_to
+from tests.unit.events.sinks import Sink
 
 
 @alive
@@ -131,10 +133,7 @@ async def test_its_letters_go_with_it(lives):
     sink.refuses.add(bad)
     asked = Subscribe("mine", Kind.NATS, target=sink.name, from_start=True)
     view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
-    relay = relay_to(lives.plane, sink)
-    (route,) = [route for _, route in (await relay.routes()).values() if route.id == sink.name]
-    relay._buses = {Kind.NATS: route.bus}
-    await relay.tick()
+    await Relay(lives.plane, buses={Kind.NATS: LocalBus({sink.name: sink.take})}).tick()
     shown = await subscriptions.get_subscription(lives.plane, CALLER, view.id)
     assert shown.parked == 1
     assert len(await lives.rows("letter")) > 1

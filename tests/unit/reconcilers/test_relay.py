@@ -13,7 +13,7 @@ from tenure.core.errors import StoreFull
 from tenure.core.subscription import Kind
 from tenure.ports.bus import Destination, Verdict
 from tenure.ports.store import Change, Set
-from tenure.reconcilers import outbox, relay
+from tenure.reconcilers import dispatcher, outbox, relay
 from tenure.reconcilers.leader import TTL_SECONDS, lease_of
 from tenure.reconcilers.outbox import Route
 from tenure.reconcilers.relay import NO_NATS, Relay, relaying
@@ -137,13 +137,13 @@ async def test_where_every_commit_is_told_of_an_idle_relay_reads_next_to_nothing
         reads.clear()
         await asyncio.sleep(60)
         assert reads["subscription"] <= 60 / relay.ROUTES_SECONDS + 1
-        assert reads["cursor"] + reads["parked"] <= 2 * (60 / relay.ALONE_SECONDS + 1)
+        assert reads["cursor"] + reads["parked"] <= 2 * (60 / dispatcher.ALONE_SECONDS + 1)
         await lives.made("alpha")
         assert sink.told == []
         lives.plane.news.tell()
         await heard(lives, sink, 0.2)
         await lives.made("beta")  # of which nobody tells, against all that was promised
-        await heard(lives, sink, relay.ALONE_SECONDS + 1)
+        await heard(lives, sink, dispatcher.ALONE_SECONDS + 1)
 
 
 @alive
@@ -157,7 +157,7 @@ async def test_beside_others_it_is_looked_for_what_they_commit(lives):
         asked = Subscribe("mine", Kind.NATS, target="mine")
         await subscriptions.create_subscription(other, CALLER, asked)
         await lives.made("alpha")
-        await heard(lives, sink, relay.LOOK_SECONDS + 0.2)
+        await heard(lives, sink, dispatcher.LOOK_SECONDS + 0.2)
         await heard(lives, mine, relay.ROUTES_SECONDS)
 
 
