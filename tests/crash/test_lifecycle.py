@@ -23,7 +23,7 @@ from tests.crash.test_matrix import SqliteDisk
 pytestmark = pytest.mark.timeout(600)
 
 SHOWN = 5
-SHARE = 150
+SHARE = 300
 """Of the cells with a fault one in so many is run each time, another for the next fault."""
 LONG_SHARE = 10
 THIN = ("create", "create_refused", "delete")

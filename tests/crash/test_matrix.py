@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(600)
 
 WHOLE = ("linear", "parallel", "pivot", "undo_refused_for_a_while")
 """Every cell of these is run each time; of the others a share, and all by the long run."""
-SHARE = 8
+SHARE = 16
 PARTS = 4
 """Test items for each scenario, so that several workers can share it."""
 SHOWN = 5
@@ -75,7 +75,7 @@ def test_every_crossing_and_side_and_single_fault(scenario, part, tally):
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name not in WHOLE])
 def test_a_share_of_the_other_scenarios(scenario, tally):
-    """Without a fault all of it; with each fault an eighth of the cells, another for the next."""
+    """Without a fault all of it; with each fault a sixteenth of the cells, another for the next."""
 
     def share():
         for number, (call, fault) in enumerate(faults_of(scenario)):
