@@ -23,6 +23,7 @@ from tenure.adapters.engine.temporal.engine import About
 from tenure.app.claims import OneByOne
 from tenure.core.errors import CommitUnknown, Defect, EngineError, LeaseLost, StoreError
 from tenure.core.operation import State
+from tenure.ports.store import Change, Drop, Put, Row
 from tenure.testing.contracts.engine import LINEAR, accept, ended
 from tenure.testing.patches import patched
 from tests.real.on_temporal import TemporalBench, engine_of, eventually, held
@@ -106,6 +107,68 @@ def test_whatever_ends_its_tasks_ends_the_engine(temporal) -> None:
         await second._poll(broken)
         with pytest.raises(EngineError, match="the Temporal worker stopped: poll failure"):
             await second.join()
+
+    held(temporal.address, scenario)
+
+
+def test_a_worker_that_gave_up_while_temporal_was_away_is_begun_again(temporal) -> None:
+    """As when its namespace was gone, and is back."""
+
+    async def scenario(bench: TemporalBench) -> None:
+        engine = engine_of(await bench.start())
+        told = ["Temporal cannot be used (no such namespace)", "nor now", ""]
+        ran: list[str] = []
+
+        async def run() -> None:
+            ran.append("gave up")
+            raise RuntimeError("poll failure")
+
+        async def runs() -> None:
+            ran.append("works")
+
+        async def away(*_: object) -> str:
+            return told.pop(0) if told else ""
+
+        broken: Any = SimpleNamespace(run=run)
+        whole: Any = SimpleNamespace(run=runs, shutdown=runs)
+        kept = engine._worker
+
+        async def unseen(_: object) -> None:
+            """The relay asks too, and would be answered in our place."""
+
+        ours = patched(type(engine), _made=lambda *_: whole, _see=unseen)
+        with patched(temporal_engine, away=away), ours:
+            await engine._poll(broken)
+        assert (ran, engine._worker, engine.accepts) == (["gave up", "works"], whole, True)
+        engine._worker = kept
+
+    held(temporal.address, scenario)
+
+
+def test_what_a_killed_embedded_engine_held_is_taken_over_by_temporal_beside_it(temporal) -> None:
+    async def scenario(bench: TemporalBench) -> None:
+        plane = await bench.start()
+        engine, store = engine_of(plane), plane.store
+        await engine.stop()  # so that its own relay does not look meanwhile
+        taken: list[None] = []
+
+        async def take(_: object) -> None:
+            taken.append(None)
+
+        with patched(type(engine), _take_over=take):
+            engine._looked_at = -1e9
+            await engine._take_over_beside()
+            assert not taken, "there is nobody else"
+            lease: Row = {"holder": "other", "token": 1, "until": 0.0}
+            await store.commit(Change("", (), (Put("lease", ("worker/other",), lease),)))
+            await engine._take_over_beside()
+            assert not taken, "not so soon"
+            for there in (True, False):
+                engine._looked_at = -1e9
+                if not there:
+                    await store.commit(Change("", (), (Drop("lease", ("worker/other",)),)))
+                await engine._take_over_beside()
+            assert len(taken) == 2
 
     held(temporal.address, scenario)
 

@@ -52,6 +52,8 @@ RESTING = "temporal/rest"
 FOR_EVER = 1e11
 """The end of a lease without end."""
 CLAIM_MAX = 1_000
+TAKE_SECONDS = 10.0
+"""Between two looks for what an embedded engine held that is gone."""
 STARTS_MAX = 100
 """Requests to Temporal that are under way at the same time."""
 DEAF_SECONDS = 5.0
@@ -121,6 +123,7 @@ class TemporalEngine(Generic[L]):
         self._ending: asyncio.Future[None] | None = None
         self._open = False
         self._away = ""
+        self._beside, self._looked_at = False, 0.0
 
     @property
     def worker(self) -> str:
@@ -151,13 +154,29 @@ class TemporalEngine(Generic[L]):
         self._queue = self._settings.task_queue or own
         for name in (WORKER, RESTING):
             await self._hold_lease(f"worker/{name}")
-        while len(await self._store.claim(Queue.OPERATIONS, RESTING, limit=CLAIM_MAX)) == CLAIM_MAX:
-            pass  # what an embedded engine has left behind
+        await self._take_over()
         self._client, self._open = client, True
         if self._settings.works:
             self._worker = self._made(client)
             self._polling = asyncio.create_task(self._poll(self._worker), name="tenure worker")
         self._relaying = asyncio.create_task(self._keep(), name="tenure relay")
+
+    async def _take_over(self) -> None:
+        """Take what an embedded engine has left behind."""
+        while len(await self._store.claim(Queue.OPERATIONS, RESTING, limit=CLAIM_MAX)) == CLAIM_MAX:
+            pass
+
+    async def _take_over_beside(self) -> None:
+        """The same from one that runs beside, or did: else this would take what has just begun."""
+        now = self._clock.monotonic()
+        if now < self._looked_at + TAKE_SECONDS:
+            return
+        self._looked_at, before = now, self._beside
+        leases = await self._store.list_rows("lease", {}, limit=CLAIM_MAX)
+        workers = {name for row in leases if (name := str(row["name"])).startswith("worker/")}
+        self._beside = bool(workers - {f"worker/{WORKER}", f"worker/{RESTING}"})
+        if before or self._beside:
+            await self._take_over()
 
     async def _hold_lease(self, name: str) -> None:
         """A lease without end, whether or not there is one."""
@@ -183,13 +202,35 @@ class TemporalEngine(Generic[L]):
         )
 
     async def _poll(self, worker: Worker) -> None:
-        """Work until shut down; whatever else ends it ends the engine."""
-        try:
-            await worker.run()
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 (the engine must not seem alive)
-            self._fail(EngineError(f"the Temporal worker stopped: {error}"))
+        """Work until shut down; whatever else ends it ends the engine, but for what Temporal has.
+
+        A worker whose namespace is gone gives up by itself: it is made anew once that is back.
+        """
+        while True:
+            try:
+                await worker.run()
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:  # noqa: BLE001 (the engine must not seem alive)
+                client = self._client
+                if client is None or not await self._is_back(client):
+                    self._fail(EngineError(f"the Temporal worker stopped: {error}"))
+                    return
+                worker = self._worker = self._made(client)
+                log.warning("the worker of Temporal is begun again")
+            else:
+                return
+
+    async def _is_back(self, client: Client) -> bool:
+        """Wait while Temporal cannot be used; False if it could, or this engine stops."""
+        if not (why := await away(client, self._settings)):
+            return False
+        log.warning("%s, and its worker has stopped: it is begun again when that is over", why)
+        while self._open:
+            await self._clock.sleep(self._settings.relay_seconds)
+            if not await away(client, self._settings):
+                return self._open
+        return False
 
     async def _keep(self) -> None:
         """Look again and again for operations that no run follows; end with the store."""
@@ -199,6 +240,7 @@ class TemporalEngine(Generic[L]):
                 try:
                     if not self._away:
                         await self._relay.look()
+                    await self._take_over_beside()
                 except StoreError as error:
                     log.warning("the store refuses: %s; it is asked again", error)
                 await self._clock.sleep(self._settings.relay_seconds)
