@@ -46,7 +46,7 @@ Columns = dict[str, int | float | str | None]
 Said = dict[str, Columns]
 REMOVED: Columns = {"state": INTENT.after(Hold.PRESENT, Fate.REMOVED)}
 """Of the intent of another operation, whose resource this one has removed."""
-GONE = Done | Absent
+GONE = (Done, Absent)
 """How an undo ends that has nothing more to do."""
 
 # --- where an operation stands --------------------------------------------------------------------
@@ -143,15 +143,12 @@ def owed(plan: Plan, progress: Progress) -> list[Step]:
 
     A step whose undo is `nothing` owes one until it is sure that no call of it is out.
     """
-    left: list[Step] = []
-    for stage, step in plan.undoable:
-        if stage > progress.stage or step.name in progress.undone:
-            continue
-        if step.undoes or (
-            step.name not in progress.done and step.name not in progress.refused
-        ):
-            left.append(step)
-    return left
+    newest, undone, done, refused = progress.stage, progress.undone, progress.done, progress.refused
+    return [
+        step for stage, step in plan.undoable
+        if stage <= newest and step.name not in undone
+        and (step.undoes or not (step.name in done or step.name in refused))
+    ]  # fmt: skip
 
 
 def state_of(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> State:
