@@ -130,11 +130,11 @@ def noted(
     writes: list[Write] = [
         Set("operation", (live.id,), _columns(live, progress, state, due_at, kind=kind, now=now)),
         Add(JOURNAL, (live.id, seq), (live.tenant, kind, step, now, text)),
-        event(live, kind, step, state, now=now, why=progress.cause),
     ]
     fresh: Sequence[Intent] = ()
     if end is None and progress.stage > before.stage:
         fresh = intended(live, progress.stage, writes)
+    writes.append(event(live, kind, step, state, now=now, why=progress.cause))
     if end is not None or (state is not live.state and live.kind in VERBS):
         writes += agent_writes(live, progress, state, now)
     if progress.compensating_at is not None and before.compensating_at is None:

@@ -190,7 +190,7 @@ class Applier:
     def _gather(self, writes: Writes, mine: list[Any]) -> None:
         """Leave the rows of one change; `mine` are the first parts of the keys it touches."""
         touched, puts, statements = self._touched, self._puts, self._statements
-        last: Any = None
+        last: Any = mine[-1] if mine else None
         write: Any  # which of the four it is, its type says
         for write in writes:
             kind, key = type(write), write.key
@@ -206,11 +206,12 @@ class Applier:
                 else:
                     rows = puts[write.table, *write.row]
                     values = [*key, *write.row.values()]
-                if rows.given is None:
-                    rows.given = _given(values)
-                if rows.given:
-                    self._number(values, rows.given)
-                    mine[-1] = last = values[0]
+                given = rows.given
+                if given is None:
+                    given = rows.given = _given(values)
+                if given:
+                    self._number(values, given)
+                    mine[-1], last = values[0], None
                 rows.append(values)
             elif kind is Set:
                 row = write.row
