@@ -46,6 +46,7 @@ Columns = dict[str, int | float | str | None]
 Said = dict[str, Columns]
 REMOVED: Columns = {"state": INTENT.after(Hold.PRESENT, Fate.REMOVED)}
 """Of the intent of another operation, whose resource this one has removed."""
+_DONE, _ADOPTED, _DID = Noted.DONE, Noted.ADOPTED, Fate.DONE  # looked up here: see core.moves
 GONE = (Done, Absent)
 """How an undo ends that has nothing more to do."""
 
@@ -64,7 +65,7 @@ def after(plan: Plan, progress: Progress, record: Record) -> Progress:
     """Where an operation stands after one more record."""
     new = progress.copy()
     kind = record.kind
-    if kind is Noted.DONE or kind is Noted.ADOPTED:
+    if kind is _DONE or kind is _ADOPTED:
         new.done = {**new.done, record.step: record.body}
         if new.stuck:
             _free(new, new.stuck - {record.step})
@@ -331,10 +332,10 @@ def settle(
         if progress.compensating_at is not None:
             return _settle_late(intent, ending)
         if isinstance(ending, Done):
-            said: Columns = {"state": INTENT.after(intent.state, Fate.DONE)}
+            said: Columns = {"state": INTENT.after(intent.state, _DID)}
             if intent.detail is not None:
                 said["detail"] = None  # what went wrong before is no longer true
-            return Settled((Noted.DONE, ending.result), said, ending.burned)
+            return Settled((_DONE, ending.result), said, ending.burned)
         retry_at = now + backoff(step.limits, intent.attempts, jitter)
         return _settle_do(
             progress, intent, move, ending,

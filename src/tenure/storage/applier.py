@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import apsw
+import msgspec
 
 from tenure.core.audit import link
 from tenure.core.errors import Defect, StoreFull, TenureError
@@ -133,10 +134,13 @@ class Applier:
         return self._worked or bool(self._applied)
 
     def _write_counted(self) -> None:
-        self._cursor.executemany(
-            "INSERT INTO counter (name, value) VALUES (?, ?)"
+        """One statement for all of them: each more would cost as much again as its row."""
+        numbers = self._numbers
+        counted = msgspec.json.encode({name: numbers[name] for name in self._raised})
+        self._cursor.execute(
+            "INSERT INTO counter (name, value) SELECT key, value FROM json_each(?) WHERE true"
             " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            [(name, self._numbers[name]) for name in self._raised],
+            (counted.decode(),),
         )
 
     def counts(self, work: Work) -> Work:
