@@ -237,9 +237,10 @@ async def _surely(ask: Callable[[], Awaitable[T]]) -> T:
 
 def _function(move: Move) -> Perform:
     """What a move calls; a plan that lacks it was refused."""
-    act, step = move.act, move.step
-    function = step.do if act is DO else step.undo if act is UNDO else step.inspect
-    return cast(Perform, function)
+    act, step = move
+    if act is DO:
+        return step.do
+    return cast(Perform, step.undo if act is UNDO else step.inspect)
 
 
 def _without(calls: Calls, task: "asyncio.Task[None]") -> Calls:

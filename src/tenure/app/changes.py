@@ -4,11 +4,14 @@ Nothing is decided here, and nothing in memory changes before the store has said
 (`take_effect`).
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from msgspec import Struct
+
 from tenure.app.lifecycle import VERBS, agent_writes, tombstones
-from tenure.app.live import OUTBOX, POSITION, Live, decode, encode, sequence_of
+from tenure.app.live import OUTBOX, POSITION, Live, decode, encode
 from tenure.core import saga
 from tenure.core.errors import Defect, Invalid, LimitExceeded
 from tenure.core.events import event_of
@@ -60,22 +63,18 @@ def kept(
     return text, value
 
 
-class Writing:
+class Writing(Struct):
     """A change on its way to the store, and what it means in memory once it is there."""
 
-    __slots__ = ("change", "due_at", "fresh", "progress", "said", "seq", "state")
-
-    def __init__(self, live: Live, progress: Progress, state: State, due_at: float | None) -> None:
-        """The operation will stand so."""
-        self.change: Change
-        self.progress = progress
-        self.state = state
-        self.due_at = due_at
-        self.seq = live.seq
-        self.said: Said = {}
-        """Columns of intents that change, by step."""
-        self.fresh: tuple[Intent, ...] = ()
-        """Intents that are new."""
+    change: Change
+    progress: Progress
+    state: State
+    due_at: float | None
+    seq: int
+    said: Said
+    """Columns of intents that change, by step."""
+    fresh: Sequence[Intent] = ()
+    """Intents that are new."""
 
     def take_effect(self, live: Live) -> None:
         """The store has said yes."""
@@ -120,32 +119,29 @@ def noted(
     seq, before = live.seq + 1, live.progress
     text, value = kept(body)  # later steps see what a restart would show them
     progress = saga.after(live.plan, before, Record(seq, kind, step, now, value))
+    end = progress.end
     state = saga.state_of(live.plan, progress, live.intents)
     if live.state is PENDING and state is RUNNING:
         state = PENDING  # only a claim makes it run: a signal before it has called nobody
-    stuck = said if kind is Noted.STUCK else None
-    due_at = _next_look(live, progress, _ahead(live, stuck), now) if stuck else 0.0
-    writing = Writing(live, progress, state, due_at)
-    writing.seq = seq
+    said = said or {}
+    stuck = kind is Noted.STUCK and said
+    due_at = _next_look(live, progress, _ahead(live, said), now) if stuck else 0.0
+    # Its own row comes first: a store can then look at the guards while it writes it.
     writes: list[Write] = [
+        Set("operation", (live.id,), _columns(live, progress, state, due_at, kind=kind, now=now)),
         Add(JOURNAL, (live.id, seq), (live.tenant, kind, step, now, text)),
-        event(live, kind, step, state, now=now, why=progress.cause),
     ]
-    row = _columns(live, writing, kind, now)
-    if progress.end is None and progress.stage > before.stage:
-        writes += intended(live, writing, progress.stage)
-    if progress.end is not None or (state is not live.state and live.kind in VERBS):
+    fresh: Sequence[Intent] = ()
+    if end is None and progress.stage > before.stage:
+        fresh = intended(live, progress.stage, writes)
+    writes.append(event(live, kind, step, state, now=now, why=progress.cause))
+    if end is not None or (state is not live.state and live.kind in VERBS):
         writes += agent_writes(live, progress, state, now)
-    writes.append(Set("operation", (live.id,), row))
-    if said:
-        writing.said = said
     if progress.compensating_at is not None and before.compensating_at is None:
-        writing.said = writing.said | saga.turned_back(live.plan, progress, live.intents)
-    writes += [
-        Set("intent", (live.id, name), columns)
-        for name, columns in writing.said.items()
-        if columns != IMPLIED
-    ]
+        said = said | saga.turned_back(live.plan, progress, live.intents)
+    for name, columns in said.items():
+        if columns != IMPLIED:
+            writes.append(Set("intent", (live.id, name), columns))
     if burned:
         writes += [Set("intent", other, saga.REMOVED) for other in burned]
         writes += tombstones(burned, now)
@@ -154,22 +150,25 @@ def noted(
     guard = Is("operation", (live.id,), {"revision": live.revision})
     # Two processes may try for this number, for siblings or by a verb: the id says whose it is.
     name = f"{live.id}/{seq}/{live.intents[step].token if guards else live.token}/{step or kind}"
-    ring = Ring(live.id) if _is_settled(live, writing) else None
-    writing.change = Change(name, (*guards, guard), tuple(writes), ring=ring)
-    return writing
+    # Who waits elsewhere for it to end or get stuck wants to know.
+    settled = end is not None or (state is STUCK and live.state is not STUCK)
+    ring = Ring(live.id) if settled else None
+    change = Change(name, (*guards, guard), tuple(writes), ring=ring)
+    return Writing(change, progress, state, due_at, seq, said, fresh)
 
 
-def _columns(live: Live, writing: Writing, kind: Noted, now: float) -> Row:
+def _columns(
+    live: Live, progress: Progress, state: State, due_at: float | None, *, kind: Noted, now: float
+) -> Row:
     """What the record changes in the operation's own row."""
-    state, progress = writing.state, writing.progress
     row: Row = {"revision": live.revision + 1, "updated_at": now}
     if state is not live.state:
         if not OPERATION.permits(live.state, state):
             message = f"operation {live.id}: {kind} leads from {live.state} to {state}: no such row"
             raise Defect(message)
         row["state"] = state
-    if live.due_at != writing.due_at:
-        row["due_at"] = writing.due_at
+    if live.due_at != due_at:
+        row["due_at"] = due_at
     if progress.cause != live.progress.cause:
         row["error"] = progress.cause
     if progress.end is not None:
@@ -177,21 +176,15 @@ def _columns(live: Live, writing: Writing, kind: Noted, now: float) -> Row:
     return row
 
 
-def _is_settled(live: Live, writing: Writing) -> bool:
-    """Whether it ends or gets stuck by this: who waits for it elsewhere wants to know."""
-    stuck = writing.state is STUCK and live.state is not STUCK
-    return writing.progress.end is not None or stuck
-
-
-def intended(live: Live, writing: Writing, stage: int) -> list[Add]:
-    """Rows that intend every step of a stage: durable before the call leaves."""
-    puts: list[Add] = []
+def intended(live: Live, stage: int, writes: list[Write]) -> list[Intent]:
+    """Intend every step of a stage, by rows that are durable before the call leaves."""
+    fresh: list[Intent] = []
     for step in live.plan.stages[stage]:
-        key = live.new_key(step)
-        writing.fresh += (Intent(step.name, step.slot, key, token=live.token),)
-        row = (live.tenant, step.slot, key, Hold.INTENDED, live.token, 0, 0.0)
-        puts.append(Add(INTENT, (live.id, step.name), row))
-    return puts
+        new = Intent(step.name, step.slot, live.new_key(step), token=live.token)
+        row = (live.tenant, new.slot, new.key, new.state, new.token, new.attempts, new.due_at)
+        writes.append(Add(INTENT, (live.id, new.step), row))
+        fresh.append(new)
+    return fresh
 
 
 def event(
@@ -199,20 +192,19 @@ def event(
 ) -> Add:
     """The event that tells of a record, to be committed with it."""
     told = live.kind, kind, step, state
-    body = _told.get(told)
-    if body is None:
+    known = _told.get(told)
+    if known is None:
         data = {"kind": live.kind, "record": kind, "step": step, "state": state}
-        body = _told[told] = encode(data)
+        known = _told[told] = event_of(kind, state), encode(data)
+    name, body = known
     if why:
         body = f'{body[:-1]},"why":{encode(why)}}}'
-    row = (
-        live.tenant, live.agent, live.id, event_of(kind, state), now, body, sequence_of(live.agent)
-    )  # fmt: skip
+    row = (live.tenant, live.agent, live.id, name, now, body, live.sequence)
     return Add(OUTBOX, POSITION, row)
 
 
-_told: dict[tuple[str, Noted, str, State], str] = {}
-"""Bodies of events without their cause: as many as plans have steps and states."""
+_told: dict[tuple[str, Noted, str, State], tuple[str, str]] = {}
+"""Names and bodies of events without their cause: as many as plans have steps and states."""
 
 
 def _polled(live: Live, step: Step, settled: Settled, now: float) -> Writing:
@@ -221,8 +213,6 @@ def _polled(live: Live, step: Step, settled: Settled, now: float) -> Writing:
     ahead = _ahead(live, said)
     due_at = _next_look(live, live.progress, ahead, now)
     state = saga.state_of(live.plan, live.progress, ahead)
-    writing = Writing(live, live.progress, state, due_at)
-    writing.said = said
     row: Row = {"due_at": due_at, "state": state, "updated_at": now}
     guards = (
         Is("intent", (live.id, step.name), {"token": live.intents[step.name].token}),
@@ -232,8 +222,7 @@ def _polled(live: Live, step: Step, settled: Settled, now: float) -> Writing:
         Set("operation", (live.id,), row),
         Set("intent", (live.id, step.name), settled.intent),
     )
-    writing.change = Change("", guards, writes)
-    return writing
+    return Writing(Change("", guards, writes), live.progress, state, due_at, live.seq, said)
 
 
 def _next_look(

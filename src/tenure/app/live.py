@@ -56,7 +56,8 @@ class Live:
 
     __slots__ = (
         "agent", "calls", "due_at", "generation", "id", "input", "intents", "kind", "lock", "plan",
-        "plane", "progress", "revision", "seq", "state", "stem", "tenant", "token", "worker",
+        "plane", "progress", "revision", "seq", "sequence", "state", "stem", "tenant", "token",
+        "worker",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +83,8 @@ class Live:
         self.plane = plane
         self.stem = ""
         """What the keys of this operation have in common, once one was made."""
+        self.sequence = sequence_of(agent)
+        """What numbers the events of its agent."""
         self.progress = Progress()
         self.intents: dict[str, Intent] = {}
         self.seq = 0

@@ -33,7 +33,7 @@ from tenure.core.limits import (
 )
 from tenure.core.operation import SETTLED, Hold, Noted, Record, State
 from tenure.core.roles import Caller, Role, require
-from tenure.ports.store import Add, Change, Drop, Is, Loaded, Put, Ring, Row, Set, together
+from tenure.ports.store import Add, Change, Drop, Is, Loaded, Put, Ring, Row, Set, Write, together
 
 IN_PROGRESS = "operation_in_progress"
 AGENT_HEADER = ("agent", "tenant", "generation", "operation")
@@ -99,7 +99,7 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
     _refuse_odd_key(command.idempotency_key)
     while True:
         now = plane.store.now()
-        earlier = await _earlier(plane, command, now)
+        earlier = await _earlier(plane, command, now) if command.idempotency_key else None
         if earlier is not None:
             return earlier
         operation = uuid7(now, plane.entropy.bits())
@@ -125,13 +125,14 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
         worker = plane.engine.worker
         if worker:
             live.token, live.worker, live.state = 1, worker, State.RUNNING
-        writing = Writing(live, live.progress, live.state, 0.0)
-        writes = _accepted(live, writing, command, worker=worker, text=text, now=now)
+        accepted = _accepted(live, command, worker=worker, text=text, now=now)
+        writes: list[Write] = [*ground.writes, *accepted]
+        fresh = intended(live, 0, writes)
         # What closes an agent may use the room that is kept for accepted work.
         admits = plan.name not in CLOSING
         unclaimed = () if worker else (Ring(live.id, unclaimed=True),)
         change = Change(
-            live.id, ground.guards, (*ground.writes, *writes), admits,
+            live.id, ground.guards, tuple(writes), admits,
             ring=together(*unclaimed, *ground.rings),
         )  # fmt: skip
         try:
@@ -141,7 +142,7 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
             raise CommitUnknown(message) from None
         if refused is None:
             live.progress.since = now
-            writing.take_effect(live)
+            Writing(change, live.progress, live.state, 0.0, 1, {}, fresh).take_effect(live)
             for ring in ground.rings:
                 plane.engine.wake(ring.operation, interrupt=ring.interrupt)
             plane.engine.take(live)
@@ -149,10 +150,9 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
 
 
 def _accepted(
-    live: Live, writing: Writing, command: Accept, *, worker: str, text: str, now: float
+    live: Live, command: Accept, *, worker: str, text: str, now: float
 ) -> list[Put | Add]:
-    """The rows of a new operation: it, its first record and event, its first intents."""
-    writing.seq = 1
+    """The rows of a new operation: it, its first record and event."""
     row = (
         command.tenant, command.principal, live.kind, live.plan.digest, live.agent,
         live.generation, live.state, live.revision + 1, live.token, worker, 0.0, text, now, now,
@@ -162,7 +162,6 @@ def _accepted(
         Add(OPERATION_HEADER, (live.id,), row),
         Add(JOURNAL, (live.id, 1), record),
         event(live, Noted.ACCEPTED, "", live.state, now=now),
-        *intended(live, writing, 0),
     ]
     if command.idempotency_key:
         told: Row = {"operation": live.id, "fingerprint": _fingerprint(command), "at": now}

@@ -46,7 +46,8 @@ Columns = dict[str, int | float | str | None]
 Said = dict[str, Columns]
 REMOVED: Columns = {"state": INTENT.after(Hold.PRESENT, Fate.REMOVED)}
 """Of the intent of another operation, whose resource this one has removed."""
-GONE = Done | Absent
+_DONE, _ADOPTED, _DID = Noted.DONE, Noted.ADOPTED, Fate.DONE  # looked up here: see core.moves
+GONE = (Done, Absent)
 """How an undo ends that has nothing more to do."""
 
 # --- where an operation stands --------------------------------------------------------------------
@@ -64,7 +65,7 @@ def after(plan: Plan, progress: Progress, record: Record) -> Progress:
     """Where an operation stands after one more record."""
     new = progress.copy()
     kind = record.kind
-    if kind is Noted.DONE or kind is Noted.ADOPTED:
+    if kind is _DONE or kind is _ADOPTED:
         new.done = {**new.done, record.step: record.body}
         if new.stuck:
             _free(new, new.stuck - {record.step})
@@ -143,15 +144,12 @@ def owed(plan: Plan, progress: Progress) -> list[Step]:
 
     A step whose undo is `nothing` owes one until it is sure that no call of it is out.
     """
-    left: list[Step] = []
-    for stage, step in plan.undoable:
-        if stage > progress.stage or step.name in progress.undone:
-            continue
-        if step.undoes or (
-            step.name not in progress.done and step.name not in progress.refused
-        ):
-            left.append(step)
-    return left
+    newest, undone, done, refused = progress.stage, progress.undone, progress.done, progress.refused
+    return [
+        step for stage, step in plan.undoable
+        if stage <= newest and step.name not in undone
+        and (step.undoes or not (step.name in done or step.name in refused))
+    ]  # fmt: skip
 
 
 def state_of(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> State:
@@ -334,10 +332,10 @@ def settle(
         if progress.compensating_at is not None:
             return _settle_late(intent, ending)
         if isinstance(ending, Done):
-            said: Columns = {"state": INTENT.after(intent.state, Fate.DONE)}
+            said: Columns = {"state": INTENT.after(intent.state, _DID)}
             if intent.detail is not None:
                 said["detail"] = None  # what went wrong before is no longer true
-            return Settled((Noted.DONE, ending.result), said, ending.burned)
+            return Settled((_DONE, ending.result), said, ending.burned)
         retry_at = now + backoff(step.limits, intent.attempts, jitter)
         return _settle_do(
             progress, intent, move, ending,

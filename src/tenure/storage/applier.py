@@ -2,7 +2,8 @@
 
 There are three ways, each a little slower and more careful than the one before; all give the same
 answers, and whatever the first cannot tell raises, so that the batch is tried the next way:
-- `collect` looks at guards one by one and writes the rows of many changes grouped by statement;
+- `collect` writes the rows of many changes grouped by statement; guards are looked at by the
+  statement that changes the row they are about, or else one by one;
 - `apply` writes one change after the other.  New rows go first, so that a refusal can be taken
   back by hand: no savepoint is paid for;
 - `apply_alone` gives each change a savepoint, so that a poisoned one fails alone.
@@ -13,12 +14,28 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import apsw
+import msgspec
 
 from tenure.core.audit import link
 from tenure.core.errors import Defect, StoreFull, TenureError
-from tenure.ports.store import Add, Chained, Change, Drop, Is, Next, Put, Refused, Row, Set, Shape
+from tenure.ports.store import (
+    Add,
+    AtLeast,
+    Below,
+    Chained,
+    Change,
+    Drop,
+    Is,
+    Next,
+    Put,
+    Refused,
+    Row,
+    Set,
+    Shape,
+    Writes,
+)
 from tenure.storage.guards import meets
-from tenure.storage.statements import Statements
+from tenure.storage.statements import Named, Statements
 
 RESERVE_BYTES = 32 * 1024 * 1024
 """Room on the disk that is kept for work already accepted."""
@@ -33,7 +50,19 @@ TROUBLE = (
 """Errors of the disk or of another program: no change is to blame, and none is tried alone."""
 
 Work = Callable[[apsw.Cursor], Any]
-Rows = defaultdict[str, list[Any]]
+
+
+class Rows(list[Any]):
+    """Values for one statement."""
+
+    __slots__ = ("given",)
+
+    def __init__(self) -> None:
+        self.given: tuple[int, ...] | None = None
+        """Where the store fills them in: the same places in every row; None: there is no row yet.
+
+        A row that has them elsewhere makes the statement fail, and is written the next way.
+        """
 
 
 class Failed(NamedTuple):
@@ -64,11 +93,12 @@ class Applier:
         self._changes = connection.changes
         self._total = connection.total_changes
         self._statements = Statements(tables)
-        self._counting: dict[str, tuple[int, ...]] = {}
-        """Where a statement's values have a `Next` or `Chained`."""
-        self._puts: Rows = defaultdict(list)
-        self._sets: Rows = defaultdict(list)
-        self._drops: Rows = defaultdict(list)
+        self._guarded: defaultdict[str, Rows] = defaultdict(Rows)
+        """Sets that look at the guards of their change themselves."""
+        self._puts: defaultdict[Named, Rows] = defaultdict(Rows)
+        """By table and columns."""
+        self._sets: defaultdict[str, Rows] = defaultdict(Rows)
+        self._drops: defaultdict[str, Rows] = defaultdict(Rows)
         self._touched: set[Any] = set()
         """First parts of the keys of rows that were collected and are not written yet."""
         self._room = room
@@ -104,10 +134,13 @@ class Applier:
         return self._worked or bool(self._applied)
 
     def _write_counted(self) -> None:
-        self._cursor.executemany(
-            "INSERT INTO counter (name, value) VALUES (?, ?)"
+        """One statement for all of them: each more would cost as much again as its row."""
+        numbers = self._numbers
+        counted = msgspec.json.encode({name: numbers[name] for name in self._raised})
+        self._cursor.execute(
+            "INSERT INTO counter (name, value) SELECT key, value FROM json_each(?) WHERE true"
             " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            [(name, self._numbers[name]) for name in self._raised],
+            (counted.decode(),),
         )
 
     def counts(self, work: Work) -> Work:
@@ -139,55 +172,71 @@ class Applier:
             return self.apply(work)
         if work.admits and self._is_full():
             return Failed(StoreFull(_FULL))
-        touched = self._touched
-        for guard in work.guards:
-            if guard.key[0] in touched:
-                self._pour()
-        refused = self._look(work.guards)
-        if refused is not None:
-            return refused
-        statements = self._statements
-        mine: list[Any] = []
+        writes, mine = work.writes, list[Any]()
+        if work.guards:
+            for guard in work.guards:
+                if guard.key[0] in self._touched:
+                    self._pour()
+            guarded = _with_guards(work)
+            if guarded is None:
+                refused = self._look(work.guards)
+                if refused is not None:
+                    return refused
+            else:
+                asked, values = guarded
+                self._guarded[self._statements.guarded[asked]].append(values)
+                mine.append(writes[0].key[0])
+                writes = writes[1:]
+        self._gather(writes, mine)
+        self._applied.append(work.id)
+        return None
+
+    def _gather(self, writes: Writes, mine: list[Any]) -> None:
+        """Leave the rows of one change; `mine` are the first parts of the keys it touches."""
+        touched, puts, statements = self._touched, self._puts, self._statements
+        last: Any = mine[-1] if mine else None
         write: Any  # which of the four it is, its type says
-        for write in work.writes:
+        for write in writes:
             kind, key = type(write), write.key
-            mine.append(key[0])
-            if key[0] in touched:
-                self._pour()
+            if key[0] is not last:
+                last = key[0]
+                mine.append(last)
+                if last in touched:
+                    self._pour()
             if kind is Add or kind is Put:
                 if kind is Add:
-                    sql = statements.puts[write.header]
+                    rows = puts[write.header]
                     values = [*key, *write.values]
                 else:
-                    row = write.row
-                    sql = statements.puts[write.table, *row]
-                    values = [*key, *row.values()]
-                places = self._counting.get(sql)
-                if places is None:
-                    places = self._learn(sql, values)
-                if places:
-                    self._number(values, places)
-                    mine[-1] = values[0]
-                self._puts[sql].append(values)
+                    rows = puts[write.table, *write.row]
+                    values = [*key, *write.row.values()]
+                given = rows.given
+                if given is None:
+                    given = rows.given = _given(values)
+                if given:
+                    self._number(values, given)
+                    mine[-1], last = values[0], None
+                rows.append(values)
             elif kind is Set:
                 row = write.row
                 self._sets[statements.sets[write.table, *row]].append((*row.values(), *key))
             else:
                 self._drops[statements.drops[(write.table,)]].append(key)
         touched.update(mine)
-        self._applied.append(work.id)
-        return None
 
     def _pour(self) -> None:
-        """Write what was collected: new rows, changed rows, and last those that go."""
+        """Write what was collected: first what looks at guards, as those are about what was before.
+
+        Then new rows, changed rows, and last those that go.
+        """
         if not self._touched:
             return
         write_all = self._cursor.executemany
         before, due = self._total(), 0
-        for group in (self._puts, self._sets):
-            for sql, rows in group.items():
-                write_all(sql, rows)
-                due += len(rows)
+        puts = [(self._statements.puts[named], rows) for named, rows in self._puts.items()]
+        for sql, rows in (*self._guarded.items(), *puts, *self._sets.items()):
+            write_all(sql, rows)
+            due += len(rows)
         if self._total() - before != due:
             raise _Uncounted
         for sql, rows in self._drops.items():
@@ -195,7 +244,8 @@ class Applier:
         self._leave()
 
     def _leave(self) -> None:
-        for group in (self._puts, self._sets, self._drops):
+        self._puts.clear()
+        for group in (self._guarded, self._sets, self._drops):
             group.clear()
         self._touched.clear()
 
@@ -253,7 +303,7 @@ class Applier:
                 continue
             sql = puts[write.table, *write.row]
             values = [*write.key, *write.row.values()]
-            self._number(values, self._learn(sql, values))
+            self._number(values, _given(values))
             execute(sql, values)
             made.append(values)
             if changes() != 1:
@@ -293,31 +343,22 @@ class Applier:
                     self._numbers[value.counter] -= 1
         return refused
 
-    def _learn(self, sql: str, values: list[Any]) -> tuple[int, ...]:
-        """Where the store fills in these values: the same places for every row of a statement.
-
-        A row that has them elsewhere makes the statement fail, and is written the next way.
-        """
-        given = (Next, Chained)
-        places = tuple(place for place, value in enumerate(values) if type(value) in given)
-        self._counting[sql] = places
-        return places
-
     def _number(self, values: list[Any], places: tuple[int, ...]) -> None:
         """Replace every `Next` by its number, and a `Chained` by the hash of what is before it."""
+        numbers = self._numbers
         for place in places:
             given = values[place]
-            if type(given) is Chained:
+            if type(given) is Next:
+                name = given.counter
+                number = numbers.get(name)
+                if number is None:
+                    asked = "SELECT value FROM counter WHERE name = ?"
+                    number = self._cursor.execute(asked, (name,)).get or 0
+                values[place] = numbers[name] = number + 1
+                self._raised.add(name)
+            else:
                 head = link(self._head(given.table), values[:place])
                 values[place] = self._heads[given.table] = head
-                continue
-            name = given.counter
-            number = self._numbers.get(name)
-            if number is None:
-                found = self._cursor.execute("SELECT value FROM counter WHERE name = ?", (name,))
-                number = found.get or 0
-            values[place] = self._numbers[name] = number + 1
-            self._raised.add(name)
 
     def _head(self, table: str) -> str:
         """The hash of the last row of a chained table."""
@@ -344,6 +385,43 @@ _FULL = (
     "The disk is nearly full: this was not accepted, and what was accepted before is kept."
     " Make room and ask again."
 )
+
+
+def _given(values: list[Any]) -> tuple[int, ...]:
+    """Where the store fills in these values."""
+    given = (Next, Chained)
+    return tuple(place for place, value in enumerate(values) if type(value) in given)
+
+
+def _with_guards(change: Change) -> tuple[tuple[Named, ...], list[Any]] | None:
+    """What `Statements.guarded` is asked, and the values to bind; None: guards are looked at first.
+
+    The first write can look at them if it is a `Set` and they are about rows with the same first
+    part of the key: whoever touches one of those later in the batch has this written before.
+    """
+    write: Any = change.writes[0] if change.writes else None
+    if type(write) is not Set:
+        return None
+    table, key, row = write.table, write.key, write.row
+    asked: list[Named] = [(table, *row)]
+    values: list[Any] = [*row.values(), *key]
+    for guard in change.guards:
+        said = guard.said
+        if guard.table == table and guard.key == key:
+            asked.append(("", *said))
+        elif guard.key[0] == key[0]:
+            asked.append((guard.table, *said))
+            values += guard.key
+        else:
+            return None
+        for value in said.values():
+            if type(value) in _BOUNDS:
+                return None
+            values.append(value)
+    return tuple(asked), values
+
+
+_BOUNDS = (Below, AtLeast)
 
 
 def _is_chained(write: Put | Set | Drop) -> bool:

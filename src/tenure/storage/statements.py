@@ -11,18 +11,19 @@ from typing import TypeVar
 from tenure.core.errors import Defect
 from tenure.ports.store import Key, Shape, Value
 
-_Key = tuple[str, ...]
+Named = tuple[str, ...]
+"""A table and some of its columns."""
 T = TypeVar("T")
 
 
-class Kept(dict[_Key, str]):
+class Kept(dict[tuple[T, ...], str]):
     """(table, column, …) → SQL; made when it is first asked for."""
 
-    def __init__(self, make: Callable[[str, tuple[str, ...]], str]) -> None:
+    def __init__(self, make: Callable[[T, tuple[T, ...]], str]) -> None:
         super().__init__()
         self._make = make
 
-    def __missing__(self, key: _Key) -> str:
+    def __missing__(self, key: tuple[T, ...]) -> str:
         sql = self[key] = self._make(key[0], key[1:])
         return sql
 
@@ -37,6 +38,9 @@ class Statements:
         self.reads = Kept(self._read)
         self.puts = Kept(self._put)
         self.sets = Kept(self._set)
+        self.guarded = Kept(self._set_guarded)
+        """A Set that looks at guards itself, asked by its table and columns and by those of each
+        guard; a guard about the very row that is set names no table."""
         self.drops = Kept(self._drop)
 
     def select(self, table: str, said: Mapping[str, Value], after: Key) -> str:
@@ -114,6 +118,16 @@ class Statements:
             raise Defect(f"A Set on table {table!r} names no column; nothing was written.")
         values = ",".join(f"{column}=?" for column in columns)
         return f"UPDATE {table} SET {values}{self._where(table)}"
+
+    def _set_guarded(self, write: Named, guards: tuple[Named, ...]) -> str:
+        sql = self._set(write[0], write[1:])
+        for table, *columns in guards:
+            self._read(table or write[0], tuple(columns))  # it refuses what there is not
+            such = "".join(f" AND {column} IS ?" for column in columns)
+            if table:
+                such = f" AND EXISTS(SELECT 1 FROM {table}{self._where(table)}{such})"
+            sql += such
+        return sql
 
     def _drop(self, table: str, columns: tuple[str, ...]) -> str:
         self._shape(table, columns)

@@ -1,4 +1,4 @@
-"""A small file with two tables, ways to hold or fail its COMMIT, and changes to hand in."""
+"""A small file with three tables, ways to hold or fail its COMMIT, and changes to hand in."""
 
 import asyncio
 from pathlib import Path
@@ -10,10 +10,17 @@ from tenure.ports.store import Change, Drop, Is, Next, Put, Set, Shape
 from tenure.storage.committer import Committer
 from tenure.storage.flush import Done, Inline, Work, outcome
 
-TABLES = {"thing": Shape(("name",), ("size", "note")), "list": Shape(("number",), ("text",))}
+TABLES = {
+    "thing": Shape(("name",), ("size", "note")),
+    "part": Shape(("thing", "number"), ("size",)),
+    "list": Shape(("number",), ("text",)),
+}
 SCHEMA = """
 CREATE TABLE thing (
     name TEXT PRIMARY KEY, size INTEGER NOT NULL CHECK (size < 1000), note TEXT
+) WITHOUT ROWID;
+CREATE TABLE part (
+    thing TEXT, number INTEGER, size INTEGER, PRIMARY KEY (thing, number)
 ) WITHOUT ROWID;
 CREATE TABLE list (number INTEGER PRIMARY KEY, text TEXT NOT NULL);
 CREATE TABLE batch (number INTEGER PRIMARY KEY, changes TEXT NOT NULL);
@@ -77,6 +84,10 @@ def make(connection: Watched, flush: Any, **more: Any) -> Committer:
 
 def thing(name: str, size: Any = 1) -> Put:
     return Put("thing", (name,), {"size": size})
+
+
+def part(name: str, size: Any = 1) -> Put:
+    return Put("part", (name, 1), {"size": size})
 
 
 def line(text: Any) -> Put:

@@ -7,7 +7,7 @@ import apsw
 import pytest
 
 from tenure.core.errors import Defect, StoreError, StoreFull
-from tenure.ports.store import Drop, Next, Put, Refused, Set
+from tenure.ports.store import AtLeast, Drop, Is, Next, Put, Refused, Set
 from tenure.storage import applier
 from tenure.storage.applier import RESERVE_BYTES
 from tenure.storage.flush import Inline
@@ -20,6 +20,7 @@ from tests.unit.storage.small import (
     lines,
     make,
     names,
+    part,
     thing,
 )
 
@@ -163,3 +164,57 @@ async def test_a_batch_that_is_written_change_by_change_answers_each_as_before(
     assert type(full) is StoreFull
     assert names(connection) == ["a", "b"]
     assert connection.execute("SELECT sum(size) FROM thing").fetchone() == (3,)
+
+
+@scenario
+async def test_guards_are_looked_at_by_the_statement_that_changes_their_row(
+    connection: Watched,
+) -> None:
+    """The same answers as by looking first: who is refused leaves nothing, the others stand."""
+    committer = make(connection, Inline())
+    await committer.commit(change(*map(thing, "abcd"), *map(part, "abcd")))
+
+    def grown(name: str, *said: Is) -> asyncio.Future[Refused | None]:
+        return committer.commit(
+            change(Set("thing", (name,), {"size": 2}), line(name), guards=said)
+        )
+
+    own = Is("thing", ("b",), {"size": 1, "note": None})
+    held, lost = Is("part", ("b", 1), {"size": 1}), Is("part", ("c", 1), {"size": 7})
+    bound, elsewhere = Is("thing", ("d",), {"size": AtLeast(1)}), Is("part", ("a", 1), {})
+    for waiting, answers in (
+        ([grown("a", Is("thing", ("a",), {})), grown("b", own, held)], [None, None]),
+        (
+            [grown("b", own), grown("c", lost), grown("d", bound, elsewhere)],
+            [
+                Refused(own, {"name": "b", "size": 2, "note": None}),
+                Refused(lost, {"thing": "c", "number": 1, "size": 1}),
+                None,
+            ],
+        ),
+    ):
+        assert await asyncio.gather(*waiting) == answers
+    found = connection.execute("SELECT name, size FROM thing").fetchall()
+    assert found == [("a", 2), ("b", 2), ("c", 1), ("d", 2)]
+    assert lines(connection) == [(1, "a"), (2, "b"), (3, "d")]
+
+
+@scenario
+async def test_a_guard_is_about_what_was_before_its_change(connection: Watched) -> None:
+    committer = make(connection, Inline())
+    await committer.commit(change(thing("a")))
+    there = Is("part", ("a", 1), {"size": 1})
+    grow = Set("thing", ("a",), {"size": 2})
+    assert await committer.commit(change(grow, part("a"), guards=(there,))) == Refused(there, None)
+    await committer.commit(change(part("a")))
+    shrink = Set("part", ("a", 1), {"size": 0})
+    assert await committer.commit(change(grow, shrink, guards=(there,))) is None
+    # Handed in together: the second is about what the first leaves.
+    waiting = [
+        committer.commit(change(Set("part", ("a", 1), {"size": 1}))),
+        committer.commit(change(grow, guards=(there,))),
+        committer.commit(change(shrink)),
+        committer.commit(change(grow, guards=(there,))),
+    ]
+    left = Refused(there, {"thing": "a", "number": 1, "size": 0})
+    assert await asyncio.gather(*waiting) == [None, None, None, left]

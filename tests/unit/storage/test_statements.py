@@ -23,6 +23,11 @@ def test_every_kind_has_one_text() -> None:
         STATEMENTS.sets["pair", "note", "size"]
         == "UPDATE pair SET note=?,size=? WHERE left=? AND right=?"
     )
+    assert STATEMENTS.guarded[("pair", "note"), ("pair", "size"), ("", "note", "left")] == (
+        "UPDATE pair SET note=? WHERE left=? AND right=?"
+        " AND EXISTS(SELECT 1 FROM pair WHERE left=? AND right=? AND size IS ?)"
+        " AND note IS ? AND left IS ?"
+    )
     assert STATEMENTS.drops[("pair",)] == "DELETE FROM pair WHERE left=? AND right=?"
     assert STATEMENTS.columns("pair") == ("left", "right", "size", "note")
 
@@ -44,3 +49,9 @@ def test_names_that_are_in_no_shape_never_become_sql(kind: str, asked: tuple[str
     with pytest.raises(Defect):
         getattr(STATEMENTS, kind)[asked]
     assert asked not in getattr(STATEMENTS, kind)
+
+
+@pytest.mark.parametrize("guard", [("moon",), ("moon", "x"), ("pair", "colour"), ("", "1=1 OR x")])
+def test_names_of_a_guard_that_are_in_no_shape_never_become_sql(guard: tuple[str, ...]) -> None:
+    with pytest.raises(Defect):
+        STATEMENTS.guarded[("pair", "note"), guard]
