@@ -2,8 +2,9 @@
 
 The harness counts, never the reader: each test adds what it did, the sums travel home with the
 test reports (so they hold for one process and for many workers alike), and the run closes with one
-line such as `tenure: crash_runs=21034 kills=200 seeds=3000 ablations=18`. Real servers are in
-`tenure.testing.server_fixtures`; nothing else that tests share belongs here.
+line such as `tenure: crash_runs=21034 kills=200 seeds=3000 ablations=18`. Here is said, too, who
+begins first and whose branches are counted. Real servers are in `tenure.testing.server_fixtures`;
+nothing else that tests share belongs here.
 """
 
 import logging
