@@ -34,7 +34,9 @@ APIS, WORKERS = 2, 3
 SCHEMA = "chaos"
 ASK_SECONDS = 10.0
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.3, 5.0
-"""Before a request that was not answered is sent again, to the next; it doubles up to the most."""
+"""Before a request that was not answered is sent again; it doubles up to the most."""
+ALONE_SECONDS = 2.0
+"""For which one is not asked that has not answered."""
 LOOK_SECONDS = 0.5
 """Between two looks at an operation that has not ended."""
 BETWEEN_KILLS_SECONDS = 2.5
@@ -111,6 +113,9 @@ class Chaos:
         self._ablate = ablate
         self._names = itertools.count()
         self._keys = itertools.count()
+        self._mute: set[int] = set()
+        """The ports that were not answered from just now."""
+        self._starting: asyncio.Future[None] | None = None
         self._over = asyncio.Event()
         self._token = ""
 
@@ -127,6 +132,8 @@ class Chaos:
     async def __aexit__(self, *_: object) -> None:
         for process in (*self.apis, *self.workers):
             process.kill()
+        if self._starting is not None:
+            await asyncio.gather(self._starting, return_exceptions=True)
         await self.stack.aclose()
         if self.temporal is not None:
             self.temporal.kill()
@@ -193,9 +200,14 @@ class Chaos:
                 writer.transport.abort()
 
     async def ask(self, method: str, path: str, body: object = None, *, key: str = "") -> Answer:
-        """Ask one of the API processes after the other until one answers, and count both."""
-        port, pause = self.chance.choice(self.ports), PAUSE_SECONDS
+        """Ask one of the API processes after the other until one answers, and count both.
+
+        One that did not answer is left alone for a while, as whoever balances requests does.
+        """
+        loop, pause = asyncio.get_running_loop(), PAUSE_SECONDS
         while True:
+            heard = [port for port in self.ports if port not in self._mute]
+            port = self.chance.choice(heard or self.ports)
             answer = await self._sent(port, method, path, body, key)
             kind = "changes" if key else "looks"
             self.counts[kind] += 1
@@ -203,7 +215,9 @@ class Chaos:
                 self.counts[f"{kind}_answered"] += 1
                 return answer
             self.counts[f"status_{answer.status}"] += 1
-            port = self.ports[(self.ports.index(port) + 1) % APIS]
+            if port not in self._mute:
+                self._mute.add(port)
+                loop.call_later(ALONE_SECONDS, self._mute.discard, port)
             await asyncio.sleep(pause * self.chance.uniform(0.5, 1.0))
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
@@ -290,15 +304,20 @@ class Chaos:
             if victim == "postgres":
                 self.postgres.kill()
                 self.kills[victim] += 1
-                await asyncio.to_thread(self.postgres.start)
+                await self._start(self.postgres)
             elif victim == "temporal" and self.temporal is not None:
                 self.temporal.kill()
                 self.kills[victim] += 1
-                await asyncio.to_thread(self.temporal.start)
+                await self._start(self.temporal)
             else:
                 one = self.chance.choice(self.apis if victim == "api" else self.workers)
                 self.kills["api" if victim == "api" else "worker"] += one.kill()
                 one.start()
+
+    async def _start(self, server: PostgresServer | TemporalServer) -> None:
+        """Start it, to the end: also if whoever has killed it is told to stop meanwhile."""
+        self._starting = asyncio.ensure_future(asyncio.to_thread(server.start))
+        await asyncio.shield(self._starting)
 
     async def _tend(self) -> None:
         """Start again who has ended by itself, as an init system does."""
@@ -357,6 +376,8 @@ class Chaos:
         """No more faults; whoever was being started is."""
         for proxy in self.proxies:
             proxy.behaviour = PLAIN
+        if self._starting is not None:
+            await self._starting
         if not await asyncio.to_thread(self.postgres._is_ready):
             await asyncio.to_thread(self.postgres.start)
         if self.temporal is not None and not await asyncio.to_thread(self.temporal._serves):
