@@ -23,7 +23,7 @@ LOOK_SECONDS, ALONE_SECONDS = 1.0, 30.0
 LINGER_SECONDS: Final = 0.01
 """How long events gather before they are carried together: a commit wakes us for each batch."""
 BUSY_EVENTS: Final = 16
-BUSY_LINGER_SECONDS: Final = 0.04
+BUSY_LINGER_SECONDS: Final = 0.05
 """After a look that found so many: each look costs the loop more than most events do."""
 STRAIN_SECONDS: Final = 1.0
 """How long all is left alone after something unforeseen."""

@@ -2,7 +2,8 @@
 
 What is stuck needs a person and is told as long as it is so.  An operation whose time came long ago
 and that nobody has moved since is told too, and woken.  What an operator abandoned was told when
-that was recorded; it stays told until nothing is left of it.
+that was recorded; it stays told until nothing is left of it.  One whose records lie in the future
+is told as well: the clock was set back since, and what it waits for comes as much later.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from tenure.app.findings import abandoned_subject
 from tenure.app.plane import Plane
 from tenure.core import agent as agents
 from tenure.core.finding import Kind
+from tenure.core.instant import in_utc
 from tenure.core.operation import State
 from tenure.ports.store import Row
 from tenure.reconcilers.term import About, Term, Tick
@@ -21,6 +23,8 @@ SENTENCE = "Every open operation moves, waits or is reported."
 NAME = "operations"
 OVERDUE_SECONDS = 300.0
 """How long after its time an operation may stand still: longer than any one call takes."""
+AHEAD_SECONDS = 60.0
+"""How far in the future a record may lie: more than clocks that are kept right differ."""
 
 
 async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
@@ -38,6 +42,8 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
             if not term.read_only:
                 plane.engine.wake(str(row["id"]))
                 fixed += 1
+        elif _is_ahead(row, plane.store.now()):
+            await _ahead(term, row)
     plane.reconciled.cursors[NAME] = str(rows[-1]["id"]) if len(rows) == limit else ""
     await _abandoned(plane, term)
     for row in await findings.list_open(plane, term.reconciler):
@@ -51,7 +57,8 @@ async def _is_so(plane: Plane, said: Mapping[str, object]) -> bool:
     row = await plane.store.find("operation", (str(said["operation"]),))
     if said.get("abandoned") or row is None or row["ended_at"] is not None:
         return False
-    return row["state"] == State.STUCK or _stands_still(row, plane.store.now())
+    now = plane.store.now()
+    return row["state"] == State.STUCK or _stands_still(row, now) or _is_ahead(row, now)
 
 
 async def _stuck(plane: Plane, term: Term, row: Row) -> None:
@@ -83,6 +90,28 @@ async def _still(term: Term, row: Row) -> None:
         f"operation {name} ({row['kind']!s}) is due and nobody moves it; it is woken",
         about=About(str(row["tenant"]), str(row["agent"])),
         said={"operation": name, "worker": row["worker"]},
+    )  # fmt: skip
+
+
+def _is_ahead(row: Row, now: float) -> bool:
+    """Whether it was accepted, or last recorded, at a time that has not come yet."""
+    return _recorded_at(row) > now + AHEAD_SECONDS
+
+
+def _recorded_at(row: Row) -> float:
+    return max(cast(float, row["created_at"]), cast(float, row["updated_at"]))
+
+
+async def _ahead(term: Term, row: Row) -> None:
+    name = str(row["id"])
+    until = max(_recorded_at(row), cast("float | None", row["due_at"]) or 0.0)
+    await term.report(
+        Kind.CONFIRMED, name,
+        f"operation {name} ({row['kind']!s}) has records of a time yet to come: the clock was set"
+        f" back since, and it may stand until {in_utc(until)}, from when its deadlines count; set"
+        " the clock right if it is wrong now, or cancel the operation",
+        about=About(str(row["tenant"]), str(row["agent"])),
+        said={"operation": name, "until": until},
     )  # fmt: skip
 
 

@@ -117,7 +117,7 @@ async def tick(plane: Plane, leader: Leader, route: Route, *, skimmed: Skimmed =
     if cursor is None:
         return Tick()
     due_at = cast(float, cursor["due_at"])
-    if due_at > now:
+    if not _is_due(due_at, now):
         return Tick(retry_at=due_at, rests=True)
     again = await _retry_parked(plane, leader, route, now)
     position = cast(int, cursor["position"])
@@ -299,6 +299,11 @@ async def _commit(
     return refused is None
 
 
+def _is_due(due_at: float, now: float) -> bool:
+    """Whether its time has come; one further off than any that is set is of a clock set back."""
+    return due_at <= now or due_at > now + PARKED_SECONDS_MAX
+
+
 def _wait(plane: Plane, attempts: int, first: float, cap: float) -> float:
     """Backoff with jitter."""
     return doubled(first, cap, attempts - 1) * (1.0 - plane.entropy.fraction() / 2.0)
@@ -346,7 +351,7 @@ async def _retry_parked(plane: Plane, leader: Leader, route: Route, now: float) 
         due_at = cast("float | None", stream["due_at"])
         if due_at is None:
             continue
-        if due_at <= now:
+        if _is_due(due_at, now):
             sent, due_at = await _retry(plane, leader, route, stream, now)
             seen += 1
             fixed += sent

@@ -480,3 +480,20 @@ async def test_nothing_is_trimmed_where_nothing_is(lives):
     leader = Leader(lives.plane, "relay")
     await leader.renew()
     assert await outbox.trim(lives.plane, leader) == outbox.Tick()
+
+
+@alive
+async def test_a_time_that_only_a_clock_set_back_since_can_have_meant_has_come(lives):
+    held = await parked(lives)
+    far = lives.plane.store.now() + 86_400.0
+    sink, key = held.sink.name, (held.sink.name, held.bad)
+    late = Set("parked", key, {"due_at": far}), Set("cursor", (sink,), {"due_at": far})
+    await lives.plane.store.commit(Change("", (), late))
+    held.sink.refuses.clear()
+    await lives.made("more")
+    done = await held.relay.tick()
+    assert done.retry_at is None
+    assert len(set(held.sink.told)) == len(await rows(lives))
+    soon = lives.plane.store.now() + outbox.PARKED_SECONDS_MAX
+    await lives.plane.store.commit(Change("", (), (Set("cursor", (sink,), {"due_at": soon}),)))
+    assert (await held.relay.tick()).retry_at == soon

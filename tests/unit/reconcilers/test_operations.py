@@ -4,6 +4,7 @@ import asyncio
 
 from tenure.app import agents, findings, operations
 from tenure.core.finding import Kind
+from tenure.core.instant import in_utc
 from tenure.reconcilers import operations as watched
 from tenure.testing.faults import Fault
 from tenure.testing.lifecycle import CALLER, spec_of
@@ -58,6 +59,27 @@ async def test_an_operation_that_nobody_moves_is_told_and_woken(lives):
     assert (await watched.tick(lives.plane)).fixed == 1
     (found,) = await seen(lives)
     assert found.kind is Kind.UNVERIFIABLE
+
+
+@alive
+async def test_an_operation_that_was_recorded_by_a_clock_set_back_since_is_told(lives):
+    await lives.made()
+    (row,) = await lives.rows("operation")
+    kept, now = lives.disk.tables.rows["operation"][row["id"],], lives.plane.store.now()
+    kept.update(ended_at=None, state="RUNNING", updated_at=now + 59.0, due_at=now + 86_400.0)
+    assert (await watched.tick(lives.plane)).fixed == 0
+    assert await seen(lives) == [], "clocks differ"
+    for ahead in ("updated_at", "created_at"):  # it may have been looked at since
+        kept.update(created_at=now, updated_at=now)
+        kept.update({ahead: now + 86_390.0})
+        await watched.tick(lives.plane)
+        (found,) = await seen(lives)
+        assert (found.kind, found.body["until"]) == (Kind.CONFIRMED, now + 86_400.0)
+        assert f"it may stand until {in_utc(now + 86_400.0)}" in found.body["what"]
+    kept.update(due_at=None)
+    await asyncio.sleep(86_390.0 - 59.0)
+    await watched.tick(lives.plane)
+    assert await seen(lives) == []
 
 
 @alive
