@@ -412,7 +412,7 @@ def _above(pid: int) -> Iterator[int]:
 
 def _answers(port: int) -> bool:
     try:
-        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=15)) as line:
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as line:
             line.request("GET", "/ping")
             answer = line.getresponse()
             return answer.status == 200 and "status" in json.loads(answer.read())
