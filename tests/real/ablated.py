@@ -15,6 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tenure.adapters.engine.embedded import EmbeddedEngine
+from tenure.adapters.engine.temporal import activities
 from tenure.adapters.store.postgres.committer import Committer
 from tenure.app import tokens
 from tenure.app.hold import Hold
@@ -42,7 +43,10 @@ def _acknowledged_first(committer: Committer, change: Change) -> "asyncio.Future
 
 @contextmanager
 def _unfenced() -> Iterator[None]:
-    """Guard no token, ask nobody whether the lease still stands, and go on when both are lost."""
+    """Guard no token, ask nobody whether the lease still stands, and go on when both are lost.
+
+    Nor ask Temporal whether the call is still wanted: it stops one that has slept, if it is faster.
+    """
 
     def commit(committer: Committer, change: Change) -> "asyncio.Future[Refused | None]":
         guards = (replace(guard, said=_tokenless(guard.said)) for guard in change.guards)
@@ -56,6 +60,7 @@ def _unfenced() -> Iterator[None]:
         switches.no_fence(),
         patched(Committer, commit=commit),
         patched(EmbeddedEngine, _renew=renew),
+        patched(activities.Beat, _beat=lambda _: None),
     ):
         yield
 
