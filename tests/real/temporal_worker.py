@@ -1,7 +1,7 @@
 """A plane on Temporal in a process of its own, to be killed: `temporal_worker.py ADDRESS PLACE`.
 
 Its store is one SQLite file and its providers are shelves in a directory, so that both outlive it.
-Each shelf notes every effect in a file of its own.  A third argument accepts so many operations and
+Each file counts how often it was written.  A third argument accepts so many operations and
 prints their ids; SIGTERM stops the process in peace.
 """
 
@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from tenure.adapters.clock.system import SystemClock
@@ -24,18 +25,15 @@ from tests.real.on_temporal import paced, settings_for, wired
 NAMES = ("identity", "access", "runtime", "credentials")
 
 
-class Noting(Shelf):
-    """A shelf that notes what it makes, in a file that can be counted from outside."""
+class Counting(Shelf):
+    """A shelf on which a file says how often it was written: effect and count are one."""
 
     def __init__(self, place: Path, name: str) -> None:
         super().__init__(place, name, now=SystemClock().now, slow=0.4)
-        self._notes = place / f"{name}.made"
 
-    async def ensure(self, key, spec):
-        if key.text not in self.held():
-            with self._notes.open("a") as notes:
-                notes.write(f"{key.text}\n")
-        return await super().ensure(key, spec)
+    def _write(self, name: str, row: Mapping[str, object]) -> None:
+        written = int(str((self._read(name) or {"written": 0})["written"]))
+        super()._write(name, {**row, "written": written + 1})
 
 
 async def opened(place: Path, clock: SystemClock) -> Store:
@@ -50,7 +48,7 @@ async def opened(place: Path, clock: SystemClock) -> Store:
 async def main(address: str, place: Path, count: int) -> None:
     clock = SystemClock()
     store = await opened(place, clock)
-    shelves = {name: Noting(place, name) for name in NAMES}
+    shelves = {name: Counting(place, name) for name in NAMES}
     settings = settings_for(address, task_queue="killed")
     plane = wired(store, shelves, settings, [paced(PLANS["linear"])])
     await prepare(plane)
