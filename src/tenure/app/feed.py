@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
+from tenure.app.fair_lock import FairLock
 from tenure.app.news import News
-from tenure.app.turns import Turns
 from tenure.ports.store import Row, Store
 
 HELD = 8_192
@@ -39,7 +39,7 @@ class Feed:
         self._seen = -1
         self._looked_at = 0.0
         self._lock = asyncio.Lock()
-        self._turns = Turns()
+        self._far_behind = FairLock()
 
     async def after(self, position: int, *, limit: int) -> Sequence[Row]:
         """Events after a position in an order that later commits only add to."""
@@ -71,7 +71,7 @@ class Feed:
         """
         if position in self._places:
             return await self.after(position, limit=limit)
-        async with self._turns.of(tenant):
+        async with self._far_behind.held_for(tenant):
             await asyncio.sleep(PAUSE_SECONDS)
             return await self.after(position, limit=limit)
 

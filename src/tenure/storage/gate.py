@@ -21,7 +21,7 @@ WRITER_KIBIBYTES = 6_144
 READER_KIBIBYTES = 2_048
 """Pages kept in memory: those of what is open now, since ids are ordered by time."""
 STATEMENTS_KEPT = 64
-"""The library looks through half of them at every use; an operation that is alone needs 52 uses."""
+"""The library looks through half of them at every use."""
 
 
 class OpenFile:

@@ -10,10 +10,10 @@ from tenure.adapters.store import memory
 from tenure.app import events
 from tenure.app import feed as app_feed
 from tenure.app.events import Wanted
+from tenure.app.fair_lock import FairLock
 from tenure.app.feed import Feed
 from tenure.app.live import OUTBOX, POSITION
 from tenure.app.news import News
-from tenure.app.turns import Turns
 from tenure.ports.store import Add, Change
 from tenure.testing.lifecycle import CALLER
 from tests.unit.app.lives import STRANGER, alive
@@ -143,7 +143,7 @@ async def looks_of_a_page(lives, monkeypatch, waiting):
     took = looks - before
     assert page == events.Page([], 60, more=True)
     assert await asyncio.gather(*scans) == [page] * waiting
-    assert plane.feed._turns._waiting == {}, "tenants are forgotten"
+    assert plane.feed._far_behind._waiting == {}, "tenants are forgotten"
     return took
 
 
@@ -160,20 +160,20 @@ def test_however_much_one_tenant_passes_over_another_one_has_every_second_turn(
 
 @alive
 async def test_with_one_queue_for_all_tenants_it_would_wait_for_all_of_them(lives, monkeypatch):
-    of = Turns.of
-    monkeypatch.setattr(Turns, "of", lambda turns, _: of(turns, ""))
+    held_for = FairLock.held_for
+    monkeypatch.setattr(FairLock, "held_for", lambda lock, _: held_for(lock, ""))
     assert await looks_of_a_page(lives, monkeypatch, 200) > 200
 
 
 def test_a_turn_that_nobody_waits_for_any_more_is_passed_on():
     async def main():
-        turns, had = Turns(), []
+        turns, had = FairLock(), []
 
         async def take(name):
-            async with turns.of(name):
+            async with turns.held_for(name):
                 had.append(name)
 
-        async with turns.of("first"):
+        async with turns.held_for("first"):
             gone, given, last = (asyncio.create_task(take(name)) for name in ("a", "b", "c"))
             await asyncio.sleep(0)
             gone.cancel()  # while it waits

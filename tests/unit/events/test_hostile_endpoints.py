@@ -42,6 +42,19 @@ async def endpoint(answer):
         server.close()
 
 
+@asynccontextmanager
+async def mute():
+    """A server that answers nobody, by its host and port, and who has called it so far."""
+    called: asyncio.Queue[None] = asyncio.Queue()
+
+    async def hangs(writer):
+        called.put_nowait(None)
+        await asyncio.sleep(3_600)
+
+    async with endpoint(hangs) as there:
+        yield there, called
+
+
 async def answers(writer):
     writer.write(DONE)
     await writer.drain()
@@ -138,14 +151,8 @@ def test_endpoints_of_one_tenant_that_hang_are_in_nobody_elses_way(monkeypatch):
     events = [event_of(f"a{n}") for n in range(webhook_bus.AT_ONCE)]
 
     async def main():
-        called: asyncio.Queue[None] = asyncio.Queue()
-
-        async def hangs(writer):
-            called.put_nowait(None)
-            await asyncio.sleep(3_600)
-
         async with (
-            endpoint(hangs) as slow,
+            mute() as (slow, called),
             endpoint(answers) as quick,
             bus_of(loopback=True) as bus,
             asyncio.TaskGroup() as calls,
@@ -180,14 +187,8 @@ def test_endpoints_of_many_tenants_that_hang_leave_files_to_everybody_else(
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
 
     async def main():
-        called: asyncio.Queue[None] = asyncio.Queue()
-
-        async def hangs(writer):
-            called.put_nowait(None)
-            await asyncio.sleep(3_600)
-
         async with (
-            endpoint(hangs) as slow,
+            mute() as (slow, called),
             bus_of(loopback=True) as bus,
             asyncio.TaskGroup() as group,
         ):

@@ -1,4 +1,4 @@
-"""Turns: of those who wait one goes on at a time, each tenant's as often as any other's."""
+"""A lock that goes from tenant to tenant: each has it as often as any other that waits."""
 
 import asyncio
 from collections import deque
@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Turns:
-    """One turn at a time; who waits for whom depends on how many tenants wait, not how often."""
+class FairLock:
+    """One holder at a time; how long one waits depends on how many tenants do, not how often."""
 
     def __init__(self) -> None:
         """Nobody waits."""
@@ -16,15 +16,15 @@ class Turns:
         """By tenant, the next one first; a tenant that nobody waits for is not there."""
 
     @asynccontextmanager
-    async def of(self, tenant: str) -> AsyncIterator[None]:
-        """The turn of one who waits for this tenant, until the block is left."""
+    async def held_for(self, tenant: str) -> AsyncIterator[None]:
+        """Held for a tenant until the block is left."""
         if self._taken:
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(tenant, deque()).append(turn)
+            mine = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(tenant, deque()).append(mine)
             try:
-                await turn
+                await mine
             except asyncio.CancelledError:
-                if not turn.cancelled():  # it was given to us in this very moment
+                if not mine.cancelled():  # it was given to us in this very moment
                     self._pass_on(tenant)
                 raise
         self._taken = True
@@ -39,10 +39,10 @@ class Turns:
             self._waiting[tenant] = self._waiting.pop(tenant)
         while self._waiting:
             name, lane = next(iter(self._waiting.items()))
-            turn = lane.popleft()
+            first = lane.popleft()
             if not lane:
                 del self._waiting[name]
-            if not turn.done():  # else whoever waited has gone
-                turn.set_result(None)
+            if not first.done():  # else whoever waited has gone
+                first.set_result(None)
                 return
         self._taken = False
