@@ -33,7 +33,7 @@ from tenure.app.live import OUTBOX, POSITION, sequence_of
 from tenure.faces.api.server import Listen, serving
 from tenure.faces.api.state import Api
 from tenure.ports.bus import Destination
-from tenure.ports.store import Add, Change
+from tenure.ports.store import Change
 from tenure.reconcilers.outbox import Route
 from tenure.reconcilers.relay import relaying
 from tenure.settings import Settings
@@ -58,12 +58,16 @@ def event(number):
     agent = f"{number % AGENTS:032x}"
     now = time.time()
     row = ("default", agent, f"{number:032x}", "operation.step_done", now, BODY)
-    return Add(OUTBOX, POSITION, (*row, sequence_of(agent)))
+    return POSITION, *row, sequence_of(agent)
+
+
+def telling(numbers):
+    return Change("", headers=[OUTBOX] * len(numbers), lines=[event(one) for one in numbers])
 
 
 async def fill(store, count, first=0):
     changes = [
-        Change("", (), tuple(event(first + n) for n in range(at, min(at + IN_ONE, count))))
+        telling(range(first + at, first + min(at + IN_ONE, count)))
         for at in range(0, count, IN_ONE)
     ]
     for at in range(0, len(changes), 16):
@@ -117,7 +121,7 @@ async def paced(plane, rate, seconds, first):
 
     async def one(number):
         at = time.perf_counter()
-        await plane.store.commit(Change("", (), (event(number),)))
+        await plane.store.commit(telling([number]))
         took.append(time.perf_counter() - at)
 
     made = 0
@@ -196,7 +200,7 @@ async def told(folder, count):
                 took = []
                 for number in range(count):
                     at = time.perf_counter()
-                    await plane.store.commit(Change("", (), (event(number),)))
+                    await plane.store.commit(telling([number]))
                     committed = time.perf_counter()
                     while b'"sequence"' not in await answer.content.readline():
                         pass

@@ -49,6 +49,7 @@ def _unfenced() -> Iterator[None]:
     """
 
     def commit(committer: Committer, change: Change) -> "asyncio.Future[Refused | None]":
+        change = change.plain()
         guards = (replace(guard, said=_tokenless(guard.said)) for guard in change.guards)
         kept = tuple(guard for guard in guards if guard.said)
         return _committed(committer, replace(change, guards=kept))

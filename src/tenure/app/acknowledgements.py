@@ -169,7 +169,7 @@ async def _settle(
         if live is not None and live.progress.end is None:
             live.due_at = None  # so that it is set: a poll may have moved it
             body = {"signal": ACKNOWLEDGED, "payload": key[1], "by": caller.principal}
-            change = noted(live, Noted.SIGNALLED, "", body, now).change
+            change = noted(live, Noted.SIGNALLED, "", body, now).change.plain()
             guards += change.guards
             writes += change.writes
         refused = await plane.store.commit(Change("", guards, writes, ring=Ring(key[0])))

@@ -11,9 +11,8 @@ from tenure.app.pages import page_of
 from tenure.app.plane import Plane
 from tenure.core.audit import Broken, first_broken
 from tenure.core.roles import Caller, Role, require
-from tenure.ports.store import Add, Chained, Next
+from tenure.ports.store import Chained, Next, Put
 
-AUDIT = ("audit", "tenant", "principal", "action", "target", "at", "body", "hash")
 VERIFY_ROWS = 1_000
 """Lines read at a time while the chain is walked."""
 
@@ -38,10 +37,21 @@ class Verdict(NamedTuple):
     broken: Broken | None
 
 
-def entry(caller: Caller, action: str, *, target: str, now: float, **body: object) -> Add:
+def entry(caller: Caller, action: str, *, target: str, now: float, **body: object) -> Put:
     """The line to be committed with what it tells of."""
-    values = (caller.tenant, caller.principal, action, target, now, encode(body), Chained("audit"))
-    return Add(AUDIT, (Next("audit"),), values)
+    return Put(
+        "audit",
+        (Next("audit"),),
+        {
+            "tenant": caller.tenant,
+            "principal": caller.principal,
+            "action": action,
+            "target": target,
+            "at": now,
+            "body": encode(body),
+            "hash": Chained("audit"),
+        },
+    )
 
 
 async def list_audit(

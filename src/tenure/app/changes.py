@@ -4,8 +4,9 @@ Nothing is decided here, and nothing in memory changes before the store has said
 (`take_effect`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -31,10 +32,15 @@ from tenure.core.plain import refuse_odd
 from tenure.core.plan import Step
 from tenure.core.progress import Progress
 from tenure.core.saga import Columns, Said, Settled
-from tenure.ports.store import Add, Change, Is, Ring, Row, Set, Write
+from tenure.ports.store import Change, Guarded, Header, Line, Ring, Row, Set, Value, Write
 
-JOURNAL = ("journal", "tenant", "kind", "step", "at", "body")
-INTENT = ("intent", "tenant", "slot", "key", "state", "token", "attempts", "due_at")
+OPERATION_KEY, STEP_KEY = ("id",), ("operation", "step")
+JOURNAL = Header(
+    "journal", ("operation", "seq"), ("tenant", "kind", "step", "at", "body"), adds=True
+)
+INTENT = Header(
+    "intent", STEP_KEY, ("tenant", "slot", "key", "state", "token", "attempts", "due_at"), adds=True
+)
 IMPLIED: Columns = {"state": Hold.PRESENT}
 """Not written: the record that a step is done says so already (see `Live.merge`)."""
 BYTES_A_CHARACTER = 4
@@ -97,11 +103,9 @@ def recorded(live: Live, step: Step, settled: Settled, now: float) -> Writing:
     if settled.record is None:
         return _polled(live, step, settled, now)
     kind, body = settled.record
-    guard = Is("intent", (live.id, step.name), {"token": live.intents[step.name].token})
     said = {step.name: settled.intent}
-    return noted(
-        live, kind, step.name, body, now, said=said, guards=(guard,), burned=settled.burned
-    )
+    token = live.intents[step.name].token
+    return noted(live, kind, step.name, body, now, said=said, token=token, burned=settled.burned)
 
 
 def noted(
@@ -112,56 +116,96 @@ def noted(
     now: float,
     *,
     said: Said | None = None,
-    guards: tuple[Is, ...] = (),
+    token: int | None = None,
     burned: tuple[tuple[str, str], ...] = (),
 ) -> Writing:
-    """One more record, and all that follows from it: state, intents of the next stage, event."""
-    seq, before = live.seq + 1, live.progress
+    """One more record, and all that follows from it: state, intents of the next stage, event.
+
+    With a `token` it stands only while the step's intent has that one.
+    """
+    name, seq, before = live.id, live.seq + 1, live.progress
     text, value = kept(body)  # later steps see what a restart would show them
     progress = saga.after(live.plan, before, Record(seq, kind, step, now, value))
-    end = progress.end
     state = saga.state_of(live.plan, progress, live.intents)
     if live.state is PENDING and state is RUNNING:
         state = PENDING  # only a claim makes it run: a signal before it has called nobody
     said = said or {}
     stuck = kind is Noted.STUCK and said
     due_at = _next_look(live, progress, _ahead(live, said), now) if stuck else 0.0
-    # Its own row comes first: a store can then look at the guards while it writes it.
-    writes: list[Write] = [
-        Set("operation", (live.id,), _columns(live, progress, state, due_at, kind=kind, now=now)),
-        Add(JOURNAL, (live.id, seq), (live.tenant, kind, step, now, text)),
+    columns, values = _changed(live, progress, state, due_at, kind=kind, now=now)
+    guard = (live.revision,) if token is None else (step, token, live.revision)
+    headers = [_RECORDS[columns, token is None], JOURNAL, OUTBOX]
+    lines: list[Line] = [
+        (name, live.revision + 1, now, *values, *guard),
+        (name, seq, live.tenant, kind, step, now, text),
+        event(live, kind, step, state, now=now, why=progress.cause),
     ]
     fresh: Sequence[Intent] = ()
+    end = progress.end
     if end is None and progress.stage > before.stage:
-        fresh = intended(live, progress.stage, writes)
-    writes.append(event(live, kind, step, state, now=now, why=progress.cause))
-    if end is not None or (state is not live.state and live.kind in VERBS):
-        writes += agent_writes(live, progress, state, now)
+        fresh = intended(live, progress.stage, headers, lines)
     if progress.compensating_at is not None and before.compensating_at is None:
         said = said | saga.turned_back(live.plan, progress, live.intents)
-    for name, columns in said.items():
-        if columns != IMPLIED:
-            writes.append(Set("intent", (live.id, name), columns))
+    for one, changed in said.items():
+        if changed != IMPLIED:
+            headers.append(_INTENTS[tuple(changed)])
+            lines.append((name, one, *changed.values()))
+    writes: list[Write] = []
+    if end is not None or (state is not live.state and live.kind in VERBS):
+        writes += agent_writes(live, progress, state, now)
     if burned:
-        writes += [Set("intent", other, saga.REMOVED) for other in burned]
-        writes += tombstones(burned, now)
-        others = dict.fromkeys(other for other, _ in burned)  # kept from now on: see `retention`
-        writes += [Set("operation", (other,), {"updated_at": now}) for other in others]
-    guard = Is("operation", (live.id,), {"revision": live.revision})
+        writes += _removed(burned, now)
     # Two processes may try for this number, for siblings or by a verb: the id says whose it is.
-    name = f"{live.id}/{seq}/{live.intents[step].token if guards else live.token}/{step or kind}"
+    change = f"{name}/{seq}/{live.token if token is None else token}/{step or kind}"
     # Who waits elsewhere for it to end or get stuck wants to know.
     settled = end is not None or (state is STUCK and live.state is not STUCK)
-    ring = Ring(live.id) if settled else None
-    change = Change(name, (*guards, guard), tuple(writes), ring=ring)
-    return Writing(change, progress, state, due_at, seq, said, fresh)
+    ring = Ring(name) if settled else None
+    return Writing(
+        Change(change, (), tuple(writes), ring=ring, headers=headers, lines=lines),
+        progress, state, due_at, seq, said, fresh,
+    )  # fmt: skip
 
 
-def _columns(
+class _Headers(dict[Any, Header]):
+    """Headers by what varies in them, made when they are first asked for."""
+
+    def __init__(self, make: Callable[[Any], Header]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, asked: Any) -> Header:  # noqa: ANN401
+        header = self[asked] = self._make(asked)
+        return header
+
+
+_TOKEN = Guarded("intent", STEP_KEY, ("token",))
+_REVISION = Guarded("operation", OPERATION_KEY, ("revision",))
+
+
+def _record(asked: tuple[tuple[str, ...], bool]) -> Header:
+    columns, by_a_verb = asked
+    guards = (_REVISION,) if by_a_verb else (_TOKEN, _REVISION)
+    columns = ("revision", "updated_at", *columns)
+    return Header("operation", OPERATION_KEY, columns, guards=guards)
+
+
+_RECORDS = _Headers(_record)
+"""The operation's own row, by the columns that a record changes beside its revision."""
+_INTENTS = _Headers(partial(Header, "intent", STEP_KEY))
+"""An intent, by the columns that change."""
+_POLL = Header(
+    "operation", OPERATION_KEY, ("due_at", "state", "updated_at"), guards=(_TOKEN, _REVISION)
+)
+
+
+def _changed(
     live: Live, progress: Progress, state: State, due_at: float | None, *, kind: Noted, now: float
-) -> Row:
-    """What the record changes in the operation's own row."""
-    row: Row = {"revision": live.revision + 1, "updated_at": now}
+) -> tuple[tuple[str, ...], tuple[Value, ...]]:
+    """What a record changes in the operation's own row beside its revision: columns and values."""
+    old = live.progress
+    if state is live.state and due_at == live.due_at and progress.cause == old.cause:
+        return (), ()  # most records there are
+    row: Row = {}
     if state is not live.state:
         if not OPERATION.permits(live.state, state):
             message = f"operation {live.id}: {kind} leads from {live.state} to {state}: no such row"
@@ -169,28 +213,40 @@ def _columns(
         row["state"] = state
     if live.due_at != due_at:
         row["due_at"] = due_at
-    if progress.cause != live.progress.cause:
+    if progress.cause != old.cause:
         row["error"] = progress.cause
     if progress.end is not None:
         row["ended_at"] = now
-    return row
+    return tuple(row), tuple(row.values())
 
 
-def intended(live: Live, stage: int, writes: list[Write]) -> list[Intent]:
+def _removed(burned: tuple[tuple[str, str], ...], now: float) -> list[Write]:
+    """What other operations had intended and this one has removed."""
+    writes: list[Write] = [Set("intent", other, saga.REMOVED) for other in burned]
+    writes += tombstones(burned, now)
+    others = dict.fromkeys(other for other, _ in burned)  # kept from now on: see `retention`
+    return [*writes, *(Set("operation", (other,), {"updated_at": now}) for other in others)]
+
+
+def intended(
+    live: Live, stage: int, headers: list[Header], lines: list[Line]
+) -> list[Intent]:
     """Intend every step of a stage, by rows that are durable before the call leaves."""
     fresh: list[Intent] = []
     for step in live.plan.stages[stage]:
         new = Intent(step.name, step.slot, live.new_key(step), token=live.token)
-        row = (live.tenant, new.slot, new.key, new.state, new.token, new.attempts, new.due_at)
-        writes.append(Add(INTENT, (live.id, new.step), row))
+        headers.append(INTENT)
+        lines.append(
+            (live.id, new.step, live.tenant, new.slot, new.key, new.state, new.token, 0, 0.0)
+        )
         fresh.append(new)
     return fresh
 
 
 def event(
     live: Live, kind: Noted, step: str, state: State, *, now: float, why: str = ""
-) -> Add:
-    """The event that tells of a record, to be committed with it."""
+) -> Line:
+    """The event that tells of a record, to be committed with it under `OUTBOX`."""
     told = live.kind, kind, step, state
     known = _told.get(told)
     if known is None:
@@ -199,8 +255,7 @@ def event(
     name, body = known
     if why:
         body = f'{body[:-1]},"why":{encode(why)}}}'
-    row = (live.tenant, live.agent, live.id, name, now, body, live.sequence)
-    return Add(OUTBOX, POSITION, row)
+    return (POSITION, live.tenant, live.agent, live.id, name, now, body, live.sequence)
 
 
 _told: dict[tuple[str, Noted, str, State], tuple[str, str]] = {}
@@ -213,16 +268,14 @@ def _polled(live: Live, step: Step, settled: Settled, now: float) -> Writing:
     ahead = _ahead(live, said)
     due_at = _next_look(live, live.progress, ahead, now)
     state = saga.state_of(live.plan, live.progress, ahead)
-    row: Row = {"due_at": due_at, "state": state, "updated_at": now}
-    guards = (
-        Is("intent", (live.id, step.name), {"token": live.intents[step.name].token}),
-        Is("operation", (live.id,), {"revision": live.revision}),
+    token, columns = live.intents[step.name].token, settled.intent
+    headers = (_POLL, _INTENTS[tuple(columns)])
+    lines: tuple[Line, ...] = (
+        (live.id, due_at, state, now, step.name, token, live.revision),
+        (live.id, step.name, *columns.values()),
     )
-    writes = (
-        Set("operation", (live.id,), row),
-        Set("intent", (live.id, step.name), settled.intent),
-    )
-    return Writing(Change("", guards, writes), live.progress, state, due_at, live.seq, said)
+    change = Change("", headers=headers, lines=lines)
+    return Writing(change, live.progress, state, due_at, live.seq, said)
 
 
 def _next_look(

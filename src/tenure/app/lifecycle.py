@@ -19,7 +19,7 @@ from tenure.core.limits import LATE_SECONDS
 from tenure.core.operation import CLOSED
 from tenure.core.operation import State as OperationState
 from tenure.core.progress import Progress
-from tenure.ports.store import Add, Change, Drop, Key, Put, Row, Set, Write
+from tenure.ports.store import Change, Drop, Key, Put, Row, Set, Write
 
 VERBS = frozenset(Verb)
 TURN = "turn"
@@ -92,11 +92,11 @@ def renewed(change: Change, standing: AbstractSet[Key]) -> Change:
 
 def agent_told(
     tenant: str, agent: str, operation: str, then: State, *, name: str, by: str, now: float
-) -> Add:
+) -> Put | Set:
     """The event that an agent is in another state."""
     body = encode({"state": then, "name": name, "by": by})
-    row = (tenant, agent, operation, agent_event(then), now, body, sequence_of(agent))
-    return Add(OUTBOX, POSITION, row)
+    event = agent_event(then)
+    return OUTBOX.write((POSITION, tenant, agent, operation, event, now, body, sequence_of(agent)))
 
 
 def _serving(live: Live, progress: Progress, then: State) -> Row:

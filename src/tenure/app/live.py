@@ -17,10 +17,16 @@ from tenure.core.operation import Hold, Intent, Noted, Record, State
 from tenure.core.plan import Plan, Step
 from tenure.core.progress import Progress
 from tenure.plans.catalogue import Catalogue
-from tenure.ports.store import Next, Row, Store
+from tenure.ports.store import Header, Next, Row, Store
 
-POSITION = (Next("outbox"),)
-OUTBOX = ("outbox", "tenant", "agent", "operation", "type", "at", "body", "sequence")
+POSITION = Next("outbox")
+OUTBOX = Header(
+    "outbox",
+    ("position",),
+    ("tenant", "agent", "operation", "type", "at", "body", "sequence"),
+    adds=True,
+    given=(0, 7),
+)
 Calls = tuple["asyncio.Task[None]", ...]
 decode = msgspec.json.decode
 _VERBS = frozenset(Verb)

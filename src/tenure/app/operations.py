@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from tenure.app import views
 from tenure.app.audit import entry
-from tenure.app.changes import JOURNAL, Writing, event, intended, kept, noted
+from tenure.app.changes import JOURNAL, OPERATION_KEY, Writing, event, intended, kept, noted
 from tenure.app.findings import abandoned
 from tenure.app.lifecycle import QUEUED
-from tenure.app.live import Live, canonical, input_of, read, record_of
+from tenure.app.live import OUTBOX, Live, canonical, input_of, read, record_of
 from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.app.views import Operation
@@ -33,13 +33,29 @@ from tenure.core.limits import (
 )
 from tenure.core.operation import SETTLED, Hold, Noted, Record, State
 from tenure.core.roles import Caller, Role, require
-from tenure.ports.store import Add, Change, Drop, Is, Loaded, Put, Ring, Row, Set, Write, together
+from tenure.ports.store import (
+    Change,
+    Drop,
+    Header,
+    Is,
+    Line,
+    Loaded,
+    Put,
+    Ring,
+    Row,
+    Set,
+    Writes,
+    together,
+)
 
 IN_PROGRESS = "operation_in_progress"
-AGENT_HEADER = ("agent", "tenant", "generation", "operation")
-OPERATION_HEADER = (
-    "operation", "tenant", "principal", "kind", "plan", "agent", "generation", "state",
-    "revision", "token", "worker", "due_at", "input", "created_at", "updated_at",
+AGENT = Header("agent", ("uid",), ("tenant", "generation", "operation"), adds=True)
+OPERATION = Header(
+    "operation",
+    OPERATION_KEY,
+    ("tenant", "principal", "kind", "plan", "agent", "generation", "state", "revision", "token",
+     "worker", "due_at", "input", "created_at", "updated_at"),
+    adds=True,
 )  # fmt: skip
 
 
@@ -70,11 +86,13 @@ class Ground(NamedTuple):
     agent: str
     generation: int
     guards: tuple[Is, ...] = ()
-    writes: tuple[Put | Add | Set | Drop, ...] = ()
+    writes: Writes = ()
     input: Mapping[str, object] | None = None
     """What the steps are given, if it is not what the caller sent."""
     rings: tuple[Ring, ...] = ()
     """Other operations that learn of it once it is on disk, whoever works on them."""
+    headers: tuple[Header, ...] = ()
+    lines: tuple[Line, ...] = ()
 
 
 Prepare = Callable[[float, str], Awaitable[Ground]]
@@ -125,48 +143,50 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
         worker = plane.engine.worker
         if worker:
             live.token, live.worker, live.state = 1, worker, State.RUNNING
-        accepted = _accepted(live, command, worker=worker, text=text, now=now)
-        writes: list[Write] = [*ground.writes, *accepted]
-        fresh = intended(live, 0, writes)
-        # What closes an agent may use the room that is kept for accepted work.
-        admits = plan.name not in CLOSING
-        unclaimed = () if worker else (Ring(live.id, unclaimed=True),)
-        change = Change(
-            live.id, ground.guards, tuple(writes), admits,
-            ring=together(*unclaimed, *ground.rings),
-        )  # fmt: skip
+        writing = _accepted(live, command, ground, text=text, now=now)
         try:
-            refused = await plane.store.commit(change)
+            refused = await plane.store.commit(writing.change)
         except CommitUnknown as error:
             message = f"{error} Whether operation {live.id} was accepted is known then."
             raise CommitUnknown(message) from None
         if refused is None:
             live.progress.since = now
-            Writing(change, live.progress, live.state, 0.0, 1, {}, fresh).take_effect(live)
+            writing.take_effect(live)
             for ring in ground.rings:
                 plane.engine.wake(ring.operation, interrupt=ring.interrupt)
             plane.engine.take(live)
             return views.accepted(live, now)
 
 
-def _accepted(
-    live: Live, command: Accept, *, worker: str, text: str, now: float
-) -> list[Put | Add]:
-    """The rows of a new operation: it, its first record and event."""
-    row = (
-        command.tenant, command.principal, live.kind, live.plan.digest, live.agent,
-        live.generation, live.state, live.revision + 1, live.token, worker, 0.0, text, now, now,
-    )  # fmt: skip
-    record = (command.tenant, Noted.ACCEPTED, "", now, "{}")
-    puts: list[Put | Add] = [
-        Add(OPERATION_HEADER, (live.id,), row),
-        Add(JOURNAL, (live.id, 1), record),
+def _accepted(live: Live, command: Accept, ground: Ground, *, text: str, now: float) -> Writing:
+    """A new operation on its ground: it, its first record, its event and its first intents."""
+    headers = [*ground.headers, OPERATION, JOURNAL, OUTBOX]
+    lines: list[Line] = [
+        *ground.lines,
+        (live.id, live.tenant, command.principal, live.kind, live.plan.digest, live.agent,
+         live.generation, live.state, 1, live.token, live.worker, 0.0, text, now, now),
+        (live.id, 1, live.tenant, Noted.ACCEPTED, "", now, "{}"),
         event(live, Noted.ACCEPTED, "", live.state, now=now),
-    ]
-    if command.idempotency_key:
-        told: Row = {"operation": live.id, "fingerprint": _fingerprint(command), "at": now}
-        puts.append(Put("idempotency", _scope(command), told))
-    return puts
+    ]  # fmt: skip
+    fresh = intended(live, 0, headers, lines)
+    keyed = _keyed(command, live, now) if command.idempotency_key else ()
+    # What closes an agent may use the room that is kept for accepted work.
+    admits = live.kind not in CLOSING
+    rings = ground.rings if live.worker else (Ring(live.id, unclaimed=True), *ground.rings)
+    change = Change(
+        live.id, ground.guards, keyed, admits,
+        ring=together(*rings), headers=headers, lines=lines,
+    )  # fmt: skip
+    if ground.writes:  # they come first: what they tell of the agent is told first
+        change = change.plain()
+        change = replace(change, writes=ground.writes + change.writes)
+    return Writing(change, live.progress, live.state, 0.0, 1, {}, fresh)
+
+
+def _keyed(command: Accept, live: Live, now: float) -> tuple[Put]:
+    """What finds the operation again by its idempotency key."""
+    told: Row = {"operation": live.id, "fingerprint": _fingerprint(command), "at": now}
+    return (Put("idempotency", _scope(command), told),)
 
 
 def _refuse_odd_name(what: str, name: object) -> None:
@@ -192,7 +212,8 @@ async def _agent(plane: Plane, command: Accept, now: float, operation: str) -> G
     uid = command.agent or uuid7(now, plane.entropy.bits())
     row = await plane.store.find("agent", (uid,)) if command.agent else None
     if row is None:
-        return Ground(uid, 1, (), (Add(AGENT_HEADER, (uid,), (command.tenant, 1, operation)),))
+        line = (uid, command.tenant, 1, operation)
+        return Ground(uid, 1, headers=(AGENT,), lines=(line,))
     if row["tenant"] != command.tenant:
         message = f"there is no agent {uid}"
         raise NotFound(message)

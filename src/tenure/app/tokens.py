@@ -18,7 +18,7 @@ from tenure.core.errors import Forbidden, Invalid, NotFound, Unauthenticated
 from tenure.core.ids import uuid7
 from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX
 from tenure.core.roles import Caller, Role, require
-from tenure.ports.store import Add, Change, Is, Put, Row, Set
+from tenure.ports.store import Change, Is, Put, Row, Set
 
 PREFIX = "tenure_"
 TENANT = "default"
@@ -151,7 +151,7 @@ def _hash(token: str) -> str:
     return sha256(token.encode()).hexdigest()
 
 
-def _created(caller: Caller, view: TokenView, token: str) -> tuple[Put, Add]:
+def _created(caller: Caller, view: TokenView, token: str) -> tuple[Put, Put]:
     """The token's row, and the line that tells who made it."""
     whose = {"principal": view.principal, "role": view.role, "tenant": view.tenant}
     told = entry(caller, "token.create", target=view.id, now=view.created_at, **whose)

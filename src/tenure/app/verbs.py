@@ -21,7 +21,7 @@ from tenure.core.agent import AGENT, State, Verb
 from tenure.core.errors import Conflict, IllegalTransition, PlanUnknown
 from tenure.core.operation import CLOSED, Noted
 from tenure.core.roles import Caller, Role
-from tenure.ports.store import Add, Change, Is, Put, Ring, Row, Set, Writes
+from tenure.ports.store import Change, Is, Put, Ring, Row, Set, Writes
 
 DRAIN_SECONDS = 30.0
 _ACTIONS = {
@@ -168,9 +168,9 @@ async def _closing(plane: Plane, holder: str, *, by: str, now: float) -> Change:
     if live.progress.compensating_at is None:
         why = {"why": f"the agent was closed by operation {by}", "closed": by}
         if (back := turned_back(live, why, now)) is not None:
-            return back.change
+            return back.change.plain()
     body = {"signal": CLOSED, "payload": by, "by": by}
-    return noted(live, Noted.SIGNALLED, "", body, now).change
+    return noted(live, Noted.SIGNALLED, "", body, now).change.plain()
 
 
 # --- a verb that waits in the queue ---------------------------------------------------------------
@@ -189,7 +189,7 @@ def _in_line(
     body: Mapping[str, Any],
     *,
     operation: str,
-    audited: Add | Put,
+    audited: Put,
 ) -> Ground:
     """The one place behind the operation that works on the agent, which stays as it is."""
     uid, holder, generation = str(row["uid"]), row["operation"], cast(int, row["generation"]) + 1

@@ -5,9 +5,10 @@ whole or returns the `Refused` that says which guard failed and what stands in t
 hold None, int, float, str or bytes.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -68,26 +69,6 @@ class Put(Struct, frozen=True, gc=False):
     row: Mapping[str, Value | Given]
 
 
-class Add(Struct, frozen=True, gc=False):
-    """A `Put` in the lighter form of what is written often: a constant header and a tuple.
-
-    The header is the table and the columns of `values`.
-    """
-
-    header: tuple[str, ...]
-    key: tuple[str | int | Next, ...]
-    values: tuple[Value | Given, ...]
-
-    @property
-    def table(self) -> str:
-        """The table it goes to."""
-        return self.header[0]
-
-    def put(self) -> Put:
-        """The same in its ordinary form."""
-        return Put(self.table, self.key, dict(zip(self.header[1:], self.values, strict=True)))
-
-
 class Set(Struct, frozen=True, gc=False):
     """Change columns of a row that is there; refused if it is not."""
 
@@ -118,8 +99,70 @@ def together(*rings: Ring) -> Ring | None:
     return replace(rings[0], also=rings[1:]) if rings else None
 
 
-Write = Put | Add | Set | Drop
+Write = Put | Set | Drop
 Writes = tuple[Write, ...]
+
+
+class Guarded(NamedTuple):
+    """What the line of a `Header` asks of a row: that these columns still say what it brings.
+
+    In the line's own table that is its own row; elsewhere one whose key begins as the line's does:
+    the line brings the rest of that key, then the columns.
+    """
+
+    table: str
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+
+
+Line = tuple[Value | Given, ...]
+"""Values of one row, as its header orders them."""
+
+
+class Header:
+    """What lines have in common, made once.
+
+    A line is a write with its guards, in the lighter form of what is written often.  It brings the
+    key, then the columns, then what each guard asks for.
+    """
+
+    __slots__ = ("adds", "columns", "given", "guards", "key", "table")
+
+    def __init__(
+        self,
+        table: str,
+        key: tuple[str, ...],
+        columns: tuple[str, ...],
+        *,
+        adds: bool = False,
+        given: tuple[int, ...] = (),
+        guards: tuple[Guarded, ...] = (),
+    ) -> None:
+        """It `adds` rows as `Put` does, or changes them as `Set` does, if the guards hold.
+
+        `given` are the places of a line where there is a `Next`.
+        """
+        self.table = table
+        self.key = key
+        self.columns = columns
+        self.adds = adds
+        self.given = given
+        self.guards = guards
+
+    def write(self, line: Line) -> Put | Set:
+        """A line as the write it stands for."""
+        key, said = line[: len(self.key)], line[len(self.key) :]
+        row: dict[str, Any] = dict(zip(self.columns, said, strict=not self.guards))
+        return (Put if self.adds else Set)(self.table, key, row)  # type: ignore[arg-type]
+
+    def asks(self, line: Line) -> Iterator[Is]:
+        """The guards of a line."""
+        left = iter(line[len(self.key) + len(self.columns) :])
+        for table, key, columns in self.guards:
+            own = table == self.table
+            whole = line[: len(key)] if own else (line[0], *islice(left, len(key) - 1))
+            said = dict(zip(columns, islice(left, len(columns)), strict=True))
+            yield Is(table, whole, said)  # type: ignore[arg-type]
 
 
 class Change(Struct, frozen=True, gc=False):
@@ -128,13 +171,28 @@ class Change(Struct, frozen=True, gc=False):
     `id` is stored with the batch that applied the change, so that one whose reply was lost can be
     looked up.  A change that `admits` new work is refused (StoreFull) when the store runs out of
     room; others may use the reserve.  A `ring` tells other processes once the change is durable.
+    What is written often comes as `lines`, each under the header of the same place in `headers`.
     """
 
     id: str
-    guards: tuple[Is, ...]
-    writes: Writes
+    guards: tuple[Is, ...] = ()
+    writes: Writes = ()
     admits: bool = False
     ring: Ring | None = None
+    headers: Sequence[Header] = ()
+    lines: Sequence[Line] = ()
+
+    def plain(self) -> "Change":
+        """The same change without lines."""
+        if not self.headers:
+            return self
+        both = list(zip(self.headers, self.lines, strict=True))
+        guards = [guard for header, line in both for guard in header.asks(line)]
+        writes = [header.write(line) for header, line in both]
+        return replace(
+            self, guards=(*self.guards, *guards), writes=(*writes, *self.writes),
+            headers=(), lines=(),
+        )  # fmt: skip
 
 
 class Also(Struct, frozen=True, gc=False):

@@ -2,8 +2,8 @@
 
 There are three ways, each a little slower and more careful than the one before; all give the same
 answers, and whatever the first cannot tell raises, so that the batch is tried the next way:
-- `collect` writes the rows of many changes grouped by statement; guards are looked at by the
-  statement that changes the row they are about, or else one by one;
+- `collect` writes the rows of many changes grouped by statement; the guards of lines are looked at
+  by the statement that changes their row, others one by one;
 - `apply` writes one change after the other.  New rows go first, so that a refusal can be taken
   back by hand: no savepoint is paid for;
 - `apply_alone` gives each change a savepoint, so that a poisoned one fails alone.
@@ -19,12 +19,10 @@ import msgspec
 from tenure.core.audit import link
 from tenure.core.errors import Defect, StoreFull, TenureError
 from tenure.ports.store import (
-    Add,
-    AtLeast,
-    Below,
     Chained,
     Change,
     Drop,
+    Header,
     Is,
     Next,
     Put,
@@ -93,8 +91,10 @@ class Applier:
         self._changes = connection.changes
         self._total = connection.total_changes
         self._statements = Statements(tables)
-        self._guarded: defaultdict[str, Rows] = defaultdict(Rows)
-        """Sets that look at the guards of their change themselves."""
+        self._lined: dict[Header, list[Any]] = {}
+        """Lines by their headers; those that look at guards are written first."""
+        self._ordered: list[tuple[Header, str, list[Any]]] = []
+        """The same lists, in the order in which they are written, each with its statement."""
         self._puts: defaultdict[Named, Rows] = defaultdict(Rows)
         """By table and columns."""
         self._sets: defaultdict[str, Rows] = defaultdict(Rows)
@@ -106,7 +106,9 @@ class Applier:
         self._applied: list[str] = []
         self._worked = False
         self._numbers: dict[str, int] = {}
-        self._raised: set[str] = set()
+        """Counters as they stand in the file."""
+        self._raised: dict[str, int] = {}
+        """Counters that this batch has raised."""
         self._heads: dict[str, str] = {}
         """The last hash of a chained table, those collected and not written yet included."""
         self._batch = int(self._cursor.execute("SELECT coalesce(max(number), 0) FROM batch").get)
@@ -118,7 +120,6 @@ class Applier:
         if len(self._numbers) > NUMBERS_KEPT:
             self._numbers.clear()
         self._applied.clear()
-        self._raised.clear()
         self._worked, self._full = False, None
 
     def finish(self) -> bool:
@@ -135,20 +136,19 @@ class Applier:
 
     def _write_counted(self) -> None:
         """One statement for all of them: each more would cost as much again as its row."""
-        numbers = self._numbers
-        counted = msgspec.json.encode({name: numbers[name] for name in self._raised})
         self._cursor.execute(
             "INSERT INTO counter (name, value) SELECT key, value FROM json_each(?) WHERE true"
             " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            (counted.decode(),),
+            (msgspec.json.encode(self._raised).decode(),),
         )
+        self._numbers |= self._raised
+        self._raised.clear()
 
     def counts(self, work: Work) -> Work:
         """Work that changes counters: all of them are in the file before it, and read after it."""
 
         def run(cursor: apsw.Cursor) -> None:
             self._write_counted()
-            self._raised.clear()
             self._numbers.clear()
             work(cursor)
 
@@ -157,6 +157,7 @@ class Applier:
     def forget(self) -> None:
         """The batch was rolled back: what was counted is read again when it is needed."""
         self._numbers.clear()
+        self._raised.clear()
         self._heads.clear()
         self._leave()
 
@@ -172,30 +173,48 @@ class Applier:
             return self.apply(work)
         if work.admits and self._is_full():
             return Failed(StoreFull(_FULL))
-        writes, mine = work.writes, list[Any]()
         if work.guards:
             for guard in work.guards:
                 if guard.key[0] in self._touched:
                     self._pour()
-            guarded = _with_guards(work)
-            if guarded is None:
-                refused = self._look(work.guards)
-                if refused is not None:
-                    return refused
-            else:
-                asked, values = guarded
-                self._guarded[self._statements.guarded[asked]].append(values)
-                mine.append(writes[0].key[0])
-                writes = writes[1:]
-        self._gather(writes, mine)
+            refused = self._look(work.guards)
+            if refused is not None:
+                return refused
+        last, touched, lined = None, self._touched, self._lined
+        for header, line in zip(work.headers, work.lines, strict=True):
+            rows = lined.get(header)
+            if rows is None:
+                rows = self._rows_of(header)
+            if header.given:
+                rows.append(self._numbered(line, header.given))
+                continue
+            key = line[0]
+            if key is not last:
+                if key in touched:
+                    self._pour()
+                touched.add(key)
+                last = key
+            rows.append(line)
+        if work.writes:
+            self._gather(work.writes)
         self._applied.append(work.id)
         return None
 
-    def _gather(self, writes: Writes, mine: list[Any]) -> None:
-        """Leave the rows of one change; `mine` are the first parts of the keys it touches."""
+    def _rows_of(self, header: Header) -> list[Any]:
+        """Where the lines of a header gather that was not met before."""
+        rows: list[Any] = []
+        self._ordered.append((header, self._statements.of_lines(header), rows))
+        self._ordered.sort(key=lambda one: (not one[0].guards, not one[0].adds))
+        self._lined[header] = rows
+        return rows
+
+    def _gather(self, writes: Writes) -> None:
+        """Leave the rows of one change."""
         touched, puts, statements = self._touched, self._puts, self._statements
-        last: Any = mine[-1] if mine else None
-        write: Any  # which of the four it is, its type says
+        last: Any = None
+        mine: list[Any] = []
+        """First parts of the keys it touches."""
+        write: Any  # which of the three it is, its type says
         for write in writes:
             kind, key = type(write), write.key
             if key[0] is not last:
@@ -203,18 +222,14 @@ class Applier:
                 mine.append(last)
                 if last in touched:
                     self._pour()
-            if kind is Add or kind is Put:
-                if kind is Add:
-                    rows = puts[write.header]
-                    values = [*key, *write.values]
-                else:
-                    rows = puts[write.table, *write.row]
-                    values = [*key, *write.row.values()]
+            if kind is Put:
+                rows = puts[write.table, *write.row]
+                values = [*key, *write.row.values()]
                 given = rows.given
                 if given is None:
                     given = rows.given = _given(values)
                 if given:
-                    self._number(values, given)
+                    values = self._numbered(values, given)
                     mine[-1], last = values[0], None
                 rows.append(values)
             elif kind is Set:
@@ -233,8 +248,12 @@ class Applier:
             return
         write_all = self._cursor.executemany
         before, due = self._total(), 0
+        for _, sql, rows in self._ordered:
+            if rows:
+                write_all(sql, rows)
+                due += len(rows)
         puts = [(self._statements.puts[named], rows) for named, rows in self._puts.items()]
-        for sql, rows in (*self._guarded.items(), *puts, *self._sets.items()):
+        for sql, rows in (*puts, *self._sets.items()):
             write_all(sql, rows)
             due += len(rows)
         if self._total() - before != due:
@@ -244,9 +263,11 @@ class Applier:
         self._leave()
 
     def _leave(self) -> None:
+        for _, _, rows in self._ordered:
+            rows.clear()
         self._puts.clear()
-        for group in (self._guarded, self._sets, self._drops):
-            group.clear()
+        self._sets.clear()
+        self._drops.clear()
         self._touched.clear()
 
     # -------------------------------------------------------------------------------- one change
@@ -259,15 +280,15 @@ class Applier:
             return result
         if work.admits and self._is_full():
             return Failed(StoreFull(_FULL))
-        writes = tuple(write.put() if type(write) is Add else write for write in work.writes)
-        refused = self._look(work.guards) or self._put(writes)  # type: ignore[arg-type]
+        plain = work.plain()
+        refused = self._look(plain.guards) or self._put(plain.writes)
         if refused is None:
             self._applied.append(work.id)
         return refused
 
     def apply_alone(self, work: Change | Work) -> Any:
         """The same inside a savepoint, so that an error is this change's own."""
-        numbers, raised = dict(self._numbers), set(self._raised)
+        raised = dict(self._raised)
         self._cursor.execute("SAVEPOINT one")
         try:
             answer = self.apply(work)
@@ -275,7 +296,7 @@ class Applier:
             raise
         except Exception as error:  # noqa: BLE001 (it becomes this caller's answer)
             self._cursor.execute("ROLLBACK TO one")
-            self._numbers, self._raised = numbers, raised
+            self._raised = raised
             self._heads.clear()
             answer = _answer(error)
         self._cursor.execute("RELEASE one")
@@ -303,7 +324,7 @@ class Applier:
                 continue
             sql = puts[write.table, *write.row]
             values = [*write.key, *write.row.values()]
-            self._number(values, _given(values))
+            values = self._numbered(values, _given(values))
             execute(sql, values)
             made.append(values)
             if changes() != 1:
@@ -340,25 +361,32 @@ class Applier:
         for put in puts:
             for value in (*put.key, *put.row.values()):
                 if type(value) is Next:
-                    self._numbers[value.counter] -= 1
+                    self._raised[value.counter] -= 1
         return refused
 
-    def _number(self, values: list[Any], places: tuple[int, ...]) -> None:
-        """Replace every `Next` by its number, and a `Chained` by the hash of what is before it."""
-        numbers = self._numbers
+    def _numbered(self, line: Sequence[Any], places: tuple[int, ...]) -> list[Any]:
+        """The line with a number for every `Next`; for `Chained` the hash of what is before it."""
+        values, raised = [*line], self._raised
         for place in places:
             given = values[place]
             if type(given) is Next:
                 name = given.counter
-                number = numbers.get(name)
+                number = raised.get(name)
                 if number is None:
-                    asked = "SELECT value FROM counter WHERE name = ?"
-                    number = self._cursor.execute(asked, (name,)).get or 0
-                values[place] = numbers[name] = number + 1
-                self._raised.add(name)
+                    number = self._number_of(name)
+                values[place] = raised[name] = number + 1
             else:
                 head = link(self._head(given.table), values[:place])
                 values[place] = self._heads[given.table] = head
+        return values
+
+    def _number_of(self, name: str) -> int:
+        """The last number that a counter gave, before this batch."""
+        number = self._numbers.get(name)
+        if number is None:
+            asked = "SELECT value FROM counter WHERE name = ?"
+            number = int(self._cursor.execute(asked, (name,)).get or 0)
+        return number
 
     def _head(self, table: str) -> str:
         """The hash of the last row of a chained table."""
@@ -391,37 +419,6 @@ def _given(values: list[Any]) -> tuple[int, ...]:
     """Where the store fills in these values."""
     given = (Next, Chained)
     return tuple(place for place, value in enumerate(values) if type(value) in given)
-
-
-def _with_guards(change: Change) -> tuple[tuple[Named, ...], list[Any]] | None:
-    """What `Statements.guarded` is asked, and the values to bind; None: guards are looked at first.
-
-    The first write can look at them if it is a `Set` and they are about rows with the same first
-    part of the key: whoever touches one of those later in the batch has this written before.
-    """
-    write: Any = change.writes[0] if change.writes else None
-    if type(write) is not Set:
-        return None
-    table, key, row = write.table, write.key, write.row
-    asked: list[Named] = [(table, *row)]
-    values: list[Any] = [*row.values(), *key]
-    for guard in change.guards:
-        said = guard.said
-        if guard.table == table and guard.key == key:
-            asked.append(("", *said))
-        elif guard.key[0] == key[0]:
-            asked.append((guard.table, *said))
-            values += guard.key
-        else:
-            return None
-        for value in said.values():
-            if type(value) in _BOUNDS:
-                return None
-            values.append(value)
-    return tuple(asked), values
-
-
-_BOUNDS = (Below, AtLeast)
 
 
 def _is_chained(write: Put | Set | Drop) -> bool:

@@ -32,7 +32,19 @@ from tenure.core.limits import INPUT_BYTES_MAX
 from tenure.core.plain import refuse_odd
 from tenure.ports.clock import Clock
 from tenure.ports.provider import Observed, Owned, Presence, Spec
-from tenure.ports.store import Add, Change, Drop, Is, Key, Put, Refused, Row, Set, Shape, Value
+from tenure.ports.store import (
+    Change,
+    Drop,
+    Header,
+    Is,
+    Key,
+    Put,
+    Refused,
+    Row,
+    Set,
+    Shape,
+    Value,
+)
 from tenure.storage.committer import Committer
 from tenure.storage.flush import Flush, InThread
 from tenure.storage.gate import OpenFile, open_file
@@ -50,13 +62,13 @@ ATTEMPTS_MAX = 20
 OWNED_PAGE = 100
 """Rows of a listing that are read at once, with the loop waiting."""
 
-Part = Is | Put | Add | Set | Drop
+Part = Is | Put | Set | Drop
 """A guard or a write of the provider's own rows."""
 Asked = Mapping[str, Value] | Sequence[Value]
 
 _NEVER = (BURNED, "{}", "{}")
 """State, spec and reference of a key that never comes to anything."""
-_HEADER = ("resource", *RESOURCE.columns)
+_NEW = Header("resource", RESOURCE.key, RESOURCE.columns, adds=True)
 _OWNED = (
     "SELECT rowid, key, agent, generation, since FROM resource"
     " WHERE plane = ? AND state = 'PRESENT' AND rowid > ? ORDER BY rowid LIMIT ?"
@@ -245,13 +257,11 @@ class Holdings:
         """A new row: only one of those who try at the same time succeeds."""
         _, plane, tenant, agent, generation, slot, name = key
         state, spec, reference = new
-        row = Add(
-            _HEADER,
-            (key.text,),
-            (plane, tenant, agent, generation, slot, name, state, 1, spec, reference, self.now()),
-        )
+        owner = plane, tenant, agent, generation, slot, name
+        line = (key.text, *owner, state, 1, spec, reference, self.now())
         # Removals may use the last room on the disk; new resources may not.
-        return _change((), (row,), parts, admits=state == PRESENT)
+        change = _change((), (), parts, admits=state == PRESENT)
+        return replace(change, headers=(_NEW,), lines=(line,))
 
     def _use(self) -> _Held:
         """The file; opened again if its last COMMIT has failed."""
@@ -356,7 +366,7 @@ def _move(row: Row, now: Mapping[str, Value], parts: Sequence[Part]) -> Change:
 
 def _change(
     guards: tuple[Is, ...],
-    writes: tuple[Add | Set, ...],
+    writes: tuple[Set, ...],
     parts: Sequence[Part],
     *,
     admits: bool = False,

@@ -6,10 +6,11 @@ because the library hashes it at every use.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import TypeVar
 
 from tenure.core.errors import Defect
-from tenure.ports.store import Key, Shape, Value
+from tenure.ports.store import Guarded, Header, Key, Shape, Value
 
 Named = tuple[str, ...]
 """A table and some of its columns."""
@@ -38,9 +39,6 @@ class Statements:
         self.reads = Kept(self._read)
         self.puts = Kept(self._put)
         self.sets = Kept(self._set)
-        self.guarded = Kept(self._set_guarded)
-        """A Set that looks at guards itself, asked by its table and columns and by those of each
-        guard; a guard about the very row that is set names no table."""
         self.drops = Kept(self._drop)
 
     def select(self, table: str, said: Mapping[str, Value], after: Key) -> str:
@@ -119,14 +117,30 @@ class Statements:
         values = ",".join(f"{column}=?" for column in columns)
         return f"UPDATE {table} SET {values}{self._where(table)}"
 
-    def _set_guarded(self, write: Named, guards: tuple[Named, ...]) -> str:
-        sql = self._set(write[0], write[1:])
-        for table, *columns in guards:
-            self._read(table or write[0], tuple(columns))  # it refuses what there is not
-            such = "".join(f" AND {column} IS ?" for column in columns)
-            if table:
-                such = f" AND EXISTS(SELECT 1 FROM {table}{self._where(table)}{such})"
-            sql += such
+    def of_lines(self, header: Header) -> str:
+        """What writes a line of this header, if its guards hold."""
+        table, columns = header.table, header.columns
+        self._set(table, columns)  # it refuses what there is not
+        for one in (Guarded(table, header.key, columns), *header.guards):
+            self._read(one.table, one.columns)
+            if self._tables[one.table].key != one.key:
+                raise Defect(
+                    f"The key of table {one.table!r} is not {one.key}; nothing was written."
+                )
+        if header.adds:
+            return self._put(table, columns)
+        places = count(len(header.key) + 1)
+        values = ",".join(f"{column}=?{next(places)}" for column in columns)
+        own = [f"{column}=?{place}" for place, column in enumerate(header.key, 1)]
+        sql = f"UPDATE {table} SET {values} WHERE {' AND '.join(own)}"
+        for guard in header.guards:
+            first, *more = guard.key
+            here = guard.table == table
+            key = [] if here else [f"{first}=?1", *(f"{column}=?{next(places)}" for column in more)]
+            said = [f"{column} IS ?{next(places)}" for column in guard.columns]
+            asked = " AND ".join((*key, *said))
+            there = f"EXISTS(SELECT 1 FROM {guard.table} WHERE {asked})"
+            sql += f" AND {asked if here else there}"
         return sql
 
     def _drop(self, table: str, columns: tuple[str, ...]) -> str:

@@ -33,7 +33,7 @@ from tenure.app.plane import Plane
 from tenure.core import saga
 from tenure.core.errors import CommitUnknown, StoreError, TenureError
 from tenure.core.operation import OPERATION, SETTLED, State
-from tenure.ports.store import Add, Change, Put, Refused
+from tenure.ports.store import Change, Put, Refused
 from tenure.settings import Settings
 from tenure.testing.audit import (
     AGAIN,
@@ -88,9 +88,9 @@ class Hasty:
 
     async def commit(self, change: Change) -> Refused | None:
         """Say that the operation is accepted, then accept it."""
-        puts = [add.put() for add in change.writes if isinstance(add, Add)]
+        puts = [write for write in change.plain().writes if isinstance(write, Put)]
         rows = {put.table: put.row for put in puts}
-        keyed = any(isinstance(w, Put) and w.table == "idempotency" for w in change.writes)
+        keyed = "idempotency" in rows
         if change.admits and not keyed:  # a key may be refused for its own reasons
             say("accepted", change.id, json.loads(str(rows["operation"]["input"]))["label"])
         refused: Refused | None = await self._store.commit(change)

@@ -27,7 +27,7 @@ from tenure.core import audit as chain
 from tenure.core import saga
 from tenure.core.agent import State
 from tenure.core.saga import Settled
-from tenure.ports.store import Add, Change, Put, Refused, Set
+from tenure.ports.store import Change, Put, Refused, Set
 from tenure.testing import ablations, flood, releases
 from tenure.testing.ablations import PROVED, Ablation, Caught, by_name
 from tenure.testing.lifecycle_life import MIXES, live
@@ -89,6 +89,7 @@ def names_taken_over() -> AbstractContextManager[None]:
     real = Tables.apply
 
     def apply(self: Tables, change: Change) -> Refused | None:
+        change = change.plain()
         writes = tuple(
             Set(w.table, w.key, w.row)  # type: ignore[arg-type]
             if isinstance(w, Put) and w.table == "agent_name" and w.key in self.rows[w.table]
@@ -114,6 +115,7 @@ def parent_not_guarded() -> AbstractContextManager[None]:
     real = Tables.apply
 
     def apply(self: Tables, change: Change) -> Refused | None:
+        change = change.plain()
         guards = tuple(g for g in change.guards if g.table != "agent" or set(g.said) != {"state"})
         return real(self, replace(change, guards=guards))
 
@@ -134,12 +136,7 @@ def place_not_given_up() -> AbstractContextManager[None]:
 @contextmanager
 def keys_not_kept() -> Iterator[None]:
     """Accept an operation without its idempotency key."""
-    real = operations._accepted  # noqa: SLF001
-
-    def accepted(*given: Any, **named: Any) -> list[Put | Add]:
-        return [write for write in real(*given, **named) if write.table != "idempotency"]
-
-    with patched(operations, _accepted=accepted):
+    with patched(operations, _keyed=lambda *_: ()):
         yield
 
 

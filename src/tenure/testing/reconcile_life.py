@@ -219,6 +219,7 @@ class Simulation(LifeRig):
             return await walk(plane, agent, operation)
 
         def losing(tables: Tables, change: Change) -> Refused | None:
+            change = change.plain()
             writes = tuple(
                 write
                 for write in change.writes

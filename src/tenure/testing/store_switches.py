@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tenure.adapters.store.memory import MemoryStore, Tables
 from tenure.core.errors import StoreError
 from tenure.ports.provider import Presence
-from tenure.ports.store import Add, Change, Claimed, Put, Refused
+from tenure.ports.store import Change, Claimed, Put, Refused
 from tenure.testing import loop
 from tenure.testing.fakes import FakeProvider
 from tenure.testing.loop import SeededLoop
@@ -29,6 +29,7 @@ def without_guards(table: str, column: str) -> Off:
     real = Tables.apply
 
     def apply(self: Tables, change: Change) -> Refused | None:
+        change = change.plain()
         guards = tuple(g for g in change.guards if g.table != table or column not in g.said)
         return real(self, replace(change, guards=guards))
 
@@ -40,11 +41,12 @@ def in_a_commit_of_its_own(table: str, *, admits: bool = True) -> Off:
     real = SlowStore.commit
 
     def commit(self: SlowStore, change: Change) -> Any:
-        late = tuple(w for w in change.writes if w.table == table and isinstance(w, Put | Add))
+        whole = change.plain()
+        late = tuple(w for w in whole.writes if w.table == table and isinstance(w, Put))
         if not late or (change.admits and not admits):
             return real(self, change)
-        first = tuple(w for w in change.writes if w not in late)
-        answer = real(self, replace(change, writes=first))
+        first = tuple(w for w in whole.writes if w not in late)
+        answer = real(self, replace(whole, writes=first))
 
         def follow(done: "asyncio.Future[Any]") -> None:
             if done.exception() is None and done.result() is None:
@@ -63,7 +65,7 @@ def leftovers() -> AbstractContextManager[None]:
     def apply(self: Tables, change: Change) -> Refused | None:
         refused = real(self, change)
         if refused is not None and isinstance(refused.what, Put):
-            puts = [w.put() if isinstance(w, Add) else w for w in change.writes]
+            puts = change.plain().writes
             for put in puts[: puts.index(refused.what)]:
                 real(self, Change("", (), (put,) if isinstance(put, Put) else ()))
         return refused

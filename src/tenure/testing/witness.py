@@ -68,7 +68,7 @@ class Witness:
         """The operation and the worker who holds it, if this is a worker's word."""
         if self._words.pop(id(change), None) is None:
             return None
-        for write in change.writes:
+        for write in change.plain().writes:
             if write.table == "operation":
                 row = tables.rows["operation"].get(cast(Any, write.key))
                 return None if row is None else (str(row["id"]), str(row["worker"]))

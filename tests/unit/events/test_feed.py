@@ -14,7 +14,7 @@ from tenure.app.fair_lock import FairLock
 from tenure.app.feed import Feed
 from tenure.app.live import OUTBOX, POSITION
 from tenure.app.news import News
-from tenure.ports.store import Add, Change
+from tenure.ports.store import Change
 from tenure.testing.lifecycle import CALLER
 from tests.unit.app.lives import STRANGER, alive
 
@@ -33,7 +33,7 @@ class Clock:
 
 
 def event(n):
-    return Add(OUTBOX, POSITION, ("north", f"a{n % 3}", "o", "agent.ready", 1.0, "{}", n))
+    return OUTBOX.write((POSITION, "north", f"a{n % 3}", "o", "agent.ready", 1.0, "{}", n))
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -15,7 +15,7 @@ from tenure.app.subscriptions import Subscribe
 from tenure.core.errors import StoreError
 from tenure.core.subscription import Kind
 from tenure.ports.bus import Destination
-from tenure.ports.store import Add, Change
+from tenure.ports.store import Change
 from tenure.reconcilers import dispatcher, outbox, relay
 from tenure.reconcilers.dispatcher import Dispatcher
 from tenure.reconcilers.outbox import Route
@@ -43,7 +43,7 @@ class Heard(Sink):
 
 def event(number, tenant, type_, *, at=1.0):
     row = (tenant, f"{tenant}{number % 2}", "o", type_, at, "{}", number)
-    return Add(OUTBOX, POSITION, row)
+    return OUTBOX.write((POSITION, *row))
 
 
 def route_to(sink):

@@ -3,10 +3,13 @@
 import pytest
 
 from tenure.core.errors import Defect
-from tenure.ports.store import Shape
+from tenure.ports.store import Guarded, Header, Shape
 from tenure.storage.statements import Statements
 
-STATEMENTS = Statements({"pair": Shape(("left", "right"), ("size", "note"))})
+PAIR = ("left", "right")
+STATEMENTS = Statements(
+    {"pair": Shape(PAIR, ("size", "note")), "other": Shape(("left", "name"), ("size",))}
+)
 
 
 def test_every_kind_has_one_text() -> None:
@@ -23,13 +26,23 @@ def test_every_kind_has_one_text() -> None:
         STATEMENTS.sets["pair", "note", "size"]
         == "UPDATE pair SET note=?,size=? WHERE left=? AND right=?"
     )
-    assert STATEMENTS.guarded[("pair", "note"), ("pair", "size"), ("", "note", "left")] == (
-        "UPDATE pair SET note=? WHERE left=? AND right=?"
-        " AND EXISTS(SELECT 1 FROM pair WHERE left=? AND right=? AND size IS ?)"
-        " AND note IS ? AND left IS ?"
-    )
     assert STATEMENTS.drops[("pair",)] == "DELETE FROM pair WHERE left=? AND right=?"
     assert STATEMENTS.columns("pair") == ("left", "right", "size", "note")
+
+
+def test_a_line_is_written_by_one_statement_that_looks_at_its_guards() -> None:
+    guards = (
+        Guarded("other", ("left", "name"), ("size",)), Guarded("pair", PAIR, ("note", "left")),
+    )  # fmt: skip
+    assert STATEMENTS.of_lines(Header("pair", PAIR, ("note",), guards=guards)) == (
+        "UPDATE pair SET note=?3 WHERE left=?1 AND right=?2"
+        " AND EXISTS(SELECT 1 FROM other WHERE left=?1 AND name=?4 AND size IS ?5)"
+        " AND note IS ?6 AND left IS ?7"
+    )
+    assert (
+        STATEMENTS.of_lines(Header("pair", PAIR, ("size",), adds=True))
+        == "INSERT INTO pair(left,right,size) VALUES(?,?,?) ON CONFLICT DO NOTHING"
+    )
 
 
 def test_a_text_is_made_once() -> None:
@@ -51,7 +64,21 @@ def test_names_that_are_in_no_shape_never_become_sql(kind: str, asked: tuple[str
     assert asked not in getattr(STATEMENTS, kind)
 
 
-@pytest.mark.parametrize("guard", [("moon",), ("moon", "x"), ("pair", "colour"), ("", "1=1 OR x")])
-def test_names_of_a_guard_that_are_in_no_shape_never_become_sql(guard: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "header",
+    [
+        Header("moon", PAIR, ("note",)), Header("pair", ("left",), ("note",)),
+        Header("pair", PAIR, ("colour",)), Header("pair", PAIR, ()),
+        Header("pair", PAIR, ("1=1 OR x",), adds=True),
+        *(
+            Header("pair", PAIR, ("note",), guards=(guard,))
+            for guard in (
+                Guarded("moon", PAIR, ("size",)), Guarded("pair", PAIR, ("1=1 OR x",)),
+                Guarded("other", PAIR, ("size",)), Guarded("other", ("name",), ("size",)),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_names_of_a_header_that_are_in_no_shape_never_become_sql(header: Header) -> None:
     with pytest.raises(Defect):
-        STATEMENTS.guarded[("pair", "note"), guard]
+        STATEMENTS.of_lines(header)

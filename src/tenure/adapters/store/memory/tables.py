@@ -12,7 +12,6 @@ from tenure.core.audit import link
 from tenure.core.errors import Defect, StoreFull
 from tenure.ports.store import (
     TABLES,
-    Add,
     Chained,
     Change,
     Claimed,
@@ -65,6 +64,7 @@ class Tables:
 
     def apply(self, change: Change) -> Refused | None:
         """Apply the change, or say what refused it; if it makes no sense, nothing of it stays."""
+        change = change.plain()
         if change.admits and self.full:
             raise StoreFull("There is no room: this was not accepted; what was accepted is kept.")
         puts: list[Put] = []
@@ -75,9 +75,8 @@ class Tables:
                 row = self.rows[guard.table].get(guard.key)
                 if row is None or not _holds(guard, row):
                     return Refused(guard, None if row is None else dict(row))
-            for given in change.writes:
-                write = given.put() if type(given) is Add else given
-                _check(write)  # type: ignore[arg-type]
+            for write in change.writes:
+                _check(write)
                 if type(write) is Put:
                     puts.append(write)
                 elif type(write) is Set:

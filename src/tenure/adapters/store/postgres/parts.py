@@ -26,7 +26,6 @@ from tenure.core.audit import link
 from tenure.core.errors import Defect, LimitExceeded
 from tenure.ports.store import (
     TABLES,
-    Add,
     AtLeast,
     Below,
     Chained,
@@ -59,12 +58,12 @@ class Parts:
     __slots__ = ("change", "counters", "doubled", "drops", "keys", "puts", "sets")
 
     def __init__(self, change: Change) -> None:
-        self.change = change
+        self.change = change = change.plain()
         self.keys: set[tuple[str, tuple[Any, ...]]] = {
             (guard.table, guard.key) for guard in change.guards
         }
         self.counters: set[str] = set()
-        self.puts: list[Put | Add] = []
+        self.puts: list[Put] = []
         self.sets: dict[tuple[str, tuple[Any, ...]], tuple[Set, Mapping[str, Any]]] = {}
         self.drops: list[Drop] = []
         self.doubled: tuple[Put, Row] | None = None
@@ -74,11 +73,11 @@ class Parts:
         self._read(change)
 
     def _read(self, change: Change) -> None:
-        new: dict[tuple[str, tuple[Any, ...]], Put | Add] = {}
-        write: Any  # which of the four it is, its type says
+        new: dict[tuple[str, tuple[Any, ...]], Put] = {}
+        write: Any  # which of the three it is, its type says
         for write in change.writes:
             kind, key, table = type(write), write.key, write.table
-            if kind is Add or kind is Put:
+            if kind is Put:
                 if _LENGTHS.get(table) != len(key):
                     _refuse_odd(table, key)
                 if table != NUMBERED or key != _NUMBERED_KEY:
@@ -101,24 +100,23 @@ class Parts:
                 self.sets[where] = (first, write.row if row is None else {**row, **write.row})
 
     def _is_doubled(
-        self, new: dict[Any, Put | Add], where: tuple[str, Any], write: Put | Add
+        self, new: dict[Any, Put], where: tuple[str, Any], write: Put
     ) -> bool:
         first = new.get(where)
         if first is None:
             new[where] = write
             return False
-        put = _as_put(first)
-        row: Row = dict.fromkeys((*_KEYS[put.table], *TABLES[put.table].columns))
-        row.update(zip(_KEYS[put.table], put.key, strict=True))  # type: ignore[arg-type]
-        row.update(put.row)  # type: ignore[arg-type]
-        self.doubled = (_as_put(write), row)
+        table = first.table
+        row: Row = dict.fromkeys((*_KEYS[table], *TABLES[table].columns))
+        row.update(zip(_KEYS[table], first.key, strict=True))  # type: ignore[arg-type]
+        row.update(first.row)  # type: ignore[arg-type]
+        self.doubled = (write, row)
         self.sets.clear()
         self.drops.clear()
         return True
 
-    def _count(self, write: Put | Add) -> None:
-        values = write.values if isinstance(write, Add) else write.row.values()
-        for value in (*write.key, *values):
+    def _count(self, write: Put) -> None:
+        for value in (*write.key, *write.row.values()):
             if type(value) is Next:
                 self.counters.add(value.counter)
             elif type(value) is Chained:
@@ -139,7 +137,7 @@ class Call(NamedTuple):
 
     shapes: tuple[Shape, ...]
     arguments: list[Any]
-    what: list[tuple[int, Is | Put | Add | Set]]
+    what: list[tuple[int, Is | Put | Set]]
     """What the numbers in a refusal stand for: the change's place, and the guard or write."""
 
 
@@ -148,7 +146,7 @@ def counted(batch: Iterable[Parts]) -> dict[str, int]:
     wanted: dict[str, int] = {}
     for parts in batch:
         if parts.counters:
-            for put in map(_as_put, parts.puts):
+            for put in parts.puts:
                 for value in () if put.key == _NUMBERED_KEY else (*put.key, *put.row.values()):
                     if type(value) is Next:
                         wanted[value.counter] = wanted.get(value.counter, 0) + 1
@@ -165,7 +163,7 @@ class Builder:
         self._inserts: dict[Shape, list[tuple[Any, ...]]] = {}
         self._updates: dict[Shape, list[tuple[Any, ...]]] = {}
         self._removes: dict[str, list[tuple[Any, ...]]] = {}
-        self._what: list[tuple[int, Is | Put | Add | Set]] = []
+        self._what: list[tuple[int, Is | Put | Set]] = []
         self._appended = 0
 
     def add(self, place: int, parts: Parts) -> None:
@@ -193,16 +191,9 @@ class Builder:
             held.setdefault(drop.table, set()).add(drop.key)
             self._removes.setdefault(drop.table, []).append(drop.key)
 
-    def _put(self, place: int, put: Put | Add) -> None:
-        key: tuple[Any, ...]
-        if isinstance(put, Add):
-            key, values = put.key, put.values
-            table, columns = put.header[0], put.header[1:]
-        else:
-            table, key, row = put.table, put.key, put.row
-            columns, values = tuple(row), tuple(row.values())
-        if len(columns) != len(values):
-            raise Defect(f"An Add to table {table!r} has another number of values than columns.")
+    def _put(self, place: int, put: Put) -> None:
+        table, key = put.table, put.key
+        columns, values = tuple(put.row), tuple(put.row.values())
         if table == NUMBERED and key == _NUMBERED_KEY:
             self._append(table, columns, values)
             return
@@ -296,8 +287,7 @@ def refusals(call: Call, detail: str, types: Types) -> dict[int, Refused]:
     """What a refused statement says: for each place the first guard or write that failed."""
     found: dict[int, tuple[int, Refused]] = {}
     for number, row in json.loads(f"[{detail.rstrip(',')}]"):
-        place, told = call.what[number]
-        what = told.put() if isinstance(told, Add) else told
+        place, what = call.what[number]
         if place not in found or number < found[place][0]:
             found[place] = (number, Refused(what, _row(what.table, row, types)))
     return {place: refused for place, (_, refused) in found.items()}
@@ -335,7 +325,3 @@ def _bounds(values: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     return operators, tuple(
         value.value if isinstance(value, Below | AtLeast) else value for value in values
     )
-
-
-def _as_put(write: Put | Add) -> Put:
-    return write.put() if isinstance(write, Add) else write
