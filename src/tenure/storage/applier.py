@@ -244,8 +244,6 @@ class Applier:
 
         Then new rows, changed rows, and last those that go.
         """
-        if not self._touched:
-            return
         write_all = self._cursor.executemany
         before, due = self._total(), 0
         for _, sql, rows in self._ordered:

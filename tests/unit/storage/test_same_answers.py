@@ -26,6 +26,7 @@ from tenure.ports.store import (
     Below,
     Change,
     Drop,
+    Header,
     Is,
     Next,
     Put,
@@ -35,6 +36,7 @@ from tenure.ports.store import (
 )
 from tenure.storage.applier import RESERVE_BYTES
 from tenure.storage.flush import Inline
+from tenure.testing.contracts.store_lines import INTENT, JOURNAL, OUTBOX, RECORDED
 from tenure.testing.contracts.store_rows import (
     StoppedClock,
     event,
@@ -94,9 +96,29 @@ writes = st.one_of(
     st.builds(Drop, st.just("agent"), st.tuples(names)),
     st.builds(Drop, st.just("lease"), lease_keys),
 )
+
+def lined(header: Header, *values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.tuples(st.just(header), st.tuples(*values))
+
+
+lines = st.one_of(
+    lined(RECORDED, names, small, st.none() | st.text(max_size=3), names, small, small),
+    lined(INTENT, names, names, small, st.none()),
+    lined(
+        JOURNAL, names, small, st.just("north"), st.just("done"), names, st.just(2.0), st.just("{}")
+    ),
+    lined(
+        OUTBOX, st.just(Next("outbox")), st.just("north"), names, names, st.just("told"),
+        st.just(3.0), st.just("{}"), st.just(Next("event")),
+    ),
+)  # fmt: skip
 changes = st.builds(
-    lambda guards, writes, admits: Change("", tuple(guards), tuple(writes), admits),
+    lambda guards, writes, admits, lines: Change(
+        "", tuple(guards), tuple(writes), admits,
+        headers=[header for header, _ in lines], lines=[line for _, line in lines],
+    ),
     st.lists(guards, max_size=2), st.lists(writes, max_size=4), st.booleans(),
+    st.lists(lines, max_size=3),
 )  # fmt: skip
 # What makes no sense stands alone: beside a refusal, either answer would do.
 senseless = st.sampled_from([

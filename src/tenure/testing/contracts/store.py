@@ -31,6 +31,7 @@ from tenure.ports.store import (
 )
 from tenure.testing.contracts.store_chain import ChainPromises
 from tenure.testing.contracts.store_claims import ClaimPromises
+from tenure.testing.contracts.store_lines import LinePromises
 from tenure.testing.contracts.store_reads import ReadPromises
 from tenure.testing.contracts.store_refusals import RefusalPromises
 from tenure.testing.contracts.store_rows import (
@@ -47,7 +48,9 @@ from tenure.testing.contracts.store_rows import (
 )
 
 
-class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises):
+class StoreContract(
+    ClaimPromises, ReadPromises, ChainPromises, RefusalPromises, LinePromises
+):
     """Derive and give the fixture `stores`."""
 
     @pytest.fixture

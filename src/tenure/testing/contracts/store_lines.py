@@ -1,0 +1,122 @@
+"""What every store makes of lines, the lighter form of writes: a part of the store's contract."""
+
+import asyncio
+
+from tenure.core.errors import Defect
+from tenure.ports.store import Change, Guarded, Header, Is, Next, Put, Refused, Set, Store
+from tenure.testing.contracts.store_rows import Names, intent, operation, scenario
+
+STEP = ("operation", "step")
+RECORDED = Header(
+    "operation", ("id",), ("revision", "error"),
+    guards=(Guarded("intent", STEP, ("token",)), Guarded("operation", ("id",), ("revision",))),
+)  # fmt: skip
+INTENT = Header("intent", STEP, ("token", "detail"))
+JOURNAL = Header(
+    "journal", ("operation", "seq"), ("tenant", "kind", "step", "at", "body"), adds=True
+)
+OUTBOX = Header(
+    "outbox", ("position",), ("tenant", "agent", "operation", "type", "at", "body", "sequence"),
+    adds=True, given=(0, 7),
+)  # fmt: skip
+
+
+def recorded(name: str, revision: int, *, token: int = 0, id: str = "") -> Change:  # noqa: A002
+    """The record that an operation goes from this revision to the next."""
+    return Change(
+        id,
+        headers=(RECORDED, JOURNAL, OUTBOX, INTENT),
+        lines=(
+            (name, revision + 1, f"at {revision}", "runtime", token, revision),
+            (name, revision, "north", "done", "runtime", 2.0, "{}"),
+            (Next("outbox"), "north", name, name, "told", 3.0, "{}", Next(f"event/{name}")),
+            (name, "runtime", token, f"after {revision}"),
+        ),
+    )
+
+
+class LinePromises:
+    """A part of `StoreContract`, which has its fixtures."""
+
+    @scenario
+    async def test_lines_are_written_whole_and_numbered(self, store: Store, change: Names) -> None:
+        for name in "ab":
+            await store.commit(change(operation(name), intent(name, "runtime")))
+        together = [recorded(name, revision) for revision in range(3) for name in "ab"]
+        answers = await asyncio.gather(*map(store.commit, together))
+        assert answers == [None] * 6
+        for name in "ab":
+            loaded = await store.load(name)
+            assert loaded is not None
+            assert (loaded.operation["revision"], loaded.operation["error"]) == (3, "at 2")
+            assert [row["seq"] for row in loaded.journal] == [0, 1, 2]
+            assert [row["detail"] for row in loaded.intents] == ["after 2"]
+        told = await store.list_events(limit=10)
+        assert [row["sequence"] for row in told if row["agent"] == "a"] == [1, 2, 3]
+        assert len({row["position"] for row in told}) == 6
+
+    @scenario
+    async def test_events_alone_can_be_lines(self, store: Store) -> None:
+        line = (Next("outbox"), "north", "a", "o", "told", 3.0, "{}", Next("event/a"))
+        both = Change("", headers=(OUTBOX, OUTBOX), lines=(line, line))
+        assert await store.commit(both) is None
+        assert [row["sequence"] for row in await store.list_events(limit=10)] == [1, 2]
+
+    @scenario
+    async def test_a_guard_of_a_line_refuses_all_of_its_change(
+        self, store: Store, change: Names
+    ) -> None:
+        await store.commit(change(operation("a", revision=4), intent("a", "runtime", token=2)))
+        late, fenced, fine = (
+            recorded("a", 3, token=2, id="late"), recorded("a", 4, token=1, id="fenced"),
+            recorded("a", 4, token=2, id="fine"),
+        )  # fmt: skip
+        by_revision, by_token, none = await asyncio.gather(*map(store.commit, (late, fenced, fine)))
+        assert isinstance(by_revision, Refused)
+        assert by_revision.what == Is("operation", ("a",), {"revision": 3})
+        assert by_revision.row is not None
+        assert by_revision.row["revision"] == 4
+        assert isinstance(by_token, Refused)
+        assert by_token.what == Is("intent", ("a", "runtime"), {"token": 1})
+        assert none is None
+        loaded = await store.load("a")
+        assert loaded is not None
+        assert [row["seq"] for row in loaded.journal] == [4]
+        assert [row["sequence"] for row in await store.list_events(limit=10)] == [1]
+        assert [await store.was_committed(one) for one in ("late", "fenced", "fine")] == [
+            False, False, True,
+        ]  # fmt: skip
+
+    @scenario
+    async def test_a_line_that_is_there_already_refuses_and_so_does_one_that_is_not(
+        self, store: Store, change: Names
+    ) -> None:
+        await store.commit(change(operation("a"), intent("a", "runtime")))
+        await store.commit(recorded("a", 0))
+        there = Change(
+            "", writes=(Set("operation", ("a",), {"revision": 9}),),
+            headers=(JOURNAL,), lines=(("a", 0, "north", "done", "x", 2.0, "{}"),),
+        )  # fmt: skip
+        refused = await store.commit(there)
+        assert isinstance(refused, Refused)
+        assert isinstance(refused.what, Put)
+        assert refused.what.key == ("a", 0)
+        gone = Change("", headers=(INTENT,), lines=(("a", "moon", 1, ""),))
+        assert await store.commit(gone) == Refused(
+            Set("intent", ("a", "moon"), {"token": 1, "detail": ""}), None
+        )
+        row = await store.find("operation", ("a",))
+        assert row is not None
+        assert row["revision"] == 1
+
+    @scenario
+    async def test_a_header_of_no_table_is_a_defect_of_that_change_alone(
+        self, store: Store, change: Names
+    ) -> None:
+        await store.commit(change(operation("a"), intent("a", "runtime")))
+        odd = Change("", headers=(Header("moon", ("id",), ("x",)),), lines=(("a", 1),))
+        both = await asyncio.gather(
+            store.commit(recorded("a", 0)), store.commit(odd), return_exceptions=True
+        )
+        assert both[0] is None
+        assert isinstance(both[1], Defect)
