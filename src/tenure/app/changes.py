@@ -32,7 +32,7 @@ from tenure.core.plain import refuse_odd
 from tenure.core.plan import Step
 from tenure.core.progress import Progress
 from tenure.core.saga import Columns, Said, Settled
-from tenure.ports.store import Change, Guarded, Header, Line, Ring, Row, Set, Value, Write
+from tenure.ports.store import Change, Guarded, Header, Line, Next, Ring, Row, Set, Value, Write
 
 OPERATION_KEY, STEP_KEY = ("id",), ("operation", "step")
 JOURNAL = Header(
@@ -244,9 +244,19 @@ def intended(
 
 
 def event(
-    live: Live, kind: Noted, step: str, state: State, *, now: float, why: str = ""
+    live: Live,
+    kind: Noted,
+    step: str,
+    state: State,
+    *,
+    now: float,
+    why: str = "",
+    first: bool = False,
 ) -> Line:
-    """The event that tells of a record, to be committed with it under `OUTBOX`."""
+    """The event that tells of a record, to be committed with it under `OUTBOX`.
+
+    It may be the `first` that is ever told of its agent.
+    """
     told = live.kind, kind, step, state
     known = _told.get(told)
     if known is None:
@@ -255,7 +265,8 @@ def event(
     name, body = known
     if why:
         body = f'{body[:-1]},"why":{encode(why)}}}'
-    return (POSITION, live.tenant, live.agent, live.id, name, now, body, live.sequence)
+    sequence = Next(live.sequence.counter, begins=True) if first else live.sequence
+    return (POSITION, live.tenant, live.agent, live.id, name, now, body, sequence)
 
 
 _told: dict[tuple[str, Noted, str, State], tuple[str, str]] = {}

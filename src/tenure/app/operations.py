@@ -93,6 +93,8 @@ class Ground(NamedTuple):
     """Other operations that learn of it once it is on disk, whoever works on them."""
     headers: tuple[Header, ...] = ()
     lines: tuple[Line, ...] = ()
+    is_new: bool = False
+    """Nothing was ever told of this agent."""
 
 
 Prepare = Callable[[float, str], Awaitable[Ground]]
@@ -166,7 +168,7 @@ def _accepted(live: Live, command: Accept, ground: Ground, *, text: str, now: fl
         (live.id, live.tenant, command.principal, live.kind, live.plan.digest, live.agent,
          live.generation, live.state, 1, live.token, live.worker, 0.0, text, now, now),
         (live.id, 1, live.tenant, Noted.ACCEPTED, "", now, "{}"),
-        event(live, Noted.ACCEPTED, "", live.state, now=now),
+        event(live, Noted.ACCEPTED, "", live.state, now=now, first=ground.is_new),
     ]  # fmt: skip
     fresh = intended(live, 0, headers, lines)
     keyed = _keyed(command, live, now) if command.idempotency_key else ()
@@ -213,7 +215,7 @@ async def _agent(plane: Plane, command: Accept, now: float, operation: str) -> G
     row = await plane.store.find("agent", (uid,)) if command.agent else None
     if row is None:
         line = (uid, command.tenant, 1, operation)
-        return Ground(uid, 1, headers=(AGENT,), lines=(line,))
+        return Ground(uid, 1, headers=(AGENT,), lines=(line,), is_new=not command.agent)
     if row["tenant"] != command.tenant:
         message = f"there is no agent {uid}"
         raise NotFound(message)

@@ -31,9 +31,13 @@ class AtLeast(Struct, frozen=True, gc=False):
 
 
 class Next(Struct, frozen=True, gc=False):
-    """In a `Put`: the next number of this counter, given by the store when it commits."""
+    """In a `Put`: the next number of this counter, given by the store when it commits.
+
+    One that `begins` has never given any: a store need not look for it.
+    """
 
     counter: str
+    begins: bool = False
 
 
 class Chained(Struct, frozen=True, gc=False):

@@ -371,7 +371,7 @@ class Applier:
                 name = given.counter
                 number = raised.get(name)
                 if number is None:
-                    number = self._number_of(name)
+                    number = 0 if given.begins else self._number_of(name)
                 values[place] = raised[name] = number + 1
             else:
                 head = link(self._head(given.table), values[:place])
