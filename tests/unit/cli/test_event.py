@@ -154,6 +154,9 @@ async def test_a_secret_shown_once_is_shown_in_every_form(face, typing, tmp_path
         _, again, told = await tenure("subscription", "rotate", out.strip(), "-o", "name")
         assert again == out
         assert "whsec_" in told
+        assert "changed" in (await tenure("subscription", "show", "hook"))[1]
+        keys = await face.plane.store.list_rows("idempotency", {}, limit=9)
+        assert {row["route"] for row in keys} == {"subscriptions", "rotate"}  # so it may ask again
         _, _, told = await tenure("token", "create", "ci", "--role", "viewer", "-o", "name")
         assert "tenure_" in told
 

@@ -77,7 +77,10 @@ class Subscription(Told, frozen=True):
 
 
 class NewSubscription(Subscription, frozen=True):
-    """The same with its secret, which is shown once; empty if it has none."""
+    """The same with its secret, which is shown once; empty if it has none.
+
+    Also empty where an idempotency key is used again and the secret was changed since.
+    """
 
     secret: str
 
