@@ -11,6 +11,7 @@ from tenure.core.roles import Role
 from tenure.faces.api import openapi, server
 from tenure.faces.api.body import BODY_BYTES_MAX
 from tenure.faces.api.problems import PROBLEMS
+from tenure.ports.store import Change
 from tenure.testing.patches import patched
 from tests.unit.faces.asked import faced
 
@@ -290,6 +291,39 @@ async def test_a_store_that_does_not_answer_makes_it_unready(face, monkeypatch):
     monkeypatch.setattr(type(face.plane.store), "find", never)
     answer = await face.ask("GET", "/readyz", token="")
     assert (answer.status, answer.json["detail"]) == (503, "the store does not answer")
+
+
+@faced
+async def test_a_store_that_takes_no_records_makes_it_unready(face, monkeypatch):
+    """The questions of many probes are one change, and its answer is good for a while."""
+    from tenure.faces.api.routes import plane as routes
+
+    monkeypatch.setattr(routes, "STORE_SECONDS", 0.2)
+    asked, answer = list[Change](), asyncio.Event()
+
+    async def commit(change):
+        asked.append(change)
+        await answer.wait()
+        raise StoreError("The store postgresql://somewhere cannot be used now: it is read-only.")
+
+    async def refused():
+        told = await face.ask("GET", "/readyz", token="")
+        return (told.status, told.json["detail"]) == (503, routes.UNTAKEN)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(face.plane.store, "commit", commit)
+        assert all(await asyncio.gather(*(refused() for _ in range(3))))
+        assert len(asked) == 1
+        answer.set()
+        await asyncio.sleep(0.01)
+        assert await refused()
+        assert await refused()
+        assert len(asked) == 3  # what was refused is asked again
+    assert (await face.ask("GET", "/readyz", token="")).status == 200
+    monkeypatch.setattr(face.plane.store, "commit", commit)
+    assert (await face.ask("GET", "/readyz", token="")).status == 200
+    monkeypatch.setattr("tenure.app.taking.LATELY_SECONDS", 0.0)
+    assert await refused()
 
 
 @faced
