@@ -29,6 +29,7 @@ from tenure.core.limits import (
 )
 from tenure.ports.bus import Bus, Destination, Outgoing, Receipt, Verdict
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
+from tenure.reconcilers.census import Census
 from tenure.reconcilers.leader import Leader
 
 log = logging.getLogger("tenure.reconcilers")
@@ -396,8 +397,9 @@ async def _retry(
 
 
 async def trim(
-    plane: Plane, leader: Leader, *, seconds: float = OUTBOX_SECONDS, rows_max: int = OUTBOX_MAX
-) -> Tick:
+    plane: Plane, leader: Leader, census: Census, *, seconds: float = OUTBOX_SECONDS,
+    rows_max: int = OUTBOX_MAX,
+) -> Tick:  # fmt: skip
     """Drop the oldest events: those that all have and that are old, and whatever is beyond the cap.
 
     What a destination has not had of them is counted as missed, in the same commit.
@@ -412,9 +414,12 @@ async def trim(
     while count < min(all_have, len(rows)) and cast(float, rows[count]["at"]) < old:
         count += 1
     # Positions grow by one or more for each event: only where they span so many can there be more.
+    # They are followed from half of that on, so that at the cap it is known how many there are.
     span = await plane.feed.head() - cast(int, rows[0]["position"])
-    if count < len(rows) and span >= rows_max:
-        over = await plane.store.count_rows("outbox", {}) - rows_max
+    if 2 * span < rows_max:
+        census.forget()
+    elif count < len(rows):
+        over = await census.total(plane, leader.token) - rows_max
         count = max(count, min(over, len(rows)))
     if not count:
         return Tick(len(rows))
@@ -434,6 +439,8 @@ async def trim(
     refused = await plane.store.commit(Change("", (leader.guard,), tuple(writes)))
     if refused is not None and refused.what.table == "lease":
         raise LeaseLost(TRIMMED)
+    if refused is None:
+        census.drop(count)
     return Tick(len(rows), count, more=count == len(rows))
 
 
