@@ -135,7 +135,13 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         assert " agent.creating " in (await tenure("subscription", "letters", name))[1]
         told = (await tenure("subscription", "replay", name))[1]
         assert told == "the dead letters of 1 agent are sent again\n"
-        told = (await tenure("subscription", "discard", name))[1]
+        code, _, told = await tenure("subscription", "discard", name)
+        assert (code, "the dead letters of 1 agent will never be sent to billing" in told) == (
+            2, True,
+        )  # fmt: skip
+        assert "say --yes" in told
+        assert " agent.creating " in (await tenure("subscription", "letters", name))[1]
+        told = (await tenure("subscription", "discard", "billing", "--yes"))[1]
         assert told == "the dead letters of 1 agent are given up\n"
         assert (await tenure("subscription", "rotate", name))[0] == 2
         assert (await tenure("subscription", "delete", name))[0] == 0

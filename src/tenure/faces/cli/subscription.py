@@ -7,7 +7,7 @@ import click
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import Ended, Exit, Refused
-from tenure.faces.cli.options import Verbs, asking, examples, shown
+from tenure.faces.cli.options import Verbs, asking, confirm, examples, shown
 from tenure.faces.cli.output import TABLES, Item, counted, fields, instant, say, show, show_all
 
 UUID = re.compile("[0-9a-f]{32}")
@@ -200,14 +200,25 @@ def replay(client: Client, *, subscription_id: str, agent: str, form: str) -> No
     _show_letters(told, "are sent again", none, form=form)
 
 
-@command.command("discard", epilog=examples("tenure subscription discard billing --agent hello"))
+@command.command(
+    "discard",
+    epilog=examples(
+        "tenure subscription discard billing --agent hello",
+        "tenure subscription discard billing --yes",
+    ),
+)
 @ID
 @click.option("--agent", default="", metavar="NAME", help="This agent's alone: a name or uid.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @shown
 @asking
-def discard(client: Client, *, subscription_id: str, agent: str, form: str) -> None:
+def discard(client: Client, *, subscription_id: str, agent: str, yes: bool, form: str) -> None:
     """Give up the events that were not taken; what comes later is sent."""
-    told = _letters(client, subscription_id, agent, verb="discard")
+    one = client.get(_of(client, subscription_id))
+    if one["parked"]:
+        whose = f"agent {agent}" if agent else counted(one["parked"], "agent")
+        confirm(f"the dead letters of {whose} will never be sent to {one['name']}", yes=yes)
+    told = _letters(client, str(one["id"]), agent, verb="discard")
     _show_letters(told, "are given up", "there are none", form=form)
 
 

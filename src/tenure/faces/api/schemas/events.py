@@ -99,6 +99,7 @@ class Letter(Told, frozen=True):
     event: CloudEvent
     why: str
     attempts: int
+    """How often it was sent; none: one before it of the same agent stands in its way."""
     parked_since: Instant
     due_at: Instant | None
     """When it is tried again; none: when somebody replays it."""
