@@ -106,11 +106,12 @@ class Relay:
         return found
 
     def _route(self, row: Row) -> Route:
-        bus = self._buses.get(Kind(str(row["kind"])), NO_NATS)
+        kind = Kind(str(row["kind"]))
+        bus = self._buses.get(kind, NO_NATS)
         secrets = partial(subscriptions.secrets_of, self._plane, row)
         tenant = str(row["tenant"])
         destination = Destination(str(row["id"]), str(row["target"]), tenant=tenant)
-        return Route(destination, bus, wanted_of(row), tenant, secrets=secrets)
+        return Route(destination, bus, wanted_of(row), tenant, secrets=secrets, kind=kind)
 
     async def begin(self) -> None:
         """See that the destinations which are always there have a cursor."""
