@@ -20,6 +20,7 @@ from tenure.adapters.store.postgres.schema import go_on_after_restore
 from tenure.app.live import sequence_of
 from tenure.core.errors import LimitExceeded
 from tenure.ports.store import Change, Is, Put, Ring, together
+from tenure.reconcilers.census import Census
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.outbox import trim
 from tenure.settings import Settings
@@ -148,9 +149,9 @@ def test_the_cap_counts_events_though_positions_leap(postgres_url: str, tmp_path
             first, *_, last = await plane.store.list_events()
             rows_max = 1_000
             assert int(str(last["position"])) - int(str(first["position"])) > rows_max
-            await trim(plane, leader, seconds=1e10, rows_max=rows_max)
+            await trim(plane, leader, Census(), seconds=1e10, rows_max=rows_max)
             assert len(await plane.store.list_events()) == 40
-            await trim(plane, leader, seconds=1e10, rows_max=25)
+            await trim(plane, leader, Census(), seconds=1e10, rows_max=25)
             assert len(await plane.store.list_events()) == 25
 
     asyncio.run(scenario())

@@ -8,6 +8,7 @@ import asyncio
 import os
 import shutil
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -17,13 +18,19 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
+from tenure import Plan, provided
 from tenure.adapters.store.postgres import committer, server
+from tenure.app.plane import until_answered
+from tenure.app.taking import Taking
 from tenure.core.errors import StoreError, StoreFull
 from tenure.core.events import EPOCH_SPAN
 from tenure.ports.store import Change, Given, Next, Put, Value
+from tenure.settings import Settings
 from tenure.testing.contracts.store_rows import operation
 from tenure.testing.proxy import PLAIN, Behaviour
 from tenure.testing.servers import PostgresServer
+from tenure.testing.shelf import Shelf
+from tenure.wiring import running
 from tests.real.disks import mounted
 from tests.real.postgres import behind_a_proxy, eventually, opened
 from tests.real.test_postgres_events import stranger
@@ -74,6 +81,26 @@ def test_a_read_only_database_is_refused_and_borne(own_postgres: PostgresServer)
             assert not waiting.done()
             await told(own_postgres, WRITES, read_only(on=False))
             assert await waiting is None  # by itself
+
+    asyncio.run(scenario())
+
+
+def test_a_plane_whose_database_has_become_read_only_is_not_ready(
+    own_postgres: PostgresServer, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        settings = Settings(store=own_postgres.url + SCHEMA, lease_ttl_seconds=600.0)
+        shelf = Shelf(tmp_path, "identity", now=time.time)
+        plan = Plan("make", stages=(provided("identity", "identity"),))
+        async with running(settings, plans=[plan], providers={"identity": shelf}) as plane:
+            await Taking().until_taken(plane)
+            await told(own_postgres, read_only(on=True), OTHERS)
+            taking = Taking()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(taking.until_taken(plane), 1.0)
+            await until_answered(plane)  # it can still be read
+            await told(own_postgres, WRITES, read_only(on=False))
+            await asyncio.wait_for(taking.until_taken(plane), 10.0)  # by itself
 
     asyncio.run(scenario())
 

@@ -8,10 +8,13 @@ from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.app.subscriptions import get_subscription_row
 from tenure.core.roles import Caller, Role, require
-from tenure.ports.store import Change, Drop, Is, Key, Row, Set
+from tenure.ports.store import Change, Drop, Is, Key, Row, Set, Value
 
 DROPPED = 500
 """Letters that go in one commit."""
+
+
+BEHIND = "it waits for the event before it"
 
 
 class LetterView(NamedTuple):
@@ -19,7 +22,9 @@ class LetterView(NamedTuple):
 
     row: Row
     why: str
+    """What the destination said to it, or that it was not sent."""
     attempts: int
+    """How often it was sent in vain; 0: one before it of the same agent stands in its way."""
     parked_since: float
     due_at: float | None
 
@@ -27,7 +32,10 @@ class LetterView(NamedTuple):
 async def list_letters(
     plane: Plane, caller: Caller, subscription: str, *, after: Key = (), limit: int = 100
 ) -> list[LetterView]:
-    """Letters of a subscription, agent by agent, each agent's in the order of its events."""
+    """Letters of a subscription, agent by agent, each agent's in the order of its events.
+
+    An agent's next event leaves when the one before is taken: so of each only the first was sent.
+    """
     require(caller, Role.VIEWER)
     await get_subscription_row(plane, caller, subscription)
     limit = page_of(limit)
@@ -37,11 +45,14 @@ async def list_letters(
     )
     streams = {row["agent"]: row async for row in _parked(plane, subscription)}
     found: list[LetterView] = []
+    before: Value = after[0] if after else None
     for row in rows:
         parked = streams.get(row["agent"], {})
+        was_sent, before = row["agent"] != before, row["agent"]
         found.append(
             LetterView(
-                row, str(parked.get("why", "")), cast(int, parked.get("attempts", 0)),
+                row, str(parked.get("why", "")) if was_sent else BEHIND,
+                cast(int, parked.get("attempts", 0)) if was_sent else 0,
                 cast(float, parked.get("since", row["at"])),
                 cast("float | None", parked.get("due_at")),
             )

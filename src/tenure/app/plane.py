@@ -9,7 +9,7 @@ from tenure.app.hold import Hold
 from tenure.app.in_flight import InFlight
 from tenure.app.live import Live
 from tenure.app.news import News
-from tenure.app.ticks import Reconciled
+from tenure.app.ticks import Deliveries, Reconciled
 from tenure.core.errors import Invalid, PlanUnknown
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.engine import Engine
@@ -37,6 +37,7 @@ class Plane:
     providers: Mapping[str, Provider]
     in_flight: InFlight = field(default_factory=InFlight)
     reconciled: Reconciled = field(default_factory=Reconciled)
+    deliveries: Deliveries = field(default_factory=Deliveries)
     news: News = field(default_factory=News)
     """Told of every commit of this process, where the store can tell."""
     subscribed: News = field(default_factory=News)

@@ -12,6 +12,7 @@ from tenure.app import acknowledgements, edges
 from tenure.app.agent_views import get_agent_row
 from tenure.app.audit import entry
 from tenure.app.events import Wanted, wanted_types
+from tenure.app.idempotency import once
 from tenure.app.live import decode, encode
 from tenure.app.pages import every
 from tenure.app.plane import Plane
@@ -81,12 +82,19 @@ class SubscriptionView(NamedTuple):
 
 
 async def create_subscription(
-    plane: Plane, caller: Caller, asked: Subscribe
+    plane: Plane, caller: Caller, asked: Subscribe, *, idempotency_key: str = ""
 ) -> tuple[SubscriptionView, str]:
-    """A new subscription and its secret, which is shown here and nowhere else."""
+    """A new subscription and its secret, which is shown here and nowhere else.
+
+    The same key and request give the same subscription for a day, with that secret unless it was
+    changed since; NotFound if the subscription was deleted since.
+    """
     require(caller, Role.OPERATOR)
-    agent = await _checked(plane, caller, asked)
+    only = once(caller, SUBSCRIPTIONS, idempotency_key, asked._asdict())
     now = plane.store.now()
+    if earlier := await only.holder(plane, now):
+        return await _again(plane, caller, earlier)
+    agent = await _checked(plane, caller, asked)
     name = uuid7(now, plane.entropy.bits())
     secret = plane.entropy.secret() if asked.kind is Kind.WEBHOOK else b""
     row: Row = {
@@ -100,20 +108,45 @@ async def create_subscription(
         caller, "subscription.create", target=name, now=now, name=asked.name, kind=asked.kind,
         where=asked.target, required=asked.required,
     )  # fmt: skip
-    writes: tuple[Put, ...] = (Put("subscription", (name,), row),)
+    writes = (Put("subscription", (name,), row), *only.kept(f"{name}/1", now))
     if asked.kind is not Kind.PULL:
         # Whatever is committed from here on lies beyond it.
         start = 0 if asked.from_start else await plane.feed.head()
         writes += (Put("cursor", (name,), {**FRESH, "position": start}),)
     while True:
-        place = await _reserve(plane, caller.tenant)
-        owned = await _owned(plane, caller, agent, name, now=now)
+        try:
+            place = await _reserve(plane, caller.tenant)
+            owned = await _owned(plane, caller, agent, name, now=now)
+        except Conflict:
+            # What stands in the way may be the same request, carried out since we looked for it.
+            if earlier := await only.holder(plane, now):
+                return await _again(plane, caller, earlier)
+            raise
         guards = (*place.guards, *owned.guards)
         change = Change("", guards, (*writes, *place.writes, *owned.writes, told))
         if await plane.store.commit(change) is None:
-            break  # else another was made, or one of its agents has changed: it is looked at again
+            break
+        # Another was made, or one of its agents has changed: it is looked at again.
+        if earlier := await only.holder(plane, now):
+            return await _again(plane, caller, earlier)
     plane.subscribed.tell()
     return await get_subscription(plane, caller, name), shown_secret(secret) if secret else ""
+
+
+async def _again(plane: Plane, caller: Caller, earlier: str) -> tuple[SubscriptionView, str]:
+    """What a request was answered with that came before: a subscription, of so many secrets.
+
+    A secret that took the place of the one it was answered with is for whoever asked for that.
+    """
+    name, _, revision = earlier.partition("/")
+    try:
+        row = await get_subscription_row(plane, caller, name)
+    except NotFound as error:
+        message = f"{error}: this idempotency key was given for it, and it was deleted since"
+        raise NotFound(message) from None
+    shown = row["secret"] is not None and str(row["revision"]) == revision
+    secret = shown_secret(secrets_of(plane, row)[0]) if shown else ""
+    return await _view(plane, row), secret
 
 
 async def _reserve(plane: Plane, tenant: str) -> Also:
@@ -189,23 +222,34 @@ async def get_subscription_row(plane: Plane, caller: Caller, name: str) -> Row:
     return row
 
 
-async def rotate_secret(plane: Plane, caller: Caller, name: str) -> tuple[SubscriptionView, str]:
-    """A new secret; the one before signs beside it for a day."""
+async def rotate_secret(
+    plane: Plane, caller: Caller, name: str, *, idempotency_key: str = ""
+) -> tuple[SubscriptionView, str]:
+    """A new secret; the one before signs beside it for a day.
+
+    The same key gives the same secret for a day, unless it was changed again since: a request that
+    is told twice does not push out the secret that receivers still know.
+    """
     require(caller, Role.OPERATOR)
+    only = once(caller, "rotate", idempotency_key, name)
+    now = plane.store.now()
+    if earlier := await only.holder(plane, now):
+        return await _again(plane, caller, earlier)
     row = await get_subscription_row(plane, caller, name)
     if row["secret"] is None:
         raise Invalid("only what is called by webhook has a secret")
-    now, secret = plane.store.now(), plane.entropy.secret()
+    secret, revision = plane.entropy.secret(), cast(int, row["revision"]) + 1
     change: Row = {
         "secret": _sealed(plane, name, secret), "secret_before": row["secret"],
-        "before_until": now + OVERLAP_SECONDS, "updated_at": now,
-        "revision": cast(int, row["revision"]) + 1,
+        "before_until": now + OVERLAP_SECONDS, "updated_at": now, "revision": revision,
     }  # fmt: skip
     told = entry(caller, "subscription.rotate", target=name, now=now)
     guard = Is("subscription", (name,), {"revision": row["revision"]})
     write = Set("subscription", (name,), change)
-    if await plane.store.commit(Change("", (guard,), (write, told))) is not None:
-        return await rotate_secret(plane, caller, name)  # someone was faster
+    key = only.kept(f"{name}/{revision}", now)
+    if await plane.store.commit(Change("", (guard,), (write, *key, told))) is not None:
+        # Someone was faster: another who changes it, or the same request.
+        return await rotate_secret(plane, caller, name, idempotency_key=idempotency_key)
     plane.subscribed.tell()
     return await get_subscription(plane, caller, name), shown_secret(secret)
 

@@ -1,8 +1,12 @@
-"""Counts of what reconcilers have come to in this process, for metrics."""
+"""Counts of what reconcilers have come to, and destinations have taken, here; for metrics."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+from tenure.core.subscription import Kind
+from tenure.ports.bus import Verdict
 
 
 @dataclass(slots=True)
@@ -42,3 +46,26 @@ class Reconciled:
     def fail(self, name: str) -> None:
         """One more look has come to nothing."""
         self.counts.setdefault(name, Count()).failed += 1
+
+
+REACTION = "reaction"
+"""The kind of a destination that is the plane's own."""
+NATS = str(Kind.NATS)
+
+
+@dataclass(slots=True)
+class Deliveries:
+    """What destinations have answered to the events that were sent here, by their kind."""
+
+    answers: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Events by the kind of destination and its verdict."""
+    again: Counter[str] = field(default_factory=Counter)
+    """Events that were sent, though they had been before."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """From the commits of events that were taken until they were."""
+
+    def add(self, kind: str, verdict: Verdict, seconds: float) -> None:
+        """One was answered like this, so long after its commit."""
+        self.answers[kind, verdict] += 1
+        if verdict is Verdict.DELIVERED:
+            self.seconds[kind] = self.seconds.get(kind, 0.0) + max(0.0, seconds)

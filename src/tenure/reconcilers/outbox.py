@@ -19,6 +19,7 @@ from tenure.app.events import TRIMMED, Wanted, outgoing
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.app.subscriptions import FRESH
+from tenure.app.ticks import REACTION
 from tenure.core.errors import LeaseLost, TenureError
 from tenure.core.limits import (
     DETAIL_CHARACTERS_MAX,
@@ -29,6 +30,7 @@ from tenure.core.limits import (
 )
 from tenure.ports.bus import Bus, Destination, Outgoing, Receipt, Verdict
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
+from tenure.reconcilers.census import Census
 from tenure.reconcilers.leader import Leader
 
 log = logging.getLogger("tenure.reconcilers")
@@ -92,6 +94,8 @@ class Route:
     """Events that one commit of its cursor stands for at most."""
     secrets: Callable[[], tuple[bytes, ...]] | None = None
     """The keys to sign with now; they change with time."""
+    kind: str = REACTION
+    """Under which it is counted."""
 
     @property
     def id(self) -> str:
@@ -140,7 +144,7 @@ async def tick(plane: Plane, leader: Leader, route: Route, *, skimmed: Skimmed =
         skimmed = Skimmed(last, skimmed.passed + len(rows))
         done = again._replace(skimmed=skimmed, looked=last, more=more)
         return await _passed_over(plane, leader, route, cursor, done)
-    due = [row for row in mine if row["agent"] not in parked]
+    due = _due(plane, route, [row for row in mine if row["agent"] not in parked], cursor)
     alone = more and cast(int, cursor["attempts"]) + 1 >= ALONE_ATTEMPTS
     past = alone and await _others_pass(plane, route, due, parked.keys(), last)
     sent = await _send(plane, route, due)
@@ -223,6 +227,7 @@ async def _send(plane: Plane, route: Route, rows: Sequence[Row]) -> Sent:
     while lanes:
         batch = heads(lanes)
         receipts = await publish(route, await _told(plane, batch))
+        _count(plane, route, batch, receipts)
         for row, receipt in zip(batch, receipts, strict=True):
             agent = str(row["agent"])
             if receipt.verdict is Verdict.DELIVERED:
@@ -235,6 +240,24 @@ async def _send(plane: Plane, route: Route, rows: Sequence[Row]) -> Sent:
             failed[agent] = receipt
             left += [one["position"] for one in lanes.pop(agent)]
     return Sent(delivered, refused, failed, frozenset(left))
+
+
+def _count(
+    plane: Plane, route: Route, batch: Sequence[Row], receipts: Sequence[Receipt]
+) -> None:
+    now = plane.store.now()
+    for row, receipt in zip(batch, receipts, strict=True):
+        plane.deliveries.add(route.kind, receipt.verdict, now - cast(float, row["at"]))
+
+
+def _due(plane: Plane, route: Route, rows: Sequence[Row], before: Row) -> Sequence[Row]:
+    """What is sent now; if it was tried before, it is counted.
+
+    Of each agent's events only the first was sent then.
+    """
+    if before["attempts"]:
+        plane.deliveries.again[route.kind] += len({row["agent"] for row in rows})
+    return rows
 
 
 def heads(lanes: Lanes) -> list[Row]:
@@ -367,6 +390,7 @@ async def _retry(
     agent = str(stream["agent"])
     said: Row = {"destination": route.id, "agent": agent}
     rows = await plane.store.list_rows("letter", said, limit=PAGE)
+    plane.deliveries.again[route.kind] += 1
     sent = await _send(plane, route, rows)
     key = (route.id, agent)
     writes: list[Put | Set | Drop] = [
@@ -396,8 +420,9 @@ async def _retry(
 
 
 async def trim(
-    plane: Plane, leader: Leader, *, seconds: float = OUTBOX_SECONDS, rows_max: int = OUTBOX_MAX
-) -> Tick:
+    plane: Plane, leader: Leader, census: Census, *, seconds: float = OUTBOX_SECONDS,
+    rows_max: int = OUTBOX_MAX,
+) -> Tick:  # fmt: skip
     """Drop the oldest events: those that all have and that are old, and whatever is beyond the cap.
 
     What a destination has not had of them is counted as missed, in the same commit.
@@ -412,9 +437,12 @@ async def trim(
     while count < min(all_have, len(rows)) and cast(float, rows[count]["at"]) < old:
         count += 1
     # Positions grow by one or more for each event: only where they span so many can there be more.
+    # They are followed from half of that on, so that at the cap it is known how many there are.
     span = await plane.feed.head() - cast(int, rows[0]["position"])
-    if count < len(rows) and span >= rows_max:
-        over = await plane.store.count_rows("outbox", {}) - rows_max
+    if 2 * span < rows_max:
+        census.forget()
+    elif count < len(rows):
+        over = await census.total(plane, leader.token) - rows_max
         count = max(count, min(over, len(rows)))
     if not count:
         return Tick(len(rows))
@@ -434,6 +462,8 @@ async def trim(
     refused = await plane.store.commit(Change("", (leader.guard,), tuple(writes)))
     if refused is not None and refused.what.table == "lease":
         raise LeaseLost(TRIMMED)
+    if refused is None:
+        census.drop(count)
     return Tick(len(rows), count, more=count == len(rows))
 
 

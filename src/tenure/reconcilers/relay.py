@@ -20,6 +20,7 @@ from tenure.core.errors import LeaseLost, StoreError
 from tenure.core.subscription import Kind
 from tenure.ports.bus import Bus, Destination, Outgoing, Receipt, Verdict
 from tenure.ports.store import Change, Put, Row
+from tenure.reconcilers.census import Census
 from tenure.reconcilers.dispatcher import (
     ALONE_SECONDS,
     LOOK_SECONDS,
@@ -87,6 +88,7 @@ class Relay:
         self._carried: dict[str, _Carried] = {}
         self._dispatch: _Dispatch | None = None
         """While this process leads."""
+        self._census = Census()
         self._told = 0
         """How often subscriptions had changed when this was last seen to."""
 
@@ -104,11 +106,12 @@ class Relay:
         return found
 
     def _route(self, row: Row) -> Route:
-        bus = self._buses.get(Kind(str(row["kind"])), NO_NATS)
+        kind = Kind(str(row["kind"]))
+        bus = self._buses.get(kind, NO_NATS)
         secrets = partial(subscriptions.secrets_of, self._plane, row)
         tenant = str(row["tenant"])
         destination = Destination(str(row["id"]), str(row["target"]), tenant=tenant)
-        return Route(destination, bus, wanted_of(row), tenant, secrets=secrets)
+        return Route(destination, bus, wanted_of(row), tenant, secrets=secrets, kind=kind)
 
     async def begin(self) -> None:
         """See that the destinations which are always there have a cursor."""
@@ -164,7 +167,7 @@ class Relay:
                 await asyncio.sleep(TTL_SECONDS / 3)
 
     async def _trim(self) -> None:
-        while (await trim(self._plane, self.leader)).more:
+        while (await trim(self._plane, self.leader, self._census)).more:
             pass
 
     async def _see_to_all(self) -> None:

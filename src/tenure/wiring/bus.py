@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from tenure.adapters.clock.system import SystemClock
+from tenure.app.deliveries import OWN_NATS
 from tenure.app.events import Wanted
 from tenure.app.plane import Plane
 from tenure.app.reactions import Reaction
@@ -39,7 +40,8 @@ async def publishing(
         with extra("nats"):
             from tenure.adapters.bus.nats import NatsBus
         buses[Kind.NATS] = NatsBus(settings.bus)
-        always.append(Route(Destination("tenure:nats", ""), buses[Kind.NATS], page=NATS_PAGE))
+        all_of_it = Destination(OWN_NATS, "")
+        always.append(Route(all_of_it, buses[Kind.NATS], page=NATS_PAGE, kind=Kind.NATS))
     try:
         async with relaying(plane, buses=buses, always=always):
             yield

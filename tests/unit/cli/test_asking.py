@@ -148,15 +148,17 @@ def test_a_server_that_dies_in_the_middle_and_stays_away_may_have_accepted(monke
         made[-1].close()
         writer.close()
 
-    async def main(method: str) -> Ended:
+    async def main(method: str, look: str = "tenure operation list") -> Ended:
         made.append(await asyncio.start_server(dies, "127.0.0.1", 0))
         port = made[-1].sockets[0].getsockname()[1]
         client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
         with pytest.raises(Broken, match=r"broke: .*, and now no server answers at") as told:
-            await asyncio.to_thread(client.send, method, "/v1/agents/a", keyed=True)
+            await asyncio.to_thread(client.send, method, "/v1/a", keyed=True, look=look)
         return told.value
 
     assert asyncio.run(main("DELETE")).advice == (
         "it may have been accepted: tenure operation list shows it once the server is back"
     )
+    advice = asyncio.run(main("POST", look="tenure subscription list")).advice
+    assert "accepted: tenure subscription list shows it" in advice
     assert "tenure up" in asyncio.run(main("GET")).advice

@@ -135,7 +135,13 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         assert " agent.creating " in (await tenure("subscription", "letters", name))[1]
         told = (await tenure("subscription", "replay", name))[1]
         assert told == "the dead letters of 1 agent are sent again\n"
-        told = (await tenure("subscription", "discard", name))[1]
+        code, _, told = await tenure("subscription", "discard", name)
+        assert (code, "the dead letters of 1 agent will never be sent to billing" in told) == (
+            2, True,
+        )  # fmt: skip
+        assert "say --yes" in told
+        assert " agent.creating " in (await tenure("subscription", "letters", name))[1]
+        told = (await tenure("subscription", "discard", "billing", "--yes"))[1]
         assert told == "the dead letters of 1 agent are given up\n"
         assert (await tenure("subscription", "rotate", name))[0] == 2
         assert (await tenure("subscription", "delete", name))[0] == 0
@@ -154,6 +160,9 @@ async def test_a_secret_shown_once_is_shown_in_every_form(face, typing, tmp_path
         _, again, told = await tenure("subscription", "rotate", out.strip(), "-o", "name")
         assert again == out
         assert "whsec_" in told
+        assert "changed" in (await tenure("subscription", "show", "hook"))[1]
+        keys = await face.plane.store.list_rows("idempotency", {}, limit=9)
+        assert {row["route"] for row in keys} == {"subscriptions", "rotate"}  # so it may ask again
         _, _, told = await tenure("token", "create", "ci", "--role", "viewer", "-o", "name")
         assert "tenure_" in told
 

@@ -3,12 +3,14 @@
 import io
 import json
 import sys
+from typing import Any
 
 import click
 import pytest
 import yaml
 
-from tenure.faces.cli import nouns
+from tenure.faces.cli import apply, nouns
+from tenure.faces.cli.exits import Refused
 from tenure.faces.cli.output import (
     Column,
     _shortened,
@@ -123,11 +125,11 @@ def test_a_list_fits_a_terminal_and_is_whole_for_a_program_or_if_asked_for(capsy
         show_all([OPERATION, {**OPERATION, "error": ""}], nouns.OPERATION, form=form)
         return click.unstyle(capsys.readouterr().out).splitlines()
 
-    head, one, _ = listed()
+    head, one, other = listed()
     assert one.endswith(whole)
     assert "\\n" not in one
     at_a_terminal(monkeypatch, 120)
-    assert listed("wide") == [head, one, _]
+    assert listed("wide") == [head, one, other]
     _, cut, _ = listed()
     assert len(cut) <= 120
     assert cut == one[: len(cut) - 1] + "…"
@@ -136,7 +138,7 @@ def test_a_list_fits_a_terminal_and_is_whole_for_a_program_or_if_asked_for(capsy
     assert "7" * 32 in cut
     assert cut.endswith("runtime_rea…")
     at_a_terminal(monkeypatch, 400)
-    assert listed() == [head, one, _]
+    assert listed() == [head, one, other]
     at_a_terminal(monkeypatch, 40)
     terminal = Ascii()
     monkeypatch.setattr(sys, "stdout", terminal)
@@ -152,6 +154,82 @@ class Ascii(io.StringIO):
 
     def isatty(self):
         return True
+
+
+UID, SENTENCE = "0" * 32, "a sentence that is longer than a terminal of eighty characters is wide"
+AT = dict.fromkeys(
+    ("created_at", "expires_at", "revoked_at", "failing_since", "due_at", "since", "at",
+     "acknowledged_at", "resolved_at", "last_seen"), 1.7e9,
+)  # fmt: skip
+TOLD = {"id": UID, "type": "tenure.agent.suspending", "sequence": "17", "subject": UID,
+        "operation": UID, "time": "2026-01-01T00:00:00Z"}  # fmt: skip
+LISTED: dict[str, Any] = {
+    "AGENT": {**AGENT, "name": "a" * 20, "state": "DELETE_FAILED", **AT},
+    "OPERATION": {**OPERATION, "agent_name": "a" * 63, "kind": "recover_runtime", **AT},
+    "TOKEN": {"id": UID, "principal": "someone", "role": "operator", "tenant": "a" * 63,
+              "void": True, **AT},
+    "ENTRY": {"position": 12_345, "principal": "s" * 40, "action": "subscription.create",
+              "target": UID, "hash": "h" * 64, "body": None, **AT},
+    "EVENT": TOLD,
+    "SUBSCRIPTION": {"name": "billing", "kind": "webhook", "target": SENTENCE, "required": True,
+                     "types": ["agent.*"], "parked": 3, "missed": 1_000, "id": UID, **AT},
+    "LETTER": {"agent": UID, "event": TOLD, "attempts": 3, "why": SENTENCE, **AT},
+    "AWAITED": {"name": "billing", "operation": UID, "agent": UID, "principal": "s", **AT},
+    "FINDING": {"id": UID, "kind": "UNVERIFIABLE", "reconciler": "acknowledgements",
+                "sightings": 9, "body": {"what": SENTENCE}, **AT},
+    "LOOK": {"reconciler": "acknowledgements", "seen": 1, "fixed": 0, "findings": [],
+             "sentence": SENTENCE, "error": SENTENCE},
+}  # fmt: skip
+LISTED["FINDING_OF_ALL"] = LISTED["FINDING"]
+
+
+@pytest.mark.parametrize("noun", LISTED)
+def test_every_list_fits_a_terminal_of_eighty_characters(noun, capsys, monkeypatch):
+    """What can be spared is left out, ids that others are asked for by are never cut."""
+    kept = getattr(nouns, noun)
+    at_a_terminal(monkeypatch, 80)
+    show_all([LISTED[noun]], kept, form="table")
+    head, row = click.unstyle(capsys.readouterr().out).splitlines()
+    assert max(len(head), len(row)) <= 80, row
+    assert "0" * 31 + "…" not in row
+    show_all([LISTED[noun]], kept, form="wide")
+    whole = click.unstyle(capsys.readouterr().out).splitlines()[0]
+    assert whole.split() == [column.title for column in kept.columns]
+
+
+def test_a_column_goes_only_where_there_is_no_room_for_it(capsys, monkeypatch):
+    for width, titles in (
+        (110, "NAME STATE LABELS CREATED UID"), (80, "NAME STATE LABELS CREATED"),
+        (30, "NAME STATE LABELS"),
+    ):  # fmt: skip
+        at_a_terminal(monkeypatch, width)
+        show_all([{**AGENT, "name": "a" * 20}], nouns.AGENT, form="table")
+        assert click.unstyle(capsys.readouterr().out).splitlines()[0].split() == titles.split()
+
+
+def test_values_and_details_fit_too_and_no_tab_or_line_end_is_written_out(capsys, monkeypatch):
+    said = f"panic: it is broken\r\n\tmain.go:17\n{SENTENCE}"
+    operation: dict[str, Any] = {**OPERATION, "error": said}
+    operation["steps"] = [{**operation["steps"][1], "detail": said}]
+    show(operation, nouns.OPERATION, form="table", text=nouns.operation_text)
+    out = capsys.readouterr().out
+    assert "\\" not in out
+    assert out.count("        main.go:17\n") == 2
+    show_all([operation], nouns.OPERATION, form="table")
+    assert f"panic: it is broken main.go:17 {SENTENCE}\n" in capsys.readouterr().out
+    at_a_terminal(monkeypatch, 60)
+    show(operation, nouns.OPERATION, form="table", text=nouns.operation_text)
+    lines = click.unstyle(capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert "         characters is wide" in lines
+
+
+def test_a_refusal_of_several_lines_is_told_in_several(capsys):
+    told = {"code": "rejected", "detail": "it is refused:\nline 2"}
+    apply._refused("a", Refused(422, told))
+    first, second, *_ = capsys.readouterr().err.splitlines()
+    assert first.startswith("agent a: it is refused:")
+    assert second.startswith("  line 2")
 
 
 def test_of_two_long_columns_the_longer_gives_way_first():

@@ -10,11 +10,12 @@ from tenure.adapters.seal.local import LocalSeal
 from tenure.app import subscriptions
 from tenure.app.reactions import REACTIONS
 from tenure.app.subscriptions import Subscribe
-from tenure.core.errors import Conflict, Invalid
-from tenure.core.limits import SUBSCRIPTIONS_MAX
+from tenure.core.errors import Conflict, Invalid, NotFound
+from tenure.core.limits import IDEMPOTENCY_SECONDS, SUBSCRIPTIONS_MAX
+from tenure.core.roles import Caller, Role
 from tenure.core.subscription import Kind
 from tenure.ports.bus import Outgoing
-from tenure.ports.store import Also, Change, Put, Row
+from tenure.ports.store import Also, Change, Put, Row, Set
 from tenure.reconcilers.relay import Relay
 from tenure.testing.lifecycle import CALLER, TENANT
 from tenure.testing.patches import patched
@@ -123,6 +124,76 @@ async def test_of_two_who_change_a_secret_at_once_both_do_one_after_the_other(li
     keys = [subscriptions.shown_secret(key) for key in subscriptions.secrets_of(plane, row)]
     assert keys == [last, rotated[1]]
     assert first not in keys
+
+
+HOOK = Subscribe("n", Kind.WEBHOOK, target="https://hooks.example/in")
+ONCE = "once"
+
+
+@alive
+async def test_the_same_key_makes_one_subscription_and_shows_the_same_secret(lives, tmp_path):
+    plane = replace(lives.plane, seal=LocalSeal(tmp_path / "secrets.key"))
+    ask = subscriptions.create_subscription
+    asked = (ask(plane, CALLER, HOOK, idempotency_key=ONCE) for _ in range(20))
+    answers = await asyncio.gather(*asked)
+    assert len({(view.id, secret) for view, secret in answers}) == 1
+    assert len(await lives.rows("subscription")) == len(await lives.rows("cursor")) == 1
+    lines = [row for row in await lives.rows("audit") if row["action"] == "subscription.create"]
+    assert len(lines) == 1
+    with pytest.raises(Conflict, match="another request") as refused:
+        await ask(plane, CALLER, HOOK._replace(name="m"), idempotency_key=ONCE)
+    assert refused.value.code == "idempotency_mismatch"
+    other = Caller(TENANT, "another", Role.OPERATOR)
+    assert (await ask(plane, other, HOOK, idempotency_key=ONCE))[0].id != answers[0][0].id
+    assert (await ask(plane, CALLER, HOOK))[0].id != answers[0][0].id
+
+
+@alive
+async def test_the_same_key_finds_what_took_the_last_place(lives):
+    reserve, ask = subscriptions._reserve, subscriptions.create_subscription
+    asked, made = Subscribe("n", Kind.PULL), list[str]()
+
+    async def meanwhile(plane, tenant):
+        if not made:
+            made.append("asked")
+            made.append((await ask(plane, CALLER, asked, idempotency_key=ONCE))[0].id)
+        return await reserve(plane, tenant)
+
+    with patched(subscriptions, SUBSCRIPTIONS_MAX=1, _reserve=meanwhile):
+        view, _ = await ask(lives.plane, CALLER, asked, idempotency_key=ONCE)
+    assert made == ["asked", view.id]
+
+
+@alive
+async def test_a_key_is_good_for_a_day_and_makes_nothing_again_after_a_delete(lives):
+    ask, asked = subscriptions.create_subscription, Subscribe("n", Kind.PULL)
+    first, _ = await ask(lives.plane, CALLER, asked, idempotency_key=ONCE)
+    await subscriptions.delete_subscription(lives.plane, CALLER, first.id)
+    with pytest.raises(NotFound, match="deleted since"):
+        await ask(lives.plane, CALLER, asked, idempotency_key=ONCE)
+    assert await lives.rows("subscription") == []
+    scope = (TENANT, CALLER.principal, "subscriptions", ONCE)
+    told = {"at": lives.plane.store.now() - IDEMPOTENCY_SECONDS - 1.0}
+    await lives.plane.store.commit(Change("", (), (Set("idempotency", scope, told),)))
+    second, _ = await ask(lives.plane, CALLER, asked, idempotency_key=ONCE)
+    assert second.id != first.id
+
+
+@alive
+async def test_a_rotation_that_is_told_twice_leaves_the_secret_that_receivers_know(lives, tmp_path):
+    plane = replace(lives.plane, seal=LocalSeal(tmp_path / "secrets.key"))
+    ask = subscriptions.create_subscription
+    view, known = await ask(plane, CALLER, HOOK, idempotency_key=ONCE)
+    rotate = subscriptions.rotate_secret
+    told = (rotate(plane, CALLER, view.id, idempotency_key=ONCE) for _ in range(5))
+    new = {secret for _, secret in await asyncio.gather(*told)}
+    row = await subscriptions.get_subscription_row(plane, CALLER, view.id)
+    keys = [subscriptions.shown_secret(key) for key in subscriptions.secrets_of(plane, row)]
+    assert keys == [*new, known]
+    again = await ask(plane, CALLER, HOOK, idempotency_key=ONCE)
+    assert (again[0].id, again[1]) == (view.id, "")  # who rotated it has been told the new one
+    with pytest.raises(NotFound, match="there is no subscription"):
+        await rotate(plane, CALLER, "0" * 32, idempotency_key="another")
 
 
 @alive

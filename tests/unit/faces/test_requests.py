@@ -11,6 +11,8 @@ from tenure.core.roles import Role
 from tenure.faces.api import openapi, server
 from tenure.faces.api.body import BODY_BYTES_MAX
 from tenure.faces.api.problems import PROBLEMS
+from tenure.ports.bus import Verdict
+from tenure.ports.store import Change, Put
 from tenure.testing.patches import patched
 from tests.unit.faces.asked import faced
 
@@ -293,6 +295,39 @@ async def test_a_store_that_does_not_answer_makes_it_unready(face, monkeypatch):
 
 
 @faced
+async def test_a_store_that_takes_no_records_makes_it_unready(face, monkeypatch):
+    """The questions of many probes are one change, and its answer is good for a while."""
+    from tenure.faces.api.routes import plane as routes
+
+    monkeypatch.setattr(routes, "STORE_SECONDS", 0.2)
+    asked, answer = list[Change](), asyncio.Event()
+
+    async def commit(change):
+        asked.append(change)
+        await answer.wait()
+        raise StoreError("The store postgresql://somewhere cannot be used now: it is read-only.")
+
+    async def refused():
+        told = await face.ask("GET", "/readyz", token="")
+        return (told.status, told.json["detail"]) == (503, routes.UNTAKEN)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(face.plane.store, "commit", commit)
+        assert all(await asyncio.gather(*(refused() for _ in range(3))))
+        assert len(asked) == 1
+        answer.set()
+        await asyncio.sleep(0.01)
+        assert await refused()
+        assert await refused()
+        assert len(asked) == 3  # what was refused is asked again
+    assert (await face.ask("GET", "/readyz", token="")).status == 200
+    monkeypatch.setattr(face.plane.store, "commit", commit)
+    assert (await face.ask("GET", "/readyz", token="")).status == 200
+    monkeypatch.setattr("tenure.app.taking.LATELY_SECONDS", 0.0)
+    assert await refused()
+
+
+@faced
 async def test_metrics_count_what_is_open_and_what_was_answered(face):
     waiting = await face.accept("waits")
     await face.until(waiting, "WAITING")
@@ -310,9 +345,41 @@ async def test_metrics_count_what_is_open_and_what_was_answered(face):
     ):
         assert line in told.splitlines(), line
     theirs = (await face.ask("GET", "/metrics", token="stranger")).body.decode()
+    assert "tenure_deliver" not in theirs
     assert 'tenure_operations{state="WAITING"} 0.0' in theirs
     for ours in ("tenure_http_requests", "tenure_step_seconds", "tenure_invocations_in_flight"):
         assert ours not in theirs, "what others do is not told"
+
+
+@faced
+async def test_metrics_tell_of_deliveries_by_the_kind_of_destination(face):
+    body = {"name": "there", "kind": "nats", "target": "there"}
+    name = (await face.ask("POST", "/v1/subscriptions", body)).json["id"]
+    counts, now = face.plane.deliveries, face.plane.store.now()
+    counts.add("nats", Verdict.DELIVERED, 1.5)
+    counts.add("nats", Verdict.REFUSED, 9.0)
+    counts.again["nats"] += 1
+    parked = {"attempts": 3, "due_at": None, "why": "it said no", "since": now - 600.0}
+    said = {"tenant": "default", "operation": "o", "type": "agent.ready", "at": now, "body": "{}",
+            "sequence": 1}  # fmt: skip
+    writes = [Put("letter", (name, "a", position), said) for position in (1, 2)]
+    writes.append(Put("parked", (name, "a"), parked))
+    assert await face.plane.store.commit(Change("", (), tuple(writes))) is None
+    told = (await face.ask("GET", "/metrics", token="admin")).body.decode().splitlines()
+    for line in (
+        'tenure_deliveries_total{kind="nats",result="delivered"} 1.0',
+        'tenure_deliveries_total{kind="nats",result="refused"} 1.0',
+        'tenure_deliveries_total{kind="webhook",result="unavailable"} 0.0',
+        'tenure_delivery_retries_total{kind="nats"} 1.0',
+        'tenure_delivery_seconds_total{kind="nats"} 1.5',
+        'tenure_dead_letters{kind="nats"} 2.0',
+        'tenure_dead_letters{kind="reaction"} 0.0',
+        'tenure_destinations_failing{kind="nats"} 1.0',
+        'tenure_delivery_lag_seconds{kind="webhook"} 0.0',
+    ):
+        assert line in told, line
+    (lag,) = (line for line in told if line.startswith('tenure_delivery_lag_seconds{kind="nats"}'))
+    assert 600.0 <= float(lag.split()[1]) < 660.0
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ a whole is told to admins of the plane's own tenant alone.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import product
 from typing import Any
 
+from tenure.app.deliveries import KINDS, RESULTS, Left, left
 from tenure.app.findings import count_open
 from tenure.app.plane import count_states
 from tenure.app.tokens import TENANT
@@ -27,11 +29,15 @@ class _Scrape:
     """One scrape, as the client library wants it."""
 
     def __init__(
-        self, api: Api, gauges: Mapping[str, tuple[str, Mapping[str, int]]], *, whole: bool
+        self,
+        api: Api,
+        gauges: Mapping[str, tuple[str, Mapping[str, int]]],
+        left: Mapping[str, Left] | None,
     ) -> None:
+        """`left` is what destinations have not taken; None: only what is a tenant's is told."""
         self._api = api
         self._gauges = gauges
-        self._whole = whole
+        self._left = left
 
     def collect(self) -> Iterable[Any]:
         """Every family."""
@@ -43,7 +49,7 @@ class _Scrape:
             for state, count in sorted(counts.items()):
                 family.add_metric([state], count)
             yield family
-        if not self._whole:
+        if self._left is None:
             return
         requests = core.CounterMetricFamily(
             "tenure_http_requests", "Answers of the HTTP face.",
@@ -67,6 +73,8 @@ class _Scrape:
             steps.add_metric([plan, step], buckets, seconds)
         yield steps
         yield from _ticks(self._api)
+        yield from _deliveries(self._api)
+        yield from _undelivered(self._left, self._api.plane.store.now())
 
 
 def _ticks(api: Api) -> Iterable[Any]:
@@ -98,6 +106,49 @@ def _ticks(api: Api) -> Iterable[Any]:
     )
 
 
+def _deliveries(api: Api) -> Iterable[Any]:
+    """What destinations have answered to the events that this process has sent."""
+    from prometheus_client import core  # noqa: PLC0415 (as above)
+
+    counts = api.plane.deliveries
+    answers = core.CounterMetricFamily(
+        "tenure_deliveries", "Events sent, by what their destination answered.",
+        labels=["kind", "result"],
+    )  # fmt: skip
+    for kind, result in product(KINDS, RESULTS):
+        answers.add_metric([kind, result], counts.answers[kind, result])
+    yield answers
+    again = core.CounterMetricFamily(
+        "tenure_delivery_retries", "Events sent again.", labels=["kind"]
+    )
+    seconds = core.CounterMetricFamily(
+        "tenure_delivery_seconds", "From their commits until events were taken.", labels=["kind"]
+    )
+    for kind in KINDS:
+        again.add_metric([kind], counts.again[kind])
+        seconds.add_metric([kind], counts.seconds.get(kind, 0.0))
+    yield from (again, seconds)
+
+
+def _undelivered(left: Mapping[str, Left], now: float) -> Iterable[Any]:
+    """What destinations have not taken, whoever has sent it."""
+    from prometheus_client import core  # noqa: PLC0415 (as above)
+
+    letters = core.GaugeMetricFamily("tenure_dead_letters", "Dead letters.", labels=["kind"])
+    failing = core.GaugeMetricFamily(
+        "tenure_destinations_failing", "Destinations that do not take all.", labels=["kind"]
+    )
+    lag = core.GaugeMetricFamily(
+        "tenure_delivery_lag_seconds", "For how long the one that lags most has not taken all.",
+        labels=["kind"],
+    )  # fmt: skip
+    for kind, one in left.items():
+        letters.add_metric([kind], one.letters)
+        failing.add_metric([kind], one.failing)
+        lag.add_metric([kind], 0.0 if one.since is None else max(0.0, now - one.since))
+    yield from (letters, failing, lag)
+
+
 async def exposition(api: Api, tenant: str) -> bytes:
     """Everything there is to scrape."""
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 (as above)
@@ -113,5 +164,6 @@ async def exposition(api: Api, tenant: str) -> bytes:
         "tenure_findings": ("Open findings by kind.", await count_open(api.plane, tenant)),
     }  # fmt: skip
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Scrape(api, gauges, whole=tenant == TENANT))
+    undelivered = await left(api.plane) if tenant == TENANT else None
+    registry.register(_Scrape(api, gauges, undelivered))
     return generate_latest(registry)

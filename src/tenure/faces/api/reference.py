@@ -41,8 +41,9 @@ the name of the field. Instants are seconds since 1970.
   `queue=true`, and takes the place of what is queued, which ends COMPENSATED. A stop is never
   queued.
 - `Idempotency-Key` (at most 255 printable characters): the same key and request get the same
-  operation for a day; another request under the same key gets 422. A key belongs to one principal
-  and one verb.
+  operation, or subscription with its secret, for a day; another request under the same key gets
+  422. A key belongs to one principal and one verb. It is for what makes something: a token and an
+  invitation are shown once and kept by nobody, so those take none.
 - `GET /v1/agents/{agent}` answers with an `ETag`; a mutation with `If-Match` gets 412 once the
   agent has changed.
 - Lists answer `{"items": […], "next": "…"}`; `?after=NEXT` goes on from there, `"next": null` is

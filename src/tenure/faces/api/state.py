@@ -8,6 +8,7 @@ from typing import Any
 
 from tenure.app import tokens
 from tenure.app.plane import Plane
+from tenure.app.taking import Taking
 from tenure.core.errors import CommitUnknown
 from tenure.core.roles import Caller
 from tenure.faces.api.bounds import Allowances, Bounds
@@ -32,6 +33,7 @@ class Api:
         self.streams: Counter[str] = Counter()
         """Streams of events that are open, by tenant."""
         self.step_times = StepTimes() if step_times is None else step_times
+        self.taking = Taking()
         self.ready = False
         """Whether the plane has started; told by whoever starts it."""
         self.stopping = asyncio.Event()

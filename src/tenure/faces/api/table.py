@@ -123,7 +123,7 @@ class Route:
         elif self.method not in {"GET", "HEAD"} and not self.raw_body:
             yield from ("unexpected_body", "body_too_large")
         if self.idempotent:
-            yield from ("idempotency_mismatch", "operation_in_progress", "store_full")
+            yield from ("idempotency_mismatch", "store_full")
         if self.conditional:
             yield "precondition_failed"
         yield from self.problems

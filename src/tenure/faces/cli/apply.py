@@ -150,7 +150,7 @@ def _await(
 def _refused(name: str, error: Refused) -> None:
     if error.code is Exit.AUTHENTICATION:
         raise error
-    say(f"agent {name}: {plain(error.sentence)}")
+    say(f"agent {name}: {plain_lines(error.sentence, indent=2)}")
     if error.advice:
         say(f"  {plain(error.advice)}")
 

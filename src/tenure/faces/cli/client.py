@@ -87,18 +87,23 @@ class Client:
         body: object = None,
         query: Query | None = None,
         keyed: bool = False,
+        look: str = "tenure operation list",
         agent: str = "",
         seconds: float = 0.0,
     ) -> Any:  # noqa: ANN401 (plain data)
-        """The answer to a request that changes something; `keyed`: the route takes a key."""
+        """The answer to a request that changes something; `keyed`: the route takes a key.
+
+        `look` is the command that shows whether it was accepted, if no answer comes.
+        """
         headers = {"Idempotency-Key": os.urandom(16).hex()} if keyed else {}
         data = None
         if body is not None:
             data = json.dumps(body).encode()
             headers["Content-Type"] = "application/json"
         return self._ask(
-            method, path + _query(query), data, headers, again=keyed, agent=agent, seconds=seconds
-        )
+            method, path + _query(query), data, headers,
+            again=keyed, look=look, agent=agent, seconds=seconds,
+        )  # fmt: skip
 
     @contextmanager
     def stream(
@@ -151,6 +156,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         *,
         again: bool = True,
+        look: str = "",
         seconds: float = 0.0,
         agent: str = "",
     ) -> Any:  # noqa: ANN401 (plain data)
@@ -162,7 +168,7 @@ class Client:
                 error.advice = error.advice or DOCTOR
             elif again:
                 then = " once the server is back" if error.advice else ""
-                error.advice = f"it may have been accepted: tenure operation list shows it{then}"
+                error.advice = f"it may have been accepted: {look} shows it{then}"
                 error.sentence += self._trouble()
             else:
                 error.advice = "it may have been done: look before you say it again"

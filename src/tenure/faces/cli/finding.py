@@ -1,5 +1,6 @@
 """`tenure finding`: what reconcilers have seen, and the word that it is settled."""
 
+from collections.abc import Sequence
 from itertools import islice
 
 import click
@@ -7,7 +8,7 @@ import click
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.options import Verbs, asking, confirm, examples, shown
-from tenure.faces.cli.output import TABLES, Item, counted, fields, instant, say, show, show_all
+from tenure.faces.cli.output import TABLES, Item, fields, instant, say, show, show_all
 
 
 @click.group(
@@ -87,18 +88,25 @@ def remove(
 
     The plane never does it by itself. For admins.
     """
-    for finding_id in finding_ids:
-        say(str(client.get(path("findings", finding_id))["body"].get("what", "")))
-    count = counted(len(finding_ids), "resource")
-    confirm(f"{count} will be removed at their providers", yes=yes)
-    done = [
-        client.send("POST", path("findings", finding_id, verb="remove"), body={"tenant": tenant})
-        for finding_id in finding_ids
-    ]
-    if form in TABLES:
-        say(f"{len(done)} removed")
-    else:
+    found = [client.get(path("findings", finding_id)) for finding_id in finding_ids]
+    for one in found:
+        say(str(one["body"].get("what", "")))
+    whose = "its provider" if len(found) == 1 else "their providers"
+    confirm(f"{_resources(found)} will be removed at {whose}, for good", yes=yes)
+    done: list[Item] = []
+    for one in found:
+        where = path("findings", str(one["id"]), verb="remove")
+        done.append(client.send("POST", where, body={"tenant": tenant}))
+        if form in TABLES:
+            say(f"{_resources([one])} is removed")
+    if form not in TABLES:
         show_all(done, nouns.FINDING, form=form)
+
+
+def _resources(found: Sequence[Item]) -> str:
+    """What findings are about, each by its provider and its key there."""
+    about = ((one["body"].get("provider", "resource"), one["resource"]) for one in found)
+    return ", ".join(f"{provider} {key}" for provider, key in about)
 
 
 @command.command(

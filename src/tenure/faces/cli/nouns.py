@@ -7,12 +7,16 @@ from tenure.faces.cli.output import Column, Item, Noun, fields, instant, table_w
 from tenure.faces.cli.progress import MARKS, OF_HOLD, PENDING
 
 
-def _at(name: str) -> Column:
-    return Column(name.removesuffix("_at").upper(), lambda item: instant(item[name]))
+def _at(name: str, *, spare: int = 0) -> Column:
+    title = name.removesuffix("_at").upper()
+    return Column(title, lambda item: instant(item[name]), spare=spare)
 
 
-def _is(name: str, *, free: bool = False) -> Column:
-    return Column(name.upper(), lambda item: "" if item[name] is None else str(item[name]), free)
+def _is(name: str, *, free: bool = False, spare: int = 0) -> Column:
+    def told(item: Item) -> str:
+        return "" if item[name] is None else str(item[name])
+
+    return Column(name.upper(), told, free, spare)
 
 
 def _labels(agent: Item) -> str:
@@ -28,32 +32,34 @@ def _target(entry: Item) -> str:
 
 AGENT: Final = Noun(
     (
-        _is("name"), _is("state"), Column("LABELS", _labels, free=True), _at("created_at"),
-        _is("uid"),
+        _is("name"), _is("state"), Column("LABELS", _labels, free=True),
+        _at("created_at", spare=1), _is("uid", spare=2),
     ),
     lambda agent: str(agent["name"]),
 )  # fmt: skip
 OPERATION: Final = Noun(
     (
-        _is("id"), _is("kind"), _is("state"),
-        Column("AGENT", lambda one: str(one.get("agent_name") or one["agent"])), _at("created_at"),
+        _is("id"), _is("kind", spare=1), _is("state"),
+        Column("AGENT", lambda one: str(one.get("agent_name") or one["agent"]), free=True),
+        _at("created_at", spare=2),
         Column("ERROR", lambda one: str(one["error"]), free=True),
     ),
     lambda operation: str(operation["id"]),
 )  # fmt: skip
 TOKEN: Final = Noun(
     (
-        _is("id"), _is("principal"), _is("role"), _is("tenant"), _at("created_at"),
-        _at("expires_at"), _at("revoked_at"),
-        Column("VOID", lambda token: "since a restore" if token.get("void") else ""),
+        _is("id"), _is("principal", free=True), _is("role"),
+        _is("tenant", free=True, spare=1), _at("created_at", spare=4), _at("expires_at", spare=2),
+        _at("revoked_at", spare=3),
+        Column("VOID", lambda one: "since a restore" if one.get("void") else "", free=True),
     ),
     lambda token: str(token["id"]),
 )  # fmt: skip
 ENTRY: Final = Noun(
     (
-        _is("position"), Column("AT", lambda entry: instant(entry["at"])), _is("principal"),
-        _is("action"), Column("TARGET", _target),
-        Column("HASH", lambda entry: str(entry["hash"])[:12]),
+        _is("position"), Column("AT", lambda entry: instant(entry["at"])),
+        _is("principal", free=True), _is("action"), Column("TARGET", _target, free=True),
+        Column("HASH", lambda entry: str(entry["hash"])[:12], spare=1),
     ),
     lambda entry: str(entry["position"]),
 )  # fmt: skip
@@ -61,8 +67,9 @@ EVENT: Final = Noun(
     (
         Column("TIME", lambda event: str(event["time"])[:19].replace("T", " ")),
         Column("TYPE", lambda event: str(event["type"]).removeprefix("tenure.")),
-        Column("SEQUENCE", lambda event: str(int(event["sequence"]))),
-        Column("AGENT", lambda event: str(event["subject"])), _is("operation"), _is("id"),
+        Column("SEQUENCE", lambda event: str(int(event["sequence"])), spare=1),
+        Column("AGENT", lambda event: str(event["subject"])), _is("operation", spare=2),
+        _is("id", spare=3),
     ),
     lambda event: str(event["id"]),
 )  # fmt: skip
@@ -70,8 +77,8 @@ SUBSCRIPTION: Final = Noun(
     (
         _is("name"), _is("kind"), _is("target", free=True),
         Column("TYPES", lambda one: ",".join(one["types"]) or "all", free=True),
-        Column("REQUIRED", lambda one: "yes" if one["required"] else ""),
-        _is("parked"), _is("missed"), _at("failing_since"), _is("id"),
+        Column("REQUIRED", lambda one: "yes" if one["required"] else "", spare=3),
+        _is("parked"), _is("missed", spare=2), _at("failing_since", spare=1), _is("id", spare=4),
     ),
     lambda one: str(one["id"]),
 )  # fmt: skip
@@ -79,27 +86,28 @@ LETTER: Final = Noun(
     (
         _is("agent"),
         Column("TYPE", lambda one: str(one["event"]["type"]).removeprefix("tenure.")),
-        Column("SEQUENCE", lambda one: str(int(one["event"]["sequence"]))), _is("attempts"),
-        _at("due_at"), Column("WHY", lambda one: str(one["why"]), free=True),
+        Column("SEQUENCE", lambda one: str(int(one["event"]["sequence"])), spare=2),
+        _is("attempts"), _at("due_at", spare=1), _is("why", free=True),
     ),
     lambda one: str(one["event"]["id"]),
 )  # fmt: skip
 AWAITED: Final = Noun(
     (
-        _is("name"), _is("operation"), _is("agent"),
-        Column("SINCE", lambda one: instant(one["since"])), _at("acknowledged_at"),
-        _is("principal"),
+        _is("name"), _is("operation"), _is("agent", spare=1),
+        Column("SINCE", lambda one: instant(one["since"]), spare=2), _at("acknowledged_at"),
+        _is("principal", spare=3),
     ),
     lambda one: str(one["operation"]),
 )  # fmt: skip
 RESOURCE: Final = Noun(
-    (_is("slot"), _is("state"), _is("step"), _is("key")), lambda resource: str(resource["key"])
+    (_is("slot"), _is("state"), _is("step", spare=1), _is("key")),
+    lambda resource: str(resource["key"]),
 )
 QUOTA: Final = Noun((_is("kind"), _is("used"), _is("most")), lambda quota: str(quota["kind"]))
 FINDING: Final = Noun(
     (
-        _is("id"), _is("kind"), _is("reconciler"), _is("sightings"),
-        Column("LAST", lambda one: instant(one["last_seen"])),
+        _is("id"), _is("kind"), _is("reconciler", spare=1), _is("sightings", spare=3),
+        Column("LAST", lambda one: instant(one["last_seen"]), spare=2),
         Column("WHAT", lambda one: str(one["body"].get("what", "")), free=True),
     ),
     lambda finding: str(finding["id"]),
@@ -116,7 +124,7 @@ LOOK: Final = Noun(
     (
         _is("reconciler"), _is("seen"), _is("fixed"),
         Column("FINDINGS", lambda one: str(len(one["findings"]) or "")),
-        _is("sentence", free=True), _is("error"),
+        _is("sentence", free=True), _is("error", free=True),
     ),
     lambda look: str(look["reconciler"]),
 )  # fmt: skip

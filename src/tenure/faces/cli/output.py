@@ -7,7 +7,7 @@ a terminal shows them.  Nothing here waits or asks.
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TextIO
 
@@ -36,6 +36,8 @@ class Column(NamedTuple):
     of: Callable[[Item], str]
     free: bool = False
     """Whether its beginning will do where a terminal is too narrow for all of it."""
+    spare: int = 0
+    """Whether it is left out where a terminal is too narrow even so: the greatest goes first."""
 
 
 class Noun(NamedTuple):
@@ -66,9 +68,12 @@ def show_all(
             if room and text is not None:
                 _print(text(items))
                 return
-            rows = [[_one_line(column.of(item)) for column in noun.columns] for item in items]
-            rows = _shortened(noun.columns, rows, room) if room else rows
-            _print(table([column.title for column in noun.columns], rows))
+            columns = noun.columns
+            rows = [[_one_line(column.of(item)) for column in columns] for item in items]
+            if room:
+                columns, rows = _narrowed(columns, rows, room)
+                rows = _shortened(columns, rows, room)
+            _print(table([column.title for column in columns], rows))
 
 
 def show(item: Item, noun: Noun, *, form: str, text: Callable[[Item], str]) -> None:
@@ -102,10 +107,7 @@ def table_with_text(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     before = [list(titles[:-1]), *([plain(cell) for cell in row[:-1]] for row in rows)]
     indent = sum(width + len(GAP) for width in _widths(before))
     room = (terminal_width() or 0) - indent
-    texts = [
-        [line for part in row[-1].split("\n") for line in _wrapped(plain(part), room)]
-        for row in rows
-    ]
+    texts = [list(_all_wrapped(row[-1], room)) for row in rows]
     tops = table(titles, [[*row[:-1], text[0]] for row, text in zip(rows, texts, strict=True)])
     below = [[], *(text[1:] for text in texts)]
     return "\n".join(
@@ -130,7 +132,34 @@ def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
 
 def _one_line(text: str) -> str:
     """A text as the one line that it has in a list."""
-    return plain(" ".join(part.strip() for part in text.split("\n")).strip())
+    return " ".join(part.strip() for part in _lines(text)).strip()
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of a text; what sets a line in or ends it is no sign to be written out."""
+    return [plain(line.removesuffix("\r").expandtabs()) for line in text.split("\n")]
+
+
+def _narrowed(
+    columns: Sequence[Column], rows: list[list[str]], room: int
+) -> tuple[Sequence[Column], list[list[str]]]:
+    """The columns without those that can be spared, as long as there is no room for them all."""
+    widths = _widths([[column.title for column in columns], *rows])
+    least = [
+        min(width, FREE_CHARACTERS_MIN) if column.free else width
+        for column, width in zip(columns, widths, strict=True)
+    ]
+    left = list(range(len(columns)))
+    for place in sorted(left, key=lambda n: columns[n].spare, reverse=True):
+        if _across([least[n] for n in left]) <= room or not columns[place].spare:
+            break
+        left.remove(place)
+    return [columns[n] for n in left], [[row[n] for n in left] for row in rows]
+
+
+def _across(widths: Sequence[int]) -> int:
+    """How wide a table of such columns is."""
+    return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
 def _shortened(
@@ -138,7 +167,7 @@ def _shortened(
 ) -> list[list[str]]:
     """The rows with no more of what may be cut off than there is room for, the longest first."""
     widths = _widths([[column.title for column in columns], *rows])
-    over = sum(widths) + len(GAP) * (len(widths) - 1) - room
+    over = _across(widths) - room
     free = [n for n, column in enumerate(columns) if column.free]
     for _ in range(over):
         longest = max(free, key=widths.__getitem__, default=0)
@@ -162,17 +191,29 @@ def _wrapped(line: str, room: int) -> list[str]:
     import textwrap
 
     before = " " * (len(line) - len(line.lstrip()))
-    return textwrap.wrap(line, room, subsequent_indent=before, break_on_hyphens=False)
+    return textwrap.wrap(
+        line, room, subsequent_indent=before, break_on_hyphens=False, break_long_words=False
+    )
 
 
 def fields(pairs: Iterable[tuple[str, str]]) -> str:
-    """Names and values, one below the other; what is empty is left out."""
+    """Names and values, one below the other, made to fit; what is empty is left out."""
     kept = [(name, value) for name, value in pairs if value]
-    width = max((len(name) for name, _ in kept), default=0)
+    indent = max((len(name) for name, _ in kept), default=0) + 2
+    room = (terminal_width() or 0) - indent
     return "\n".join(
-        f"{name + ':':<{width + 2}}{_coloured(plain_lines(value, indent=width + 2))}"
+        f"{name + ':':<{indent}}{_coloured(_below(_all_wrapped(value, room), indent))}"
         for name, value in kept
     )
+
+
+def _all_wrapped(text: str, room: int) -> Iterator[str]:
+    for line in _lines(text):
+        yield from _wrapped(line, room)
+
+
+def _below(lines: Iterable[str], indent: int) -> str:
+    return f"\n{' ' * indent}".join(lines)
 
 
 def as_yaml(value: object) -> str:
@@ -203,7 +244,7 @@ def plain(text: str) -> str:
 
 def plain_lines(text: str, *, indent: int = 0) -> str:
     """The same of a text with several lines, each after the first set in by so much."""
-    return f"\n{' ' * indent}".join(map(plain, text.split("\n")))
+    return _below(_lines(text), indent)
 
 
 def pass_on(text: str) -> None:

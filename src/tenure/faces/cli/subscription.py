@@ -7,11 +7,12 @@ import click
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.exits import Ended, Exit, Refused
-from tenure.faces.cli.options import Verbs, asking, examples, shown
+from tenure.faces.cli.options import Verbs, asking, confirm, examples, shown
 from tenure.faces.cli.output import TABLES, Item, counted, fields, instant, say, show, show_all
 
 UUID = re.compile("[0-9a-f]{32}")
 KINDS = ("webhook", "nats", "pull")
+LIST = "tenure subscription list"
 ID = click.argument("subscription_id", metavar="ID")
 """Its id, or its name if no other has it."""
 
@@ -43,7 +44,7 @@ def _of(client: Client, given: str, *parts: str, verb: str = "") -> str:
         if not called:
             raise Ended(
                 Exit.FAILED, f"there is no subscription {given}, by id or by name",
-                advice="tenure subscription list",
+                advice=LIST,
             )  # fmt: skip
         if len(called) > 1:
             several = ", ".join(called)
@@ -71,6 +72,7 @@ def _text(one: Item) -> str:
         ("parked agents", str(one["parked"] or "")),
         ("missed events", str(one["missed"] or "")),
         ("created", instant(one["created_at"])),
+        ("changed", instant(one["updated_at"]) if one["updated_at"] > one["created_at"] else ""),
     ])  # fmt: skip
 
 
@@ -107,10 +109,10 @@ def create(
         "types": list(types), "required": required, "from_start": from_start,
     }  # fmt: skip
     try:
-        made = client.send("POST", path("subscriptions"), body=body)
+        made = client.send("POST", path("subscriptions"), body=body, keyed=True, look=LIST)
     except Refused as refused:
         if refused.problem_code == "quota_exceeded":
-            refused.advice = "tenure subscription list"  # what is shown by `quota` are agents
+            refused.advice = LIST  # what is shown by `quota` are agents
         raise
     if form in TABLES:
         say(f"subscription {made['id']}")
@@ -157,7 +159,9 @@ def delete(client: Client, *, subscription_id: str, form: str) -> None:
 @asking
 def rotate(client: Client, *, subscription_id: str, form: str) -> None:
     """Sign with a new secret, and print it; the one before signs beside it for a day."""
-    made = client.send("POST", _of(client, subscription_id, verb="rotate"))
+    where = _of(client, subscription_id, verb="rotate")
+    look = f"tenure subscription show {subscription_id}"
+    made = client.send("POST", where, keyed=True, look=look)
     _tell_secret(made, form)
     show(made, nouns.SUBSCRIPTION, form=form, text=lambda one: str(one["secret"]))
 
@@ -196,14 +200,25 @@ def replay(client: Client, *, subscription_id: str, agent: str, form: str) -> No
     _show_letters(told, "are sent again", none, form=form)
 
 
-@command.command("discard", epilog=examples("tenure subscription discard billing --agent hello"))
+@command.command(
+    "discard",
+    epilog=examples(
+        "tenure subscription discard billing --agent hello",
+        "tenure subscription discard billing --yes",
+    ),
+)
 @ID
 @click.option("--agent", default="", metavar="NAME", help="This agent's alone: a name or uid.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @shown
 @asking
-def discard(client: Client, *, subscription_id: str, agent: str, form: str) -> None:
+def discard(client: Client, *, subscription_id: str, agent: str, yes: bool, form: str) -> None:
     """Give up the events that were not taken; what comes later is sent."""
-    told = _letters(client, subscription_id, agent, verb="discard")
+    one = client.get(_of(client, subscription_id))
+    if one["parked"]:
+        whose = f"agent {agent}" if agent else counted(one["parked"], "agent")
+        confirm(f"the dead letters of {whose} will never be sent to {one['name']}", yes=yes)
+    told = _letters(client, str(one["id"]), agent, verb="discard")
     _show_letters(told, "are given up", "there are none", form=form)
 
 

@@ -11,6 +11,7 @@ from tenure.faces.api.problems import Refusal
 from tenure.faces.api.schemas import plane as schemas
 from tenure.faces.api.table import Ask, Route
 
+UNTAKEN = "the store answers but takes no records: it is read-only, or held up; the log tells more"
 STORE_SECONDS = 1.0
 """How long the store may take to answer before the plane counts as not ready."""
 
@@ -21,7 +22,10 @@ async def livez(_: Ask) -> schemas.Health:
 
 
 async def readyz(ask: Ask) -> schemas.Health:
-    """The store answers and the engine takes work; which waits, if that cannot be reached."""
+    """The store answers and takes records, and the engine takes work.
+
+    Work waits if the engine cannot be reached.
+    """
     api = ask.api
     if api.stopping.is_set():
         raise Refusal("stopping", "the process is about to end")
@@ -33,6 +37,11 @@ async def readyz(ask: Ask) -> schemas.Health:
             await until_answered(api.plane)
     except (TimeoutError, StoreError):
         raise Refusal("starting", "the store does not answer") from None
+    try:
+        async with asyncio.timeout(STORE_SECONDS):
+            await api.taking.until_taken(api.plane)
+    except (TimeoutError, StoreError):
+        raise Refusal("starting", UNTAKEN) from None
     plane, status = api.plane, "held" if held else "ready"
     return schemas.Health(status=status, engine=plane.engine.away, providers=plane.unserved())
 

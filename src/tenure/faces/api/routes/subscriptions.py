@@ -30,7 +30,9 @@ async def create_subscription(ask: Ask) -> schemas.NewSubscription:
     asked = subscriptions.Subscribe(
         body.name, body.kind, body.target, body.agent, body.types, body.required, body.from_start
     )
-    view, secret = await subscriptions.create_subscription(ask.plane, ask.caller, asked)
+    view, secret = await subscriptions.create_subscription(
+        ask.plane, ask.caller, asked, idempotency_key=ask.idempotency_key
+    )
     return schemas.NewSubscription(**view._asdict(), secret=secret)
 
 
@@ -55,7 +57,9 @@ async def delete_subscription(ask: Ask) -> schemas.Subscription:
 async def rotate_secret(ask: Ask) -> schemas.NewSubscription:
     """A new secret; the one before signs beside it for a day."""
     name = ask.names["subscription"]
-    view, secret = await subscriptions.rotate_secret(ask.plane, ask.caller, name)
+    view, secret = await subscriptions.rotate_secret(
+        ask.plane, ask.caller, name, idempotency_key=ask.idempotency_key
+    )
     return schemas.NewSubscription(**view._asdict(), secret=secret)
 
 
@@ -139,7 +143,7 @@ ROUTES = (
     Route(
         "POST", "/v1/subscriptions", create_subscription, "Subscribe to events",
         role=Role.OPERATOR, answer=schemas.NewSubscription, status=201, body=schemas.Subscribe,
-        problems=("invalid", "not_found", "quota_exceeded"),
+        idempotent=True, problems=("invalid", "not_found", "quota_exceeded", "wrong_state"),
     ),
     Route(
         "GET", "/v1/subscriptions", list_subscriptions, "List subscriptions, oldest first",
@@ -156,7 +160,8 @@ ROUTES = (
     Route(
         "POST", f"{ONE}:rotate", rotate_secret,
         "Sign with a new secret; the one before signs beside it for a day",
-        role=Role.OPERATOR, answer=schemas.NewSubscription, problems=("invalid",),
+        role=Role.OPERATOR, answer=schemas.NewSubscription, idempotent=True,
+        problems=("invalid",),
     ),
     Route(
         "GET", f"{ONE}/dead-letters", list_letters, "List events that were not taken",

@@ -77,7 +77,10 @@ class Subscription(Told, frozen=True):
 
 
 class NewSubscription(Subscription, frozen=True):
-    """The same with its secret, which is shown once; empty if it has none."""
+    """The same with its secret, which is shown once; empty if it has none.
+
+    Also empty where an idempotency key is used again and the secret was changed since.
+    """
 
     secret: str
 
@@ -96,6 +99,7 @@ class Letter(Told, frozen=True):
     event: CloudEvent
     why: str
     attempts: int
+    """How often it was sent; none: one before it of the same agent stands in its way."""
     parked_since: Instant
     due_at: Instant | None
     """When it is tried again; none: when somebody replays it."""
