@@ -26,7 +26,8 @@ CHECKPOINT_PAGES = 4_000
 """Pages in the log after which we move them to the main file; SQLite would hide an error there."""
 
 T = TypeVar("T")
-_Item = tuple[Change | Work, asyncio.Future[Any]]
+_Answer = asyncio.Future[Any]
+_Item = tuple[Change | Work, _Answer]
 
 
 def _plenty() -> int:
@@ -105,25 +106,27 @@ class Committer:
 
     def _start(self) -> None:
         """Write one batch and hand it to COMMIT."""
-        batch = self._waiting[:BATCH_CHANGES_MAX]
+        batch = [work for work, _ in self._waiting[:BATCH_CHANGES_MAX]]
+        asked = [future for _, future in self._waiting[:BATCH_CHANGES_MAX]]
         del self._waiting[:BATCH_CHANGES_MAX]
         try:
             answers = self._write(batch)
         except TROUBLE as error:
-            self._give_up(batch, error)
+            self._give_up(asked, error)
         except Exception as error:  # noqa: BLE001 (even the careful way failed: no change's fault)
-            self._die(batch, error)
+            self._die(asked, error)
         except BaseException as error:
-            self._die(batch, error)
+            self._die(asked, error)
             raise
         else:
-            done = partial(self._landed, batch, answers)
+            batch.clear()  # they are let go of while they are still at hand
+            done = partial(self._landed, asked, answers)
             if self._connection.in_transaction:
                 self._flush(self._commit, done)
             else:
                 asyncio.get_running_loop().call_soon(done, None)
 
-    def _write(self, batch: list[_Item]) -> list[Any]:
+    def _write(self, batch: list[Change | Work]) -> list[Any]:
         """Write the batch the quick way; if one of its changes makes that fail, a careful way."""
         for apply in (self._applier.collect, self._applier.apply):
             try:
@@ -134,11 +137,11 @@ class Committer:
                 self._roll_back()
         return self._write_with(self._applier.apply_alone, batch)
 
-    def _write_with(self, apply: Callable[[Any], Any], batch: list[_Item]) -> list[Any]:
+    def _write_with(self, apply: Callable[[Any], Any], batch: list[Change | Work]) -> list[Any]:
         """Every statement of a transaction but COMMIT; none is left open if nothing was written."""
         self._connection.execute("BEGIN IMMEDIATE")
         self._applier.begin()
-        answers = [apply(work) for work, _ in batch]
+        answers = [apply(work) for work in batch]
         if not self._applier.finish():
             self._roll_back()
         return answers
@@ -152,13 +155,15 @@ class Committer:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
-    def _landed(self, batch: list[_Item], answers: list[Any], error: BaseException | None) -> None:
+    def _landed(
+        self, asked: list[_Answer], answers: list[Any], error: BaseException | None
+    ) -> None:
         """COMMIT is over: answer.
 
         The next batch goes first, so that these callers run while the disk is busy with it.
         """
         if error is not None:
-            self._die(batch, error)
+            self._die(asked, error)
             return
         try:
             if self._pages < self._pages_due:
@@ -166,7 +171,7 @@ class Committer:
             else:
                 self._flush(self._checkpoint, self._checkpointed)
         finally:
-            for (_, future), answer in zip(batch, answers, strict=True):
+            for future, answer in zip(asked, answers, strict=True):
                 if future.done():
                     continue  # its caller stopped waiting; the change stands all the same
                 if type(answer) is Failed:
@@ -205,19 +210,19 @@ class Committer:
 
     # -------------------------------------------------------------------------------------- errors
 
-    def _give_up(self, batch: list[_Item], error: apsw.Error) -> None:
+    def _give_up(self, asked: list[_Answer], error: apsw.Error) -> None:
         """The disk refused before COMMIT: nothing was kept, and the next batch may do better."""
         try:
             self._roll_back()
         except apsw.Error as worse:
-            self._die(batch, worse)
+            self._die(asked, worse)
             return
         asyncio.get_running_loop().call_soon(self._go_on)
-        for _, future in batch:
+        for future in asked:
             if not future.done():
                 future.set_exception(_trouble(error))
 
-    def _die(self, batch: list[_Item], error: BaseException) -> None:
+    def _die(self, asked: list[_Answer], error: BaseException) -> None:
         """Nobody knows what is on disk: refuse everything, and leave the log for recovery."""
         sentence = (
             f"The store failed while it committed ({error}): whether the last changes were kept is"
@@ -225,9 +230,9 @@ class Committer:
         )
         self._ended = partial(CommitUnknown, sentence)
         self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        left, self._waiting = batch + self._waiting, []
+        left, self._waiting = [*asked, *(future for _, future in self._waiting)], []
         self._go_on()
-        for _, future in left:
+        for future in left:
             if not future.done():
                 future.set_exception(self._ended())
 
