@@ -1,9 +1,9 @@
 """Accepting: what is acknowledged is on disk once, whoever asks how often."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tenure.app import operations
 from tenure.app.operations import Accept
