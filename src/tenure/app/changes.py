@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from tenure.app.lifecycle import VERBS, agent_writes, tombstones
@@ -43,8 +44,8 @@ INTENT = Header(
 )
 IMPLIED: Columns = {"state": Hold.PRESENT}
 """Not written: the record that a step is done says so already (see `Live.merge`)."""
-BYTES_A_CHARACTER = 4
-"""The most that UTF-8 needs."""
+SHALLOW = 2 * DEPTH_MAX
+"""Bytes of JSON that cannot be nested too deep: what is opened is closed again."""
 
 
 def kept(
@@ -55,18 +56,20 @@ def kept(
     Invalid if it is no plain data, LimitExceeded if it is too much of it.
     """
     try:
-        text = encode(body)
-        value = decode(text)
+        packed = msgspec.json.encode(body)
+        value = decode(packed)
     except (TypeError, ValueError, RecursionError) as error:
         refuse_odd(body, what)  # it knows best what is odd
         message = f"{what} must be plain data: {error}"
         raise Invalid(message) from None
-    if value != body or text.count("[") + text.count("{") > DEPTH_MAX:
+    if value != body or (
+        len(packed) > SHALLOW and packed.count(b"[") + packed.count(b"{") > DEPTH_MAX
+    ):
         refuse_odd(body, what)  # a tuple is read back as a list; anything else is odd, or too deep
-    if len(text) * BYTES_A_CHARACTER > limit and (size := len(text.encode())) > limit:
-        message = f"{what} has at most {limit} bytes as JSON; this one has {size}"
+    if len(packed) > limit:
+        message = f"{what} has at most {limit} bytes as JSON; this one has {len(packed)}"
         raise LimitExceeded(message)
-    return text, value
+    return packed.decode(), value
 
 
 class Writing(Struct):

@@ -36,9 +36,11 @@ def agent_writes(
     live: Live, progress: Progress, state: OperationState, now: float
 ) -> list[Write]:
     """The agent's row once its operation stands in `state`, and what goes or is told with it."""
+    if live.kind not in VERBS:  # it only held the agent, and lets go of it at its end
+        return [] if progress.end is None else [Set("agent", (live.agent,), {"operation": None})]
     row: Row = {} if progress.end is None else dict.fromkeys(_place(live, progress))
     also: list[Write] = []
-    if live.kind in VERBS and not live.input.get(QUEUED):
+    if not live.input.get(QUEUED):
         then = agent.after_operation(live.kind, live.state, state, was=_was(live, progress))
         if then is not None:
             row |= _serving(live, progress, then)
@@ -47,7 +49,7 @@ def agent_writes(
             name = str(live.input.get("name", ""))
             told = live.tenant, live.agent, live.id
             also.append(agent_told(*told, then, name=name, by=live.kind, now=now))
-    if progress.end is not None and live.kind in VERBS:
+    if progress.end is not None:
         also += _released(live, progress)
         if progress.end is OperationState.COMPENSATED:
             burned = [(live.id, name) for name, one in live.intents.items() if one.slot]

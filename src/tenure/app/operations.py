@@ -5,10 +5,11 @@ read; if someone was faster it reads again and decides again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple, cast
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tenure.app import views
@@ -59,8 +60,7 @@ OPERATION = Header(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Accept:
+class Accept(Struct, frozen=True):
     """Ask for an operation.
 
     Args:
@@ -104,7 +104,7 @@ Prepare = Callable[[float, str], Awaitable[Ground]]
 async def accept(plane: Plane, command: Accept) -> Operation:
     """Accept an operation: when this returns, it is on disk and will end."""
     _refuse_odd_name("agent", command.agent or "new")
-    return await submit(plane, command, lambda now, name: _agent(plane, command, now, name))
+    return await submit(plane, command, partial(_agent, plane, command))
 
 
 async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
@@ -114,8 +114,8 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
         message = f"the input must be a dict of plain data, not a {type(command.input).__name__}"
         raise Invalid(message)
     text, given = kept(command.input, "the input", INPUT_BYTES_MAX)
-    for what, name in (("tenant", command.tenant), ("principal", command.principal)):
-        _refuse_odd_name(what, name)
+    _refuse_odd_name("tenant", command.tenant)
+    _refuse_odd_name("principal", command.principal)
     _refuse_odd_key(command.idempotency_key)
     while True:
         now = plane.store.now()

@@ -1,7 +1,8 @@
 """Reads for callers: an operation as it is shown.  No rules live here."""
 
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct
 
 from tenure.app.live import Live
 from tenure.core.operation import OPERATION, Hold, State
@@ -9,8 +10,7 @@ from tenure.core.plan import Plan
 from tenure.ports.store import Row
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True, gc=False):
     """One step of an operation as it is shown; `state` is None before it is intended."""
 
     name: str
@@ -30,8 +30,7 @@ class Step:
     """What it returned, once it is done."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True, gc=False):
     """One operation as its caller sees it."""
 
     id: str

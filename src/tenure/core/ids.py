@@ -14,10 +14,9 @@ def uuid7(now: float, bits: int) -> str:
     It sorts by `now` down to a quarter of a microsecond; `bits` are 62 random ones.
     """
     ticks = int(now * 4_096_000)
-    return (
-        f"{(ticks >> 12) & 0xFFFF_FFFF_FFFF:012x}7{ticks & 0xFFF:03x}"
-        f"{0x8000_0000_0000_0000 | (bits & 0x3FFF_FFFF_FFFF_FFFF):016x}"
-    )
+    upper = (ticks >> 12 & 0xFFFF_FFFF_FFFF) << 16 | 0x7000 | ticks & 0xFFF
+    lower = 0x8000_0000_0000_0000 | bits & 0x3FFF_FFFF_FFFF_FFFF
+    return (upper << 64 | lower).to_bytes(16).hex()
 
 
 class ResourceKey(NamedTuple):
@@ -49,8 +48,8 @@ def resource_key(
 
 def stem_of(plane: str, tenant: str, agent: str, generation: int) -> str:
     """The part of a key that all resources of one operation share."""
-    parts = repr((plane, tenant, agent, generation)).encode()  # quoted: never ambiguous
-    return blake2b(parts, digest_size=10).hexdigest()
+    parts = f"({plane!r}, {tenant!r}, {agent!r}, {generation})"  # quoted: never ambiguous
+    return blake2b(parts.encode(), digest_size=10).hexdigest()
 
 
 @cache

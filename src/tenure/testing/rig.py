@@ -9,7 +9,6 @@ but the ports.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
@@ -266,4 +265,4 @@ class Client:
 
 def command(plan: str, key: str, *, agent: str = "", **given: object) -> Accept:
     """A request for an operation with an idempotency key of its own."""
-    return replace(Accept(plan, agent, given), idempotency_key=key)
+    return Accept(plan, agent, given, idempotency_key=key)

@@ -1,15 +1,15 @@
 """Accepting: what is acknowledged is on disk once, whoever asks how often."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tenure.app import operations
 from tenure.app.operations import Accept
 from tenure.app.plane import prepare
 from tenure.core.endings import Done, Waiting
-from tenure.core.errors import Conflict, Invalid, LimitExceeded, NotFound, StoreError
+from tenure.core.errors import Conflict, Invalid, LimitExceeded, NotFound, Rejected, StoreError
 from tenure.core.limits import (
     IDEMPOTENCY_KEY_CHARACTERS_MAX,
     IDEMPOTENCY_SECONDS,
@@ -108,6 +108,16 @@ async def test_a_second_operation_on_an_agent_is_refused_by_the_name_of_the_firs
     assert (await operations.wait(plane, TENANT, first)).state is State.COMPENSATED
     second = await operations.accept(plane, Accept("linear", "bird"))
     assert second.generation == 2
+
+
+@virtual
+async def test_a_plan_that_is_no_verb_lets_go_of_its_agent_whatever_it_was_given(solo):
+    solo.plan("looks_like_one", step("turn", Script(Rejected("no"))))
+    plane = (await solo.start()).plane
+    asked = Accept("looks_like_one", "bird", {"after": "another", "queued": True})
+    first = await operations.accept(plane, asked)
+    assert (await operations.wait(plane, TENANT, first.id)).state is State.COMPENSATED
+    assert (await operations.accept(plane, Accept("linear", "bird"))).generation == 2
 
 
 @virtual
