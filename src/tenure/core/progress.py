@@ -11,6 +11,7 @@ Signals = Mapping[str, tuple[object, ...]]
 NEVER = float("-inf")
 _NONE: Mapping[str, object] = {}
 _NO_SIGNALS: Signals = {}
+_NO_STEPS: frozenset[str] = frozenset()  # shared: an empty one takes 216 bytes
 
 
 class Progress:
@@ -28,9 +29,9 @@ class Progress:
         self.since = 0.0
         """When it was intended."""
         self.done: Mapping[str, object] = _NONE
-        self.refused: frozenset[str] = frozenset()
-        self.undone: frozenset[str] = frozenset()
-        self.stuck: frozenset[str] = frozenset()
+        self.refused = _NO_STEPS
+        self.undone = _NO_STEPS
+        self.stuck = _NO_STEPS
         self.signals: Signals = _NO_SIGNALS
         self.compensating_at: float | None = None
         self.cause = ""
