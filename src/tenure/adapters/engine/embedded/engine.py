@@ -11,6 +11,7 @@ worker that lost its lease from writing is the fence token that every record gua
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Coroutine
 from typing import Generic
 
 from tenure.adapters.engine.embedded.driven import Driven
@@ -333,9 +334,11 @@ class EmbeddedEngine(Generic[L]):
         except BaseException as error:  # noqa: BLE001 (the store failed)
             self._fail(error)
 
-    async def wait(self, operation: str, seconds: float | None = None) -> State | None:
+    def wait(
+        self, operation: str, seconds: float | None = None
+    ) -> Coroutine[None, None, State | None]:
         """The state in which this operation ended or got stuck here; None if that took longer."""
-        return await self._waiters.wait(operation, seconds)
+        return self._waiters.wait(operation, seconds)
 
     # --- moving operations -----------------------------------------------------------------------
 
