@@ -60,7 +60,7 @@ class Advance:
         """
         self._observe = observe
         self._plane = plane
-        self._store = store
+        self._store, self._now = store, store.now
         self._entropy = entropy
         self._catalogue = catalogue
         self._providers = providers
@@ -85,8 +85,11 @@ class Advance:
 
     def moves(self, live: Live, at: float | None = None) -> Moves:
         """What to perform now, or what it will be then if nothing else happens."""
-        now = self._store.now() if at is None else at
-        return saga.next_moves(live.plan, live.progress, live.intents, now)
+        plan, progress, intents = live.plan, live.progress, live.intents
+        straight = saga.straight_on(plan, progress, intents)
+        if straight is not None:
+            return straight
+        return saga.next_moves(plan, progress, intents, self._now() if at is None else at)
 
     def perform(
         self, live: Live, move: Move, task: asyncio.Task[None] | None = None
@@ -100,7 +103,7 @@ class Advance:
     async def _perform(self, live: Live, move: Move, task: asyncio.Task[None] | None) -> None:
         """One call and its record.  Every way to end is a value, a surprise is OutcomeUnknown."""
         act, step = move.act, move.step
-        started_at = self._store.now()
+        started_at = self._now()
         signals = live.progress.signals  # what the call is given; a later one it has not seen
         ending: object = None
         try:
@@ -141,7 +144,7 @@ class Advance:
         attempt = live.intents[move.step.name].attempts
         names = live.id, live.tenant, live.agent, live.kind, move.step.name, move.act
         observe = cast(Observe, self._observe)
-        observe(Performed(*names, end, attempt, started_at, self._store.now()))
+        observe(Performed(*names, end, attempt, started_at, self._now()))
 
     def _begin(
         self, live: Live, move: Move, task: "asyncio.Task[None]", started_at: float
@@ -189,7 +192,7 @@ class Advance:
         standing: frozenset[Key] = frozenset()
         """Tombstones that are there already."""
         while saga.wanted(live.progress, move, ending):
-            now = self._store.now()
+            now = self._now()
             settled = saga.settle(
                 live.progress,
                 live.intents[move.step.name],

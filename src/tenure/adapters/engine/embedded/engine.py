@@ -382,15 +382,15 @@ class EmbeddedEngine(Generic[L]):
                 if driven.woken:
                     driven.woken = False
                     await work.refresh(live)
-                moves = work.moves(live)
-                if not moves.now or not self._open:
+                now, wake_at = moves = work.moves(live)
+                if not now or not self._open:
                     if not driven.woken:
                         rest = moves
                         break
-                elif len(moves.now) == 1 and moves.wake_at is None:
-                    await work.perform(live, moves.now[0], driven.task)
+                elif len(now) == 1 and wake_at is None:
+                    await work.perform(live, now[0], driven.task)
                 else:
-                    await self._together(driven, live, moves.now)
+                    await self._together(driven, live, now)
         except LeaseLost:
             log.info("operation %s is held by another worker now", operation)
         except Exception:
