@@ -37,6 +37,7 @@ from tenure.ports.store import Key, Store
 
 STORE_RETRY_SECONDS = 1.0
 """Between attempts to record while the disk refuses."""
+_NONE: frozenset[Key] = frozenset()
 T = TypeVar("T")
 Observe = Callable[[Performed], None]
 
@@ -60,7 +61,7 @@ class Advance:
         """
         self._observe = observe
         self._plane = plane
-        self._store = store
+        self._store, self._now = store, store.now
         self._entropy = entropy
         self._catalogue = catalogue
         self._providers = providers
@@ -85,8 +86,11 @@ class Advance:
 
     def moves(self, live: Live, at: float | None = None) -> Moves:
         """What to perform now, or what it will be then if nothing else happens."""
-        now = self._store.now() if at is None else at
-        return saga.next_moves(live.plan, live.progress, live.intents, now)
+        plan, progress, intents = live.plan, live.progress, live.intents
+        straight = saga.straight_on(plan, progress, intents)
+        if straight is not None:
+            return straight
+        return saga.next_moves(plan, progress, intents, self._now() if at is None else at)
 
     def perform(
         self, live: Live, move: Move, task: asyncio.Task[None] | None = None
@@ -99,8 +103,8 @@ class Advance:
 
     async def _perform(self, live: Live, move: Move, task: asyncio.Task[None] | None) -> None:
         """One call and its record.  Every way to end is a value, a surprise is OutcomeUnknown."""
-        act, step = move.act, move.step
-        started_at = self._store.now()
+        act, step = move
+        started_at = self._now()
         signals = live.progress.signals  # what the call is given; a later one it has not seen
         ending: object = None
         try:
@@ -109,7 +113,7 @@ class Advance:
                 cancelled = False
                 call = self._begin(live, move, task, started_at)
                 try:
-                    ending = await _function(move)(call)
+                    ending = await (step.do if act is DO else _function(move))(call)
                 except ProviderError as error:
                     ending = error.with_traceback(None)  # it leads to this frame: a cycle
                 except asyncio.CancelledError:
@@ -120,8 +124,7 @@ class Advance:
                 except BaseException as error:  # noqa: BLE001 (it may strike after the call was applied)
                     ending = OutcomeUnknown(f"{type(error).__name__}: {told(error)}")
                 finally:
-                    why = self._watch.end(task, step.limits.call_seconds)
-                    live.calls = _without(live.calls, task)
+                    why = self._end(live, move, task)
                 if why:
                     cancelled = task.uncancel() > 0  # something else stops this task as well
                     ending = OutcomeUnknown(why)
@@ -141,18 +144,18 @@ class Advance:
         attempt = live.intents[move.step.name].attempts
         names = live.id, live.tenant, live.agent, live.kind, move.step.name, move.act
         observe = cast(Observe, self._observe)
-        observe(Performed(*names, end, attempt, started_at, self._store.now()))
+        observe(Performed(*names, end, attempt, started_at, self._now()))
 
     def _begin(
         self, live: Live, move: Move, task: "asyncio.Task[None]", started_at: float
     ) -> Call:
         """From here on the outcome of a do is unknown, until it has ended."""
-        act, step, progress = move.act, move.step, live.progress
+        (act, step), progress = move, live.progress
         intent = live.intents[step.name]
         if act is DO and intent.unknown_since is None:
             intent.unknown_since = started_at
         if act is not UNDO:
-            live.calls += (task,)
+            live.calls = (*live.calls, task)
         self._watch.begin(task, step.limits.call_seconds)
         return Call(
             live.key_of(step),
@@ -166,6 +169,13 @@ class Advance:
             started_at,
             progress.since,
         )
+
+    def _end(self, live: Live, move: Move, task: "asyncio.Task[None]") -> str:
+        """The call is over; why it was stopped, if it was."""
+        act, step = move
+        if act is not UNDO:
+            live.calls = () if len(live.calls) == 1 else _without(live.calls, task)
+        return self._watch.end(task, step.limits.call_seconds)
 
     def interrupt(self, live: Live) -> None:
         """Stop the calls of its do's that are under way; their outcome is then unknown."""
@@ -183,16 +193,17 @@ class Advance:
 
         LeaseLost if the step's token was raised meanwhile: another performs it now.
         """
-        token = live.intents[move.step.name].token
+        step, intents = move.step, live.intents
+        token = intents[step.name].token
         if self._observe is not None:
             self._tell(live, move, ending, started_at)
-        standing: frozenset[Key] = frozenset()
+        standing = _NONE
         """Tombstones that are there already."""
         while saga.wanted(live.progress, move, ending):
-            now = self._store.now()
+            now = self._now()
             settled = saga.settle(
                 live.progress,
-                live.intents[move.step.name],
+                intents[step.name],
                 move,
                 ending,
                 started_at=started_at,
@@ -201,7 +212,7 @@ class Advance:
                 signals=signals,
             )
             try:
-                writing = recorded(live, move.step, settled, now)
+                writing = recorded(live, step, settled, now)
             except CallerError as error:  # its result cannot stand in the journal
                 ending = OutcomeUnknown(str(error))
                 continue
@@ -220,7 +231,7 @@ class Advance:
                 standing ^= {cast(Key, refused.what.key)}  # it stands there, or it is gone again
                 continue
             await self.refresh(live)
-            if live.intents[move.step.name].token != token:
+            if intents[step.name].token != token:
                 raise LeaseLost(live.id)
 
 
@@ -236,15 +247,13 @@ async def _surely(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 def _function(move: Move) -> Perform:
-    """What a move calls; a plan that lacks it was refused."""
+    """What an undo or an inspect calls; a plan that lacks it was refused."""
     act, step = move
-    if act is DO:
-        return step.do
     return cast(Perform, step.undo if act is UNDO else step.inspect)
 
 
 def _without(calls: Calls, task: "asyncio.Task[None]") -> Calls:
-    return () if calls == (task,) else tuple(other for other in calls if other is not task)
+    return tuple(other for other in calls if other is not task)
 
 
 def _checked(ending: object) -> Ending:

@@ -180,15 +180,10 @@ class Live:
 
     def key_of(self, step: Step) -> ResourceKey:
         """The address of what this step makes, as its intent has kept it."""
-        return ResourceKey(
-            self.intents[step.name].key,
-            self.plane,
-            self.tenant,
-            self.agent,
-            self.generation,
-            step.slot,
-            step.name,
-        )
+        name = step.name
+        text = self.intents[name].key
+        parts = text, self.plane, self.tenant, self.agent, self.generation, step.slot, name
+        return tuple.__new__(ResourceKey, parts)  # its own constructor takes twice as long
 
 
 async def read(

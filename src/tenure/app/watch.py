@@ -25,13 +25,11 @@ class Watch:
     def begin(self, task: Calling, seconds: float) -> None:
         """This task is in a call that may take so many seconds."""
         loop = task.get_loop()
-        ends = self._ends.get(seconds)
-        if ends is None:
-            ends = self._ends[seconds] = {}
-        ends[task] = loop.time() + seconds
         if seconds not in self._armed:
             self._armed.add(seconds)
+            self._ends.setdefault(seconds, {})
             loop.call_later(seconds, self._look, loop, seconds)
+        self._ends[seconds][task] = loop.time() + seconds
 
     def end(self, task: Calling, seconds: float) -> str:
         """The call is over; why it was stopped, if it was."""

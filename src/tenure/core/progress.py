@@ -11,6 +11,7 @@ Signals = Mapping[str, tuple[object, ...]]
 NEVER = float("-inf")
 _NONE: Mapping[str, object] = {}
 _NO_SIGNALS: Signals = {}
+NO_STEPS: frozenset[str] = frozenset()  # shared: an empty one takes 216 bytes
 
 
 class Progress:
@@ -28,9 +29,9 @@ class Progress:
         self.since = 0.0
         """When it was intended."""
         self.done: Mapping[str, object] = _NONE
-        self.refused: frozenset[str] = frozenset()
-        self.undone: frozenset[str] = frozenset()
-        self.stuck: frozenset[str] = frozenset()
+        self.refused = NO_STEPS
+        self.undone = NO_STEPS
+        self.stuck = NO_STEPS
         self.signals: Signals = _NO_SIGNALS
         self.compensating_at: float | None = None
         self.cause = ""
@@ -56,3 +57,20 @@ class Progress:
         new.doubted_at = self.doubted_at
         new.end = self.end
         return new
+
+    def turn_back(self, at: float, why: str) -> None:
+        """From here on only undos: STUCK starts anew, measured from this record."""
+        self.compensating_at = at
+        self.cause = why
+        self.stuck = NO_STEPS
+
+    def free(self, still_stuck: frozenset[str]) -> None:
+        """Going forward, what is no longer stuck is no cause any more; going back, it stays."""
+        self.stuck = still_stuck
+        if not still_stuck and self.compensating_at is None:
+            self.cause = ""
+
+    def has_signal(self, waiting_on: str) -> bool:
+        """Whether what an intent waits for, `count:signal`, has come."""
+        count, _, name = waiting_on.partition(":")
+        return len(self.signals.get(name, ())) >= int(count)

@@ -25,11 +25,13 @@ from tenure.core.limits import LATE_SECONDS, POLL_SECONDS_MIN, backoff
 from tenure.core.moves import AT_REST, DO, FORGET, GIVE_UP, INSPECT, UNDO, Move, Moves
 from tenure.core.operation import (
     CLOSED,
+    COMPENSATED,
     COMPENSATING,
     DOUBTED,
     INTENT,
     RUNNING,
     STUCK,
+    SUCCEEDED,
     WAITING,
     Fate,
     Hold,
@@ -39,14 +41,18 @@ from tenure.core.operation import (
     State,
 )
 from tenure.core.plan import Inquiry, Kind, Plan, Step
-from tenure.core.progress import NEVER, Progress, Signals
+from tenure.core.progress import NEVER, NO_STEPS, Progress, Signals
 
 Columns = dict[str, int | float | str | None]
 """Columns of an intent, those that change."""
 Said = dict[str, Columns]
 REMOVED: Columns = {"state": INTENT.after(Hold.PRESENT, Fate.REMOVED)}
 """Of the intent of another operation, whose resource this one has removed."""
-_DONE, _ADOPTED, _DID = Noted.DONE, Noted.ADOPTED, Fate.DONE  # looked up here: see core.moves
+# Most ends there are, and their words: looked up here, see core.moves.
+_DONE, _ADOPTED, _UNDONE = Noted.DONE, Noted.ADOPTED, Noted.UNDONE
+_INTENDED, _REMOVING = Hold.INTENDED, Hold.REMOVING
+_PRESENT: Columns = {"state": INTENT.after(_INTENDED, Fate.DONE)}
+_BURNED: Columns = {"state": INTENT.after(_REMOVING, Fate.UNDONE)}
 GONE = (Done, Absent)
 """How an undo ends that has nothing more to do."""
 
@@ -64,43 +70,43 @@ def fold(plan: Plan, journal: list[Record]) -> Progress:
 def after(plan: Plan, progress: Progress, record: Record) -> Progress:
     """Where an operation stands after one more record."""
     new = progress.copy()
-    kind = record.kind
+    _, kind, step, at, body = record
     if kind is _DONE or kind is _ADOPTED:
-        new.done = {**new.done, record.step: record.body}
+        done = new.done = {**new.done, step: body}
         if new.stuck:
-            _free(new, new.stuck - {record.step})
-        if new.compensating_at is None and plan.names[new.stage] <= new.done.keys():
+            new.free(new.stuck - {step})
+        if new.compensating_at is None and plan.names[new.stage] <= done.keys():
             new.stage += 1
-            new.since = record.at
+            new.since = at
             if new.stage == len(plan.stages):
-                new.end = State.SUCCEEDED
+                new.end = SUCCEEDED
+    elif kind is _UNDONE:
+        new.undone |= {step}
+        if new.stuck:
+            new.stuck -= {step}
     else:
         _note(new, kind, record)
     if new.compensating_at is not None and new.end is None and not owed(plan, new):
-        new.end = State.COMPENSATED
+        new.end = COMPENSATED
     return new
 
 
 def _note(new: Progress, kind: Noted, record: Record) -> None:
-    """Any record but those that say a step is done."""
+    """Any record but those that say a step is done or undone."""
     step, body = record.step, record.body if isinstance(record.body, dict) else {}
     match kind:
-        case Noted.UNDONE:
-            new.undone |= {step}
-            if new.stuck:
-                new.stuck -= {step}
         case Noted.ACCEPTED:
             new.since = record.at
         case Noted.REFUSED:
             new.refused |= {step}
             if new.compensating_at is None:
-                _turn_back(new, record.at, body)
+                new.turn_back(record.at, str(body.get("why", "")))
         case Noted.COMPENSATING:
-            _turn_back(new, record.at, body)
+            new.turn_back(record.at, str(body.get("why", "")))
             if "closed" in body:
                 new.signals = {**new.signals, CLOSED: (body["closed"],)}
             if body.get("unclaimed"):
-                new.end = State.COMPENSATED  # nobody has called anything
+                new.end = COMPENSATED  # nobody has called anything
         case Noted.STUCK:
             new.stuck |= {step}
             if new.compensating_at is None:
@@ -113,30 +119,16 @@ def _note(new: Progress, kind: Noted, record: Record) -> None:
             new.signals = {**new.signals, name: (*new.signals.get(name, ()), body.get("payload"))}
         case Noted.RETRIED:
             new.retried_at = record.at
-            _free(new, frozenset())
+            new.free(NO_STEPS)
         case Noted.MARKED_ABSENT:
             new.retried_at, new.doubted_at = record.at, NEVER
-            _free(new, new.stuck - {step})
+            new.free(new.stuck - {step})
             if new.compensating_at is not None:
                 new.undone |= {step}
         case Noted.ABANDONED:
             new.end = State.ABANDONED
         case _:
-            assert_never(kind)  # type: ignore[arg-type]  # done and adopted are `after`'s own
-
-
-def _turn_back(new: Progress, at: float, body: Mapping[str, object]) -> None:
-    """From here on only undos: STUCK starts anew, measured from this record."""
-    new.compensating_at = at
-    new.cause = str(body.get("why", ""))
-    new.stuck = frozenset()
-
-
-def _free(new: Progress, still_stuck: frozenset[str]) -> None:
-    """Going forward, what is no longer stuck is no cause any more; going back, the cause stays."""
-    new.stuck = still_stuck
-    if not still_stuck and new.compensating_at is None:
-        new.cause = ""
+            assert_never(kind)  # type: ignore[arg-type]  # the others are `after`'s own
 
 
 def owed(plan: Plan, progress: Progress) -> list[Step]:
@@ -164,7 +156,7 @@ def state_of(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> S
         if step.name in progress.done:
             continue
         intent = intents.get(step.name)
-        if intent is None or intent.waiting_on is None or _signalled(progress, intent.waiting_on):
+        if intent is None or intent.waiting_on is None or progress.has_signal(intent.waiting_on):
             return RUNNING
     return WAITING
 
@@ -183,15 +175,22 @@ def next_moves(plan: Plan, progress: Progress, intents: Mapping[str, Intent], no
         return AT_REST
     if progress.compensating_at is not None:
         return _backward(plan, progress, intents, now)
-    return _forward(plan, progress, intents, now)
+    return straight_on(plan, progress, intents) or _forward(plan, progress, intents, now)
+
+
+def straight_on(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> Moves | None:
+    """A do that nobody has called yet, due at any time: most moves; None: ask `next_moves`."""
+    if progress.end is not None or progress.compensating_at is not None:
+        return None
+    alone = plan.alone[progress.stage]
+    if alone is not None:
+        intent = intents[plan.stages[progress.stage][0].name]
+        if intent.due_at == 0.0 and intent.unknown_since is None and not intent.busy:
+            return alone
+    return None
 
 
 def _forward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now: float) -> Moves:
-    alone = plan.alone[progress.stage]
-    if alone is not None:
-        intent = intents[alone.now[0].step.name]
-        if intent.due_at == 0.0 and intent.unknown_since is None and not intent.busy:
-            return alone  # nobody has called it yet: most moves there are
     moves: list[Move] = []
     wake_at: float | None = None
     for step in plan.stages[progress.stage]:
@@ -225,7 +224,7 @@ def _earliest(progress: Progress, step: Step, intent: Intent) -> float | None:
 
     None: not by time.  A step that is stuck has no deadline left.
     """
-    if intent.waiting_on is not None and _signalled(progress, intent.waiting_on):
+    if intent.waiting_on is not None and progress.has_signal(intent.waiting_on):
         return 0.0
     if step.name in progress.stuck:
         return intent.due_at
@@ -274,11 +273,6 @@ def undo_deadline_of(progress: Progress, step: Step) -> float:
     return began + step.limits.undo_seconds
 
 
-def _signalled(progress: Progress, waiting_on: str) -> bool:
-    count, _, name = waiting_on.partition(":")
-    return len(progress.signals.get(name, ())) >= int(count)
-
-
 # --- what to write when a move has ended ----------------------------------------------------------
 
 
@@ -297,7 +291,7 @@ def wanted(progress: Progress, move: Move, ending: Ending) -> bool:
     """
     if progress.end is not None:
         return False
-    act, step = move.act, move.step
+    act, step = move
     back = progress.compensating_at is not None
     if act is DO or act is INSPECT:
         if step.name in progress.done:
@@ -327,15 +321,21 @@ def settle(
     `jitter` is in [0, 1).  `signals` are those that the call was given: one that came later was not
     seen by it, and wakes a step that waits for it.
     """
-    act, step = move.act, move.step
+    act, step = move
     if act is DO or act is INSPECT:
         if progress.compensating_at is not None:
             return _settle_late(intent, ending)
         if isinstance(ending, Done):
-            said: Columns = {"state": INTENT.after(intent.state, _DID)}
+            result, burned = ending
+            said = _PRESENT if intent.state is _INTENDED else _after(intent, Fate.DONE)
             if intent.detail is not None:
-                said["detail"] = None  # what went wrong before is no longer true
-            return Settled((_DONE, ending.result), said, ending.burned)
+                said = said | {"detail": None}  # what went wrong before is no longer true
+            settled = (_DONE, result), said, burned
+            return tuple.__new__(Settled, settled)  # its own constructor takes twice as long
+        refused = isinstance(ending, Rejected) and act is DO and step.kind is not Kind.RETRIABLE
+        if refused and not may_arrive(progress, intent, step, started_at, now):
+            why = f"{step.name} was refused: {words_of(ending)}"
+            return Settled((Noted.REFUSED, {"why": why}), _after(intent, Fate.REFUSED))
         retry_at = now + backoff(step.limits, intent.attempts, jitter)
         return _settle_do(
             progress, intent, move, ending,
@@ -346,12 +346,16 @@ def settle(
         kept: Columns = {"due_at": None, "unknown_since": intent.unknown_since}
         return Settled((Noted.STUCK, {"why": why}), kept)
     if act is FORGET or isinstance(ending, GONE):
-        state = INTENT.after(intent.state, Fate.UNDONE)
-        return Settled((Noted.UNDONE, {}), {"state": state})
+        said = _BURNED if intent.state is _REMOVING else _after(intent, Fate.UNDONE)
+        return Settled((_UNDONE, {}), said)
     retry_at = now + backoff(step.limits, intent.attempts, jitter)
     return _settle_undo(
         progress, intent, step, ending, started_at=started_at, now=now, retry_at=retry_at
     )
+
+
+def _after(intent: Intent, fate: Fate) -> Columns:
+    return {"state": INTENT.after(intent.state, fate)}
 
 
 def _settle_late(intent: Intent, ending: Ending) -> Settled:
@@ -376,7 +380,7 @@ def _settle_do(
     retry_at: float,
     signals: Signals,
 ) -> Settled:
-    """It is not done: refused, to be looked at again, or overdue."""
+    """It is neither done nor refused: to be looked at again, or overdue."""
     step, looked = move.step, move.act is INSPECT
     again: Columns = {
         "attempts": intent.attempts + 1,
@@ -400,15 +404,11 @@ def _settle_do(
                 again |= {"attempts": intent.attempts, "due_at": 0.0, "unknown_since": None}
                 if step.kind is Kind.PIVOT and started_at < deadline_of(progress, step):
                     return Settled((Noted.SIGNALLED, {"signal": DOUBTED}), again)
-        case Rejected() if not looked and may_arrive(progress, intent, step, started_at, now):
-            if step.inquiry is Inquiry.REPEAT:
-                again["unknown_since"] = intent.unknown_since
         case Rejected():
-            # A look that is refused says nothing of the call it asks about.
-            if step.kind is not Kind.RETRIABLE and not looked:
-                why = f"{step.name} was refused: {words_of(ending)}"
-                state = INTENT.after(intent.state, Fate.REFUSED)
-                return Settled((Noted.REFUSED, {"why": why}), {"state": state})
+            # A look that is refused says nothing of the call it asks about.  A pivot's earlier call
+            # may still arrive.
+            if step.kind is Kind.PIVOT and step.inquiry is Inquiry.REPEAT:
+                again["unknown_since"] = intent.unknown_since
         case OutcomeUnknown():
             if not looked:
                 again["unknown_since"] = now  # it may have been applied up to this very moment

@@ -25,7 +25,8 @@ class Waiters:
 
     async def wait(self, operation: str, seconds: float | None) -> State | None:
         """What `tell` says of it; None if that took longer."""
-        loop = asyncio.get_running_loop()
+        # The loop is asked for once, if it can: that costs a system call each time.
+        loop = self._stopped.get_loop() if self._stopped is not None else asyncio.get_running_loop()
         waiter: asyncio.Future[State | None] = loop.create_future()
         self._waiting.setdefault(operation, []).append(waiter)
         timer = None if seconds is None else loop.call_later(seconds, _tell, waiter, None)

@@ -49,10 +49,10 @@ class SteadyClock:
     def now(self) -> float:
         """Seconds since the epoch, or a little off for a while."""
         seen = self.monotonic()
-        passed = seen - self._seen
-        if passed > 1.0:
+        if seen - self._seen > 1.0:
             wrong = self._follow() - seen - self._ahead
-            self._ahead += copysign(min(abs(wrong), passed * DRIFT), wrong)
+            most = (seen - self._seen) * DRIFT
+            self._ahead += copysign(min(abs(wrong), most), wrong)
             self._seen = seen
         return seen + self._ahead
 

@@ -11,6 +11,7 @@ worker that lost its lease from writing is the fence token that every record gua
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Coroutine
 from typing import Generic
 
 from tenure.adapters.engine.embedded.driven import Driven
@@ -333,9 +334,11 @@ class EmbeddedEngine(Generic[L]):
         except BaseException as error:  # noqa: BLE001 (the store failed)
             self._fail(error)
 
-    async def wait(self, operation: str, seconds: float | None = None) -> State | None:
+    def wait(
+        self, operation: str, seconds: float | None = None
+    ) -> Coroutine[None, None, State | None]:
         """The state in which this operation ended or got stuck here; None if that took longer."""
-        return await self._waiters.wait(operation, seconds)
+        return self._waiters.wait(operation, seconds)
 
     # --- moving operations -----------------------------------------------------------------------
 
@@ -379,15 +382,15 @@ class EmbeddedEngine(Generic[L]):
                 if driven.woken:
                     driven.woken = False
                     await work.refresh(live)
-                moves = work.moves(live)
-                if not moves.now or not self._open:
+                now, wake_at = moves = work.moves(live)
+                if not now or not self._open:
                     if not driven.woken:
                         rest = moves
                         break
-                elif len(moves.now) == 1 and moves.wake_at is None:
-                    await work.perform(live, moves.now[0], driven.task)
+                elif len(now) == 1 and wake_at is None:
+                    await work.perform(live, now[0], driven.task)
                 else:
-                    await self._together(driven, live, moves.now)
+                    await self._together(driven, live, now)
         except LeaseLost:
             log.info("operation %s is held by another worker now", operation)
         except Exception:
