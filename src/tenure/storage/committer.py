@@ -119,7 +119,6 @@ class Committer:
             self._die(asked, error)
             raise
         else:
-            batch.clear()  # they are let go of while they are still at hand
             done = partial(self._landed, asked, answers)
             if self._connection.in_transaction:
                 self._flush(self._commit, done)
