@@ -52,7 +52,7 @@ MEASURED := tests/unit tests/contract tests/crash $(addprefix tests/real/test_,$
             floods postgres_contract postgres_gate postgres_events postgres_leases postgres_held postgres_faults postgres_lost \
             temporal_contract temporal temporal_cancels temporal_odd temporal_refusals temporal_tls temporal_replay))
 # Of these every branch must be taken; of the rest 95 in 100.
-WHOLE    := src/tenure/core/saga.py,src/tenure/core/progress.py,src/tenure/app/advance.py,src/tenure/storage/*,$\
+WHOLE    := src/tenure/core/saga.py,src/tenure/core/decisions.py,src/tenure/core/progress.py,src/tenure/app/advance.py,src/tenure/storage/*,$\
             src/tenure/adapters/engine/embedded/*,src/tenure/adapters/engine/waiters.py
 
 COUNTED  := --cov --cov-report= -o timeout=60

@@ -6,7 +6,7 @@ Nothing is decided here, and nothing in memory changes before the store has said
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from tenure.app.lifecycle import VERBS, agent_writes, tombstones
 from tenure.app.live import OUTBOX, POSITION, Live, decode, encode
-from tenure.core import saga
+from tenure.core import decisions, saga
+from tenure.core.decisions import Columns, Said
 from tenure.core.errors import Defect, Invalid, LimitExceeded
 from tenure.core.events import event_of
 from tenure.core.limits import DEPTH_MAX, RESULT_BYTES_MAX
@@ -32,7 +33,7 @@ from tenure.core.operation import (
 from tenure.core.plain import refuse_odd
 from tenure.core.plan import Step
 from tenure.core.progress import Progress
-from tenure.core.saga import Columns, Said, Settled
+from tenure.core.saga import Settled
 from tenure.ports.store import Change, Guarded, Header, Line, Next, Ring, Row, Set, Value, Write
 
 OPERATION_KEY, STEP_KEY = ("id",), ("operation", "step")
@@ -148,7 +149,7 @@ def noted(
     if end is None and progress.stage > before.stage:
         fresh = intended(live, progress.stage, headers, lines)
     if progress.compensating_at is not None and before.compensating_at is None:
-        said = said | saga.turned_back(live.plan, progress, live.intents)
+        said = said | decisions.turned_back(live.plan, progress, live.intents)
     for one, changed in said.items():
         if changed != IMPLIED:
             headers.append(_INTENTS[tuple(changed)])
@@ -225,7 +226,7 @@ def _changed(
 
 def _removed(burned: tuple[tuple[str, str], ...], now: float) -> list[Write]:
     """What other operations had intended and this one has removed."""
-    writes: list[Write] = [Set("intent", other, saga.REMOVED) for other in burned]
+    writes: list[Write] = [Set("intent", other, decisions.REMOVED) for other in burned]
     writes += tombstones(burned, now)
     others = dict.fromkeys(other for other, _ in burned)  # kept from now on: see `retention`
     return [*writes, *(Set("operation", (other,), {"updated_at": now}) for other in others)]
@@ -267,11 +268,13 @@ def event(
         known = _told[told] = event_of(kind, state), encode(data)
     name, body = known
     if why:
-        body = f'{body[:-1]},"why":{encode(why)}}}'
+        body = f'{body[:-1]},"why":{_quoted(why)}}}'
     sequence = Next(live.sequence.counter, begins=True) if first else live.sequence
     return (POSITION, live.tenant, live.agent, live.id, name, now, body, sequence)
 
 
+_quoted = lru_cache(1_000)(encode)
+"""Every undo of an operation tells the same cause."""
 _told: dict[tuple[str, Noted, str, State], tuple[str, str]] = {}
 """Names and bodies of events without their cause: as many as plans have steps and states."""
 

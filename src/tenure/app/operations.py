@@ -21,7 +21,7 @@ from tenure.app.live import OUTBOX, Live, canonical, input_of, read, record_of
 from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.app.views import Operation
-from tenure.core import saga
+from tenure.core import decisions, saga
 from tenure.core.agent import CLOSING
 from tenure.core.errors import CommitUnknown, Conflict, Invalid, LimitExceeded, NotFound
 from tenure.core.ids import uuid7
@@ -376,7 +376,7 @@ async def retry(plane: Plane, caller: Caller, operation: str) -> Operation:
 
     def decide(live: Live, now: float) -> Writing:
         _must_be_stuck(live)
-        said = saga.retried(live.progress)
+        said = decisions.retried(live.progress)
         return noted(live, Noted.RETRIED, "", {"by": caller.principal}, now, said=said)
 
     return await _decide(plane, caller, operation, decide, verb="retry")
@@ -392,7 +392,7 @@ async def adopt(
         if live.progress.compensating_at is not None and live.plan.steps[step].undoes:
             message = f"operation {live.id} is being undone; say mark-absent or abandon"
             raise Conflict(message, code="compensating", holder=live.id)
-        said = saga.adopted(live.intents[step], caller.principal)
+        said = decisions.adopted(live.intents[step], caller.principal)
         return noted(live, Noted.ADOPTED, step, result, now, said=said)
 
     return await _decide(plane, caller, operation, decide, verb="adopt")
@@ -403,7 +403,7 @@ async def mark_absent(plane: Plane, caller: Caller, operation: str, *, step: str
 
     def decide(live: Live, now: float) -> Writing:
         _must_be_stuck(live, step)
-        said = saga.marked_absent(live.progress, live.intents[step], caller.principal)
+        said = decisions.marked_absent(live.progress, live.intents[step], caller.principal)
         return noted(live, Noted.MARKED_ABSENT, step, {"by": caller.principal}, now, said=said)
 
     return await _decide(plane, caller, operation, decide, verb="mark_absent")

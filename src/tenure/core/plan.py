@@ -139,6 +139,8 @@ class Plan:
     """Whether some stage has several steps."""
     alone: tuple[Moves | None, ...] = field(init=False, repr=False, compare=False)
     """To do the one step of a stage, for each stage that has one."""
+    back: tuple[Moves | None, ...] = field(init=False, repr=False, compare=False)
+    """To undo it, if that is a call."""
     digest: str = field(init=False, repr=False, compare=False)
 
     def __init__(
@@ -167,8 +169,9 @@ class Plan:
         forward = [n for n, (step, *_) in enumerate(tidy) if step.kind is not Kind.COMPENSATABLE]
         assign(self, "pivot_stage", min(forward, default=len(tidy)))
         assign(self, "parallel", any(len(stage) > 1 for stage in tidy))
-        first = [(Moves((Move(Act.DO, stage[0]),), None), len(stage)) for stage in tidy]
-        assign(self, "alone", tuple(moves if steps == 1 else None for moves, steps in first))
+        assign(self, "alone", tuple(_alone(Act.DO, stage) for stage in tidy))
+        undo = [_alone(Act.UNDO, stage) if stage[0].undoes else None for stage in tidy]
+        assign(self, "back", tuple(undo))
         assign(self, "digest", blake2b(self.body().encode(), digest_size=16).hexdigest())
 
     def body(self) -> str:
@@ -190,6 +193,10 @@ class Plan:
         ]
         whole = {"name": self.name, "version": self.version, "stages": stages}
         return json.dumps(whole, sort_keys=True, separators=(",", ":"))
+
+
+def _alone(act: Act, stage: tuple[Step, ...]) -> Moves | None:
+    return Moves((Move(act, stage[0]),), None) if len(stage) == 1 else None
 
 
 def plan_from_body(body: str, find: Callable[[str, int, str], Step | None]) -> Plan:

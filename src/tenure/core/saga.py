@@ -1,4 +1,4 @@
-"""The orchestrator without I/O: all saga semantics live here and nowhere else.
+"""The orchestrator without I/O: all saga semantics live here and in `tenure.core.decisions`.
 
 `after` folds one journal record into a `Progress`; `next_moves` says what to perform now, or when
 to look again; `settle` says what to write when a performed move has ended.  All three are pure.
@@ -16,9 +16,10 @@ The rules they hold:
 - Deadlines are measured from records, not in attempts, and pass only after a look later than they.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, assert_never
 
+from tenure.core.decisions import Columns
 from tenure.core.endings import Absent, Done, Ending, NotYet, Unfinished, Waiting, words_of
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import LATE_SECONDS, POLL_SECONDS_MIN, backoff
@@ -43,11 +44,6 @@ from tenure.core.operation import (
 from tenure.core.plan import Inquiry, Kind, Plan, Step
 from tenure.core.progress import NEVER, NO_STEPS, Progress, Signals
 
-Columns = dict[str, int | float | str | None]
-"""Columns of an intent, those that change."""
-Said = dict[str, Columns]
-REMOVED: Columns = {"state": INTENT.after(Hold.PRESENT, Fate.REMOVED)}
-"""Of the intent of another operation, whose resource this one has removed."""
 # Most ends there are, and their words: looked up here, see core.moves.
 _DONE, _ADOPTED, _UNDONE = Noted.DONE, Noted.ADOPTED, Noted.UNDONE
 _INTENDED, _REMOVING = Hold.INTENDED, Hold.REMOVING
@@ -86,7 +82,7 @@ def after(plan: Plan, progress: Progress, record: Record) -> Progress:
             new.stuck -= {step}
     else:
         _note(new, kind, record)
-    if new.compensating_at is not None and new.end is None and not owed(plan, new):
+    if new.compensating_at is not None and new.end is None and next(owed(plan, new), None) is None:
         new.end = COMPENSATED
     return new
 
@@ -131,17 +127,18 @@ def _note(new: Progress, kind: Noted, record: Record) -> None:
             assert_never(kind)  # type: ignore[arg-type]  # the others are `after`'s own
 
 
-def owed(plan: Plan, progress: Progress) -> list[Step]:
+def owed(plan: Plan, progress: Progress) -> Iterator[Step]:
     """The steps whose undo, or an operator's word on them, is still to come; newest stage first.
 
     A step whose undo is `nothing` owes one until it is sure that no call of it is out.
     """
     newest, undone, done, refused = progress.stage, progress.undone, progress.done, progress.refused
-    return [
-        step for stage, step in plan.undoable
-        if stage <= newest and step.name not in undone
-        and (step.undoes or not (step.name in done or step.name in refused))
-    ]  # fmt: skip
+    for stage, step in plan.undoable:
+        name = step.name
+        if stage > newest or name in undone:
+            continue
+        if step.undoes or not (name in done or name in refused):
+            yield step
 
 
 def state_of(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> State:
@@ -173,20 +170,38 @@ def next_moves(plan: Plan, progress: Progress, intents: Mapping[str, Intent], no
     """What to perform now.  Steps that are being performed are left alone."""
     if progress.end is not None:
         return AT_REST
+    straight = straight_on(plan, progress, intents)
+    if straight is not None:
+        return straight
     if progress.compensating_at is not None:
         return _backward(plan, progress, intents, now)
-    return straight_on(plan, progress, intents) or _forward(plan, progress, intents, now)
+    return _forward(plan, progress, intents, now)
 
 
 def straight_on(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> Moves | None:
-    """A do that nobody has called yet, due at any time: most moves; None: ask `next_moves`."""
-    if progress.end is not None or progress.compensating_at is not None:
+    """A move that nobody has made yet, alone and due at any time; None: ask `next_moves`.
+
+    Most moves there are.
+    """
+    if progress.end is not None:
         return None
+    if progress.compensating_at is not None:
+        return _straight_back(plan, progress, intents)
     alone = plan.alone[progress.stage]
     if alone is not None:
         intent = intents[plan.stages[progress.stage][0].name]
         if intent.due_at == 0.0 and intent.unknown_since is None and not intent.busy:
             return alone
+    return None
+
+
+def _straight_back(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> Moves | None:
+    step = next(owed(plan, progress))
+    back = plan.back[plan.stage_of[step.name]]
+    if back is not None and not progress.stuck:
+        intent = intents[step.name]
+        if intent.due_at == 0.0 and not intent.busy:
+            return back
     return None
 
 
@@ -461,38 +476,3 @@ def _settle_undo(
         return Settled(None, again)
     why = f"the undo of {step.name} still fails after {step.limits.undo_seconds:g} s: "
     return Settled((Noted.STUCK, {"why": why + (words_of(ending) or "it is not gone yet")}), again)
-
-
-# --- what a decision changes in the intents -------------------------------------------------------
-
-
-def turned_back(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> Said:
-    """Compensation covers every intended step whose undo is a call, also a refused one.
-
-    An operation that was never claimed has called nobody: its keys are burned without an undo.
-    """
-    fate = Fate.TURNED_BACK if progress.end is None else Fate.UNDONE
-    anew: Columns = {"due_at": 0.0, "attempts": 0, "waiting_on": None}
-    return {
-        name: {"state": INTENT.after(intent.state, fate), **anew}
-        for name, intent in intents.items() if plan.steps[name].undoes
-    }  # fmt: skip
-
-
-def retried(progress: Progress) -> Said:
-    """What is stuck is tried again, at once."""
-    return {name: {"due_at": 0.0, "attempts": 0} for name in sorted(progress.stuck)}
-
-
-def adopted(intent: Intent, by: str) -> Said:
-    """A stuck step did happen."""
-    state = INTENT.after(intent.state, Fate.DONE)
-    return {intent.step: {"state": state, "unknown_since": None, "detail": f"adopted by {by}"}}
-
-
-def marked_absent(progress: Progress, intent: Intent, by: str) -> Said:
-    """A stuck step holds nothing: it is done again, or going back counts as undone."""
-    columns: Columns = {"unknown_since": None, "due_at": 0.0, "attempts": 0}
-    if progress.compensating_at is not None:
-        columns = {"state": INTENT.after(intent.state, Fate.UNDONE)}
-    return {intent.step: columns | {"detail": f"marked absent by {by}"}}

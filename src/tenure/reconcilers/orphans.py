@@ -20,7 +20,7 @@ from typing import NamedTuple, cast
 from tenure.app import findings
 from tenure.app.lifecycle import tombstones
 from tenure.app.plane import Plane
-from tenure.core import saga
+from tenure.core import decisions
 from tenure.core.agent import State
 from tenure.core.errors import ProviderError
 from tenure.core.finding import Kind
@@ -280,7 +280,7 @@ async def _intend(plane: Plane, term: Term, one: Judged, subject: str, what: str
         Is("agent", (str(agent["uid"]),), {"state": agent["state"]}),
     )
     now = plane.store.now()
-    burn = Set("intent", where, saga.REMOVED)
+    burn = Set("intent", where, decisions.REMOVED)
     touch = Set("operation", (where[0],), {"updated_at": now})  # kept from now on: `retention`
     writes: Writes = (burn, touch, *tombstones([where], now))
     kept = await term.report(

@@ -37,8 +37,8 @@ def owed(choose: Callable[[Progress, list[Any]], list[Any]]) -> Off:
     """Choose otherwise what compensation covers."""
     real = saga.owed
 
-    def owed(plan: Any, progress: Progress) -> list[Any]:
-        return choose(progress, real(plan, progress))
+    def owed(plan: Any, progress: Progress) -> Iterator[Any]:
+        return iter(choose(progress, list(real(plan, progress))))
 
     return lambda: patched(saga, owed=owed)
 
@@ -51,7 +51,11 @@ def moves(change: Callable[[Progress, Move], Move]) -> Off:
         moves = real(plan, progress, intents, now)
         return moves._replace(now=tuple(change(progress, move) for move in moves.now))
 
-    return lambda: patched(saga, next_moves=next_moves)
+    return lambda: patched(saga, next_moves=next_moves, straight_on=nothing_straight)
+
+
+def nothing_straight(*_: Any) -> None:
+    """Every move is asked for: none is known beforehand."""
 
 
 def settle(
@@ -166,7 +170,7 @@ def undo_beside_do() -> AbstractContextManager[None]:
             intents = {name: replace(intent, busy=False) for name, intent in intents.items()}
         return real(plan, progress, intents, now)
 
-    return patched(saga, next_moves=next_moves)
+    return patched(saga, next_moves=next_moves, straight_on=nothing_straight)
 
 
 # --- how it is performed -----------------------------------------------------------------------

@@ -1,0 +1,55 @@
+"""What a decision changes in the intents of an operation: a part of the saga, as pure as it.
+
+Which decisions there are, and when, `tenure.core.saga` and whoever asks for one say.
+"""
+
+from collections.abc import Mapping
+
+from tenure.core.operation import INTENT, Fate, Hold, Intent
+from tenure.core.plan import Plan
+from tenure.core.progress import Progress
+
+Columns = dict[str, int | float | str | None]
+"""Columns of an intent, those that change."""
+Said = dict[str, Columns]
+REMOVED: Columns = {"state": INTENT.after(Hold.PRESENT, Fate.REMOVED)}
+"""Of the intent of another operation, whose resource this one has removed."""
+
+
+def turned_back(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> Said:
+    """Compensation covers every intended step whose undo is a call, also a refused one.
+
+    An operation that was never claimed has called nobody: its keys are burned without an undo.
+    """
+    fate = Fate.TURNED_BACK if progress.end is None else Fate.UNDONE
+    return {
+        name: {"state": INTENT.after(intent.state, fate)} if _is_fresh(intent)
+        else {"state": INTENT.after(intent.state, fate), **_ANEW}
+        for name, intent in intents.items() if plan.steps[name].undoes
+    }  # fmt: skip
+
+
+_ANEW: Columns = {"due_at": 0.0, "attempts": 0, "waiting_on": None}
+
+
+def _is_fresh(intent: Intent) -> bool:
+    return intent.due_at == 0.0 and intent.attempts == 0 and intent.waiting_on is None
+
+
+def retried(progress: Progress) -> Said:
+    """What is stuck is tried again, at once."""
+    return {name: {"due_at": 0.0, "attempts": 0} for name in sorted(progress.stuck)}
+
+
+def adopted(intent: Intent, by: str) -> Said:
+    """A stuck step did happen."""
+    state = INTENT.after(intent.state, Fate.DONE)
+    return {intent.step: {"state": state, "unknown_since": None, "detail": f"adopted by {by}"}}
+
+
+def marked_absent(progress: Progress, intent: Intent, by: str) -> Said:
+    """A stuck step holds nothing: it is done again, or going back counts as undone."""
+    columns: Columns = {"unknown_since": None, "due_at": 0.0, "attempts": 0}
+    if progress.compensating_at is not None:
+        columns = {"state": INTENT.after(intent.state, Fate.UNDONE)}
+    return {intent.step: columns | {"detail": f"marked absent by {by}"}}
