@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from math import isfinite
 from typing import TypeVar, cast
 
-from tenure.app.changes import recorded
+from tenure.app.changes import Writing, recorded
 from tenure.app.lifecycle import renewed
 from tenure.app.live import Calls, Live, read
 from tenure.app.watch import Watch
@@ -28,7 +28,7 @@ from tenure.core.errors import (
     Unavailable,
 )
 from tenure.core.moves import DO, FORGET, GIVE_UP, UNDO, Move, Moves
-from tenure.core.plan import Perform
+from tenure.core.plan import Perform, Step
 from tenure.core.progress import Signals
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.entropy import Entropy
@@ -37,7 +37,8 @@ from tenure.ports.store import Key, Store
 
 STORE_RETRY_SECONDS = 1.0
 """Between attempts to record while the disk refuses."""
-_NONE: frozenset[Key] = frozenset()
+_NO_TOMBSTONES: frozenset[Key] = frozenset()
+"""None are known to stand there already."""
 T = TypeVar("T")
 Observe = Callable[[Performed], None]
 
@@ -102,42 +103,99 @@ class Advance:
         return self._perform(live, move, task)
 
     async def _perform(self, live: Live, move: Move, task: asyncio.Task[None] | None) -> None:
-        """One call and its record.  Every way to end is a value, a surprise is OutcomeUnknown."""
-        act, step = move
-        started_at = self._now()
+        """One call, and what its end means written down; after a refusal decided again.
+
+        LeaseLost if the step's token was raised meanwhile: another performs it now.
+        """
+        (act, step), started_at = move, self._now()
         signals = live.progress.signals  # what the call is given; a later one it has not seen
         ending: object = None
+        lock: asyncio.Lock | None = None
         try:
             if act is not GIVE_UP and act is not FORGET:  # those are decisions: no call
-                task = task or cast("asyncio.Task[None]", asyncio.current_task())
-                cancelled = False
-                call = self._begin(live, move, task, started_at)
-                try:
-                    ending = await (step.do if act is DO else _function(move))(call)
-                except ProviderError as error:
-                    ending = error.with_traceback(None)  # it leads to this frame: a cycle
-                except asyncio.CancelledError:
-                    cancelled = task.cancelling() > 0
-                    ending = OutcomeUnknown("the step was cancelled from within")
-                except (KeyboardInterrupt, GeneratorExit):
-                    raise
-                except BaseException as error:  # noqa: BLE001 (it may strike after the call was applied)
-                    ending = OutcomeUnknown(f"{type(error).__name__}: {told(error)}")
-                finally:
-                    why = self._end(live, move, task)
-                if why:
-                    cancelled = task.uncancel() > 0  # something else stops this task as well
-                    ending = OutcomeUnknown(why)
-                if cancelled:
-                    raise asyncio.CancelledError
+                ending = await self._call(live, move, task or _this_task(), started_at)
             end = ending if type(ending) is Done else _checked(ending)
-            if live.lock is None:
-                await self._record(live, move, end, started_at, signals)
-            else:
-                async with live.lock:
-                    await self._record(live, move, end, started_at, signals)
+            if live.lock is not None:  # several moves of it may end at the same time
+                lock = await _held(live.lock)
+            if self._observe is not None:
+                self._tell(live, move, end, started_at)
+            token, standing = live.intents[step.name].token, _NO_TOMBSTONES
+            while saga.wanted(live.progress, move, end):
+                try:
+                    writing = self._settled(live, move, end, started_at, signals)
+                except CallerError as error:  # its result cannot stand in the journal
+                    end = OutcomeUnknown(str(error))
+                    continue
+                try:
+                    change = renewed(writing.change, standing) if standing else writing.change
+                    refused = await self._store.commit(change)
+                except StoreClosed:
+                    raise
+                except StoreError:  # only this process knows how its calls have ended
+                    await asyncio.sleep(STORE_RETRY_SECONDS)
+                    continue
+                if refused is None:
+                    writing.take_effect(live)
+                    return
+                if refused.what.table == "tombstone":
+                    standing ^= {cast(Key, refused.what.key)}  # it stands there, or is gone again
+                else:
+                    await self._read_again(live, step, token)
         finally:
             live.intents[step.name].busy = False
+            if lock is not None:
+                lock.release()
+
+    async def _read_again(self, live: Live, step: Step, token: int) -> None:
+        """Somebody else has recorded something; LeaseLost if the step is no longer ours."""
+        await self.refresh(live)
+        if live.intents[step.name].token != token:
+            raise LeaseLost(live.id)
+
+    async def _call(
+        self, live: Live, move: Move, task: "asyncio.Task[None]", started_at: float
+    ) -> object:
+        """How a call ended.  Every way to end is a value, a surprise is OutcomeUnknown."""
+        act, step = move
+        ending: object
+        cancelled = False
+        call = self._begin(live, move, task, started_at)
+        try:
+            ending = await (step.do if act is DO else _function(move))(call)
+        except ProviderError as error:
+            ending = error.with_traceback(None)  # it leads to this frame: a cycle
+        except asyncio.CancelledError:
+            cancelled = task.cancelling() > 0
+            ending = OutcomeUnknown("the step was cancelled from within")
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 (it may strike after the call was applied)
+            ending = OutcomeUnknown(f"{type(error).__name__}: {told(error)}")
+        finally:
+            why = self._end(live, move, task)
+        if why:
+            cancelled = task.uncancel() > 0  # something else stops this task as well
+            ending = OutcomeUnknown(why)
+        if cancelled:
+            raise asyncio.CancelledError
+        return ending
+
+    def _settled(
+        self, live: Live, move: Move, end: Ending, started_at: float, signals: Signals
+    ) -> Writing:
+        """What is written of this end."""
+        now, step = self._now(), move.step
+        settled = saga.settle(
+            live.progress,
+            live.intents[step.name],
+            move,
+            end,
+            started_at=started_at,
+            now=now,
+            jitter=0.0 if type(end) is Done else self._entropy.fraction(),
+            signals=signals,
+        )
+        return recorded(live, step, settled, now)
 
     def _tell(self, live: Live, move: Move, end: Ending, started_at: float) -> None:
         """Tell whoever watches."""
@@ -186,53 +244,14 @@ class Advance:
         """Whether the call this task is in goes on though it was stopped a while ago."""
         return self._watch.is_deaf(task)
 
-    async def _record(
-        self, live: Live, move: Move, ending: Ending, started_at: float, signals: Signals
-    ) -> None:
-        """Write what the end of this move means; after a refusal read again and decide again.
 
-        LeaseLost if the step's token was raised meanwhile: another performs it now.
-        """
-        step, intents = move.step, live.intents
-        token = intents[step.name].token
-        if self._observe is not None:
-            self._tell(live, move, ending, started_at)
-        standing = _NONE
-        """Tombstones that are there already."""
-        while saga.wanted(live.progress, move, ending):
-            now = self._now()
-            settled = saga.settle(
-                live.progress,
-                intents[step.name],
-                move,
-                ending,
-                started_at=started_at,
-                now=now,
-                jitter=0.0 if type(ending) is Done else self._entropy.fraction(),
-                signals=signals,
-            )
-            try:
-                writing = recorded(live, step, settled, now)
-            except CallerError as error:  # its result cannot stand in the journal
-                ending = OutcomeUnknown(str(error))
-                continue
-            try:
-                change = renewed(writing.change, standing) if standing else writing.change
-                refused = await self._store.commit(change)
-            except StoreClosed:
-                raise
-            except StoreError:  # only this process knows how its calls have ended
-                await asyncio.sleep(STORE_RETRY_SECONDS)
-                continue
-            if refused is None:
-                writing.take_effect(live)
-                return
-            if refused.what.table == "tombstone":
-                standing ^= {cast(Key, refused.what.key)}  # it stands there, or it is gone again
-                continue
-            await self.refresh(live)
-            if intents[step.name].token != token:
-                raise LeaseLost(live.id)
+def _this_task() -> "asyncio.Task[None]":
+    return cast("asyncio.Task[None]", asyncio.current_task())
+
+
+async def _held(lock: asyncio.Lock) -> asyncio.Lock:
+    await lock.acquire()
+    return lock
 
 
 async def _surely(ask: Callable[[], Awaitable[T]]) -> T:
