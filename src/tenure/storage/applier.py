@@ -371,20 +371,18 @@ class Applier:
                 name = given.counter
                 number = raised.get(name)
                 if number is None:
-                    number = 0 if given.begins else self._number_of(name)
+                    number = self._numbers.get(name)
+                    if number is None:
+                        number = 0 if given.begins else self._read_counter(name)
                 values[place] = raised[name] = number + 1
             else:
                 head = link(self._head(given.table), values[:place])
                 values[place] = self._heads[given.table] = head
         return values
 
-    def _number_of(self, name: str) -> int:
+    def _read_counter(self, name: str) -> int:
         """The last number that a counter gave, before this batch."""
-        number = self._numbers.get(name)
-        if number is None:
-            asked = "SELECT value FROM counter WHERE name = ?"
-            number = int(self._cursor.execute(asked, (name,)).get or 0)
-        return number
+        return int(self._cursor.execute("SELECT value FROM counter WHERE name=?", (name,)).get or 0)
 
     def _head(self, table: str) -> str:
         """The hash of the last row of a chained table."""

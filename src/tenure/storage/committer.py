@@ -72,7 +72,7 @@ class Committer:
         loop = self._loop
         if loop is None:  # asked once: asking costs a system call each time
             loop = self._loop = asyncio.get_running_loop()
-        future: asyncio.Future[Refused | None] = loop.create_future()
+        future: asyncio.Future[Refused | None] = asyncio.Future(loop=loop)
         if self._ended is not None:
             future.set_exception(self._ended())
             return future
