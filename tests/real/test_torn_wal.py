@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 COMMITS = 125
 PARTS = 4
 """Cuts are shared out to so many tests."""
-HEADER, FRAME_HEADER, PAGE = 32, 24, 4096
+HEADER, FRAME_HEADER, PAGE = 32, 24, gate.PAGE_BYTES
 FRAME = FRAME_HEADER + PAGE
 MIGRATIONS = read_migrations(Path(sqlite.__file__).parent / "migrations")
 
@@ -117,7 +117,7 @@ def test_a_cut_log_leaves_exactly_the_commits_that_it_holds(
 
 
 def test_a_damaged_log_leaves_the_commits_before_the_damage(written: Written, tally) -> None:
-    spots = places(written)[5::4]
+    spots = places(written)[5:-1:4]
     for spot in spots:
         log = bytearray(written.log)
         log[spot] ^= 0x40

@@ -121,10 +121,9 @@ class Advance:
                 self._tell(live, move, end, started_at)
             token, standing = live.intents[step.name].token, _NO_TOMBSTONES
             while saga.wanted(live.progress, move, end):
-                try:
-                    writing = self._settled(live, move, end, started_at, signals)
-                except CallerError as error:  # its result cannot stand in the journal
-                    end = OutcomeUnknown(str(error))
+                writing = self._settled(live, move, end, started_at, signals)
+                if not isinstance(writing, Writing):
+                    end = writing
                     continue
                 try:
                     change = renewed(writing.change, standing) if standing else writing.change
@@ -182,8 +181,8 @@ class Advance:
 
     def _settled(
         self, live: Live, move: Move, end: Ending, started_at: float, signals: Signals
-    ) -> Writing:
-        """What is written of this end."""
+    ) -> Writing | OutcomeUnknown:
+        """What is written of this end; unknown if its result cannot stand in the journal."""
         now, step = self._now(), move.step
         settled = saga.settle(
             live.progress,
@@ -195,7 +194,10 @@ class Advance:
             jitter=0.0 if type(end) is Done else self._entropy.fraction(),
             signals=signals,
         )
-        return recorded(live, step, settled, now)
+        try:
+            return recorded(live, step, settled, now)
+        except CallerError as error:
+            return OutcomeUnknown(str(error))
 
     def _tell(self, live: Live, move: Move, end: Ending, started_at: float) -> None:
         """Tell whoever watches."""

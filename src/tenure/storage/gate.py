@@ -17,6 +17,8 @@ from tenure.storage.migrations import Migration, migrate
 APPLICATION_ID = int.from_bytes(b"Tnur", "big")
 """Stands in the header of every store file, so that `file` and we know it for ours."""
 SYNCHRONOUS_FULL = 2
+PAGE_BYTES = 8_192
+"""Of a new file: with 4,096 a commit under load takes twice as many writes for the same bytes."""
 WRITER_KIBIBYTES = 6_144
 READER_KIBIBYTES = 2_048
 """Pages kept in memory: those of what is open now, since ids are ordered by time."""
@@ -120,6 +122,7 @@ def _open(path: Path, migrations: list[Migration], application_id: int) -> apsw.
         writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         version = writer.pragma("user_version")
         if version == 0 and path.stat().st_size == 0:
+            writer.pragma("page_size", PAGE_BYTES)
             # Before WAL, so that it goes straight to the main file and the next start knows it for
             # ours.
             writer.pragma("application_id", application_id)
