@@ -18,8 +18,9 @@ from tenure.app.watch import Watch
 from tenure.core import saga
 from tenure.core.endings import Absent, Done, Ending, NotYet, Performed, Waiting, told
 from tenure.core.errors import (
-    CallerError,
+    Invalid,
     LeaseLost,
+    LimitExceeded,
     OutcomeUnknown,
     ProviderError,
     Rejected,
@@ -196,7 +197,7 @@ class Advance:
         )
         try:
             return recorded(live, step, settled, now)
-        except CallerError as error:
+        except (Invalid, LimitExceeded) as error:
             return OutcomeUnknown(str(error))
 
     def _tell(self, live: Live, move: Move, end: Ending, started_at: float) -> None:

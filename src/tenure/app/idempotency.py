@@ -10,8 +10,8 @@ from typing import NamedTuple, cast
 
 from tenure.app.live import canonical
 from tenure.app.plane import Plane
-from tenure.core.errors import Conflict
-from tenure.core.limits import IDEMPOTENCY_SECONDS
+from tenure.core.errors import Conflict, Invalid
+from tenure.core.limits import IDEMPOTENCY_KEY_CHARACTERS_MAX, IDEMPOTENCY_SECONDS
 from tenure.core.roles import Caller
 from tenure.ports.store import Change, Drop, Is, Put, Row
 
@@ -51,5 +51,16 @@ class Once(NamedTuple):
 
 def once(caller: Caller, route: str, key: str, request: object) -> Once:
     """This request under this key of the caller's; the same key may be used for another route."""
+    refuse_odd_key(key)
     told = blake2b(canonical(request), digest_size=16).hexdigest()
     return Once((caller.tenant, caller.principal, route, key), told)
+
+
+def refuse_odd_key(key: object) -> None:
+    """Invalid if no key can be so; an empty one stands for none."""
+    if not isinstance(key, str) or not (key.isprintable() and key.isascii()):
+        message = f"an idempotency key is printable ASCII, not {key!a}"
+        raise Invalid(message)
+    if len(key) > IDEMPOTENCY_KEY_CHARACTERS_MAX:
+        message = f"an idempotency key has at most {IDEMPOTENCY_KEY_CHARACTERS_MAX} characters"
+        raise Invalid(message)

@@ -94,7 +94,7 @@ def renewed(change: Change, standing: AbstractSet[Key]) -> Change:
 
 def agent_told(
     tenant: str, agent: str, operation: str, then: State, *, name: str, by: str, now: float
-) -> Put | Set:
+) -> Write:
     """The event that an agent is in another state."""
     body = encode({"state": then, "name": name, "by": by})
     event = agent_event(then)

@@ -16,6 +16,7 @@ from tenure.app import views
 from tenure.app.audit import entry
 from tenure.app.changes import JOURNAL, OPERATION_KEY, Writing, event, intended, kept, noted
 from tenure.app.findings import abandoned
+from tenure.app.idempotency import refuse_odd_key
 from tenure.app.lifecycle import QUEUED
 from tenure.app.live import OUTBOX, Live, canonical, input_of, read, record_of
 from tenure.app.pages import every, page_of
@@ -26,7 +27,6 @@ from tenure.core.agent import CLOSING
 from tenure.core.errors import CommitUnknown, Conflict, Invalid, LimitExceeded, NotFound
 from tenure.core.ids import uuid7
 from tenure.core.limits import (
-    IDEMPOTENCY_KEY_CHARACTERS_MAX,
     IDEMPOTENCY_SECONDS,
     IDENTIFIER_CHARACTERS_MAX,
     INPUT_BYTES_MAX,
@@ -116,7 +116,7 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
     text, given = kept(command.input, "the input", INPUT_BYTES_MAX)
     _refuse_odd_name("tenant", command.tenant)
     _refuse_odd_name("principal", command.principal)
-    _refuse_odd_key(command.idempotency_key)
+    refuse_odd_key(command.idempotency_key)
     while True:
         now = plane.store.now()
         earlier = await _earlier(plane, command, now) if command.idempotency_key else None
@@ -198,15 +198,6 @@ def _refuse_odd_name(what: str, name: object) -> None:
     if len(name) > IDENTIFIER_CHARACTERS_MAX:
         message = f"a {what}'s name has at most {IDENTIFIER_CHARACTERS_MAX} characters"
         raise LimitExceeded(message)
-
-
-def _refuse_odd_key(key: object) -> None:
-    if not isinstance(key, str) or not (key.isprintable() and key.isascii()):
-        message = f"an idempotency key is printable ASCII, not {key!a}"
-        raise Invalid(message)
-    if len(key) > IDEMPOTENCY_KEY_CHARACTERS_MAX:
-        message = f"an idempotency key has at most {IDEMPOTENCY_KEY_CHARACTERS_MAX} characters"
-        raise Invalid(message)
 
 
 async def _agent(plane: Plane, command: Accept, now: float, operation: str) -> Ground:

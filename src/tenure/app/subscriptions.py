@@ -1,7 +1,8 @@
 """Subscriptions: who wants to hear of which events, and how they reach it.
 
 A webhook is called, a NATS subject is published to, a pull subscription reads `/v1/events` itself.
-A secret is shown once and kept sealed; while it is being changed the one before signs as well.
+A secret is shown when it is made, and kept sealed; while it is being changed the one before signs
+as well.
 """
 
 from base64 import b64decode, b64encode
@@ -84,7 +85,7 @@ class SubscriptionView(NamedTuple):
 async def create_subscription(
     plane: Plane, caller: Caller, asked: Subscribe, *, idempotency_key: str = ""
 ) -> tuple[SubscriptionView, str]:
-    """A new subscription and its secret, which is shown here and nowhere else.
+    """A new subscription and its secret.
 
     The same key and request give the same subscription for a day, with that secret unless it was
     changed since; NotFound if the subscription was deleted since.

@@ -22,17 +22,19 @@ def turned_back(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -
     An operation that was never claimed has called nobody: its keys are burned without an undo.
     """
     fate = Fate.TURNED_BACK if progress.end is None else Fate.UNDONE
+    done = progress.done
     return {
-        name: {"state": INTENT.after(intent.state, fate)} if _is_fresh(intent)
+        name: {"state": INTENT.after(intent.state, fate)} if name in done and _was_prompt(intent)
         else {"state": INTENT.after(intent.state, fate), **_ANEW}
         for name, intent in intents.items() if plan.steps[name].undoes
     }  # fmt: skip
 
 
 _ANEW: Columns = {"due_at": 0.0, "attempts": 0, "waiting_on": None}
+"""Of a step that is not done all are said: a poll may have moved them, and raises no revision."""
 
 
-def _is_fresh(intent: Intent) -> bool:
+def _was_prompt(intent: Intent) -> bool:
     return intent.due_at == 0.0 and intent.attempts == 0 and intent.waiting_on is None
 
 

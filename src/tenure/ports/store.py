@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tenure.core.errors import Defect
+
 Value = None | int | float | str | bytes
 Key = tuple[str | int, ...]
 Row = dict[str, Value]
@@ -31,7 +33,7 @@ class AtLeast(Struct, frozen=True, gc=False):
 
 
 class Next(Struct, frozen=True, gc=False):
-    """In a `Put`: the next number of this counter, given by the store when it commits.
+    """In a new row: the next number of this counter, given by the store when it commits.
 
     One that `begins` has never given any: a store need not look for it.
     """
@@ -127,7 +129,8 @@ class Header:
     """What lines have in common, made once.
 
     A line is a write with its guards, in the lighter form of what is written often.  It brings the
-    key, then the columns, then what each guard asks for.
+    key, then the columns, then what each guard asks for.  In a change a line with guards comes
+    first, and no two lines set one row.
     """
 
     __slots__ = ("adds", "columns", "given", "guards", "key", "table")
@@ -144,7 +147,7 @@ class Header:
     ) -> None:
         """It `adds` rows as `Put` does, or changes them as `Set` does, if the guards hold.
 
-        `given` are the places of a line where there is a `Next`.
+        `given` are the places of a line where there is a `Next`, its key among them.
         """
         self.table = table
         self.key = key
@@ -190,9 +193,13 @@ class Change(Struct, frozen=True, gc=False):
         """The same change without lines."""
         if not self.headers:
             return self
-        both = list(zip(self.headers, self.lines, strict=True))
-        guards = [guard for header, line in both for guard in header.asks(line)]
-        writes = [header.write(line) for header, line in both]
+        try:
+            both = list(zip(self.headers, self.lines, strict=True))
+            guards = [guard for header, line in both for guard in header.asks(line)]
+            writes = [header.write(line) for header, line in both]
+        except ValueError as error:
+            message = f"A line does not fit its header ({error}); nothing was written."
+            raise Defect(message) from None
         return replace(
             self, guards=(*self.guards, *guards), writes=(*writes, *self.writes),
             headers=(), lines=(),

@@ -188,6 +188,8 @@ class Applier:
             if header.given:
                 rows.append(self._numbered(line, header.given))
                 continue
+            if header.guards and last is not None:
+                raise _Uncounted  # what it looks at may be of this very change
             key = line[0]
             if key is not last:
                 if key in touched:

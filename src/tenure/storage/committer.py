@@ -22,8 +22,11 @@ from tenure.ports.store import Change, Refused, Shape
 from tenure.storage.applier import RESERVE_BYTES, TROUBLE, Applier, Failed, Work
 from tenure.storage.flush import Flush
 
-CHECKPOINT_PAGES = 4_000
-"""Pages in the log after which we move them to the main file; SQLite would hide an error there."""
+CHECKPOINT_PAGES = 2_000
+"""Pages in the log after which we move them to the main file; SQLite would hide an error there.
+
+At most half of the room that is kept for accepted work (`RESERVE_BYTES`): the main file grows too.
+"""
 
 T = TypeVar("T")
 _Answer = asyncio.Future[Any]

@@ -1,8 +1,8 @@
 """SQL for the closed vocabulary of changes, made once from (table, columns) and kept.
 
 Names come from the tables' shapes alone, so nothing that a caller says becomes SQL; values are
-always bound, the key's columns first in a `Put` and last everywhere else.  The text is short
-because the library hashes it at every use.
+always bound, the key's columns first in a `Put` and in lines, last everywhere else.  The text is
+short because the library hashes it at every use.
 """
 
 from collections.abc import Callable, Mapping, Sequence

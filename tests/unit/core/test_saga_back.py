@@ -3,7 +3,7 @@
 
 import pytest
 
-from tenure.core import saga
+from tenure.core import decisions, saga
 from tenure.core.endings import Absent, Done, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.moves import AT_REST, Act, Move, Moves
@@ -31,6 +31,15 @@ def test_a_refusal_turns_back_and_names_step_and_reason():
     progress = folded(LINE, (Noted.REFUSED, "a", 105.0, body))
     assert (progress.compensating_at, progress.cause) == (105.0, "a was refused: no room")
     assert saga.state_of(LINE, progress, held("a")) is State.COMPENSATING
+
+
+def test_turning_back_says_all_of_what_a_poll_may_have_moved_unseen():
+    anew = {"state": Hold.REMOVING, "due_at": 0.0, "attempts": 0, "waiting_on": None}
+    progress = folded(PAIR, (Noted.DONE, "a", 101.0), (Noted.REFUSED, "c", 102.0))
+    said = decisions.turned_back(PAIR, progress, held("a", "b", "c"))
+    assert said == {"a": {"state": Hold.REMOVING}, "b": anew, "c": anew}
+    said = decisions.turned_back(PAIR, progress, held("a", due_at=140.0) | held("b", "c"))
+    assert said["a"] == anew, "of what is done it knows what the row says"
 
 
 def test_undo_covers_every_intended_step_newest_stage_first_the_refused_and_unknown_included():

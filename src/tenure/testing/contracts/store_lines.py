@@ -120,3 +120,53 @@ class LinePromises:
         )
         assert both[0] is None
         assert isinstance(both[1], Defect)
+
+    @scenario
+    async def test_a_guard_is_about_what_was_before_its_change(
+        self, store: Store, change: Names
+    ) -> None:
+        await store.commit(change(operation("a"), intent("a", "runtime")))
+        odd = Change(
+            "",
+            headers=(INTENT, RECORDED),
+            lines=(("a", "runtime", 5, ""), ("a", 1, "", "runtime", 5, 0)),
+        )
+        refused = await store.commit(odd)
+        assert isinstance(refused, Refused)
+        assert refused.what == Is("intent", ("a", "runtime"), {"token": 5})
+        row = await store.find("intent", ("a", "runtime"))
+        assert row is not None
+        assert row["token"] == 0
+
+    @scenario
+    async def test_a_line_that_does_not_fit_its_header_is_a_defect(
+        self, store: Store, change: Names
+    ) -> None:
+        await store.commit(change(operation("a"), intent("a", "runtime")))
+        for header, line in ((JOURNAL, ("a", 1, "north")), (RECORDED, ("a", 1, "", "runtime"))):
+            short = Change("", headers=(header,), lines=(line,))
+            answers = await asyncio.gather(
+                _asked(store, short), _asked(store, recorded("b", 0)), return_exceptions=True
+            )
+            assert isinstance(answers[0], Defect)
+            assert isinstance(answers[1], Refused)
+
+    @scenario
+    async def test_a_counter_that_begins_counts_on(self, store: Store, change: Names) -> None:
+        await store.commit(change(operation("a")))
+        first = (Next("outbox"), "north", "n", "o", "1", 3.0, "{}", Next("event/n", begins=True))
+        more = (*first[:4], "2", 3.0, "{}", Next("event/n"))
+        refused, *fine = await asyncio.gather(
+            store.commit(change(operation("a"))),
+            store.commit(Change("", headers=(OUTBOX,), lines=(first,))),
+            store.commit(Change("", headers=(OUTBOX,), lines=(more,))),
+        )
+        assert isinstance(refused, Refused)
+        assert fine == [None, None]
+        assert await store.commit(Change("", headers=(OUTBOX,), lines=(more,))) is None
+        assert [row["sequence"] for row in await store.list_events(limit=10)] == [1, 2, 3]
+
+
+async def _asked(store: Store, change: Change) -> Refused | None:
+    """A refusal may come at once or with the answer."""
+    return await store.commit(change)
