@@ -144,7 +144,9 @@ async def tick(plane: Plane, leader: Leader, route: Route, *, skimmed: Skimmed =
         skimmed = Skimmed(last, skimmed.passed + len(rows))
         done = again._replace(skimmed=skimmed, looked=last, more=more)
         return await _passed_over(plane, leader, route, cursor, done)
-    due = _due(plane, route, [row for row in mine if row["agent"] not in parked], cursor)
+    due = [row for row in mine if row["agent"] not in parked]
+    if cursor["attempts"]:  # of each agent's events only the first was sent then
+        plane.deliveries.again[route.kind] += len({row["agent"] for row in due})
     alone = more and cast(int, cursor["attempts"]) + 1 >= ALONE_ATTEMPTS
     past = alone and await _others_pass(plane, route, due, parked.keys(), last)
     sent = await _send(plane, route, due)
@@ -248,16 +250,6 @@ def _count(
     now = plane.store.now()
     for row, receipt in zip(batch, receipts, strict=True):
         plane.deliveries.add(route.kind, receipt.verdict, now - cast(float, row["at"]))
-
-
-def _due(plane: Plane, route: Route, rows: Sequence[Row], before: Row) -> Sequence[Row]:
-    """What is sent now; if it was tried before, it is counted.
-
-    Of each agent's events only the first was sent then.
-    """
-    if before["attempts"]:
-        plane.deliveries.again[route.kind] += len({row["agent"] for row in rows})
-    return rows
 
 
 def heads(lanes: Lanes) -> list[Row]:
@@ -390,7 +382,7 @@ async def _retry(
     agent = str(stream["agent"])
     said: Row = {"destination": route.id, "agent": agent}
     rows = await plane.store.list_rows("letter", said, limit=PAGE)
-    plane.deliveries.again[route.kind] += 1
+    plane.deliveries.again[route.kind] += bool(rows)
     sent = await _send(plane, route, rows)
     key = (route.id, agent)
     writes: list[Put | Set | Drop] = [
