@@ -144,9 +144,7 @@ async def tick(plane: Plane, leader: Leader, route: Route, *, skimmed: Skimmed =
         skimmed = Skimmed(last, skimmed.passed + len(rows))
         done = again._replace(skimmed=skimmed, looked=last, more=more)
         return await _passed_over(plane, leader, route, cursor, done)
-    due = [row for row in mine if row["agent"] not in parked]
-    if cursor["attempts"]:  # of each agent's events only the first was sent then
-        plane.deliveries.again[route.kind] += len({row["agent"] for row in due})
+    due = _counted(plane, route, [row for row in mine if row["agent"] not in parked], cursor)
     alone = more and cast(int, cursor["attempts"]) + 1 >= ALONE_ATTEMPTS
     past = alone and await _others_pass(plane, route, due, parked.keys(), last)
     sent = await _send(plane, route, due)
@@ -242,6 +240,16 @@ async def _send(plane: Plane, route: Route, rows: Sequence[Row]) -> Sent:
             failed[agent] = receipt
             left += [one["position"] for one in lanes.pop(agent)]
     return Sent(delivered, refused, failed, frozenset(left))
+
+
+def _counted(plane: Plane, route: Route, rows: list[Row], cursor: Row) -> list[Row]:
+    """The same rows; if they were tried before, that is counted.
+
+    Of each agent's events only the first was sent then.
+    """
+    if cursor["attempts"]:
+        plane.deliveries.again[route.kind] += len({row["agent"] for row in rows})
+    return rows
 
 
 def _count(
