@@ -75,3 +75,8 @@ async def parked(lives: Lives) -> Parked:
     relay = relay_to(lives.plane, sink)
     await relay.begin()
     return Parked(bad, good, sink, relay, await relay.tick())
+
+
+async def rows(lives):
+    """All events that are kept."""
+    return await lives.plane.store.list_events(limit=1_000)
