@@ -1,8 +1,7 @@
-"""Idempotency keys of what is no operation: the same key and request make one thing for a day.
+"""Idempotency keys: the same key and request make one thing for a day, an operation or another.
 
 A key is a row of the change that makes the thing, so either both are there or neither is; of two
-equal requests at the same time the second is refused by that row and finds the first.  Operations
-keep their keys in the same table by themselves.
+equal requests at the same time the second is refused by that row and finds the first.
 """
 
 from hashlib import blake2b
@@ -12,7 +11,6 @@ from tenure.app.live import canonical
 from tenure.app.plane import Plane
 from tenure.core.errors import Conflict, Invalid
 from tenure.core.limits import IDEMPOTENCY_KEY_CHARACTERS_MAX, IDEMPOTENCY_SECONDS
-from tenure.core.roles import Caller
 from tenure.ports.store import Change, Drop, Is, Put, Row
 
 
@@ -23,6 +21,8 @@ class Once(NamedTuple):
     """Its tenant, principal, route and key; without a key nothing is kept."""
     fingerprint: str
     """The same for the same request."""
+    of_operation: bool = False
+    """The thing is an operation: whoever is refused is told which."""
 
     async def holder(self, plane: Plane, now: float) -> str:
         """What the key was given for, while it is kept; empty if nothing.
@@ -38,7 +38,8 @@ class Once(NamedTuple):
             return ""
         if known["fingerprint"] != self.fingerprint:
             message = "this idempotency key was used for another request; use a new key"
-            raise Conflict(message, code="idempotency_mismatch")
+            holder = str(known["operation"]) if self.of_operation else ""
+            raise Conflict(message, code="idempotency_mismatch", holder=holder)
         return str(known["operation"])
 
     def kept(self, holder: str, now: float) -> tuple[Put, ...]:
@@ -49,11 +50,23 @@ class Once(NamedTuple):
         return (Put("idempotency", self.scope, row),)
 
 
-def once(caller: Caller, route: str, key: str, request: object) -> Once:
-    """This request under this key of the caller's; the same key may be used for another route."""
+def once(
+    tenant: str,
+    principal: str,
+    route: str,
+    key: str,
+    request: object,
+    *,
+    of_operation: bool = False,
+) -> Once:
+    """This request under this key of theirs; the same key may be used for another route."""
     refuse_odd_key(key)
-    told = blake2b(canonical(request), digest_size=16).hexdigest()
-    return Once((caller.tenant, caller.principal, route, key), told)
+    return Once((tenant, principal, route, key), fingerprint(request), of_operation)
+
+
+def fingerprint(request: object) -> str:
+    """The same for the same request, in whatever order its keys were given."""
+    return blake2b(canonical(request), digest_size=16).hexdigest()
 
 
 def refuse_odd_key(key: object) -> None:

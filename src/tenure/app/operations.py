@@ -6,7 +6,6 @@ read; if someone was faster it reads again and decides again.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from hashlib import blake2b
 from typing import NamedTuple, cast
 
 from msgspec import Struct, field
@@ -16,9 +15,9 @@ from tenure.app import views
 from tenure.app.audit import entry
 from tenure.app.changes import JOURNAL, OPERATION_KEY, Writing, event, intended, kept, noted
 from tenure.app.findings import abandoned
-from tenure.app.idempotency import refuse_odd_key
+from tenure.app.idempotency import Once, once, refuse_odd_key
 from tenure.app.lifecycle import QUEUED
-from tenure.app.live import OUTBOX, Live, canonical, input_of, read, record_of
+from tenure.app.live import OUTBOX, Live, input_of, read, record_of
 from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.app.views import Operation
@@ -27,7 +26,6 @@ from tenure.core.agent import CLOSING
 from tenure.core.errors import CommitUnknown, Conflict, Invalid, LimitExceeded, NotFound
 from tenure.core.ids import uuid7
 from tenure.core.limits import (
-    IDEMPOTENCY_SECONDS,
     IDENTIFIER_CHARACTERS_MAX,
     INPUT_BYTES_MAX,
     SIGNALS_MAX,
@@ -36,7 +34,6 @@ from tenure.core.operation import SETTLED, Hold, Noted, Record, State
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import (
     Change,
-    Drop,
     Header,
     Is,
     Line,
@@ -117,19 +114,21 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
     _refuse_odd_name("tenant", command.tenant)
     _refuse_odd_name("principal", command.principal)
     refuse_odd_key(command.idempotency_key)
+    only = _once(command) if command.idempotency_key else None
     while True:
         now = plane.store.now()
-        earlier = await _earlier(plane, command, now) if command.idempotency_key else None
-        if earlier is not None:
-            return earlier
+        earlier = None if only is None else await only.holder(plane, now)
+        if earlier:
+            return await get(plane, command.tenant, earlier)
         operation = uuid7(now, plane.entropy.bits())
         try:
             ground = await prepare(now, operation)
         except Conflict:
             # What stands in the way may be the same request, accepted since we looked for it.
-            if (twin := await _earlier(plane, command, now)) is None:
+            twin = None if only is None else await only.holder(plane, now)
+            if not twin:
                 raise
-            return twin
+            return await get(plane, command.tenant, twin)
         if ground.input is not None:
             text, given = kept(ground.input, "the input", INPUT_BYTES_MAX)
         live = Live(
@@ -145,7 +144,8 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
         worker = plane.engine.worker
         if worker:
             live.token, live.worker, live.state = 1, worker, State.RUNNING
-        writing = _accepted(live, command, ground, text=text, now=now)
+        keyed = () if only is None else only.kept(operation, now)
+        writing = _accepted(live, command.principal, ground, keyed, text=text, now=now)
         try:
             refused = await plane.store.commit(writing.change)
         except CommitUnknown as error:
@@ -160,18 +160,19 @@ async def submit(plane: Plane, command: Accept, prepare: Prepare) -> Operation:
             return views.accepted(live, now)
 
 
-def _accepted(live: Live, command: Accept, ground: Ground, *, text: str, now: float) -> Writing:
+def _accepted(
+    live: Live, principal: str, ground: Ground, keyed: tuple[Put, ...], *, text: str, now: float
+) -> Writing:
     """A new operation on its ground: it, its first record, its event and its first intents."""
     headers = [*ground.headers, OPERATION, JOURNAL, OUTBOX]
     lines: list[Line] = [
         *ground.lines,
-        (live.id, live.tenant, command.principal, live.kind, live.plan.digest, live.agent,
+        (live.id, live.tenant, principal, live.kind, live.plan.digest, live.agent,
          live.generation, live.state, 1, live.token, live.worker, 0.0, text, now, now),
         (live.id, 1, live.tenant, Noted.ACCEPTED, "", now, "{}"),
         event(live, Noted.ACCEPTED, "", live.state, now=now, first=ground.is_new),
     ]  # fmt: skip
     fresh = intended(live, 0, headers, lines)
-    keyed = _keyed(command, live, now) if command.idempotency_key else ()
     # What closes an agent may use the room that is kept for accepted work.
     admits = live.kind not in CLOSING
     rings = ground.rings if live.worker else (Ring(live.id, unclaimed=True), *ground.rings)
@@ -185,10 +186,10 @@ def _accepted(live: Live, command: Accept, ground: Ground, *, text: str, now: fl
     return Writing(change, live.progress, live.state, 0.0, 1, {}, fresh)
 
 
-def _keyed(command: Accept, live: Live, now: float) -> tuple[Put]:
-    """What finds the operation again by its idempotency key."""
-    told: Row = {"operation": live.id, "fingerprint": _fingerprint(command), "at": now}
-    return (Put("idempotency", _scope(command), told),)
+def _once(command: Accept) -> Once:
+    request = [command.plan, command.agent, command.input]
+    who = command.tenant, command.principal
+    return once(*who, command.route, command.idempotency_key, request, of_operation=True)
 
 
 def _refuse_odd_name(what: str, name: object) -> None:
@@ -224,35 +225,6 @@ def refuse_held(agent: Row) -> None:
     if holder:
         message = f"operation {holder} works on this agent; wait for it or cancel it"
         raise Conflict(message, code=IN_PROGRESS, holder=holder)
-
-
-def _scope(command: Accept) -> tuple[str, str, str, str]:
-    return command.tenant, command.principal, command.route, command.idempotency_key
-
-
-def _fingerprint(command: Accept) -> str:
-    """The same for the same request, in whatever order its keys were given."""
-    request = canonical([command.plan, command.agent, command.input])
-    return blake2b(request, digest_size=16).hexdigest()
-
-
-async def _earlier(plane: Plane, command: Accept, now: float) -> Operation | None:
-    """The operation that this idempotency key was given for, while it is kept."""
-    if not command.idempotency_key:
-        return None
-    scope = _scope(command)
-    known = await plane.store.find("idempotency", scope)
-    if known is None:
-        return None
-    holder = str(known["operation"])
-    if cast(float, known["at"]) < now - IDEMPOTENCY_SECONDS:
-        guard = Is("idempotency", scope, {"at": known["at"]})
-        await plane.store.commit(Change("", (guard,), (Drop("idempotency", scope),)))
-        return None
-    if known["fingerprint"] != _fingerprint(command):
-        message = "this idempotency key was used for another request; use a new key"
-        raise Conflict(message, code="idempotency_mismatch", holder=holder)
-    return await get(plane, command.tenant, holder)
 
 
 async def get(plane: Plane, tenant: str, operation: str) -> Operation:

@@ -91,7 +91,8 @@ async def create_subscription(
     changed since; NotFound if the subscription was deleted since.
     """
     require(caller, Role.OPERATOR)
-    only = once(caller, SUBSCRIPTIONS, idempotency_key, asked._asdict())
+    who = caller.tenant, caller.principal
+    only = once(*who, SUBSCRIPTIONS, idempotency_key, asked._asdict())
     now = plane.store.now()
     if earlier := await only.holder(plane, now):
         return await _again(plane, caller, earlier)
@@ -232,7 +233,7 @@ async def rotate_secret(
     is told twice does not push out the secret that receivers still know.
     """
     require(caller, Role.OPERATOR)
-    only = once(caller, "rotate", idempotency_key, name)
+    only = once(caller.tenant, caller.principal, "rotate", idempotency_key, name)
     now = plane.store.now()
     if earlier := await only.holder(plane, now):
         return await _again(plane, caller, earlier)

@@ -20,7 +20,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from tenure.adapters.store.memory import Tables, tables
-from tenure.app import agent_views, audit, lifecycle, operations, verbs
+from tenure.app import agent_views, audit, idempotency, lifecycle, operations, verbs
+from tenure.app.idempotency import Once
 from tenure.app.operations import Ground
 from tenure.app.roster import PlaneRoster
 from tenure.core import audit as chain
@@ -133,26 +134,20 @@ def place_not_given_up() -> AbstractContextManager[None]:
     return patched(lifecycle, _place=lambda *given: real(*given) or ("next",))
 
 
-@contextmanager
-def keys_not_kept() -> Iterator[None]:
+def keys_not_kept() -> AbstractContextManager[None]:
     """Accept an operation without its idempotency key."""
-    with patched(operations, _keyed=lambda *_: ()):
-        yield
+    return patched(Once, kept=lambda *_: ())
 
 
 def fingerprint_ignored() -> AbstractContextManager[None]:
     """Take any request for the one that the key was given for."""
-    return patched(operations, _fingerprint=lambda _: "the same")
+    return patched(idempotency, fingerprint=lambda _: "the same")
 
 
 def one_scope() -> AbstractContextManager[None]:
     """Share idempotency keys between tenants."""
-    real = operations._scope  # noqa: SLF001
-
-    def scope(command: Any) -> tuple[str, str, str, str]:
-        return ("everyone", *real(command)[1:])
-
-    return patched(operations, _scope=scope)
+    real = idempotency.once
+    return patched(operations, once=lambda _, *more, **named: real("everyone", *more, **named))
 
 
 def any_tenants_agent() -> AbstractContextManager[None]:
