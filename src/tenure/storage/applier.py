@@ -123,12 +123,10 @@ class Applier:
         self._worked, self._full = False, None
 
     def finish(self) -> bool:
-        """Write down what the batch applied; whether it did anything at all.
-
-        `write_counted` is still to come.
-        """
+        """Write down what the batch counted and applied; whether it did anything at all."""
         self._pour()
         execute = self._cursor.execute
+        self._write_counted()
         if self._applied:
             self._batch += 1
             ids = " ".join(filter(None, self._applied))
@@ -136,12 +134,8 @@ class Applier:
             execute("DELETE FROM batch WHERE number <= ?", (self._batch - BATCHES_KEPT,))
         return self._worked or bool(self._applied)
 
-    def write_counted(self) -> None:
-        """Write the counters that the batch has raised.
-
-        One statement for all of them, as each more would cost as much again as its row; so it runs
-        where COMMIT does.
-        """
+    def _write_counted(self) -> None:
+        """One statement for all of them: each more would cost as much again as its row."""
         self._cursor.execute(
             "INSERT INTO counter (name, value) SELECT key, value FROM json_each(?) WHERE true"
             " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
@@ -154,7 +148,7 @@ class Applier:
         """Work that changes counters: all of them are in the file before it, and read after it."""
 
         def run(cursor: apsw.Cursor) -> None:
-            self.write_counted()
+            self._write_counted()
             self._numbers.clear()
             work(cursor)
 

@@ -1,10 +1,9 @@
 """Group commit: many changes share one transaction, and each is applied whole or refused.
 
-Statements run on the loop, the last one (counters) and COMMIT wherever `flush` says; while one
-COMMIT runs the next batch collects, and nothing waits on purpose.  If one change makes a batch
-fail, the batch is rolled back and run again in a more careful way (see `tenure.storage.applier`),
-so that the poisoned one fails alone.  An error at COMMIT itself has no known outcome: from then on
-everything is refused.
+Statements run on the loop, COMMIT wherever `flush` says; while one COMMIT runs the next batch
+collects, and nothing waits on purpose.  If one change makes a batch fail, the batch is rolled back
+and run again in a more careful way (see `tenure.storage.applier`), so that the poisoned one fails
+alone.  An error at COMMIT itself has no known outcome: from then on everything is refused.
 
 Nothing but the committer touches its connection: a statement on it during COMMIT would block the
 loop for the whole flush.
@@ -36,14 +35,6 @@ _Item = tuple[Change | Work, _Answer]
 
 def _plenty() -> int:
     return RESERVE_BYTES
-
-
-class _NotBegun(Exception):
-    """COMMIT was not reached: the disk refused the statement before it."""
-
-    def __init__(self, error: apsw.Error) -> None:
-        super().__init__(error)
-        self.error = error
 
 
 class Committer:
@@ -158,10 +149,6 @@ class Committer:
         return answers
 
     def _commit(self) -> None:
-        try:
-            self._applier.write_counted()
-        except TROUBLE as error:
-            raise _NotBegun(error) from None
         self._connection.execute("COMMIT")
 
     def _roll_back(self) -> None:
@@ -177,9 +164,6 @@ class Committer:
 
         The next batch goes first, so that these callers run while the disk is busy with it.
         """
-        if isinstance(error, _NotBegun):
-            self._give_up(asked, error.error)
-            return
         if error is not None:
             self._die(asked, error)
             return

@@ -10,7 +10,7 @@ import pytest
 
 from tenure.core.errors import CommitUnknown, StoreError, StoreFull
 from tenure.core.limits import BATCH_CHANGES_MAX
-from tenure.ports.store import Is, Next, Put, Refused, Set
+from tenure.ports.store import Is, Put, Refused, Set
 from tenure.storage import applier
 from tenure.storage import committer as module
 from tenure.storage.flush import Done, Inline, InThread, Work
@@ -260,23 +260,6 @@ async def test_a_full_disk_before_commit_keeps_nothing_and_the_committer_lives(
     connection.pragma("max_page_count", 10_000)
     assert await committer.commit(change(thing("b"), line("two"))) is None
     assert lines(connection) == [(1, "one"), (2, "two")]
-
-
-@scenario
-async def test_a_disk_that_is_full_of_the_last_statement_has_kept_nothing_either(
-    connection: Watched,
-) -> None:
-    flush = InThread("commit")
-    committer = make(connection, flush)
-    await committer.commit(change(thing("a"), line("one")))
-    connection.pragma("max_page_count", connection.pragma("page_count") + 2)
-    with pytest.raises(StoreFull, match="was not kept"):
-        await committer.commit(change(thing("b", Next("a long name " + "x" * 100_000))))
-    assert (names(connection), lines(connection)) == (["a"], [(1, "one")])
-    connection.pragma("max_page_count", 10_000)
-    assert await committer.commit(change(thing("b"), line("two"))) is None
-    assert lines(connection) == [(1, "one"), (2, "two")]
-    flush.close()
 
 
 @scenario
