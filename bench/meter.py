@@ -22,9 +22,10 @@ from typing import Any, TypeVar
 # The lines one operation leaves in the sink, in this order.
 STEPS = ("1", "2", "3", "4")
 REFUSED_STEP = 3
-UNDONE_STEPS = (3, 2, 1)
-"""Compensation covers the refused step as well."""
-FAILING_STEPS = ("1", "2", "3", *(f"undo-{number}" for number in UNDONE_STEPS))
+UNDONE_STEPS = (2, 1)
+"""What was done before the refusal."""
+RESIDUE_STEPS = (REFUSED_STEP, *UNDONE_STEPS)
+"""The same where a refusal may leave residue, so that the refused step is undone as well."""
 
 DRAWS = 400
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -43,6 +44,7 @@ class Options:
     alone: int
     warm: int
     fail: bool
+    residue: bool
     form: str
     directory: Path
     sink: Path
@@ -56,6 +58,7 @@ def parser(description: str, *, forms: Sequence[str] = ("",)) -> argparse.Argume
     parser.add_argument("--alone", type=int, default=0, help="how many one at a time, before that")
     parser.add_argument("--warm", type=int, default=20, help="how many first, not measured")
     parser.add_argument("--fail", action="store_true", help="step 3 is refused")
+    parser.add_argument("--residue", action="store_true", help="and is undone as well")
     parser.add_argument("--form", choices=forms, default=forms[0], help="which form of the engine")
     parser.add_argument("--dir", type=Path, required=True, help="an empty directory")
     parser.add_argument("--sink", type=Path, required=True, help="where every step is appended")
@@ -70,10 +73,19 @@ def options(arguments: argparse.Namespace) -> Options:
         alone=arguments.alone,
         warm=arguments.warm,
         fail=arguments.fail,
+        residue=arguments.residue,
         form=arguments.form,
         directory=arguments.dir.resolve(),
         sink=arguments.sink.resolve(),
     )
+
+
+def steps(*, fail: bool, residue: bool) -> list[str]:
+    """The lines that one operation leaves in the sink."""
+    if not fail:
+        return list(STEPS)
+    undone = RESIDUE_STEPS if residue else UNDONE_STEPS
+    return [*STEPS[:REFUSED_STEP], *(f"undo-{number}" for number in undone)]
 
 
 class Sink:
@@ -320,6 +332,7 @@ def summary(
         "engine": engine,
         "form": options.form,
         "fail": options.fail,
+        "residue": options.residue,
         "operations": options.operations,
         "in_flight": options.in_flight,
         "alone": options.alone,

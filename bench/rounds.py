@@ -48,6 +48,8 @@ class Engine:
     forms: tuple[str, ...] = ("",)
     arguments: tuple[str, ...] = ()
     is_peer: bool = True
+    residue: bool = False
+    """It is measured also where a refusal may leave residue, which no ratio to a peer needs."""
 
 
 class Failed(Exception):
@@ -121,7 +123,9 @@ def scratch(work: Path) -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def perform(bench: Bench, engine: Engine, *, form: str, fail: bool) -> Result:
+def perform(
+    bench: Bench, engine: Engine, *, form: str, fail: bool, residue: bool = False
+) -> Result:
     """Measure an engine once and see that it did the whole work and no other."""
     operations = engine.failing if fail else engine.operations
     alone = 0 if fail else engine.alone
@@ -136,12 +140,13 @@ def perform(bench: Bench, engine: Engine, *, form: str, fail: bool) -> Result:
         command += ["--dir", str(data), "--sink", str(sink)]
         command += ["--form", form] if form else []
         command += ["--fail"] if fail else []
+        command += ["--residue"] if residue else []
         result = call(command, seconds_max=RUN_SECONDS_MAX)
-        steps = list(meter.FAILING_STEPS if fail else meter.STEPS)
+        steps = meter.steps(fail=fail, residue=residue)
         result["sink_lines"] = check_sink(sink, engine.name, operations + alone + WARM, steps)
     if result["operations"] != operations:
         raise Failed(f"{engine.name} measured {result['operations']} operations, not {operations}")
-    return result | {"engine": engine.name, "form": form, "fail": fail}
+    return result | {"engine": engine.name, "form": form, "fail": fail, "residue": residue}
 
 
 def check_sink(path: Path, engine: str, operations: int, steps: list[str]) -> int:
@@ -188,16 +193,17 @@ def measure_round(
         found[engine.name] = best
         if not engine.failing:
             continue
-        failing = perform(bench, engine, form=best["form"], fail=True)
-        bench.note(number, failing)
-        say(number, of, engine, failing)
-        found[f"{engine.name} failing"] = failing
+        for entry, residue in (("failing", False), ("residue", True))[: 1 + engine.residue]:
+            failing = perform(bench, engine, form=best["form"], fail=True, residue=residue)
+            bench.note(number, failing)
+            say(number, of, engine, failing)
+            found[f"{engine.name} {entry}"] = failing
     return found
 
 
 def say(number: int, of: int, engine: Engine, result: Result) -> None:
     title = f"{engine.title} {result['form']}".strip()
-    kind = "failing" if result["fail"] else "       "
+    kind = "residue" if result["residue"] else "failing" if result["fail"] else "       "
     median_alone = result["p50_alone_ms"]
     alone = "" if median_alone is None else f"  p50 alone {median_alone:7.2f} ms"
     print(

@@ -8,14 +8,16 @@ the same command line (bench/meter.py makes it, drives the work and prints the r
     --alone M        before that, M operations one at a time; their median is p50_alone_ms
     --warm W         before that, W operations that are not measured
     --fail           step 3 of every operation is refused
+    --residue        ... and may have left something: it is undone as well (tenure and floor only)
     --form NAME      one of the engine's forms, where it has several
     --dir DIR        an empty directory on the disk under test; the caller removes it
     --sink FILE      the file that every step appends to
+    --library NAME   sqlite3 or apsw (floor only)
 
 The work: an operation has four steps, each durable before the next one starts, at full durability
-(a power cut loses nothing acknowledged). With --fail step 3 is refused when it is called; steps 3,
-2 and 1 are then undone, in this order, each undo durable before the next. Where an engine lets one,
-a step commits its record together with a state row and an outbox row; the peers are used in their
+(a power cut loses nothing acknowledged). With --fail step 3 is refused when it is called; steps 2
+and 1 are then undone, in this order, each undo durable before the next. Where an engine lets one, a
+step commits its record together with a state row and an outbox row; the peers are used in their
 lightest form, journal alone, which is to their advantage.
 
 The sink: each step, and each undo, appends one line `<operation> <step>` from inside its function
@@ -23,7 +25,8 @@ The sink: each step, and each undo, appends one line `<operation> <step>` from i
 N + M + W operations the file must hold exactly these lines in this order, or the benchmark fails:
 
     without --fail   1, 2, 3, 4
-    with --fail      1, 2, 3, undo-3, undo-2, undo-1
+    with --fail      1, 2, 3, undo-2, undo-1
+    and --residue    1, 2, 3, undo-3, undo-2, undo-1
 
 The result: the last line of standard output is one JSON object (meter.summary). Read by the driver
 are operations, operations_per_second, p50_alone_ms (null when M is 0), cpu_ms_per_operation (this

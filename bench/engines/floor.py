@@ -2,10 +2,12 @@
 
 No plan, no guards, no retries, no recovery: what remains is the price of making journal, state and
 outbox durable. Every runnable operation hands over its rows; one transaction takes them all, and
-while it commits the next batch collects. Two forms: COMMIT on the event loop, or in a thread.
+while it commits the next batch collects. Two forms: COMMIT on the event loop, or in a thread. Two
+libraries: sqlite3, which comes with Python, or apsw, which is faster and which Tenure uses.
 """
 
 import asyncio
+import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -33,6 +35,10 @@ STATE = """INSERT INTO agent VALUES(?,?,1,?)
 EVENT = "INSERT INTO outbox(topic, body) VALUES(?,?)"
 END = "UPDATE operation SET state=?, changed_at=? WHERE id=?"
 
+VERSIONS = {
+    "sqlite3": {"sqlite": sqlite3.sqlite_version},
+    "apsw": {"apsw": apsw.apsw_version(), "sqlite": apsw.sqlite_lib_version()},
+}
 OPEN, SUCCEEDED, COMPENSATED = 0, 1, 2
 DID, REFUSED, UNDID = 0, 1, 2
 
@@ -42,11 +48,16 @@ Row = tuple[str, tuple[object, ...]]
 class Committer:
     """Group commit on one connection; `commit` gives a future that is done when the rows are."""
 
-    def __init__(self, path: str, *, in_thread: bool) -> None:
-        self._database = apsw.Connection(path)
+    def __init__(self, path: str, *, library: str, in_thread: bool) -> None:
+        self._database: apsw.Connection | sqlite3.Connection
+        if library == "apsw":
+            self._database = apsw.Connection(path)
+        else:
+            self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         for pragma in PRAGMAS:
             self._database.execute(f"PRAGMA {pragma}").fetchall()
-        self._database.execute(SCHEMA)
+        for table in SCHEMA.split(";"):
+            self._database.execute(table)
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1) if in_thread else None
         self._waiting: list[tuple[list[Row], asyncio.Future[None]]] = []
@@ -90,16 +101,18 @@ class Committer:
     def count(self, state: int) -> int:
         """How many operations ended that way."""
         query = "SELECT count(*) FROM operation WHERE state=?"
-        return int(self._database.execute(query, (state,)).get)
+        ((count,),) = self._database.execute(query, (state,)).fetchall()
+        return int(count)
 
 
 class Floor:
     """Performs operations: each await of a commit is one durable record."""
 
-    def __init__(self, committer: Committer, sink: meter.Sink, *, fail: bool) -> None:
+    def __init__(self, committer: Committer, sink: meter.Sink, options: meter.Options) -> None:
         self._commit = committer.commit
         self._sink = sink
-        self._fail = fail
+        self._fail = options.fail
+        self._undone = meter.RESIDUE_STEPS if options.residue else meter.UNDONE_STEPS
 
     async def perform(self, name: str) -> None:
         now = time.time
@@ -122,7 +135,7 @@ class Floor:
 
     async def _compensate(self, name: str, refused: int) -> None:
         now, recorded = time.time, refused
-        for number in meter.UNDONE_STEPS:
+        for number in self._undone:
             result = await self._step(name, f"undo-{number}")
             recorded += 1
             rows: list[Row] = [
@@ -141,14 +154,17 @@ class Floor:
 
 async def main() -> None:
     parser = meter.parser("SQLite with group commit, by hand", forms=("loop", "thread"))
-    options = meter.options(parser.parse_args())
-    committer = Committer(str(options.directory / "floor.db"), in_thread=options.form == "thread")
-    floor = Floor(committer, meter.Sink(options.sink), fail=options.fail)
+    parser.add_argument("--library", choices=VERSIONS, default="sqlite3")
+    arguments = parser.parse_args()
+    options, library = meter.options(arguments), arguments.library
+    path, in_thread = str(options.directory / "floor.db"), options.form == "thread"
+    committer = Committer(path, library=library, in_thread=in_thread)
+    floor = Floor(committer, meter.Sink(options.sink), options)
     measured = await meter.drive(floor.perform, options)
     ended = committer.count(COMPENSATED if options.fail else SUCCEEDED)
     if ended != options.operations + options.alone + options.warm:
         raise RuntimeError(f"only {ended} operations ended as they should")
-    versions = {"apsw": apsw.apsw_version(), "sqlite": apsw.sqlite_lib_version()}
+    versions = VERSIONS[library]
     records = "journal + state + outbox"
     meter.emit(meter.summary("floor", options, measured, versions=versions, records=records))
 

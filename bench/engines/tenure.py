@@ -24,7 +24,7 @@ from tenure.app.plane import Plane
 from tenure.core.endings import Done, Ending, NotYet
 from tenure.core.errors import Rejected
 from tenure.core.operation import State
-from tenure.core.plan import Kind, Plan, Step
+from tenure.core.plan import Kind, Plan, Step, nothing
 from tenure.ports.provider import Call
 from tenure.settings import Settings
 from tenure.wiring import running
@@ -50,10 +50,14 @@ def plan(
     sink: meter.Sink | None,
     *,
     fail: bool = False,
+    residue: bool = False,
     hold: asyncio.Event | None = None,
     looks: Looks | None = None,
 ) -> Plan:
-    """Four steps that append to the sink; the last is the pivot."""
+    """Four steps that append to the sink; the last is the pivot.
+
+    The third leaves nothing behind when it is refused, unless `residue` is said to be left.
+    """
 
     def performing(line: str, *, refused: bool = False) -> object:
         async def perform(call: Call) -> Ending:
@@ -83,7 +87,9 @@ def plan(
         stages=(
             step(1, undo=performing("undo-1"), inspect=absent, slot="one"),
             step(2, undo=performing("undo-2"), inspect=absent, slot="two"),
-            step(3, undo=performing("undo-3"), inspect=absent, slot="three"),
+            step(
+                3, undo=performing("undo-3") if residue else nothing, inspect=absent, slot="three"
+            ),
             step(4, kind=Kind.PIVOT, inspect=absent, slot="four"),
         ),
     )
@@ -106,12 +112,14 @@ async def perform(plane: Plane, name: str, wanted: State) -> None:
 async def measure(options: meter.Options) -> None:
     """What bench/operations.py asks of every engine."""
     wanted = State.COMPENSATED if options.fail else State.SUCCEEDED
-    the_plan = plan(meter.Sink(options.sink), fail=options.fail)
+    the_plan = plan(meter.Sink(options.sink), fail=options.fail, residue=options.residue)
     async with plane_in(options.directory, the_plan) as plane:
         measured = await meter.drive(lambda name: perform(plane, name, wanted), options)
     count = options.operations + options.alone + options.warm
     database = apsw.Connection(str(options.directory / "tenure.db"))
-    for table, rows in (("operation", count), ("journal", count * (7 if options.fail else 5))):
+    # A record that it was accepted, and one of each step, done, refused or undone.
+    records = 1 + len(meter.steps(fail=options.fail, residue=options.residue))
+    for table, rows in (("operation", count), ("journal", count * records)):
         stands = database.execute(f"SELECT count(*) FROM {table}").get
         if stands != rows:
             raise RuntimeError(f"{table} holds {stands} rows, not {rows}")
@@ -120,8 +128,8 @@ async def measure(options: meter.Options) -> None:
         "apsw": apsw.apsw_version(),
         "sqlite": apsw.sqlite_lib_version(),
     }
-    records = "journal + state + intents + outbox"
-    meter.emit(meter.summary("tenure", options, measured, versions=versions, records=records))
+    durable = "journal + state + intents + outbox"
+    meter.emit(meter.summary("tenure", options, measured, versions=versions, records=durable))
 
 
 # ----------------------------------------------------------------------------- what it is alone in
