@@ -62,14 +62,9 @@ def is_trouble(ending: Ending) -> TypeGuard[Rejected | Unavailable | OutcomeUnkn
 
 def words_of(ending: Ending) -> str:
     """The provider's own words, cut to what is kept of them."""
-    match ending:
-        case NotYet() | Waiting():
-            words = ending.why
-        case Done() | Absent():
-            words = ""
-        case _:
-            words = told(ending)
-    return _kept(words)
+    if is_trouble(ending):
+        return told(ending)
+    return _kept(ending.why) if isinstance(ending, NotYet | Waiting) else ""
 
 
 def told(error: BaseException) -> str:
