@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 STEPS = ("1", "2", "3", "4")
 REFUSED_STEP = 3
 UNDONE_STEPS = (2, 1)
-"""What was done before the refusal."""
+"""What was done before the refusal; the third step and the fourth have no undo."""
 RESIDUE_STEPS = (REFUSED_STEP, *UNDONE_STEPS)
-"""The same where a refusal may leave residue, so that the refused step is undone as well."""
+"""The same where the third has an undo: a refusal may leave residue, so that it is undone too."""
 
 DRAWS = 400
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -50,7 +50,9 @@ class Options:
     sink: Path
 
 
-def parser(description: str, *, forms: Sequence[str] = ("",)) -> argparse.ArgumentParser:
+def parser(
+    description: str, *, forms: Sequence[str] = ("",), residue: bool = False
+) -> argparse.ArgumentParser:
     """The command line of every engine; the first form is the default one."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--operations", type=int, default=1000, help="how many under load")
@@ -58,7 +60,8 @@ def parser(description: str, *, forms: Sequence[str] = ("",)) -> argparse.Argume
     parser.add_argument("--alone", type=int, default=0, help="how many one at a time, before that")
     parser.add_argument("--warm", type=int, default=20, help="how many first, not measured")
     parser.add_argument("--fail", action="store_true", help="step 3 is refused")
-    parser.add_argument("--residue", action="store_true", help="and is undone as well")
+    if residue:
+        parser.add_argument("--residue", action="store_true", help="and is undone as well")
     parser.add_argument("--form", choices=forms, default=forms[0], help="which form of the engine")
     parser.add_argument("--dir", type=Path, required=True, help="an empty directory")
     parser.add_argument("--sink", type=Path, required=True, help="where every step is appended")
@@ -73,7 +76,7 @@ def options(arguments: argparse.Namespace) -> Options:
         alone=arguments.alone,
         warm=arguments.warm,
         fail=arguments.fail,
-        residue=arguments.residue,
+        residue=getattr(arguments, "residue", False),
         form=arguments.form,
         directory=arguments.dir.resolve(),
         sink=arguments.sink.resolve(),
@@ -92,7 +95,7 @@ class Sink:
     """The outside world of every engine: a file that each step appends one line to.
 
     One write to a file opened for appending: lines of many threads or processes never mix. It is
-    not flushed to the disk, so it costs every engine the same two microseconds a step.
+    not flushed to the disk, so it costs every engine the same few microseconds a step.
     """
 
     def __init__(self, path: Path) -> None:

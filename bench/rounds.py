@@ -193,11 +193,11 @@ def measure_round(
         found[engine.name] = best
         if not engine.failing:
             continue
-        for entry, residue in (("failing", False), ("residue", True))[: 1 + engine.residue]:
+        for residue in (False, True) if engine.residue else (False,):
             failing = perform(bench, engine, form=best["form"], fail=True, residue=residue)
             bench.note(number, failing)
             say(number, of, engine, failing)
-            found[f"{engine.name} {entry}"] = failing
+            found[f"{engine.name} {'residue' if residue else 'failing'}"] = failing
     return found
 
 

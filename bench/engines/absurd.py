@@ -46,7 +46,7 @@ class Engine:
         return app
 
     async def _operation(self, params, context) -> str:
-        name, begun = params["name"], []
+        name, to_undo = params["name"], []
 
         async def do(number: int) -> dict:
             self._sink.append(name, str(number))
@@ -60,10 +60,11 @@ class Engine:
 
         try:
             for number in (1, 2, 3, 4):
-                begun.append(number)
+                if number in meter.UNDONE_STEPS:
+                    to_undo.append(number)
                 await context.step(f"step-{number}", lambda number=number: do(number))
         except Refused:
-            for number in filter(meter.UNDONE_STEPS.__contains__, reversed(begun)):
+            for number in reversed(to_undo):
                 await context.step(f"undo-{number}", lambda number=number: undo(number))
         self._ends.pop(name).set_result(None)
         return "ended"

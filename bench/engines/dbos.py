@@ -39,13 +39,14 @@ def blocking_workflow(sink: meter.Sink):
 
     @DBOS.workflow()
     def operation(name: str, fail: bool) -> str:
-        begun = []
+        to_undo = []
         try:
             for number in (1, 2, 3, 4):
-                begun.append(number)
+                if number in meter.UNDONE_STEPS:
+                    to_undo.append(number)
                 do(number, name, fail and number == meter.REFUSED_STEP)
         except Refused:
-            for number in filter(meter.UNDONE_STEPS.__contains__, reversed(begun)):
+            for number in reversed(to_undo):
                 undo(number, name)
             return "compensated"
         return "succeeded"
@@ -68,13 +69,14 @@ def async_workflow(sink: meter.Sink):
 
     @DBOS.workflow()
     async def operation(name: str, fail: bool) -> str:
-        begun = []
+        to_undo = []
         try:
             for number in (1, 2, 3, 4):
-                begun.append(number)
+                if number in meter.UNDONE_STEPS:
+                    to_undo.append(number)
                 await do(number, name, fail and number == meter.REFUSED_STEP)
         except Refused:
-            for number in filter(meter.UNDONE_STEPS.__contains__, reversed(begun)):
+            for number in reversed(to_undo):
                 await undo(number, name)
             return "compensated"
         return "succeeded"

@@ -29,14 +29,15 @@ async def undo(number: int, name: str) -> dict:
 
 @operations.handler()
 async def perform(context: restate.Context, request: dict) -> dict:
-    name, begun = request["name"], []
+    name, to_undo = request["name"], []
     try:
         for number in (1, 2, 3, 4):
-            begun.append(number)
+            if number in meter.UNDONE_STEPS:
+                to_undo.append(number)
             refuse = request["fail"] and number == meter.REFUSED_STEP
             await context.run_typed(f"do-{number}", do, number=number, name=name, refuse=refuse)
     except TerminalError:
-        for number in filter(meter.UNDONE_STEPS.__contains__, reversed(begun)):
+        for number in reversed(to_undo):
             await context.run_typed(f"undo-{number}", undo, number=number, name=name)
         return {"outcome": "compensated"}
     return {"outcome": "succeeded"}

@@ -56,7 +56,8 @@ def plan(
 ) -> Plan:
     """Four steps that append to the sink; the last is the pivot.
 
-    The third leaves nothing behind when it is refused, unless `residue` is said to be left.
+    The third makes nothing that would have to be removed, as a check or a wait, unless its
+    `residue` is to be undone.
     """
 
     def performing(line: str, *, refused: bool = False) -> object:
@@ -82,14 +83,16 @@ def plan(
         refused = fail and number == meter.REFUSED_STEP
         return Step(str("step_" + str(number)), performing(str(number), refused=refused), **more)
 
+    if residue:
+        third = step(3, undo=performing("undo-3"), inspect=absent, slot="three")
+    else:
+        third = step(3, undo=nothing, inspect=absent)
     return Plan(
         "bench",
         stages=(
             step(1, undo=performing("undo-1"), inspect=absent, slot="one"),
             step(2, undo=performing("undo-2"), inspect=absent, slot="two"),
-            step(
-                3, undo=performing("undo-3") if residue else nothing, inspect=absent, slot="three"
-            ),
+            third,
             step(4, kind=Kind.PIVOT, inspect=absent, slot="four"),
         ),
     )
@@ -286,7 +289,7 @@ async def scaling(directory: Path, sizes: list[int]) -> None:
 
 def main() -> None:
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
-        asyncio.run(measure(meter.options(meter.parser("Tenure").parse_args())))
+        asyncio.run(measure(meter.options(meter.parser("Tenure", residue=True).parse_args())))
         return
     parser = argparse.ArgumentParser(description="what Tenure is measured in alone")
     parser.add_argument("what", choices=("recovery", "memory", "scaling", "leave-open"))
