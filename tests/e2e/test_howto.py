@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tenure import Plan, Rejected, Step, nothing, repeat
 from tenure.app import operations
 from tenure.app.operations import Accept
 from tenure.core.operation import State
@@ -48,6 +49,27 @@ def test_the_plan_and_the_provider_of_the_page_work_together(tmp_path):
     assert done.steps[0].result == {"by": "eve"}
     assert "no machine of that size" in undone.error
     assert len(provider.held) == 4, "what the undone one made is gone"
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_the_undo_of_the_page_frees_what_its_do_has_taken(tmp_path, refused):
+    names = program_of("write-a-plan.md")
+
+    async def last(_call):
+        if refused:
+            raise Rejected("no")
+
+    plan = Plan("desk", stages=(names["DESK"], Step("last", last, undo=nothing, inspect=repeat)))
+
+    async def main():
+        settings = Settings(store=str(tmp_path / "tenure.db"))
+        async with running(settings, plans=[plan], providers={}) as plane:
+            accepted = await operations.accept(plane, Accept("desk"))
+            return await operations.wait(plane, "default", accepted.id)
+
+    ended = asyncio.run(main())
+    assert ended.state is (State.COMPENSATED if refused else State.SUCCEEDED)
+    assert len(names["DESKS"]) == (0 if refused else 1)
 
 
 PAGES = [*DOCS.parent.glob("*.md"), *DOCS.rglob("*.md")]

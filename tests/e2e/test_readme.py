@@ -51,7 +51,7 @@ def test_the_program_in_the_readme_runs(tmp_path, monkeypatch):
         waits = eval(code, names)
         if waits is not None:
             asyncio.run(waits)
-    assert names["ended"].state is State.SUCCEEDED
+    assert names["told"].state is State.SUCCEEDED
     assert (tmp_path / "tenure.db").is_file()
 
 
