@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
+from inspect import iscoroutinefunction, isfunction
 from math import isfinite
 from typing import Final, NoReturn
 
@@ -278,6 +279,9 @@ def _refuse_step(plan: Plan, step: Step) -> None:
         _no(f"{where}: its undo must be an async function or `nothing`, not {step.undo!r}")
     if not isinstance(step.inspect, Inquiry | None) and not callable(step.inspect):
         _no(f"{where}: its inspect must be an async function, `repeat` or `nobody_knows`")
+    for name, function in (("do", step.do), ("undo", step.undo), ("inspect", step.inspect)):
+        if isfunction(function) and not iscoroutinefunction(function):
+            _no(f"{where}: its {name} is no async function; write it with `async def`")
     if not isinstance(step.limits, StepLimits):
         _no(f"{where}: its limits must be a StepLimits, not {step.limits!r}")
     if step.kind is Kind.COMPENSATABLE and step.undo is None:

@@ -32,9 +32,16 @@ def with_limits(**said):
     return [a_step("slow", limits=StepLimits(**said))]
 
 
+def len_of(call):
+    return len(call.input)
+
+
 NONSENSE = {
     "duplicate name": ([step("a"), step("b"), step("a")], "two steps are called a"),
     "duplicate name in a stage": ([[step("a"), step("a")]], "two steps are called a"),
+    "plain do": ([a_step(do=len_of)], "step a: its do is no async function; write it with `async"),
+    "plain undo": ([a_step(undo=len_of)], "step a: its undo is no async function"),
+    "plain inspect": ([a_step(inspect=len_of)], "step a: its inspect is no async function"),
     "no undo": ([a_step(undo=None)], "step a declares no undo; give it one, or say undo=nothing"),
     "an undo that never runs": (
         [a_step("p", kind=PIVOT)], "step p is pivot and declares an undo that would never run"),
