@@ -40,19 +40,25 @@ test-fast: .venv/test.installed          ## what can be tested in under a minute
 test-long: .venv/test.installed debian   ## the same promises, tried for longer
 	@$(PYTEST) $(ARGS)
 
-check: .venv/test.installed              ## lint, types and the house rules
+check: .venv/test.installed              ## lint, format, types and the house rules
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy src tests
+	@$(BIN)/ruff format --check -q . || { echo "make format lays these files out"; exit 1; }
+	@$(BIN)/mypy src proofs tests
 	@$(BIN)/python -m pytest -q tests/tidy
+
+format: .venv/test.installed             ## lay out every file as ruff does
+	@$(BIN)/ruff check -q --select I --fix .
+	@$(BIN)/ruff format -q .
 
 # Measured on unit and contract tests, what the gate and a host meet on a real disk, what speaks with a real server,
 # and a thin crash run: counting branches slows the mass runs threefold.
-MEASURED := tests/unit tests/contract tests/crash $(addprefix tests/real/test_,$(addsuffix .py,\
-            store_gate plane api oauth keeper runtime house spares strangers bad_commands hostile_specs move doctor worker beforehand \
-            floods postgres_contract postgres_gate postgres_events postgres_leases postgres_held postgres_faults postgres_lost \
-            temporal_contract temporal temporal_cancels temporal_odd temporal_refusals temporal_tls temporal_replay))
+MEASURED := tests/unit tests/contract tests/crash tests/real/postgres/test_postgres_ tests/real/temporal/test_temporal \
+            $(addprefix tests/real/,store/test_store_gate.py http/test_api.py http/test_oauth.py http/test_floods.py \
+            runtime/test_keeper.py runtime/test_runtime.py runtime/test_prefork.py runtime/test_address_owner.py \
+            runtime/test_bad_commands.py runtime/test_hostile_specs.py kills/test_provider_host.py \
+            upkeep/test_plane.py upkeep/test_move.py upkeep/test_doctor.py upkeep/test_worker.py upkeep/test_preflight.py)
 # Of these every branch must be taken; of the rest 95 in 100.
-WHOLE    := src/tenure/core/saga.py,src/tenure/core/decisions.py,src/tenure/core/progress.py,src/tenure/app/advance.py,src/tenure/storage/*,$\
+WHOLE    := src/tenure/core/saga.py,src/tenure/core/decisions.py,src/tenure/core/progress.py,src/tenure/app/operations/advance.py,src/tenure/sqlite/*,src/tenure/home/*,$\
             src/tenure/adapters/engine/embedded/*,src/tenure/adapters/engine/waiters.py
 
 COUNTED  := --cov --cov-report= -o timeout=60
@@ -63,19 +69,19 @@ coverage: .venv/test.installed           ## which branches the tests take
 	@$(COVERED)
 
 simulate: .venv/test.installed           ## many lives of a plane, one for each seed: SEEDS=n [SEED=first]
-	@$(BIN)/python -m tenure.testing.simulation --seeds $(SEEDS) --first $(SEED)
+	@$(BIN)/python -m proofs.simulation --seeds $(SEEDS) --first $(SEED)
 
 # How many cases of schemathesis, and how many of our own generator over the route table.
 CASES   ?= 20000
 REQUESTS ?= 200000
 
 fuzz: .venv/test.installed               ## strange requests at the HTTP face: [CASES=n] [REQUESTS=n] [SEED=first]
-	@TENURE_CASES=$(CASES) $(BIN)/python -m pytest -q tests/real/test_openapi.py -n $(WORKERS) $(ARGS)
-	@TENURE_FUZZ=$(REQUESTS) TENURE_SEED=$(SEED) $(BIN)/python -m pytest -q tests/real/test_fuzz.py -n $(WORKERS) $(ARGS)
+	@TENURE_CASES=$(CASES) $(BIN)/python -m pytest -q tests/real/http/test_openapi.py -n $(WORKERS) $(ARGS)
+	@TENURE_FUZZ=$(REQUESTS) TENURE_SEED=$(SEED) $(BIN)/python -m pytest -q tests/real/http/test_fuzz.py -n $(WORKERS) $(ARGS)
 
 prove: .venv/test.installed              ## the proof of one promise: P=n [ABLATE=safeguard to switch off]
 	@[ -n '$(P)' ] || { echo "say which promise: make prove P=1"; exit 2; }
-	@$(BIN)/python -m tenure.testing.prove $(P) $(if $(ABLATE),--ablate $(ABLATE))
+	@$(BIN)/python -m proofs.prove $(P) $(if $(ABLATE),--ablate $(ABLATE))
 
 # ------------------------------------------------------------------------------------------- benchmarks
 
@@ -142,4 +148,4 @@ lock: $(if $(UV),,.venv-lock/bin/uv)     ## the pins in requirements/, worked ou
 	@$(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install -q uv
 
 FORCE:
-.PHONY: help demo test test-fast test-long check coverage simulate fuzz prove bench debian lock FORCE
+.PHONY: help demo test test-fast test-long check format coverage simulate fuzz prove bench debian lock FORCE

@@ -28,17 +28,17 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tenure.adapters.bus.nats import NatsBus
-from tenure.app import tokens
-from tenure.app.live import OUTBOX, POSITION, sequence_of
-from tenure.faces.api.server import Listen, serving
+from tenure.app.operations.handle import OUTBOX, POSITION, sequence_of
+from tenure.app.tenancy import tokens
+from tenure.delivery.outbox import Route
+from tenure.delivery.relay import relaying
 from tenure.faces.api.state import Api
+from tenure.faces.http.server import Listen, serving
 from tenure.ports.bus import Destination
 from tenure.ports.store import Change
-from tenure.reconcilers.outbox import Route
-from tenure.reconcilers.relay import relaying
 from tenure.settings import Settings
 from tenure.wiring import NATS_PAGE, running
-from tests.contract.nats_server import NatsServer
+from tests.contract.support.nats_server import NatsServer
 
 BODY = json.dumps({"kind": "create_agent", "record": "done", "step": "runtime", "state": "RUNNING"})
 AGENTS = 1_000

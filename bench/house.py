@@ -16,8 +16,8 @@ from pathlib import Path
 import uvloop
 
 from tenure.adapters.clock.system import SystemClock
-from tenure.adapters.house.unix import FileMarks, shared
-from tenure.app.in_flight import InFlight
+from tenure.adapters.provider_host.unix import FileMarks, shared
+from tenure.app.agents.in_flight import InFlight
 from tenure.core.errors import ProviderError
 from tenure.core.ids import resource_key
 from tenure.settings import Settings

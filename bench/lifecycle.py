@@ -62,7 +62,10 @@ class Line:
 def server(home):
     process = subprocess.Popen(
         [sys.executable, str(HERE / "servers/lifecycle.py"), str(home)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     try:
         yield json.loads(process.stdout.readline()), process
@@ -82,8 +85,12 @@ async def cycles(address, token, count, lines):
         for number in names:
             name = f"agent-{number}"
             body = json.dumps(
-                {"name": name, "runtime": {"command": ["true"]}, "roles": ["reader"],
-                 "credentials": [{"audience": "https://a.example", "scopes": ["a:read"]}]}
+                {
+                    "name": name,
+                    "runtime": {"command": ["true"]},
+                    "roles": ["reader"],
+                    "credentials": [{"audience": "https://a.example", "scopes": ["a:read"]}],
+                }
             ).encode()
             began = time.perf_counter()
             for request, kind in (
@@ -150,7 +157,8 @@ def own_start(words):
     agent = subprocess.Popen(
         [*words, sys.executable, str(AGENT)],
         env={"PORT": str(port), "PATH": os.environ["PATH"]},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     while True:
         line = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
@@ -176,8 +184,10 @@ def sandbox_words(home):
     work = Path(home, "by-hand")
     work.mkdir()
     return sandbox.wrap(
-        found, hidden=(str(Path(home, "runtimes")), str(home)),
-        readable=(sys.executable, str(AGENT)), writable=(str(work),),
+        found,
+        hidden=(str(Path(home, "runtimes")), str(home)),
+        readable=(sys.executable, str(AGENT)),
+        writable=(str(work),),
     )
 
 
@@ -190,9 +200,20 @@ class Up:
     def __enter__(self):
         began = time.perf_counter()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tenure", "up", "--new-token", "--home", str(self.home),
-             "--port", "0"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            [
+                sys.executable,
+                "-m",
+                "tenure",
+                "up",
+                "--new-token",
+                "--home",
+                str(self.home),
+                "--port",
+                "0",
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         stale = (self.home / "address").read_text() if (self.home / "address").exists() else ""
         while True:
@@ -299,9 +320,7 @@ def main():
             tenth = max(1, len(times) // 10)
             found["page_first_ms"] = median_ms(times[:tenth])
             found["page_last_ms"] = median_ms(times[-tenth:])
-            found["page_last_vs_first"] = round(
-                found["page_last_ms"] / found["page_first_ms"], 2
-            )
+            found["page_last_vs_first"] = round(found["page_last_ms"] / found["page_first_ms"], 2)
             process.stdin.close()
             print(process.stdout.readline().strip(), flush=True)
             process.wait()

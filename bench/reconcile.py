@@ -27,13 +27,14 @@ from typing import NamedTuple
 import apsw
 import uvloop
 
-from tenure.app import agents, operations
-from tenure.app.operations import Accept
+from tenure.app.agents import commands as agents
+from tenure.app.operations import admission, reads
+from tenure.app.operations.admission import Accept
 from tenure.core.endings import Done
 from tenure.core.ids import resource_key
 from tenure.core.plan import Plan, Step, nothing, repeat
 from tenure.core.roles import Caller, Role
-from tenure.plans.create_agent import PLAN as CREATE
+from tenure.plans.agents.create import PLAN as CREATE
 from tenure.ports.provider import Owned
 from tenure.reconcilers import orphans
 from tenure.settings import Settings
@@ -153,9 +154,7 @@ async def step(_):
     return Done()
 
 
-LOAD = Plan(
-    "load", stages=tuple(Step(f"step{n}", step, nothing, repeat) for n in range(4))
-)
+LOAD = Plan("load", stages=tuple(Step(f"step{n}", step, nothing, repeat) for n in range(4)))
 
 
 def ring():
@@ -180,7 +179,7 @@ async def loaded(plane):
     ended, loop = [], asyncio.get_running_loop()
 
     async def one(asked):
-        made = await operations.accept(plane, Accept("load"))
+        made = await admission.accept(plane, Accept("load"))
         await plane.engine.wait(made.id, 60.0)
         ended.append((asked, time.perf_counter()))
 
@@ -323,7 +322,7 @@ async def measure_cascade(home, nodes):
         began, cpu = time.perf_counter(), time.process_time()
         deleted = await agents.delete_agent(plane, CALLER, "a0", drain_seconds=0.0)
         accepted = time.perf_counter() - began
-        ended = await operations.wait(plane, "default", deleted.id, seconds=600)
+        ended = await reads.wait(plane, "default", deleted.id, seconds=600)
         seconds = time.perf_counter() - began
         left = await plane.store.count_rows("agent_name", {"tenant": "default"})
         held = 0

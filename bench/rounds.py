@@ -354,4 +354,3 @@ def begun(run: Callable[[argparse.Namespace], int], words: str | None) -> int:
     except peers.CannotInstall as failure:
         print(f"\nFAILED: {failure}\nPEERS=none leaves the peers out", file=sys.stderr)
     return 1
-

@@ -109,9 +109,7 @@ def main() -> None:
             (version,) = connection.execute("SHOW server_version").fetchone()
         measured = asyncio.run(measure_and_leave(options, url, server))
         versions = {"absurd-sdk": metadata.version("absurd-sdk"), "postgresql": version}
-        meter.emit(
-            meter.summary("absurd", options, measured, versions=versions, records="journal")
-        )
+        meter.emit(meter.summary("absurd", options, measured, versions=versions, records="journal"))
 
 
 async def measure_and_leave(options: meter.Options, url: str, server: int) -> meter.Measured:

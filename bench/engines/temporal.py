@@ -30,15 +30,16 @@ from engines import servers
 from engines.tenure import plan
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.engine.temporal import RESTING, WORKER, TemporalEngine, TemporalSettings
-from tenure.adapters.store import memory, postgres, sqlite
-from tenure.app import operations
-from tenure.app.advance import Advance
-from tenure.app.claims import OneByOne
-from tenure.app.operations import Accept
+from tenure.adapters.store import postgres, sqlite
+from tenure.app.operations import admission
+from tenure.app.operations.admission import Accept
+from tenure.app.operations.advance import Advance
+from tenure.app.operations.claims import OneByOne
 from tenure.app.plane import Plane, prepare
 from tenure.core.operation import State
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Store
+from tenure.testing import memory_store
 from tenure.testing.temporal_server import temporal_server
 
 SETTINGS = TemporalSettings()
@@ -121,7 +122,7 @@ async def ours(address: str, sink: meter.Sink, store: Store) -> AsyncIterator[Pe
     await engine.start()
 
     async def perform(name: str) -> None:
-        accepted = await operations.accept(plane, Accept("bench", input={"operation": name}))
+        accepted = await admission.accept(plane, Accept("bench", input={"operation": name}))
         state = await engine.wait(accepted.id)
         if state is not State.SUCCEEDED:
             raise RuntimeError(f"operation {name} ended as {state}")
@@ -224,7 +225,7 @@ async def opened(kind: str, directory: Path, url: str) -> Store:
     if kind == "postgres":
         return await postgres.build(url, clock=clock, entropy=SystemEntropy())
     if kind == "memory":
-        return memory.build(clock=clock, tables=memory.Tables())
+        return memory_store.build(clock=clock, tables=memory_store.Tables())
     return sqlite.build(str(directory / "tenure.db"), clock=clock)
 
 

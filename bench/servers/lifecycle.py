@@ -10,10 +10,10 @@ import resource
 import sys
 import time
 
-from tenure.app import tokens
+from tenure.app.tenancy import tokens
 from tenure.core.errors import Rejected
-from tenure.faces.api.server import Listen, serving
 from tenure.faces.api.state import Api
+from tenure.faces.http.server import Listen, serving
 from tenure.ports.provider import Observed, Owned, Presence
 from tenure.ports.runtime import LogPart, Status
 from tenure.settings import Settings

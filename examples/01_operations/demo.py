@@ -16,10 +16,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from tenure.app import operations
-from tenure.app.operations import Accept
+from tenure.app.operations import admission, reads
+from tenure.app.operations.admission import Accept
+from tenure.app.operations.views import Operation
 from tenure.app.plane import Plane
-from tenure.app.views import Operation
 from tenure.core.operation import Hold, State
 from tenure.core.plan import Kind, Plan
 from tenure.plans.steps import provided
@@ -81,8 +81,8 @@ def show(operation: Operation) -> None:
 
 async def create(plane: Plane, **wanted: object) -> Operation:
     """Ask for an agent and wait for the end."""
-    accepted = await operations.accept(plane, Accept("create_agent", input=wanted))
-    return await operations.wait(plane, "default", accepted.id, seconds=120)
+    accepted = await admission.accept(plane, Accept("create_agent", input=wanted))
+    return await reads.wait(plane, "default", accepted.id, seconds=120)
 
 
 async def victim(directory: Path) -> None:
@@ -90,7 +90,7 @@ async def victim(directory: Path) -> None:
     settings = Settings(store=str(directory / "tenure.db"))
     providers = shelves(directory, slow=SLOW_SECONDS)
     async with running(settings, plans=[CREATE_AGENT], providers=providers) as plane:
-        accepted = await operations.accept(plane, Accept("create_agent", input={"name": "carol"}))
+        accepted = await admission.accept(plane, Accept("create_agent", input={"name": "carol"}))
         print(accepted.id, flush=True)
         await asyncio.sleep(60)
 
@@ -133,7 +133,7 @@ async def tour(directory: Path) -> bool:
     print("    a new process opens the same file and recovers:")
     began = time.monotonic()
     async with running(settings, plans=[CREATE_AGENT], providers=providers) as plane:
-        carol = await operations.wait(plane, "default", killed, seconds=120)
+        carol = await reads.wait(plane, "default", killed, seconds=120)
     print(f"    recovered in {time.monotonic() - began:.2f} s; the runtime was found by its key")
     show(carol)
     show_world(directory)

@@ -1,7 +1,7 @@
 """Tenure: every operation on an agent finishes or is undone, and says honestly which.
 
 What a plan is made of stands here; a plane is started by `tenure.wiring.running` and asked by the
-functions of `tenure.app.operations`.
+functions of `tenure.app.operations.commands`.
 """
 
 from importlib import import_module

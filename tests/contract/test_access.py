@@ -18,8 +18,8 @@ from tenure.testing.contracts.access import (
     sized_access,
 )
 from tenure.testing.contracts.provider import Held, ProviderContract
-from tests.contract import killed
-from tests.contract.visited import WAYS
+from tests.contract.support import kill_provider
+from tests.contract.support.hosted_providers import WAYS
 
 
 async def on_file(path: Path, run) -> None:
@@ -132,14 +132,14 @@ STRAY = "SELECT count(*) FROM grant WHERE key NOT IN (SELECT key FROM resource)"
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_kill_leaves_whole_resources_only(tally, tmp_path):
-    report = killed.run(build, tmp_path / "access.db", kinds=KINDS, whole=WHOLE, stray=STRAY)
+    report = kill_provider.run(build, tmp_path / "access.db", kinds=KINDS, whole=WHOLE, stray=STRAY)
     tally.add("kills", report.kills)
     assert report.kills >= 20
     assert report.acknowledged > report.kills
     rows = {
-        killed.spec_text(KINDS[0]): "role:reader:ann",
-        killed.spec_text(KINDS[1]): "role:reader:bob role:writer:bob team:ops:bob",
-        killed.spec_text(KINDS[2]): None,
+        kill_provider.spec_text(KINDS[0]): "role:reader:ann",
+        kill_provider.spec_text(KINDS[1]): "role:reader:bob role:writer:bob team:ops:bob",
+        kill_provider.spec_text(KINDS[2]): None,
     }
     assert report.odd(rows) == []
     assert report.lost == []

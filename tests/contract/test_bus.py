@@ -11,13 +11,13 @@ from tenure.adapters.bus.local import LocalBus
 from tenure.adapters.bus.webhook import WebhookBus
 from tenure.adapters.bus.webhook import bus as webhook_bus
 from tenure.adapters.clock.system import SystemClock
-from tenure.app.subscriptions import shown_secret
+from tenure.app.events.subscriptions import shown_secret
 from tenure.core.errors import Invalid, Unavailable
 from tenure.ports.bus import Destination, Outgoing, Verdict
 from tenure.testing.contracts.bus import BusContract, Carried, Scenario, event_of
 from tenure.testing.servers import lasting_port
 from tenure_agent import verify
-from tests.contract.nats_server import BINARY, NatsServer
+from tests.contract.support.nats_server import BINARY, NatsServer
 
 pytestmark = pytest.mark.timeout(300)
 SECRET = b"0123456789abcdef0123456789abcdef"

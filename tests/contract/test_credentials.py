@@ -19,8 +19,8 @@ from tenure.testing.contracts.credentials import (
     sized_credentials,
 )
 from tenure.testing.contracts.provider import Held, ProviderContract
-from tests.contract import killed
-from tests.contract.visited import WAYS
+from tests.contract.support import kill_provider
+from tests.contract.support.hosted_providers import WAYS
 
 
 async def on_file(path: Path, run) -> None:
@@ -84,9 +84,7 @@ def test_nothing_of_a_refused_spec_is_kept(tmp_path):
 
     async def refused(credentials: LocalCredentials) -> None:
         odd: Spec = {"credentials": [{"audience": MAIL, "secret": "hunter2"}]}
-        await asyncio.gather(
-            credentials.ensure(credentials_key(), odd), return_exceptions=True
-        )
+        await asyncio.gather(credentials.ensure(credentials_key(), odd), return_exceptions=True)
 
     asyncio.run(on_file(path, refused))
     assert all(b"hunter2" not in file.read_bytes() for file in tmp_path.iterdir())
@@ -109,14 +107,15 @@ STRAY = "SELECT count(*) FROM registration WHERE key NOT IN (SELECT key FROM res
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_kill_leaves_whole_resources_only(tally, tmp_path):
-    report = killed.run(build, tmp_path / "credentials.db", kinds=KINDS, whole=WHOLE, stray=STRAY)
+    file = tmp_path / "credentials.db"
+    report = kill_provider.run(build, file, kinds=KINDS, whole=WHOLE, stray=STRAY)
     tally.add("kills", report.kills)
     assert report.kills >= 20
     assert report.acknowledged > report.kills
     rows = {
-        killed.spec_text(KINDS[0]): f"{MAIL} [] 60",
-        killed.spec_text(KINDS[1]): f'{MAIL}/a ["x"] 7,{MAIL}/b ["x"] 7',
-        killed.spec_text(KINDS[2]): None,
+        kill_provider.spec_text(KINDS[0]): f"{MAIL} [] 60",
+        kill_provider.spec_text(KINDS[1]): f'{MAIL}/a ["x"] 7,{MAIL}/b ["x"] 7',
+        kill_provider.spec_text(KINDS[2]): None,
     }
     assert report.odd(rows) == []
     assert report.lost == []

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
+from proofs.harness.rig import SETTINGS, Rig
 from tenure.adapters.engine.embedded import EngineSettings
-from tenure.app import operations
+from tenure.app.operations import commands as operations
 from tenure.app.plane import prepare
 from tenure.core.operation import State
 from tenure.testing.contracts.engine import EngineContract, Scenario, accept, ended
@@ -14,7 +15,6 @@ from tenure.testing.faults import Faults
 from tenure.testing.loop import SeededLoop, run
 from tenure.testing.operators import by
 from tenure.testing.plans import PLANS, SIGNAL, providers_of
-from tenure.testing.rig import SETTINGS, Rig
 from tenure.testing.tripwire import Side
 
 EFFECTIVE = {"made", "removed"}

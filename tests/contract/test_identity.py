@@ -8,12 +8,12 @@ import pytest
 from tenure.adapters.identity.local import APPLICATION_ID, LocalIdentity, build
 from tenure.core.ids import ResourceKey
 from tenure.ports.provider import Spec
-from tenure.storage.flush import Inline
+from tenure.sqlite.commit_thread import Inline
 from tenure.testing.contracts import identity, provider
 from tenure.testing.contracts.identity_client import START, Scenario, Served
 from tenure.testing.contracts.store_rows import StoppedClock
-from tests.contract.visited import WAYS
-from tests.unit.identity.planted import plant
+from tests.contract.support.hosted_providers import WAYS
+from tests.unit.support.foreign_identity import plant
 
 ISSUER = "https://tenure.example"
 

@@ -12,8 +12,8 @@ from tenure.adapters.runtime.process import ProcessRuntime
 from tenure.core.ids import ResourceKey
 from tenure.testing.contracts.provider import Held, ProviderContract, Scenario
 from tenure.testing.contracts.runtime import HeldRuntime, RuntimeContract, RuntimeScenario
-from tests.contract.visited import visited
-from tests.real import kept
+from tests.contract.support.hosted_providers import visited
+from tests.real.support import runtimes
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -28,7 +28,8 @@ class Sized:
         self.list_owned = runtime.list_owned
 
     async def ensure(self, key, spec):
-        return await self._runtime.ensure(key, kept.agent(env={"SIZE": str(spec.get("size", ""))}))
+        agent = runtimes.agent(env={"SIZE": str(spec.get("size", ""))})
+        return await self._runtime.ensure(key, agent)
 
 
 class TestProcessRuntime(ProviderContract, RuntimeContract):
@@ -42,7 +43,7 @@ class TestProcessRuntime(ProviderContract, RuntimeContract):
     @pytest.fixture
     def runtime(self, tmp_path):
         means = {"sandbox": self.SANDBOX, "path": os.environ["PATH"]}
-        with kept.swept(tmp_path), kept.opened(tmp_path, **means) as runtime:
+        with runtimes.swept(tmp_path), runtimes.opened(tmp_path, **means) as runtime:
             yield runtime
 
     @pytest.fixture
@@ -67,7 +68,7 @@ class TestProcessRuntime(ProviderContract, RuntimeContract):
         def hold(scenario: RuntimeScenario) -> None:
             async def main() -> None:
                 async with self.had(runtime, tmp_path) as asked:
-                    await scenario(HeldRuntime(asked, kept.agent))
+                    await scenario(HeldRuntime(asked, runtimes.agent))
 
             asyncio.run(main())
 

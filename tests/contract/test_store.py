@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tenure.adapters.store import memory, sqlite
+from tenure.adapters.store import sqlite
 from tenure.ports.clock import Clock
 from tenure.ports.store import Store
-from tenure.storage.applier import RESERVE_BYTES
-from tenure.storage.flush import Done, Flush, Inline, InThread, Work
+from tenure.sqlite.applier import RESERVE_BYTES
+from tenure.sqlite.commit_thread import Done, Flush, Inline, InThread, Work
+from tenure.testing import memory_store
 from tenure.testing.contracts.store import StoreContract
 from tenure.testing.contracts.store_copies import CopyPromises
 from tenure.testing.contracts.store_rows import Stores
@@ -45,9 +46,7 @@ class SqliteStores:
 
     def _open(self, path: Path, clock: Clock) -> Store:
         flush = Failing(self.flush())
-        store = sqlite.build(
-            path, clock=clock, flush=flush, aside=self.flush(), room=self.room
-        )
+        store = sqlite.build(path, clock=clock, flush=flush, aside=self.flush(), room=self.room)
         self.flushes[id(store)] = flush
         return store
 
@@ -67,16 +66,16 @@ class SqliteStores:
 class MemoryStores:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.tables = memory.Tables()
+        self.tables = memory_store.Tables()
 
     async def open(self, clock: Clock) -> Store:
-        return memory.build(clock=clock, tables=self.tables)
+        return memory_store.build(clock=clock, tables=self.tables)
 
     async def open_copy(self, path: str, clock: Clock) -> Store:
-        return memory.build(clock=clock, tables=self._read(path))
+        return memory_store.build(clock=clock, tables=self._read(path))
 
-    def _read(self, path: str) -> memory.Tables:
-        return memory.Tables.read(Path(path).read_text("utf-8"))
+    def _read(self, path: str) -> memory_store.Tables:
+        return memory_store.Tables.read(Path(path).read_text("utf-8"))
 
     def backup_path(self) -> str:
         return str(self.folder / "copy.json")
@@ -85,7 +84,7 @@ class MemoryStores:
         self.tables.full = full
 
     def fail_commit(self, store: Store) -> None:
-        assert isinstance(store, memory.MemoryStore)
+        assert isinstance(store, memory_store.MemoryStore)
         store.fail_commit(applied=self.applied)
 
     applied = True

@@ -2,9 +2,9 @@
 
 Goal: whatever the instant at which a plane is killed while it creates, suspends, resumes, stops or
 deletes, and whatever single thing goes wrong beside it, providers hold exactly what the agents'
-states say. Method: `tenure.testing.lifecycle_crash` runs each scenario once for each fault to learn
+states say. Method: `proofs.agents.crash` runs each scenario once for each fault to learn
 its port crossings, then once for each crossing and side: the plane dies there, a fresh one starts
-on the same disk, and every sentence of `tenure.testing.lifecycle_invariants` is checked. A failure
+on the same disk, and every sentence of `proofs.agents.invariants` is checked. A failure
 prints the case; `run_case(Case(...))` runs it again alone, with the same trace.
 """
 
@@ -13,9 +13,9 @@ from functools import partial
 
 import pytest
 
-from tenure.app import roster, verbs
-from tenure.testing import lifecycle, lifecycle_invariants
-from tenure.testing.lifecycle_crash import SCENARIOS, Case, cases_of, faults_of, run_case
+from proofs.agents import invariants, lifecycle
+from proofs.agents.crash import SCENARIOS, Case, cases_of, faults_of, run_case
+from tenure.app.agents import plane_api, verbs
 from tenure.testing.patches import patched
 from tenure.testing.tripwire import Side
 from tests.crash.test_matrix import SqliteDisk
@@ -115,7 +115,7 @@ def test_an_agent_that_keeps_its_runtime_unasked_is_seen(monkeypatch):
 
 
 def test_a_delete_that_forgets_the_quota_is_seen():
-    from tenure.app import lifecycle as app
+    from tenure.app.agents import subject as app
 
     with patched(app, _released=lambda live, end: []):
         seen = sentences(run_case(Case("delete")))
@@ -123,13 +123,13 @@ def test_a_delete_that_forgets_the_quota_is_seen():
 
 
 def test_a_turn_that_is_not_waited_for_is_seen():
-    real = roster.PlaneRoster.take_turn
+    real = plane_api.ServingPlaneApi.acquire_lock
 
     async def take(self, agent, operation, **given):
         turn = await real(self, agent, operation, **given)
         return turn._replace(holder="", was=turn.was or given["was"])
 
-    with patched(roster.PlaneRoster, take_turn=take):
+    with patched(plane_api.ServingPlaneApi, acquire_lock=take):
         assert run_case(Case("delete_while_creating")).wrong
 
 
@@ -144,5 +144,5 @@ def test_a_close_that_says_nothing_to_the_one_at_work_is_seen():
 
 
 def test_every_sentence_is_checked():
-    named = {check.__name__ for check in lifecycle_invariants.INVARIANTS}
-    assert len(named) == len(lifecycle_invariants.INVARIANTS) >= 12
+    named = {check.__name__ for check in invariants.INVARIANTS}
+    assert len(named) == len(invariants.INVARIANTS) >= 12

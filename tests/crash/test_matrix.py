@@ -2,7 +2,7 @@
 
 Goal: whatever the instant at which a plane is killed, and whatever single thing goes wrong beside
 it, every accepted operation reaches its goal or is fully undone, counted in the providers' own
-truth. Method: `tenure.testing.crash` runs each scenario once for each fault to learn its port
+truth. Method: `proofs.operations.crash` runs each scenario once for each fault to learn its port
 crossings, then once for each crossing and side: the plane dies there, a fresh one starts on the
 same disk, and every invariant is checked. A failure prints the case; `run_case(Case(...))` runs it
 again alone, with the same trace.
@@ -15,15 +15,16 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tenure.adapters.store import memory, sqlite
+from proofs.harness.rig import MemoryDisk
+from proofs.operations.crash import SCENARIOS, Case, cases_of, faults_of, run_case
+from tenure.adapters.store import sqlite
 from tenure.adapters.store.sqlite import SqliteStore
 from tenure.core.operation import State
 from tenure.ports.clock import Clock
 from tenure.ports.store import Store
-from tenure.storage.flush import Inline
-from tenure.testing.crash import SCENARIOS, Case, cases_of, faults_of, run_case
+from tenure.sqlite.commit_thread import Inline
+from tenure.testing import memory_store
 from tenure.testing.faults import Call, Fault
-from tenure.testing.rig import MemoryDisk
 from tenure.testing.tripwire import Side
 from tests.simulation.sqlite_disk import observer
 
@@ -192,7 +193,8 @@ def test_memory_and_sqlite_live_the_same_life(tmp_path_factory):
 
 def test_a_broken_world_is_seen_by_the_matrix(monkeypatch):
     """Without burned keys what arrives after a compensation is an orphan, and is seen."""
-    from tenure.testing import crash, plans
+    from proofs.operations import crash
+    from tenure.testing import plans
 
     monkeypatch.setattr(
         crash, "providers_of", lambda world, faults: plans.providers_of(world, faults, burns=False)
@@ -203,14 +205,14 @@ def test_a_broken_world_is_seen_by_the_matrix(monkeypatch):
 
 def test_a_store_that_forgets_is_seen_by_the_matrix(monkeypatch):
     """A commit that is acknowledged and not kept is an operation lost."""
-    real = memory.Tables.apply
+    real = memory_store.Tables.apply
 
     def forgets(tables, change):
         if change.admits:
             return None
         return real(tables, change)
 
-    monkeypatch.setattr(memory.Tables, "apply", forgets)
+    monkeypatch.setattr(memory_store.Tables, "apply", forgets)
     assert any("acknowledged" in wrong for wrong in run_case(Case("linear")).wrong)
 
 

@@ -13,9 +13,9 @@ from functools import partial
 
 import pytest
 
+from proofs.agents import crash as lifecycle_crash
+from proofs.operations.crash import Case, cases_of, run_case
 from tenure.adapters.store.postgres.committer import Committer
-from tenure.testing import lifecycle_crash
-from tenure.testing.crash import Case, cases_of, run_case
 from tenure.testing.patches import patched
 from tests.simulation.postgres_disk import PostgresDisk, RealLoop
 

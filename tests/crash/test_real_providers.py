@@ -25,6 +25,8 @@ from typing import Any, cast
 import apsw
 import pytest
 
+from proofs.agents.crash import Act, ask
+from proofs.agents.lifecycle import WiredMore
 from tenure.adapters.access import local as access
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.credentials import local as credentials
@@ -32,25 +34,24 @@ from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
 from tenure.adapters.identity import local as identity
 from tenure.adapters.runtime.process import ProcessRuntime
 from tenure.adapters.store import sqlite
-from tenure.app import operations
-from tenure.app.advance import Advance
-from tenure.app.agents import Asked
+from tenure.app.agents.commands import Asked
+from tenure.app.agents.plane_api import ServingPlaneApi
+from tenure.app.agents.subject import SUBJECTS
+from tenure.app.operations import reads
+from tenure.app.operations.advance import Advance
 from tenure.app.plane import Plane, prepare
-from tenure.app.roster import PlaneRoster
 from tenure.core.agent import Verb
 from tenure.core.errors import CallerError, Rejected
 from tenure.core.ids import ResourceKey
 from tenure.core.operation import SETTLED
+from tenure.plans.agents.lifecycle import PLANS
 from tenure.plans.catalogue import Catalogue
-from tenure.plans.lifecycle import PLANS
 from tenure.ports.provider import Observed, Presence, Spec
 from tenure.ports.runtime import Status
-from tenure.storage.flush import Inline
-from tenure.testing.lifecycle import WiredMore
-from tenure.testing.lifecycle_crash import Act, ask
+from tenure.sqlite.commit_thread import Inline
 from tenure.testing.loop import Dead, _bury
 from tenure.testing.tripwire import Side, Tripwire
-from tests.real.kept import AGENT, keepers, tagged, until
+from tests.real.support.runtimes import AGENT, keepers, tagged, until
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
@@ -195,13 +196,12 @@ def _let_go(store) -> None:
 
 
 def _plane(wire, store, held, clock) -> Plane:
-    entropy, catalogue, roster = SystemEntropy(), Catalogue(PLANS), PlaneRoster()
+    entropy, catalogue, api = SystemEntropy(), Catalogue(PLANS, SUBJECTS), ServingPlaneApi()
     providers: dict[str, Any] = {
         name: WiredMore(wire, name, provider) for name, provider in held.items()
     }
-    providers["roster"] = roster
     work = Advance(
-        PLANE, store=store, entropy=entropy, catalogue=catalogue, providers=providers
+        PLANE, store=store, entropy=entropy, catalogue=catalogue, providers=providers, api=api
     )
     engine: Any = EmbeddedEngine(
         work, store=store, clock=clock, entropy=entropy, settings=EngineSettings()
@@ -210,7 +210,7 @@ def _plane(wire, store, held, clock) -> Plane:
         id=PLANE, store=store, engine=engine, entropy=entropy, catalogue=catalogue,
         providers=providers,
     )  # fmt: skip
-    roster.serve(plane)
+    api.serve(plane)
     return plane
 
 
@@ -232,7 +232,7 @@ async def _drive(plane: Plane, acts) -> None:
 
 async def _settled(plane: Plane, asked) -> None:
     for operation in asked:
-        seen = await operations.wait(plane, TENANT, operation, seconds=WAIT_SECONDS)
+        seen = await reads.wait(plane, TENANT, operation, seconds=WAIT_SECONDS)
         assert seen.state in SETTLED, seen
 
 
@@ -314,9 +314,7 @@ def run(home: Path, template: Path, scenario, *, processes=False, crash_at=0, si
     """One cell: live, die there, live again to the end; what is wrong, and whether it died."""
     shutil.copytree(template, home)
     acts, wanted = SCENARIOS[scenario]
-    crossings, died = alone(
-        live(home, acts, processes=processes, crash_at=crash_at, side=side)
-    )
+    crossings, died = alone(live(home, acts, processes=processes, crash_at=crash_at, side=side))
     if died:
         alone(live(home, acts, processes=processes))
     return check(home, wanted, processes=processes), crossings, died

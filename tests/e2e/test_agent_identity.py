@@ -14,7 +14,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey
 
 from tenure.ports.identity import ASSERTION_TYPE
-from tests.e2e.started import EXAMPLE, home_at
+from tests.e2e.support.plane_process import EXAMPLE, home_at
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 AUDIENCE = "https://mail.example"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.started import ROOT, home_at
+from tests.e2e.support.plane_process import ROOT, home_at
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 EXAMPLE = ROOT / "examples" / "04_bedrock_agentcore"

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from tests.e2e.started import EXAMPLE, TENURE, environment, home_at, until
+from tests.e2e.support.plane_process import EXAMPLE, TENURE, environment, home_at, until
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
@@ -328,9 +328,7 @@ def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_made_twice(pl
     wire = Loses((plane.home / "address").read_text().strip())
     token = (plane.home / "token").read_text().strip()
     with closing(wire):
-        plane.run(
-            "agent", "create", "once", *AGENT, "--address", wire.address, TENURE_TOKEN=token
-        )
+        plane.run("agent", "create", "once", *AGENT, "--address", wire.address, TENURE_TOKEN=token)
     assert wire.lost == 1
     listed = plane.run("operation", "list", "--agent", "once", "-o", "name").stdout.split()
     assert len(listed) == 1

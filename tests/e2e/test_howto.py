@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tenure import Plan, Rejected, Step, nothing, repeat
-from tenure.app import operations
-from tenure.app.operations import Accept
+from tenure.app.operations import admission, reads
+from tenure.app.operations import commands as operations
+from tenure.app.operations.admission import Accept
 from tenure.core.operation import State
 from tenure.settings import Settings
 from tenure.testing.operators import by
@@ -37,12 +38,12 @@ def test_the_plan_and_the_provider_of_the_page_work_together(tmp_path):
     async def main():
         settings = Settings(store=str(tmp_path / "tenure.db"))
         async with running(settings, plans=[plan], providers=providers) as plane:
-            one = await operations.accept(plane, Accept("onboard", input={"name": "ada"}))
-            two = await operations.accept(plane, Accept("onboard", input={"size": "huge"}))
+            one = await admission.accept(plane, Accept("onboard", input={"name": "ada"}))
+            two = await admission.accept(plane, Accept("onboard", input={"size": "huge"}))
             for name in (one.id, two.id):
                 said = {"name": "approved", "payload": "eve"}
                 await operations.signal(plane, by("eve"), name, **said)
-            return [await operations.wait(plane, "default", name) for name in (one.id, two.id)]
+            return [await reads.wait(plane, "default", name) for name in (one.id, two.id)]
 
     done, undone = asyncio.run(main())
     assert (done.state, undone.state) == (State.SUCCEEDED, State.COMPENSATED)
@@ -64,8 +65,8 @@ def test_the_undo_of_the_page_frees_what_its_do_has_taken(tmp_path, refused):
     async def main():
         settings = Settings(store=str(tmp_path / "tenure.db"))
         async with running(settings, plans=[plan], providers={}) as plane:
-            accepted = await operations.accept(plane, Accept("desk"))
-            return await operations.wait(plane, "default", accepted.id)
+            accepted = await admission.accept(plane, Accept("desk"))
+            return await reads.wait(plane, "default", accepted.id)
 
     ended = asyncio.run(main())
     assert ended.state is (State.COMPENSATED if refused else State.SUCCEEDED)

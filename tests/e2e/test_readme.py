@@ -20,7 +20,7 @@ import pytest
 
 from tenure.core.operation import State
 from tenure.testing.temporal_server import program, temporal_server
-from tests.real.kept import swept
+from tests.real.support.runtimes import swept
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -51,7 +51,7 @@ def test_the_program_in_the_readme_runs(tmp_path, monkeypatch):
         waits = eval(code, names)
         if waits is not None:
             asyncio.run(waits)
-    assert names["told"].state is State.SUCCEEDED
+    assert names["seen"].state is State.SUCCEEDED
     assert (tmp_path / "tenure.db").is_file()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.started import ROOT, environment, home_at
+from tests.e2e.support.plane_process import ROOT, environment, home_at
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 

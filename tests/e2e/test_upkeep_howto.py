@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 from tenure.testing.servers import postgres_binaries
-from tests.e2e.started import ROOT, TENURE, environment, home_at, until
+from tests.e2e.support.plane_process import ROOT, TENURE, environment, home_at, until
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 

@@ -8,8 +8,8 @@ import pytest
 
 from tenure.adapters.runtime.process import ProcessRuntime
 from tenure.testing.temporal_server import TemporalServer, program, temporal_server
-from tests.real import kept
-from tests.real.stacks import STACKS, Stack, on_temporal
+from tests.real.support import runtimes
+from tests.real.support.stacks import STACKS, Stack, on_temporal
 
 
 @pytest.fixture(scope="session")
@@ -36,14 +36,14 @@ def stack(request: pytest.FixtureRequest, tmp_path: Path) -> Stack:
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
     """Where runtimes are; no process of theirs is left at the end."""
-    with kept.swept(tmp_path):
+    with runtimes.swept(tmp_path):
         yield tmp_path / "runtimes"
 
 
 @pytest.fixture
 def runtime(root: Path) -> Iterator[ProcessRuntime]:
     """The provider of local runtimes, there."""
-    with kept.opened(root) as runtime:
+    with runtimes.opened(root) as runtime:
         yield runtime
 
 

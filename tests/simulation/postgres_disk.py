@@ -117,7 +117,7 @@ class Bridged:
 
 
 class PostgresDisk:
-    """See `tenure.testing.rig.Disk`."""
+    """See `proofs.harness.rig.Disk`."""
 
     def __init__(self, real: RealLoop, clock: Clock) -> None:
         self._real = real

@@ -13,14 +13,14 @@ from typing import Any, cast
 
 import apsw
 
+from proofs.operations.scenarios import Life
 from tenure.adapters.store import sqlite
 from tenure.adapters.store.sqlite import SqliteStore
 from tenure.ports.clock import Clock
 from tenure.ports.store import Store
-from tenure.storage.applier import RESERVE_BYTES
-from tenure.storage.flush import Done, Inline, Work, outcome
-from tenure.storage.queries import read_queries
-from tenure.testing.scenario import Life
+from tenure.sqlite.applier import RESERVE_BYTES
+from tenure.sqlite.commit_thread import Done, Inline, Work, outcome
+from tenure.sqlite.queries import read_queries
 
 
 def observer(path: Path, clock: Clock) -> SqliteStore:
@@ -58,7 +58,7 @@ class LateFlush:
 
 
 class SqliteDisk:
-    """See `tenure.testing.life.Breakable`."""
+    """See `proofs.operations.life.Breakable`."""
 
     def __init__(self, folder: Path, life: Life, clock: Clock) -> None:
         self._path = folder / "store.db"

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from proofs.operations import ablations
+from proofs.operations.ablations import ABLATIONS, Oracle, hunt, likely_first
+from proofs.operations.life import live
+from proofs.operations.profiles import MIXES
 from tenure.core import saga
-from tenure.testing import ablations
-from tenure.testing.ablations import ABLATIONS, Oracle, hunt, likely_first
-from tenure.testing.life import live
-from tenure.testing.mixes import MIXES
 from tenure.testing.patches import patched
 
 pytestmark = pytest.mark.timeout(300)

@@ -10,8 +10,8 @@ import functools
 
 import pytest
 
-from tenure.testing import intent_model
-from tenure.testing.intent_model import ALL_RULES, End, Result, Rule
+from proofs.operations import intent_model
+from proofs.operations.intent_model import ALL_RULES, End, Result, Rule
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -1,9 +1,9 @@
 """Goal: whatever the order in which callers, planes and mishaps take their turns, agents are right.
 
-Method: lives of agents drawn from seeds (`tenure.testing.lifecycle_life`): several planes race on
+Method: lives of agents drawn from seeds (`proofs.agents.life`): several planes race on
 one disk, callers ask for every verb on shared names and take some of it back, planes die, calls are
 lost, repeated, refused and late, and an invoker asks all the while where agents are reached. Then
-every sentence of `tenure.testing.lifecycle_invariants` is checked. Each safeguard is switched off
+every sentence of `proofs.agents.invariants` is checked. Each safeguard is switched off
 in turn, and some life must notice: no check is blind.
 """
 
@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tenure.app import lifecycle, verbs
-from tenure.testing import lifecycle_ablations, lifecycle_life, prove
-from tenure.testing.ablations import PROVED, likely_first
-from tenure.testing.lifecycle_ablations import ABLATIONS, hunt
-from tenure.testing.lifecycle_life import MIXES, live
+from proofs import prove
+from proofs.agents import ablations as lifecycle_ablations
+from proofs.agents import life as lifecycle_life
+from proofs.agents.ablations import ABLATIONS, hunt
+from proofs.agents.life import MIXES, live
+from proofs.operations.ablations import PROVED, likely_first
+from tenure.app.agents import subject, verbs
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -72,7 +74,7 @@ def test_there_are_enough_of_them():
 
 def test_a_safeguard_is_on_again_afterwards():
     def now():
-        return verbs.ground, verbs._closing, vars(lifecycle)["CLOSED"], lifecycle._released
+        return verbs.ground, verbs._closing, vars(subject)["CLOSED"], subject._released
 
     before = now()
     for ablation in ABLATIONS.values():

@@ -3,7 +3,8 @@
 Method: each proof is run as the command runs it, once as it is and once without a safeguard.  What
 proofs share they do not live again here: of lives, kills and looks that are led astray each takes a
 few, and all that the commands take is taken once by `test_simulation`, `test_lifecycle`,
-`test_reconcilers` and `tests/real/test_kill9.py`.  The long run takes the commands as they are.
+`test_reconcilers` and `tests/real/kills/test_kill9.py`.  The long run takes the commands as they
+are.
 """
 
 from collections.abc import Iterator
@@ -12,8 +13,9 @@ from functools import partial
 
 import pytest
 
-from tenure.testing import perturbations, prove
-from tenure.testing.ablations import PROVED, by_name
+from proofs import prove
+from proofs.operations.ablations import PROVED, by_name
+from proofs.reconcilers import perturbations
 from tenure.testing.patches import patched
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
@@ -98,7 +100,7 @@ def test_a_promise_does_not_hold_without_what_it_rests_on(number, safeguard, cap
     assert prove.main([f"P{number}", "--ablate", safeguard]) == 1
     told = capsys.readouterr().out
     assert f"P{number} does not hold; cases=" in told
-    assert "again: python -m tenure.testing." in told
+    assert "again: python -m proofs." in told
 
 
 def test_a_safeguard_that_lives_notice_is_aimed_at_by_the_promise_that_rests_on_it():

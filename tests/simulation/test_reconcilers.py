@@ -1,6 +1,6 @@
 """Goal: even a reaction that is lost for good ends in a clean world, and nothing else is touched.
 
-Method: lives in which a fifth of all reactions is lost (`tenure.testing.reconcile_life`), then the
+Method: lives in which a fifth of all reactions is lost (`proofs.reconcilers.life`), then the
 three ways in which a reconciler is led astray: it is killed in the middle of a look, at every
 crossing; it is shown an old view; what it should have heard of never reached it. Each end is
 compared with that of a look nobody disturbed. Each reconciler and each safeguard is switched off
@@ -9,10 +9,10 @@ in turn, and some life must notice.
 
 import pytest
 
+from proofs.reconcilers.life import live, without
+from proofs.reconcilers.perturbations import HURTS, disturbed
+from proofs.reconcilers.promises import ABLATIONS, false_deletions
 from tenure.reconcilers.driver import RECONCILERS
-from tenure.testing.perturbations import HURTS, disturbed
-from tenure.testing.reconcile_life import live, without
-from tenure.testing.reconcile_proofs import ABLATIONS, false_deletions
 
 pytestmark = pytest.mark.timeout(300)
 NAMES = ("late", "orphans", "drift", "operations", "grants", "leases", "acknowledgements",

@@ -2,7 +2,7 @@
 
 Method: thousands of lives of a plane, each drawn from a seed: processes that race, die, sleep and
 come back, callers who ask twice and cancel, providers that lose, delay, repeat and refuse.  When
-all is calm again every invariant is checked in the world's truth (`tenure.testing.life`).  Some
+all is calm again every invariant is checked in the world's truth (`proofs.operations.life`).  Some
 seeds are lived on a real SQLite file.  That a seed replays is shown with trace hashes, also in a
 fresh process that hashes strings otherwise: promise 22.
 """
@@ -11,11 +11,11 @@ import itertools
 
 import pytest
 
-from tenure.testing import prove, simulation
-from tenure.testing.life import live
-from tenure.testing.mixes import MIXES
-from tenure.testing.scenario import Mishap, draw
-from tenure.testing.simulation import live_many, replay
+from proofs import prove, simulation
+from proofs.operations.life import live
+from proofs.operations.profiles import MIXES
+from proofs.operations.scenarios import Mishap, draw
+from proofs.simulation import live_many, replay
 from tests.simulation.sqlite_disk import SqliteDisk
 
 pytestmark = pytest.mark.timeout(300)
@@ -28,9 +28,7 @@ LONG_SEEDS = 5_000
 
 def check(done, tally, mix="usual"):
     tally.add("seeds", done.seeds)
-    told = [
-        f"{replay(lived, mix)}\n    " + "\n    ".join(lived.wrong) for lived in done.failed[:5]
-    ]
+    told = [f"{replay(lived, mix)}\n    " + "\n    ".join(lived.wrong) for lived in done.failed[:5]]
     assert not done.failed, f"{len(done.failed)} of {done.seeds} seeds:\n" + "\n".join(told)
 
 
@@ -125,13 +123,13 @@ def test_the_command_says_how_many_and_how_fast(capsys):
 
 
 def test_the_command_tells_how_to_see_a_failure_again(capsys, monkeypatch):
-    from tenure.testing import life
+    from proofs.operations import life
 
     monkeypatch.setattr(life, "violations", lambda _: ["a sentence: it does not hold"])
     assert simulation.main(["--seeds", "1", "--first", "3", "--mix", "undo"]) == 1
     told = capsys.readouterr().out
     assert "a sentence: it does not hold" in told
-    assert "python -m tenure.testing.simulation --first 3 --seeds 1 --mix undo" in told
+    assert "python -m proofs.simulation --first 3 --seeds 1 --mix undo" in told
 
 
 @pytest.mark.slow

@@ -2,69 +2,25 @@
 
 A function returns its complaints, each a line such as `src/tenure/core/saga.py:7: core may not
 import os`; an empty list means that the rule holds. What is checked is handed in, so that a bad
-snippet can be handed in as well. The rules about databases are in `tests/tidy/migrations.py`; which
+snippet can be handed in as well. The rules about imports are in
+`tests/tidy/import_rules.py`, about databases in `tests/tidy/migrations.py`; which
 files the rules are held against is in `tests/tidy/test_house_rules.py`.
 """
 
 import ast
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import PurePosixPath
+
+from tests.tidy.import_rules import ROOMS
+from tests.tidy.sources import Source, imports, is_within
 
 LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
+ENTRANCES = ("src/tenure/__init__.py", "src/tenure/__main__.py", "proofs/__init__.py")
 BANNED_NAMES = frozenset(
     {"utils", "helpers", "common", "base", "misc", "types", "manager", "service"}
 )
-
-# What each room may import besides itself. A dotted name opens one module and no more of its room.
-MAY_IMPORT = {
-    "core": (),
-    "ports": ("core",),
-    "plans": ("core", "ports"),
-    "app": ("core", "ports", "plans"),
-    "reconcilers": ("core", "ports", "app"),
-    "adapters": ("core", "ports", "storage"),
-    "storage": ("core", "ports"),
-    "upkeep": ("core", "ports", "plans", "storage"),
-    "telemetry": ("core", "settings"),
-    "testing": (
-        "core", "ports", "plans", "app", "reconcilers", "adapters", "storage", "settings", "wiring",
-        "upkeep",
-    ),
-    "faces": ("core", "app", "ports.identity"),
-    "settings": ("core",),
-    "wiring": (
-        "core", "ports", "plans", "app", "reconcilers", "adapters", "storage", "telemetry",
-        "settings", "upkeep",
-    ),
-    "__init__": ("core", "ports", "plans", "app", "settings", "wiring"),
-    "__main__": ("faces",),
-}  # fmt: skip
-STARTS = ("wiring", "settings", "telemetry")
-ALSO = {
-    "src/tenure/faces/cli/up.py": (*STARTS, "storage.whole"),
-    "src/tenure/faces/cli/worker.py": STARTS,
-    "src/tenure/testing/flood.py": ("faces",),
-    **{
-        f"src/tenure/adapters/engine/{engine}/engine.py": ("adapters.engine.waiters",)
-        for engine in ("embedded", "temporal")
-    },
-    **{
-        f"src/tenure/faces/cli/{verb}.py": ("wiring", "upkeep")
-        for verb in ("backup", "restore", "upgrade", "migrate_store")
-    },
-    "src/tenure/faces/cli/doctor.py": ("storage.epoch", "storage.holder", "wiring", "settings"),
-}
-ROOMS = tuple(room for room in MAY_IMPORT if not room.startswith("__"))
-NOT_IN_CORE = frozenset(
-    "os io socket time random uuid threading asyncio logging subprocess".split()  # noqa: SIM905
-)
-NOT_SHIPPED = frozenset({"tests", "bench", "examples"})
-TEST_LIBRARIES = frozenset({"pytest", "hypothesis"})
 
 # Where the same seed must give the same run, these would break it.
 DETERMINISTIC = (
@@ -102,92 +58,6 @@ HOST_NAMES = tuple(
     )
 )
 MACHINE_PATHS = re.compile(r"(?<![\w.$}])/(?:work|root|opt/pypi\S*|opt/wheels)/")
-
-
-@dataclass(frozen=True)
-class Source:
-    """One Python file: where it stands, counted from the root of the project, and what it says."""
-
-    path: str
-    text: str
-
-    @cached_property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.text, self.path)
-
-    @cached_property
-    def nodes(self) -> tuple[ast.AST, ...]:
-        return tuple(ast.walk(self.tree))
-
-    @cached_property
-    def module(self) -> str:
-        """The dotted name it is imported by, such as `tenure.core.saga`."""
-        parts = PurePosixPath(self.path).with_suffix("").parts
-        parts = parts[1:] if parts[0] == "src" else parts
-        return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
-
-    @property
-    def package(self) -> str:
-        """The dotted name that one dot in an import stands for."""
-        is_package = self.path.endswith("__init__.py")
-        return self.module if is_package else self.module.rpartition(".")[0]
-
-    @property
-    def room(self) -> str:
-        """The folder, or the lone file, directly under src/tenure."""
-        return PurePosixPath(PurePosixPath(self.path).parts[2]).stem
-
-    def complain(self, line: int, sentence: str) -> str:
-        return f"{self.path}:{line}: {sentence}"
-
-
-def imports(source: Source) -> Iterator[tuple[int, str]]:
-    """Yields the line and the full dotted name of everything imported, at whatever depth."""
-    for node in source.nodes:
-        match node:
-            case ast.Import(names=names, lineno=line):
-                yield from ((line, alias.name) for alias in names)
-            case ast.ImportFrom(module=module, names=names, level=level, lineno=line):
-                above = source.package.split(".")
-                above = above[: len(above) - level + 1] if level else []
-                start = ".".join([*above, *([module] if module else [])])
-                for alias in names:
-                    yield line, start if alias.name == "*" else f"{start}.{alias.name}"
-            case ast.Call(func=func, args=[ast.Constant(value=str(name)), *_], lineno=line):
-                called = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
-                if called in {"import_module", "__import__"}:
-                    yield line, name
-            case _:
-                pass
-
-
-def is_within(name: str, prefix: str) -> bool:
-    """Says whether a dotted name is the prefix itself or lies below it."""
-    return name == prefix or name.startswith(prefix + ".")
-
-
-def forbidden_imports(source: Source) -> list[str]:
-    """Each room imports itself and what MAY_IMPORT opens; an adapter not even its neighbours."""
-    room = source.room
-    if room not in MAY_IMPORT:
-        return [source.complain(1, f"src/tenure has no room called {room}")]
-    own = room
-    if room == "adapters":  # adapters/<port>/<technology>; above that nothing is imported
-        parts = source.module.split(".")[1:4]
-        own = ".".join(parts) if len(parts) > 2 else "adapters.*"
-    allowed = (own, *MAY_IMPORT[room], *ALSO.get(source.path, ()))
-    complaints = []
-    for line, name in imports(source):
-        top, _, rest = name.partition(".")
-        if top == "tenure":
-            wrong = not any(is_within(rest, prefix) for prefix in allowed)
-        elif room == "core":
-            wrong = top not in sys.stdlib_module_names or top in NOT_IN_CORE
-        else:
-            wrong = top in NOT_SHIPPED or (top in TEST_LIBRARIES and room != "testing")
-        if wrong:
-            complaints.append(source.complain(line, f"{room} may not import {name}"))
-    return complaints
 
 
 def overlong(source: Source) -> list[str]:
@@ -248,10 +118,10 @@ def dead_modules(sources: Sequence[Source], users: Iterable[Source], notes: str)
     pyproject.toml.
     """
     modules = {source.module for source in sources}
-    uses = {("", name) for name in re.findall(r"\btenure(?:\.\w+)+", notes)}
+    uses = {("", name) for name in re.findall(r"\b(?:tenure|proofs)(?:\.\w+)+", notes)}
     for user in (*sources, *users):
         named = (name for _, name in imports(user))
-        uses |= {(user.module, name) for name in named if is_within(name, "tenure")}
+        uses |= {(user.module, name) for name in named if name.startswith(("tenure", "proofs"))}
         uses |= {
             (user.module, node.value)
             for node in user.nodes
@@ -260,7 +130,7 @@ def dead_modules(sources: Sequence[Source], users: Iterable[Source], notes: str)
     return [
         source.complain(1, f"nothing imports or runs {source.module}")
         for source in sources
-        if source.path not in {"src/tenure/__init__.py", "src/tenure/__main__.py"}
+        if source.path not in ENTRANCES
         # To import something of a module or a package is to use it, unless done from within.
         and not any(
             is_within(name, source.module) and not is_within(user, source.module)
@@ -301,7 +171,7 @@ def gone_names(source: Source, sources: Sequence[Source], paths: Iterable[str]) 
         short = re.findall(rf"`((?:{rooms})(?:\.\w+)+)(?:\(.*?\))?`", text)
         dotted += [f"tenure.{name}" for name in short if not name.endswith(".py")]
         files = re.findall(r"`([\w./-]+\.py)`", text)
-        tops = f"{rooms}|src|tests|bench|examples"
+        tops = f"{rooms}|src|proofs|tests|bench|examples"
         files += re.findall(rf"(?<![\w/`.-])(?:{tops})/[\w/]+\.py\b", text)
         gone = [name for name in dotted if not _is_there(name, texts)]
         gone += [name for name in files if not any(p.endswith("/" + name) for p in known)]
@@ -376,7 +246,7 @@ def banned_calls(source: Source) -> list[str]:
         return []
     return sorted(
         {
-            source.complain(node.lineno, f"{name}: ask plane.clock or core.ids")
+            source.complain(node.lineno, f"{name}: use ports.clock, core.ids, ports.entropy")
             for node, name in _uses(source)
             if BANNED_CALLS.fullmatch(name)
         }

@@ -8,8 +8,8 @@ import inspect
 
 import pytest
 
-from tests.tidy import checks, migrations
-from tests.tidy.checks import Source
+from tests.tidy import checks, import_rules, migrations
+from tests.tidy.sources import Source
 
 HERE = "/" + "work" + "/"  # in pieces, because the rule about machines reads this file too
 REGISTRY = "pypi" + ".org"
@@ -29,7 +29,9 @@ def complaints_about(rule, path, text):
         case "unfinished" | "sql_asking_time" | "machine_traces":
             return rule(at.path, text)
         case "dead_modules":
-            user = Source("tests/unit/test_a.py", "from tenure.core import agent\nRUN = 'tenure.core.child'\n")
+            user = Source(
+                "tests/unit/test_a.py", "from tenure.core import agent\nRUN = 'tenure.core.child'\n"
+            )
             return rule([at], [user], "run: ; python -m tenure.testing.prove")
         case "gone_names":
             there = source("core/saga.py", '"""Decides."""\ndef next_moves(): ...\n')
@@ -37,12 +39,16 @@ def complaints_about(rule, path, text):
             return rule(at, [at, there], paths)
         case "undocumented":
             names = checks.event_names(at) if "event" in path else checks.error_names(at)
-            return rule(names, "docs/reference/page.md", "`NotFound` is raised. `agent.created` follows.")
+            return rule(
+                names, "docs/reference/page.md", "`NotFound` is raised. `agent.created` follows."
+            )
         case "misnamed_migrations":
             return rule("src/tenure/store", text.split())
         case "schema_differences":
             schema, *steps = text.split("=>")
-            return rule("src/tenure/store", schema, {f"{n:04}": step for n, step in enumerate(steps)})
+            return rule(
+                "src/tenure/store", schema, {f"{n:04}": step for n, step in enumerate(steps)}
+            )
         case "twin_differences":
             return rule("sqlite", "postgres", tuple(text.split("=>")))
         case _:
@@ -55,36 +61,40 @@ WORK, ROOT_HOME = "work", "root"
 
 BAD = [
     # rule, file under src/tenure, what it says, a word of the complaint
-    (checks.forbidden_imports, "core/saga.py", "import os", "core may not import os"),
-    (checks.forbidden_imports, "core/saga.py", "def f():\n    import asyncio.tasks", ":2:"),
-    (checks.forbidden_imports, "core/saga.py", "import msgspec", "msgspec"),
-    (checks.forbidden_imports, "core/saga.py", "from tenure.ports import store", "tenure.ports.store"),
-    (checks.forbidden_imports, "core/saga.py", "from ..ports import store", "tenure.ports.store"),
-    (checks.forbidden_imports, "core/__init__.py", "from .. import ports", "tenure.ports"),
-    (checks.forbidden_imports, "core/saga.py", "import tenure", "tenure"),
-    (checks.forbidden_imports, "ports/store.py", "from tenure.app import agents", "tenure.app"),
-    (checks.forbidden_imports, "plans/create.py", "import tenure.app.agents", "tenure.app"),
-    (checks.forbidden_imports, "app/agents.py", "from tenure.adapters.store import sqlite", "sqlite"),
-    (checks.forbidden_imports, "app/agents.py", "from tenure.storage import sqlite", "tenure.storage"),
-    (checks.forbidden_imports, "app/agents.py", "import importlib\nimportlib.import_module('tenure.adapters.x')", ":2:"),
-    (checks.forbidden_imports, "app/agents.py", "from tests.unit import test_a", "tests.unit"),
-    (checks.forbidden_imports, "app/agents.py", "import pytest", "pytest"),
-    (checks.forbidden_imports, "adapters/store/sqlite/rows.py", "from tenure.adapters.store import memory", "memory"),
-    (checks.forbidden_imports, "adapters/store/sqlite/rows.py", "from tenure.app import plane", "tenure.app"),
-    (checks.forbidden_imports, "adapters/store/__init__.py", "from tenure.adapters.store import memory", "memory"),
-    (checks.forbidden_imports, "storage/sqlite.py", "from tenure.adapters.store import memory", "memory"),
-    (checks.forbidden_imports, "telemetry/spans.py", "from tenure.ports import store", "tenure.ports"),
-    (checks.forbidden_imports, "testing/fakes.py", "from tenure.faces import cli", "tenure.faces"),
-    (checks.forbidden_imports, "faces/api/server.py", "from tenure import wiring", "tenure.wiring"),
-    (checks.forbidden_imports, "faces/api/server.py", "from tenure.ports import store", "tenure.ports"),
-    (checks.forbidden_imports, "__init__.py", "from tenure.adapters.store import memory", "memory"),
-    (checks.forbidden_imports, "attic/old.py", "", "no room"),
+    (import_rules.forbidden_imports, "core/saga.py", "import os", "core may not import os"),
+    (import_rules.forbidden_imports, "core/saga.py", "def f():\n    import asyncio.tasks", ":2:"),
+    (import_rules.forbidden_imports, "core/saga.py", "import msgspec", "msgspec"),
+    (import_rules.forbidden_imports, "core/saga.py", "from tenure.ports import store", "tenure.ports.store"),
+    (import_rules.forbidden_imports, "core/saga.py", "from ..ports import store", "tenure.ports.store"),
+    (import_rules.forbidden_imports, "core/__init__.py", "from .. import ports", "tenure.ports"),
+    (import_rules.forbidden_imports, "core/saga.py", "import tenure", "tenure"),
+    (import_rules.forbidden_imports, "ports/store.py", "from tenure.app import agents", "tenure.app"),
+    (import_rules.forbidden_imports, "plans/create.py", "import tenure.app.agents.commands", "tenure.app"),
+    (import_rules.forbidden_imports, "app/agents/commands.py", "from tenure.adapters.store import sqlite", "sqlite"),
+    (import_rules.forbidden_imports, "app/agents/commands.py", "from tenure.sqlite import sqlite", "tenure.sqlite"),
+    (import_rules.forbidden_imports, "app/agents/commands.py", "import importlib\nimportlib.import_module('tenure.adapters.x')", ":2:"),
+    (import_rules.forbidden_imports, "app/agents/commands.py", "from tests.unit import test_a", "tests.unit"),
+    (import_rules.forbidden_imports, "app/agents/commands.py", "import pytest", "pytest"),
+    (import_rules.forbidden_imports, "adapters/store/sqlite/rows.py", "from tenure.adapters.store import postgres", "postgres"),
+    (import_rules.forbidden_imports, "adapters/store/sqlite/rows.py", "from tenure.app import plane", "tenure.app"),
+    (import_rules.forbidden_imports, "adapters/store/__init__.py", "from tenure.adapters.store import postgres", "postgres"),
+    (import_rules.forbidden_imports, "sqlite/sqlite.py", "from tenure.adapters.store import postgres", "postgres"),
+    (import_rules.forbidden_imports, "telemetry/spans.py", "from tenure.ports import store", "tenure.ports"),
+    (import_rules.forbidden_imports, "testing/fakes.py", "from tenure.faces import cli", "tenure.faces"),
+    (import_rules.forbidden_imports, "faces/http/server.py", "from tenure import wiring", "tenure.wiring"),
+    (import_rules.forbidden_imports, "faces/http/server.py", "from tenure.ports import store", "tenure.ports"),
+    (import_rules.forbidden_imports, "faces/http/server.py", "from tenure.adapters.bus import local", "tenure.adapters"),
+    (import_rules.forbidden_imports, "__init__.py", "from tenure.adapters.store import postgres", "postgres"),
+    (import_rules.forbidden_imports, "attic/old.py", "", "no room"),
     (checks.overlong, "core/saga.py", "\n" * 501, "501 lines"),
     (checks.overlong, "core/saga.py", LONG, "f has 71 lines"),
     (checks.overlong, "core/saga.py", "class A:\n  async " + LONG.replace("\n", "\n  ").rstrip(), "f has 71"),
     *((checks.banned_names, f"core/{name}.py", "", name) for name in sorted(checks.BANNED_NAMES)),
     (checks.banned_names, "adapters/common/x.py", "", "common"),
     (checks.banned_names, "core/_utils.py", "", "utils"),
+    (import_rules.capability_imports, "app/operations/advance.py", "from tenure.app.agents import subject", "agents.subject"),
+    (import_rules.capability_imports, "core/saga.py", "from tenure.core.agent import State", "core.agent.State"),
+    (import_rules.capability_imports, "adapters/store/sqlite/store.py", "import tenure.plans.agents.create", "plans.agents"),
     (checks.misnamed_reads, "app/a.py", "async def find_row():\n    raise NotFound('no')", "get_"),
     (checks.misnamed_reads, "app/a.py", "def get_row() -> Row | None: ...", "find_"),
     (checks.unfinished, "core/saga.py", f"x = 1  # {LATER}: later", LATER),
@@ -106,15 +116,15 @@ BAD = [
     (checks.sql_asking_time, "q.sql", "SELECT datetime( 'now' )", "datetime"),
     (checks.sql_asking_time, "q.sql", "UPDATE t SET at = now()", "now()"),
     (checks.sql_asking_time, "q.sql", "CREATE TABLE t (at REAL DEFAULT (unixepoch()))", "unixepoch"),
-    (checks.literals_asking_time, "storage/a.py", "Q = 'SELECT current_timestamp'", "current_timestamp"),
-    (checks.literals_asking_time, "storage/a.py", "Q = f'SELECT now() FROM {t}'", "now()"),
+    (checks.literals_asking_time, "sqlite/a.py", "Q = 'SELECT current_timestamp'", "current_timestamp"),
+    (checks.literals_asking_time, "sqlite/a.py", "Q = f'SELECT now() FROM {t}'", "now()"),
     (checks.banned_calls, "core/a.py", "import time\ntime.time()", "time.time"),
     (checks.banned_calls, "core/a.py", "from time import time as clock\nclock()", "time.time"),
     (checks.banned_calls, "app/a.py", "import datetime as dt\ndt.datetime.now(dt.UTC)", "datetime.datetime.now"),
     (checks.banned_calls, "app/a.py", "from datetime import datetime\ndatetime.utcnow()", "utcnow"),
     (checks.banned_calls, "app/a.py", "import random\nrandom.Random(1).random()", "random.Random"),
     (checks.banned_calls, "adapters/engine/embedded/a.py", "from uuid import uuid4\nf = g(factory=uuid4)", "uuid.uuid4"),
-    (checks.banned_calls, "adapters/store/memory/a.py", "import os\nos.urandom(8)", "os.urandom"),
+    (checks.banned_calls, "adapters/store/sqlite/a.py", "import os\nos.urandom(8)", "os.urandom"),
     (checks.banned_calls, "app/a.py", "import secrets\nsecrets.token_hex()", "secrets.token_hex"),
     (checks.unordered_loops, "core/a.py", "for x in set(y):\n    pass", "no order"),
     (checks.unordered_loops, "core/a.py", "for x in {1, 2}:\n    pass", "no order"),
@@ -142,14 +152,16 @@ BAD = [
 ]  # fmt: skip
 
 GOOD = [
-    (checks.forbidden_imports, "core/saga.py", "import enum\nfrom tenure.core import states\nfrom . import agent"),
-    (checks.forbidden_imports, "app/agents.py", "import asyncio\nfrom tenure.plans import catalogue"),
-    (checks.forbidden_imports, "adapters/store/sqlite/rows.py", "from tenure.storage import sqlite\nfrom . import reads"),
-    (checks.forbidden_imports, "testing/simulation.py", "import pytest\nfrom tenure.adapters.store import memory"),
-    (checks.forbidden_imports, "wiring/store.py", "from tenure.adapters.store import sqlite\nfrom tenure import settings"),
-    (checks.forbidden_imports, "faces/cli/up.py", "from tenure import wiring"),
+    (import_rules.forbidden_imports, "core/saga.py", "import enum\nfrom tenure.core import states\nfrom . import agent"),
+    (import_rules.forbidden_imports, "app/agents/commands.py", "import asyncio\nfrom tenure.plans import catalogue"),
+    (import_rules.forbidden_imports, "adapters/store/sqlite/rows.py", "from tenure.sqlite import sqlite\nfrom . import reads"),
+    (import_rules.forbidden_imports, "testing/loop.py", "import pytest\nfrom tenure.adapters.store import postgres"),
+    (import_rules.forbidden_imports, "wiring/store.py", "from tenure.adapters.store import sqlite\nfrom tenure import settings"),
+    (import_rules.forbidden_imports, "faces/cli/up.py", "from tenure import wiring"),
     (checks.overlong, "core/saga.py", LONG[: -len("    pass\n")]),
     (checks.banned_names, "core/database.py", ""),
+    (import_rules.capability_imports, "app/operations/commands.py", "from tenure.app.tenancy.audit import entry"),
+    (import_rules.capability_imports, "app/agents/subject.py", "from tenure.core.agent import State"),
     (checks.misnamed_reads, "app/a.py", "def get_row() -> Row:\n    raise NotFound('no')\ndef find_row() -> Row | None: ..."),
     (checks.misnamed_reads, "faces/cli/main.py", "def get_command() -> Command | None: ..."),
     (checks.unfinished, "core/saga.py", "METHODOLOGY = 1"),
@@ -161,7 +173,7 @@ GOOD = [
     (checks.gone_names, "core/a.py", '"""As tenure.core.saga.next_moves, `core.saga` and `tests/tidy/checks.py`."""'),
     (checks.gone_names, "core/a.py", '"""In `saga.py`, tenure.core.saga, `plane.clock` and contracts/<port>.py."""'),
     (checks.sql_asking_time, "q.sql", "-- never now()\nSELECT :now, current_state FROM knowledge"),
-    (checks.literals_asking_time, "storage/a.py", "def f():\n    'Never now().'\n    return 'ask store.now() first'"),
+    (checks.literals_asking_time, "sqlite/a.py", "def f():\n    'Never now().'\n    return 'ask store.now() first'"),
     (checks.banned_calls, "core/a.py", "from datetime import timedelta\nclock.time()\ntimedelta(1)"),
     (checks.banned_calls, "adapters/clock/system/__init__.py", "import time\ntime.time()"),
     (checks.unordered_loops, "core/a.py", "for x in sorted(set(y)):\n    pass"),
@@ -176,9 +188,9 @@ GOOD = [
 ]  # fmt: skip
 
 
-
-
-@pytest.mark.parametrize("case", range(len(BAD)), ids=[f"{b[0].__name__}-{n}" for n, b in enumerate(BAD)])
+@pytest.mark.parametrize(
+    "case", range(len(BAD)), ids=[f"{b[0].__name__}-{n}" for n, b in enumerate(BAD)]
+)
 def test_a_rule_complains_about_what_breaks_it(case):
     rule, path, text, word = BAD[case]
     found = complaints_about(rule, path, text)
@@ -186,7 +198,9 @@ def test_a_rule_complains_about_what_breaks_it(case):
     assert any(word in complaint for complaint in found), found
 
 
-@pytest.mark.parametrize("case", range(len(GOOD)), ids=[f"{g[0].__name__}-{n}" for n, g in enumerate(GOOD)])
+@pytest.mark.parametrize(
+    "case", range(len(GOOD)), ids=[f"{g[0].__name__}-{n}" for n, g in enumerate(GOOD)]
+)
 def test_a_rule_lets_pass_what_only_looks_alike(case):
     rule, path, text = GOOD[case]
     assert complaints_about(rule, path, text) == []
@@ -195,7 +209,7 @@ def test_a_rule_lets_pass_what_only_looks_alike(case):
 def test_every_rule_has_been_seen_to_fail_and_to_pass():
     rules = {
         rule
-        for module in (checks, migrations)
+        for module in (checks, import_rules, migrations)
         for name, rule in inspect.getmembers(module, inspect.isfunction)
         if rule.__module__ == module.__name__
         and not name.startswith("_")

@@ -4,12 +4,12 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tenure.app.feed import Feed
-from tenure.app.hold import Hold
-from tenure.app.in_flight import InFlight
-from tenure.app.live import Live
-from tenure.app.news import News
-from tenure.app.ticks import Deliveries, Reconciled
+from tenure.app.agents.in_flight import InFlight
+from tenure.app.events.feed import Feed
+from tenure.app.operations.handle import Live
+from tenure.app.safety.pause import Hold
+from tenure.app.safety.reconcile_counters import Deliveries, Reconciled
+from tenure.app.wakeups import News
 from tenure.core.errors import Invalid, PlanUnknown
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.engine import Engine
@@ -126,6 +126,7 @@ async def _keep_home(plane: Plane, *, new_home: bool) -> None:
 
 def _refuse_unknown_providers(plane: Plane) -> None:
     for plan in plane.catalogue:
+        plane.catalogue.subject_of(plan.name)
         for step in plan.steps.values():
             if step.provider and step.provider not in plane.providers:
                 known = ", ".join(sorted(plane.providers)) or "none"

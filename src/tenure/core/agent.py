@@ -10,7 +10,6 @@ import re
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from tenure.core import operation
 from tenure.core.limits import NAME_PATTERN
 from tenure.core.states import Table
 
@@ -72,12 +71,12 @@ AGENT = Table(
         (State.CREATING, Trigger.DELETE, State.DELETING),  # its create is cancelled
         (State.CREATE_FAILED, Trigger.DELETE, State.DELETING),
         (State.CREATE_FAILED, Trigger.REPLACED, State.DELETED),  # its name was created anew
-        (State.READY, Trigger.UPDATE, State.UPDATING),
+        (State.READY, Trigger.UPDATE, State.UPDATING),  # no verb leads here yet
         (State.READY, Trigger.SUSPEND, State.SUSPENDING),  # closed in this commit
         (State.READY, Trigger.STOP, State.SUSPENDING),
         (State.READY, Trigger.RECOVER, State.READY),  # its runtime died; it serves again soon
         (State.READY, Trigger.RECOVERED, State.READY),
-        (State.READY, Trigger.MIGRATE, State.MIGRATING),
+        (State.READY, Trigger.MIGRATE, State.MIGRATING),  # no verb leads here yet
         (State.READY, Trigger.DELETE, State.DELETING),  # closed in this commit
         (State.UPDATING, Trigger.UPDATED, State.READY),
         (State.UPDATING, Trigger.UPDATE_ABORTED, State.UPDATE_FAILED),
@@ -120,6 +119,10 @@ AGENT = Table(
 )
 
 
+UNREACHABLE: Final = frozenset({State.UPDATING, State.UPDATE_FAILED, State.MIGRATING})
+"""States that no verb leads to yet: the table has their rows for verbs to come."""
+
+
 class Conduct(NamedTuple):
     """What an agent in a state does."""
 
@@ -150,7 +153,10 @@ CONDUCT: Final = {
 
 
 class Verb(StrEnum):
-    """The operations of the lifecycle, by the names of their plans."""
+    """The operations of the lifecycle, by the names of their plans.
+
+    What each of them means for an agent is declared beside its plan: see `tenure.core.verb`.
+    """
 
     CREATE = "create_agent"
     SUSPEND = "suspend_agent"
@@ -158,60 +164,6 @@ class Verb(StrEnum):
     RESUME = "resume_agent"
     DELETE = "delete_agent"
     RECOVER = "recover_runtime"
-
-
-ASKED: Final = {
-    Verb.SUSPEND: Trigger.SUSPEND,
-    Verb.STOP: Trigger.STOP,
-    Verb.RESUME: Trigger.RESUME,
-    Verb.DELETE: Trigger.DELETE,
-    Verb.RECOVER: Trigger.RECOVER,
-}
-"""What accepting a verb does to an agent that is there."""
-CLOSING: Final = frozenset({Verb.SUSPEND, Verb.STOP, Verb.DELETE})
-"""Verbs that do not wait for another operation to end before they close the agent."""
-
-
-def interrupts(verb: Verb, state: State) -> bool:
-    """Whether the verb is accepted while another operation works on an agent in this state.
-
-    A delete that is stuck is helped or abandoned, and not overtaken by another one.
-    """
-    return verb in CLOSING and state is not State.DELETE_FAILED
-
-
-_SPARED: Final = {
-    State.READY: Trigger.SPARED_READY,
-    State.SUSPENDED: Trigger.SPARED_SUSPENDED,
-    State.CREATE_FAILED: Trigger.SPARED_FAILED,
-    State.DELETE_FAILED: Trigger.DELETE_STUCK,
-}
-_ENDS: Final = {
-    (Verb.CREATE, operation.State.SUCCEEDED): Trigger.CREATED,
-    (Verb.CREATE, operation.State.COMPENSATED): Trigger.CREATE_ABORTED,
-    (Verb.CREATE, operation.State.ABANDONED): Trigger.CREATE_ABORTED,
-    (Verb.SUSPEND, operation.State.SUCCEEDED): Trigger.DRAINED,
-    (Verb.SUSPEND, operation.State.ABANDONED): Trigger.DRAINED,
-    (Verb.STOP, operation.State.SUCCEEDED): Trigger.DRAINED,
-    (Verb.STOP, operation.State.ABANDONED): Trigger.DRAINED,
-    (Verb.RESUME, operation.State.SUCCEEDED): Trigger.RESUMED,
-    (Verb.RESUME, operation.State.COMPENSATED): Trigger.RESUME_ABORTED,
-    (Verb.RESUME, operation.State.ABANDONED): Trigger.RESUME_ABORTED,
-    (Verb.RECOVER, operation.State.SUCCEEDED): Trigger.RECOVERED,
-    (Verb.DELETE, operation.State.SUCCEEDED): Trigger.RESOURCES_GONE,
-    (Verb.DELETE, operation.State.STUCK): Trigger.DELETE_STUCK,
-    (Verb.DELETE, operation.State.ABANDONED): Trigger.DELETE_STUCK,
-    (Verb.DELETE, operation.State.RUNNING): Trigger.DELETE_RETRIED,
-}
-_VERBS: Final = frozenset(Verb)
-_DURING: Final = {
-    Verb.CREATE: State.CREATING,
-    Verb.SUSPEND: State.SUSPENDING,
-    Verb.STOP: State.SUSPENDING,
-    Verb.RESUME: State.RESUMING,
-    Verb.DELETE: State.DELETING,
-    Verb.RECOVER: State.READY,
-}
 
 
 def settled_as(state: State) -> State:
@@ -223,31 +175,3 @@ def settled_as(state: State) -> State:
         State.CREATE_FAILED: State.CREATE_FAILED,
         State.DELETE_FAILED: State.DELETE_FAILED,  # some of it is gone: it never serves again
     }.get(state, State.READY)
-
-
-def after_operation(
-    kind: str, before: operation.State, state: operation.State, *, was: State = State.READY
-) -> State | None:
-    """Where an agent is once an operation of this kind went from `before` to `state`.
-
-    None: the operation has no say in it, or not yet.  `was` is where the agent stood before a
-    closing operation, to which it returns if that is cancelled.
-    """
-    if kind not in _VERBS:
-        return None
-    verb = Verb(kind)
-    during = _DURING[verb]
-    if verb is Verb.DELETE and before is operation.State.STUCK:
-        during = State.DELETE_FAILED
-    trigger = _ENDS.get((verb, state))
-    if state is operation.State.COMPENSATED and verb in CLOSING:
-        trigger = _SPARED[was]
-    if trigger is None or (during, trigger) in _NO_NEWS:
-        return None
-    return State(AGENT.after(during, trigger))
-
-
-_NO_NEWS: Final = {
-    (State.DELETING, Trigger.DELETE_RETRIED),  # it was not stuck
-    (State.DELETE_FAILED, Trigger.DELETE_STUCK),  # it was stuck already
-}

@@ -30,6 +30,25 @@ def turned_back(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -
     }  # fmt: skip
 
 
+MAY_BE_CALLED = frozenset({Hold.INTENDED, Hold.REMOVING})
+"""The states of an intent in which a call may be out at its provider."""
+
+
+def unknown_after_claim(
+    state: Hold, unknown_since: float | None, *, was_called: bool, now: float
+) -> float | None:
+    """The recovery rule: since when the outcome of a step is unknown once its operation is claimed.
+
+    Whoever had the operation before may have called each step that is intended or being removed,
+    and can record nothing any more.  `was_called` is False for an operation that nobody had claimed
+    and for one that was put to rest with no call under way: then no step becomes unknown.  The SQL
+    of every store says the same, and its contract holds it to this function.
+    """
+    if was_called and unknown_since is None and state in MAY_BE_CALLED:
+        return now
+    return unknown_since
+
+
 _ANEW: Columns = {"due_at": 0.0, "attempts": 0, "waiting_on": None}
 """Of a step that is not done all are said: a poll may have moved them, and raises no revision."""
 

@@ -128,6 +128,11 @@ class Plan:
     name: str
     stages: tuple[tuple[Step, ...], ...]
     version: int = 1
+    subject: str = field(default="", compare=False)
+    """The kind of thing that its operations act on; empty: a lock without a meaning of its own.
+
+    It is no part of the stored body: every version of a plan has the same subject.
+    """
     steps: Mapping[str, Step] = field(init=False, repr=False, compare=False)
     stage_of: Mapping[str, int] = field(init=False, repr=False, compare=False)
     names: tuple[frozenset[str], ...] = field(init=False, repr=False, compare=False)
@@ -145,7 +150,12 @@ class Plan:
     digest: str = field(init=False, repr=False, compare=False)
 
     def __init__(
-        self, name: str, *, stages: Iterable[Step | Sequence[Step]], version: int = 1
+        self,
+        name: str,
+        *,
+        stages: Iterable[Step | Sequence[Step]],
+        version: int = 1,
+        subject: str = "",
     ) -> None:
         """Normalise the stages and refuse nonsense."""
         if isinstance(stages, Step):
@@ -159,6 +169,7 @@ class Plan:
         assign(self, "name", name)
         assign(self, "stages", tidy)
         assign(self, "version", version)
+        assign(self, "subject", subject)
         _refuse_nonsense(self)
         assign(self, "steps", {step.name: step for stage in tidy for step in stage})
         stage_of = {step.name: n for n, stage in enumerate(tidy) for step in stage}

@@ -3,11 +3,12 @@
 An operation keeps its plan as data; do and undo are looked up here as plan@version/step.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NoReturn
 
 from tenure.core.errors import Conflict, Defect, Invalid, NotFound, PlanUnknown
 from tenure.core.plan import Plan, Step, missing_from, plan_from_body
+from tenure.ports.subject import PLAIN_SUBJECT, Subject
 
 
 async def _over(_: object) -> NoReturn:
@@ -21,8 +22,11 @@ OVER = Step("over", do=_over, undo=_over, inspect=_over)
 class Catalogue:
     """Plans by name and version, and plans as operations have kept them."""
 
-    def __init__(self, plans: Iterable[Plan] = ()) -> None:
-        """Register these plans."""
+    def __init__(
+        self, plans: Iterable[Plan] = (), subjects: Mapping[str, Subject] | None = None
+    ) -> None:
+        """Register these plans, and the subjects that they name."""
+        self._subjects = {**(subjects or {}), "": PLAIN_SUBJECT}
         self._plans: dict[tuple[str, int], Plan] = {}
         self._newest: dict[str, Plan] = {}
         self._kept: dict[str, Plan] = {}
@@ -44,6 +48,9 @@ class Catalogue:
             raise Conflict(message, code="plan_exists", holder=known.digest)
         self._plans[plan.name, plan.version] = plan
         newest = self._newest.get(plan.name, plan)
+        if newest.subject != plan.subject:
+            message = f"plan {plan.name}: all of its versions act on {newest.subject or 'a lock'!r}"
+            raise Conflict(message, code="plan_exists", holder=newest.digest)
         self._newest[plan.name] = plan if plan.version >= newest.version else newest
         self._kept[plan.digest] = plan
 
@@ -54,6 +61,19 @@ class Catalogue:
             message = f"there is no plan {name!r}; known are: {', '.join(self.names()) or 'none'}"
             raise NotFound(message)
         return plan
+
+    def subject_of(self, name: str) -> Subject:
+        """The subject of the plan of this name; a plan that is unknown here has a plain one.
+
+        Invalid if the plan names a subject that this process does not have.
+        """
+        plan = self._newest.get(name)
+        if plan is None:
+            return PLAIN_SUBJECT
+        subject = self._subjects.get(plan.subject)
+        if subject is None:
+            raise Invalid(f"plan {name} acts on {plan.subject!r}, which this process does not know")
+        return subject
 
     def names(self) -> list[str]:
         """The names of all plans, sorted."""

@@ -4,7 +4,7 @@ from typing import Protocol
 
 
 class Marks(Protocol):
-    """Every promise here is a test in `tests/unit/house/test_marks.py`."""
+    """Every promise here is a test in `tests/unit/provider_host/test_marks.py`."""
 
     def put(self, agent: str) -> None:
         """This process has some under way: every other sees that from now on."""

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct
 
 from tenure.core.ids import ResourceKey
+from tenure.ports.plane_api import NO_PLANE, PlaneApi
 
 Spec = Mapping[str, object]
 """What a resource should be: plain data."""
@@ -91,3 +92,5 @@ class Call(Struct, frozen=True, gc=False):
     """When this call was made, by the store's clock."""
     since: float = 0.0
     """When its stage was intended."""
+    plane: PlaneApi = NO_PLANE
+    """What the control plane itself offers to steps."""

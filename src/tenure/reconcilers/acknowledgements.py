@@ -7,8 +7,8 @@ long as it is missing; only itself, or an operator, can acknowledge.
 
 from typing import cast
 
-from tenure.app import acknowledgements
-from tenure.app.acknowledgements import Fate
+from tenure.app.events import acknowledgements
+from tenure.app.events.acknowledgements import Fate
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.finding import Kind

@@ -7,19 +7,20 @@ gone is made again under its own key.  Nothing is done on one look alone, and wh
 again less and less often.  A provider that cannot be asked is not clean: that is a finding too.
 
 Which runtimes are replaced, and which are not since their agents look deleted or suspended
-elsewhere, is said in `tenure.app.standing`.
+elsewhere, is said in `tenure.app.safety.standing`.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from tenure.app import agents, findings
-from tenure.app.agent_views import holdings_of, kept_spec
-from tenure.app.edges import GOING
-from tenure.app.live import read
+from tenure.app.agents import commands as agents
+from tenure.app.agents.ownership import GOING
+from tenure.app.agents.views import holdings_of, kept_spec
+from tenure.app.operations.handle import read
 from tenure.app.plane import Plane
-from tenure.app.standing import (
+from tenure.app.safety import findings
+from tenure.app.safety.standing import (
     CREDENTIALS,
     RUNTIME,
     Held,
@@ -37,7 +38,7 @@ from tenure.core.operation import OPERATION
 from tenure.core.roles import Caller, Role
 from tenure.ports.provider import Call, Observed, Presence
 from tenure.ports.store import Row
-from tenure.reconcilers.silence import LOOK_SECONDS, Silence
+from tenure.reconcilers.circuit_breaker import LOOK_SECONDS, Silence
 from tenure.reconcilers.term import About, Term, Tick
 
 SENTENCE = "What providers report is what we recorded."
@@ -210,9 +211,7 @@ def _left_alone(row: Row, everything: Sequence[Held], stands: Standing) -> Mappi
             return {RUNTIME: UNTOLD}
 
 
-def _door(
-    row: Row, everything: Sequence[Held], stands: Standing, error: str
-) -> Difference | None:
+def _door(row: Row, everything: Sequence[Held], stands: Standing, error: str) -> Difference | None:
     """What is not as recorded about an agent's credentials though they are there.
 
     While its runtime is dead, what is told of that says so.
@@ -268,9 +267,7 @@ async def _report(
     )  # fmt: skip
 
 
-async def _tell(
-    plane: Plane, term: Term, row: Row, held: Held, *, kind: Kind, said: str
-) -> None:
+async def _tell(plane: Plane, term: Term, row: Row, held: Held, *, kind: Kind, said: str) -> None:
     """Report what is not put right now; what was tried before, and until when, stays known."""
     before = await findings.find(plane, term.reconciler, _subject(row, held))
     await _report(term, row, held, kind, said, **_tried(before))

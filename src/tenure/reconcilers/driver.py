@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from tenure.app.plane import Plane
-from tenure.app.reconciled import Look
+from tenure.app.safety.reconcile_status import Look
 from tenure.core.errors import Conflict, Invalid, StoreError
 from tenure.ports.clock import Clock
 from tenure.reconcilers import (
     acknowledgements,
+    dead_letters,
     drift,
     grants,
-    late,
+    late_arrivals,
     leases,
-    letters,
     operations,
     orphans,
     retention,
@@ -49,8 +49,9 @@ class Reconciler(Protocol):
 
 
 RECONCILERS: Final[dict[str, Reconciler]] = {
-    "late": late, "orphans": orphans, "drift": drift, "operations": operations, "grants": grants,
-    "leases": leases, "acknowledgements": acknowledgements, "letters": letters,
+    "late": late_arrivals, "orphans": orphans, "drift": drift, "operations": operations,
+    "grants": grants,
+    "leases": leases, "acknowledgements": acknowledgements, "letters": dead_letters,
     "retention": retention,
 }  # fmt: skip
 """Every reconciler by its name."""
@@ -192,7 +193,5 @@ class Driver:
         if not dry_run:
             seconds = self._clock.monotonic() - began
             now = plane.store.now()
-            plane.reconciled.add(
-                name, seen=done.seen, fixed=done.fixed, seconds=seconds, now=now
-            )
+            plane.reconciled.add(name, seen=done.seen, fixed=done.fixed, seconds=seconds, now=now)
         return Look(name, sentence, done.seen, done.fixed, term.told), done.retry_at

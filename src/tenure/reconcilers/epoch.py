@@ -10,8 +10,8 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tenure.app import epochs
 from tenure.app.plane import Plane
+from tenure.app.safety import epochs
 from tenure.core.errors import StoreError
 from tenure.ports.clock import Clock
 

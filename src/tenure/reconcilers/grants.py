@@ -4,14 +4,15 @@ Whatever an agent owned or granted is an edge.  Its deletion takes them away; an
 deleted all the same, since that was lost on the way, is taken away here, with what it stands for.
 """
 
-from tenure.app import cascade, findings
+from tenure.app.agents import cascade
 from tenure.app.plane import Plane
+from tenure.app.safety import findings
 from tenure.core.agent import State
 from tenure.core.errors import ProviderError
 from tenure.core.finding import Kind
 from tenure.core.limits import PAGE_MAX
 from tenure.ports.store import Row
-from tenure.reconcilers.silence import Silence
+from tenure.reconcilers.circuit_breaker import Silence
 from tenure.reconcilers.term import About, Term, Tick
 
 SENTENCE = "No grant outlives its granter."
@@ -29,9 +30,7 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     silence = Silence(plane, NAME)
     put_off: list[Row] = []
     while fixed < limit:
-        rows = await plane.store.list_rows(
-            "edge", {}, after=(owner, kind, target), limit=PAGE_MAX
-        )
+        rows = await plane.store.list_rows("edge", {}, after=(owner, kind, target), limit=PAGE_MAX)
         for row in rows:
             owner, kind, target = str(row["owner"]), str(row["kind"]), str(row["target"])
             seen += 1

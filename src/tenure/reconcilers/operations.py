@@ -9,9 +9,9 @@ is told as well: the clock was set back since, and what it waits for comes as mu
 from collections.abc import Mapping
 from typing import cast
 
-from tenure.app import findings
-from tenure.app.findings import abandoned_subject
 from tenure.app.plane import Plane
+from tenure.app.safety import findings
+from tenure.app.safety.findings import abandoned_subject
 from tenure.core import agent as agents
 from tenure.core.finding import Kind
 from tenure.core.instant import in_utc

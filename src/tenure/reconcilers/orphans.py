@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, cast
 
-from tenure.app import findings
-from tenure.app.lifecycle import tombstones
+from tenure.app.operations.tombstones import tombstones
 from tenure.app.plane import Plane
+from tenure.app.safety import findings
 from tenure.core import decisions
 from tenure.core.agent import State
 from tenure.core.errors import ProviderError
@@ -28,9 +28,8 @@ from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.limits import LATE_SECONDS, PAGE_MAX
 from tenure.core.operation import Hold
 from tenure.ports.provider import Owned, Presence, Provider
-from tenure.ports.roster import ROSTER
 from tenure.ports.store import Is, Row, Set, Writes
-from tenure.reconcilers.silence import Silence
+from tenure.reconcilers.circuit_breaker import Silence
 from tenure.reconcilers.term import NOBODY, About, Term, Tick
 
 SENTENCE = "Every owned resource has a living owner."
@@ -103,8 +102,7 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     term = term or Term(plane, NAME)
     done = _Pass()
     for slot, provider in plane.providers.items():
-        if slot != ROSTER:
-            await _compare(plane, term, slot, provider, done)
+        await _compare(plane, term, slot, provider, done)
     judged: list[Judged] = []
     for suspect in done.suspects:
         judged.append(await judge(plane, suspect))
@@ -140,9 +138,7 @@ def cap(seen: int) -> float:
     return max(CAP_LEAST, CAP_SHARE * seen)
 
 
-async def _compare(
-    plane: Plane, term: Term, slot: str, provider: Provider, done: _Pass
-) -> None:
+async def _compare(plane: Plane, term: Term, slot: str, provider: Provider, done: _Pass) -> None:
     """List one provider, and for each part of the list ask the store who lives."""
     loop = asyncio.get_running_loop()
     chunk: list[Owned] = []
@@ -297,5 +293,3 @@ def _key(plane: Plane, one: Judged) -> ResourceKey:
         plane.id, tenant=str(operation["tenant"]), agent=owned.agent, generation=owned.generation,
         slot=slot, name=str(intent["step"]), text=owned.key,
     )  # fmt: skip
-
-

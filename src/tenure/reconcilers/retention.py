@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NamedTuple, cast
 
-from tenure.app.live import decode, encode
+from tenure.app.operations.handle import decode, encode
 from tenure.app.plane import Plane
 from tenure.core.finding import Kind
 from tenure.core.limits import IDEMPOTENCY_SECONDS

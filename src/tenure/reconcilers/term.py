@@ -7,10 +7,10 @@ intent of a deletion guards it: one who was deposed while it slept deletes nothi
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from tenure.app import findings
-from tenure.app.findings import Sighting
 from tenure.app.plane import Plane
-from tenure.app.tokens import TENANT
+from tenure.app.safety import findings
+from tenure.app.safety.findings import Sighting
+from tenure.app.tenancy.tokens import TENANT
 from tenure.core.finding import Kind
 from tenure.ports.store import Is, Row, Writes
 from tenure.reconcilers.leader import lease_of

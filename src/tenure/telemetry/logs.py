@@ -101,7 +101,6 @@ class Sparing(logging.Filter):
         self._said[line] = (at, spared + 1)
         return False
 
-
     def _abridged(self, line: str, stores: list[str], now: float) -> str:
         for sentence in stores:
             if now <= self._stores.get(sentence, 0.0) + SPARED_SECONDS:

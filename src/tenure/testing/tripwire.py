@@ -245,9 +245,7 @@ class WiredStore:
 
     async def list_living(self, slot: str, owners: Sequence[tuple[str, int]]) -> frozenset[str]:
         """Cross."""
-        return await self._read(
-            "store.list_living", lambda: self._inner.list_living(slot, owners)
-        )
+        return await self._read("store.list_living", lambda: self._inner.list_living(slot, owners))
 
     async def list_open(
         self, *, states: Sequence[str] = (), after: str = "", limit: int = 100
@@ -283,9 +281,7 @@ class WiredStore:
 
     async def count_rows(self, table: str, said: Mapping[str, Value]) -> int:
         """Cross."""
-        return await self._read(
-            "store.count_rows", lambda: self._inner.count_rows(table, said)
-        )
+        return await self._read("store.count_rows", lambda: self._inner.count_rows(table, said))
 
     async def count_states(self, tenant: str) -> Mapping[tuple[str, str], int]:
         """Cross."""

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import apsw
 
 from tenure.core.errors import Invalid, StoreError
+from tenure.home.atomic_file import flush_folder, make_whole
+from tenure.home.epoch_file import EpochFile
+from tenure.home.shared_settings import TermsFile
 from tenure.ports.epoch import Memo
-from tenure.storage.copy import copy_now
-from tenure.storage.epoch import EpochFile
-from tenure.storage.terms import TermsFile
-from tenure.storage.whole import flush_folder, make_whole
+from tenure.sqlite.copy import copy_now
 from tenure.upkeep.homes import (
     STORE,
     Held,
@@ -131,9 +131,7 @@ def _with_store(
         ).fetchone() if "audit" in copied[STORE].rows else None  # fmt: skip
         still_open = store.execute("SELECT count(*) FROM operation WHERE ended_at IS NULL").get
     position, head = audit or (0, "")
-    return Manifest(
-        release, now, plane, max(epoch, memo.epoch), position, head, still_open, copied
-    )
+    return Manifest(release, now, plane, max(epoch, memo.epoch), position, head, still_open, copied)
 
 
 def _remove_leftovers(partial: Path, copied: dict[str, Copied]) -> None:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import apsw
 
 from tenure.core.errors import StoreError
-from tenure.storage import place
-from tenure.storage.migrations import Migration, reached
-from tenure.storage.terms import TermsFile
+from tenure.home.shared_settings import TermsFile
+from tenure.sqlite import location
+from tenure.sqlite.migrations import Migration, reached
 
 STORE = "tenure.db"
 ENDS = ("", "-wal", "-shm", "-journal")
@@ -71,7 +71,7 @@ def _unreadable(path: Path, error: apsw.Error) -> StoreError:
 
 def refuse_foreign(path: Path, held: Held) -> None:
     """StoreForeign or StoreNewer if this release could not open the file."""
-    place.check_header(path, application_id=held.application_id, version=len(held.migrations))
+    location.check_header(path, application_id=held.application_id, version=len(held.migrations))
 
 
 def content(reader: apsw.Connection) -> Content:

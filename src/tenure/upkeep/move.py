@@ -18,11 +18,11 @@ from typing import NamedTuple, Protocol
 import apsw
 
 from tenure.core.errors import Invalid, StoreError, StoreForeign
+from tenure.home.atomic_file import replace_whole
+from tenure.home.epoch_file import EpochFile
 from tenure.ports.store import TABLES, Key, Value
-from tenure.storage import place
-from tenure.storage.epoch import EpochFile
-from tenure.storage.gate import OpenFile, open_file
-from tenure.storage.whole import replace_whole
+from tenure.sqlite import location
+from tenure.sqlite.gate import OpenFile, open_file
 from tenure.upkeep.backup import Told
 from tenure.upkeep.homes import Held
 
@@ -197,7 +197,8 @@ def _page(reader: apsw.Connection, table: str, after: Key) -> list[Record]:
     key, columns = ",".join(shape.key), ",".join(shape.key + shape.columns)
     beyond = f"WHERE ({key}) > ({','.join('?' * len(after))})" if after else ""
     found: list[Record] = reader.execute(
-        f"SELECT {columns} FROM {table} {beyond} ORDER BY {key} LIMIT {PAGE}", after  # noqa: S608
+        f"SELECT {columns} FROM {table} {beyond} ORDER BY {key} LIMIT {PAGE}",  # noqa: S608
+        after,
     ).fetchall()
     return found
 
@@ -208,6 +209,6 @@ def _key(table: str, record: Record) -> Key:
 
 def _mark(opened: OpenFile, shown: str) -> None:
     """The file is no store any more: first where its records are, then that they are there."""
-    replace_whole(Path(f"{opened.path}{place.MOVED_NOTE}"), f"{shown}\n")
-    opened.writer.pragma("application_id", place.MOVED)
+    replace_whole(Path(f"{opened.path}{location.MOVED_NOTE}"), f"{shown}\n")
+    opened.writer.pragma("application_id", location.MOVED)
     opened.writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

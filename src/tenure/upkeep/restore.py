@@ -15,13 +15,13 @@ from typing import NamedTuple
 import apsw
 
 from tenure.core.errors import StoreError
+from tenure.home.atomic_file import flush_folder
+from tenure.home.epoch_file import EpochFile
+from tenure.home.shared_settings import Terms, TermsFile
 from tenure.ports.epoch import Memo
-from tenure.storage.copy import copy_now
-from tenure.storage.epoch import EpochFile
-from tenure.storage.gate import open_file
-from tenure.storage.place import Lock
-from tenure.storage.terms import Terms, TermsFile
-from tenure.storage.whole import flush_folder
+from tenure.sqlite.copy import copy_now
+from tenure.sqlite.gate import open_file
+from tenure.sqlite.location import Lock
 from tenure.upkeep import backup
 from tenure.upkeep.backup import Manifest, Told
 from tenure.upkeep.homes import ENDS, STORE, Held, is_sound, reading

@@ -11,9 +11,9 @@ import apsw
 
 from tenure.core.errors import Invalid, StoreError
 from tenure.core.plan import Plan
+from tenure.home.shared_settings import TermsFile
 from tenure.plans.catalogue import Catalogue
-from tenure.storage.migrations import Migration, reached
-from tenure.storage.terms import TermsFile
+from tenure.sqlite.migrations import Migration, reached
 from tenure.upkeep.homes import STORE, Held, is_there, reading, refuse_foreign, store_elsewhere
 
 

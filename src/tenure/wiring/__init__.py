@@ -11,23 +11,25 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 from tenure.adapters.clock.system import SteadyClock, SystemClock, SystemEntropy
-from tenure.adapters.house import unix as house
+from tenure.adapters.provider_host import unix as house
 from tenure.adapters.seal.local import LocalSeal
-from tenure.app import epochs
-from tenure.app.advance import Advance, Observe
-from tenure.app.hold import Hold
-from tenure.app.in_flight import HEED_SECONDS, InFlight
-from tenure.app.news import News
+from tenure.app.agents.in_flight import HEED_SECONDS, InFlight
+from tenure.app.agents.plane_api import ServingPlaneApi
+from tenure.app.agents.subject import SUBJECTS
+from tenure.app.events.reactions import REACTIONS, Reaction
+from tenure.app.operations.advance import Advance, Observe
 from tenure.app.plane import Plane, prepare
-from tenure.app.reactions import REACTIONS, Reaction
-from tenure.app.roster import PlaneRoster
+from tenure.app.safety import epochs
+from tenure.app.safety.pause import Hold
+from tenure.app.wakeups import News
 from tenure.core.errors import Invalid, Unavailable
 from tenure.core.plan import Plan
+from tenure.home.epoch_file import EpochFile
+from tenure.home.shared_settings import TermsFile, agreed_of
+from tenure.plans.agents.lifecycle import PLANS
 from tenure.plans.catalogue import Catalogue
-from tenure.plans.lifecycle import PLANS
 from tenure.ports.clock import Clock
 from tenure.ports.provider import Provider
 from tenure.ports.seal import Seal
@@ -36,12 +38,9 @@ from tenure.reconcilers import epoch
 from tenure.reconcilers.driver import Ways, reconciling
 from tenure.reconcilers.term import KeptFor
 from tenure.settings import Settings
-from tenure.storage.epoch import EpochFile
-from tenure.storage.terms import TermsFile, agreed_of
 from tenure.telemetry import both, watching
 from tenure.upkeep.homes import STORE
-from tenure.wiring import homes
-from tenure.wiring.beforehand import refuse_unfit
+from tenure.wiring import providers as homes
 from tenure.wiring.bus import NATS_PAGE, probe_bus, publishing
 from tenure.wiring.engine import (
     EMBEDDED,
@@ -53,7 +52,8 @@ from tenure.wiring.engine import (
     probe_engine,
     probe_workers,
 )
-from tenure.wiring.homes import embedded
+from tenure.wiring.preflight import refuse_unfit
+from tenure.wiring.providers import embedded
 from tenure.wiring.store import is_shared, open_store, probe_store
 from tenure.wiring.upkeep import (
     files_of_a_home,
@@ -89,9 +89,10 @@ async def running(
 
     If the store fails the block is left at once, whatever it waits for, by CommitUnknown: stop the
     process then.  `before` is told of the plane before anything moves, `observe` of every move that
-    was performed.  While it is `held` nothing moves: see `tenure.app.epochs`.
+    was performed.  While it is `held` nothing moves: see `tenure.app.safety.epochs`.
     """
-    clock, entropy, catalogue = SteadyClock(SystemClock()), SystemEntropy(), Catalogue(plans)
+    clock, entropy = SteadyClock(SystemClock()), SystemEntropy()
+    catalogue, api = Catalogue(plans, SUBJECTS), ServingPlaneApi()
     news = News()
     if held is None or not held.why:
         await probe_engine(settings)  # or nothing is made: that is what its refusals say
@@ -104,6 +105,7 @@ async def running(
             entropy=entropy,
             catalogue=catalogue,
             providers=providers,
+            api=api,
             observe=observe,
         )
         engine, serve = build_engine(settings, work, store=store, clock=clock, entropy=entropy)
@@ -123,6 +125,7 @@ async def running(
         await prepare(plane, new_home=settings.new_home)
         await epochs.compare(plane)
         serve(plane)
+        api.serve(plane)
         if before is not None:
             before(plane)
         # A process that only accepts has an engine that never starts, unless it tells Temporal.
@@ -196,7 +199,6 @@ async def managing(
         )
         raise Invalid(message)
     async with AsyncExitStack() as stack:
-        roster = PlaneRoster()
         opening = partial(embedded, settings, home, held)
         stopped = settings.stopped_seconds
         shared = await stack.enter_async_context(
@@ -206,7 +208,7 @@ async def managing(
         settings = replace(settings, **agreed_of(terms))
         marks = house.FileMarks(home)
         stack.callback(marks.close)
-        providers = {**shared, **(instead or {}), "roster": cast(Provider, roster)}
+        providers = {**shared, **(instead or {})}
         if not is_shared(settings):
             settings = replace(settings, store=str(home / STORE))
         plane = await stack.enter_async_context(
@@ -214,7 +216,6 @@ async def managing(
                 settings,
                 plans=PLANS,
                 providers=providers,
-                before=roster.serve,
                 observe=both(observe, watching(settings)),
                 in_flight=InFlight(marks),
                 seal=LocalSeal(home / "secrets.key"),

@@ -5,14 +5,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from tenure.adapters.clock.system import SystemClock
-from tenure.app.deliveries import OWN_NATS
-from tenure.app.events import Wanted
+from tenure.app.events.cloudevents import Wanted
+from tenure.app.events.deliveries import OWN_NATS
+from tenure.app.events.reactions import Reaction
 from tenure.app.plane import Plane
-from tenure.app.reactions import Reaction
 from tenure.core.subscription import Kind
+from tenure.delivery.outbox import Route
+from tenure.delivery.relay import relaying
 from tenure.ports.bus import Bus, Destination
-from tenure.reconcilers.outbox import Route
-from tenure.reconcilers.relay import relaying
 from tenure.settings import Settings
 from tenure.wiring.extras import extra
 

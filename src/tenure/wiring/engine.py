@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
-from tenure.app.advance import Advance
-from tenure.app.claims import OneByOne
-from tenure.app.hold import Hold
-from tenure.app.live import Live
+from tenure.app.operations.advance import Advance
+from tenure.app.operations.claims import OneByOne
+from tenure.app.operations.handle import Live
 from tenure.app.plane import Plane
+from tenure.app.safety.pause import Hold
 from tenure.core.errors import EngineError, Invalid, StoreError
 from tenure.ports.clock import Clock
 from tenure.ports.engine import Engine

@@ -7,11 +7,11 @@ from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.store import sqlite
 from tenure.app.plane import HOME
 from tenure.core.plan import Plan
-from tenure.plans.lifecycle import PLANS
-from tenure.storage.gate import APPLICATION_ID
-from tenure.storage.holdings import steps_of
-from tenure.storage.migrations import read_migrations
-from tenure.storage.terms import TermsFile
+from tenure.home.shared_settings import TermsFile
+from tenure.plans.agents.lifecycle import PLANS
+from tenure.sqlite.gate import APPLICATION_ID
+from tenure.sqlite.holdings import steps_of
+from tenure.sqlite.migrations import read_migrations
 from tenure.upkeep.backup import Told
 from tenure.upkeep.homes import STORE, Held
 from tenure.upkeep.move import Compared, move

@@ -3,7 +3,7 @@
 import pytest
 
 from tenure.adapters.bus.webhook import signed
-from tenure.app.subscriptions import secret_of, shown_secret
+from tenure.app.events.subscriptions import secret_of, shown_secret
 from tenure_agent import Forged, verify
 
 KEY, OTHER = b"k" * 32, b"o" * 32

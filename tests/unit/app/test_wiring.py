@@ -9,21 +9,21 @@ import pytest
 from tenure import wiring
 from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.engine import temporal
-from tenure.adapters.store import memory
-from tenure.app import operations
-from tenure.app.claims import OneByOne
-from tenure.app.operations import Accept
+from tenure.app.operations import admission, reads
+from tenure.app.operations.admission import Accept
+from tenure.app.operations.claims import OneByOne
 from tenure.core.errors import Invalid, StoreLocked
 from tenure.core.operation import State
 from tenure.core.plan import Plan
+from tenure.home.shared_settings import Terms, TermsFile
 from tenure.ports.store import Change, Put, Row
 from tenure.reconcilers.driver import reconciling
 from tenure.reconcilers.term import KeptFor
 from tenure.settings import Settings
-from tenure.storage.terms import Terms, TermsFile
+from tenure.testing import memory_store
 from tenure.wiring import managing, running
 from tenure.wiring.engine import TEMPORAL_LEASES, keep_to_one
-from tests.unit.app.solo import TENANT, Script, step
+from tests.unit.support.scripted_planes import TENANT, Script, step
 
 PLAN = Plan("one", stages=(step("made", Script()),))
 
@@ -42,8 +42,8 @@ def test_a_plane_sets_the_collector_if_it_is_told_to_and_back_when_it_ends(tmp_p
             with pytest.raises(StoreLocked):
                 await running(settings, plans=[PLAN], providers={}).__aenter__()
             assert gc.get_threshold()[0] == meanwhile
-            name = (await operations.accept(plane, Accept("one"))).id
-            return (await operations.wait(plane, TENANT, name)).state, meanwhile
+            name = (await admission.accept(plane, Accept("one"))).id
+            return (await reads.wait(plane, TENANT, name)).state, meanwhile
 
     assert asyncio.run(main()) == (State.SUCCEEDED, collect_after or before[0])
     assert gc.get_threshold() == before
@@ -71,7 +71,7 @@ def test_an_engine_that_is_stopped_inside_the_block_ends_nothing_else(tmp_path):
         async with running(settings, plans=[PLAN], providers={}) as plane:
             await plane.engine.stop()
             await asyncio.sleep(0)
-            return await operations.accept(plane, Accept("one"))
+            return await admission.accept(plane, Accept("one"))
 
     assert asyncio.run(main()).state is State.PENDING
 
@@ -115,10 +115,10 @@ def test_what_is_said_of_drift_and_retention_reaches_the_reconcilers_of_every_pr
 @pytest.fixture
 def tables(monkeypatch):
     """A store that several processes share, in memory."""
-    kept = memory.Tables()
+    kept = memory_store.Tables()
 
-    async def opened(_: Settings, *, clock, **__: object) -> memory.MemoryStore:
-        return memory.build(clock=clock, tables=kept)
+    async def opened(_: Settings, *, clock, **__: object) -> memory_store.MemoryStore:
+        return memory_store.build(clock=clock, tables=kept)
 
     monkeypatch.setattr(wiring, "open_store", opened)
     return kept
@@ -129,7 +129,7 @@ async def _moved_by_temporal() -> str:
     claims = OneByOne(temporal.WORKER, resting=temporal.RESTING)
     async with running(Settings(works=False), plans=[PLAN], providers={}) as plane:
         claims.serve(plane)
-        operation = (await operations.accept(plane, Accept("one"))).id
+        operation = (await admission.accept(plane, Accept("one"))).id
         await claims.begin(operation)
         for name in (temporal.WORKER, temporal.RESTING):
             row: Row = {"holder": name, "token": 1, "until": 1e11}
@@ -145,7 +145,7 @@ def test_an_embedded_engine_is_refused_beside_temporal_unless_temporal_is_left()
             with pytest.raises(Invalid, match=r"nothing was changed\. Say --engine temporal"):
                 await running(Settings(works=works), plans=[PLAN], providers={}).__aenter__()
         async with running(Settings(leave_temporal=True), plans=[PLAN], providers={}) as plane:
-            state = (await operations.wait(plane, TENANT, operation)).state
+            state = (await reads.wait(plane, TENANT, operation)).state
         async with running(Settings(), plans=[PLAN], providers={}) as plane:
             assert await plane.store.find("lease", (f"worker/{temporal.RESTING}",)) is None
         return state
@@ -165,7 +165,7 @@ def test_beside_temporal_an_embedded_engine_would_leave_its_operations_alone(mon
     async def main() -> State:
         operation = await _moved_by_temporal()
         async with running(Settings(), plans=[PLAN], providers={}) as plane:
-            return (await operations.wait(plane, TENANT, operation, seconds=0.3)).state
+            return (await reads.wait(plane, TENANT, operation, seconds=0.3)).state
 
     assert asyncio.run(main()) is State.RUNNING
 
@@ -173,7 +173,7 @@ def test_beside_temporal_an_embedded_engine_would_leave_its_operations_alone(mon
 def test_temporal_is_not_left_for_temporal():
     settings = Settings(engine="temporal", leave_temporal=True)
     with pytest.raises(Invalid, match="start with --engine embedded"):
-        asyncio.run(keep_to_one(settings, memory.build(clock=SystemClock())))
+        asyncio.run(keep_to_one(settings, memory_store.build(clock=SystemClock())))
 
 
 def test_the_leases_of_temporal_are_those_of_its_engine():

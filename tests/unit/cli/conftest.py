@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.cli.typed import Typed
+from tests.unit.support.cli_runner import Typed
 
 
 @pytest.fixture

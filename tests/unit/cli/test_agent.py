@@ -8,13 +8,13 @@ import pytest
 import yaml
 
 from tenure.core import audit
-from tenure.faces.api.server import Listen, serving
 from tenure.faces.cli import logs
 from tenure.faces.cli.exits import Exit
+from tenure.faces.http.server import Listen, serving
 from tenure.ports.runtime import LogPart
 from tenure.ports.store import Change, Set
-from tests.unit.cli.answering import answers
-from tests.unit.faces.asked import faced
+from tests.unit.support.api_client import faced
+from tests.unit.support.fixed_answer_server import answers
 
 RUN = ("--command", "true")
 AGENT = {"name": "a", "runtime": {"command": ["true"]}}
@@ -76,9 +76,10 @@ async def test_a_refused_creation_prints_no_name_and_ends_with_one(face, typing)
         assert "✗ access was refused" in err
         assert "↺ identity undone" in err
         (made,) = (await face.ask("GET", "/v1/operations?agent=a")).json["items"]
-        assert f"access refuses this spec (operation {made['id']})" in (
-            await tenure("agent", "show", "a")
-        )[1]
+        assert (
+            f"access refuses this spec (operation {made['id']})"
+            in (await tenure("agent", "show", "a"))[1]
+        )
         _, out, _ = await tenure("operation", "list", "--agent", "a")
         assert out.splitlines()[1].split()[:4] == [made["id"], "create_agent", "COMPENSATED", "a"]
         assert f"a {made['agent']}" in (await tenure("operation", "show", made["id"]))[1]
@@ -160,9 +161,10 @@ async def test_a_plan_says_what_would_not_be_created_and_why(face, typing, folde
         code, _, err = await typing(face, address)(*create, "--dry-run")
         assert (code, "nosuch.py is no file here; the agent would look" in err) == (0, True)
         file.write_text("name: gone\nruntime: {command: [python3, ./nosuch.py]}")
-        assert f"{folder}/nosuch.py is no file" in (
-            await typing(face, address)("plan", "-f", str(file))
-        )[1]
+        assert (
+            f"{folder}/nosuch.py is no file"
+            in (await typing(face, address)("plan", "-f", str(file)))[1]
+        )
         create = ("agent", "create", "gone", "--command", "no-such-program")
         code, _, err = await typing(face, address)(*create)
         assert (code, "command: there is no such thing" in err) == (1, True)
@@ -225,7 +227,7 @@ async def test_what_an_admin_asks(face, typing, monkeypatch):
         code, out, err = await tenure("audit", "verify", "--head", "deadbeef")
         assert (code, "64 digits" in err) == (Exit.USAGE, True)
         changed = audit.Broken(2, "entry 2 was changed, or the one before it was")
-        monkeypatch.setattr("tenure.app.audit.first_broken", lambda *_, **__: changed)
+        monkeypatch.setattr("tenure.app.tenancy.audit.first_broken", lambda *_, **__: changed)
         code, out, err = await tenure("audit", "verify")
         assert (code, "line 2: " in out, "was changed" in err) == (1, True, True)
         found = json.loads((await tenure("doctor", "-o", "json"))[1])

@@ -7,7 +7,7 @@ import pytest
 from tenure.faces.cli.client import Broken, Client
 from tenure.faces.cli.exits import Ended
 from tenure.faces.cli.where import Where
-from tests.unit.cli.answering import answers
+from tests.unit.support.fixed_answer_server import answers
 
 
 def test_a_server_that_is_no_tenure_is_told_apart():

@@ -11,10 +11,10 @@ from tenure.faces.cli import doctor
 from tenure.faces.cli import main as cli
 from tenure.faces.cli.client import Client
 from tenure.faces.cli.where import Where
+from tenure.home import lock_holder
+from tenure.home.epoch_file import EpochFile
 from tenure.ports.epoch import Memo
-from tenure.storage import holder
-from tenure.storage.epoch import EpochFile
-from tenure.storage.place import Lock
+from tenure.sqlite.location import Lock
 from tenure.testing.servers import lasting_port
 
 
@@ -63,7 +63,7 @@ def test_who_serves_the_providers_is_named_and_fails_if_it_is_stopped(tmp_path, 
     lock = Lock.take(tmp_path / "providers")
     (found,) = doctor.providers(tmp_path)
     assert (found.result, found.found) == ("ok", f"served by process {os.getpid()}")
-    monkeypatch.setattr(holder, "stopped", lambda _: 1)
+    monkeypatch.setattr(lock_holder, "stopped", lambda _: 1)
     (found,) = doctor.providers(tmp_path)
     assert (found.result, f"kill -9 {os.getpid()}:" in found.advice) == ("fail", True)
     lock.release()
@@ -77,7 +77,7 @@ def test_a_full_disk_fails(tmp_path, monkeypatch):
 
 def test_a_library_that_the_store_refuses_fails_here_too(monkeypatch):
     from tenure.core.errors import StoreUnsafe
-    from tenure.storage.gate import check_library
+    from tenure.sqlite.gate import check_library
 
     assert results(doctor.sqlite()) == {"sqlite": "ok"}
     check_library(".".join(map(str, doctor.SQLITE)))

@@ -10,19 +10,22 @@ import click
 import pytest
 
 from tenure.adapters.seal.local import LocalSeal
-from tenure.app import acknowledgements, agents, operations, subscriptions, tokens
-from tenure.app.events import TRIMMED
-from tenure.app.spec import read_spec
-from tenure.app.subscriptions import FRESH
+from tenure.app.agents import commands as agents
+from tenure.app.agents.spec import read_spec
+from tenure.app.events import acknowledgements, subscriptions
+from tenure.app.events.cloudevents import TRIMMED
+from tenure.app.events.subscriptions import FRESH
+from tenure.app.operations import reads
+from tenure.app.tenancy import tokens
 from tenure.core.roles import Caller, Role
-from tenure.faces.api.server import Listen, serving
 from tenure.faces.cli import event
 from tenure.faces.cli.client import Broken
 from tenure.faces.cli.exits import Exit, Unreachable
+from tenure.faces.http.server import Listen, serving
 from tenure.ports.store import Change, Drop, Put
 from tenure.testing.patches import patched
-from tests.unit.cli.typed import Typed
-from tests.unit.faces.asked import faced
+from tests.unit.support.api_client import faced
+from tests.unit.support.cli_runner import Typed
 
 CALLER = Caller("default", "admin", Role.ADMIN)
 
@@ -30,7 +33,7 @@ CALLER = Caller("default", "admin", Role.ADMIN)
 async def made(face, name="alpha"):
     spec = read_spec({"name": name, "runtime": {"command": ["agent"]}})
     asked = await agents.create_agent(face.plane, CALLER, spec)
-    return (await operations.wait(face.plane, "default", asked.id, seconds=30)).agent
+    return (await reads.wait(face.plane, "default", asked.id, seconds=30)).agent
 
 
 @faced
@@ -108,9 +111,10 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         code, _, told = await tenure("operation", "watch", asked.id, "--timeout", "0.1")
         assert code == 5
         assert "waits for the acknowledgement of billing since 20" in told
-        assert f"tenure subscription acknowledge SUBSCRIBER {asked.id}   once" in (
-            await tenure("operation", "show", asked.id)
-        )[2]
+        assert (
+            f"tenure subscription acknowledge SUBSCRIBER {asked.id}   once"
+            in (await tenure("operation", "show", asked.id))[2]
+        )
         assert asked.id in (await tenure("tenant", "show"))[1]
         assert asked.id in (await tenure("subscription", "waits", name))[1]
         acknowledge = ("subscription", "acknowledge", name, asked.id)
@@ -226,7 +230,6 @@ def test_a_watch_goes_on_after_the_last_event_seen(form, monkeypatch, capsys):
     assert asked == [b"Last-Event-ID: 3", b"Last-Event-ID: 7", b"Last-Event-ID: 7"]
     for words in ("the connection broke", "were missed", "has ended the stream"):
         assert words in err
-
 
 
 # --- what is watched, in this process -------------------------------------------------------------

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.app.spec import AgentSpec, Credential, Runtime
+from tenure.app.agents.spec import AgentSpec, Credential, Runtime
 from tenure.faces.cli import files
 from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.output import as_yaml
@@ -102,8 +102,10 @@ TREES = st.dictionaries(
     st.sampled_from(["a", "b", "yes", "1", "null"]),
     st.recursive(
         LEAVES,
-        lambda inner: st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(string.ascii_letters, max_size=4), inner, max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.text(string.ascii_letters, max_size=4), inner, max_size=3)
+        ),
         max_leaves=8,
     ),
     min_size=1,

@@ -4,20 +4,22 @@ import json
 import sys
 
 from tenure.adapters.clock.system import SystemClock
-from tenure.app import agents, findings, operations
-from tenure.app.findings import Sighting
-from tenure.app.spec import read_spec
+from tenure.app.agents import commands as agents
+from tenure.app.agents.spec import read_spec
+from tenure.app.operations import reads
+from tenure.app.safety import findings
+from tenure.app.safety.findings import Sighting
 from tenure.core.finding import Kind
 from tenure.core.roles import Caller, Role
-from tenure.faces.api.server import Listen, serving
 from tenure.faces.cli.output import instant
+from tenure.faces.http.server import Listen, serving
 from tenure.ports.store import Change
 from tenure.reconcilers import leases
 from tenure.reconcilers.driver import reconciling
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS
 from tenure.testing.patches import patched
-from tests.unit.faces.asked import faced
+from tests.unit.support.api_client import faced
 
 CALLER = Caller("default", "admin", Role.ADMIN)
 
@@ -25,7 +27,7 @@ CALLER = Caller("default", "admin", Role.ADMIN)
 async def made(face, name, **more):
     spec = read_spec({"name": name, "runtime": {"command": ["agent"]}, **more})
     asked = await agents.create_agent(face.plane, CALLER, spec)
-    return (await operations.wait(face.plane, "default", asked.id, seconds=30)).agent
+    return (await reads.wait(face.plane, "default", asked.id, seconds=30)).agent
 
 
 @faced

@@ -11,9 +11,9 @@ import pytest
 
 from tenure import __version__
 from tenure.core.operation import State
-from tenure.faces.api.problems import PROBLEMS
 from tenure.faces.cli import main as cli
 from tenure.faces.cli.exits import ADVICE, OF_STATE, Exit, Refused
+from tenure.faces.http.problems import PROBLEMS
 
 ROOT = Path(__file__).resolve().parents[3]
 

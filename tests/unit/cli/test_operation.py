@@ -2,9 +2,9 @@
 
 import json
 
-from tenure.faces.api.server import Listen, serving
 from tenure.faces.cli import progress
-from tests.unit.faces.asked import faced
+from tenure.faces.http.server import Listen, serving
+from tests.unit.support.api_client import faced
 
 
 @faced

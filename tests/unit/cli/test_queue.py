@@ -4,7 +4,7 @@ import json
 
 from tenure.faces.cli.exits import Exit
 from tests.unit.cli.test_agent import RUN, served
-from tests.unit.faces.asked import faced
+from tests.unit.support.api_client import faced
 
 LATER = ("--no-wait", "-o", "json")
 

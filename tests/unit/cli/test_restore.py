@@ -8,11 +8,11 @@ import pytest
 from tenure.faces.cli import main as cli
 from tenure.faces.cli.exits import Exit
 from tenure.faces.cli.restore import told_of
+from tenure.home.shared_settings import TermsFile
 from tenure.settings import Settings
-from tenure.storage.terms import TermsFile
 from tenure.wiring import managing
 from tests.unit.cli.test_agent import served
-from tests.unit.faces.asked import faced
+from tests.unit.support.api_client import faced
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tenure.app import tokens
+from tenure.app.tenancy import tokens
 from tenure.core.errors import Invalid, Unauthenticated
 from tenure.faces.cli import main as cli
 from tenure.faces.cli import stopping, up, where
 from tenure.settings import Settings
-from tenure.storage.place import Lock
+from tenure.sqlite.location import Lock
 from tenure.wiring import running
 
 

@@ -3,8 +3,8 @@
 import asyncio
 import time
 
-from tenure.faces.api.server import Listen, serving
-from tests.unit.faces.asked import faced
+from tenure.faces.http.server import Listen, serving
+from tests.unit.support.api_client import faced
 
 
 @faced

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from tenure.faces.api.server import Listen, serving
 from tenure.faces.cli import apply, progress
 from tenure.faces.cli.client import Client
 from tenure.faces.cli.exits import Ended, Exit, Refused
 from tenure.faces.cli.options import Waits
 from tenure.faces.cli.progress import Picture
 from tenure.faces.cli.where import Where
-from tests.unit.faces.asked import faced
+from tenure.faces.http.server import Listen, serving
+from tests.unit.support.api_client import faced
 
 STREAM = "text/event-stream"
 NAME = "0" * 32
@@ -153,9 +153,7 @@ def test_what_nobody_has_claimed_is_told_with_the_reason(ready, words, capsys):
     async def main() -> None:
         async with answering(**answers) as client:
             with pytest.raises(Ended) as ended:
-                await asyncio.to_thread(
-                    progress.watch, client, pending, waits=Waits(timeout=0.0)
-                )
+                await asyncio.to_thread(progress.watch, client, pending, waits=Waits(timeout=0.0))
             assert ended.value.code is Exit.TIMED_OUT
             assert ended.value.sentence == f"make is PENDING after 0 s and goes on: {words}"
 

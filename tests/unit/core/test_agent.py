@@ -9,18 +9,16 @@ import pytest
 from tenure.core import operation
 from tenure.core.agent import (
     AGENT,
-    ASKED,
-    CLOSING,
     CONDUCT,
     NAME,
+    UNREACHABLE,
     State,
     Trigger,
     Verb,
-    after_operation,
-    interrupts,
     settled_as,
 )
 from tenure.core.operation import OPERATION
+from tenure.plans.agents.lifecycle import CLOSING, VERBS
 
 PAGE = Path(__file__).parents[3] / "docs/reference/states.md"
 AT_REST = {State.CREATE_FAILED, State.READY, State.SUSPENDED, State.DELETE_FAILED}
@@ -44,19 +42,23 @@ STEPS = [
 @pytest.mark.parametrize(("before", "then"), STEPS)
 def test_whatever_an_operation_does_its_agent_has_a_row_for_it(verb, was, before, then):
     """No way that the table of operations permits is a surprise to the table of agents."""
-    stood = {settled_as(State(row[0])) for row in AGENT.rows if row[1] is ASKED.get(verb)}
+    stood = {settled_as(State(row[0])) for row in AGENT.rows if row[1] is VERBS[verb].request}
     if verb in CLOSING and was not in stood:
         return  # it is not accepted there
-    after = after_operation(verb, before, then, was=was)
+    after = VERBS[verb].agent_after(before, then, was=was)
     if after is not None:
         assert any(AGENT.permits(during, after) for during in DURING[verb])
     if then in OPERATION.final:
-        assert after in AT_REST | {State.DELETED} or (
-            # it was stuck already, and is what it was: nothing is told twice
-            verb is Verb.DELETE and after is None and before is operation.State.STUCK
-        ) or (
-            # it was READY all the time, and is reached where it was
-            verb is Verb.RECOVER and after is None and then is not operation.State.SUCCEEDED
+        assert (
+            after in AT_REST | {State.DELETED}
+            or (
+                # it was stuck already, and is what it was: nothing is told twice
+                verb is Verb.DELETE and after is None and before is operation.State.STUCK
+            )
+            or (
+                # it was READY all the time, and is reached where it was
+                verb is Verb.RECOVER and after is None and then is not operation.State.SUCCEEDED
+            )
         )
 
 
@@ -79,24 +81,33 @@ def test_whatever_an_operation_does_its_agent_has_a_row_for_it(verb, was, before
     ],
 )
 def test_the_end_of_an_operation_decides_where_its_agent_is(verb, end, after):
-    assert after_operation(verb, operation.State.RUNNING, operation.State(end)) is after
+    assert VERBS[verb].agent_after(operation.State.RUNNING, operation.State(end)) is after
 
 
 @pytest.mark.parametrize("was", sorted(AT_REST))
 def test_a_delete_that_is_taken_back_leaves_the_agent_as_it_was(was):
     running, undone = operation.State.RUNNING, operation.State.COMPENSATED
-    assert after_operation(Verb.DELETE, running, undone, was=was) is was
+    assert VERBS[Verb.DELETE].agent_after(running, undone, was=was) is was
 
 
 def test_a_delete_that_is_retried_is_deleting_again():
     stuck, running = operation.State.STUCK, operation.State.RUNNING
-    assert after_operation(Verb.DELETE, stuck, running) is State.DELETING
-    assert after_operation(Verb.DELETE, running, operation.State.WAITING) is None
+    assert VERBS[Verb.DELETE].agent_after(stuck, running) is State.DELETING
+    assert VERBS[Verb.DELETE].agent_after(running, operation.State.WAITING) is None
 
 
-def test_an_operation_of_another_kind_says_nothing_of_its_agent():
-    for before, then in STEPS:
-        assert after_operation("linear", before, then) is None
+def test_every_verb_is_declared_and_only_states_of_verbs_to_come_are_out_of_reach():
+    assert set(VERBS) == set(Verb)
+    reached = {AGENT.start}
+    while True:
+        triggers = {verb.request for verb in VERBS.values()} | {Trigger.REPLACED}
+        triggers |= {trigger for verb in VERBS.values() for trigger in verb.ends.values()}
+        triggers |= {one for one in Trigger if one.startswith("spared")}
+        more = {then for before, by, then in AGENT.rows if before in reached and by in triggers}
+        if more <= reached:
+            break
+        reached |= more
+    assert set(State) - reached == UNREACHABLE
 
 
 def test_every_state_says_how_it_conducts_itself():
@@ -108,7 +119,7 @@ def test_every_state_says_how_it_conducts_itself():
 def test_a_verb_that_closes_leads_to_a_state_that_does_not_serve():
     for verb in CLOSING:
         for before, trigger, then in AGENT.rows:
-            if trigger is ASKED[verb]:
+            if trigger is VERBS[verb].request:
                 assert not CONDUCT[State(then)].serves, (before, verb)
 
 
@@ -126,8 +137,8 @@ def test_a_stop_is_accepted_wherever_something_may_run():
 
 
 def test_only_closing_verbs_interrupt_and_none_overtakes_a_delete():
-    assert {verb for verb in Verb if interrupts(verb, State.READY)} == set(CLOSING)
-    assert not any(interrupts(verb, State.DELETE_FAILED) for verb in Verb)
+    assert {name for name, verb in VERBS.items() if verb.interrupts(State.READY)} == CLOSING
+    assert not any(verb.interrupts(State.DELETE_FAILED) for verb in VERBS.values())
 
 
 @pytest.mark.parametrize("state", State)
@@ -153,9 +164,9 @@ def test_the_page_says_how_every_state_conducts_itself():
     rows = re.findall(row, PAGE.read_text(), re.MULTILINE)
     verbs = {
         state: ", ".join(
-            sorted({verb.removesuffix("_agent") for verb in ASKED
-                    if verb is not Verb.RECOVER  # asked for by a reconciler alone
-                    and (state, ASKED[verb]) in {row[:2] for row in AGENT.rows}})
+            sorted({name.removesuffix("_agent") for name, verb in VERBS.items()
+                    if name != Verb.RECOVER  # requested by a reconciler alone
+                    and (state, verb.request) in {row[:2] for row in AGENT.rows}})
         )
         for state in State
     }  # fmt: skip

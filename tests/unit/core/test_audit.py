@@ -46,9 +46,7 @@ def test_a_removed_entry_is_found_by_its_number(number):
     rows = chain()
     del rows[number]
     found = first_broken(rows)
-    assert found == Broken(
-        number + 1, f"entry {number + 1} is missing; {number + 2} stands there"
-    )
+    assert found == Broken(number + 1, f"entry {number + 1} is missing; {number + 2} stands there")
 
 
 @given(st.integers(0, LENGTH - 1))

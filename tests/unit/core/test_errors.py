@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tenure.app.operations import IN_PROGRESS
+from tenure.app.operations.admission import IN_PROGRESS
 from tenure.core import errors
 from tenure.core.errors import CommitUnknown, Conflict, LeaseLost, TenureError
 

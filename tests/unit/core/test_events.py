@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tenure.core.agent import AGENT, ASKED, Trigger, Verb, after_operation
+from tenure.core.agent import AGENT, Trigger
 from tenure.core.agent import State as AgentState
 from tenure.core.events import OF_RECORD, Event, agent_event, event_of
 from tenure.core.operation import OPERATION, Noted, State
+from tenure.plans.agents.lifecycle import VERBS
 
+REQUESTS = {verb.request for verb in VERBS.values()} - {None}
 PAGE = Path(__file__).parents[3] / "docs/reference/events.md"
 
 
@@ -37,10 +39,10 @@ def test_every_event_can_happen():
 
 def _reached():
     """Every state in which some verb, or its end, puts an agent."""
-    asked = {AgentState(then) for _, by, then in AGENT.rows if by in ASKED.values()}
+    asked = {AgentState(then) for _, by, then in AGENT.rows if by in REQUESTS}
     ended = {
-        after_operation(verb, before, State(then))
-        for verb in Verb for before in State for then in OPERATION.final | {State.STUCK}
+        verb.agent_after(before, State(then))
+        for verb in VERBS.values() for before in State for then in OPERATION.final | {State.STUCK}
         if OPERATION.permits(before, then) and before is not then
     }  # fmt: skip
     return (asked | ended | {AGENT.start}) - {None}
@@ -48,7 +50,7 @@ def _reached():
 
 def test_a_verb_that_was_accepted_and_its_end_are_told_of_the_agent():
     assert agent_event(AgentState.DELETE_FAILED) is Event.AGENT_DELETE_FAILED
-    assert set(ASKED.values()) <= set(Trigger)
+    assert set(Trigger) >= REQUESTS
     for state in _reached():
         assert agent_event(state) == f"agent.{state.lower()}"
 

@@ -19,7 +19,7 @@ from tenure.core.plan import (
     plan_from_body,
     repeat,
 )
-from tests.unit.core.world import call, plans, step
+from tests.unit.support.saga_world import call, plans, step
 
 PIVOT, RETRIABLE = Kind.PIVOT, Kind.RETRIABLE
 

@@ -1,6 +1,5 @@
 """The saga going forward, rule by rule: one small situation each."""
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +11,8 @@ from tenure.core.limits import FAILURES_MAX, YEARS, StepLimits, backoff
 from tenure.core.moves import Act, Moves
 from tenure.core.operation import Hold, Intent, Noted, Record, State
 from tenure.core.plan import Kind, Plan, repeat
-from tests.unit.core.situations import (
+from tests.unit.support.saga_world import SLOW, step
+from tests.unit.support.situations import (
     BLIND,
     LINE,
     PAIR,
@@ -24,7 +24,6 @@ from tests.unit.core.situations import (
     settled,
     wakes_at,
 )
-from tests.unit.core.world import SLOW, step
 
 # --- going forward --------------------------------------------------------------------------------
 
@@ -313,9 +312,7 @@ def test_a_wait_for_visibility_does_not_outlast_the_deadline():
     found = settled(plan, folded(plan), Act.INSPECT, "a", Absent(), intent=intent)
     intents = held("a", unknown_since=101.0, due_at=found.intent["due_at"])
     assert wakes_at(plan, folded(plan), intents) == 105.0
-    late = settled(
-        plan, folded(plan), Act.INSPECT, "a", Absent(), intent=intent, started_at=105.0
-    )
+    late = settled(plan, folded(plan), Act.INSPECT, "a", Absent(), intent=intent, started_at=105.0)
     assert late.record[0] is Noted.COMPENSATING
 
 

@@ -1,6 +1,5 @@
 """The saga turning back, its pivot and its operator, rule by rule."""
 
-
 import pytest
 
 from tenure.core import decisions, saga
@@ -9,7 +8,8 @@ from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.moves import AT_REST, Act, Move, Moves
 from tenure.core.operation import Hold, Intent, Noted, Record, State
 from tenure.core.plan import Kind, Plan, nobody_knows, nothing, repeat
-from tests.unit.core.situations import (
+from tests.unit.support.saga_world import step
+from tests.unit.support.situations import (
     BLIND,
     LINE,
     PAIR,
@@ -20,7 +20,6 @@ from tests.unit.core.situations import (
     moves,
     settled,
 )
-from tests.unit.core.world import step
 
 # --- turning back ---------------------------------------------------------------------------------
 

@@ -1,11 +1,11 @@
-"""Whole lives of operations: random plans, random trouble (`tests/unit/core/world.py`)."""
+"""Whole lives of operations: random plans, random trouble (`tests/unit/support/saga_world.py`)."""
 
 from collections import Counter
 
 from hypothesis import given, settings
 
 from tenure.core.operation import Noted, State
-from tests.unit.core.world import Life, plans, some_life, tapes
+from tests.unit.support.saga_world import Life, plans, some_life, tapes
 
 
 @settings(max_examples=120)

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from tenure.app import operations
+from tenure.app.operations import reads
 from tenure.core.errors import CommitUnknown
 from tenure.core.operation import State
 from tenure.testing.loop import forever
-from tests.unit.app.solo import TENANT, Script, accept, refuse, step, virtual
+from tests.unit.support.scripted_planes import TENANT, Script, accept, refuse, step, virtual
 
 
 async def broken():
@@ -54,7 +54,7 @@ async def test_what_is_heard_of_while_it_claims_is_claimed_after_that(solo):
     began = solo.clock.monotonic()
     go_on.set()
     assert await process.engine.wait(later) is State.SUCCEEDED
-    assert (await operations.get(process.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.get_operation(process.plane, TENANT, name)).state is State.SUCCEEDED
     assert solo.clock.monotonic() - began < 1
 
 
@@ -88,4 +88,4 @@ async def test_an_engine_that_stops_claims_nothing_more(solo):
     await process.engine.stop()
     process.engine.heard(name, unclaimed=True)
     await asyncio.sleep(30)
-    assert (await operations.get(process.plane, TENANT, name)).state is State.PENDING
+    assert (await reads.get_operation(process.plane, TENANT, name)).state is State.PENDING

@@ -5,17 +5,26 @@ import logging
 
 import pytest
 
-from tenure.adapters.store.memory import MemoryStore
-from tenure.app import operations
+from tenure.app.operations import commands as operations
+from tenure.app.operations import reads
 from tenure.core.endings import Done, NotYet
 from tenure.core.errors import CommitUnknown, StoreError
 from tenure.core.limits import StepLimits
 from tenure.core.operation import State
 from tenure.ports.store import Change, Drop
 from tenure.testing.loop import forever
+from tenure.testing.memory_store import MemoryStore
 from tenure.testing.operators import by
 from tenure.testing.patches import patched
-from tests.unit.app.solo import TENANT, Script, accept, journal, refuse, step, virtual
+from tests.unit.support.scripted_planes import (
+    TENANT,
+    Script,
+    accept,
+    journal,
+    refuse,
+    step,
+    virtual,
+)
 
 PATIENT = StepLimits(call_seconds=60.0)
 
@@ -59,11 +68,11 @@ async def test_a_paused_engine_starts_over_as_a_new_worker(solo, caplog):
     assert process.engine.worker not in ("", worker)
     assert len(await leases(solo)) == 1
     assert f"the lease of worker {worker} lapsed" in caplog.text
-    assert (await operations.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
     seen = await process.plane.store.load(waits)
     assert (seen.operation["token"], seen.operation["worker"]) == (2, process.engine.worker)
     await operations.cancel(process.plane, by("the caller"), waits)
-    assert (await operations.wait(process.plane, TENANT, waits)).state is State.COMPENSATED
+    assert (await reads.wait(process.plane, TENANT, waits)).state is State.COMPENSATED
 
 
 @virtual
@@ -76,9 +85,9 @@ async def test_an_engine_that_starts_over_leaves_its_calls_and_looks_first(solo)
     await asyncio.sleep(0.1)
     await solo.disk.look().commit(Change("", (), (Drop("lease", (process.engine._lease,)),)))
     await asyncio.sleep(2.5)
-    assert (await operations.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
     assert (len(do.calls), len(look.calls)) == (1, 1)
-    assert (await operations.wait(process.plane, TENANT, queued)).state is State.SUCCEEDED
+    assert (await reads.wait(process.plane, TENANT, queued)).state is State.SUCCEEDED
 
 
 @virtual
@@ -102,7 +111,7 @@ async def test_a_call_that_ends_late_is_awaited_before_the_new_worker_makes_its_
     name = await accept(process.plane, "one")
     await asyncio.sleep(0.1)
     await solo.disk.look().commit(Change("", (), (Drop("lease", (process.engine._lease,)),)))
-    assert (await operations.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
     assert seen == ["do begins", "do ends", "look"]
     assert "1 calls do not end" in caplog.text
 
@@ -117,7 +126,7 @@ async def test_a_driver_that_is_stopped_before_its_first_step_leaves_nothing_beh
     assert not process.engine._driven
     await process.engine._claim()
     await operations.cancel(process.plane, by("the caller"), name)
-    assert (await operations.wait(process.plane, TENANT, name)).state is State.COMPENSATED
+    assert (await reads.wait(process.plane, TENANT, name)).state is State.COMPENSATED
 
 
 @virtual
@@ -134,7 +143,7 @@ async def test_what_a_paused_engine_held_is_taken_over_and_the_first_touches_not
     name = await accept(first.plane, "one")
     first.node.pause(60)
     await asyncio.sleep(15)
-    assert (await operations.get(second.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.get_operation(second.plane, TENANT, name)).state is State.SUCCEEDED
     await asyncio.sleep(10)
     assert f"operation {name} is held by another worker now" in caplog.text
     assert await journal(second.plane, name) == ["accepted", "done made"]
@@ -171,7 +180,7 @@ async def test_what_is_accepted_while_the_worker_starts_over_is_moved_under_one_
     assert old.cancelled()
     assert engine._parked == {names[0]: 2}
     for name in names:
-        assert (await operations.wait(plane, TENANT, name)).state is State.SUCCEEDED
+        assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
         row = (await plane.store.load(name)).operation
         assert (row["token"], row["worker"]) == (2, engine.worker)
     assert (len(polls.calls), len(hangs.calls)) == (3, 1)
@@ -198,9 +207,9 @@ async def test_what_is_claimed_at_a_start_is_claimed_in_portions(solo):
     for limit in (3, 5, 100):  # with a rest, without one, and all at once
         process = await solo.start(claim_max=limit)
         for name in names:
-            assert (await operations.get(process.plane, TENANT, name)).state is State.WAITING
+            assert (await reads.get_operation(process.plane, TENANT, name)).state is State.WAITING
         for name in ready:
-            assert (await operations.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
+            assert (await reads.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
         assert len(process.engine._parked) == 7
         await process.stop()
 
@@ -248,7 +257,7 @@ async def test_a_stop_lets_calls_end_within_its_grace_and_starts_nothing_new(sol
     await process.engine.join()
     again = await solo.start()
     for one in (name, queued):
-        assert (await operations.wait(again.plane, TENANT, one)).state is State.SUCCEEDED
+        assert (await reads.wait(again.plane, TENANT, one)).state is State.SUCCEEDED
     assert len(made.calls) == 1
 
 
@@ -312,7 +321,7 @@ async def test_a_lease_that_cannot_be_given_back_lapses(solo, caplog):
     assert len(await leases(solo)) == 1
     name = await accept(process.plane, "linear")
     again = await solo.start()
-    assert (await operations.wait(again.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(again.plane, TENANT, name)).state is State.SUCCEEDED
 
 
 @virtual
@@ -436,7 +445,7 @@ async def test_whoever_gives_up_in_the_very_moment_of_the_end_is_not_told(solo):
     solo.stores[0].after["commit"] = [give_up]
     with pytest.raises(asyncio.CancelledError):
         await waiter
-    assert (await operations.get(process.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.get_operation(process.plane, TENANT, name)).state is State.SUCCEEDED
     assert not process.engine._waiters
 
 

@@ -4,14 +4,15 @@ import asyncio
 
 import pytest
 
-from tenure.app import operations
-from tenure.app.operations import Accept
+from tenure.app.operations import admission, reads
+from tenure.app.operations import commands as operations
+from tenure.app.operations.admission import Accept
 from tenure.core.endings import Done, NotYet, Waiting
 from tenure.core.limits import StepLimits
 from tenure.core.operation import State
 from tenure.testing.loop import forever
 from tenure.testing.operators import by
-from tests.unit.app.solo import TENANT, Script, accept, journal, step, virtual
+from tests.unit.support.scripted_planes import TENANT, Script, accept, journal, step, virtual
 
 
 async def hang(_):
@@ -19,7 +20,7 @@ async def hang(_):
 
 
 async def ended(plane, name, seconds=60.0):
-    return (await operations.wait(plane, TENANT, name, seconds=seconds)).state
+    return (await reads.wait(plane, TENANT, name, seconds=seconds)).state
 
 
 # ------------------------------------------------------------------------------------------- queued
@@ -108,11 +109,11 @@ async def test_what_its_caller_did_not_hand_over_is_found_by_the_keeper(solo):
         await forever()
 
     solo.stores[0].after["commit"] = [then_hang]
-    accepting = asyncio.create_task(operations.accept(plane, Accept("linear")))
+    accepting = asyncio.create_task(admission.accept(plane, Accept("linear")))
     await kept.wait()
     accepting.cancel()
     await asyncio.sleep(0)
-    (row,) = await operations.list_operations(plane, TENANT)
+    (row,) = await reads.list_operations(plane, TENANT)
     assert row["state"] == State.RUNNING
     assert not process.engine._driven
     assert await ended(plane, str(row["id"]), 3.0) is State.SUCCEEDED

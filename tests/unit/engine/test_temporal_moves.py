@@ -14,13 +14,13 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from tenure.adapters.engine.temporal import activities as activities_file
-from tenure.adapters.engine.temporal.cloakroom import KEPT_SECONDS, Cloakroom
 from tenure.adapters.engine.temporal.messages import Answer, Task
-from tenure.app import operations
+from tenure.adapters.engine.temporal.sticky_cache import KEPT_SECONDS, Cloakroom
+from tenure.app.operations import commands as operations
 from tenure.core.operation import State
 from tenure.testing.operators import by
 from tenure.testing.patches import patched
-from tests.unit.engine.temporal_bench import Bench, Hands, held
+from tests.unit.support.temporal_bench import Bench, Hands, held
 
 
 def test_a_worker_that_performs_all_moves_reads_the_operation_never():

@@ -5,12 +5,12 @@ from typing import Any, cast
 
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.engine.temporal.queue import FIRST, known_queue, queue_of
-from tenure.adapters.store import memory
 from tenure.ports.store import Change, Put, Row
+from tenure.testing import memory_store
 
 
 def a_store() -> Any:
-    return cast(Any, memory.build(clock=SystemClock(), tables=memory.Tables()))
+    return cast(Any, memory_store.build(clock=SystemClock(), tables=memory_store.Tables()))
 
 
 def test_processes_of_one_plane_have_one_queue_and_no_other_plane_has_it():

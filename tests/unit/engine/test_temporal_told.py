@@ -15,11 +15,11 @@ from tenure.adapters.engine.temporal import activities as activities_file
 from tenure.adapters.engine.temporal import engine as temporal_engine
 from tenure.adapters.engine.temporal.engine import About, TemporalEngine
 from tenure.adapters.engine.temporal.messages import Task
-from tenure.app.live import read
+from tenure.app.operations.handle import read
 from tenure.core.errors import EngineError
 from tenure.core.operation import State
 from tenure.testing.patches import patched
-from tests.unit.engine.temporal_bench import Bench, held
+from tests.unit.support.temporal_bench import Bench, held
 
 
 async def told_by(bench: Bench, plan: str, moves: int) -> list[tuple[str, str]]:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.faces.asked import Face, faced
 from tests.unit.faces.test_invoke import GOOD, captures
+from tests.unit.support.api_client import Face, faced
 
 WAIT = {"prefer": "wait=30"}
 
@@ -46,9 +46,7 @@ async def test_an_agent_is_created_suspended_resumed_and_deleted(face):
 
 @faced
 async def test_a_create_that_is_refused_undoes_itself_and_says_why(face):
-    told = await face.ask(
-        "POST", "/v1/agents", spec(roles=["refuse-access"]), headers=WAIT
-    )
+    told = await face.ask("POST", "/v1/agents", spec(roles=["refuse-access"]), headers=WAIT)
     assert (told.status, told.json["state"]) == (202, "COMPENSATED")
     assert "access refuses this spec" in told.json["error"]
     assert (await face.ask("GET", "/v1/agents/adder")).json["state"] == "CREATE_FAILED"
@@ -143,9 +141,7 @@ async def test_a_condition_that_no_longer_holds_changes_nothing(face):
     weak = await face.ask("DELETE", "/v1/agents/adder", headers={"if-match": f"W/{etag}"})
     assert (weak.status, weak.json["field"]) == (400, "If-Match")
     assert (await face.ask("GET", "/v1/agents/adder")).headers["etag"] == etag
-    held = await face.ask(
-        "POST", "/v1/agents/adder:suspend", headers={"if-match": etag, **WAIT}
-    )
+    held = await face.ask("POST", "/v1/agents/adder:suspend", headers={"if-match": etag, **WAIT})
     assert held.status == 202
     assert (await face.ask("GET", "/v1/agents/adder")).headers["etag"] != etag
     again = await face.ask("POST", "/v1/agents/adder:resume", headers={"if-match": etag})

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from tenure.faces.api import body, query
-from tenure.faces.api.problems import Refusal
+from tenure.faces.http import body, query
+from tenure.faces.http.problems import ProblemError
 
 
 class Inner(msgspec.Struct, forbid_unknown_fields=True):
@@ -33,7 +33,7 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def refused(data: bytes) -> tuple[str, str]:
-    with pytest.raises(Refusal) as found:
+    with pytest.raises(ProblemError) as found:
         body.convert(body.parse(data), Outer)
     return found.value.code, found.value.field
 
@@ -114,7 +114,7 @@ def test_nesting_up_to_the_bound_is_read():
     ],
 )
 def test_an_unknown_field_is_refused_with_the_nearest_known_one(data, hint):
-    with pytest.raises(Refusal) as found:
+    with pytest.raises(ProblemError) as found:
         body.convert(body.parse(data), Outer)
     assert found.value.detail.endswith(hint)
 
@@ -123,7 +123,7 @@ def test_an_unknown_field_is_refused_with_the_nearest_known_one(data, hint):
     " - at `" + "[" * 900_000, " - at `" * 130_000 + "\n", "\n - at `" * 110_000, "a" * 1_000_000,
 ])  # fmt: skip
 def test_a_hostile_name_of_a_field_is_refused_with_bounded_work(name):
-    with pytest.raises(Refusal) as found:
+    with pytest.raises(ProblemError) as found:
         body.convert({name: 1, "name": "a"}, Outer)
     assert len(found.value.field) <= body.FIELD_CHARACTERS_MAX
     assert len(found.value.detail) <= 500
@@ -172,6 +172,6 @@ def test_a_query_is_read_by_its_declared_forms():
     ],
 )
 def test_a_query_that_does_not_fit_is_refused_by_its_name(raw, code, field):
-    with pytest.raises(Refusal) as found:
+    with pytest.raises(ProblemError) as found:
         query.read(raw, Asked)
     assert (found.value.code, found.value.field) == (code, field)

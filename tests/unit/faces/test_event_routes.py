@@ -8,13 +8,16 @@ import aiohttp
 import pytest
 
 from tenure.adapters.seal.local import LocalSeal
-from tenure.app import agents, operations, subscriptions, tokens
-from tenure.app.spec import read_spec
+from tenure.app.agents import commands as agents
+from tenure.app.agents.spec import read_spec
+from tenure.app.events import subscriptions
+from tenure.app.operations import reads
+from tenure.app.tenancy import tokens
 from tenure.core.roles import Caller, Role
 from tenure.core.subscription import Kind
-from tenure.faces.api.server import Listen, serving
+from tenure.faces.http.server import Listen, serving
 from tenure.ports.store import Change, Put, Set
-from tests.unit.faces.asked import ADMIN, faced
+from tests.unit.support.api_client import ADMIN, faced
 
 CALLER = Caller("default", "admin", Role.ADMIN)
 STREAM = {"accept": "text/event-stream"}
@@ -24,7 +27,7 @@ HOOK = {"name": "billing", "kind": "webhook", "target": "https://billing.example
 async def made(face, name="alpha"):
     spec = read_spec({"name": name, "runtime": {"command": ["agent"]}})
     asked = await agents.create_agent(face.plane, CALLER, spec)
-    done = await operations.wait(face.plane, "default", asked.id, seconds=5)
+    done = await reads.wait(face.plane, "default", asked.id, seconds=5)
     assert done.state == "SUCCEEDED"
     return done.agent
 
@@ -57,9 +60,7 @@ async def test_a_page_of_events_is_the_tenants_own(face):
     page = (await face.ask("GET", "/v1/events?limit=1000", token="viewer")).json
     assert page["next"] is None
     assert {one["subject"] for one in page["items"]} == {uid}
-    assert [int(one["sequence"]) for one in page["items"]] == list(
-        range(1, len(page["items"]) + 1)
-    )
+    assert [int(one["sequence"]) for one in page["items"]] == list(range(1, len(page["items"]) + 1))
     other = (await face.ask("GET", "/v1/events", token="stranger")).json
     assert other["items"] == []
     some = (await face.ask("GET", "/v1/events?type=agent.*&agent=alpha&limit=1")).json
@@ -143,9 +144,7 @@ async def test_a_position_beyond_all_events_makes_nobody_deaf(face):
 async def test_a_stream_ends_when_its_token_is_revoked_and_tells_nothing_more(face):
     await made(face)
     admin = await tokens.authenticate(face.plane, ADMIN)
-    view, token = await tokens.create_token(
-        face.plane, admin, principal="eve", role=Role.VIEWER
-    )
+    view, token = await tokens.create_token(face.plane, admin, principal="eve", role=Role.VIEWER)
     async with serving(face.api, Listen(port=0)) as address:
         async with followed(face, address, token=token) as come:
             await anext(come)
@@ -192,9 +191,7 @@ async def test_a_subscription_lives_and_its_secret_is_shown_once(face, tmp_path_
     listed = await face.ask("GET", "/v1/subscriptions", token="viewer")
     assert new["secret"] not in listed.body.decode()
     row = await face.plane.store.find("subscription", (new["id"],))
-    assert subscriptions.secrets_of(face.plane, row) == (
-        subscriptions.secret_of(new["secret"]),
-    )
+    assert subscriptions.secrets_of(face.plane, row) == (subscriptions.secret_of(new["secret"]),)
     assert new["secret"].removeprefix("whsec_") not in str(row)
     turned = (await face.ask("POST", f"{one}:rotate")).json
     row = await face.plane.store.find("subscription", (new["id"],))

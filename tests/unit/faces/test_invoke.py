@@ -13,9 +13,11 @@ import pytest
 
 from tenure.core.errors import Unavailable
 from tenure.core.roles import Role
-from tenure.faces.api import invoke, problems, server
-from tenure.faces.api.table import Ask, Route, Stream
-from tests.unit.faces.asked import Face, faced
+from tenure.faces.api import invoke
+from tenure.faces.http import problems, server
+from tenure.faces.http.face import Face as HttpFace
+from tenure.faces.http.table import HttpRequest, Route, Stream
+from tests.unit.support.api_client import Face, faced
 
 ADDRESS = ""
 SECRET = "a-secret-of-the-caller"
@@ -26,11 +28,9 @@ async def is_there() -> bool:
     return True
 
 
-async def pass_on(ask: Ask) -> Stream:
+async def pass_on(ask: HttpRequest) -> Stream:
     """Pass it on to the runtime of this test."""
-    return Stream(
-        partial(invoke.forward, ask, ADDRESS, is_there=is_there, cut=asyncio.Event())
-    )
+    return Stream(partial(invoke.forward, ask, ADDRESS, is_there=is_there, cut=asyncio.Event()))
 
 
 ROUTE = Route(
@@ -64,7 +64,7 @@ async def runtime(face: Face, serve: Serve) -> AsyncIterator[None]:
     listening = await asyncio.start_server(connected, "127.0.0.1", 0)
     global ADDRESS  # noqa: PLW0603 (a handler has no other way to learn it)
     ADDRESS = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    face.app = server.build(face.api, routes=[ROUTE])
+    face.app = server.build(face.api, faces=[HttpFace("invocations", (ROUTE,))])
     try:
         yield
     finally:

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from tenure.app import operations, tokens
+from tenure.app.operations import commands as operations
+from tenure.app.tenancy import tokens
 from tenure.core.roles import Role
-from tenure.faces.api import sse
+from tenure.faces.api import operation_stream
 from tenure.testing.operators import by
-from tests.unit.faces.asked import ADMIN, faced
+from tests.unit.support.api_client import ADMIN, faced
 
 
 def events(body: bytes) -> list[tuple[str, str, dict[str, Any]]]:
@@ -95,9 +96,7 @@ def test_a_preference_that_makes_no_sense_is_ignored(tmp_path, prefer, applied):
     async def test(face):
         name = await face.accept("sticks")
         await face.until(name, "STUCK")
-        told = await face.ask(
-            "POST", f"/v1/operations/{name}:abandon", headers={"prefer": prefer}
-        )
+        told = await face.ask("POST", f"/v1/operations/{name}:abandon", headers={"prefer": prefer})
         assert told.status == 202
         assert told.headers.get("preference-applied") == applied
 
@@ -184,7 +183,7 @@ async def test_a_stream_goes_on_after_the_last_event_seen(face):
 
 @faced
 async def test_a_stream_beats_while_nothing_happens_and_ends_with_the_process(face, monkeypatch):
-    monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(operation_stream, "HEARTBEAT_SECONDS", 0.02)
     name = await face.accept("waits")
     await face.until(name, "WAITING")
     following = asyncio.ensure_future(face.ask("GET", f"/v1/operations/{name}/events"))
@@ -201,9 +200,7 @@ async def test_a_stream_ends_when_its_token_is_revoked(face):
     name = await face.accept("waits")
     await face.until(name, "WAITING")
     admin = await tokens.authenticate(face.plane, ADMIN)
-    view, token = await tokens.create_token(
-        face.plane, admin, principal="leaver", role=Role.VIEWER
-    )
+    view, token = await tokens.create_token(face.plane, admin, principal="leaver", role=Role.VIEWER)
     path = f"/v1/operations/{name}/events"
     real, let_in = face.api.authenticate, asyncio.Event()
 

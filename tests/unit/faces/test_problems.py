@@ -14,8 +14,8 @@ from tenure.core.errors import (
     StoreFull,
     TenureError,
 )
-from tenure.faces.api import problems
-from tenure.faces.api.problems import PROBLEMS, Refusal
+from tenure.faces.http import problems
+from tenure.faces.http.problems import PROBLEMS, ProblemError
 
 
 @pytest.mark.parametrize("code", PROBLEMS)
@@ -88,6 +88,6 @@ def test_a_lost_commit_names_the_operation():
 
 
 def test_a_refusal_names_the_methods_that_would_do():
-    made, headers = problems.of_refusal(Refusal("method_not_allowed", allow="GET, HEAD"))
+    made, headers = problems.of_problem_error(ProblemError("method_not_allowed", allow="GET, HEAD"))
     assert made.status == 405
     assert headers == ((b"allow", b"GET, HEAD"),)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tenure.faces.api import reference
+from tenure.faces.http import reference
 
 DOCS = Path(__file__).parents[3] / "docs" / "reference"
 
@@ -15,7 +15,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "reference"
 )
 def test_the_reference_is_as_the_tables_are(name, page):
     told = (DOCS / name).read_text(encoding="utf-8")
-    assert told == page, "python -m tenure.faces.api.reference docs/reference writes it anew"
+    assert told == page, "python -m tenure.faces.http.reference docs/reference writes it anew"
 
 
 def test_the_pages_are_written_where_they_are_wanted(tmp_path):

@@ -5,21 +5,30 @@ import logging
 from dataclasses import replace
 
 import pytest
+from starlette.responses import Response
+from starlette.routing import Route as StarletteRoute
 
 from tenure.core.errors import CommitUnknown, Defect, StoreClosed, StoreError
 from tenure.core.roles import Role
-from tenure.faces.api import openapi, server
-from tenure.faces.api.body import BODY_BYTES_MAX
-from tenure.faces.api.problems import PROBLEMS
+from tenure.faces.http import openapi, server
+from tenure.faces.http.body import BODY_BYTES_MAX
+from tenure.faces.http.face import Face as HttpFace
+from tenure.faces.http.problems import PROBLEMS
 from tenure.ports.bus import Verdict
 from tenure.ports.store import Change, Put
 from tenure.testing.patches import patched
-from tests.unit.faces.asked import faced
+from tests.unit.support.api_client import faced
 
 OPEN = {"/livez", "/readyz"}
 ABSENT = "0" * 32
-OTHERS = {"agent": "nobody", "operation": ABSENT, "step": "nowhere", "token": ABSENT,
-          "subscription": ABSENT, "finding": ABSENT}
+OTHERS = {
+    "agent": "nobody",
+    "operation": ABSENT,
+    "step": "nowhere",
+    "token": ABSENT,
+    "subscription": ABSENT,
+    "finding": ABSENT,
+}
 
 
 def paths():
@@ -323,7 +332,7 @@ async def test_a_store_that_takes_no_records_makes_it_unready(face, monkeypatch)
     assert (await face.ask("GET", "/readyz", token="")).status == 200
     monkeypatch.setattr(face.plane.store, "commit", commit)
     assert (await face.ask("GET", "/readyz", token="")).status == 200
-    monkeypatch.setattr("tenure.app.taking.LATELY_SECONDS", 0.0)
+    monkeypatch.setattr("tenure.app.safety.write_probe.LATELY_SECONDS", 0.0)
     assert await refused()
 
 
@@ -406,3 +415,16 @@ async def test_the_document_is_served(face):
 def test_every_declared_problem_is_in_the_table():
     for route in server.ROUTES:
         assert set(route.codes()) <= set(PROBLEMS), route.path
+
+
+@faced
+async def test_a_face_that_is_listed_is_served_beside_the_others(face):
+    async def hello(_: object) -> Response:
+        return Response("hello from another face")
+
+    other = HttpFace("other", foreign_routes=lambda _: [StarletteRoute("/other", hello)])
+    assert (await face.ask("GET", "/other", token="")).status == 404
+    face.app = server.build(face.api, faces=[*server.FACES, other])
+    assert (await face.ask("GET", "/other", token="")).body == b"hello from another face"
+    assert (await face.ask("GET", "/livez", token="")).status == 200
+    assert "/other" not in (await face.ask("GET", "/openapi.json")).json["paths"]

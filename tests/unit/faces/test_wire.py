@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
-from tenure.faces.api.bounds import Bounds
-from tenure.faces.api.server import Listen, _Server, serving
 from tenure.faces.api.state import Api
+from tenure.faces.http.bounds import Bounds
+from tenure.faces.http.server import Listen, _Server, serving
 from tenure.testing.loop import run
-from tests.unit.faces.asked import faced
+from tests.unit.support.api_client import faced
 
 ASK = b"GET /livez HTTP/1.1\r\nHost: h\r\n"
 

@@ -20,7 +20,7 @@ from tenure.core.errors import (
     Unavailable,
 )
 from tenure.ports.provider import Presence
-from tenure.storage.flush import Done, Inline, Work
+from tenure.sqlite.commit_thread import Done, Inline, Work
 from tenure.testing.contracts.identity_client import START, key
 from tenure.testing.contracts.store_rows import StoppedClock
 
@@ -277,9 +277,7 @@ def test_an_issuer_is_an_origin_that_is_protected(tmp_path, issuer):
 @pytest.mark.parametrize("seconds", [0.0, -1.0, 901.0, float("nan")])
 def test_a_token_lives_at_most_fifteen_minutes(tmp_path, seconds):
     with pytest.raises(Invalid, match="900"):
-        build(
-            tmp_path / "identity.db", issuer=ISSUER, clock=StoppedClock(), token_seconds=seconds
-        )
+        build(tmp_path / "identity.db", issuer=ISSUER, clock=StoppedClock(), token_seconds=seconds)
 
 
 def test_the_metadata_name_the_algorithms_that_are_checked(tmp_path):

@@ -13,7 +13,7 @@ from tenure.adapters.identity.local import LocalIdentity, build, jose
 from tenure.core.errors import Invalid, Rejected
 from tenure.ports.identity import Asker, Refusal, Word
 from tenure.ports.provider import Presence
-from tenure.storage.flush import Done, Inline, Work
+from tenure.sqlite.commit_thread import Done, Inline, Work
 from tenure.testing.contracts import identity_client as identity
 from tenure.testing.contracts.identity_client import ADMIN, Served, client, key, word
 from tenure.testing.contracts.store_rows import StoppedClock
@@ -400,9 +400,7 @@ def test_an_update_says_whose_it_is_and_nothing_that_is_ours(tmp_path, name):
 def test_one_invitation_registers_one_of_many_at_once(tmp_path):
     async def scenario(served: Served) -> None:
         one, invitation = await identity.invited(served)
-        asked = (
-            served.identity.register(invitation.token, {"jwks": one.jwks}) for _ in range(5)
-        )
+        asked = (served.identity.register(invitation.token, {"jwks": one.jwks}) for _ in range(5))
         answers = await asyncio.gather(*asked)
         assert sum(isinstance(answer, Refusal) for answer in answers) == 4
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from tenure.core.errors import Conflict, Defect, NotFound, PlanUnknown
+from tenure.core.errors import Conflict, Defect, Invalid, NotFound, PlanUnknown
 from tenure.core.plan import Plan
 from tenure.plans.catalogue import Catalogue
-from tests.unit.core.world import step
+from tenure.ports.subject import PLAIN_SUBJECT
+from tests.unit.support.saga_world import step
 
 ONE = Plan("move", stages=[step("a")])
 TWO = Plan("move", stages=[step("a"), step("b")], version=2)
@@ -82,3 +83,22 @@ def test_a_plan_that_nobody_knows_any_more_is_shown_and_not_performed():
     assert catalogue.kept(TWO.digest) is None
     with pytest.raises(Defect, match="an operation that has ended is not performed"):
         shown.steps["a"].do(None).send(None)  # type: ignore[attr-defined]
+
+
+def test_a_plan_keeps_its_subject_from_version_to_version():
+    catalogue = Catalogue([ONE])
+    other = Plan(ONE.name, stages=ONE.stages, version=3, subject="agent")
+    with pytest.raises(Conflict, match="all of its versions"):
+        catalogue.register(other)
+
+
+def test_a_subject_that_nobody_registered_is_refused_and_an_unknown_plan_has_a_plain_one():
+    catalogue = Catalogue([Plan("odd", stages=ONE.stages, subject="endpoint")])
+    with pytest.raises(Invalid, match="endpoint"):
+        catalogue.subject_of("odd")
+    assert catalogue.subject_of("nobody knows it") is PLAIN_SUBJECT
+
+
+def test_the_subject_is_no_part_of_what_is_stored():
+    named, plain = (Plan("odd", stages=ONE.stages, subject=one) for one in ("agent", ""))
+    assert named.digest == plain.digest

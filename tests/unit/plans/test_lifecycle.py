@@ -5,21 +5,24 @@ from types import SimpleNamespace
 
 import pytest
 
-from tenure.app import agent_views, agents, operations
+from proofs.agents.lifecycle import CALLER, TENANT, spec_of
+from tenure.app.agents import commands as agents
+from tenure.app.agents import invocations
+from tenure.app.operations import commands as operations
+from tenure.app.operations import reads
 from tenure.core.agent import State
 from tenure.core.errors import NotReady, Rejected
 from tenure.core.ids import resource_key
 from tenure.core.limits import DETAIL_CHARACTERS_MAX
 from tenure.core.operation import State as OperationState
 from tenure.core.plan import Kind
-from tenure.plans import lifecycle
+from tenure.plans.agents import lifecycle
 from tenure.ports import provider as ports
 from tenure.ports.provider import Presence
 from tenure.ports.runtime import Status
 from tenure.testing.faults import Call, Fault
-from tenure.testing.lifecycle import CALLER, TENANT, spec_of
 from tenure.testing.operators import by
-from tests.unit.app.lives import alive
+from tests.unit.support.agent_planes import alive
 
 PLANS = {plan.name: plan for plan in lifecycle.PLANS}
 
@@ -102,7 +105,7 @@ def busy(lives):
 
 
 async def results(lives, operation):
-    seen = await operations.get(lives.plane, TENANT, operation.id)
+    seen = await reads.get_operation(lives.plane, TENANT, operation.id)
     return {step.name: step.result for step in seen.steps}
 
 
@@ -326,9 +329,9 @@ async def test_nothing_is_exposed_before_the_end(lives):
     await asyncio.sleep(0.5)
     assert "runtime" in lives.held()
     with pytest.raises(NotReady, match="once it is READY"):
-        await agent_views.address_of(lives.plane, CALLER, "alpha")
+        await invocations.address_of(lives.plane, CALLER, "alpha")
     await lives.done(operation)
-    await agent_views.address_of(lives.plane, CALLER, "alpha")
+    await invocations.address_of(lives.plane, CALLER, "alpha")
 
 
 @alive

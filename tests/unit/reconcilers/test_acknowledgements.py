@@ -2,8 +2,12 @@
 
 import asyncio
 
-from tenure.app import acknowledgements, agents, findings, operations, subscriptions
-from tenure.app.subscriptions import Subscribe
+from proofs.agents.lifecycle import CALLER, TENANT
+from tenure.app.agents import commands as agents
+from tenure.app.events import acknowledgements, subscriptions
+from tenure.app.events.subscriptions import Subscribe
+from tenure.app.operations import reads
+from tenure.app.safety import findings
 from tenure.core.agent import State
 from tenure.core.finding import Kind
 from tenure.core.operation import State as OperationState
@@ -11,8 +15,7 @@ from tenure.core.subscription import Kind as How
 from tenure.ports.store import Change, Drop, Put, Row
 from tenure.reconcilers import acknowledgements as watched
 from tenure.reconcilers.term import Term
-from tenure.testing.lifecycle import CALLER, TENANT
-from tests.unit.app.lives import alive
+from tests.unit.support.agent_planes import alive
 
 
 async def waiting(lives, verb="delete"):
@@ -27,7 +30,7 @@ async def waiting(lives, verb="delete"):
 
 
 async def state_of(lives, operation):
-    return (await operations.get(lives.plane, TENANT, operation)).state
+    return (await reads.get_operation(lives.plane, TENANT, operation)).state
 
 
 async def told(lives):

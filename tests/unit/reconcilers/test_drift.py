@@ -4,8 +4,13 @@ import asyncio
 
 import pytest
 
-from tenure.app import agent_views, agents, findings, live
-from tenure.app.live import encode
+from proofs.agents.lifecycle import CALLER, PLANS, FakeCredentials, spec_of
+from tenure.app.agents import commands as agents
+from tenure.app.agents import invocations
+from tenure.app.agents.subject import SUBJECTS
+from tenure.app.operations import handle
+from tenure.app.operations.handle import encode
+from tenure.app.safety import findings
 from tenure.core.agent import State
 from tenure.core.errors import Unavailable
 from tenure.core.finding import Kind
@@ -15,9 +20,8 @@ from tenure.reconcilers import drift
 from tenure.reconcilers import operations as watched
 from tenure.reconcilers.term import Term
 from tenure.testing.faults import Fault
-from tenure.testing.lifecycle import CALLER, PLANS, FakeCredentials, spec_of
 from tenure.testing.patches import patched
-from tests.unit.app.lives import alive, fault
+from tests.unit.support.agent_planes import alive, fault
 
 
 async def seen(lives):
@@ -49,7 +53,7 @@ async def test_a_runtime_that_died_is_replaced_under_a_new_generation(lives):
     assert thing.key.text != dead
     assert thing.key.generation == 2
     assert await lives.state() is State.READY
-    _, address = await agent_views.address_of(lives.plane, CALLER, "alpha")
+    _, address = await invocations.address_of(lives.plane, CALLER, "alpha")
     assert address == f"{thing.key.text}:1"
     assert await seen(lives) == []
     assert await lives.wrong() == []
@@ -164,7 +168,7 @@ async def test_the_new_one_serves_even_if_the_old_one_cannot_be_removed(lives):
     fault(lives, "runtime", "remove", Fault.REFUSED)
     await looks(lives, 2)
     await asyncio.sleep(30)
-    _, address = await agent_views.address_of(lives.plane, CALLER, "alpha")
+    _, address = await invocations.address_of(lives.plane, CALLER, "alpha")
     assert address != f"{dead}:1"
     await watched.tick(lives.plane)
     assert {one.reconciler for one in await seen(lives)} == {"operations", "drift"}
@@ -230,7 +234,8 @@ async def test_a_burned_key_is_told_and_not_made_again(lives):
 @alive
 async def test_what_only_a_newer_release_can_make_again_is_told_and_holds_up_nothing(lives):
     older, plan = lives.plane, PLANS["create_agent"]
-    lives.catalogue = Catalogue((*lives.catalogue, Plan(plan.name, stages=plan.stages, version=2)))
+    newer = Plan(plan.name, stages=plan.stages, version=2, subject=plan.subject)
+    lives.catalogue = Catalogue((*lives.catalogue, newer), SUBJECTS)
     newer = (await lives.start("newer")).plane
     strange = await lives.made()
     lives.plane = older
@@ -356,7 +361,7 @@ async def test_an_agent_that_changes_while_it_is_looked_at_is_left_for_the_next_
     (thing,) = lives.world.holds(provider="identity", agent=uid)
     del lives.world.things["identity", thing.key.text]
     await looks(lives, 1)
-    read = live.read
+    read = handle.read
 
     async def meanwhile(*given):
         found = await read(*given)

@@ -5,15 +5,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tenure.app import reconciled
+from proofs.agents.lifecycle import CALLER
+from tenure.app.safety import reconcile_status
 from tenure.core.errors import Conflict, Forbidden, Invalid, StoreFull
 from tenure.ports.store import Change, Set
 from tenure.reconcilers import driver, leases
 from tenure.reconcilers.driver import RECONCILERS, TTL_SECONDS, Driver, Ways, reconciling
 from tenure.reconcilers.leader import lease_of
 from tenure.reconcilers.term import LEADERS, Tick
-from tenure.testing.lifecycle import CALLER
-from tests.unit.app.lives import STRANGER, VIEWER, alive
+from tests.unit.support.agent_planes import STRANGER, VIEWER, alive
 
 
 @asynccontextmanager
@@ -34,14 +34,14 @@ async def test_every_reconciler_looks_again_and_again(lives):
         counts = lives.plane.reconciled.counts
         assert set(counts) == set(RECONCILERS)
         assert lives.plane.reconciled.leads
-        looks = await reconciled.look_now(lives.plane, CALLER, "", dry_run=False)
+        looks = await reconcile_status.look_now(lives.plane, CALLER, "", dry_run=False)
         assert [look.reconciler for look in looks] == list(RECONCILERS)
     assert not lives.plane.reconciled.leads
     with pytest.raises(Conflict, match="no reconciler runs"):
-        await reconciled.look_now(lives.plane, CALLER, "", dry_run=True)
+        await reconcile_status.look_now(lives.plane, CALLER, "", dry_run=True)
     for caller in (VIEWER, STRANGER):
         with pytest.raises(Forbidden):
-            await reconciled.look_now(lives.plane, caller, "", dry_run=True)
+            await reconcile_status.look_now(lives.plane, caller, "", dry_run=True)
 
 
 @alive

@@ -2,18 +2,19 @@
 
 import asyncio
 
-from tenure.app import epochs, tokens
 from tenure.app.plane import THIS
+from tenure.app.safety import epochs
+from tenure.app.tenancy import tokens
 from tenure.core.errors import StoreFull
 from tenure.core.roles import Caller, Role
+from tenure.home.epoch_file import EpochFile
 from tenure.ports.epoch import Memo
 from tenure.ports.store import Change, Set
 from tenure.reconcilers import epoch
 from tenure.reconcilers.leader import lease_of
 from tenure.settings import Settings
-from tenure.storage.epoch import EpochFile
 from tenure.wiring import managing
-from tests.unit.app.lives import alive
+from tests.unit.support.agent_planes import alive
 
 ADMIN = Caller(tokens.TENANT, "admin", Role.ADMIN)
 

@@ -4,8 +4,12 @@ import asyncio
 
 import pytest
 
-from tenure.app import agent_views, agents, findings, subscriptions
-from tenure.app.subscriptions import Subscribe
+from proofs.agents.lifecycle import CALLER, TENANT, spec_of
+from tenure.app.agents import commands as agents
+from tenure.app.agents import views as agent_views
+from tenure.app.events import subscriptions
+from tenure.app.events.subscriptions import Subscribe
+from tenure.app.safety import findings
 from tenure.core.errors import Unavailable
 from tenure.core.finding import Kind
 from tenure.core.limits import PAGE_MAX
@@ -13,8 +17,7 @@ from tenure.core.subscription import Kind as Way
 from tenure.ports.store import Change, Drop
 from tenure.reconcilers import grants
 from tenure.reconcilers.term import Term
-from tenure.testing.lifecycle import CALLER, TENANT, spec_of
-from tests.unit.app.lives import alive
+from tests.unit.support.agent_planes import alive
 
 
 async def granted(lives):

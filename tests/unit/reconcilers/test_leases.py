@@ -2,14 +2,15 @@
 
 import asyncio
 
-from tenure.app import findings, tokens
+from tenure.app.safety import findings
+from tenure.app.tenancy import tokens
 from tenure.core.finding import Kind
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Change, Set
 from tenure.reconcilers import leases
 from tenure.reconcilers.leader import Leader, lease_of
 from tenure.reconcilers.term import LEADERS, Term
-from tests.unit.app.lives import alive
+from tests.unit.support.agent_planes import alive
 
 OWNER = Caller(tokens.TENANT, "admin", Role.ADMIN)
 

@@ -2,14 +2,16 @@
 
 import asyncio
 
-from tenure.app import agents, findings, operations
+from proofs.agents.lifecycle import CALLER, spec_of
+from tenure.app.agents import commands as agents
+from tenure.app.operations import commands as operations
+from tenure.app.safety import findings
 from tenure.core.finding import Kind
 from tenure.core.instant import in_utc
 from tenure.reconcilers import operations as watched
 from tenure.testing.faults import Fault
-from tenure.testing.lifecycle import CALLER, spec_of
 from tenure.testing.operators import by
-from tests.unit.app.lives import alive, fault
+from tests.unit.support.agent_planes import alive, fault
 
 
 async def seen(lives):

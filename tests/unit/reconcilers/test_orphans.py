@@ -4,8 +4,12 @@ import asyncio
 
 import pytest
 
-from tenure.app import agent_views, agents, findings
-from tenure.app.unknown import remove_resource
+from proofs.agents.lifecycle import CALLER, spec_of
+from proofs.harness.rig import PLANE
+from tenure.app.agents import commands as agents
+from tenure.app.agents import views as agent_views
+from tenure.app.safety import findings
+from tenure.app.safety.unknown_resources import remove_resource
 from tenure.core.errors import Conflict, Forbidden, Invalid
 from tenure.core.finding import Kind, finding_id
 from tenure.core.ids import resource_key
@@ -13,14 +17,12 @@ from tenure.core.limits import PAGE_MAX
 from tenure.core.roles import Caller, Role
 from tenure.ports.provider import Owned
 from tenure.ports.store import Change, Is, Set
-from tenure.reconcilers import late, orphans
+from tenure.reconcilers import late_arrivals, orphans
 from tenure.reconcilers.leader import Leader, lease_of
 from tenure.reconcilers.term import LEADERS, Term
 from tenure.testing.faults import Fault
-from tenure.testing.lifecycle import CALLER, spec_of
 from tenure.testing.loop import EPOCH
-from tenure.testing.rig import PLANE
-from tests.unit.app.lives import VIEWER, alive, fault
+from tests.unit.support.agent_planes import VIEWER, alive, fault
 
 OWNER = Caller("default", "admin", Role.ADMIN)
 LONG = orphans.GRACE_SECONDS + 1
@@ -44,7 +46,7 @@ async def left_behind(lives):
     assert (await lives.verb("delete", "gone")).state == "SUCCEEDED"
     for _ in range(3):
         await asyncio.sleep(40)
-        await late.tick(lives.plane)
+        await late_arrivals.tick(lives.plane)
     assert await lives.rows("tombstone") == []
     lives.world.things["runtime", thing.key.text] = thing
     return thing
@@ -139,7 +141,7 @@ async def test_an_empty_store_deletes_nothing_of_a_live_world(lives):
         part.clear()
     for _ in range(4):
         await orphans.tick(lives.plane)
-        await late.tick(lives.plane)
+        await late_arrivals.tick(lives.plane)
         await asyncio.sleep(LONG)
     assert sorted(lives.world.things) == before
 
@@ -187,7 +189,7 @@ async def test_too_many_orphans_are_believed_by_nobody(lives):
         await lives.verb("delete", f"agent-{number}")
     for _ in range(3):
         await asyncio.sleep(40)
-        await late.tick(lives.plane)
+        await late_arrivals.tick(lives.plane)
     for thing in things:
         lives.world.things["runtime", thing.key.text] = thing
     for _ in range(4):
@@ -270,7 +272,7 @@ async def test_a_provider_that_lies_about_deletion_is_drift(lives):
     (found,) = await open_findings(lives)
     assert (found.kind, found.reconciler) == (Kind.DRIFT, "orphans")
     await asyncio.sleep(LONG)
-    await late.tick(lives.plane)
+    await late_arrivals.tick(lives.plane)
     kinds = {one.reconciler: one.kind for one in await open_findings(lives)}
     assert kinds["late"] is Kind.DRIFT
 
@@ -284,7 +286,7 @@ async def test_a_crash_between_intent_and_removal_is_finished_by_the_tombstone(l
     fault(lives, "runtime", "remove", Fault.CUT)
     await orphans.tick(lives.plane)
     assert lives.world.holds(key=thing.key.text) == [thing]
-    await late.tick(lives.plane)
+    await late_arrivals.tick(lives.plane)
     assert lives.world.holds(key=thing.key.text) == []
 
 
@@ -339,7 +341,7 @@ async def test_an_orphan_that_cannot_be_removed_is_told_and_tried_again(lives):
     for _ in range(6):
         await asyncio.sleep(LONG)
         await orphans.tick(lives.plane)
-        await late.tick(lives.plane)
+        await late_arrivals.tick(lives.plane)
     assert lives.world.holds(key=thing.key.text) == []
 
 

@@ -7,23 +7,27 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tenure.app import acknowledgements, agent_views, agents, findings, operations, subscriptions
-from tenure.app.findings import Sighting
-from tenure.app.subscriptions import Subscribe
+from proofs.agents.lifecycle import CALLER, TENANT, spec_of
+from tenure.app.agents import commands as agents
+from tenure.app.agents import views as agent_views
+from tenure.app.events import acknowledgements, subscriptions
+from tenure.app.events.subscriptions import Subscribe
+from tenure.app.operations import reads
+from tenure.app.safety import findings
+from tenure.app.safety.findings import Sighting
 from tenure.core.errors import Conflict, NotFound
 from tenure.core.finding import Kind
 from tenure.core.subscription import Kind as Way
 from tenure.ports.store import Change, Drop, Row, Set
-from tenure.reconcilers import drift, late, orphans, retention
+from tenure.reconcilers import drift, late_arrivals, orphans, retention
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS, KeptFor, Term
 from tenure.settings import Settings
 from tenure.testing.faults import Fault
-from tenure.testing.lifecycle import CALLER, TENANT, spec_of
 from tenure.testing.patches import patched
 from tenure.wiring import running
-from tests.unit.app.lives import alive, fault, keyed
-from tests.unit.reconcilers.later import DAY, ENDED, PLANS, keys, later, on_any_store
+from tests.unit.support.agent_planes import alive, fault, keyed
+from tests.unit.support.late_reconcilers import DAY, ENDED, PLANS, keys, later, on_any_store
 
 
 async def kinds(lives):
@@ -53,8 +57,8 @@ async def kept_after_a_hundred_days(lives):
     await retention.tick(plane)
     watched = {str(row["operation"]) for row in await lives.rows("tombstone")}
     assert watched <= {str(row["id"]) for row in await lives.rows("operation")}
-    for _ in range(late.SIGHTINGS):
-        await late.tick(plane)
+    for _ in range(late_arrivals.SIGHTINGS):
+        await late_arrivals.tick(plane)
     await retention.tick(plane)
     return before == await known(lives, uid)
 
@@ -89,8 +93,8 @@ async def came_about_in_the_name_of_a_deleted_agent(lives, *, forgotten):
     uid = (await lives.done(asked)).agent
     await lives.verb("delete", "granter")
     plane = later(lives.plane, 100)
-    for _ in range(late.SIGHTINGS):
-        await late.tick(plane)
+    for _ in range(late_arrivals.SIGHTINGS):
+        await late_arrivals.tick(plane)
     await retention.tick(plane)
     assert [row["agent"] for row in await lives.rows("operation")] == [uid]
     assert await lives.rows("tombstone") == []
@@ -144,7 +148,7 @@ async def nobody_watches(lives):
     """The tombstones have had their time."""
     for _ in range(3):
         await asyncio.sleep(40)
-        await late.tick(lives.plane)
+        await late_arrivals.tick(lives.plane)
     assert await lives.rows("tombstone") == []
 
 
@@ -224,7 +228,7 @@ async def test_a_key_goes_after_a_day_and_an_operation_not_before_its_key(lives)
     assert (await retention.tick(plane, term=soon)).fixed == 2
     assert await lives.rows("idempotency") == []
     with pytest.raises(NotFound):
-        await operations.get(lives.plane, TENANT, again.id)
+        await reads.get_operation(lives.plane, TENANT, again.id)
     assert len(await known(lives, uid)) == 3
 
 

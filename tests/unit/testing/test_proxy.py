@@ -75,9 +75,7 @@ def test_passes_both_ways_and_waits_when_told() -> None:
     [(Behaviour(mute=True), [b"lost"]), (Behaviour(deaf=True, mute=True), [])],
     ids=["mute", "half-open"],
 )
-def test_loses_what_is_said_and_stays_open(
-    behaviour: Behaviour, server_hears: list[bytes]
-) -> None:
+def test_loses_what_is_said_and_stays_open(behaviour: Behaviour, server_hears: list[bytes]) -> None:
     async def play(proxy: Proxy, heard: list[bytes]) -> None:
         near = await asyncio.open_connection("127.0.0.1", proxy.port)
         proxy.behaviour = behaviour

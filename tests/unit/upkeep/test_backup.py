@@ -8,10 +8,10 @@ import apsw
 import pytest
 
 from tenure.core.errors import Invalid, StoreError, StoreLocked, StoreNewer
+from tenure.home.epoch_file import EpochFile
+from tenure.home.shared_settings import TermsFile
 from tenure.settings import Settings
-from tenure.storage.epoch import EpochFile
-from tenure.storage.place import Lock
-from tenure.storage.terms import TermsFile
+from tenure.sqlite.location import Lock
 from tenure.upkeep import backup
 from tenure.upkeep.backup import MANIFEST, back_up
 from tenure.upkeep.restore import hold, restore

@@ -5,20 +5,18 @@ import json
 import apsw
 import pytest
 
+from proofs.releases.any_release import PLAN
+from proofs.releases.upgrades import GOLDEN, RELEASES, load
 from tenure.core.errors import Invalid
 from tenure.faces.cli import main as cli
-from tenure.plans.lifecycle import PLANS
-from tenure.storage.migrations import Migration
-from tenure.storage.terms import Terms, TermsFile
-from tenure.testing.any_release import PLAN
-from tenure.testing.releases import GOLDEN, RELEASES, load
+from tenure.home.shared_settings import Terms, TermsFile
+from tenure.plans.agents.lifecycle import PLANS
+from tenure.sqlite.migrations import Migration
 from tenure.upkeep.upgrade import Kept, Pending, look
 from tenure.wiring import files_of_a_home
 
 FILES = files_of_a_home()
-ADDED = [
-    Pending("tenure.db", one.name, only_adds=True) for one in FILES[0].migrations if one.adds
-]
+ADDED = [Pending("tenure.db", one.name, only_adds=True) for one in FILES[0].migrations if one.adds]
 
 
 @pytest.mark.parametrize("name", RELEASES)

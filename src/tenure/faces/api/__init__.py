@@ -1,1 +1,1 @@
-"""The HTTP face: one table of routes, from which everything else follows."""
+"""Our own HTTP interface, `/v1`: what each route takes, does and gives."""

@@ -11,15 +11,15 @@ from typing import cast
 
 import msgspec
 
-from tenure.app import events
-from tenure.app.events import Wanted, cloud_event
+from tenure.app.events import cloudevents
+from tenure.app.events.cloudevents import Wanted, cloud_event
 from tenure.core.errors import CommitUnknown, StoreError
 from tenure.core.limits import STREAMS_MAX
 from tenure.core.roles import Role
-from tenure.faces.api.authenticate import authorise, caller_of
-from tenure.faces.api.problems import Refusal
-from tenure.faces.api.sse import HEADERS, HEARTBEAT_SECONDS, gone_of
-from tenure.faces.api.table import Ask, Send, Stream
+from tenure.faces.http.authenticate import authorise, caller_of
+from tenure.faces.http.problems import ProblemError
+from tenure.faces.http.sse import HEADERS, HEARTBEAT_SECONDS, gone_of
+from tenure.faces.http.table import HttpRequest, Send, Stream
 
 LOOK_SECONDS = 0.5
 """How often it is looked for what other processes commit."""
@@ -27,31 +27,31 @@ PAGE = 200
 encode = msgspec.json.encode
 
 
-def wants_stream(ask: Ask) -> bool:
+def wants_stream(request: HttpRequest) -> bool:
     """Whether whoever asks would rather follow than have a page."""
-    return b"text/event-stream" in ask.headers.get(b"accept", b"")
+    return b"text/event-stream" in request.headers.get(b"accept", b"")
 
 
-def follow(ask: Ask, wanted: Wanted, last: int) -> Stream:
+def follow(request: HttpRequest, wanted: Wanted, last: int) -> Stream:
     """Everything after a position, and what comes."""
-    open_now: Counter[str] = ask.api.streams
-    if open_now[ask.tenant] >= STREAMS_MAX:
+    open_now: Counter[str] = request.api.streams
+    if open_now[request.tenant] >= STREAMS_MAX:
         detail = f"{STREAMS_MAX} streams of this tenant are open here; close one"
-        raise Refusal("too_many_streams", detail)
+        raise ProblemError("too_many_streams", detail)
 
     async def write(send: Send) -> int:
-        open_now[ask.tenant] += 1
+        open_now[request.tenant] += 1
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        gone = asyncio.ensure_future(gone_of(ask.receive))
+        gone = asyncio.ensure_future(gone_of(request.receive))
         try:
-            await _follow(ask, wanted, last, gone=gone, send=send)
+            await _follow(request, wanted, last, gone=gone, send=send)
         except (StoreError, CommitUnknown):
             pass  # the process is ending: whoever follows comes back with the last id
-        except Refusal:
+        except ProblemError:
             pass  # the token is no good any more
         finally:
             gone.cancel()
-            open_now[ask.tenant] -= 1
+            open_now[request.tenant] -= 1
         await send({"type": "http.response.body", "body": b""})
         return 200
 
@@ -59,17 +59,17 @@ def follow(ask: Ask, wanted: Wanted, last: int) -> Stream:
 
 
 async def _follow(
-    ask: Ask, wanted: Wanted, last: int, *, gone: "asyncio.Future[None]", send: Send
+    request: HttpRequest, wanted: Wanted, last: int, *, gone: "asyncio.Future[None]", send: Send
 ) -> None:
-    plane, loop = ask.plane, asyncio.get_running_loop()
+    plane, loop = request.plane, asyncio.get_running_loop()
     beat_at = loop.time() + HEARTBEAT_SECONDS
     gone.add_done_callback(lambda _: plane.news.tell())
     await send({"type": "http.response.body", "body": b": ok\n\n", "more_body": True})
-    while not gone.done() and not ask.api.stopping.is_set():
+    while not gone.done() and not request.api.stopping.is_set():
         number = plane.news.number
-        page = await events.list_events(plane, ask.caller, wanted, after=last, limit=PAGE)
+        page = await cloudevents.list_events(plane, request.caller, wanted, after=last, limit=PAGE)
         authorise(
-            await caller_of(ask.headers, authenticate=ask.api.authenticate), Role.VIEWER
+            await caller_of(request.headers, authenticate=request.api.authenticate), Role.VIEWER
         )
         text = b"event: missed\ndata: {}\n\n" if page.missed else b""
         for row in page.items:

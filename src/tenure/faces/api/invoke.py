@@ -15,10 +15,10 @@ from importlib import import_module
 from typing import Any
 
 from tenure.core.errors import TenureError
-from tenure.faces.api import problems
-from tenure.faces.api.endpoint import send_problem
 from tenure.faces.api.state import Api
-from tenure.faces.api.table import Ask, Receive, Send
+from tenure.faces.http import problems
+from tenure.faces.http.endpoint import send_problem
+from tenure.faces.http.table import HttpRequest, Receive, Send
 
 log = logging.getLogger("tenure.invoke")
 REQUEST_BYTES_MAX = 100 << 20
@@ -167,22 +167,22 @@ class _Upload:
 
 
 async def forward(
-    ask: Ask, address: str, send: Send, *, is_there: IsThere, cut: asyncio.Event
+    request: HttpRequest, address: str, send: Send, *, is_there: IsThere, cut: asyncio.Event
 ) -> int:
     """Send the answer of the runtime at this address (`host:port`); the status of it.
 
     `is_there` is asked of every new connection, and `cut` ends it, wherever it is.
     """
-    length = ask.headers.get(b"content-length", b"0")
+    length = request.headers.get(b"content-length", b"0")
     if not length.isdigit() or int(length[:20]) > REQUEST_BYTES_MAX:
         detail = f"an invocation has at most {REQUEST_BYTES_MAX} bytes"
         return await send_problem(send, problems.problem("body_too_large", detail))
-    client = await _client(ask.api)
-    upload = _Upload(ask.receive)
+    client = await _client(request.api)
+    upload = _Upload(request.receive)
     relay = _Relay(send, is_there)
     reading = asyncio.create_task(upload.pump(), name="invocation request")
     passing = asyncio.create_task(
-        relay.run(client, f"http://{address}/invocations", _request_headers(ask), upload),
+        relay.run(client, f"http://{address}/invocations", _request_headers(request), upload),
         name="invocation answer",
     )
     cutting = asyncio.create_task(cut.wait(), name="invocation cut")
@@ -204,10 +204,10 @@ async def forward(
     return relay.status or 499
 
 
-def _request_headers(ask: Ask) -> list[tuple[str, str]]:
+def _request_headers(request: HttpRequest) -> list[tuple[str, str]]:
     return [
         (name.decode("latin-1"), value.decode("latin-1"))
-        for name, value in ask.scope["headers"]
+        for name, value in request.scope["headers"]
         if name in FORWARDED or name.startswith(CUSTOM)
     ]
 
@@ -226,7 +226,11 @@ class _Relay:
         """The status that was sent; 0: nothing was."""
 
     async def run(
-        self, client: Any, url: str, headers: list[tuple[str, str]], upload: _Upload  # noqa: ANN401
+        self,
+        client: Any,  # noqa: ANN401
+        url: str,
+        headers: list[tuple[str, str]],
+        upload: _Upload,
     ) -> int:
         """Ask the runtime and pass its answer on; one that breaks half-way is cut off."""
         aiohttp = load()
@@ -250,9 +254,7 @@ class _Relay:
 
     async def _begin(self, answer: Any) -> None:  # noqa: ANN401 (the library's own)
         headers = [
-            (name.lower(), value)
-            for name, value in answer.raw_headers
-            if name.lower() in RETURNED
+            (name.lower(), value) for name, value in answer.raw_headers if name.lower() in RETURNED
         ]
         odd = any(byte < SPACE or byte == DELETE for _, value in headers for byte in value)
         if odd or not OK <= answer.status <= LAST:

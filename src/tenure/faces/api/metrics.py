@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any
 
-from tenure.app.deliveries import KINDS, RESULTS, Left, left
-from tenure.app.findings import count_open
+from tenure.app.events.deliveries import KINDS, RESULTS, Left, left
 from tenure.app.plane import count_states
-from tenure.app.tokens import TENANT
+from tenure.app.safety.findings import count_open
+from tenure.app.tenancy.tokens import TENANT
 from tenure.core import agent
 from tenure.core.operation import OPERATION, State
 from tenure.faces.api.state import Api

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from tenure.app import tokens
 from tenure.app.plane import Plane
-from tenure.app.taking import Taking
+from tenure.app.safety.write_probe import Taking
+from tenure.app.tenancy import tokens
 from tenure.core.errors import CommitUnknown
 from tenure.core.roles import Caller
-from tenure.faces.api.bounds import Allowances, Bounds
 from tenure.faces.api.step_times import StepTimes
+from tenure.faces.http.bounds import Allowances, Bounds
 
 Authenticate = Callable[[str], Awaitable[Caller]]
 

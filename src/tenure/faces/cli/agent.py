@@ -330,9 +330,7 @@ def invoke(
     """
     from tenure.faces.cli.invoke import invoke as passed
 
-    passed(
-        client, name, body=body, content_type=content_type, session=session, seconds=timeout
-    )
+    passed(client, name, body=body, content_type=content_type, session=session, seconds=timeout)
 
 
 @command.command(

@@ -35,9 +35,7 @@ def command(context: click.Context, *, target: Path, form: str) -> None:
     home = said(context).directory()
     release = str(sys.modules["tenure"].__version__)
     try:
-        made = back_up(
-            home, target, files_of_a_home(), release=release, now=now(), told=say
-        )
+        made = back_up(home, target, files_of_a_home(), release=release, now=now(), told=say)
     except TenureError as error:
         raise Ended(Exit.FAILED, str(error)) from None
     item = {"backup": str(target), **made._asdict()}

@@ -42,9 +42,7 @@ def wanted(sources: Sequence[str], selector: Mapping[str, str]) -> tuple[list[Pl
             spec = files.check(document.tree, source=document.source)
             name = str(spec["name"])
             if name in specs:
-                raise files.wrong(
-                    document.source, f"agent {name} is already in {origin[name]}"
-                )
+                raise files.wrong(document.source, f"agent {name} is already in {origin[name]}")
             specs[name], origin[name] = spec, document.source
     if not specs:
         raise files.wrong(", ".join(sources), "there is no agent in it")

@@ -141,7 +141,7 @@ def home(directory: Path) -> Iterator[Finding]:
 
 def epoch(directory: Path) -> Iterator[Finding]:
     """The epoch's file, and whether a restore has left the plane held; older homes have none."""
-    from tenure.storage.epoch import EpochFile
+    from tenure.home.epoch_file import EpochFile
 
     file = EpochFile(directory)
     try:
@@ -163,7 +163,7 @@ def epoch(directory: Path) -> Iterator[Finding]:
 
 def providers(directory: Path) -> Iterator[Finding]:
     """Who serves the embedded providers, if anybody does, and whether it can."""
-    from tenure.storage.holder import holder, stopped
+    from tenure.home.lock_holder import holder, stopped
 
     process = holder(directory / "providers")
     if process and stopped(process) is not None:

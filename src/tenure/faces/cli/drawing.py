@@ -29,9 +29,7 @@ def drawn(picture: Picture, title: str, started: float, *, utf8: bool) -> Iterat
     spinner = Spinner("dots" if utf8 else "line", style="cyan")
 
     def now() -> Table:
-        return steps(
-            picture, title, seconds=time.monotonic() - started, utf8=utf8, spinner=spinner
-        )
+        return steps(picture, title, seconds=time.monotonic() - started, utf8=utf8, spinner=spinner)
 
     with Live(
         get_renderable=now, console=console, refresh_per_second=TURNS_EACH_SECOND,

@@ -18,9 +18,7 @@ FORMS = ("yaml", "json", "name")
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("-l", "--selector", multiple=True, metavar="K=V", help="Only with this label.")
-@click.option(
-    "-o", "--output", "form", type=click.Choice(FORMS), default="yaml", show_default=True
-)
+@click.option("-o", "--output", "form", type=click.Choice(FORMS), default="yaml", show_default=True)
 @asking
 def command(
     client: Client, *, names: tuple[str, ...], selector: tuple[str, ...], form: str

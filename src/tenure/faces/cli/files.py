@@ -223,7 +223,7 @@ def absent(spec: Mapping[str, Any]) -> list[str]:
 
 def check(tree: Mapping[str, Any], *, source: str) -> dict[str, Any]:
     """The spec as the server would keep it, or Ended with a sentence that names the field."""
-    from tenure.app import spec
+    from tenure.app.agents import spec
     from tenure.core.errors import Invalid
 
     try:

@@ -31,7 +31,8 @@ COMMANDS: Final = {
     "reconcile": ("tenure.faces.cli.reconcile", "Let reconcilers look now."),
     "event": ("tenure.faces.cli.event", "Look at events, and follow them as they are committed."),
     "subscription": (
-        "tenure.faces.cli.subscription", "Have events sent, and see what was not taken."
+        "tenure.faces.cli.subscription",
+        "Have events sent, and see what was not taken.",
     ),
     "tenant": ("tenure.faces.cli.tenant", "Look whether the tenant is strict, and set it."),
     "audit": ("tenure.faces.cli.audit", "Read the audit log, and verify its chain."),
@@ -64,7 +65,9 @@ class Late(click.Group):
         return [*COMMANDS]
 
     def get_command(
-        self, ctx: click.Context, cmd_name: str  # noqa: ARG002 (as click asks)
+        self,
+        ctx: click.Context,  # noqa: ARG002 (as click asks)
+        cmd_name: str,
     ) -> click.Command | None:
         """The command of this name."""
         if cmd_name not in COMMANDS:
@@ -85,7 +88,9 @@ class Late(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(
-        self, ctx: click.Context, formatter: click.HelpFormatter  # noqa: ARG002 (as click asks)
+        self,
+        ctx: click.Context,  # noqa: ARG002 (as click asks)
+        formatter: click.HelpFormatter,
     ) -> None:
         """From the table alone."""
         with formatter.section("Commands"):

@@ -97,9 +97,7 @@ def watch(client: Client, *, operation: str, timeout: float | None, form: str) -
     found = client.get(path("operations", operation))
     seen = progress.watch(client, found, waits=Waits(timeout=timeout))
     settled(seen, form=form, name=operation)
-    progress.ended(
-        seen, what=f"{seen['kind']} has succeeded", seconds=time.monotonic() - started
-    )
+    progress.ended(seen, what=f"{seen['kind']} has succeeded", seconds=time.monotonic() - started)
 
 
 def _decide(

@@ -133,9 +133,7 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def pairs(
-    _: click.Context, option: click.Parameter, values: tuple[str, ...]
-) -> dict[str, str]:
+def pairs(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """`KEY=VALUE` given several times."""
     found: dict[str, str] = {}
     for value in values:

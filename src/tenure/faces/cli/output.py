@@ -162,9 +162,7 @@ def _across(widths: Sequence[int]) -> int:
     return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
-def _shortened(
-    columns: Sequence[Column], rows: list[list[str]], room: int
-) -> list[list[str]]:
+def _shortened(columns: Sequence[Column], rows: list[list[str]], room: int) -> list[list[str]]:
     """The rows with no more of what may be cut off than there is room for, the longest first."""
     widths = _widths([[column.title for column in columns], *rows])
     over = _across(widths) - room

@@ -295,9 +295,7 @@ def watch(client: Client, operation: Plain, *, waits: Waits, title: str = "") ->
 
 
 @contextmanager
-def _shown(
-    picture: Picture, title: str, started: float
-) -> Iterator[Callable[[list[Line]], None]]:
+def _shown(picture: Picture, title: str, started: float) -> Iterator[Callable[[list[Line]], None]]:
     if not sys.stderr.isatty():
         yield _speak
         return

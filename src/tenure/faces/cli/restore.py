@@ -147,20 +147,16 @@ def told_of(seen: Item, *, most: int) -> str:
         " deleted since: tenure agent delete NAME"
         + _lines(seen["missing"], ("name", "slot", "key", "agent"), most),
         f"{seen['started_agents']} agents lack only a runtime that lives, and will be started again"
-        " (where drift is\nrepaired)"
-        + _lines(seen["started"], ("name", "tenant", "agent"), most),
+        " (where drift is\nrepaired)" + _lines(seen["started"], ("name", "tenant", "agent"), most),
         f"{seen['shut_agents']} agents are READY in the store and shut at their provider: they look"
         " suspended since. None is\nstarted again: tenure agent suspend NAME, and tenure agent"
-        " resume NAME if it shall run"
-        + _lines(seen["shut"], ("name", "tenant", "agent"), most),
+        " resume NAME if it shall run" + _lines(seen["shut"], ("name", "tenant", "agent"), most),
         f"{seen['untold_agents']} agents are READY in the store, and whether they were suspended"
         " or will be started again cannot\nbe told: a provider does not say, or more of them is not"
-        " as recorded"
-        + _lines(seen["untold"], ("name", "tenant", "agent"), most),
+        " as recorded" + _lines(seen["untold"], ("name", "tenant", "agent"), most),
         f"{seen['unknown_resources']} resources are at providers, and the store knows nothing of"
         " them; the plane never\ndeletes them. Once it is let go they are findings:"
-        " tenure finding remove ID"
-        + _lines(seen["unknown"], ("slot", "key", "agent"), most),
+        " tenure finding remove ID" + _lines(seen["unknown"], ("slot", "key", "agent"), most),
         *(f"not looked at: {sentence}" for sentence in seen["silent"]),
     ]
     return "\n\n".join(parts)

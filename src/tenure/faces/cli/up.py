@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from tenure.app import tokens
 from tenure.app.plane import Plane
+from tenure.app.tenancy import tokens
 from tenure.core.errors import CommitUnknown, Invalid, StoreLocked, TenureError, Unauthenticated
 from tenure.core.roles import Caller, Role
 from tenure.faces.cli import stopping, where
@@ -28,7 +28,7 @@ from tenure.faces.cli.exits import Ended, Exit
 from tenure.faces.cli.options import examples, logged, placed, said
 from tenure.faces.cli.output import say
 from tenure.faces.cli.scale import Scale, ruled
-from tenure.storage.whole import replace_whole
+from tenure.home.atomic_file import replace_whole
 
 if TYPE_CHECKING:
     from tenure.settings import Settings
@@ -73,11 +73,13 @@ class Asked(NamedTuple):
 @click.option("--tls-key", default="", metavar="FILE", help="Its key, as PEM.")
 @click.option("--new-token", is_flag=True, help="Make a new admin token, and write it to the home.")
 @click.option(
-    "--new-home", is_flag=True,
+    "--new-home",
+    is_flag=True,
     help="Let this home take the place of another, which is lost, in a store that is shared.",
 )
 @click.option(
-    "--leave-temporal", is_flag=True,
+    "--leave-temporal",
+    is_flag=True,
     help="Move by --engine embedded what Temporal moved; stop every process of the plane before.",
 )
 @logged
@@ -131,10 +133,22 @@ def command(
 
     logs.configure(json_lines=log_format == "json", level=log_level.upper())
     asked = Asked(
-        said(context).directory().absolute(), host, port, tls_cert, tls_key, new_token, traces,
-        sandbox, not api_only,
-        {**scale, "webhooks_here": webhooks_here, "requests_per_second": requests_per_second,
-         "new_home": new_home, "leave_temporal": leave_temporal},
+        said(context).directory().absolute(),
+        host,
+        port,
+        tls_cert,
+        tls_key,
+        new_token,
+        traces,
+        sandbox,
+        not api_only,
+        {
+            **scale,
+            "webhooks_here": webhooks_here,
+            "requests_per_second": requests_per_second,
+            "new_home": new_home,
+            "leave_temporal": leave_temporal,
+        },
     )
     if api_only and "store" not in scale:
         raise Ended(
@@ -189,10 +203,10 @@ def _held(home: Path, error: StoreLocked) -> Ended:
 
 async def serve_plane(asked: Asked, begun: Callable[[], object] = lambda: None) -> None:
     """Serve until a signal, of which `begun` is told."""
-    from tenure.faces.api.bounds import Bounds
-    from tenure.faces.api.server import Listen, serve
     from tenure.faces.api.state import Api
     from tenure.faces.api.step_times import StepTimes
+    from tenure.faces.http.bounds import Bounds
+    from tenure.faces.http.server import Listen, serve
     from tenure.settings import Settings
     from tenure.wiring import managing
 
@@ -230,7 +244,7 @@ async def serve_plane(asked: Asked, begun: Callable[[], object] = lambda: None) 
                 announce(address)
                 _say_ready(asked, address, plane.hold.why)
 
-            await serve(api, listen, beside=_beside(plane), told=told)
+            await serve(api, listen, told=told)
         looking.cancel()
 
 
@@ -292,21 +306,6 @@ def _say_ready(asked: Asked, address: str, held: str) -> None:
         say(f"the plane is held: {held}; it answers reads and moves nothing")
         then = "tenure restore --confirm"
     print(f"tenure is ready at {address}; next: {then}{hint}", flush=True)
-
-
-def _beside(plane: Plane) -> list[Any]:
-    """The authorization server's routes, on the same port."""
-    from tenure.faces.oauth.routes import routes
-
-    async def admin(bearer: str) -> str | None:
-        try:
-            caller = await tokens.authenticate(plane, bearer)
-        except Unauthenticated:
-            return None
-        return caller.tenant if caller.role.may(Role.ADMIN) else None
-
-    authorization: Any = plane.providers["identity"]
-    return [*routes(authorization, admin=admin, held=lambda: plane.hold.why)]
 
 
 async def admit(plane: Plane, file: Path, *, new: bool = False) -> None:

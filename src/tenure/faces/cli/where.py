@@ -100,9 +100,7 @@ class Where(NamedTuple):
             token = Path(self.token_file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or "it is not text"
-            raise Ended(
-                Exit.AUTHENTICATION, f"{self.token_file} cannot be read: {why}"
-            ) from None
+            raise Ended(Exit.AUTHENTICATION, f"{self.token_file} cannot be read: {why}") from None
         if not token:  # the home's own would be another one than was meant
             raise Ended(Exit.AUTHENTICATION, f"there is no token in {self.token_file}: it is empty")
         return token

@@ -21,8 +21,8 @@ from tenure.faces.cli.up import tell_of_bus
 
 if TYPE_CHECKING:
     from tenure.app.plane import Plane
-    from tenure.faces.api.server import Listen
     from tenure.faces.api.step_times import StepTimes
+    from tenure.faces.http.server import Listen
 
 PORT_MAX = 65_535
 
@@ -101,7 +101,7 @@ def _listen(metrics: str, certificate: str, key: str) -> "Listen | None":
         if certificate or key:
             raise Ended(Exit.USAGE, "--tls-cert and --tls-key are for --metrics HOST:PORT")
         return None
-    from tenure.faces.api.server import Listen
+    from tenure.faces.http.server import Listen
 
     host, _, port = metrics.rpartition(":")
     if not (host and port.isdecimal() and int(port) <= PORT_MAX):
@@ -140,10 +140,11 @@ async def _measured(
         yield ""
         return
     from tenure.faces.api.routes.plane import PROBES
-    from tenure.faces.api.server import serving
     from tenure.faces.api.state import Api
+    from tenure.faces.http.face import Face
+    from tenure.faces.http.server import serving
 
     api = Api(plane, step_times=times)
     api.ready = True
-    async with serving(api, listen, routes=PROBES) as address:
+    async with serving(api, listen, faces=[Face("probes", PROBES)]) as address:
         yield f"; metrics at {address}/metrics"

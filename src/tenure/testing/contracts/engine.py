@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from tenure.app import operations
-from tenure.app.operations import Accept
+from tenure.app.operations import admission, reads
+from tenure.app.operations import commands as operations
+from tenure.app.operations.admission import Accept
 from tenure.app.plane import Plane
 from tenure.core.errors import CommitUnknown
 from tenure.core.operation import State
@@ -65,23 +66,25 @@ LINEAR = ["identity.ensure", "access.ensure", "runtime.ensure", "credentials.ens
 
 async def accept(plane: Plane, plan: str) -> str:
     """A new operation of this plan; its id."""
-    return (await operations.accept(plane, Accept(plan))).id
+    return (await admission.accept(plane, Accept(plan))).id
 
 
 async def ended(plane: Plane, operation: str, seconds: float = LONG) -> State:
     """The state of an operation when it has ended or is stuck, or after so many seconds."""
-    return (await operations.wait(plane, TENANT, operation, seconds=seconds)).state
+    return (await reads.wait(plane, TENANT, operation, seconds=seconds)).state
 
 
 async def stands(bench: Bench, plane: Plane, operation: str, state: State) -> None:
     """Return when the operation stands so."""
-    while (await operations.get(plane, TENANT, operation)).state is not state:
+    while (await reads.get_operation(plane, TENANT, operation)).state is not state:
         await bench.sleep(0.01)
 
 
 async def is_intended(bench: Bench, plane: Plane, operation: str, step: str) -> None:
     """Return when this step is about to be called, or is."""
-    while all(one.name != step for one in (await operations.get(plane, TENANT, operation)).steps):
+    while all(
+        one.name != step for one in (await reads.get_operation(plane, TENANT, operation)).steps
+    ):
         await bench.sleep(0.01)
 
 
@@ -227,7 +230,7 @@ class EngineContract:
             await bench.stop(plane)
             before = list(bench.applied())
             again = await bench.start()
-            seen = await operations.get(again, TENANT, name)
+            seen = await reads.get_operation(again, TENANT, name)
             done = [step.name for step in seen.steps if step.state == "PRESENT"]
             # It may have gone on already.
             assert [f"{name}.ensure" for name in done[: len(before)]] == before

@@ -61,9 +61,7 @@ class Client:
         self.pair = ECKey.generate_key("P-256", parameters={"kid": kid})
         self.jwks = {"keys": [self.pair.as_dict(private=False)]}
 
-    def assertion(
-        self, header: Mapping[str, object] | None = None, **claims: object
-    ) -> str:
+    def assertion(self, header: Mapping[str, object] | None = None, **claims: object) -> str:
         """A signed assertion; a claim or header that is None is left out."""
         now = int(self._served.clock.now())
         said: dict[str, object] = {

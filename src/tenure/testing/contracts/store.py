@@ -48,9 +48,7 @@ from tenure.testing.contracts.store_rows import (
 )
 
 
-class StoreContract(
-    ClaimPromises, ReadPromises, ChainPromises, RefusalPromises, LinePromises
-):
+class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises, LinePromises):
     """Derive and give the fixture `stores`."""
 
     @pytest.fixture

@@ -1,9 +1,12 @@
 """What `claim` promises: the part of the store's contract that decides who works on what."""
 
 import asyncio
+from itertools import product
 
 import pytest
 
+from tenure.core.decisions import unknown_after_claim
+from tenure.core.operation import Hold
 from tenure.ports.store import Claimed, Is, Queue, Refused, Store
 from tenure.testing.contracts.store_rows import (
     Names,
@@ -94,6 +97,25 @@ class ClaimPromises:
             "known": (5, 3.0),
         }  # fmt: skip
         assert await store.find("intent", ("other", "i")) == whole(intent("other", "i", token=2))
+
+    @scenario
+    async def test_a_claim_makes_unknown_exactly_what_the_recovery_rule_says(
+        self, store: Store, clock: StoppedClock, change: Names
+    ) -> None:
+        """The SQL of a store and `tenure.core.decisions.unknown_after_claim` say the same."""
+        cases = list(product(("PENDING", "RUNNING", "COMPENSATING", "STUCK"), Hold, (None, 3.0)))
+        puts = [operation(state, state=state, token=1) for state in {case[0] for case in cases}]
+        puts += [
+            intent(state, f"{hold}{since or 0:g}".lower(), state=hold, token=1, unknown_since=since)
+            for state, hold, since in cases
+        ]
+        await store.commit(change(*puts))
+        await store.claim(Queue.OPERATIONS, "me", limit=9)
+        for state, hold, since in cases:
+            row = await store.find("intent", (state, f"{hold}{since or 0:g}".lower()))
+            expected = unknown_after_claim(hold, since, was_called=state != "PENDING", now=clock.at)
+            assert row is not None
+            assert row["unknown_since"] == expected, (state, hold, since)
 
     @scenario
     async def test_what_was_pending_has_been_called_by_nobody(

@@ -57,9 +57,7 @@ class CopyPromises:
         await copy.close()
 
     @scenario
-    async def test_a_backup_never_replaces_a_file(
-        self, store: Store, stores: CopiedStores
-    ) -> None:
+    async def test_a_backup_never_replaces_a_file(self, store: Store, stores: CopiedStores) -> None:
         await store.backup(stores.backup_path())
         before = _read(stores.backup_path())
         with pytest.raises(StoreError):

@@ -133,9 +133,7 @@ class ReadPromises:
         assert await store.list_living("runtime", []) == frozenset()
 
     @scenario
-    async def test_lists_open_operations_of_every_tenant(
-        self, store: Store, change: Names
-    ) -> None:
+    async def test_lists_open_operations_of_every_tenant(self, store: Store, change: Names) -> None:
         await store.commit(
             change(
                 operation("c", state="STUCK"), operation("a", state="STUCK", tenant="south"),

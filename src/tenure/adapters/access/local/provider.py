@@ -14,7 +14,7 @@ from tenure.core.limits import PAGE_MAX
 from tenure.ports.access import Grant, Kind
 from tenure.ports.provider import Spec
 from tenure.ports.store import Change, Drop, Is, Key, Put, Row, Set, Shape
-from tenure.storage.holdings import ATTEMPTS_MAX, Holdings, Part, differences, revised
+from tenure.sqlite.holdings import ATTEMPTS_MAX, Holdings, Part, differences, revised
 
 TABLES = {
     "grant": Shape(("subject", "key", "kind", "name"), ("tenant", "granted_by", "at")),
@@ -52,9 +52,7 @@ class LocalAccess:
         """Take away what this key had granted, and burn it."""
         await self._holdings.remove(key, also=lambda _: self._clear(key))
 
-    def _converge(
-        self, key: ResourceKey, wanted: specs.Wanted, _: Row | None
-    ) -> Sequence[Part]:
+    def _converge(self, key: ResourceKey, wanted: specs.Wanted, _: Row | None) -> Sequence[Part]:
         """The grants from what is there, whether their resource is or not, to what is wanted."""
         mark = self._holdings.find("revoked", (key.text,))
         if mark is not None and mark["generation"] >= key.generation:  # type: ignore[operator]

@@ -99,9 +99,7 @@ class WebhookBus:
 
         return await asyncio.gather(*(one(event) for event in events))
 
-    async def _deliver(
-        self, destination: Destination, target: Target, event: Outgoing
-    ) -> Receipt:
+    async def _deliver(self, destination: Destination, target: Target, event: Outgoing) -> Receipt:
         breaker = self._breakers.get(destination.id, _UNBROKEN)
         began = self._clock.monotonic()
         left = breaker.open_until - began

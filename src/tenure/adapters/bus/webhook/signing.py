@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 
-def signed(
-    event: str, body: bytes, *, at: float, secrets: Sequence[bytes]
-) -> dict[str, str]:
+def signed(event: str, body: bytes, *, at: float, secrets: Sequence[bytes]) -> dict[str, str]:
     """The headers of a delivery."""
     stamp = str(int(at))
     return {

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from tenure.adapters.credentials.local.provider import TABLES, LocalCredentials
 from tenure.ports.clock import Clock
-from tenure.storage.flush import Flush
-from tenure.storage.holdings import open_holdings
-from tenure.storage.queries import read_queries
+from tenure.sqlite.commit_thread import Flush
+from tenure.sqlite.holdings import open_holdings
+from tenure.sqlite.queries import read_queries
 
 __all__ = ["LocalCredentials", "build"]
 

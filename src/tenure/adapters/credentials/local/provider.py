@@ -14,12 +14,10 @@ from tenure.core.limits import PAGE_MAX
 from tenure.ports.credentials import Registration
 from tenure.ports.provider import Spec
 from tenure.ports.store import Below, Change, Is, Key, Put, Row, Set, Shape
-from tenure.storage.holdings import ATTEMPTS_MAX, Holdings, Part, differences
+from tenure.sqlite.holdings import ATTEMPTS_MAX, Holdings, Part, differences
 
 TABLES = {
-    "registration": Shape(
-        ("agent", "key", "audience"), ("tenant", "scopes", "ttl_seconds", "at")
-    ),
+    "registration": Shape(("agent", "key", "audience"), ("tenant", "scopes", "ttl_seconds", "at")),
     "closing": Shape(("agent", "tenant"), ("epoch", "closed", "at")),
 }
 EPOCH_MAX = 2**63 - 2

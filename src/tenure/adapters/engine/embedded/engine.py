@@ -14,10 +14,10 @@ from collections import OrderedDict
 from collections.abc import Coroutine
 from typing import Generic
 
-from tenure.adapters.engine.embedded.driven import Driven
+from tenure.adapters.engine.embedded.active_operation import Driven
 from tenure.adapters.engine.embedded.settings import EngineSettings
-from tenure.adapters.engine.embedded.strangers import Strangers
 from tenure.adapters.engine.embedded.timers import Timers
+from tenure.adapters.engine.embedded.unknown_plans import Strangers
 from tenure.adapters.engine.waiters import Waiters
 from tenure.core.errors import Defect, LeaseLost, StoreError
 from tenure.core.ids import uuid7

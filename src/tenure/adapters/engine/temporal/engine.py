@@ -34,7 +34,7 @@ from tenure.adapters.engine.temporal.connection import (
 )
 from tenure.adapters.engine.temporal.messages import WAKE, WORKFLOW, Answer, Start
 from tenure.adapters.engine.temporal.queue import queue_of
-from tenure.adapters.engine.temporal.relay import Relay
+from tenure.adapters.engine.temporal.run_starter import Relay
 from tenure.adapters.engine.temporal.settings import TemporalSettings
 from tenure.adapters.engine.temporal.workflow import OperationRun
 from tenure.adapters.engine.waiters import Waiters
@@ -329,9 +329,7 @@ class TemporalEngine(Generic[L]):
             self._activities.interrupt(operation)
         self._soon(self._follow(operation, interrupt=interrupt))
 
-    def heard(
-        self, operation: str, *, interrupt: bool = False, unclaimed: bool = False  # noqa: ARG002
-    ) -> None:
+    def heard(self, operation: str, *, interrupt: bool = False, unclaimed: bool = False) -> None:  # noqa: ARG002
         """Another process recorded something, and told the run: whoever waits here may be told.
 
         Whoever accepted it has started its run too.

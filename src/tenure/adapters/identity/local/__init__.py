@@ -16,9 +16,9 @@ from tenure.adapters.identity.local.signers import SIGNER, TOKEN_SECONDS_MAX
 from tenure.adapters.identity.local.tokens import TOKEN_SECONDS
 from tenure.core.errors import Invalid
 from tenure.ports.clock import Clock
-from tenure.storage.flush import Flush
-from tenure.storage.holdings import open_holdings
-from tenure.storage.queries import read_queries
+from tenure.sqlite.commit_thread import Flush
+from tenure.sqlite.holdings import open_holdings
+from tenure.sqlite.queries import read_queries
 
 __all__ = ["APPLICATION_ID", "TABLES", "LocalIdentity", "build", "renew"]
 

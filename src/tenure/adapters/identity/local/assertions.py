@@ -46,8 +46,10 @@ def read(compact: "jose.Compact", *, audiences: Collection[str], now: float) -> 
     aud = claims.get("aud")
     named = [aud] if isinstance(aud, str) else aud
     # Every one must be ours: who else it names could send it here in the client's place.
-    if not isinstance(named, list) or not named or not all(
-        isinstance(one, str) and one in audiences for one in named
+    if (
+        not isinstance(named, list)
+        or not named
+        or not all(isinstance(one, str) and one in audiences for one in named)
     ):
         return _no("The assertion is for another audience.")
     until = _instant(claims, "exp")

@@ -25,7 +25,7 @@ from tenure.ports.identity import (
 )
 from tenure.ports.provider import Observed, Presence, Spec
 from tenure.ports.store import Drop, Put, Row, Set, Value
-from tenure.storage.holdings import Holdings, Part
+from tenure.sqlite.holdings import Holdings, Part
 
 ALGORITHMS = ("RS256", "ES256", "EdDSA", "Ed25519")
 """What assertions may be signed with; said here too, so that the metadata need no cryptography."""

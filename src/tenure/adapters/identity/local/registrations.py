@@ -16,7 +16,7 @@ from tenure.core.errors import Invalid, Unavailable
 from tenure.core.ids import ResourceKey
 from tenure.ports.identity import REGISTER_PATH, Document, Invitation, Refusal, Word
 from tenure.ports.store import Change, Is, Put, Row, Set, Shape, Value
-from tenure.storage.holdings import ATTEMPTS_MAX, PRESENT, Holdings, revised
+from tenure.sqlite.holdings import ATTEMPTS_MAX, PRESENT, Holdings, revised
 
 PERMIT = Shape(("client",), ("kind", "hash", "until"))
 INVITATION, REGISTRATION = "invitation", "registration"
@@ -67,9 +67,7 @@ class Registrations:
         self, client_id: str, *, bearer: str, metadata: Document
     ) -> Document | Refusal:
         """Replace the client's keys; the bearer gets a new token."""
-        return await self._write(
-            client_id, bearer=bearer, metadata=metadata, kind=REGISTRATION
-        )
+        return await self._write(client_id, bearer=bearer, metadata=metadata, kind=REGISTRATION)
 
     async def withdraw_client(self, client_id: str, *, bearer: str) -> Refusal | None:
         """Drop the client's keys, its tokens and the permit."""

@@ -8,7 +8,7 @@ import secrets
 from pathlib import Path
 
 from tenure.core.errors import StoreError, StoreUnsafe
-from tenure.storage.whole import make_whole
+from tenure.home.atomic_file import make_whole
 
 KEY_BYTES = 32
 

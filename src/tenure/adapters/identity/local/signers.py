@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from tenure.adapters.identity.local import seal
 from tenure.core.errors import Invalid, StoreError, Unavailable
 from tenure.ports.store import Change, Drop, Is, Put, Set, Shape
-from tenure.storage.holdings import Holdings
+from tenure.sqlite.holdings import Holdings
 
 if TYPE_CHECKING:
     from tenure.adapters.identity.local import jose
@@ -46,9 +46,7 @@ class _Loaded(NamedTuple):
 class Signers:
     """Keeps the signing keys in the provider's own file, sealed."""
 
-    def __init__(
-        self, holdings: Holdings, queries: Mapping[str, str], *, sealing: Path
-    ) -> None:
+    def __init__(self, holdings: Holdings, queries: Mapping[str, str], *, sealing: Path) -> None:
         self._holdings = holdings
         self._list = queries["list_signers"]
         self._sealing = sealing

@@ -23,7 +23,7 @@ from tenure.ports.identity import (
     Word,
 )
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set, Shape
-from tenure.storage.holdings import ATTEMPTS_MAX, Holdings
+from tenure.sqlite.holdings import ATTEMPTS_MAX, Holdings
 
 if TYPE_CHECKING:
     from tenure.adapters.identity.local import jose
@@ -74,9 +74,7 @@ class Tokens:
         if "client_secret" in fields:
             return Refusal(Word.INVALID_CLIENT, f"Clients prove themselves by {clients.METHOD}.")
         if fields.get("client_assertion_type") != ASSERTION_TYPE:
-            return Refusal(
-                Word.INVALID_CLIENT, f"client_assertion_type must be {ASSERTION_TYPE}."
-            )
+            return Refusal(Word.INVALID_CLIENT, f"client_assertion_type must be {ASSERTION_TYPE}.")
         proof = self._prove(fields, endpoint)
         if isinstance(proof, Refusal):
             return proof

@@ -5,7 +5,7 @@ import json
 from enum import StrEnum
 from typing import NamedTuple
 
-from tenure.adapters.runtime.process.home import plain
+from tenure.adapters.runtime.process.runtime_dir import plain
 
 LINE_BYTES_MAX = 60
 """What is told of an odd answer."""

@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from tenure.adapters.runtime.process import groups, home, proc, recipe, sandbox
+from tenure.adapters.runtime.process import groups, proc, recipe, runtime_dir, sandbox
 from tenure.adapters.runtime.process.ping import Health, ping
-from tenure.adapters.runtime.process.place import Busy, Look, Means, Place
+from tenure.adapters.runtime.process.runtime_root import Busy, Look, Means, Place
 from tenure.core.errors import Invalid, OutcomeUnknown, Rejected, Unavailable
 from tenure.core.ids import ResourceKey
 from tenure.ports.clock import Clock
@@ -124,9 +124,7 @@ class ProcessRuntime:
             raise Invalid("state_of: a plan says whose state a runtime goes on with, no spec")
         self._refuse_ours(wanted)
         path, digests = self._place.means.path, self._place.digests
-        return await self._call(
-            lambda: recipe.digest(spec, wanted, path=path, digests=digests)
-        )
+        return await self._call(lambda: recipe.digest(spec, wanted, path=path, digests=digests))
 
     def _refuse_ours(self, wanted: recipe.Recipe) -> None:
         """Nothing that the plane hides is given to an agent by naming it."""
@@ -170,11 +168,11 @@ class ProcessRuntime:
 
     async def logs(self, key: ResourceKey, *, lines: int = 100) -> str:
         """The last lines, also of what was removed lately."""
-        return await self._call(lambda: home.tail(self._place.log_directory(key), lines))
+        return await self._call(lambda: runtime_dir.tail(self._place.log_directory(key), lines))
 
     async def follow(self, key: ResourceKey, *, since: int) -> LogPart:
         """What was printed from this offset on."""
-        return await self._call(lambda: home.part(self._place.log_directory(key), since))
+        return await self._call(lambda: runtime_dir.part(self._place.log_directory(key), since))
 
     async def stop(self, key: ResourceKey) -> None:
         """Kill at once and burn; the directory and the log stay until `remove`."""
@@ -205,7 +203,9 @@ class ProcessRuntime:
         if status.presence is not Presence.STARTING:
             return status
         place = self._place
-        said = await self._call(lambda: home.with_last_lines(status.said, place.log_directory(key)))
+        said = await self._call(
+            lambda: runtime_dir.with_last_lines(status.said, place.log_directory(key))
+        )
         return status._replace(said=said)
 
     async def _status(self, seen: Look) -> Status:

@@ -8,7 +8,7 @@ from base64 import b64decode, b64encode
 from pathlib import Path
 
 from tenure.core.errors import Invalid, StoreError, StoreUnsafe
-from tenure.storage.whole import make_whole
+from tenure.home.atomic_file import make_whole
 
 KEY_BYTES = 32
 NONCE_BYTES = 12

@@ -16,8 +16,8 @@ from tenure.adapters.store.postgres.store import PostgresStore
 from tenure.core.ids import uuid7
 from tenure.ports.clock import Clock
 from tenure.ports.entropy import Entropy
-from tenure.storage.migrations import read_migrations
-from tenure.storage.queries import read_queries
+from tenure.sqlite.migrations import read_migrations
+from tenure.sqlite.queries import read_queries
 
 __all__ = ["RESERVE_BYTES", "Lanes", "PostgresStore", "build", "look", "look_up"]
 

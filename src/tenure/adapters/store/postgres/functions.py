@@ -176,9 +176,7 @@ class Functions:
         _refuse_unknown(table, columns)
         if not columns:
             raise Defect(f"A Set on table {table!r} names no column; nothing was written.")
-        values = ", ".join(
-            f"{column} = {self._value(table, column, column)}" for column in columns
-        )
+        values = ", ".join(f"{column} = {self._value(table, column, column)}" for column in columns)
         names = ("n", *key, *columns)
         losers = _losers(
             f"FROM {_given(names)} LEFT JOIN {table} held ON {_same('held', key)}"
@@ -266,8 +264,7 @@ def _losers(rows: str) -> str:
 
 
 _COUNTED = (
-    "GET DIAGNOSTICS written = ROW_COUNT;"
-    " IF written = cardinality(a_n) THEN RETURN so_far; END IF;"
+    "GET DIAGNOSTICS written = ROW_COUNT; IF written = cardinality(a_n) THEN RETURN so_far; END IF;"
 )
 _MOVED = "RAISE EXCEPTION 'rows moved meanwhile' USING ERRCODE = '40001';"
 # What was in the way may have gone since: then the batch is tried again.

@@ -44,9 +44,7 @@ NEWEST = f"SELECT coalesce(max(position), 0) FROM outbox WHERE position < ({BEYO
 """The last position that can be read."""
 
 
-async def ask(
-    connection: asyncpg.Connection, sql: str, *asked: Any
-) -> Sequence[asyncpg.Record]:
+async def ask(connection: asyncpg.Connection, sql: str, *asked: Any) -> Sequence[asyncpg.Record]:
     """Every row that answers this; strangers are `$1`."""
     strangers = await connection.fetchval(STRANGERS)
     return await connection.fetch(sql, strangers, *asked)

@@ -15,7 +15,7 @@ from tenure.adapters.store.postgres import schema, server
 from tenure.adapters.store.postgres.server import Address
 from tenure.core.errors import StoreForeign
 from tenure.ports.store import TABLES, Key, Value
-from tenure.storage.migrations import read_migrations
+from tenure.sqlite.migrations import read_migrations
 
 _NOTES = "tenure_move"
 _NOTED = f"CREATE TABLE IF NOT EXISTS {_NOTES} (name TEXT PRIMARY KEY, said TEXT NOT NULL)"

@@ -99,9 +99,7 @@ class Parts:
                 first, row = self.sets.get(where, (write, None))
                 self.sets[where] = (first, write.row if row is None else {**row, **write.row})
 
-    def _is_doubled(
-        self, new: dict[Any, Put], where: tuple[str, Any], write: Put
-    ) -> bool:
+    def _is_doubled(self, new: dict[Any, Put], where: tuple[str, Any], write: Put) -> bool:
         first = new.get(where)
         if first is None:
             new[where] = write
@@ -216,9 +214,7 @@ class Builder:
         rows.append((self._appended, *row))
         self._appended += 1
 
-    def _fill(
-        self, table: str, key: Any, values: Any
-    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def _fill(self, table: str, key: Any, values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Replace every `Next` by its number, and a `Chained` by the hash of what is before it."""
         assert self._numbers is not None  # noqa: S101 (the caller has looked)
         last, heads = self._numbers

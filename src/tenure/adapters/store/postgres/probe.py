@@ -10,7 +10,7 @@ from tenure.adapters.store.postgres.landing import refuse_half_moved
 from tenure.adapters.store.postgres.server import Address
 from tenure.core.errors import StoreError
 from tenure.ports.store import TABLES, Key, Row
-from tenure.storage.migrations import Migration, read_migrations
+from tenure.sqlite.migrations import Migration, read_migrations
 
 _MAY = "SELECT has_database_privilege(current_database(), $1)"
 _MAY_IN_SCHEMA = "SELECT has_schema_privilege(to_regnamespace($1), $2)"

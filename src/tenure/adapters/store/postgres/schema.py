@@ -10,7 +10,7 @@ import asyncpg
 from tenure.adapters.store.postgres.functions import PLACE_BITS, Types
 from tenure.adapters.store.postgres.server import Address
 from tenure.core.errors import StoreForeign, StoreNewer
-from tenure.storage.migrations import Migration
+from tenure.sqlite.migrations import Migration
 
 HERE = Path(__file__).parent
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('tenure migrations'), hashtext($1))"
@@ -31,7 +31,7 @@ async def migrate(
 ) -> list[str]:
     """Apply what the schema lacks; the names applied.  Refuses what is newer or not ours.
 
-    A newer schema that only grew is open to this release: see `tenure.storage.migrations`.
+    A newer schema that only grew is open to this release: see `tenure.sqlite.migrations`.
     """
     schema = address.schema
     if await _number(connection, address) == len(migrations):

@@ -93,9 +93,7 @@ async def connect(
     A standby is as good as gone, unless it may be one: it knows nothing of the last commits.
     """
     given = {"search_path": f'"{address.schema}"', "application_name": name, **(settings or {})}
-    connection = await asyncpg.connect(
-        address.url, timeout=CONNECT_SECONDS, server_settings=given
-    )
+    connection = await asyncpg.connect(address.url, timeout=CONNECT_SECONDS, server_settings=given)
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             if not standby and await connection.fetchval("SELECT pg_is_in_recovery()"):

@@ -136,9 +136,7 @@ class PostgresStore:
     async def list_living(self, slot: str, owners: Sequence[tuple[str, int]]) -> frozenset[str]:
         """Read them by the index of agents' operations."""
         agents, generations = [one for one, _ in owners], [number for _, number in owners]
-        rows = await self._readers.fetch(
-            self._queries["list_living"], slot, agents, generations
-        )
+        rows = await self._readers.fetch(self._queries["list_living"], slot, agents, generations)
         return frozenset(str(row["key"]) for row in rows)
 
     async def list_open(
@@ -169,7 +167,7 @@ class PostgresStore:
             while same < len(after) - 1 and key[same] in said:
                 same += 1  # what is said is the same in all: compared with it, rows would be passed
             places = [f"${len(bound) + n}" for n in range(1, len(after) - same + 1)]
-            such.append(f"({', '.join(key[same:len(after)])}) > ({', '.join(places)})")
+            such.append(f"({', '.join(key[same : len(after)])}) > ({', '.join(places)})")
             bound += after[same:]
         where = " WHERE " + " AND ".join(such) if such else ""
         rows = await self._readers.fetch(

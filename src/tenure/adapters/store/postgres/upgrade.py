@@ -9,7 +9,7 @@ import asyncpg
 
 from tenure.adapters.store.postgres import schema, server
 from tenure.core.errors import StoreError
-from tenure.storage.migrations import Migration, read_migrations
+from tenure.sqlite.migrations import Migration, read_migrations
 
 _READING = {"default_transaction_read_only": "on"}
 _HOME = "SELECT name FROM plane WHERE one = 'home'"

@@ -9,11 +9,11 @@ from tenure.adapters.store.sqlite.store import SqliteStore
 from tenure.core.errors import StoreError
 from tenure.ports.clock import Clock
 from tenure.ports.store import TABLES
-from tenure.storage.committer import Committer
-from tenure.storage.flush import Flush, Inline, InThread
-from tenure.storage.gate import open_file
-from tenure.storage.migrations import read_migrations
-from tenure.storage.queries import read_queries
+from tenure.sqlite.commit_thread import Flush, Inline, InThread
+from tenure.sqlite.committer import Committer
+from tenure.sqlite.gate import open_file
+from tenure.sqlite.migrations import read_migrations
+from tenure.sqlite.queries import read_queries
 
 __all__ = ["SqliteStore", "build"]
 

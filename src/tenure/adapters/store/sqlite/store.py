@@ -27,11 +27,11 @@ from tenure.ports.store import (
     Row,
     Value,
 )
-from tenure.storage.committer import Committer
-from tenure.storage.copy import copy_file
-from tenure.storage.flush import Flush
-from tenure.storage.gate import OpenFile
-from tenure.storage.statements import Statements
+from tenure.sqlite.commit_thread import Flush
+from tenure.sqlite.committer import Committer
+from tenure.sqlite.copy import copy_file
+from tenure.sqlite.gate import OpenFile
+from tenure.sqlite.statements import Statements
 
 _Asked = Mapping[str, Value] | tuple[Value, ...]
 _WHOLE = ("operation", *TABLES["operation"].key, *TABLES["operation"].columns)

@@ -1,46 +1,46 @@
 """Agents: create, look, suspend, stop, resume, delete, invoke."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
-from functools import partial
 from typing import cast
 
 from msgspec import UNSET
 
-from tenure.app import agent_views, agents, cascade, creation, edges, identities
-from tenure.app.agents import Asked
-from tenure.app.spec import AgentSpec, read_spec
+from tenure.app.agents import cascade, creation, identities, invocations, ownership
+from tenure.app.agents import commands as agents
+from tenure.app.agents import views as agent_views
+from tenure.app.agents.commands import Asked
+from tenure.app.agents.spec import AgentSpec, check_spec
 from tenure.core.agent import Verb
 from tenure.core.roles import Role
 from tenure.faces.api import invoke
-from tenure.faces.api.problems import Refusal
 from tenure.faces.api.routes.operations import accepted
 from tenure.faces.api.schemas import agents as schemas
 from tenure.faces.api.schemas.operations import Operation
-from tenure.faces.api.table import Ask, Reply, Route, Send, Stream
+from tenure.faces.http.problems import ProblemError
+from tenure.faces.http.table import HttpRequest, Reply, Route, Send, Stream
 
 CASCADE_MAX = 10_000
 """Edges of a cascade that a dry run shows."""
 
 
-def asked(ask: Ask) -> Asked:
+def options_of(request: HttpRequest) -> Asked:
     """The conditions under which a verb is asked for; `*` is met by any agent that is there."""
-    given = ask.if_match
+    given = request.if_match
     if given and given != "*" and not (given[0] == given[-1] == '"' and len(given) > 1):
-        raise Refusal("invalid_header", 'If-Match is one ETag, such as "1-READY"', "If-Match")
-    queue = getattr(ask.query, "queue", False)
-    return Asked(ask.idempotency_key, "" if given == "*" else given.strip('"'), queue=queue)
+        raise ProblemError("invalid_header", 'If-Match is one ETag, such as "1-READY"', "If-Match")
+    queue = getattr(request.query, "queue", False)
+    return Asked(request.idempotency_key, "" if given == "*" else given.strip('"'), queue=queue)
 
 
-async def _dry(ask: Ask, verb: Verb, *, warnings: Sequence[str] = ()) -> Reply:
+async def _dry(request: HttpRequest, verb: Verb, *, warnings: Sequence[str] = ()) -> Reply:
     """What would be done; nothing is."""
     row = None
-    if "agent" in ask.names:
-        row = await agent_views.get_agent_row(ask.plane, ask.caller, ask.names["agent"])
-    plan, steps = agent_views.planned(ask.plane, verb, row)
+    if "agent" in request.names:
+        row = await agent_views.get_agent_row(request.plane, request.caller, request.names["agent"])
+    plan, steps = agent_views.planned(request.plane, verb, row)
     below: list[cascade.Branch] = []
     if verb is Verb.DELETE and row is not None:
-        below = await cascade.tree(ask.plane, row, limit=CASCADE_MAX)
+        below = await cascade.tree(request.plane, row, limit=CASCADE_MAX)
     return Reply(
         schemas.Planned(
             kind=verb,
@@ -54,26 +54,29 @@ async def _dry(ask: Ask, verb: Verb, *, warnings: Sequence[str] = ()) -> Reply:
     )
 
 
-async def create_agent(ask: Ask) -> Reply:
+async def create_agent(request: HttpRequest) -> Reply:
     """Make an agent."""
-    spec = read_spec(ask.tree)
-    if cast(schemas.Ask, ask.query).dry_run:
-        return await _dry(ask, Verb.CREATE, warnings=await creation.missing(ask.plane, spec))
-    made = await agents.create_agent(ask.plane, ask.caller, spec, asked=asked(ask))
-    return await accepted(ask, made)
+    spec = cast(AgentSpec, request.body)
+    check_spec(spec)
+    if cast(schemas.DryRunQuery, request.query).dry_run:
+        return await _dry(
+            request, Verb.CREATE, warnings=await creation.missing(request.plane, spec)
+        )
+    made = await agents.create_agent(request.plane, request.caller, spec, asked=options_of(request))
+    return await accepted(request, made)
 
 
-async def list_agents(ask: Ask) -> schemas.Agents:
+async def list_agents(request: HttpRequest) -> schemas.Agents:
     """A page of the tenant's agents."""
-    query = cast(schemas.ListAgents, ask.query)
+    query = cast(schemas.ListAgents, request.query)
     labels: dict[str, str] = {}
     for label in query.label:
         key, _, value = label.partition("=")
         if labels.setdefault(key, value) != value:
             return schemas.Agents(items=[], next=None)  # no agent has two values of one label
     found = await agent_views.list_agents(
-        ask.plane,
-        ask.caller,
+        request.plane,
+        request.caller,
         states=query.state,
         labels=labels,
         after=query.after,
@@ -83,93 +86,97 @@ async def list_agents(ask: Ask) -> schemas.Agents:
     return schemas.Agents(items=items, next=items[-1].name if len(items) == query.limit else None)
 
 
-async def get_agent(ask: Ask) -> Reply:
+async def get_agent(request: HttpRequest) -> Reply:
     """One agent."""
-    view = await agent_views.get_agent(ask.plane, ask.caller, ask.names["agent"])
+    view = await agent_views.get_agent(request.plane, request.caller, request.names["agent"])
     return Reply(schemas.agent(view), headers=((b"etag", f'"{view.etag}"'.encode()),))
 
 
-async def list_resources(ask: Ask) -> schemas.Resources:
+async def list_resources(request: HttpRequest) -> schemas.Resources:
     """What providers hold for it."""
-    found = await agent_views.list_resources(ask.plane, ask.caller, ask.names["agent"])
+    found = await agent_views.list_resources(request.plane, request.caller, request.names["agent"])
     return schemas.Resources(items=[schemas.Resource(**one._asdict()) for one in found])
 
 
-async def get_logs(ask: Ask) -> schemas.Log:
+async def get_logs(request: HttpRequest) -> schemas.Log:
     """What it printed."""
-    query, name = cast(schemas.Logs, ask.query), ask.names["agent"]
+    query, name = cast(schemas.Logs, request.query), request.names["agent"]
     if query.since is UNSET:
-        text = await agent_views.logs(ask.plane, ask.caller, name, lines=query.lines)
+        text = await agent_views.logs(request.plane, request.caller, name, lines=query.lines)
         return schemas.Log(text=text)
-    part = await agent_views.follow_logs(ask.plane, ask.caller, name, since=query.since)
+    part = await agent_views.follow_logs(request.plane, request.caller, name, since=query.since)
     return schemas.Log(text=part.text, next_offset=part.next_offset)
 
 
-async def suspend_agent(ask: Ask) -> Reply:
+async def suspend_agent(request: HttpRequest) -> Reply:
     """Close it, let it finish, free its runtime."""
-    if cast(schemas.AskInTurn, ask.query).dry_run:
-        return await _dry(ask, Verb.SUSPEND)
-    body = cast(schemas.Suspend, ask.body)
+    if cast(schemas.QueueQuery, request.query).dry_run:
+        return await _dry(request, Verb.SUSPEND)
+    body = cast(schemas.Suspend, request.body)
     made = await agents.suspend_agent(
-        ask.plane,
-        ask.caller,
-        ask.names["agent"],
+        request.plane,
+        request.caller,
+        request.names["agent"],
         keep_runtime=body.keep_runtime,
         drain_seconds=body.drain_seconds,
-        asked=asked(ask),
+        asked=options_of(request),
     )
-    return await accepted(ask, made)
+    return await accepted(request, made)
 
 
-async def stop_agent(ask: Ask) -> Reply:
+async def stop_agent(request: HttpRequest) -> Reply:
     """Revoke, fence, kill."""
-    if cast(schemas.AskInTurn, ask.query).dry_run:
-        return await _dry(ask, Verb.STOP)
-    made = await agents.stop_agent(ask.plane, ask.caller, ask.names["agent"], asked=asked(ask))
-    return await accepted(ask, made)
+    if cast(schemas.QueueQuery, request.query).dry_run:
+        return await _dry(request, Verb.STOP)
+    made = await agents.stop_agent(
+        request.plane, request.caller, request.names["agent"], asked=options_of(request)
+    )
+    return await accepted(request, made)
 
 
-async def resume_agent(ask: Ask) -> Reply:
+async def resume_agent(request: HttpRequest) -> Reply:
     """Bring it back."""
-    if cast(schemas.AskInTurn, ask.query).dry_run:
-        return await _dry(ask, Verb.RESUME)
-    made = await agents.resume_agent(ask.plane, ask.caller, ask.names["agent"], asked=asked(ask))
-    return await accepted(ask, made)
+    if cast(schemas.QueueQuery, request.query).dry_run:
+        return await _dry(request, Verb.RESUME)
+    made = await agents.resume_agent(
+        request.plane, request.caller, request.names["agent"], asked=options_of(request)
+    )
+    return await accepted(request, made)
 
 
-async def delete_agent(ask: Ask) -> Reply:
+async def delete_agent(request: HttpRequest) -> Reply:
     """Close it and take everything away."""
-    query = cast(schemas.Delete, ask.query)
+    query = cast(schemas.Delete, request.query)
     if query.dry_run:
-        return await _dry(ask, Verb.DELETE)
+        return await _dry(request, Verb.DELETE)
     made = await agents.delete_agent(
-        ask.plane,
-        ask.caller,
-        ask.names["agent"],
+        request.plane,
+        request.caller,
+        request.names["agent"],
         drain_seconds=None if query.drain_seconds is UNSET else query.drain_seconds,
         retention=None if query.retention is UNSET else query.retention,
-        asked=asked(ask),
+        asked=options_of(request),
     )
-    return await accepted(ask, made)
+    return await accepted(request, made)
 
 
-async def list_edges(ask: Ask) -> schemas.Edges:
+async def list_edges(request: HttpRequest) -> schemas.Edges:
     """What it owns."""
-    query = cast(schemas.ListEdges, ask.query)
-    row = await agent_views.get_agent_row(ask.plane, ask.caller, ask.names["agent"])
-    found = await edges.list_edges(ask.plane, row, after=query.after, limit=query.limit)
+    query = cast(schemas.ListEdges, request.query)
+    row = await agent_views.get_agent_row(request.plane, request.caller, request.names["agent"])
+    found = await ownership.list_edges(request.plane, row, after=query.after, limit=query.limit)
     items = [schemas.Edge(**one._asdict()) for one in found]
     last = f"{items[-1].kind} {items[-1].target}" if len(items) == query.limit else None
     return schemas.Edges(items=items, next=last)
 
 
-async def add_edge(ask: Ask) -> schemas.Edge:
+async def add_edge(request: HttpRequest) -> schemas.Edge:
     """One more thing that it owns."""
-    body = cast(schemas.AddEdge, ask.body)
+    body = cast(schemas.AddEdge, request.body)
     made = await agents.own(
-        ask.plane,
-        ask.caller,
-        ask.names["agent"],
+        request.plane,
+        request.caller,
+        request.names["agent"],
         kind=body.kind,
         target=body.target,
         on_delete=body.on_delete,
@@ -177,29 +184,25 @@ async def add_edge(ask: Ask) -> schemas.Edge:
     return schemas.Edge(**made._asdict())
 
 
-async def invite_agent(ask: Ask) -> schemas.Invitation:
+async def invite_agent(request: HttpRequest) -> schemas.Invitation:
     """A one-time right to register its keys."""
-    made = await identities.invite(ask.plane, ask.caller, ask.names["agent"])
+    made = await identities.invite(request.plane, request.caller, request.names["agent"])
     return schemas.Invitation(**made._asdict())
 
 
-async def invoke_agent(ask: Ask) -> Stream:
-    """Pass the request through to the agent's runtime.
-
-    It is counted before it looks again whether the agent is open: whoever closes the agent and then
-    sees none under way knows that none will start.
-    """
-    plane, caller = ask.plane, ask.caller
-    uid, _ = await agent_views.address_of(plane, caller, ask.names["agent"])
-    with ExitStack() as stack:
-        cut = stack.enter_context(plane.in_flight.one(uid))
-        _, address = await agent_views.address_of(plane, caller, uid)
-        counted = stack.pop_all()
-    is_there = partial(agent_views.is_at, plane, caller, uid, address)
+async def invoke_agent(request: HttpRequest) -> Stream:
+    """Pass the request through to the agent's runtime."""
+    invocation = await invocations.admit(request.plane, request.caller, request.names["agent"])
 
     async def write(send: Send) -> int:
-        with counted:
-            return await invoke.forward(ask, address, send, is_there=is_there, cut=cut)
+        with invocation:
+            return await invoke.forward(
+                request,
+                invocation.address,
+                send,
+                is_there=invocation.is_there,
+                cut=invocation.closed,
+            )
 
     return Stream(write)
 
@@ -215,7 +218,7 @@ ROUTES = (
     Route(
         "POST", "/v1/agents", create_agent, "Create an agent",
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
-        body=AgentSpec, query=schemas.Ask, idempotent=True, waits=True,
+        body=AgentSpec, query=schemas.DryRunQuery, idempotent=True, waits=True,
         problems=(
             "invalid", "name_taken", "quota_exceeded", "not_found", "limit_exceeded",
             "awaits_acknowledgement", *VERB,
@@ -238,18 +241,18 @@ ROUTES = (
     Route(
         "POST", f"{ONE}:suspend", suspend_agent, "Close an agent and free its runtime",
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
-        body=schemas.Suspend, empty_body=True, query=schemas.AskInTurn, idempotent=True,
+        body=schemas.Suspend, empty_body=True, query=schemas.QueueQuery, idempotent=True,
         waits=True, conditional=True, problems=CLOSES,
     ),
     Route(
         "POST", f"{ONE}:resume", resume_agent, "Bring a suspended agent back",
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
-        query=schemas.AskInTurn, idempotent=True, waits=True, conditional=True, problems=IN_TURN,
+        query=schemas.QueueQuery, idempotent=True, waits=True, conditional=True, problems=IN_TURN,
     ),
     Route(
         "POST", f"{ONE}:stop", stop_agent, "In an emergency: revoke, fence, kill",
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
-        query=schemas.AskInTurn, idempotent=True, waits=True, conditional=True, problems=CLOSES,
+        query=schemas.QueueQuery, idempotent=True, waits=True, conditional=True, problems=CLOSES,
     ),
     Route(
         "GET", f"{ONE}/edges", list_edges, "List what an agent owns or has granted",

@@ -2,18 +2,18 @@
 
 from typing import cast
 
-from tenure.app import findings, reconciled, unknown
+from tenure.app.safety import findings, reconcile_status, unknown_resources
 from tenure.core.roles import Role
 from tenure.faces.api.schemas import findings as schemas
-from tenure.faces.api.table import Ask, Route
+from tenure.faces.http.table import HttpRequest, Route
 
 
-async def list_findings(ask: Ask) -> schemas.Findings:
+async def list_findings(request: HttpRequest) -> schemas.Findings:
     """A page of the tenant's findings."""
-    query = cast(schemas.ListFindings, ask.query)
+    query = cast(schemas.ListFindings, request.query)
     found = await findings.list_findings(
-        ask.plane,
-        ask.caller,
+        request.plane,
+        request.caller,
         resolved=query.resolved,
         reconciler=query.reconciler,
         after=query.after,
@@ -23,30 +23,34 @@ async def list_findings(ask: Ask) -> schemas.Findings:
     return schemas.Findings(items=items, next=items[-1].id if len(items) == query.limit else None)
 
 
-async def get_finding(ask: Ask) -> schemas.Finding:
+async def get_finding(request: HttpRequest) -> schemas.Finding:
     """One finding."""
-    found = await findings.get_finding(ask.plane, ask.caller, ask.names["finding"])
+    found = await findings.get_finding(request.plane, request.caller, request.names["finding"])
     return schemas.Finding(**found._asdict())
 
 
-async def resolve_finding(ask: Ask) -> schemas.Finding:
+async def resolve_finding(request: HttpRequest) -> schemas.Finding:
     """A person's word that it is settled."""
-    found = await findings.resolve_finding(ask.plane, ask.caller, ask.names["finding"])
+    found = await findings.resolve_finding(request.plane, request.caller, request.names["finding"])
     return schemas.Finding(**found._asdict())
 
 
-async def remove_resource(ask: Ask) -> schemas.Finding:
+async def remove_resource(request: HttpRequest) -> schemas.Finding:
     """A person's word that what nobody knows is to go."""
-    body = cast(schemas.OfTenant, ask.body)
-    name = ask.names["finding"]
-    found = await unknown.remove_resource(ask.plane, ask.caller, name, tenant=body.tenant)
+    body = cast(schemas.OfTenant, request.body)
+    name = request.names["finding"]
+    found = await unknown_resources.remove_resource(
+        request.plane, request.caller, name, tenant=body.tenant
+    )
     return schemas.Finding(**found._asdict())
 
 
-async def reconcile(ask: Ask) -> schemas.Looks:
+async def reconcile(request: HttpRequest) -> schemas.Looks:
     """Look now."""
-    body = cast(schemas.Reconcile, ask.body)
-    looks = await reconciled.look_now(ask.plane, ask.caller, body.name, dry_run=body.dry_run)
+    body = cast(schemas.Reconcile, request.body)
+    looks = await reconcile_status.look_now(
+        request.plane, request.caller, body.name, dry_run=body.dry_run
+    )
     return schemas.Looks(
         items=[
             schemas.Look(

@@ -2,123 +2,129 @@
 
 from typing import cast
 
-from tenure.app import operations, views
-from tenure.app.agent_views import get_agent_row
-from tenure.app.live import input_of, name_in
+from tenure.app.agents.views import get_agent_row
+from tenure.app.operations import commands as operations
+from tenure.app.operations import reads
+from tenure.app.operations import views as operation_views
+from tenure.app.operations.handle import input_of
 from tenure.core.operation import OPERATION, SETTLED
 from tenure.core.roles import Role
-from tenure.faces.api import sse
+from tenure.faces.api import operation_stream
 from tenure.faces.api.schemas import operations as schemas
-from tenure.faces.api.table import Ask, Reply, Route, Stream
+from tenure.faces.http.table import HttpRequest, Reply, Route, Stream
 
 PIECE_SECONDS = 1.0
 """How long one wait lasts before it is looked whether the process is about to end."""
 DECIDED = ("ended", "plan_unknown", "conflict")
 
 
-async def settled(ask: Ask, operation: str, seconds: float) -> views.Operation:
+async def settled(
+    request: HttpRequest, operation: str, seconds: float
+) -> operation_views.Operation:
     """The operation when it is settled, after so many seconds, or when the process is to end."""
-    plane = ask.plane
+    plane = request.plane
     until = plane.store.now() + seconds
     while True:
         left = max(0.0, min(until - plane.store.now(), PIECE_SECONDS))
-        seen = await operations.wait(plane, ask.tenant, operation, seconds=left)
-        if seen.state in SETTLED or plane.store.now() >= until or ask.api.stopping.is_set():
+        seen = await reads.wait(plane, request.tenant, operation, seconds=left)
+        if seen.state in SETTLED or plane.store.now() >= until or request.api.stopping.is_set():
             return seen
 
 
-async def accepted(ask: Ask, operation: views.Operation) -> Reply:
+async def accepted(request: HttpRequest, operation: operation_views.Operation) -> Reply:
     """202 with where to look; after as long a wait as was preferred."""
     headers = [(b"location", f"/v1/operations/{operation.id}".encode())]
-    if ask.wait_seconds is not None:
-        headers.append((b"preference-applied", f"wait={ask.wait_seconds}".encode()))
+    if request.wait_seconds is not None:
+        headers.append((b"preference-applied", f"wait={request.wait_seconds}".encode()))
         if operation.state not in SETTLED:
-            until = ask.plane.store.now() + ask.wait_seconds
+            until = request.plane.store.now() + request.wait_seconds
             # It was read just now: nothing is read again before it has settled.
-            await ask.plane.engine.wait(operation.id, min(ask.wait_seconds, PIECE_SECONDS))
-            left = until - ask.plane.store.now()
-            operation = await settled(ask, operation.id, max(0.0, left))
+            await request.plane.engine.wait(operation.id, min(request.wait_seconds, PIECE_SECONDS))
+            left = until - request.plane.store.now()
+            operation = await settled(request, operation.id, max(0.0, left))
     return Reply(schemas.operation(operation), 202, tuple(headers))
 
 
-async def list_operations(ask: Ask) -> schemas.Operations:
+async def list_operations(request: HttpRequest) -> schemas.Operations:
     """A page of the tenant's operations."""
-    query = cast(schemas.ListOperations, ask.query)
+    query = cast(schemas.ListOperations, request.query)
     agent = ""
     if query.agent:
-        agent = str((await get_agent_row(ask.plane, ask.caller, query.agent))["uid"])
-    rows = await operations.list_operations(
-        ask.plane, ask.tenant, agent=agent, states=query.state, after=query.after,
+        agent = str((await get_agent_row(request.plane, request.caller, query.agent))["uid"])
+    rows = await reads.list_operations(
+        request.plane, request.tenant, agent=agent, states=query.state, after=query.after,
         limit=query.limit,
     )  # fmt: skip
     items = [
-        schemas.listed({
-            **row,
-            "agent_name": name_in(str(row["kind"]), input_of(row)),
-            "error": row["error"] or "",
-            "done": row["state"] in OPERATION.final,
-        })
+        schemas.listed(
+            {
+                **row,
+                "agent_name": request.plane.catalogue.subject_of(str(row["kind"])).name_of(
+                    input_of(row)
+                ),
+                "error": row["error"] or "",
+                "done": row["state"] in OPERATION.final,
+            }
+        )
         for row in rows
     ]
-    return schemas.Operations(
-        items=items, next=items[-1].id if len(items) == query.limit else None
-    )
+    return schemas.Operations(items=items, next=items[-1].id if len(items) == query.limit else None)
 
 
-async def get_operation(ask: Ask) -> schemas.Operation:
+async def get_operation(request: HttpRequest) -> schemas.Operation:
     """One operation."""
     return schemas.operation(
-        await operations.get(ask.plane, ask.tenant, ask.names["operation"])
+        await reads.get_operation(request.plane, request.tenant, request.names["operation"])
     )
 
 
-async def wait_operation(ask: Ask) -> schemas.Operation:
+async def wait_operation(request: HttpRequest) -> schemas.Operation:
     """One operation when it is settled, or as it stands after so many seconds."""
-    query = cast(schemas.Wait, ask.query)
-    return schemas.operation(await settled(ask, ask.names["operation"], query.seconds))
+    query = cast(schemas.Wait, request.query)
+    return schemas.operation(await settled(request, request.names["operation"], query.seconds))
 
 
-async def follow_operation(ask: Ask) -> Stream:
+async def follow_operation(request: HttpRequest) -> Stream:
     """The records of one operation as they are made."""
-    return await sse.progress(ask, ask.names["operation"])
+    return await operation_stream.progress(request, request.names["operation"])
 
 
-async def cancel_operation(ask: Ask) -> Reply:
+async def cancel_operation(request: HttpRequest) -> Reply:
     """Undo it."""
-    done = await operations.cancel(ask.plane, ask.caller, ask.names["operation"])
-    return await accepted(ask, done)
+    done = await operations.cancel(request.plane, request.caller, request.names["operation"])
+    return await accepted(request, done)
 
 
-async def retry_operation(ask: Ask) -> Reply:
+async def retry_operation(request: HttpRequest) -> Reply:
     """Try what is stuck again."""
-    done = await operations.retry(ask.plane, ask.caller, ask.names["operation"])
-    return await accepted(ask, done)
+    done = await operations.retry(request.plane, request.caller, request.names["operation"])
+    return await accepted(request, done)
 
 
-async def abandon_operation(ask: Ask) -> Reply:
+async def abandon_operation(request: HttpRequest) -> Reply:
     """End it as it is."""
-    done = await operations.abandon(ask.plane, ask.caller, ask.names["operation"])
-    return await accepted(ask, done)
+    done = await operations.abandon(request.plane, request.caller, request.names["operation"])
+    return await accepted(request, done)
 
 
-async def adopt_step(ask: Ask) -> Reply:
+async def adopt_step(request: HttpRequest) -> Reply:
     """A stuck step did happen."""
     done = await operations.adopt(
-        ask.plane,
-        ask.caller,
-        ask.names["operation"],
-        step=ask.names["step"],
-        result=cast(schemas.Adopt, ask.body).result,
+        request.plane,
+        request.caller,
+        request.names["operation"],
+        step=request.names["step"],
+        result=cast(schemas.Adopt, request.body).result,
     )
-    return await accepted(ask, done)
+    return await accepted(request, done)
 
 
-async def mark_step_absent(ask: Ask) -> Reply:
+async def mark_step_absent(request: HttpRequest) -> Reply:
     """A stuck step holds nothing."""
     done = await operations.mark_absent(
-        ask.plane, ask.caller, ask.names["operation"], step=ask.names["step"]
+        request.plane, request.caller, request.names["operation"], step=request.names["step"]
     )
-    return await accepted(ask, done)
+    return await accepted(request, done)
 
 
 ONE = "/v1/operations/{operation}"

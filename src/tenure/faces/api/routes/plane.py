@@ -2,59 +2,59 @@
 
 import asyncio
 
-from tenure.app import epochs
 from tenure.app.plane import until_answered
+from tenure.app.safety import epochs
 from tenure.core.errors import StoreError
 from tenure.core.roles import Role
 from tenure.faces.api import metrics
-from tenure.faces.api.problems import Refusal
 from tenure.faces.api.schemas import plane as schemas
-from tenure.faces.api.table import Ask, Route
+from tenure.faces.http.problems import ProblemError
+from tenure.faces.http.table import HttpRequest, Route
 
 UNTAKEN = "the store answers but takes no records: it is read-only, or held up; the log tells more"
 STORE_SECONDS = 1.0
 """How long the store may take to answer before the plane counts as not ready."""
 
 
-async def livez(_: Ask) -> schemas.Health:
+async def livez(_: HttpRequest) -> schemas.Health:
     """The process answers."""
     return schemas.Health(status="alive")
 
 
-async def readyz(ask: Ask) -> schemas.Health:
+async def readyz(request: HttpRequest) -> schemas.Health:
     """The store answers and takes records, and the engine takes work.
 
     Work waits if the engine cannot be reached.
     """
-    api = ask.api
+    api = request.api
     if api.stopping.is_set():
-        raise Refusal("stopping", "the process is about to end")
+        raise ProblemError("stopping", "the process is about to end")
     held = api.plane.hold.why
     if not api.ready or not (api.plane.engine.accepts or held):
-        raise Refusal("starting", "the engine does not take work yet")
+        raise ProblemError("starting", "the engine does not take work yet")
     try:
         async with asyncio.timeout(STORE_SECONDS):
             await until_answered(api.plane)
     except (TimeoutError, StoreError):
-        raise Refusal("starting", "the store does not answer") from None
+        raise ProblemError("starting", "the store does not answer") from None
     try:
         async with asyncio.timeout(STORE_SECONDS):
             await api.taking.until_taken(api.plane)
     except (TimeoutError, StoreError):
-        raise Refusal("starting", UNTAKEN) from None
+        raise ProblemError("starting", UNTAKEN) from None
     plane, status = api.plane, "held" if held else "ready"
     return schemas.Health(status=status, engine=plane.engine.away, providers=plane.unserved())
 
 
-async def get_plane(ask: Ask) -> schemas.Plane:
+async def get_plane(request: HttpRequest) -> schemas.Plane:
     """Its epoch, and whether it is held."""
-    plane = ask.plane
+    plane = request.plane
     return schemas.Plane(id=plane.id, epoch=plane.hold.epoch, held=plane.hold.why)
 
 
-async def review_plane(ask: Ask) -> schemas.Review:
+async def review_plane(request: HttpRequest) -> schemas.Review:
     """The store compared with the providers."""
-    found = await epochs.review(ask.plane, ask.caller)
+    found = await epochs.review(request.plane, request.caller)
     return schemas.Review(
         **{
             **found._asdict(),
@@ -68,20 +68,20 @@ async def review_plane(ask: Ask) -> schemas.Review:
     )
 
 
-async def confirm_plane(ask: Ask) -> schemas.Plane:
+async def confirm_plane(request: HttpRequest) -> schemas.Plane:
     """It moves again."""
-    await epochs.confirm(ask.plane, ask.caller)
-    return await get_plane(ask)
+    await epochs.confirm(request.plane, request.caller)
+    return await get_plane(request)
 
 
-async def get_metrics(ask: Ask) -> bytes:
+async def get_metrics(request: HttpRequest) -> bytes:
     """Everything there is to scrape."""
-    return await metrics.exposition(ask.api, ask.tenant)
+    return await metrics.exposition(request.api, request.tenant)
 
 
-async def openapi(ask: Ask) -> bytes:
+async def openapi(request: HttpRequest) -> bytes:
     """The document."""
-    return ask.api.document
+    return request.api.document
 
 
 ROUTES = (

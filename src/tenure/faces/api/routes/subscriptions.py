@@ -2,16 +2,16 @@
 
 from typing import cast
 
-from tenure.app import acknowledgements, letters, subscriptions
-from tenure.app.acknowledgements import Awaited
-from tenure.app.agent_views import get_agent_row
-from tenure.app.events import cloud_event
-from tenure.app.subscriptions import SubscriptionView
+from tenure.app.agents.views import get_agent_row
+from tenure.app.events import acknowledgements, dead_letters, subscriptions
+from tenure.app.events.acknowledgements import Awaited
+from tenure.app.events.cloudevents import cloud_event
+from tenure.app.events.subscriptions import SubscriptionView
 from tenure.core.limits import POSITION_MAX
 from tenure.core.roles import Role
-from tenure.faces.api.problems import Refusal
 from tenure.faces.api.schemas import events as schemas
-from tenure.faces.api.table import Ask, Route
+from tenure.faces.http.problems import ProblemError
+from tenure.faces.http.table import HttpRequest, Route
 
 ONE = "/v1/subscriptions/{subscription}"
 
@@ -24,59 +24,59 @@ def _awaited(one: Awaited) -> schemas.Acknowledgement:
     return schemas.Acknowledgement(**one._asdict())
 
 
-async def create_subscription(ask: Ask) -> schemas.NewSubscription:
+async def create_subscription(request: HttpRequest) -> schemas.NewSubscription:
     """A new subscription, with its secret."""
-    body = cast(schemas.Subscribe, ask.body)
+    body = cast(schemas.Subscribe, request.body)
     asked = subscriptions.Subscribe(
         body.name, body.kind, body.target, body.agent, body.types, body.required, body.from_start
     )
     view, secret = await subscriptions.create_subscription(
-        ask.plane, ask.caller, asked, idempotency_key=ask.idempotency_key
+        request.plane, request.caller, asked, idempotency_key=request.idempotency_key
     )
     return schemas.NewSubscription(**view._asdict(), secret=secret)
 
 
-async def list_subscriptions(ask: Ask) -> schemas.Subscriptions:
+async def list_subscriptions(request: HttpRequest) -> schemas.Subscriptions:
     """The tenant's subscriptions."""
-    views = await subscriptions.list_subscriptions(ask.plane, ask.caller)
+    views = await subscriptions.list_subscriptions(request.plane, request.caller)
     return schemas.Subscriptions(items=[_shown(view) for view in views])
 
 
-async def get_subscription(ask: Ask) -> schemas.Subscription:
+async def get_subscription(request: HttpRequest) -> schemas.Subscription:
     """One subscription."""
-    name = ask.names["subscription"]
-    return _shown(await subscriptions.get_subscription(ask.plane, ask.caller, name))
+    name = request.names["subscription"]
+    return _shown(await subscriptions.get_subscription(request.plane, request.caller, name))
 
 
-async def delete_subscription(ask: Ask) -> schemas.Subscription:
+async def delete_subscription(request: HttpRequest) -> schemas.Subscription:
     """Nothing more is sent."""
-    name = ask.names["subscription"]
-    return _shown(await subscriptions.delete_subscription(ask.plane, ask.caller, name))
+    name = request.names["subscription"]
+    return _shown(await subscriptions.delete_subscription(request.plane, request.caller, name))
 
 
-async def rotate_secret(ask: Ask) -> schemas.NewSubscription:
+async def rotate_secret(request: HttpRequest) -> schemas.NewSubscription:
     """A new secret; the one before signs beside it for a day."""
-    name = ask.names["subscription"]
+    name = request.names["subscription"]
     view, secret = await subscriptions.rotate_secret(
-        ask.plane, ask.caller, name, idempotency_key=ask.idempotency_key
+        request.plane, request.caller, name, idempotency_key=request.idempotency_key
     )
     return schemas.NewSubscription(**view._asdict(), secret=secret)
 
 
-async def list_letters(ask: Ask) -> schemas.Letters:
+async def list_letters(request: HttpRequest) -> schemas.Letters:
     """A page of dead letters."""
-    query = cast(schemas.ListLetters, ask.query)
+    query = cast(schemas.ListLetters, request.query)
     agent, _, position = query.after.partition("/")
     after = (agent, int(position)) if query.after else ()
     if after and int(position) > POSITION_MAX:
-        raise Refusal("invalid_parameter", "after is `next` of the page before", "after")
-    found = await letters.list_letters(
-        ask.plane, ask.caller, ask.names["subscription"], after=after, limit=query.limit
+        raise ProblemError("invalid_parameter", "after is `next` of the page before", "after")
+    found = await dead_letters.list_letters(
+        request.plane, request.caller, request.names["subscription"], after=after, limit=query.limit
     )
     items = [
         schemas.Letter(
             position=cast(int, one.row["position"]), agent=str(one.row["agent"]),
-            event=cloud_event(ask.plane.id, one.row),
+            event=cloud_event(request.plane.id, one.row),
             why=one.why, attempts=one.attempts, parked_since=one.parked_since, due_at=one.due_at,
         )
         for one in found
@@ -85,41 +85,41 @@ async def list_letters(ask: Ask) -> schemas.Letters:
     return schemas.Letters(items=items, next=last)
 
 
-async def _agent(ask: Ask) -> str:
+async def _agent(request: HttpRequest) -> str:
     """The agent whose letters are meant, by name or uid; empty: everybody's."""
-    named = cast(schemas.OfAgent, ask.body).agent
-    return str((await get_agent_row(ask.plane, ask.caller, named))["uid"]) if named else ""
+    named = cast(schemas.OfAgent, request.body).agent
+    return str((await get_agent_row(request.plane, request.caller, named))["uid"]) if named else ""
 
 
-async def replay_letters(ask: Ask) -> schemas.Count:
+async def replay_letters(request: HttpRequest) -> schemas.Count:
     """Try them again now."""
-    name, agent = ask.names["subscription"], await _agent(ask)
-    count = await letters.replay(ask.plane, ask.caller, name, agent=agent)
+    name, agent = request.names["subscription"], await _agent(request)
+    count = await dead_letters.replay(request.plane, request.caller, name, agent=agent)
     return schemas.Count(agents=count)
 
 
-async def discard_letters(ask: Ask) -> schemas.Count:
+async def discard_letters(request: HttpRequest) -> schemas.Count:
     """Give them up."""
-    name, agent = ask.names["subscription"], await _agent(ask)
-    count = await letters.discard(ask.plane, ask.caller, name, agent=agent)
+    name, agent = request.names["subscription"], await _agent(request)
+    count = await dead_letters.discard(request.plane, request.caller, name, agent=agent)
     return schemas.Count(agents=count)
 
 
-async def acknowledge(ask: Ask) -> schemas.Acknowledgement:
+async def acknowledge(request: HttpRequest) -> schemas.Acknowledgement:
     """The subscriber has done its part."""
-    body = cast(schemas.Acknowledge, ask.body)
+    body = cast(schemas.Acknowledge, request.body)
     return _awaited(
         await acknowledgements.acknowledge(
-            ask.plane, ask.caller, ask.names["subscription"], operation=body.operation,
+            request.plane, request.caller, request.names["subscription"], operation=body.operation,
             why=body.override,
         )
     )  # fmt: skip
 
 
-async def list_acknowledgements(ask: Ask) -> schemas.Acknowledgements:
+async def list_acknowledgements(request: HttpRequest) -> schemas.Acknowledgements:
     """What the subscriber is waited for."""
     found = await acknowledgements.list_acknowledgements(
-        ask.plane, ask.caller, ask.names["subscription"]
+        request.plane, request.caller, request.names["subscription"]
     )
     return schemas.Acknowledgements(items=[_awaited(one) for one in found])
 
@@ -128,15 +128,17 @@ def _tenant(told: acknowledgements.Strictness) -> schemas.Tenant:
     return schemas.Tenant(strict=told.strict, missing=[_awaited(one) for one in told.missing])
 
 
-async def get_tenant(ask: Ask) -> schemas.Tenant:
+async def get_tenant(request: HttpRequest) -> schemas.Tenant:
     """Whether it is strict, and who has not acknowledged."""
-    return _tenant(await acknowledgements.get_strictness(ask.plane, ask.caller))
+    return _tenant(await acknowledgements.get_strictness(request.plane, request.caller))
 
 
-async def set_tenant(ask: Ask) -> schemas.Tenant:
+async def set_tenant(request: HttpRequest) -> schemas.Tenant:
     """Strict from now on, or no longer."""
-    strict = cast(schemas.SetTenant, ask.body).strict
-    return _tenant(await acknowledgements.set_strictness(ask.plane, ask.caller, strict=strict))
+    strict = cast(schemas.SetTenant, request.body).strict
+    return _tenant(
+        await acknowledgements.set_strictness(request.plane, request.caller, strict=strict)
+    )
 
 
 ROUTES = (

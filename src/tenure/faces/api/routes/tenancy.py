@@ -2,17 +2,18 @@
 
 from typing import cast
 
-from tenure.app import audit, identities, quotas, tokens
+from tenure.app.agents import identities, quotas
+from tenure.app.tenancy import audit, tokens
 from tenure.core.roles import Role
 from tenure.faces.api.schemas import tenancy as schemas
-from tenure.faces.api.table import Ask, Route
+from tenure.faces.http.table import HttpRequest, Route
 
 
-async def list_audit(ask: Ask) -> schemas.Entries:
+async def list_audit(request: HttpRequest) -> schemas.Entries:
     """A page of the audit log."""
-    query = cast(schemas.ListAudit, ask.query)
+    query = cast(schemas.ListAudit, request.query)
     found = await audit.list_audit(
-        ask.plane, ask.caller, after=int(query.after or 0), limit=query.limit
+        request.plane, request.caller, after=int(query.after or 0), limit=query.limit
     )
     items = [schemas.Entry(**entry._asdict()) for entry in found]
     return schemas.Entries(
@@ -20,10 +21,10 @@ async def list_audit(ask: Ask) -> schemas.Entries:
     )
 
 
-async def verify_audit(ask: Ask) -> schemas.Verdict:
+async def verify_audit(request: HttpRequest) -> schemas.Verdict:
     """Walk the chain of all tenants; so it is for the plane's own admins."""
-    tokens.require_owner(ask.caller)
-    verdict = await audit.verify(ask.plane, head=cast(schemas.VerifyAudit, ask.query).head)
+    tokens.require_owner(request.caller)
+    verdict = await audit.verify(request.plane, head=cast(schemas.VerifyAudit, request.query).head)
     broken = verdict.broken
     return schemas.Verdict(
         entries=verdict.entries,
@@ -32,20 +33,22 @@ async def verify_audit(ask: Ask) -> schemas.Verdict:
     )
 
 
-async def rotate_keys(ask: Ask) -> schemas.SigningKey:
+async def rotate_keys(request: HttpRequest) -> schemas.SigningKey:
     """A new signing key."""
-    return schemas.SigningKey(kid=await identities.rotate(ask.plane, ask.caller))
+    return schemas.SigningKey(kid=await identities.rotate(request.plane, request.caller))
 
 
-async def get_quota(ask: Ask) -> schemas.Quota:
+async def get_quota(request: HttpRequest) -> schemas.Quota:
     """The quota of agents."""
-    return schemas.Quota(**(await quotas.get_quota(ask.plane, ask.caller))._asdict())
+    return schemas.Quota(**(await quotas.get_quota(request.plane, request.caller))._asdict())
 
 
-async def set_quota(ask: Ask) -> schemas.Quota:
+async def set_quota(request: HttpRequest) -> schemas.Quota:
     """So many agents from now on."""
-    most = cast(schemas.SetQuota, ask.body).most
-    return schemas.Quota(**(await quotas.set_quota(ask.plane, ask.caller, most=most))._asdict())
+    most = cast(schemas.SetQuota, request.body).most
+    return schemas.Quota(
+        **(await quotas.set_quota(request.plane, request.caller, most=most))._asdict()
+    )
 
 
 ROUTES = (

@@ -2,18 +2,18 @@
 
 from typing import cast
 
-from tenure.app import tokens
+from tenure.app.tenancy import tokens
 from tenure.core.roles import Role
 from tenure.faces.api.schemas import tokens as schemas
-from tenure.faces.api.table import Ask, Route
+from tenure.faces.http.table import HttpRequest, Route
 
 
-async def create_token(ask: Ask) -> schemas.NewToken:
+async def create_token(request: HttpRequest) -> schemas.NewToken:
     """A new token."""
-    body = cast(schemas.CreateToken, ask.body)
+    body = cast(schemas.CreateToken, request.body)
     view, token = await tokens.create_token(
-        ask.plane,
-        ask.caller,
+        request.plane,
+        request.caller,
         principal=body.principal,
         role=body.role,
         tenant=body.tenant,
@@ -22,18 +22,18 @@ async def create_token(ask: Ask) -> schemas.NewToken:
     return schemas.NewToken(**view._asdict(), void=False, token=token)
 
 
-async def list_tokens(ask: Ask) -> schemas.Tokens:
+async def list_tokens(request: HttpRequest) -> schemas.Tokens:
     """A tenant's tokens."""
-    tenant = cast(schemas.ListTokens, ask.query).tenant
-    views = await tokens.list_tokens(ask.plane, ask.caller, tenant=tenant)
-    epoch = ask.plane.hold.epoch
+    tenant = cast(schemas.ListTokens, request.query).tenant
+    views = await tokens.list_tokens(request.plane, request.caller, tenant=tenant)
+    epoch = request.plane.hold.epoch
     return schemas.Tokens(items=[schemas.token(view, epoch=epoch) for view in views])
 
 
-async def revoke_token(ask: Ask) -> schemas.Token:
+async def revoke_token(request: HttpRequest) -> schemas.Token:
     """No good from now on."""
-    gone = await tokens.revoke_token(ask.plane, ask.caller, ask.names["token"])
-    return schemas.token(gone, epoch=ask.plane.hold.epoch)
+    gone = await tokens.revoke_token(request.plane, request.caller, request.names["token"])
+    return schemas.token(gone, epoch=request.plane.hold.epoch)
 
 
 ROUTES = (

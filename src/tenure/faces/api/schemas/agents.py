@@ -1,11 +1,11 @@
-"""Agents on the wire; what one should be is said by `tenure.app.spec`."""
+"""Agents on the wire; what one should be is said by `tenure.app.agents.spec`."""
 
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from tenure.app import agent_views
-from tenure.app.spec import OnDelete
+from tenure.app.agents import views as agent_views
+from tenure.app.agents.spec import OnDelete
 from tenure.core.agent import State, Verb
 from tenure.core.edge import EdgeKind
 from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, Told, Wire
@@ -163,13 +163,13 @@ class ListAgents(Wire, frozen=True):
     limit: Limit = 100
 
 
-class Ask(Wire, frozen=True):
+class DryRunQuery(Wire, frozen=True):
     """How to ask for a verb."""
 
     dry_run: DryRun = False
 
 
-class AskInTurn(Wire, frozen=True):
+class QueueQuery(Wire, frozen=True):
     """How to ask for a verb on an agent that is there."""
 
     dry_run: DryRun = False

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tenure.app.events import CloudEvent
+from tenure.app.events.cloudevents import CloudEvent
 from tenure.core.limits import NAME_PATTERN
 from tenure.core.subscription import Kind
 from tenure.faces.api.schemas.forms import Id, Instant, Limit, Told, Wire

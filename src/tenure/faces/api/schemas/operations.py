@@ -5,11 +5,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from tenure.app import views
+from tenure.app.operations import views as operation_views
 from tenure.core.operation import Hold, Noted, State
 from tenure.core.plan import Kind
 from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, Told, Wire
-from tenure.faces.api.table import WAIT_SECONDS_MAX
+from tenure.faces.http.table import WAIT_SECONDS_MAX
 
 
 class Step(Told, frozen=True):
@@ -108,7 +108,7 @@ class Adopt(Wire, frozen=True):
     result: Any = None
 
 
-def operation(view: views.Operation) -> Operation:
+def operation(view: operation_views.Operation) -> Operation:
     """An operation as it is told."""
     return Operation(
         id=view.id,
@@ -125,7 +125,7 @@ def operation(view: views.Operation) -> Operation:
     )
 
 
-def _step(step: views.Step) -> Step:
+def _step(step: operation_views.Step) -> Step:
     return Step(
         name=step.name,
         kind=Kind(step.kind),

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tenure.app.tokens import TokenView
+from tenure.app.tenancy.tokens import TokenView
 from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX, NAME_PATTERN
 from tenure.core.roles import Role
 from tenure.faces.api.schemas.forms import Id, Instant, Told, Wire

@@ -1,0 +1,1 @@
+"""The proofs of the promises: simulators, crash matrices, ablations.  Not part of the wheel."""

@@ -1,0 +1,1 @@
+"""Proofs of the agent lifecycle, over fake providers."""

@@ -1,0 +1,392 @@
+"""Safeguards of an agent's life that the harness can switch off, to show that its checks notice.
+
+As `proofs.operations.ablations`, for the lives of `proofs.agents.life` and for the proofs
+of `proofs.agents.promises`.  No setting of the product reaches any of this.
+
+usage: python -m proofs.agents.ablations [--seeds 200]
+                                          [--write docs/reference/lifecycle_ablations.md]
+"""
+
+import argparse
+import platform
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from proofs.agents.life import MIXES, live
+from proofs.http import flood
+from proofs.operations import ablations
+from proofs.operations.ablations import PROVED, Ablation, Caught, by_name
+from proofs.operations.store_mutations import without_guards
+from proofs.releases import upgrades
+from tenure.app.agents import subject, verbs
+from tenure.app.agents import views as agent_views
+from tenure.app.agents.plane_api import ServingPlaneApi
+from tenure.app.operations import admission, idempotency, reads
+from tenure.app.operations.admission import Admission
+from tenure.app.operations.idempotency import Once
+from tenure.app.tenancy import audit
+from tenure.core import audit as chain
+from tenure.core import saga
+from tenure.core.agent import State
+from tenure.core.saga import Settled
+from tenure.ports.store import Change, Put, Refused, Set
+from tenure.testing.memory_store import Tables, tables
+from tenure.testing.patches import Off, patched
+
+# --- how each is taken out ------------------------------------------------------------------------
+
+
+def grounds(change: Callable[[Admission], Admission]) -> Off:
+    """Stand a verb on another ground than was found."""
+    real = verbs.ground
+
+    async def ground(*given: Any, **named: Any) -> Admission:
+        return change(await real(*given, **named))
+
+    return lambda: patched(verbs, ground=ground)
+
+
+def closed_later(ground: Admission) -> Admission:
+    """Leave the agent as it is until the operation has ended."""
+    writes = tuple(
+        Set(w.table, w.key, {c: v for c, v in w.row.items() if c != "state"})
+        if isinstance(w, Set) and w.table == "agent" and "generation" in w.row
+        else w
+        for w in ground.writes
+    )
+    return ground._replace(writes=writes)
+
+
+def same_epoch(ground: Admission) -> Admission:
+    """Tell providers the same epoch every time."""
+    return ground._replace(input={**(ground.input or {}), "epoch": 1})
+
+
+def turn_not_waited_for() -> AbstractContextManager[None]:
+    """Begin though another operation works on the agent."""
+    real = ServingPlaneApi.acquire_lock
+
+    async def acquire_lock(self: ServingPlaneApi, agent: str, operation: str, **given: Any) -> Any:
+        turn = await real(self, agent, operation, **given)
+        return turn._replace(holder="", was=turn.was or given["was"])
+
+    return patched(ServingPlaneApi, acquire_lock=acquire_lock)
+
+
+def burned_not_recorded() -> AbstractContextManager[None]:
+    """Say nothing of what was removed."""
+    real = saga.settle
+
+    def settle(*given: Any, **named: Any) -> Settled:
+        return real(*given, **named)._replace(burned=())
+
+    return patched(saga, settle=settle)
+
+
+def names_taken_over() -> AbstractContextManager[None]:
+    """Put a name over another agent's."""
+    real = Tables.apply
+
+    def apply(self: Tables, change: Change) -> Refused | None:
+        change = change.plain()
+        writes = tuple(
+            Set(w.table, w.key, w.row)  # type: ignore[arg-type]
+            if isinstance(w, Put) and w.table == "agent_name" and w.key in self.rows[w.table]
+            else w
+            for w in change.writes
+        )
+        return real(self, replace(change, writes=writes))
+
+    return patched(Tables, apply=apply)
+
+
+def nobody_is_told() -> AbstractContextManager[None]:
+    """Close an agent without a word to the operation that works on it."""
+
+    async def closing(*_: Any, **__: Any) -> Change:
+        return Change("", (), ())
+
+    return patched(verbs, _closing=closing)
+
+
+def parent_not_guarded() -> AbstractContextManager[None]:
+    """Believe that the parent is still open when the child is written."""
+    real = Tables.apply
+
+    def apply(self: Tables, change: Change) -> Refused | None:
+        change = change.plain()
+        guards = tuple(g for g in change.guards if g.table != "agent" or set(g.said) != {"state"})
+        return real(self, replace(change, guards=guards))
+
+    return patched(Tables, apply=apply)
+
+
+def was_forgotten() -> AbstractContextManager[None]:
+    """Take every agent for one that was READY."""
+    return patched(subject, _state_before=lambda _operation, _progress: State.READY)
+
+
+def place_not_given_up() -> AbstractContextManager[None]:
+    """Empty the place of what waits, whoever stands there by now."""
+    real = subject._lock_column  # noqa: SLF001
+    return patched(subject, _lock_column=lambda *given: real(*given) or ("next",))
+
+
+def keys_not_kept() -> AbstractContextManager[None]:
+    """Accept an operation without its idempotency key."""
+    return patched(Once, kept=lambda *_: ())
+
+
+def fingerprint_ignored() -> AbstractContextManager[None]:
+    """Take any request for the one that the key was given for."""
+    return patched(idempotency, fingerprint=lambda _: "the same")
+
+
+def one_scope() -> AbstractContextManager[None]:
+    """Share idempotency keys between tenants."""
+    real = idempotency.once
+    return patched(admission, once=lambda _, *more, **named: real("everyone", *more, **named))
+
+
+def any_tenants_agent() -> AbstractContextManager[None]:
+    """Find an agent whoever asks."""
+
+    async def get_agent_row(plane: Any, caller: Any, name: str) -> Any:
+        for row in await plane.store.list_rows("agent", {}, limit=1_000):
+            if name in {row["name"], row["uid"]}:
+                return row
+        return await real(plane, caller, name)
+
+    real = agent_views.get_agent_row
+    return patched(agent_views, get_agent_row=get_agent_row)
+
+
+def any_tenants_operation() -> AbstractContextManager[None]:
+    """Show an operation to whoever knows its id."""
+    real = reads.read_own
+
+    async def read_own(plane: Any, _: str, operation: str, **how: bool) -> Any:
+        row = await plane.store.find("operation", (operation,))
+        return await real(plane, "" if row is None else str(row["tenant"]), operation, **how)
+
+    return patched(reads, read_own=read_own)
+
+
+@contextmanager
+def rows_not_linked() -> Iterator[None]:
+    """Chain the numbers of entries and not what they say."""
+    real = chain.link
+
+    def link(previous: str, values: Sequence[object]) -> str:
+        return real(previous, values[:1])
+
+    with patched(chain, link=link), patched(tables, link=link):
+        yield
+
+
+def head_ignored() -> AbstractContextManager[None]:
+    """Verify without the head that was written down."""
+    real = audit.verify
+
+    async def verify(plane: Any, *, head: str = "") -> audit.Verdict:
+        assert head is not None
+        return await real(plane)
+
+    return patched(audit, verify=verify)
+
+
+# --- all of them ----------------------------------------------------------------------------------
+
+_TABLE = (
+    Ablation(
+        "closed_in_accept",
+        "The commit that accepts a suspend, stop or delete closes the agent.",
+        "S15", (13,), "closing", grounds(closed_later),
+    ),
+    Ablation(
+        "holder_is_told",
+        "The operation at work learns in the same commit that the agent was closed.",
+        "S15", (13,), "closing", nobody_is_told,
+    ),
+    Ablation(
+        "closed_says_nothing",
+        "An operation whose agent was closed says nothing more of the agent's state.",
+        "S15", (13,), "closing", lambda: patched(subject, CLOSED="nothing"),
+    ),
+    Ablation(
+        "turn_waited_for",
+        "A closing operation begins when the one at work has ended.",
+        "S11", (2,), "closing", turn_not_waited_for,
+    ),
+    Ablation(
+        "queued_says_nothing",
+        "An operation that is queued says nothing of the agent before its turn.",
+        "S11", (2,), "queued", lambda: patched(subject, QUEUED="nothing"),
+    ),
+    Ablation(
+        "queued_gives_way",
+        "An operation that has lost its place to a close leaves that place alone.",
+        "S15", (13,), "queued", place_not_given_up,
+    ),
+    Ablation(
+        "burned_recorded",
+        "What a later operation has removed is recorded where it was intended.",
+        "S1", (3,), "agents", burned_not_recorded,
+    ),
+    Ablation(
+        "quota_guarded",
+        "The last place of a quota is taken once.",
+        "S14", (2,), "quota", without_guards("quota", "revision"),
+    ),
+    Ablation(
+        "released_in_end",
+        "The commit that ends an agent gives its name and its place back.",
+        "S14", (2,), "agents", lambda: patched(subject, _released=lambda _live, _end: []),
+    ),
+    Ablation(
+        "name_guarded",
+        "A name is one row: of two creates one wins.",
+        "S11", (2,), "names", names_taken_over,
+    ),
+    Ablation(
+        "epoch_raised",
+        "Each verb raises the epoch under which providers shut and open.",
+        "S6", (13,), "late", grounds(same_epoch),
+    ),
+    Ablation(
+        "parent_guarded",
+        "No child is committed once its parent was closed.",
+        "S23", (13,), "owned", parent_not_guarded,
+    ),
+    Ablation(
+        "was_kept",
+        "A close that is taken back returns the agent to what it was.",
+        "S17", (2,), "spared", was_forgotten,
+    ),
+    Ablation(
+        "agent_guarded",
+        "A verb stands on the agent as it was read.",
+        "S12", (2,), "closing", without_guards("agent", "next"),
+    ),
+    Ablation(
+        "key_in_accept",
+        "An idempotency key is kept in the commit that accepts its operation.",
+        "S20", (10,), PROVED, keys_not_kept,
+    ),
+    Ablation(
+        "fingerprint_compared",
+        "A key answers only for the request that it was given for.",
+        "S20", (10,), PROVED, fingerprint_ignored,
+    ),
+    Ablation(
+        "key_of_tenant",
+        "Every tenant has idempotency keys of its own.",
+        "S20", (10, 18), PROVED, one_scope,
+    ),
+    Ablation(
+        "agent_of_tenant",
+        "An agent is found only by its own tenant.",
+        "T1", (18,), PROVED, any_tenants_agent,
+    ),
+    Ablation(
+        "operation_of_tenant",
+        "An operation is found only by its own tenant.",
+        "T1", (18,), PROVED, any_tenants_operation,
+    ),
+    Ablation(
+        "entries_linked",
+        "An audit entry's hash covers all it says and the entry before it.",
+        "T17", (20,), PROVED, rows_not_linked,
+    ),
+    Ablation(
+        "head_compared",
+        "The head that was written down must still be in the audit log.",
+        "T17", (20,), PROVED, head_ignored,
+    ),
+    *flood.ABLATIONS,
+    Ablation(
+        "only_adds",
+        "A migration that only adds leaves the file open to the release before.",
+        "S28", (23,), PROVED, lambda: patched(upgrades, ablated="only_adds"),
+    ),
+)  # fmt: skip
+ABLATIONS = by_name(_TABLE)
+"""Every safeguard of the lifecycle that can be switched off, by name."""
+
+
+def _noticed(ablation: Ablation, seed: int) -> list[str]:
+    return live(seed, MIXES[ablation.mix]).wrong
+
+
+hunt = partial(ablations.hunt, noticed=_noticed)
+"""Live these without the safeguard, to the first that notices or all of them."""
+
+PAGE = """# Ablations of an agent's life
+
+As in [ablations](ablations.md): each safeguard below is switched off by the test harness, and lives
+drawn from seeds must notice; `tests/simulation/test_lifecycle.py` fails if one is not missed within
+1,000 seeds. Made on {today} with Python {python} by
+
+```
+{command}
+```
+
+| safeguard | what it is for | keeps | mix | noticed | first seed | broken without it |
+| --- | --- | --- | --- | --- | --- | --- |
+{rows}
+
+Those without a mix are noticed by the proof of their promise: `make prove P=n ABLATE=name`.
+"""
+
+
+def row_of(ablation: Ablation, caught: Caught | None) -> str:
+    """One line of the table."""
+    keeps = f"{ablation.rules}, " + " ".join(f"P{number}" for number in ablation.promises)
+    told = ["–", "by its proof", "–", "–"]
+    if caught is not None:
+        by = ", ".join(f"`{name}`" for name, _ in caught.sentences.most_common(2)) or "–"
+        share, first = f"{caught.caught} of {caught.seeds}", str(caught.first)
+        told = [f"`{ablation.mix}`", share, first, by]
+    cells = (f"`{ablation.name}`", ablation.protects, keeps, *told)
+    return " | ".join(("", *cells, "")).strip()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure how often each ablation is noticed, and write the page if asked."""
+    said = __doc__.splitlines()[0]
+    parser = argparse.ArgumentParser(prog="lifecycle_ablations", description=said)
+    parser.add_argument("--seeds", type=int, default=200, help="lives of each")
+    parser.add_argument("--only", choices=sorted(ABLATIONS), help="this one alone")
+    parser.add_argument("--write", type=Path, help="the page to write")
+    asked = parser.parse_args(arguments)
+    chosen = [ABLATIONS[asked.only]] if asked.only else list(ABLATIONS.values())
+    rows, missed = [], []
+    for ablation in chosen:
+        lives = ablation.mix != PROVED
+        caught = hunt(ablation, range(asked.seeds), all_of_them=True) if lives else None
+        rows.append(row_of(ablation, caught))
+        if caught is not None:
+            missed += [] if caught.caught else [ablation.name]
+            share, first = f"{caught.caught} of {caught.seeds}", caught.first
+            print(f"{ablation.name}: noticed in {share}, first {first}", flush=True)
+    if asked.write is not None:
+        command = f"python -m proofs.agents.ablations --seeds {asked.seeds} --write PAGE"
+        text = PAGE.format(
+            today=datetime.now(UTC).date().isoformat(),
+            python=platform.python_version(),
+            command=command,
+            rows="\n".join(rows),
+        )
+        asked.write.write_text(text, encoding="utf-8")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,389 @@
+"""What must hold of agents after every run, counted in the providers' own truth.
+
+Each function keeps one sentence and returns its violations; an empty list means that it holds.
+They are asked when every operation has ended or is stuck and nothing is on its way any more.
+What an agent should hold follows here from its state and from nothing that the product computes.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from proofs.agents.lifecycle import SLOTS, TENANT, Fakes
+from proofs.operations import invariants
+from proofs.operations.invariants import Books, read_books
+from tenure.core.agent import CONDUCT, State, Verb
+from tenure.core.audit import first_broken
+from tenure.core.operation import OPERATION, Hold
+from tenure.core.operation import State as OperationState
+from tenure.core.plan import Plan
+from tenure.ports.provider import Presence
+from tenure.ports.store import Row, Store
+from tenure.testing.fakes import World
+
+ROWS = 1_000
+NO_RUNTIME = tuple(slot for slot in SLOTS if slot != "runtime")
+SETTLED = {
+    State.CREATE_FAILED, State.READY, State.SUSPENDED, State.DELETE_FAILED, State.DELETED,
+}  # fmt: skip
+WAITING = {"turn", "sub_agents"}
+"""Steps that wait for other operations."""
+LIVE = {State.READY, State.SUSPENDED, State.DELETE_FAILED}
+"""Settled states that count against a quota."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """Everything that is known of the agents of a run."""
+
+    books: Books
+    agents: Mapping[str, Row]
+    names: Mapping[str, str]
+    reserved: frozenset[str]
+    audit: Sequence[Row]
+    world: World
+    fakes: Fakes
+    plans: Mapping[str, Plan]
+    acknowledged: Sequence[str] = ()
+
+    def operations_of(self, agent: str) -> list[Row]:
+        """The operations of an agent, oldest first."""
+        rows = [row for row in self.books.operations.values() if row["agent"] == agent]
+        return sorted(rows, key=lambda row: cast(int, row["generation"]))
+
+    def is_at_rest(self, agent: str) -> bool:
+        """Whether no operation of this agent is open."""
+        ends = OPERATION.final
+        return all(row["state"] in ends for row in self.operations_of(agent))
+
+    def was_left(self, agent: str) -> bool:
+        """Whether an operator gave an operation of it up: what was left is listed."""
+        given_up = OperationState.ABANDONED
+        return any(row["state"] == given_up for row in self.operations_of(agent))
+
+
+async def call_the_roll(
+    store: Store, world: World, fakes: Fakes, *, plans: Mapping[str, Plan],
+    acknowledged: Sequence[str] = (),
+) -> Roll:  # fmt: skip
+    """Read a store through its port."""
+    names = await _all(store, "agent_name")
+    reserved = await _all(store, "reservation")
+    return Roll(
+        books=await read_books(store, tenant=TENANT),
+        agents={str(row["uid"]): row for row in await _all(store, "agent")},
+        names={str(row["name"]): str(row["agent"]) for row in names},
+        reserved=frozenset(str(row["agent"]) for row in reserved),
+        audit=await _all(store, "audit"),
+        world=world,
+        fakes=fakes,
+        plans={plan.digest: plan for plan in plans.values()},
+        acknowledged=acknowledged,
+    )
+
+
+async def _all(store: Store, table: str) -> list[Row]:
+    rows = list(await store.list_rows(table, {}, limit=ROWS))
+    assert len(rows) < ROWS, f"more rows of {table} than a run makes"
+    return rows
+
+
+def holds_what_its_state_says(roll: Roll) -> list[str]:
+    """A READY agent holds one of each, a SUSPENDED one no runtime, one that is gone nothing."""
+    wrong: list[str] = []
+    for uid, row in roll.agents.items():
+        if not roll.is_at_rest(uid) or roll.was_left(uid):
+            continue
+        state = State(str(row["state"]))
+        held = sorted(thing.provider for thing in roll.world.holds(agent=uid))
+        wanted: list[tuple[str, ...]] = [()]
+        if state is State.READY:
+            wanted = [SLOTS]
+        elif state is State.SUSPENDED:
+            wanted = _suspended(roll, uid)
+        if held not in [sorted(slots) for slots in wanted]:
+            wrong.append(f"agent {row['name']!s} is {state} and holds {', '.join(held) or 'none'}")
+    return wrong
+
+
+def _suspended(roll: Roll, uid: str) -> list[tuple[str, ...]]:
+    """What the operation that suspended it was asked to leave: a runtime only if it had one."""
+    rows = roll.operations_of(uid)
+    suspended = [
+        number
+        for number, row in enumerate(rows)
+        if row["kind"] in {Verb.SUSPEND, Verb.STOP} and row["state"] == OperationState.SUCCEEDED
+    ]
+    if not suspended or not _input(rows[suspended[-1]]).get("keep_runtime"):
+        return [NO_RUNTIME]
+    sure = rows[suspended[-1] - 1]["state"] == OperationState.SUCCEEDED
+    return [SLOTS] if sure else [SLOTS, NO_RUNTIME]
+
+
+def nothing_is_an_orphan(roll: Roll) -> list[str]:
+    """Whatever a provider holds of ours is listed as a resource of an agent."""
+    listed = {
+        str(intent["key"])
+        for intents in roll.books.intents.values()
+        for intent in intents
+        if intent["slot"] and intent["state"] != Hold.BURNED
+    }
+    return [
+        f"{thing.provider} {thing.key.text} of agent {thing.key.agent} is an orphan"
+        for thing in roll.world.things.values()
+        if thing.owner != "someone else" and thing.key.text not in listed
+    ]
+
+
+def what_is_listed_is_there(roll: Roll) -> list[str]:
+    """An agent that is at rest lists as its resources what providers hold, and nothing else."""
+    wrong: list[str] = []
+    for uid, row in roll.agents.items():
+        if not roll.is_at_rest(uid) or roll.was_left(uid):
+            continue
+        unused = json.loads(str(row["serving"] or "{}")).get("instead_of")
+        listed = {
+            (str(intent["slot"]), str(intent["key"]))
+            for one in roll.operations_of(uid)
+            for intent in roll.books.intents[str(one["id"])]
+            if intent["slot"] and intent["state"] != Hold.BURNED and intent["key"] != unused
+        }
+        held = {(thing.provider, thing.key.text) for thing in roll.world.holds(agent=uid)}
+        wrong += [f"agent {uid} lists {slot} {key} in vain" for slot, key in sorted(listed - held)]
+    return wrong
+
+
+def quota_counts_live_agents(roll: Roll) -> list[str]:
+    """There is one reservation for each agent that is there, and no other."""
+    live = {
+        uid
+        for uid, row in roll.agents.items()
+        if State(str(row["state"])) in LIVE or not roll.is_at_rest(uid)
+    }
+    sure = {uid for uid in roll.agents if roll.is_at_rest(uid)}
+    wrong = [f"agent {uid} is there and takes no place" for uid in sorted(live - roll.reserved)]
+    gone = sorted((roll.reserved - live) & sure)
+    return [w for w in wrong if w.split()[1] in sure] + [
+        f"agent {uid} is gone and takes a place" for uid in gone
+    ]
+
+
+def names_are_unique(roll: Roll) -> list[str]:
+    """Every agent that is not deleted has its name to itself; a deleted one has none."""
+    wrong: list[str] = []
+    for uid, row in roll.agents.items():
+        named = roll.names.get(str(row["name"])) == uid
+        deleted = row["state"] == State.DELETED
+        if named == deleted:
+            word = "has" if named else "lacks"
+            wrong.append(f"agent {uid} is {row['state']!s} and {word} the name {row['name']!s}")
+    return wrong
+
+
+def the_lock_is_free(roll: Roll) -> list[str]:
+    """An agent names exactly the operations that are open for it."""
+    wrong: list[str] = []
+    for uid, row in roll.agents.items():
+        named = {str(row[column]) for column in ("operation", "next") if row[column] is not None}
+        opened = {
+            str(one["id"]) for one in roll.operations_of(uid) if one["state"] not in OPERATION.final
+        }
+        if named != opened:
+            wrong.append(f"agent {uid} names {sorted(named)} and open are {sorted(opened)}")
+    return wrong
+
+
+def state_follows_from_operations(roll: Roll) -> list[str]:
+    """An agent that is at rest stands as its operations, told in order, have left it."""
+    wrong: list[str] = []
+    for uid, row in roll.agents.items():
+        if not roll.is_at_rest(uid):
+            continue
+        stands = State.CREATING
+        for one in roll.operations_of(uid):
+            if _input(one).get("queued"):
+                continue  # its turn never came, or came in vain
+            stands = _after(stands, Verb(str(one["kind"])), OperationState(str(one["state"])))
+        if stands is State.CREATE_FAILED and str(row["name"]) in roll.names:
+            replaced = roll.names[str(row["name"])] != uid
+            stands = State.DELETED if replaced else stands
+        if row["state"] != stands and not (stands is State.CREATE_FAILED and _nameless(roll, row)):
+            wrong.append(f"agent {uid} is {row['state']!s} and its operations say {stands}")
+    return wrong
+
+
+def _nameless(roll: Roll, row: Row) -> bool:
+    """Whether its name was created anew, and is gone since."""
+    return row["state"] == State.DELETED and str(row["name"]) not in roll.names
+
+
+def _after(stands: State, verb: Verb, end: OperationState) -> State:
+    """The state after one more operation has ended, as the design says it."""
+    match verb, end:
+        case Verb.CREATE, OperationState.SUCCEEDED:
+            return State.READY
+        case Verb.CREATE, _:
+            return State.CREATE_FAILED
+        case ((Verb.SUSPEND | Verb.STOP), (OperationState.SUCCEEDED | OperationState.ABANDONED)):
+            return State.SUSPENDED
+        case Verb.RESUME, OperationState.SUCCEEDED:
+            return State.READY
+        case Verb.RESUME, _:
+            return State.SUSPENDED
+        case Verb.DELETE, OperationState.SUCCEEDED:
+            return State.DELETED
+        case Verb.DELETE, OperationState.ABANDONED:
+            return State.DELETE_FAILED
+        case _:
+            return stands
+
+
+def ready_agents_are_served(roll: Roll) -> list[str]:
+    """A READY agent's address is that of its runtime, which answers."""
+    wrong: list[str] = []
+    for uid, row in roll.agents.items():
+        if not roll.is_at_rest(uid) or row["state"] != State.READY or roll.was_left(uid):
+            continue
+        serving = json.loads(str(row["serving"] or "{}"))
+        address = str(serving.get("address", "")).removesuffix(":1")
+        there = roll.world.holds(provider="runtime", agent=uid)
+        if [thing.key.text for thing in there] != [address]:
+            keys = [thing.key.text for thing in there]
+            wrong.append(f"agent {uid} is READY at {address or 'nowhere'} and runs as {keys}")
+            continue
+        status = roll.fakes.runtime._status(there[0].key, None)  # noqa: SLF001
+        if status.presence is not Presence.READY:
+            wrong.append(f"agent {uid} is READY and its runtime is {status.presence}")
+    return wrong
+
+
+def doors_stand_as_the_state_says(roll: Roll) -> list[str]:
+    """For an agent at rest something can be minted exactly if its state says so."""
+    wrong: list[str] = []
+    for uid, row in roll.agents.items():
+        if not roll.is_at_rest(uid) or roll.was_left(uid):
+            continue
+        state = State(str(row["state"]))
+        for name, door in _doors(roll):
+            is_open = bool(roll.world.holds(provider=name, agent=uid)) and door.is_open(uid)
+            if is_open and CONDUCT[state].mints == "no":
+                wrong.append(f"agent {uid} is {state} and {name} still mints for it")
+            if not is_open and CONDUCT[state].mints == "yes":
+                wrong.append(f"agent {uid} is {state} and {name} mints nothing for it")
+    return wrong
+
+
+def _doors(roll: Roll) -> Sequence[tuple[str, Any]]:
+    return (("identity", roll.fakes.identity.door), ("credentials", roll.fakes.credentials.door))
+
+
+def no_child_outlives_its_parent(roll: Roll) -> list[str]:
+    """Nothing is left of a deleted agent's children."""
+    return [
+        f"agent {uid} is {row['state']!s} and its parent is deleted"
+        for uid, row in roll.agents.items()
+        if row["parent"] in roll.agents
+        and roll.agents[str(row["parent"])]["state"] == State.DELETED
+        and row["state"] != State.DELETED
+    ]
+
+
+def the_audit_chain_is_whole(roll: Roll) -> list[str]:
+    """Every line follows from the one before; every operation of a caller has exactly one."""
+    broken = first_broken([list(row.values()) for row in roll.audit])
+    told = [
+        str(json.loads(str(row["body"])).get("operation"))
+        for row in roll.audit
+        if str(row["action"]).startswith("agent.")
+    ]
+    wrong = [] if broken is None else [f"audit line {broken.position}: {broken.why}"]
+    if sorted(told) != sorted(roll.books.operations):
+        wrong.append("the audit log does not tell of every operation once")
+    return wrong
+
+
+def events_tell_the_state(roll: Roll) -> list[str]:
+    """The last event of an agent says the state it is in."""
+    last: dict[str, str] = {}
+    for event in roll.books.events:
+        if str(event["type"]).startswith("agent."):
+            last[str(event["agent"])] = str(json.loads(str(event["body"]))["state"])
+    return [
+        f"agent {uid} is {row['state']!s} and the last that was told is {last.get(uid)}"
+        for uid, row in roll.agents.items()
+        if last.get(uid) != row["state"]
+    ]
+
+
+def closed_stays_closed(roll: Roll) -> list[str]:
+    """Once a newer operation was accepted for an agent, an older one says nothing of its state."""
+    wrong: list[str] = []
+    newest: dict[str, int] = {}
+    for event in roll.books.events:
+        operation = roll.books.operations.get(str(event["operation"]))
+        if operation is None or not str(event["type"]).startswith("agent."):
+            continue
+        uid, generation = str(event["agent"]), cast(int, operation["generation"])
+        if generation < newest.get(uid, 0):
+            wrong.append(f"{event['type']!s} of agent {uid} was told by an operation it had closed")
+        newest[uid] = max(generation, newest.get(uid, 0))
+    return wrong
+
+
+def operations_keep_their_word(roll: Roll) -> list[str]:
+    """What the kernel promises of every operation holds here too."""
+    evidence = invariants.Evidence(
+        roll.books, roll.world, roll.plans, roll.acknowledged, frozenset()
+    )
+    kept: tuple[Callable[[invariants.Evidence], list[str]], ...] = (
+        invariants.acknowledged_are_kept,
+        invariants.every_operation_ended,
+        invariants.compensated_left_nothing,
+        invariants.nothing_is_there_twice,
+        invariants.journal_has_no_holes,
+    )
+    return [
+        f"{check.__name__}: {wrong}"
+        for check in kept
+        for wrong in check(evidence)
+        if not (check is invariants.every_operation_ended and _waits(roll, wrong.split()[1]))
+    ]
+
+
+def _waits(roll: Roll, operation: str) -> bool:
+    """Whether it waits for another one, of its agent or of one that this owns, which is stuck."""
+    stuck = any(row["state"] == OperationState.STUCK for row in roll.books.operations.values())
+    there = {
+        str(intent["step"])
+        for intent in roll.books.intents[operation]
+        if intent["state"] == Hold.INTENDED
+    }
+    return stuck and bool(there & WAITING)
+
+
+def _input(row: Row) -> dict[str, Any]:
+    return cast("dict[str, Any]", json.loads(str(row["input"])))
+
+
+INVARIANTS: tuple[Callable[[Roll], list[str]], ...] = (
+    holds_what_its_state_says,
+    nothing_is_an_orphan,
+    what_is_listed_is_there,
+    quota_counts_live_agents,
+    names_are_unique,
+    the_lock_is_free,
+    state_follows_from_operations,
+    ready_agents_are_served,
+    doors_stand_as_the_state_says,
+    no_child_outlives_its_parent,
+    the_audit_chain_is_whole,
+    events_tell_the_state,
+    closed_stays_closed,
+    operations_keep_their_word,
+)
+
+
+def violations(roll: Roll) -> list[str]:
+    """Every violation of every sentence, each begun with the sentence's name."""
+    return [f"{check.__name__}: {wrong}" for check in INVARIANTS for wrong in check(roll)]

@@ -1,0 +1,182 @@
+"""The picture of the flow: read off the plans, events, reactions and reconcilers there are.
+
+`docs/reference/flow.md` is this page, and a test fails when it is another.
+
+usage: python -m proofs.flow > docs/reference/flow.md
+"""
+
+import itertools
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+
+from tenure.app.events.reactions import REACTIONS
+from tenure.core import agent, operation
+from tenure.core.agent import AGENT
+from tenure.core.errors import IllegalTransition
+from tenure.core.events import Event, agent_event
+from tenure.core.plan import Plan
+from tenure.core.subscription import Kind
+from tenure.core.verb import LifecycleVerb
+from tenure.delivery import outbox
+from tenure.plans.agents.lifecycle import PLANS, VERBS, WAITED_FOR
+from tenure.reconcilers import epoch
+from tenure.reconcilers.driver import RECONCILERS
+
+INTRODUCTION = """\
+# The flow
+
+What follows from what: a plan's commits tell events, the relay carries them out and to the plane's
+own reactions, and reconcilers keep their sentences true whatever was lost on the way. This page is
+printed by `python -m proofs.flow` from the registries in the code; a test fails when it is
+stale.
+"""
+WAYS = {
+    Kind.WEBHOOK: "signed POST, at least once, in order for each agent",
+    Kind.NATS: "JetStream, at least once, in order for each agent",
+    Kind.PULL: "GET /v1/events: pages, or a stream",
+}
+"""How each kind of subscription hears of events."""
+
+
+def told_by(plan: str) -> list[Event]:
+    """The events about its agent that operations of this plan can tell, in the order of a life."""
+    verb = VERBS[plan]
+    states = set(_accepted(verb))
+    for before, after in itertools.product(operation.State, repeat=2):
+        for was in (agent.State.READY, agent.State.SUSPENDED, agent.State.CREATE_FAILED):
+            then = _ended(verb, before, after, was)
+            states |= set() if then is None else {then}
+    told = {agent_event(state) for state in states}
+    return [event for event in Event if event in told]
+
+
+def _accepted(verb: LifecycleVerb) -> Iterator[agent.State]:
+    """The states that accepting the verb leads to; where it leads nowhere nothing is told."""
+    if verb.request is None:
+        yield verb.during
+    for start, trigger, end in AGENT.rows:
+        if trigger == verb.request and start != end:
+            yield agent.State(end)
+
+
+def _ended(
+    verb: LifecycleVerb, before: operation.State, after: operation.State, was: agent.State
+) -> agent.State | None:
+    """Where its agent stands after this; None: nowhere else, or there is no such operation."""
+    if before is after or not operation.OPERATION.permits(before, after):
+        return None
+    with suppress(IllegalTransition):  # nobody can ask this verb of an agent that stood so
+        return verb.agent_after(before, after, was=was)
+    return None
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION, _picture(), _plans(), _reactions(), _reconcilers()]
+    return "\n".join(parts)
+
+
+# --- the picture ----------------------------------------------------------------------------------
+
+
+def _picture() -> str:
+    lines = ["```mermaid", "flowchart LR", *_rooms(), *_arrows(), "```", ""]
+    return "\n".join(lines)
+
+
+def _rooms() -> Iterator[str]:
+    yield '    subgraph plans ["plans: every step done, or all undone"]'
+    for plan in PLANS:
+        yield f'        {plan.name}["{plan.name}<br/>{_steps(plan)}"]'
+    yield "    end"
+    yield '    subgraph events ["events: each in the commit that it tells of"]'
+    for event in Event:
+        if event.startswith("agent."):
+            yield f'        {_node(event)}(["{event}"])'
+    kinds = "<br/>".join(event for event in Event if not event.startswith("agent."))
+    yield f'        operation_events(["{kinds}"])'
+    yield "    end"
+    yield '    outbox[("outbox")]'
+    yield f'    relay{{{{"relay<br/>{_sentence(outbox)}"}}}}'
+    yield '    subgraph ways ["ways out"]'
+    for kind in Kind:
+        yield f'        {_node(kind)}["{kind}<br/>{WAYS[kind]}"]'
+    yield "    end"
+    yield '    subgraph reactions ["reactions of the plane itself"]'
+    for name in REACTIONS:
+        yield f'        {_node(name)}["{name}"]'
+    yield "    end"
+    yield '    subgraph reconcilers ["reconcilers: from level, never from events"]'
+    for name, one in RECONCILERS.items():
+        yield f'        keeps_{name}["{name}<br/>{one.SENTENCE}"]'
+    yield "    end"
+
+
+def _arrows() -> Iterator[str]:
+    for plan in PLANS:
+        for event in told_by(plan.name):
+            yield f"    {plan.name} --> {_node(event)}"
+    yield "    plans --> operation_events"
+    yield "    events --> outbox --> relay"
+    for kind in Kind:
+        yield f"    {'outbox' if kind is Kind.PULL else 'relay'} --> {_node(kind)}"
+    yield "    relay --> reactions"
+    for name, reaction in REACTIONS.items():
+        for event in reaction.types:
+            yield f"    {_node(event)} -.-> {_node(name)}"
+    for verb, awaited in WAITED_FOR.items():
+        yield f"    {_node(awaited)} -. required subscribers acknowledge .-> {verb}"
+    yield "    reconcilers -. put right what was lost .-> plans"
+
+
+# --- the same as tables ---------------------------------------------------------------------------
+
+
+def _plans() -> str:
+    head = ["| plan | steps | tells of its agent |", "| ---- | ----- | ------------------ |"]
+    rows = [f"| `{plan.name}` | {_steps(plan)} | {_named(told_by(plan.name))} |" for plan in PLANS]
+    waits = ", ".join(f"`{verb}` (of `{event}`)" for verb, event in WAITED_FOR.items())
+    tail = f"Required subscribers acknowledge before the end of {waits}."
+    return "\n".join(["## Plans", "", *head, *rows, "", tail, ""])
+
+
+def _reactions() -> str:
+    head = ["| reaction | to | does |", "| -------- | -- | ---- |"]
+    rows = [
+        f"| `{name}` | {_named(one.types)} | {_sentence(one.react)} |"
+        for name, one in REACTIONS.items()
+    ]
+    return "\n".join(["## Reactions", "", *head, *rows, ""])
+
+
+def _reconcilers() -> str:
+    head = ["| reconciler | the sentence it keeps |", "| ---------- | --------------------- |"]
+    kept = {
+        "outbox": _sentence(outbox),
+        **{name: one.SENTENCE for name, one in RECONCILERS.items()},
+        "epoch": epoch.SENTENCE,
+    }
+    rows = [f"| `{name}` | {sentence} |" for name, sentence in kept.items()]
+    return "\n".join(["## Reconcilers", "", *head, *rows, ""])
+
+
+def _named(events: tuple[Event, ...] | list[Event]) -> str:
+    return ", ".join(f"`{event}`" for event in events)
+
+
+def _sentence(one: object) -> str:
+    """The first line of what it says of itself."""
+    return str(one.__doc__).splitlines()[0]
+
+
+def _steps(plan: Plan) -> str:
+    return " · ".join(plan.steps)
+
+
+def _node(name: str) -> str:
+    return name.replace(".", "_").replace("-", "_")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,1 @@
+"""Proofs of the HTTP face: bounds under floods, hostile requests."""

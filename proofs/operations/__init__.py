@@ -1,0 +1,1 @@
+"""Proofs of the saga kernel, over example plans."""

@@ -1,0 +1,369 @@
+"""What must hold after every run, counted in the world and in the committed rows.
+
+Each function keeps one sentence and returns its violations as sentences; an empty list means that
+it holds.  They are asked when every operation has ended or is stuck and nothing is on its way any
+more.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+from tenure.app.operations.handle import intent_of, record_of
+from tenure.core import saga
+from tenure.core.events import event_of
+from tenure.core.operation import OPERATION, Hold, Noted, Record, State
+from tenure.core.plan import Inquiry, Kind, Plan, Step
+from tenure.ports.store import Row, Store
+from tenure.testing.fakes import Thing, World
+from tenure.testing.loop import EPOCH
+
+PAGE = 1_000
+
+
+class Books(NamedTuple):
+    """Everything a store has committed that the invariants read."""
+
+    operations: Mapping[str, Row]
+    journals: Mapping[str, Sequence[Row]]
+    intents: Mapping[str, Sequence[Row]]
+    events: Sequence[Row]
+    active: Mapping[str, str]
+    """The operation that has the lock of each agent, for agents that have operations."""
+
+
+async def read_books(store: Store, *, tenant: str = "default") -> Books:
+    """Read a store through its port."""
+    operations: dict[str, Row] = {}
+    last = ""
+    while page := await store.list_operations(tenant, after=last, limit=PAGE):
+        operations.update({str(row["id"]): row for row in page})
+        last = str(page[-1]["id"])
+    journals: dict[str, Sequence[Row]] = {}
+    intents: dict[str, Sequence[Row]] = {}
+    active: dict[str, str] = {}
+    for name, row in operations.items():
+        loaded = await store.load(name)
+        assert loaded is not None, f"operation {name} is listed and not there"
+        journals[name], intents[name] = loaded.journal, loaded.intents
+        agent = str(row["agent"])
+        if agent not in active and (holder := await store.find("agent", (agent,))):
+            active[agent] = str(holder["operation"])
+    events: list[Row] = []
+    position = 0
+    while page := await store.list_events(after=position, limit=PAGE):
+        events += page
+        position = cast(int, page[-1]["position"])
+    return Books(operations, journals, intents, events, active)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the invariants are held against."""
+
+    books: Books
+    world: World
+    plans: Mapping[str, Plan]
+    """By digest, as operations name them."""
+    acknowledged: Collection[str] = ()
+    effects: frozenset[str] = frozenset()
+    """Slots whose effects stay in the world: they are counted, not collected."""
+
+    def plan_of(self, operation: str) -> Plan:
+        """The plan that an operation follows."""
+        return self.plans[str(self.books.operations[operation]["plan"])]
+
+    def records_of(self, operation: str) -> list[Record]:
+        """Its journal, as the saga reads it."""
+        return [record_of(row) for row in self.books.journals[operation]]
+
+    def held(self, operation: str) -> list[Thing]:
+        """What the world holds for an operation, without effects that stay."""
+        row = self.books.operations[operation]
+        return [
+            thing
+            for thing in self.world.things.values()
+            if thing.key.agent == row["agent"]
+            and thing.key.generation == row["generation"]
+            and thing.provider not in self.effects
+        ]
+
+    def state(self, operation: str) -> State:
+        """Where the operation's row says it is."""
+        return State(str(self.books.operations[operation]["state"]))
+
+
+def acknowledged_are_kept(evidence: Evidence) -> list[str]:
+    """Every operation that was acknowledged is in the store."""
+    return [
+        f"operation {name} was acknowledged and is not in the store"
+        for name in evidence.acknowledged
+        if name not in evidence.books.operations
+    ]
+
+
+def every_operation_ended(evidence: Evidence) -> list[str]:
+    """Every operation has ended, or is stuck and names each resource that is left."""
+    wrong: list[str] = []
+    for name in evidence.books.operations:
+        state = evidence.state(name)
+        if state in OPERATION.final:
+            continue
+        if state is not State.STUCK:
+            wrong.append(f"operation {name} is {state} and moves no more")
+            continue
+        named = {
+            str(row["key"]) for row in evidence.books.intents[name] if row["state"] != Hold.BURNED
+        }
+        wrong += [
+            f"operation {name} is stuck and does not name {thing.provider} {thing.key.text}"
+            for thing in evidence.held(name)
+            if thing.key.text not in named
+        ]
+    return wrong
+
+
+def succeeded_holds_its_resources(evidence: Evidence) -> list[str]:
+    """What SUCCEEDED has left in the world is exactly its resources, each once."""
+    wrong: list[str] = []
+    for name in evidence.books.operations:
+        if evidence.state(name) is not State.SUCCEEDED:
+            continue
+        wanted = {
+            (str(row["slot"]), str(row["key"]))
+            for row in evidence.books.intents[name]
+            if row["slot"] and row["slot"] not in evidence.effects
+        }
+        held = {(thing.provider, thing.key.text) for thing in evidence.held(name)}
+        wrong += [f"{name} succeeded without {slot} {key}" for slot, key in sorted(wanted - held)]
+        wrong += [
+            f"{name} succeeded and left {slot} {key} too" for slot, key in sorted(held - wanted)
+        ]
+        steps = {step.name for stage in evidence.plan_of(name).stages for step in stage}
+        burned = {
+            str(row["step"]) for row in evidence.books.intents[name] if row["state"] == Hold.BURNED
+        }
+        there = {
+            str(row["step"])
+            for row in evidence.books.journals[name]
+            if row["kind"] in {Noted.DONE, Noted.ADOPTED} and row["step"] not in burned
+        }
+        wrong += [f"{name} succeeded and does not hold {step}" for step in sorted(steps - there)]
+    return wrong
+
+
+def compensated_left_nothing(evidence: Evidence) -> list[str]:
+    """What COMPENSATED has left in the world is nothing, however late things arrive."""
+    wrong: list[str] = []
+    for name in evidence.books.operations:
+        if evidence.state(name) is not State.COMPENSATED:
+            continue
+        wrong += [
+            f"{name} was compensated and {thing.provider} {thing.key.text} is an orphan"
+            for thing in evidence.held(name)
+        ]
+        plan = evidence.plan_of(name)
+        wrong += [
+            f"{name} was compensated and the intent of {row['step']!s} is {row['state']!s}"
+            for row in evidence.books.intents[name]
+            if plan.steps[str(row["step"])].undoes and row["state"] != Hold.BURNED
+        ]
+    return wrong
+
+
+def undone_newest_first(evidence: Evidence) -> list[str]:
+    """Nothing is removed while something newer of its operation stands, unless that is stuck."""
+    wrong: list[str] = []
+    stuck: dict[tuple[str, int], dict[str, float]] = {}
+    stages: dict[tuple[str, int], Mapping[str, int]] = {}
+    for name, row in evidence.books.operations.items():
+        whose = (str(row["agent"]), cast(int, row["generation"]))
+        stages[whose] = evidence.plan_of(name).stage_of
+        stuck[whose] = {
+            record.step: record.at
+            for record in reversed(evidence.records_of(name))
+            if record.kind is Noted.STUCK
+        }
+    standing: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for at, provider, _, key, effect in evidence.world.log:
+        whose = (key.agent, key.generation)
+        if whose not in stages or provider in evidence.effects:
+            continue
+        if effect == "made":
+            standing[whose].add(key.name)
+        elif effect in {"removed", "gone"}:
+            standing[whose].discard(key.name)
+            stage = stages[whose]
+            wrong += [
+                f"{key.name} of agent {key.agent} was removed at {at:g} s while {newer} stood"
+                for newer in sorted(standing[whose])
+                if effect == "removed"
+                and stage[newer] > stage[key.name]
+                and stuck[whose].get(newer, at + EPOCH + 1) > at + EPOCH
+            ]
+    return wrong
+
+
+def pivot_is_never_turned_back(evidence: Evidence) -> list[str]:
+    """An operation whose pivot was applied is not compensated."""
+    wrong: list[str] = []
+    for name in evidence.books.operations:
+        plan = evidence.plan_of(name)
+        for row in evidence.books.intents[name]:
+            pivot = plan.steps[str(row["step"])].kind is Kind.PIVOT
+            applied = evidence.world.made[str(row["slot"]), str(row["key"])]
+            if pivot and applied and evidence.state(name) is State.COMPENSATED:
+                wrong.append(f"{name} was compensated though its pivot {row['step']!s} was applied")
+    return wrong
+
+
+def nothing_is_there_twice(evidence: Evidence) -> list[str]:
+    """No resource exists twice."""
+    return [
+        f"{thing.provider} {thing.key.text} was made {thing.times} times"
+        for thing in evidence.world.things.values()
+        if thing.times > 1 and thing.provider not in evidence.effects
+    ]
+
+
+def charged_at_most_once(evidence: Evidence) -> list[str]:
+    """No effect runs twice under one key."""
+    return [
+        f"{provider} was charged {count} times under {key}"
+        for (provider, key), count in evidence.world.made.items()
+        if provider in evidence.effects and count > 1
+    ]
+
+
+def unknown_is_said(evidence: Evidence) -> list[str]:
+    """Of what nobody can ask about, the journal says nothing that the world does not bear out."""
+    wrong: list[str] = []
+    for name in evidence.books.operations:
+        plan, records = evidence.plan_of(name), evidence.records_of(name)
+        for row in evidence.books.intents[name]:
+            step = plan.steps[str(row["step"])]
+            if step.inquiry is Inquiry.NOBODY_KNOWS:
+                count = evidence.world.made[str(row["slot"]), str(row["key"])]
+                wrong += _misreported(evidence.state(name), step, records, count, name)
+    return wrong
+
+
+def _misreported(
+    state: State, step: Step, records: list[Record], count: int, name: str
+) -> list[str]:
+    said = {record.kind for record in records if record.step == step.name}
+    where = f"{step.name} of {name}"
+    if Noted.ADOPTED in said or Noted.MARKED_ABSENT in said:
+        return []  # an operator has spoken
+    if Noted.DONE in said:
+        return [] if count else [f"{where} is recorded as done and never happened"]
+    if count and Noted.REFUSED in said:
+        return [f"{where} is recorded as refused and happened"]
+    if count and Noted.UNDONE in said:
+        return [f"{where} is recorded as never called and happened"]
+    if count and state in {State.SUCCEEDED, State.COMPENSATED}:
+        return [f"{name} is {state} and says nothing of {step.name}, which happened"]
+    return []
+
+
+def events_tell_the_journal(evidence: Evidence) -> list[str]:
+    """The outbox has one event for every journal record, in order, and nothing else."""
+    told: dict[str, list[tuple[object, ...]]] = defaultdict(list)
+    wrong: list[str] = []
+    for event in evidence.books.events:
+        body = json.loads(str(event["body"]))
+        told[str(event["operation"])].append((body["record"], body["step"], event["at"]))
+        kind = event_of(Noted(body["record"]), State(body["state"]))
+        if event["type"] != kind:
+            wrong.append(f"event {event['position']!s} is {event['type']!s}, not {kind}")
+    for name, journal in evidence.books.journals.items():
+        wanted = [(row["kind"], row["step"], row["at"]) for row in journal]
+        if told.pop(name, []) != wanted:
+            wrong.append(f"the events of {name} are not its journal")
+    return wrong + [f"there are events of {name}, which is not there" for name in told]
+
+
+def journal_has_no_holes(evidence: Evidence) -> list[str]:
+    """Records of an operation are numbered 1, 2, 3, and the first says that it was accepted."""
+    wrong: list[str] = []
+    for name, journal in evidence.books.journals.items():
+        if [row["seq"] for row in journal] != list(range(1, len(journal) + 1)):
+            wrong.append(f"the journal of {name} has holes")
+        if not journal or journal[0]["kind"] != Noted.ACCEPTED:
+            wrong.append(f"the journal of {name} does not begin with its acceptance")
+    return wrong
+
+
+def rows_agree_with_the_journal(evidence: Evidence) -> list[str]:
+    """An operation's row says what its journal says; it has its agent's lock while it is open."""
+    wrong: list[str] = []
+    for name, row in evidence.books.operations.items():
+        plan = evidence.plan_of(name)
+        progress = saga.fold(plan, evidence.records_of(name))
+        intents = {
+            str(intent["step"]): intent_of(intent) for intent in evidence.books.intents[name]
+        }
+        state = evidence.state(name)
+        folded = saga.state_of(plan, progress, intents)
+        if state not in (folded, State.PENDING):
+            wrong.append(f"{name} is {state} and its journal says {folded}")
+        if (row["ended_at"] is not None) != (progress.end is not None):
+            wrong.append(
+                f"{name} has ended at {row['ended_at']!s} and its journal says {progress.end}"
+            )
+        locked = evidence.books.active.get(str(row["agent"])) == name
+        if locked == (progress.end is not None):
+            wrong.append(
+                f"{name} is {state} and {'has' if locked else 'lacks'} the lock of its agent"
+            )
+    return wrong
+
+
+def one_operation_at_a_time(evidence: Evidence) -> list[str]:
+    """The world never sees an older operation of an agent act after a newer one has."""
+    newest: dict[str, int] = {}
+    wrong: list[str] = []
+    for at, provider, verb, key, effect in evidence.world.log:
+        if effect in {"refused", "nothing", "kept", "gone"}:
+            continue
+        if key.generation < newest.get(key.agent, 0):
+            wrong.append(
+                f"{provider}.{verb} of agent {key.agent} had an effect for generation"
+                f" {key.generation} at {at:g} s, after {newest[key.agent]} had begun"
+            )
+        newest[key.agent] = max(key.generation, newest.get(key.agent, 0))
+    return wrong
+
+
+def journal_only_grew(before: Books, after: Books) -> list[str]:
+    """What was recorded once stands for ever, word for word."""
+    return [
+        f"the journal of {name} was rewritten"
+        for name, journal in before.journals.items()
+        if list(after.journals.get(name, ()))[: len(journal)] != list(journal)
+    ]
+
+
+INVARIANTS: tuple[Callable[[Evidence], list[str]], ...] = (
+    acknowledged_are_kept,
+    every_operation_ended,
+    succeeded_holds_its_resources,
+    compensated_left_nothing,
+    undone_newest_first,
+    pivot_is_never_turned_back,
+    nothing_is_there_twice,
+    charged_at_most_once,
+    unknown_is_said,
+    events_tell_the_journal,
+    journal_has_no_holes,
+    rows_agree_with_the_journal,
+    one_operation_at_a_time,
+)
+"""Every sentence that one look at the end can check; `journal_only_grew` needs two."""
+
+
+def violations(evidence: Evidence) -> list[str]:
+    """All that is wrong, each with the name of the sentence it breaks."""
+    return [f"{check.__name__}: {wrong}" for check in INVARIANTS for wrong in check(evidence)]

@@ -1,0 +1,327 @@
+"""How each safeguard is taken out of the real code: patches that last as long as a `with`.
+
+`proofs.operations.ablations` says what each is for.  Nothing of the product imports this, and no
+setting of it reaches what is done here.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from msgspec.structs import replace as renew
+
+from proofs.operations.store_mutations import without_guards
+from tenure.app.operations import admission, advance, reads
+from tenure.app.operations import commands as operations
+from tenure.app.operations.advance import Advance
+from tenure.app.operations.handle import Live
+from tenure.core import saga
+from tenure.core.endings import Absent, Done, Ending, NotYet
+from tenure.core.errors import OutcomeUnknown, Rejected
+from tenure.core.moves import Act, Move, Moves
+from tenure.core.operation import Noted
+from tenure.core.plan import Kind
+from tenure.core.progress import Progress
+from tenure.core.roles import Caller
+from tenure.core.saga import Settled
+from tenure.ports.store import Is, Set
+from tenure.testing.patches import Off, patched
+
+# --- the saga -----------------------------------------------------------------------------------
+
+Ended = Callable[[Move, Ending], tuple[Move, Ending]]
+
+
+def owed(choose: Callable[[Progress, list[Any]], list[Any]]) -> Off:
+    """Choose otherwise what compensation covers."""
+    real = saga.owed
+
+    def owed(plan: Any, progress: Progress) -> Iterator[Any]:
+        return iter(choose(progress, list(real(plan, progress))))
+
+    return lambda: patched(saga, owed=owed)
+
+
+def moves(change: Callable[[Progress, Move], Move]) -> Off:
+    """Perform something else than the saga says."""
+    real = saga.next_moves
+
+    def next_moves(plan: Any, progress: Progress, intents: Any, now: float) -> Moves:
+        moves = real(plan, progress, intents, now)
+        return moves._replace(now=tuple(change(progress, move) for move in moves.now))
+
+    return lambda: patched(saga, next_moves=next_moves, straight_on=nothing_straight)
+
+
+def nothing_straight(*_: Any) -> None:
+    """Every move is asked for: none is known beforehand."""
+
+
+def settle(
+    before: Ended | None = None, after: Callable[[Move, Settled], Settled] | None = None
+) -> Off:
+    """Take an end for another one, or write something else than the saga says."""
+    real = saga.settle
+
+    def settle(progress: Any, intent: Any, move: Move, ending: Ending, **given: Any) -> Settled:
+        if before is not None:
+            move, ending = before(move, ending)
+        settled = real(progress, intent, move, ending, **given)
+        return settled if after is None else after(move, settled)
+
+    return lambda: patched(saga, settle=settle)
+
+
+def repeat_unasked(_: Progress, move: Move) -> Move:
+    """Repeat a call instead of asking about it."""
+    return move._replace(act=Act.DO) if move.act is Act.INSPECT else move
+
+
+def repeat_unknown(progress: Progress, move: Move) -> Move:
+    """Repeat what nobody can ask about."""
+    forward = progress.compensating_at is None
+    return move._replace(act=Act.DO) if move.act is Act.GIVE_UP and forward else move
+
+
+def timeout_is_refusal(move: Move, ending: Ending) -> tuple[Move, Ending]:
+    """Take a call without an answer for a refused one."""
+    unknown = move.act is Act.DO and isinstance(ending, OutcomeUnknown)
+    return move, Rejected(str(ending)) if unknown else ending
+
+
+def refused_though_called() -> AbstractContextManager[None]:
+    """Take a pivot's refusal for the last word, also while an earlier call may still arrive."""
+    return patched(saga, may_arrive=lambda *_: False)
+
+
+@contextmanager
+def look_taken_for_call() -> Iterator[None]:
+    """Take a refused look for a refused call, and a refusal for the last word."""
+    with refused_though_called(), settle(look_is_call)():
+        yield
+
+
+def look_is_call(move: Move, ending: Ending) -> tuple[Move, Ending]:
+    """Take a refused look for a refused call."""
+    refused = move.act is Act.INSPECT and isinstance(ending, Rejected)
+    return (move._replace(act=Act.DO) if refused else move), ending
+
+
+def undo_once(move: Move, ending: Ending) -> tuple[Move, Ending]:
+    """Take a failed undo for done."""
+    failed = move.act is Act.UNDO and not isinstance(ending, Done | Absent)
+    return move, Done() if failed else ending
+
+
+def at_once_visible(move: Move, ending: Ending) -> tuple[Move, Ending]:
+    """Believe a provider at once that says absent."""
+    limits = replace(move.step.limits, visible_seconds=0.0)
+    return move._replace(step=replace(move.step, limits=limits)), ending
+
+
+def say_nothing_of_stuck(move: Move, settled: Settled) -> Settled:
+    """Record nothing of an undo that keeps failing."""
+    stuck = settled.record is not None and settled.record[0] is Noted.STUCK
+    return settled._replace(record=None) if stuck and move.act is Act.UNDO else settled
+
+
+def forget_unknown(move: Move, settled: Settled) -> Settled:
+    """Give up without keeping since when the outcome is unknown."""
+    if move.act is not Act.GIVE_UP:
+        return settled
+    return settled._replace(intent={"due_at": None})
+
+
+def unseen_signals() -> AbstractContextManager[None]:
+    """Count a signal as seen by a call that it came during."""
+    real = saga.settle
+
+    def settle(progress: Progress, *given: Any, **named: Any) -> Settled:
+        return real(progress, *given, **(named | {"signals": progress.signals}))
+
+    return patched(saga, settle=settle)
+
+
+def pivot_turned_back() -> AbstractContextManager[None]:
+    """Compensate a pivot whose end is not known in time."""
+    real = saga._overdue  # noqa: SLF001
+
+    def overdue(step: Any, ending: Any, *, unknown: bool) -> Any:
+        if step.kind is Kind.PIVOT:
+            why = f"{step.name} was not done in time"
+            return Noted.COMPENSATING, {"why": why, "step": step.name}
+        return real(step, ending, unknown=unknown)
+
+    return patched(saga, _overdue=overdue)
+
+
+def late_cancel() -> AbstractContextManager[None]:
+    """Accept a cancel after the pivot is intended."""
+    return patched(saga, past_pivot=lambda _plan, _progress: False)
+
+
+def undo_beside_do() -> AbstractContextManager[None]:
+    """Undo a step while its do is under way."""
+    real = saga.next_moves
+
+    def next_moves(plan: Any, progress: Progress, intents: Any, now: float) -> Moves:
+        if progress.compensating_at is not None:
+            intents = {name: replace(intent, busy=False) for name, intent in intents.items()}
+        return real(plan, progress, intents, now)
+
+    return patched(saga, next_moves=next_moves, straight_on=nothing_straight)
+
+
+# --- how it is performed -----------------------------------------------------------------------
+
+
+def random_keys() -> AbstractContextManager[None]:
+    """Address every call by a key of its own."""
+    real = Live.key_of
+
+    def key_of(self: Live, step: Any) -> Any:
+        key = real(self, step)
+        drawn = asyncio.get_running_loop().random.getrandbits(32)  # type: ignore[attr-defined]
+        return key._replace(text=f"{key.text[:24]}{drawn:08x}")
+
+    return patched(Live, key_of=key_of)
+
+
+def performing(change: Callable[[Advance, Live, Move], Move]) -> Off:
+    """Perform another move than the one that was decided."""
+    real = Advance.perform
+
+    def perform(self: Advance, live: Live, move: Move, *given: Any) -> Any:
+        return real(self, live, change(self, live, move), *given)
+
+    return lambda: patched(Advance, perform=perform)
+
+
+def look_no_more(self: Advance, live: Live, move: Move) -> Move:
+    """Past its deadline a step counts as not done, without a look."""
+
+    async def overdue(_: Any) -> Ending:
+        return NotYet()
+
+    late = self._store.now() >= saga.deadline_of(live.progress, move.step)
+    if late and move.act in {Act.DO, Act.INSPECT} and move.step.kind is Kind.COMPENSATABLE:
+        step = replace(move.step, do=overdue, inspect=overdue)
+        return Move(Act.DO, step)
+    return move
+
+
+def undo_at_once(_: Advance, live: Live, move: Move) -> Move:
+    """What a refusal turns back is undone first and recorded afterwards."""
+    if move.act is not Act.DO:
+        return move
+    do = move.step.do
+
+    async def hasty(call: Any) -> object:
+        try:
+            return await do(call)
+        except Rejected:
+            for name in reversed(list(live.progress.done)):
+                step = live.plan.steps[name]
+                if step.undoes:
+                    await step.undo(renew(call, key=live.key_of(step)))  # type: ignore[misc, operator]
+            raise
+
+    return move._replace(step=replace(move.step, do=hasty))
+
+
+def interleaved() -> AbstractContextManager[None]:
+    """Let ends be recorded side by side."""
+    real = Advance.perform
+
+    def perform(self: Advance, live: Live, move: Move, *given: Any) -> Any:
+        coroutine = real(self, live, move, *given)
+        live.lock = None
+        return coroutine
+
+    return patched(Advance, perform=perform)
+
+
+def from_the_claim() -> AbstractContextManager[None]:
+    """Measure deadlines from the last claim."""
+    real = Advance.load
+    since: dict[tuple[str, int], float] = {}
+
+    async def load(self: Advance, operation: str, token: int) -> Live | None:
+        loaded = await real(self, operation, token)
+        if loaded is not None and token > 1:
+            began = since.setdefault((operation, token), self._store.now())
+            loaded.progress.since = max(loaded.progress.since, began)
+        return loaded
+
+    return patched(Advance, load=load)
+
+
+def own_calls_forgotten() -> AbstractContextManager[None]:
+    """Forget one's own calls at every fresh read."""
+    real = Live.merge
+
+    def merge(self: Live, rows: Any, absent: set[str]) -> None:
+        real(self, rows, absent | set(self.intents))
+
+    return patched(Live, merge=merge)
+
+
+def reads_not_repeated() -> AbstractContextManager[None]:
+    """Give up what is under way when the disk refuses to be read."""
+
+    async def once(read_it: Callable[[], Any]) -> Any:
+        return await read_it()
+
+    return patched(advance, _surely=once)
+
+
+@contextmanager
+def no_fence() -> Iterator[None]:
+    """Guard no token, and go on when it is lost."""
+
+    async def refresh(self: Advance, live: Live) -> None:
+        loaded = await self._store.load(live.id)
+        assert loaded is not None
+        live.take(loaded.operation)
+        held = {name: intent.token for name, intent in live.intents.items()}
+        live.merge(loaded.intents, live.fold(loaded.journal))
+        for name, token in held.items():
+            live.intents[name].token = token  # it does not see that another was given out
+
+    with without_guards("intent", "token")(), patched(Advance, refresh=refresh):
+        yield
+
+
+# --- what callers ask --------------------------------------------------------------------------
+
+
+def early_signals_dropped() -> AbstractContextManager[None]:
+    """Acknowledge and drop a signal that nobody waits for yet."""
+    real = operations.signal
+
+    async def signal(plane: Any, caller: Caller, operation: str, **given: Any) -> Any:
+        loaded = await plane.store.load(operation)
+        if loaded is not None and not any(row["waiting_on"] for row in loaded.intents):
+            return await reads.get_operation(plane, caller.tenant, operation)
+        return await real(plane, caller, operation, **given)
+
+    return patched(operations, signal=signal)
+
+
+def same_generation() -> AbstractContextManager[None]:
+    """Use the keys of the agent's last operation again."""
+    real = admission._lock_row  # noqa: SLF001
+
+    async def lock_row(plane: Any, command: Any, now: float, operation: str) -> Any:
+        ground = await real(plane, command, now, operation)
+        if ground.generation == 1:
+            return ground
+        key = (ground.agent,)
+        free = Is("agent", key, {"operation": None})
+        return ground._replace(
+            generation=1, guards=(free,), writes=(Set("agent", key, {"operation": operation}),)
+        )
+
+    return patched(admission, _lock_row=lock_row)

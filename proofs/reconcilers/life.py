@@ -1,0 +1,462 @@
+"""Lives in which reactions are lost for good: what is left is what the reconcilers put right.
+
+A seed draws a few agents that own and grant, some deletions, and then mishaps: a cascade of which
+nobody hears, events that were taken and not reacted to, a removal that was acknowledged and not
+carried out, a tombstone that is gone, a subscriber that vanishes while it is waited for, dead
+letters of one that is gone or that nobody sees to, a runtime that dies, a client deleted behind our
+back, a removed resource that turns up again, a plane that dies in the middle of a look, lists that
+are stale.  Then time passes, the reconcilers look, and every sentence about agents must hold.  Much
+later what is over is gone, and nothing else.
+
+usage: python -m proofs.reconcilers.life [--seeds 100] [--first 0] [--off RECONCILER]
+"""
+
+import argparse
+import asyncio
+import logging
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from proofs.agents.crash import until_at_rest
+from proofs.agents.invariants import Roll, call_the_roll, violations
+from proofs.agents.lifecycle import CALLER, LETTERS, PLANS, TENANT, LifeRig, spec_of
+from proofs.events.lost_events import ABOUT, RECEIVER, Hearing
+from proofs.harness.rig import PLANE, Client
+from tenure.app.agents import cascade
+from tenure.app.agents import commands as agents
+from tenure.app.agents.commands import Asked
+from tenure.app.events import subscriptions
+from tenure.app.events.subscriptions import Subscribe
+from tenure.app.pages import every
+from tenure.app.safety import findings
+from tenure.core.agent import State
+from tenure.core.errors import CallerError, CommitUnknown
+from tenure.core.ids import ResourceKey, resource_key
+from tenure.core.operation import Hold
+from tenure.core.operation import State as OperationState
+from tenure.core.subscription import Kind
+from tenure.ports.plane_api import OwnedAgents
+from tenure.ports.store import Change, Drop, Put, Refused, Row, Store
+from tenure.reconcilers import driver, leases
+from tenure.reconcilers.driver import RECONCILERS, Driver, Ways
+from tenure.testing.fakes import FakeProvider
+from tenure.testing.faults import Call, Fault, Faults
+from tenure.testing.loop import Dead, SeededLoop, run
+from tenure.testing.memory_store import Tables
+from tenure.testing.patches import patched
+
+LOST = 0.2
+"""The share of reactions that are lost."""
+ROUNDS = 18
+ROUND_SECONDS = 30.0
+LATER_SECONDS = 200 * 86_400.0
+LATER_ROUNDS = 6
+"""So many that tombstones of the last rounds go before what they watch."""
+STORM_ROUNDS = 4
+"""Looks that are struck by faults themselves."""
+NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
+CARRIED = True
+"""Whether there is a relay."""
+
+
+class Lived(NamedTuple):
+    """What came of a seed."""
+
+    seed: int
+    wrong: list[str]
+    lost: int
+    """Reactions that were lost."""
+
+
+class Storm(Faults):
+    """Faults that strike what reconcilers ask, while it lasts."""
+
+    def __init__(self, rng: random.Random) -> None:
+        """Calm."""
+        super().__init__()
+        self._rng = rng
+        self.rate = 0.0
+
+    def strike(self, provider: str, verb: str) -> Fault | None:
+        """The fault of this call, if any."""
+        self.calls[provider, verb] += 1
+        planned = self.script.get(Call(provider, verb, self.calls[provider, verb]))
+        if planned is not None or self._rng.random() >= self.rate:
+            return planned
+        return self._rng.choice([f for f in LETTERS[verb] if f not in _NEVER])
+
+
+_NEVER = {Fault.FOREIGN, Fault.REFUSED, Fault.NEVER_READY, Fault.UNREADY, Fault.GONE}
+
+
+class Simulation(LifeRig):
+    """One such life while it is lived."""
+
+    def __init__(self, loop: SeededLoop, seed: int) -> None:
+        """Nothing has happened yet."""
+        self.rng = random.Random(f"reconcile/{seed}")
+        self.storm = Storm(self.rng)
+        super().__init__(loop, faults=self.storm)
+        self.client = Client(self)
+        self.lost = 0
+        self.drivers: dict[int, Driver] = {}
+        self.planted: list[tuple[str, str]] = []
+        self.hearing = Hearing(self.loses)
+
+    def loses(self, share: float = LOST) -> bool:
+        """Whether this reaction is lost."""
+        lost = self.rng.random() < share
+        self.lost += lost
+        return lost
+
+    async def run(self) -> list[str]:
+        """Live it to its end and say what was wrong."""
+        supervisor = self.loop.create_task(self.supervise("plane"))
+        with self._losing():
+            await self._make()
+            wrong = await until_at_rest(self)
+            await self._delete()
+            wrong += await until_at_rest(self)
+        await self._vanish()
+        await self._mishaps()
+        (await self.someone()).crash()  # its lease stays behind
+        await self._reconcile()
+        wrong += await until_at_rest(self)
+        reported = await self._reported()
+        supervisor.cancel()
+        for process in self.serving:
+            process.crash()
+        await self.world.quiet()
+        wrong += self._left_alone()
+        roll = await call_the_roll(
+            self.disk.look(), self.world, self.fakes, plans=PLANS,
+            acknowledged=self.client.acknowledged,
+        )  # fmt: skip
+        found = [line for line in violations(roll) if not _waits_for_a_person(roll, line)]
+        wrong += found + self._kept(roll) + reported + await self._leases()
+        wrong += await self.hearing.wrong(self.disk.look()) + await self._letters()
+        wrong += await self._much_later()
+        return list(dict.fromkeys(wrong))
+
+    async def _make(self) -> None:
+        """Agents, of which some own others and one has granted something."""
+        made: list[str] = []
+        for number, name in enumerate(NAMES):
+            caller = CALLER
+            given: dict[str, object] = {}
+            if number and self.rng.random() < 0.6:
+                given["parent"] = NAMES[self.rng.randrange(number)]
+            elif made and self.rng.random() < 0.5:
+                caller = caller._replace(principal=made[0])
+            asked = Asked(idempotency_key=f"make {name}")
+            spec = spec_of(name, **given)
+
+            def ask(plane: Any, s: Any = spec, c: Any = caller, a: Any = asked) -> Any:
+                return agents.create_agent(plane, c, s, asked=a)
+
+            accepted = await self.client.ask(ask)
+            self.client.acknowledged.append(accepted.id)
+            made.append(accepted.agent)
+            await until_at_rest(self)
+            await self._subscribe(Subscribe(f"of-{name}", Kind.NATS, target=ABOUT, agent=name))
+
+    async def _subscribe(self, asked: Subscribe) -> None:
+        def ask(plane: Any) -> Any:
+            return subscriptions.create_subscription(plane, CALLER, asked)
+
+        with suppress(CallerError):  # an agent that could not be made
+            await self.client.ask(ask)
+
+    async def _vanish(self) -> None:
+        """A required subscriber is gone with nobody told, while a suspend waits for it."""
+        if CARRIED:
+            await self.client.ask(self.hearing.carry)  # what was told before says nothing of it
+        store = self.disk.look()
+        ready = await store.list_rows("agent", {"state": State.READY, "operation": None})
+        if not ready or self.rng.random() < 0.5:
+            return
+        required = Subscribe("required", Kind.PULL, types=("agent.suspending",), required=True)
+        await self._subscribe(required)
+        name = str(ready[0]["name"])
+
+        def ask(plane: Any) -> Any:
+            return agents.suspend_agent(plane, CALLER, name, drain_seconds=0.0)
+
+        with suppress(CallerError):  # an owner of it is closed
+            accepted = await self.client.ask(ask)
+            self.client.acknowledged.append(accepted.id)
+        await asyncio.sleep(ROUND_SECONDS)
+        gone = [row for row in await store.list_rows("subscription", {}) if row["required"]]
+        drops = tuple(Drop("subscription", (str(row["id"]),)) for row in gone)
+        await store.commit(Change("", (), drops))
+
+    async def _delete(self) -> None:
+        if self.rng.random() < 0.15:  # one that needs a person
+            verb = Call("access", "remove", self.storm.calls["access", "remove"] + 1)
+            self.storm.script[verb] = Fault.REFUSED
+        for name in self.rng.sample(NAMES, self.rng.randint(1, 2)):
+            asked = Asked(idempotency_key=f"delete {name}")
+
+            def ask(plane: Any, n: str = name, a: Any = asked) -> Any:
+                return agents.delete_agent(plane, CALLER, n, drain_seconds=0.0, asked=a)
+
+            with suppress(CallerError):
+                accepted = await self.client.ask(ask)
+                self.client.acknowledged.append(accepted.id)
+                await until_at_rest(self)
+
+    @contextmanager
+    def _losing(self) -> Iterator[None]:
+        """Reactions are lost: cascades, tombstones, and removals that were acknowledged."""
+        walk, apply, remove = cascade.delete_below, Tables.apply, FakeProvider._remove  # noqa: SLF001
+
+        async def delete_below(plane: Any, agent: str, operation: str) -> OwnedAgents:
+            if self.loses():
+                return OwnedAgents(())
+            return await walk(plane, agent, operation)
+
+        def losing(tables: Tables, change: Change) -> Refused | None:
+            change = change.plain()
+            writes = tuple(
+                write
+                for write in change.writes
+                if not (isinstance(write, Put) and write.table == "tombstone" and self.loses())
+            )
+            return apply(tables, replace(change, writes=writes))
+
+        def _remove(provider: FakeProvider, key: ResourceKey, fault: Fault | None) -> None:
+            thing = self.world.things.get((provider.name, key.text))
+            remove(provider, key, fault)
+            if thing is not None and thing.owner == PLANE and self.loses():
+                self.world.things[provider.name, key.text] = thing  # it said so, and did nothing
+
+        with (
+            patched(cascade, delete_below=delete_below),
+            patched(Tables, apply=losing),
+            patched(FakeProvider, _remove=_remove),
+        ):
+            yield
+
+    async def _mishaps(self) -> None:
+        """What happens to the world while nobody looks."""
+        store = self.disk.look()
+        for row in await store.list_rows("agent", {"state": State.READY}):
+            for thing in self.world.holds(agent=str(row["uid"])):
+                if thing.provider == "runtime" and self.loses(0.3):
+                    self.fakes.runtime.stopped.add(thing.key.text)
+                elif thing.provider != "runtime" and self.loses(0.1):
+                    del self.world.things[thing.provider, thing.key.text]
+        for at, (thing, _) in list(self.world.removed.items()):
+            if at not in self.world.things and self.loses():
+                self.world.things[at] = thing
+        for number in range(self.rng.randint(0, 2)):
+            key = resource_key(
+                PLANE, tenant="default", agent=f"{number:032x}", generation=1, slot="runtime",
+                name="runtime",
+            )  # fmt: skip
+            self.world.plant("runtime", key, owner=PLANE)
+            self.world.things["runtime", key.text].key = key
+            self.planted.append(("runtime", key.text))
+        for destination in (RECEIVER, "gone"):
+            if self.loses(0.5):
+                await store.commit(Change("", (), _dead_letters(destination)))
+
+    async def _reconcile(self) -> None:
+        """Every reconciler looks again and again; the first looks are in a storm."""
+        for number in range(ROUNDS):
+            self.storm.rate = 0.1 if number < STORM_ROUNDS else 0.0
+            process = await self.someone()
+            if number < STORM_ROUNDS and self.rng.random() < 0.5:
+                process.wire.crash_at = len(process.wire.crossings) + self.rng.randint(1, 120)
+            with suppress(Dead, CommitUnknown):
+                await process.ask(self._look)
+            await asyncio.sleep(ROUND_SECONDS)
+            for one in self.processes:
+                one.wire.crash_at = 0
+
+    async def _look(self, plane: Any) -> None:
+        mine = self.drivers.get(id(plane))
+        if mine is None:
+            mine = self.drivers[id(plane)] = Driver(plane, clock=self.clock, ways=Ways())
+        with suppress(CallerError):
+            await mine.look("", False)  # noqa: FBT003 (as the face asks)
+        if CARRIED:
+            await self.hearing.carry(plane)
+
+    # --- what must hold beside the sentences about agents --------------------------------------
+
+    def _left_alone(self) -> list[str]:
+        """What our records never heard of is still there; then it is out of the way."""
+        things = self.world.things
+        wrong = [f"no_false_deletion: {key}" for key in self.planted if key not in things]
+        for at in self.planted:
+            self.world.things.pop(at, None)
+        return wrong
+
+    def _kept(self, roll: Roll) -> list[str]:
+        gone = [uid for uid, row in roll.agents.items() if row["state"] == State.DELETED]
+        return [
+            f"no_grant_outlives_its_granter: {key}"
+            for uid in gone
+            for key in self.fakes.access.granted_by(uid)
+        ]
+
+    async def _reported(self) -> list[str]:
+        """Whatever is stuck is a finding."""
+        store = self.disk.look()
+        stuck = await store.list_open(states=[OperationState.STUCK])
+        rows = await store.list_rows("finding", {"reconciler": "operations", "resolved_at": None})
+        told = {findings.body_of(row).get("operation") for row in rows}
+        return [f"stuck_is_reported: {row['id']!s}" for row in stuck if row["id"] not in told]
+
+    async def _letters(self) -> list[str]:
+        """What is parked has a destination, and is a finding."""
+        store = self.disk.look()
+        cursors = {row["destination"]: row["since"] for row in await store.list_rows("cursor", {})}
+        rows = await store.list_rows("finding", {"reconciler": "letters", "resolved_at": None})
+        told = {findings.body_of(row)["destination"] for row in rows}
+        parked = {row["destination"] for row in await store.list_rows("parked", {})}
+        silent = {name for name, since in cursors.items() if since is not None}
+        return [f"no_letter_outlives_its_destination: {one!s}" for one in parked - set(cursors)] + [
+            f"what_is_parked_is_told: {one!s}" for one in (parked ^ told) - silent
+        ]
+
+    async def _much_later(self) -> list[str]:
+        """Somebody starts a plane again when all of this is long over."""
+        before, held = await _rows(self.disk.look()), set(self.world.things)
+        await asyncio.sleep(LATER_SECONDS)
+        process = self.boot("much later")
+        await process.start()
+        for _ in range(LATER_ROUNDS):
+            await process.ask(self._look)
+            await asyncio.sleep(ROUND_SECONDS)
+        process.crash()
+        await self.world.quiet()
+        wrong = [f"no_false_deletion: {key}" for key in sorted(held ^ set(self.world.things))]
+        return wrong + _kept_as_promised(before, await _rows(self.disk.look()), self.clock.now())
+
+    async def _leases(self) -> list[str]:
+        store = self.disk.look()
+        before = self.clock.now() - leases.KEPT_SECONDS - 2 * ROUND_SECONDS
+        return [
+            f"no_lease_outlives_its_holder: {row['name']!s}"
+            for row in await store.list_rows("lease", {})
+            if row["until"] < before and row["name"] != "reconcilers"  # type: ignore[operator]
+        ]
+
+
+def _dead_letters(destination: str) -> tuple[Put, ...]:
+    """One that nobody sees to any more: it was tried often enough."""
+    agent = "d" * 32
+    parked: Row = {"attempts": 20, "due_at": None, "why": "no", "since": 0.0}
+    letter: Row = {
+        "tenant": TENANT, "operation": "e" * 32, "type": "agent.ready", "at": 0.0, "body": "{}",
+        "sequence": 1,
+    }  # fmt: skip
+    return Put("parked", (destination, agent), parked), Put(
+        "letter", (destination, agent, 1), letter
+    )
+
+
+Rows = dict[str, list[Row]]
+
+
+async def _rows(store: Store) -> Rows:
+    """Every row of what is over one day."""
+    tables = ("idempotency", "awaited", "finding", "operation", "journal", "intent", "tombstone")
+    return {table: [row async for row in every(store, table)] for table in tables}
+
+
+def _kept_as_promised(before: Rows, after: Rows, now: float) -> list[str]:
+    """What is over is gone; what an agent holds is there, with the operation that made it."""
+    holds = {row["operation"] for row in before["intent"] if row["slot"] and _is_held(row)}
+    there = {row["id"]: row for row in after["operation"]}
+    wrong = [f"what_is_held_is_known: {name!s}" for name in sorted(holds - set(there), key=str)]
+    watched = {row["operation"] for row in after["tombstone"]}
+    over: list[tuple[str, Any]] = [("idempotency", row["at"]) for row in after["idempotency"]]
+    over += [("awaited", row["acknowledged_at"] or now) for row in after["awaited"]]
+    over += [("finding", row["resolved_at"] or now) for row in after["finding"]]
+    over += [
+        ("operation", row["ended_at"] or now)
+        for name, row in there.items()
+        if name not in holds | watched
+    ]
+    wrong += [f"kept_no_longer: {table}" for table, at in over if at < now - LATER_SECONDS / 2]
+    parts = {row["operation"] for table in ("journal", "intent") for row in after[table]}
+    return wrong + [f"kept_no_longer: parts of {name!s}" for name in parts - set(there)]
+
+
+def _is_held(intent: Row) -> bool:
+    return intent["state"] != Hold.BURNED
+
+
+def _waits_for_a_person(roll: Roll, line: str) -> bool:
+    """Whether it is so because a deletion is stuck, and told: what it closed stays as it was."""
+    stuck = any(row["state"] == OperationState.STUCK for row in roll.books.operations.values())
+    sentence, _, words = line.partition(": ")
+    uid = words.split()[1] if words.startswith("agent ") else ""
+    below = sentence == "ready_agents_are_served" and roll.agents[uid]["parent"] is not None
+    failed = sentence == "no_child_outlives_its_parent" and " DELETE_FAILED " in words
+    return stuck and (below or failed)
+
+
+def live(seed: int) -> Lived:
+    """Live the life of this seed; what breaks the harness itself is wrong too."""
+
+    async def main(loop: SeededLoop) -> Lived:
+        one = Simulation(loop, seed)
+        return Lived(seed, await one.run(), one.lost)
+
+    try:
+        return run(seed, main)
+    except (Exception, CommitUnknown) as error:  # noqa: BLE001 (whatever it is, this seed failed)
+        return Lived(seed, [f"no_surprise: {error!r}"], 0)
+
+
+@contextmanager
+def without(reconciler: str) -> Iterator[None]:
+    """The others alone; the relay is the one called outbox."""
+    left = {name: one for name, one in RECONCILERS.items() if name != reconciler}
+    this = sys.modules[without.__module__]
+    with patched(driver, RECONCILERS=left), patched(this, CARRIED=reconciler != "outbox"):
+        yield
+
+
+def off(reconciler: str) -> Callable[[], Any]:
+    """The switch for one reconciler."""
+    return lambda: without(reconciler)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Live many seeds, say what failed and how to see it again."""
+    parser = argparse.ArgumentParser(prog="reconcile_life", description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=100, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--off", default="", help="a reconciler that does not look")
+    asked = parser.parse_args(arguments)
+    logging.getLogger("tenure").setLevel(logging.CRITICAL)
+    began, failed, lost = time.perf_counter(), 0, 0
+    with without(asked.off):
+        for seed in range(asked.first, asked.first + asked.seeds):
+            lived = live(seed)
+            lost += lived.lost
+            if lived.wrong:
+                failed += 1
+                print(f"seed {seed}:")
+                print("\n".join(f"    {wrong}" for wrong in lived.wrong[:5]))
+    seconds = time.perf_counter() - began
+    print(
+        f"seeds={asked.seeds} failures={failed} lost={lost}"
+        f" seeds_per_second={asked.seeds / seconds:.1f}"
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

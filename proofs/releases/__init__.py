@@ -1,0 +1,1 @@
+"""The proof of P23: releases beside and after each other."""

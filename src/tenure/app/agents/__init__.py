@@ -1,0 +1,1 @@
+"""Agents: create, lifecycle verbs, ownership and cascade, quotas, specs, invocations in flight."""

@@ -1,0 +1,214 @@
+"""Agents as callers ask for them: create, suspend, stop, resume, delete.
+
+Each verb reads, asks the table of `tenure.core.agent` whether it may, and commits one change with
+the operation it starts.  What a create stands on is in `tenure.app.agents.creation`, what the other
+verbs do to an agent that is there in `tenure.app.agents.verbs`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tenure.app.agents import creation, ownership, quotas, verbs
+from tenure.app.agents.spec import AgentSpec, plain
+from tenure.app.agents.subject import agent_event_row
+from tenure.app.agents.views import etag, get_agent_row
+from tenure.app.events import acknowledgements, subscriptions
+from tenure.app.operations.admission import Accept, Admission, submit
+from tenure.app.operations.handle import encode
+from tenure.app.operations.views import Operation
+from tenure.app.plane import Plane
+from tenure.app.tenancy import audit
+from tenure.core.agent import State, Verb
+from tenure.core.edge import REASSIGN, EdgeKind
+from tenure.core.errors import PreconditionFailed
+from tenure.core.ids import uuid7
+from tenure.core.roles import Caller, Role, require
+from tenure.plans.agents.lifecycle import VERBS
+from tenure.ports.store import Put, Row, Writes
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How a caller asks for a verb.
+
+    Args:
+        idempotency_key: the same key and request answer with the same operation for a day.
+        if_match: the agent's etag as the caller knows it; PreconditionFailed if it has changed.
+        queue: wait for the operation that works on the agent, where it would be refused for that.
+    """
+
+    idempotency_key: str = ""
+    if_match: str = ""
+    queue: bool = False
+
+
+PLAINLY = Asked()
+
+
+async def create_agent(
+    plane: Plane, caller: Caller, spec: AgentSpec, *, asked: Asked = PLAINLY
+) -> Operation:
+    """Make an agent under a name that is free, or whose last create has failed."""
+    require(caller, Role.OPERATOR)
+    kept = plain(spec)
+    runtime: Mapping[str, object] = {}
+    command = _command(Verb.CREATE, caller, agent="", body={"spec": kept}, asked=asked)
+
+    async def prepare(now: float, operation: str) -> Admission:
+        nonlocal runtime  # looked at once, and not at all for a key that has its operation
+        runtime = runtime or await creation.resolved(plane, kept)
+        uid = uuid7(now, plane.entropy.bits())
+        guards, writes = await creation.free_name(plane, caller, spec.name, uid, now=now)
+        guards += (await acknowledgements.nothing_missing(plane, caller.tenant)).guards
+        parent = None if spec.parent is None else await get_agent_row(plane, caller, spec.parent)
+        quota = await quotas.reserve(plane, caller.tenant, agent=uid, operation=operation, now=now)
+        row: Row = {
+            "tenant": caller.tenant, "generation": 1, "name": spec.name, "state": State.CREATING,
+            "operation": operation, "epoch": 1, "created_at": now, "updated_at": now,
+            "spec": encode({"spec": kept, "runtime": runtime}),
+        }  # fmt: skip
+        if parent is not None:
+            row["parent"] = str(parent["uid"])
+            guards += await ownership.guards_below(plane, parent)
+            owned = await creation.owned_edge(plane, caller, row, uid, spec, now=now)
+            writes += (owned,)
+        granter = await ownership.agent_that_asks(plane, caller)
+        if granter is not None:
+            guards += await ownership.guards_below(plane, granter)
+            by = caller.principal
+            writes += (creation.edge_to(plane, caller, EdgeKind.GRANT, by, uid, now=now),)
+        if spec.credentials:
+            writes += (creation.edge_to(plane, caller, EdgeKind.CREDENTIAL, uid, uid, now=now),)
+        given = {
+            "name": spec.name, "spec": kept, "runtime": runtime, "principal": caller.principal,
+        }  # fmt: skip
+        also: Writes = (
+            Put("agent", (uid,), row),
+            agent_event_row(
+                caller.tenant,
+                uid,
+                operation,
+                State.CREATING,
+                name=spec.name,
+                by=Verb.CREATE,
+                now=now,
+            ),
+            audit.entry(
+                caller,
+                VERBS[Verb.CREATE].audit,
+                target=uid,
+                now=now,
+                name=spec.name,
+                operation=operation,
+            ),
+        )
+        return Admission(uid, 1, guards + quota.guards, writes + quota.writes + also, given)
+
+    return await submit(plane, command, prepare)
+
+
+async def suspend_agent(
+    plane: Plane,
+    caller: Caller,
+    name: str,
+    *,
+    keep_runtime: bool = False,
+    drain_seconds: float | None = None,
+    asked: Asked = PLAINLY,
+) -> Operation:
+    """Close the agent now, let work in flight finish, shut its credentials, free its runtime."""
+    body = {"keep_runtime": keep_runtime, "drain_seconds": drain_seconds}
+    return await _ask(plane, caller, Verb.SUSPEND, name, body, asked=asked)
+
+
+async def stop_agent(
+    plane: Plane, caller: Caller, name: str, *, asked: Asked = PLAINLY
+) -> Operation:
+    """The emergency verb: revoke first, then fence, then kill; nothing is waited for."""
+    return await _ask(plane, caller, Verb.STOP, name, {"keep_runtime": False}, asked=asked)
+
+
+async def resume_agent(
+    plane: Plane, caller: Caller, name: str, *, asked: Asked = PLAINLY
+) -> Operation:
+    """Bring a suspended agent back; exposed only when its runtime answers."""
+    return await _ask(plane, caller, Verb.RESUME, name, {}, asked=asked)
+
+
+async def delete_agent(
+    plane: Plane,
+    caller: Caller,
+    name: str,
+    *,
+    drain_seconds: float | None = None,
+    retention: str | None = None,
+    cascade: str = "",
+    asked: Asked = PLAINLY,
+) -> Operation:
+    """Close the agent now and take everything away; what it owns goes first.
+
+    `cascade` is the operation that deletes an owner of it, and walks the graph for both.
+    """
+    body: dict[str, object] = {"drain_seconds": drain_seconds, "retention": retention}
+    if cascade:
+        body["cascade"] = cascade
+    return await _ask(plane, caller, Verb.DELETE, name, body, asked=asked)
+
+
+async def recover_runtime(
+    plane: Plane, caller: Caller, name: str, *, asked: Asked = PLAINLY
+) -> Operation:
+    """Give a READY agent a new runtime in place of one that died, which goes last."""
+    return await _ask(plane, caller, Verb.RECOVER, name, {}, asked=asked)
+
+
+async def own(
+    plane: Plane, caller: Caller, name: str, *, kind: EdgeKind, target: str, on_delete: str
+) -> ownership.EdgeView:
+    """Let an agent own one more thing, also beside others; it goes with the last of them."""
+    owner = await get_agent_row(plane, caller, name)
+    heir = on_delete.removeprefix(REASSIGN)
+    if heir != on_delete:
+        ownership.refuse_heir(kind)
+        on_delete = REASSIGN + str((await get_agent_row(plane, caller, heir))["uid"])
+    what = await get_agent_row(plane, caller, target) if kind is EdgeKind.AGENT else target
+    if kind is EdgeKind.WEBHOOK:  # nobody keeps another tenant's alive
+        await subscriptions.get_subscription_row(plane, caller, target)
+    return await ownership.add_edge(
+        plane, caller, owner, kind=kind, target=what, on_delete=on_delete
+    )
+
+
+# --- a verb on an agent that is there -------------------------------------------------------------
+
+
+async def _ask(
+    plane: Plane, caller: Caller, verb: Verb, name: str, body: Mapping[str, Any], *, asked: Asked
+) -> Operation:
+    require(caller, Role.OPERATOR)
+    command = _command(verb, caller, agent=name, body=body, asked=asked)
+
+    async def prepare(now: float, operation: str) -> Admission:
+        row = await get_agent_row(plane, caller, name)
+        if asked.if_match and asked.if_match != etag(row):
+            raise PreconditionFailed(f"the agent is {etag(row)} now, not {asked.if_match}")
+        return await verbs.ground(
+            plane, caller, VERBS[verb], row, body, now=now, operation=operation, queue=asked.queue
+        )
+
+    return await submit(plane, command, prepare)
+
+
+def _command(
+    verb: Verb, caller: Caller, *, agent: str, body: Mapping[str, object], asked: Asked
+) -> Accept:
+    return Accept(
+        plan=verb,
+        agent=agent,
+        input=dict(body),
+        tenant=caller.tenant,
+        principal=caller.principal,
+        idempotency_key=asked.idempotency_key,
+        route=verb,
+    )

@@ -1,0 +1,45 @@
+"""Identities: how an agent comes to the keys by which it proves who it is.
+
+Nothing secret is injected into an agent.  An operator asks for an invitation, which is good once
+and for minutes; whoever holds it registers the agent's public keys by it (RFC 7591).
+"""
+
+from typing import cast
+
+from tenure.app.agents.views import get_agent_row, holdings_of, key_of
+from tenure.app.plane import Plane
+from tenure.app.tenancy.audit import entry
+from tenure.app.tenancy.tokens import require_owner
+from tenure.core.agent import CONDUCT, State
+from tenure.core.errors import Conflict
+from tenure.core.roles import Caller, Role, require
+from tenure.ports.identity import Authorization, Invitation, Refusal
+from tenure.ports.store import Change
+
+
+async def rotate(plane: Plane, caller: Caller) -> str:
+    """Sign tokens with a new key from now on; the id of that key.  Older tokens stay valid."""
+    require_owner(caller)
+    told = entry(caller, "keys.rotate", target="identity", now=plane.store.now())
+    await plane.store.commit(Change("", (), (told,)))
+    return await cast(Authorization, plane.providers["identity"]).rotate()
+
+
+async def invite(plane: Plane, caller: Caller, name: str) -> Invitation:
+    """A one-time token to register the agent's keys with; it ends an earlier one."""
+    require(caller, Role.OPERATOR)
+    row = await get_agent_row(plane, caller, name)
+    uid, slot = str(row["uid"]), "identity"
+    held = (await holdings_of(plane, caller.tenant, uid)).get(slot, [])
+    if not held or not CONDUCT[State(str(row["state"]))].serves:
+        message = f"agent {name} is {row['state']!s}; only one that serves registers keys"
+        raise Conflict(message, code="wrong_state", holder=uid)
+    # The line comes first: after a crash between the two it tells of a right that nobody has seen.
+    told = entry(caller, "agent.invite", target=uid, now=plane.store.now(), name=row["name"])
+    await plane.store.commit(Change("", (), (told,)))
+    answer = await cast(Authorization, plane.providers[slot]).invite(
+        key_of(plane, row, slot, held[0])
+    )
+    if isinstance(answer, Refusal):
+        raise Conflict(f"agent {name}: {answer.sentence}", code="wrong_state", holder=uid)
+    return answer

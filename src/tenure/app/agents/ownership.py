@@ -1,0 +1,320 @@
+"""Edges: what an agent owns or has granted, and whether somebody still answers for it.
+
+An edge is written in the commit that makes its target, and dropped in the one that ends it.  An
+agent that others own is open only while a chain of open owners leads up from it to one that nobody
+owns: so the one commit that closes an agent closes everything below it, however much that is, and a
+close that is taken back opens it again.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, cast
+
+from tenure.app.pages import every, page_of
+from tenure.app.plane import Plane
+from tenure.app.tenancy.audit import entry
+from tenure.core import agent as core
+from tenure.core.agent import CONDUCT, State
+from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
+from tenure.core.errors import Conflict, Invalid, LimitExceeded
+from tenure.core.limits import OWNERS_MAX, PAGE_MAX
+from tenure.core.roles import Caller, Role, require
+from tenure.ports.store import Change, Drop, Is, Put, Row, Set
+
+GOING: Final = frozenset({State.DELETING, State.DELETE_FAILED, State.DELETED})
+"""States in which an agent answers for nothing any more."""
+TOO_DEEP: Final = f"agents own each other at most {OWNERS_MAX} deep"
+_UID = re.compile(r"[0-9a-f]{32}")
+
+
+class EdgeView(NamedTuple):
+    """An edge as it is shown."""
+
+    owner: str
+    kind: str
+    target: str
+    on_delete: str
+    at: float
+
+
+def edge(
+    tenant: str, owner: str, kind: EdgeKind, target: str, *, on_delete: str = REVOKE, now: float
+) -> Put:
+    """The row of an edge, to be committed with its target."""
+    return Put("edge", (owner, kind, target), {"tenant": tenant, "on_delete": on_delete, "at": now})
+
+
+def reassigned(row: Row) -> str:
+    """The agent that gets the target when the owner goes; empty: nobody."""
+    return str(row["on_delete"]).removeprefix(REASSIGN) if _moves(row) else ""
+
+
+def refuse_heir(kind: EdgeKind) -> None:
+    """Invalid if what stands at the end of such an edge cannot be another's."""
+    if kind not in {EdgeKind.AGENT, EdgeKind.WEBHOOK}:
+        message = f"on_delete: a {kind} ends with its owner; agents and webhooks can be reassigned"
+        raise Invalid(message)
+
+
+def _moves(row: Row) -> bool:
+    return str(row["on_delete"]).startswith(REASSIGN)
+
+
+async def owners_of(plane: Plane, target: str, kind: EdgeKind = EdgeKind.AGENT) -> Sequence[Row]:
+    """The edges by which agents own this agent, or another thing."""
+    said: Row = {"target": target, "kind": kind}
+    return await plane.store.list_rows("edge", said, limit=PAGE_MAX)
+
+
+async def edges_of(plane: Plane, uid: str) -> list[Row]:
+    """Every edge that begins at an agent, agents that it owns first."""
+    found = [row async for row in every(plane.store, "edge", {"owner": uid})]
+    return [*await _unwritten(plane, uid, {str(row["target"]) for row in found}), *found]
+
+
+async def _unwritten(plane: Plane, uid: str, known: set[str]) -> list[Row]:
+    """The edges of agents that the release before this one has made: it wrote the parent alone."""
+    children = await plane.store.list_rows("agent", {"parent": uid}, limit=PAGE_MAX)
+    return [
+        {"owner": uid, "kind": EdgeKind.AGENT, "target": child["uid"], "tenant": child["tenant"],
+         "on_delete": REVOKE, "at": child["created_at"]}
+        for child in children
+        if child["uid"] not in known and child["state"] != State.DELETED
+    ]  # fmt: skip
+
+
+async def owned_by(plane: Plane, uid: str) -> list[Row]:
+    """The edges from an agent to those that it owns."""
+    return [row for row in await edges_of(plane, uid) if row["kind"] == EdgeKind.AGENT]
+
+
+async def agent_that_asks(plane: Plane, caller: Caller) -> Row | None:
+    """The agent that asks, if it is one: what it makes or grants goes with it."""
+    if not _UID.fullmatch(caller.principal):
+        return None
+    row = await plane.store.find("agent", (caller.principal,))
+    return None if row is None or row["tenant"] != caller.tenant else row
+
+
+class Vouching:
+    """Whether somebody open answers for an agent, as of one reading; each agent is read once."""
+
+    def __init__(self, plane: Plane, *, as_if: Row | None = None) -> None:
+        """Nothing is read yet; `as_if` is an edge that counts as if it were written already."""
+        self.plane = plane
+        self.going: Row | None = None
+        """An owner that was met and answers for nothing any more."""
+        self._as_if = as_if
+        self._known: dict[str, bool] = {}
+        self._rows: dict[str, Row | None] = {}
+
+    async def find(self, uid: str) -> Row | None:
+        """The agent's row, as this reading knows it."""
+        if uid not in self._rows:
+            self._rows[uid] = await self.plane.store.find("agent", (uid,))
+        return self._rows[uid]
+
+    async def guards(self, uid: str) -> tuple[Is, ...] | None:
+        """The shortest chain of owners that answers for this agent, as guards; None: nobody does.
+
+        Of an agent that nobody owns the chain is empty.  That nobody owns its last is guarded too.
+        """
+        below: dict[str, tuple[str, tuple[Is, ...]]] = {uid: ("", ())}
+        queue = [uid]
+        for one in queue:
+            edges = await self._owners_of(one)
+            if not edges:
+                return await self._chain(one, below)
+            for above, says in self._above(edges):
+                if above in below or self._known.get(above) is False:
+                    continue
+                below[above] = one, says
+                row = await self.find(above)
+                if row is not None and row["state"] not in GOING:
+                    queue.append(above)
+                else:
+                    self.going = self.going or row
+        self._known.update(dict.fromkeys(below, False))
+        return None
+
+    async def vouched(self, uid: str) -> bool:
+        """Whether there is such a chain."""
+        if uid not in self._known:
+            self._known[uid] = await self.guards(uid) is not None
+        return self._known[uid]
+
+    async def _owners_of(self, uid: str) -> Sequence[Row]:
+        found, new = await owners_of(self.plane, uid), self._as_if
+        if new is None or new["target"] != uid:
+            return found
+        return [*(row for row in found if row["owner"] != new["owner"]), new]
+
+    def _above(self, edges: Sequence[Row]) -> Iterator[tuple[str, tuple[Is, ...]]]:
+        """Those who own it, and those who are to own it when these go, while an edge says so."""
+        for row in edges:
+            yield str(row["owner"]), ()
+        for row in edges:
+            if _moves(row):
+                says = Is("edge", dropped(row).key, {"on_delete": row["on_delete"]})
+                yield reassigned(row), () if row is self._as_if else (says,)
+
+    async def _chain(
+        self, top: str, below: Mapping[str, tuple[str, tuple[Is, ...]]]
+    ) -> tuple[Is, ...]:
+        """From the owner next to the agent that was asked about up to the top."""
+        chain: list[Is] = []
+        one, said = top, ["state", "parent"]
+        while below[one][0]:
+            row = cast(Row, await self.find(one))
+            chain += (Is("agent", (one,), {name: row[name] for name in said}), *below[one][1])
+            one, said = below[one][0], ["state"]
+        return tuple(reversed(chain))
+
+
+def _depth(chain: Sequence[Is]) -> int:
+    """How many agents there are in a chain of owners."""
+    return sum(guard.table == "agent" for guard in chain)
+
+
+async def guards_below(plane: Plane, row: Row) -> tuple[Is, ...]:
+    """What must hold for something new below this agent: it and its owners stay as they are.
+
+    Conflict `wrong_state` if the agent is closed, by itself or by an owner.
+    """
+    uid, state = str(row["uid"]), State(str(row["state"]))
+    if not CONDUCT[state].serves:
+        message = f"agent {row['name']!s} is {state} and can own nothing new"
+        raise Conflict(message, code="wrong_state", holder=uid)
+    chain = await guards_of(plane, row)
+    if _depth(chain) >= OWNERS_MAX:
+        raise LimitExceeded(TOO_DEEP)
+    return (Is("agent", (uid,), {"state": state}), *chain)
+
+
+async def guards_of(plane: Plane, row: Row) -> tuple[Is, ...]:
+    """The owners that answer for an agent, as guards; Conflict `wrong_state` if none does."""
+    if row["parent"] is None:
+        return ()
+    vouching = Vouching(plane)
+    chain = await vouching.guards(str(row["uid"]))
+    if chain is None:
+        why = "those that own it are owned by each other alone; let another agent own one of them"
+        if vouching.going is not None:
+            name, state = vouching.going["name"], vouching.going["state"]
+            why = f"agent {name!s}, which owns it or one that does, is {state!s}"
+        message = f"agent {row['name']!s} is closed: {why}"
+        raise Conflict(message, code="wrong_state", holder=str(row["uid"]))
+    return chain
+
+
+# --- what callers ask -----------------------------------------------------------------------------
+
+
+async def list_edges(
+    plane: Plane, row: Row, *, after: str = "", limit: int = 100
+) -> list[EdgeView]:
+    """What an agent owns or has granted, beyond the edge `after` (`kind target`)."""
+    uid = str(row["uid"])
+    kind, _, target = after.partition(" ")
+    rows = await plane.store.list_rows(
+        "edge", {"owner": uid}, after=(uid, kind, target), limit=page_of(limit)
+    )
+    return [_view(one) for one in rows]
+
+
+async def add_edge(
+    plane: Plane, caller: Caller, owner: Row, *, kind: EdgeKind, target: Row | str, on_delete: str
+) -> EdgeView:
+    """Let an agent own one more thing; what it owns already is changed to this `on_delete`."""
+    require(caller, Role.OPERATOR)
+    uid = str(owner["uid"])
+    name = target if isinstance(target, str) else str(target["uid"])
+    if name == uid:
+        raise Invalid("target: an agent does not own itself")
+    while True:
+        now = plane.store.now()
+        guards = await guards_below(plane, owner)
+        put = edge(caller.tenant, uid, kind, name, on_delete=on_delete, now=now)
+        told = entry(caller, "edge.add", target=name, now=now, owner=uid, kind=kind)
+        known = await plane.store.find("edge", (uid, kind, name))
+        write: Put | Set = put if known is None else Set("edge", put.key, {"on_delete": on_delete})  # type: ignore[arg-type]
+        also: tuple[Set, ...] = ()
+        if not isinstance(target, str):
+            as_read = {"state": target["state"], "parent": target["parent"]}
+            guards += (Is("agent", (name,), as_read),)
+            if not core.CONDUCT[State(str(target["state"]))].serves:
+                message = f"agent {target['name']!s} is {target['state']!s} and can be given nobody"
+                raise Conflict(message, code="wrong_state", holder=name)
+            new: Row = {"owner": uid, "kind": kind, "target": name, "on_delete": on_delete}
+            guards += await _still_vouched(plane, target, new)
+            if target["parent"] is None:
+                also = (Set("agent", (name,), {"parent": uid}),)
+        change = Change("", guards, (write, *also, told))
+        if await plane.store.commit(change) is None:
+            at = now if known is None else float(str(known["at"]))
+            return EdgeView(uid, kind, name, on_delete, at)
+        owner, target = await _again(plane, owner, target)
+
+
+async def _still_vouched(plane: Plane, target: Row, new: Row) -> tuple[Is, ...]:
+    """Who answers for an agent once it has this edge, as guards.
+
+    Conflict `wrong_state` if nobody does: its owners would own only each other.  LimitExceeded if
+    it and all below it would be too far down; what is added at the same time is not seen.
+    """
+    name, uid = str(target["name"]), str(target["uid"])
+    chain = await Vouching(plane, as_if=new).guards(uid)
+    if chain is None:
+        message = (
+            f"agent {name} would be owned only by agents that it owns itself, and nobody would"
+            " answer for them: let an agent that none of them owns have one of them first"
+        )
+        raise Conflict(message, code="wrong_state", holder=uid)
+    if target["parent"] is None:  # all below it is further down from now on
+        await _refuse_deep(plane, uid, OWNERS_MAX - _depth(chain))
+    return chain
+
+
+async def _refuse_deep(plane: Plane, top: str, most: int) -> None:
+    """LimitExceeded if agents own each other more than so deep below this one."""
+    level, seen = [top], {top}
+    for _ in range(most + 1):
+        below: list[str] = []
+        for uid in level:
+            owned = [str(row["target"]) for row in await owned_by(plane, uid)]
+            below += [one for one in dict.fromkeys(owned) if one not in seen]
+            seen.update(below)
+            await asyncio.sleep(0)
+        if not below:
+            return
+        level = below
+    raise LimitExceeded(TOO_DEEP)
+
+
+async def _again(plane: Plane, owner: Row, target: Row | str) -> tuple[Row, Row | str]:
+    """Both as they are now."""
+    row = await plane.store.find("agent", (str(owner["uid"]),))
+    if not isinstance(target, str):
+        target = await plane.store.find("agent", (str(target["uid"]),)) or target
+    return row or owner, target
+
+
+def _view(row: Mapping[str, object]) -> EdgeView:
+    return EdgeView(
+        str(row["owner"]), str(row["kind"]), str(row["target"]), str(row["on_delete"]),
+        float(str(row["at"])),
+    )  # fmt: skip
+
+
+def without(row: Row, owner: str, others: Sequence[str]) -> tuple[Set, ...]:
+    """The child's row once this owner lets go of it: another is shown as its parent."""
+    if row["parent"] != owner:
+        return ()
+    left = [one for one in others if one != owner]
+    return (Set("agent", (str(row["uid"]),), {"parent": left[0] if left else None}),)
+
+
+def dropped(row: Row) -> Drop:
+    """An edge that is no longer."""
+    return Drop("edge", (str(row["owner"]), str(row["kind"]), str(row["target"])))

@@ -1,0 +1,119 @@
+"""What the control plane offers to steps of plans (`tenure.ports.plane_api`)."""
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from tenure.app.agents import cascade, verbs
+from tenure.app.agents.subject import QUEUED
+from tenure.app.agents.views import holdings_of
+from tenure.app.events import acknowledgements
+from tenure.app.operations.handle import encode, input_of
+from tenure.app.plane import Plane
+from tenure.core import agent as core
+from tenure.core.agent import State
+from tenure.core.errors import Conflict, Defect
+from tenure.core.operation import State as OperationState
+from tenure.plans.agents.lifecycle import VERBS
+from tenure.ports.plane_api import AgentLock, MissingAcknowledgement, OwnedAgents
+from tenure.ports.store import Change, Is, Row, Set
+
+
+class ServingPlaneApi:
+    """Keeps the promises of `ports.plane_api.PlaneApi` on one plane, which it is given late."""
+
+    def __init__(self) -> None:
+        self._plane: Plane | None = None
+
+    def serve(self, plane: Plane) -> None:
+        """Answer for this plane."""
+        self._plane = plane
+
+    async def acquire_lock(self, agent: str, operation: str, *, was: str, after: str) -> AgentLock:
+        """The agent's row is the lock: a guarded change takes it, once it is free."""
+        plane, key = self._of(), (agent,)
+        row = await plane.store.find("agent", key)
+        while row is not None and row["operation"] != operation:
+            if row["operation"] is not None:
+                return AgentLock(holder=str(row["operation"]))
+            mine = await plane.store.find("operation", (operation,))
+            queued = mine is not None and input_of(mine).get(QUEUED)
+            if queued and row["next"] != operation:
+                return AgentLock(refused="another operation has closed the agent")
+            if mine is None or row["next"] != operation:
+                raise Defect(f"operation {operation} does not wait for agent {agent}")
+            try:
+                change = (
+                    await verbs.begin_queued(plane, row, mine)
+                    if queued
+                    else await self._taken(key, mine, State(was), after)
+                )
+            except Conflict as refused:
+                return AgentLock(refused=str(refused))
+            await plane.store.commit(change)
+            row = await plane.store.find("agent", key)
+        if row is None:
+            raise Defect(f"operation {operation} works on agent {agent}, which is not there")
+        mine = await plane.store.find("operation", (operation,))
+        holds = await holdings_of(plane, str(row["tenant"]), agent)
+        return AgentLock("", was if mine is None else str(input_of(mine).get("was", was)), holds)
+
+    async def _taken(self, key: tuple[str], mine: Row, was: State, after: str) -> Change:
+        """Take the free lock, and in the same commit keep how the agent stands now.
+
+        So whoever ends this operation before its turn is recorded knows it too.
+        """
+        stood = await self._stood(was, after)
+        given = encode({**input_of(mine), "was": stood, "after": ""})
+        operation, revision = str(mine["id"]), cast(int, mine["revision"])
+        guards = (
+            Is("agent", key, {"operation": None, "next": operation}),
+            Is("operation", (operation,), {"revision": revision}),
+        )
+        writes = (
+            Set("agent", key, {"operation": operation, "next": None}),
+            Set("operation", (operation,), {"input": given, "revision": revision + 1}),
+        )
+        return Change("", guards, writes)
+
+    async def _stood(self, was: State, after: str) -> State:
+        """How the agent stood: as the operation before has left it, if there was one."""
+        before = await self._of().store.find("operation", (after,)) if after else None
+        if before is None:
+            return was
+        verb = VERBS.get(str(before["kind"]))
+        if verb is None:
+            return was
+        state = verb.agent_after(
+            OperationState.RUNNING,
+            OperationState(str(before["state"])),
+            was=State(str(input_of(before).get("was", State.READY))),
+        )
+        return was if state is None else core.settled_as(state)
+
+    async def serve_from(self, agent: str, operation: str, serving: Mapping[str, object]) -> None:
+        """Written at once: the agent's row still names this operation, or nothing changes."""
+        guard = Is("agent", (agent,), {"operation": operation})
+        write = Set("agent", (agent,), {"serving": encode(dict(serving))})
+        if await self._of().store.commit(Change("", (guard,), (write,))) is not None:
+            raise Defect(f"operation {operation} does not work on agent {agent} any more")
+
+    async def delete_owned(self, agent: str, operation: str) -> OwnedAgents:
+        """Walk what it owns, if this operation is the one that a caller asked for."""
+        return await cascade.delete_below(self._of(), agent, operation)
+
+    async def unacknowledged(self, operation: str) -> Sequence[MissingAcknowledgement]:
+        """As its rows say."""
+        return await acknowledgements.missing_of(self._of(), operation)
+
+    def in_flight(self, agent: str) -> int:
+        """What this process passes through, and whether others do."""
+        return self._of().in_flight.of(agent)
+
+    def cut(self, agent: str) -> None:
+        """Through this process at once, through others as soon as they look."""
+        self._of().in_flight.cut(agent)
+
+    def _of(self) -> Plane:
+        if self._plane is None:
+            raise Defect("a step called the control plane before it was there")
+        return self._plane

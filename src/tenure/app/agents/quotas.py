@@ -1,0 +1,67 @@
+"""Quotas: how many of a kind a tenant may have.
+
+What counts is rows, one for each thing, put in the commit that accepts it and dropped in the one
+that ends it; never a number that goes up and down.  Two that take the last place at the same time
+are told apart by the quota's revision.
+"""
+
+from typing import NamedTuple, cast
+
+from tenure.app.agents.subject import AGENTS
+from tenure.app.plane import Plane
+from tenure.app.tenancy.audit import entry
+from tenure.core.errors import Conflict, Invalid
+from tenure.core.roles import Caller, Role, require
+from tenure.ports.store import Also, Change, Is, Put, Row, Set
+
+
+class QuotaView(NamedTuple):
+    """A quota as it is shown; `most` None: there is no bound."""
+
+    kind: str
+    most: int | None
+    used: int
+
+
+async def reserve(plane: Plane, tenant: str, *, agent: str, operation: str, now: float) -> Also:
+    """One more agent of this tenant; Conflict `quota_exceeded` if it has as many as it may."""
+    put = Put("reservation", (tenant, AGENTS, agent), {"operation": operation, "at": now})
+    quota = await plane.store.find("quota", (tenant, AGENTS))
+    if quota is None:
+        return Also((), (put,))
+    used = await plane.store.count_rows("reservation", {"tenant": tenant, "kind": AGENTS})
+    most, revision = cast(int, quota["most"]), cast(int, quota["revision"])
+    if used >= most:
+        message = f"the tenant has {used} of {most} agents; delete one, or have the quota raised"
+        raise Conflict(message, code="quota_exceeded", holder=AGENTS)
+    guard = Is("quota", (tenant, AGENTS), {"revision": revision})
+    return Also((guard,), (put, Set("quota", (tenant, AGENTS), {"revision": revision + 1})))
+
+
+async def get_quota(plane: Plane, caller: Caller) -> QuotaView:
+    """How many agents the caller's tenant may have, and has."""
+    quota = await plane.store.find("quota", (caller.tenant, AGENTS))
+    used = await plane.store.count_rows("reservation", {"tenant": caller.tenant, "kind": AGENTS})
+    return QuotaView(AGENTS, None if quota is None else cast(int, quota["most"]), used)
+
+
+async def set_quota(plane: Plane, caller: Caller, *, most: int) -> QuotaView:
+    """From now on the tenant may have so many agents; what it has beyond that stays."""
+    require(caller, Role.ADMIN)
+    if most < 0:
+        raise Invalid("most: a quota is 0 or more")
+    key = (caller.tenant, AGENTS)
+    while True:
+        now = plane.store.now()
+        told = entry(caller, "quota.set", target=AGENTS, now=now, most=most)
+        quota = await plane.store.find("quota", key)
+        if quota is None:
+            first: Row = {"most": most, "revision": 1}
+            change = Change("", (), (Put("quota", key, first), told))
+        else:
+            revision = cast(int, quota["revision"])
+            row: Row = {"most": most, "revision": revision + 1}
+            guard = Is("quota", key, {"revision": revision})
+            change = Change("", (guard,), (Set("quota", key, row), told))
+        if await plane.store.commit(change) is None:
+            return await get_quota(plane, caller)

@@ -1,0 +1,238 @@
+"""Reads of agents for callers.  No rules live here.
+
+Another tenant's agent is as absent as one that never was.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from tenure.app.operations.handle import decode
+from tenure.app.pages import every, page_of
+from tenure.app.plane import Plane
+from tenure.core.agent import NAME, State, Verb
+from tenure.core.errors import NotFound
+from tenure.core.ids import ResourceKey, resource_key
+from tenure.core.plan import Plan
+from tenure.core.roles import Caller
+from tenure.ports.runtime import LogPart, RuntimeProvider
+from tenure.ports.store import Row
+
+
+class AgentView(NamedTuple):
+    """An agent as it is shown."""
+
+    uid: str
+    name: str
+    state: State
+    generation: int
+    epoch: int
+    operation: str
+    """The operation that works on it, or waits to; empty: none."""
+    parent: str
+    """The uid of the agent that owns it; empty: none."""
+    spec: Any
+    created_at: float
+    updated_at: float
+    etag: str
+
+
+class ResourceView(NamedTuple):
+    """What a provider holds for an agent, or may hold."""
+
+    slot: str
+    key: str
+    state: str
+    operation: str
+    step: str
+
+
+class PlannedStep(NamedTuple):
+    """One step of what would be done."""
+
+    name: str
+    kind: str
+    compensation: str
+    """What undoes it: `call`, `nothing`, or empty where there is no way back."""
+    slot: str
+    key: str
+    """The key of what it makes; empty if it makes nothing, or the agent is not there yet."""
+
+
+def etag(row: Row) -> str:
+    """Changes with the agent's generation and state."""
+    return f"{row['generation']!s}-{row['state']!s}"
+
+
+def kept_spec(row: Row) -> dict[str, Any]:
+    """What the agent should be (`spec`), and its runtime's part with digests (`runtime`)."""
+    return cast("dict[str, Any]", decode(cast(str, row["spec"]))) if row["spec"] else {}
+
+
+def serving_of(row: Row) -> dict[str, Any]:
+    """What is known of the runtime that answers for the agent, or did so last.
+
+    `instead_of` is the key of the one that a resume would have made, had none been kept.
+    """
+    said = row["serving"]
+    return cast("dict[str, Any]", decode(cast(str, said))) if said else {}
+
+
+async def get_agent_row(plane: Plane, caller: Caller, name: str) -> Row:
+    """The row of an agent by its name or uid; NotFound if this tenant has none."""
+    uid: str | None = name
+    if NAME.fullmatch(name):
+        taken = await plane.store.find("agent_name", (caller.tenant, name))
+        uid = None if taken is None else str(taken["agent"])
+    row = None if uid is None else await plane.store.find("agent", (uid,))
+    if row is None or row["tenant"] != caller.tenant or row["state"] is None:
+        raise NotFound(f"there is no agent {name}")
+    return row
+
+
+async def get_agent(plane: Plane, caller: Caller, name: str) -> AgentView:
+    """One agent by its name or uid; by uid also one that is deleted."""
+    return _view(await get_agent_row(plane, caller, name))
+
+
+async def list_agents(
+    plane: Plane,
+    caller: Caller,
+    *,
+    states: Sequence[str] = (),
+    labels: Mapping[str, str] | None = None,
+    after: str = "",
+    limit: int = 100,
+) -> list[AgentView]:
+    """Agents of the caller's tenant by name, beyond the name `after`; deleted ones have no name."""
+    limit = page_of(limit)
+    wanted = labels or {}
+    found: list[AgentView] = []
+    last = (caller.tenant, after)
+    while len(found) < limit:
+        names = await plane.store.list_rows(
+            "agent_name", {"tenant": caller.tenant}, after=last, limit=limit
+        )
+        for named in names:
+            row = await plane.store.find("agent", (str(named["agent"]),))
+            if row is None or (states and row["state"] not in states):
+                continue
+            view = _view(row)
+            has = view.spec.get("labels", {})
+            if all(has.get(key) == value for key, value in wanted.items()):
+                found.append(view)
+        if len(names) < limit:
+            break
+        last = (caller.tenant, str(names[-1]["name"]))
+    return found[:limit]
+
+
+async def list_resources(plane: Plane, caller: Caller, name: str) -> list[ResourceView]:
+    """What providers hold, or may hold, for an agent."""
+    row = await get_agent_row(plane, caller, name)
+    found = await plane.store.list_resources(caller.tenant, str(row["uid"]))
+    unused = serving_of(row).get("instead_of")
+    return [
+        ResourceView(
+            str(one["slot"]), str(one["key"]), str(one["state"]), str(one["operation"]),
+            str(one["step"]),
+        )
+        for one in found
+        if one["slot"] and one["key"] != unused
+    ]  # fmt: skip
+
+
+async def holdings_of(plane: Plane, tenant: str, agent: str) -> dict[str, list[dict[str, Any]]]:
+    """What an agent holds or may hold, by slot, newest first: what later operations remove."""
+    holds: dict[str, list[dict[str, Any]]] = {}
+    generations: dict[str, object] = {}
+    for one in await plane.store.list_resources(tenant, agent):
+        if not one["slot"]:
+            continue
+        operation = str(one["operation"])
+        if operation not in generations:
+            row = await plane.store.find("operation", (operation,))
+            generations[operation] = 0 if row is None else row["generation"]
+        held = {
+            "operation": operation, "step": one["step"], "key": one["key"],
+            "generation": generations[operation],
+        }  # fmt: skip
+        holds.setdefault(str(one["slot"]), []).insert(0, held)
+    return holds
+
+
+def key_of(plane: Plane, row: Row, slot: str, held: Mapping[str, Any]) -> ResourceKey:
+    """The key of what an agent holds, by a line of `holdings_of`."""
+    return resource_key(
+        plane.id, tenant=str(row["tenant"]), agent=str(row["uid"]), generation=held["generation"],
+        slot=slot, name=held["step"], text=held["key"],
+    )  # fmt: skip
+
+
+def planned(plane: Plane, verb: Verb, row: Row | None) -> tuple[Plan, list[PlannedStep]]:
+    """The plan that a verb would follow now, with the keys of what it would make."""
+    plan = plane.catalogue.newest(verb)
+    steps: list[PlannedStep] = []
+    for step in plan.steps.values():
+        key = ""
+        if step.slot and row is not None:
+            key = resource_key(
+                plane.id, tenant=str(row["tenant"]), agent=str(row["uid"]),
+                generation=cast(int, row["generation"]) + 1, slot=step.slot, name=step.name,
+            ).text  # fmt: skip
+        undo = "call" if step.undoes else str(step.undo or "")
+        steps.append(PlannedStep(step.name, str(step.kind), undo, step.slot, key))
+    return plan, steps
+
+
+async def logs(plane: Plane, caller: Caller, name: str, *, lines: int = 100) -> str:
+    """The last lines that the agent printed."""
+    runtime, key = await _runtime(plane, caller, name)
+    return "" if key is None else await runtime.logs(key, lines=lines)
+
+
+async def follow_logs(plane: Plane, caller: Caller, name: str, *, since: int) -> LogPart:
+    """What the agent printed from this offset on."""
+    runtime, key = await _runtime(plane, caller, name)
+    return LogPart("", since) if key is None else await runtime.follow(key, since=since)
+
+
+async def _runtime(
+    plane: Plane, caller: Caller, name: str
+) -> tuple[RuntimeProvider, ResourceKey | None]:
+    """The newest runtime that the agent holds or may hold; if there is none, the last it had."""
+    row = await get_agent_row(plane, caller, name)
+    unused = serving_of(row).get("instead_of")
+    holds = (await holdings_of(plane, caller.tenant, str(row["uid"]))).get("runtime", [])
+    holds = [held for held in holds if held["key"] != unused]
+    runtime = cast(RuntimeProvider, plane.providers["runtime"])
+    held = holds[0] if holds else await _last_runtime(plane, row)
+    if held is None:
+        return runtime, None
+    return runtime, key_of(plane, row, "runtime", held)
+
+
+async def _last_runtime(plane: Plane, row: Row) -> dict[str, Any] | None:
+    """The runtime of the agent's last operation that had one: its log may outlive it."""
+    had = [one async for one in every(plane.store, "operation", {"agent": row["uid"]})]
+    for one in reversed(had):
+        intent = await plane.store.find("intent", (str(one["id"]), "runtime"))
+        if intent is not None and intent["slot"] == "runtime":
+            step, generation = intent["step"], one["generation"]
+            return {"key": intent["key"], "generation": generation, "step": step}
+    return None
+
+
+def _view(row: Row) -> AgentView:
+    return AgentView(
+        str(row["uid"]),
+        str(row["name"]),
+        State(str(row["state"])),
+        cast(int, row["generation"]),
+        cast(int, row["epoch"]),
+        str(row["next"] or row["operation"] or ""),
+        str(row["parent"] or ""),
+        kept_spec(row).get("spec", {}),
+        cast(float, row["created_at"]),
+        cast(float, row["updated_at"]),
+        etag(row),
+    )

@@ -1,0 +1,1 @@
+"""Events: CloudEvents, the feed, subscriptions, acknowledgements, dead letters, reactions."""

@@ -1,0 +1,283 @@
+"""Acknowledgements: required subscribers that a suspend or delete waits for.
+
+Whom an operation waits for is written in the commit that accepts it.  An acknowledgement and the
+signal by which the operation learns of it are one commit too.  For a tenant that is strict nothing
+new is provisioned while any of them is missing.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple, cast
+
+from tenure.app.events.cloudevents import Wanted
+from tenure.app.operations.handle import decode, read
+from tenure.app.operations.record_change import noted
+from tenure.app.pages import every
+from tenure.app.plane import Plane
+from tenure.app.tenancy.audit import entry
+from tenure.core.errors import Conflict, Invalid, NotFound, PlanUnknown
+from tenure.core.instant import in_utc
+from tenure.core.limits import PAGE_MAX
+from tenure.core.operation import ACKNOWLEDGED, Noted
+from tenure.core.roles import Caller, Role, require
+from tenure.plans.agents.lifecycle import WAITED_FOR
+from tenure.ports.plane_api import MissingAcknowledgement
+from tenure.ports.store import Also, Change, Drop, Is, Put, Ring, Row, Set, Writes
+
+
+class Awaited(NamedTuple):
+    """One subscriber for whom one operation waits, or waited."""
+
+    operation: str
+    subscription: str
+    name: str
+    agent: str
+    since: float
+    acknowledged_at: float | None
+    principal: str
+
+
+class Fate(StrEnum):
+    """What becomes of a wait that nobody has acknowledged."""
+
+    WAITS = "it goes on"
+    ENDED = "its operation has ended"
+    GONE = "its subscriber is gone"
+
+
+class Strictness(NamedTuple):
+    """What holds for a tenant as a whole."""
+
+    strict: bool
+    missing: Sequence[Awaited]
+    """Whose acknowledgements are missing."""
+
+
+# --- with the acceptance of an operation ----------------------------------------------------------
+
+
+async def awaited_by(
+    plane: Plane, tenant: str, verb: str, *, agent: str, operation: str, now: float
+) -> Also:
+    """The rows that say whom this operation will wait for."""
+    event = WAITED_FOR.get(verb)
+    if event is None:
+        return Also()
+    told: Row = {"agent": agent, "operation": operation, "type": event}
+    rows = await plane.store.list_rows("subscription", {"tenant": tenant}, limit=PAGE_MAX)
+    required = [row for row in rows if row["required"] and wanted_of(row).has(told)]
+    if not required:
+        return Also()
+    waits: Row = {"tenant": tenant, "agent": agent, "since": now}
+    puts = tuple(Put("awaited", (operation, str(row["id"])), waits) for row in required)
+    # Nobody is waited for who was deleted since.
+    there = tuple(Is("subscription", (str(row["id"]),), {"tenant": tenant}) for row in required)
+    # A create that looked before this cannot commit after it.
+    tenancy = await plane.store.find("tenancy", (tenant,))
+    if tenancy is None:
+        return Also(there, puts)
+    revision = cast(int, tenancy["revision"])
+    guard = Is("tenancy", (tenant,), {"revision": revision})
+    return Also((*there, guard), (*puts, Set("tenancy", (tenant,), {"revision": revision + 1})))
+
+
+async def nothing_missing(plane: Plane, tenant: str) -> Also:
+    """The guard that lets a strict tenant's create through; Conflict says whom it waits for."""
+    tenancy = await plane.store.find("tenancy", (tenant,))
+    if tenancy is None or not tenancy["strict"]:
+        return Also()
+    missing = await _missing(plane, tenant)
+    if missing:
+        first = missing[0]
+        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        message = (
+            f"nothing new is made before subscriber {first.name} has acknowledged operation"
+            f" {first.operation}, for which it is waited since {in_utc(first.since)}{others}"
+        )
+        raise Conflict(message, code="awaits_acknowledgement", holder=first.operation)
+    return Also((Is("tenancy", (tenant,), {"revision": tenancy["revision"]}),))
+
+
+def wanted_of(subscription: Row) -> Wanted:
+    """Which events a subscription is about."""
+    types = cast("list[str]", decode(cast(str, subscription["types"])))
+    return Wanted(str(subscription["agent"]), tuple(types))
+
+
+# --- what its step asks ---------------------------------------------------------------------------
+
+
+async def missing_of(plane: Plane, operation: str) -> list[MissingAcknowledgement]:
+    """Who has not acknowledged this operation yet; one that is gone never will."""
+    rows = await plane.store.list_rows("awaited", {"operation": operation}, limit=PAGE_MAX)
+    missing = [row for row in rows if row["acknowledged_at"] is None]
+    found = [await _view(plane, row) for row in missing if await _is_there(plane, row)]
+    return [MissingAcknowledgement(one.name, one.since) for one in found]
+
+
+# --- acknowledging --------------------------------------------------------------------------------
+
+
+async def acknowledge(
+    plane: Plane, caller: Caller, subscription: str, *, operation: str, why: str | None = None
+) -> Awaited:
+    """The subscriber has done its part of this operation; with `why` an operator says so instead.
+
+    Twice succeeds, and the first time stands.  What waits for one that is gone can be ended too.
+    Invalid if `why` says nothing.
+    """
+    require(caller, Role.OPERATOR)
+    if why is not None and not why.strip():
+        raise Invalid("override: say why it is overridden; without one the subscriber acknowledges")
+    row = await plane.store.find("awaited", (operation, subscription))
+    if row is None or row["tenant"] != caller.tenant:
+        known = await plane.store.find("subscription", (subscription,))
+        if known is None or known["tenant"] != caller.tenant:
+            raise NotFound(f"there is no subscription {subscription}")
+        raise NotFound(f"operation {operation} does not wait for subscription {subscription}")
+    action = "subscription.acknowledge" if why is None else "subscription.override"
+    said = {} if why is None else {"why": why}
+    await _settle(plane, caller, row, action=action, said=said)
+    found = await plane.store.find("awaited", (operation, subscription))
+    return await _view(plane, found or row)
+
+
+async def release(plane: Plane, caller: Caller, subscription: str) -> None:
+    """Nobody waits for this subscriber any more: it is gone."""
+    for row in await _open_rows(plane, caller.tenant):
+        if row["subscription"] == subscription:
+            await put_right(plane, caller, row, Fate.GONE)
+
+
+async def _settle(
+    plane: Plane, caller: Caller, row: Row, *, action: str, said: dict[str, str]
+) -> None:
+    """Record it and tell its operation, in one commit; read again while others are faster."""
+    key = (str(row["operation"]), str(row["subscription"]))
+    while True:
+        now = plane.store.now()
+        settled = Set("awaited", key, {"acknowledged_at": now, "principal": caller.principal})
+        told = entry(caller, action, target=key[1], now=now, operation=key[0], **said)
+        guards: tuple[Is, ...] = (Is("awaited", key, {"acknowledged_at": None}),)
+        writes: Writes = (settled, told)
+        live = await read(plane.store, plane.catalogue, plane.id, key[0])
+        if live is not None and live.progress.end is None:
+            live.due_at = None  # so that it is set: a poll may have moved it
+            body = {"signal": ACKNOWLEDGED, "payload": key[1], "by": caller.principal}
+            change = noted(live, Noted.SIGNALLED, "", body, now).change.plain()
+            guards += change.guards
+            writes += change.writes
+        refused = await plane.store.commit(Change("", guards, writes, ring=Ring(key[0])))
+        if refused is None:
+            plane.engine.wake(key[0])
+            return
+        if refused.what.table == "awaited":
+            return  # it is acknowledged already
+
+
+async def list_acknowledgements(plane: Plane, caller: Caller, subscription: str) -> list[Awaited]:
+    """All that this subscriber is to acknowledge, oldest first; then some of what it has."""
+    require(caller, Role.VIEWER)
+    known = await plane.store.find("subscription", (subscription,))
+    if known is None or known["tenant"] != caller.tenant:
+        raise NotFound(f"there is no subscription {subscription}")
+    said: Row = {"tenant": caller.tenant, "subscription": subscription}
+    some = await plane.store.list_rows("awaited", said, limit=PAGE_MAX)
+    said["acknowledged_at"] = None
+    missing = [row async for row in every(plane.store, "awaited", said)]
+    rows = {row["operation"]: row for row in (*some, *missing)}
+    found = [await _view(plane, row) for row in rows.values()]
+    return sorted(found, key=lambda one: (one.acknowledged_at is not None, one.since))
+
+
+# --- strict tenants -------------------------------------------------------------------------------
+
+
+async def get_strictness(plane: Plane, caller: Caller) -> Strictness:
+    """Whether the tenant is strict, and whose acknowledgements are missing."""
+    tenancy = await plane.store.find("tenancy", (caller.tenant,))
+    strict = tenancy is not None and bool(tenancy["strict"])
+    return Strictness(strict, await _missing(plane, caller.tenant))
+
+
+async def set_strictness(plane: Plane, caller: Caller, *, strict: bool) -> Strictness:
+    """From now on, or no longer, nothing is provisioned while an acknowledgement is missing."""
+    require(caller, Role.ADMIN)
+    key = (caller.tenant,)
+    while True:
+        told = entry(
+            caller, "tenant.strict", target=caller.tenant, now=plane.store.now(), strict=strict
+        )
+        tenancy = await plane.store.find("tenancy", key)
+        if tenancy is None:
+            first: Row = {"strict": int(strict), "revision": 1}
+            change = Change("", (), (Put("tenancy", key, first), told))
+        else:
+            revision = cast(int, tenancy["revision"])
+            guard = Is("tenancy", key, {"revision": revision})
+            row: Row = {"strict": int(strict), "revision": revision + 1}
+            change = Change("", (guard,), (Set("tenancy", key, row), told))
+        if await plane.store.commit(change) is None:
+            return await get_strictness(plane, caller)
+
+
+async def _missing(plane: Plane, tenant: str) -> list[Awaited]:
+    """Whom open operations wait for; one that has ended, or whose subscriber is gone, does not."""
+    return [
+        await _view(plane, row)
+        for row in await _open_rows(plane, tenant)
+        if await fate_of(plane, row) is Fate.WAITS
+    ]
+
+
+async def fate_of(plane: Plane, row: Row) -> Fate:
+    """Whether this is still waited for; only an operation that is open waits for anybody."""
+    operation = await plane.store.find("operation", (str(row["operation"]),))
+    if operation is None or operation["ended_at"] is not None:
+        return Fate.ENDED
+    return Fate.WAITS if await _is_there(plane, row) else Fate.GONE
+
+
+async def put_right(plane: Plane, caller: Caller, row: Row, fate: Fate) -> bool:
+    """End a wait that is in vain: its operation goes on, or had ended anyway; twice succeeds.
+
+    False if it goes on, or only a newer release can tell its operation: a leader of that one does.
+    """
+    if fate is Fate.ENDED:
+        key = (str(row["operation"]), str(row["subscription"]))
+        await plane.store.commit(Change("", (), (Drop("awaited", key),)))
+    elif fate is Fate.GONE:
+        try:
+            await _settle(plane, caller, row, action="subscription.release", said={})
+        except PlanUnknown:
+            return False
+    return fate is not Fate.WAITS
+
+
+async def _is_there(plane: Plane, row: Row) -> bool:
+    """Whether the subscriber that is waited for is still one."""
+    return await plane.store.find("subscription", (str(row["subscription"]),)) is not None
+
+
+async def _open_rows(plane: Plane, tenant: str) -> Sequence[Row]:
+    said: Row = {"tenant": tenant, "acknowledged_at": None}
+    return [row async for row in every(plane.store, "awaited", said)]
+
+
+async def close_vain(plane: Plane, caller: Caller) -> int:
+    """End what is waited for in vain by this tenant's operations; how much that was."""
+    closed = 0
+    for row in await _open_rows(plane, caller.tenant):
+        closed += await put_right(plane, caller, row, await fate_of(plane, row))
+    return closed
+
+
+async def _view(plane: Plane, row: Row) -> Awaited:
+    subscription = str(row["subscription"])
+    known = await plane.store.find("subscription", (subscription,))
+    return Awaited(
+        str(row["operation"]), subscription,
+        subscription if known is None else str(known["name"]), str(row["agent"]),
+        cast(float, row["since"]), cast("float | None", row["acknowledged_at"]),
+        str(row["principal"] or ""),
+    )  # fmt: skip

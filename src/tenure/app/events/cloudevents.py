@@ -1,0 +1,151 @@
+"""Events as they leave: CloudEvents 1.0, and who wants to hear of which."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from tenure.app.pages import page_of
+from tenure.app.plane import Plane
+from tenure.core.errors import Invalid
+from tenure.core.events import PREFIX, Event, event_id, sequence_text
+from tenure.core.roles import Caller
+from tenure.ports.bus import Outgoing
+from tenure.ports.store import Row
+
+TRIMMED = "tenure:trimmed"
+"""The cursor that says up to where events are no longer kept."""
+SCAN_MAX = 20_000
+"""Events of others that one page may pass over before it says where it is."""
+SCAN_ROWS = 250
+"""How many of them are looked at in one go."""
+
+
+class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One event on the wire; see docs/reference/events.md."""
+
+    specversion: str
+    id: str
+    source: str
+    type: str
+    subject: str
+    time: str
+    datacontenttype: str
+    sequence: str
+    partitionkey: str
+    tenant: str
+    operation: str
+    data: Any
+
+
+class Wanted(NamedTuple):
+    """Which events; what is empty is not asked about."""
+
+    agent: str = ""
+    """A uid."""
+    types: tuple[str, ...] = ()
+    """Types, or their first words with a star: `agent.*`."""
+    operation: str = ""
+
+    def has(self, row: Row) -> bool:
+        """Whether this event is among them."""
+        return (
+            (not self.agent or row["agent"] == self.agent)
+            and (not self.operation or row["operation"] == self.operation)
+            and (not self.types or _is_of(str(row["type"]), self.types))
+        )
+
+
+@lru_cache(maxsize=4_096)
+def _is_of(kind: str, types: tuple[str, ...]) -> bool:
+    return any(kind.startswith(one[:-1]) if one.endswith("*") else kind == one for one in types)
+
+
+def wanted_types(types: Sequence[str]) -> tuple[str, ...]:
+    """The types that somebody names, with or without the prefix; Invalid if one is no type."""
+    bare = tuple(one.removeprefix(PREFIX) for one in types)
+    for one in bare:
+        if not any(_is_of(event, (one,)) for event in Event):
+            known = ", ".join(Event)
+            raise Invalid(f"types: there is no event {one!r}; there are {known}; agent.* is all")
+    return bare
+
+
+def cloud_event(plane: str, row: Row) -> CloudEvent:
+    """An outbox row, or a dead letter, as CloudEvents has it."""
+    at, agent = cast(float, row["at"]), str(row["agent"])
+    sequence = cast("int | None", row["sequence"])
+    return CloudEvent(
+        specversion="1.0",
+        id=event_id(cast(int, row["position"]), agent, sequence, at),
+        source=f"urn:tenure:{plane}",
+        type=PREFIX + str(row["type"]),
+        subject=agent,
+        time=datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds"),
+        datacontenttype="application/json",
+        sequence=sequence_text(sequence),
+        partitionkey=agent,
+        tenant=str(row["tenant"]),
+        operation=str(row["operation"]),
+        data=msgspec.Raw(str(row["body"]).encode()),
+    )
+
+
+def outgoing(plane: str, row: Row) -> Outgoing:
+    """The same, ready to be sent."""
+    told = cloud_event(plane, row)
+    return Outgoing(
+        told.id, told.tenant, told.subject, told.operation, str(row["type"]),
+        cast("int | None", row["sequence"]) or 0, msgspec.json.encode(told),
+    )  # fmt: skip
+
+
+class Page(NamedTuple):
+    """Events of a tenant, and the position up to which everything was looked at."""
+
+    items: Sequence[Row]
+    position: int
+    more: bool
+    """Whether there may be more already."""
+    missed: bool = False
+    """Whether some after the position asked for are no longer kept."""
+
+
+async def _trimmed(plane: Plane) -> int:
+    """Up to which position events are no longer kept."""
+    trimmed = await plane.store.find("cursor", (TRIMMED,))
+    return 0 if trimmed is None else cast(int, trimmed["position"])
+
+
+async def position_of(plane: Plane, named: int) -> int:
+    """The position that somebody names, but none beyond all events: what comes next follows it."""
+    if not named:
+        return 0
+    return min(named, max(await plane.feed.head(), await _trimmed(plane)))
+
+
+async def list_events(
+    plane: Plane, caller: Caller, wanted: Wanted, *, after: int = 0, limit: int = 100
+) -> Page:
+    """Events of the caller's tenant after a position, in the order of their commits."""
+    limit = page_of(limit)
+    missed = after != 0 and after < await _trimmed(plane)
+    found: list[Row] = []
+    scanned, count = 0, max(limit, SCAN_ROWS)
+    rows = await plane.feed.after(after, limit=count)
+    while True:
+        for row in rows:
+            after = cast(int, row["position"])
+            if row["tenant"] == caller.tenant and wanted.has(row):
+                found.append(row)
+                if len(found) == limit:
+                    return Page(found, after, more=True, missed=missed)
+        scanned += len(rows)
+        if len(rows) < count:
+            return Page(found, after, more=False, missed=missed)
+        if scanned >= SCAN_MAX:
+            return Page(found, after, more=True, missed=missed)
+        count = SCAN_ROWS
+        rows = await plane.feed.more(after, limit=count, tenant=caller.tenant)

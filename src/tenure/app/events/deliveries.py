@@ -1,0 +1,56 @@
+"""What destinations take of events, for metrics: by their kind, never one by one.
+
+What was sent is counted in the process that sends it; what is left is read from the store when it
+is asked for, and is the same for every process.
+"""
+
+from dataclasses import dataclass
+from typing import cast
+
+from tenure.app.events.subscriptions import rows_of
+from tenure.app.pages import every
+from tenure.app.plane import Plane
+from tenure.app.safety.reconcile_counters import NATS, REACTION
+from tenure.core.subscription import Kind
+from tenure.ports.bus import Verdict
+
+OWN_NATS = "tenure:nats"
+"""The destination of every event where the plane has a NATS server."""
+KINDS = (REACTION, str(Kind.WEBHOOK), NATS)
+RESULTS = tuple(str(verdict) for verdict in Verdict)
+
+
+@dataclass(slots=True)
+class Left:
+    """What destinations of one kind have not taken."""
+
+    letters: int = 0
+    """Dead letters."""
+    failing: int = 0
+    """Destinations that take nothing, or not all."""
+    since: float | None = None
+    """Since when the one has not taken something that has not for longest."""
+
+
+async def left(plane: Plane) -> dict[str, Left]:
+    """By the kind of destination; the cost grows with their number, and with what is left."""
+    kinds = {str(row["id"]): str(row["kind"]) for row in await rows_of(plane)}
+    kinds[OWN_NATS] = NATS
+    found = {kind: Left() for kind in KINDS}
+    since: dict[str, float] = {}
+    parked = set[str]()
+    async for stream in every(plane.store, "parked"):
+        name = str(stream["destination"])
+        parked.add(name)
+        since[name] = min(since.get(name, float("inf")), cast(float, stream["since"]))
+    async for cursor in every(plane.store, "cursor"):
+        if cursor["since"] is not None:
+            name = str(cursor["destination"])
+            since[name] = min(since.get(name, float("inf")), cast(float, cursor["since"]))
+    for name, at in since.items():
+        one = found[kinds.get(name, REACTION)]
+        one.failing += 1
+        one.since = at if one.since is None else min(one.since, at)
+        if name in parked:
+            one.letters += await plane.store.count_rows("letter", {"destination": name})
+    return found

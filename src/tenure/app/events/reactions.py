@@ -1,0 +1,78 @@
+"""Reactions: what the plane's own subscribers do when an agent's state has changed.
+
+They hear of it as everybody does, by events, at least once; so each can be applied twice.  Each can
+be left out or replaced where a plane is wired.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from tenure.app.agents.subject import AGENTS
+from tenure.app.events import acknowledgements, subscriptions
+from tenure.app.plane import Plane
+from tenure.core.agent import State
+from tenure.core.errors import Unavailable
+from tenure.core.events import Event
+from tenure.core.roles import Caller, Role
+from tenure.ports.bus import Outgoing
+from tenure.ports.store import Change, Drop, Is
+
+React = Callable[[Plane, Outgoing], Awaitable[None]]
+NOT_THERE: Final = (State.DELETED, State.CREATE_FAILED)
+
+
+class Reaction(NamedTuple):
+    """What is done, and at which events."""
+
+    types: tuple[Event, ...]
+    react: React
+
+
+async def remove_webhooks(plane: Plane, event: Outgoing) -> None:
+    """Subscriptions that are about a deleted agent alone go with it, once they were told of it.
+
+    Unavailable while one was not: this comes again then, but not for ever.
+    """
+    caller = Caller(event.tenant, f"event {event.id}", Role.OPERATOR)
+    agent = await plane.store.find("agent", (event.agent,))
+    waits: list[str] = []
+    for row in await subscriptions.rows_of(plane, event.tenant):
+        if row["agent"] != event.agent:
+            continue
+        if await subscriptions.may_go(plane, row, agent):
+            await subscriptions.remove(plane, caller, row)
+        else:
+            waits.append(str(row["name"]))
+    if waits:
+        raise Unavailable(f"{', '.join(waits)} is still to be told of {event.id}")
+
+
+async def release_quota(plane: Plane, event: Outgoing) -> None:
+    """An agent that is not there takes no place; usually the commit that ended it saw to that."""
+    key = (event.tenant, AGENTS, event.agent)
+    if await plane.store.find("reservation", key) is None:
+        return
+    agent = await plane.store.find("agent", (event.agent,))
+    if agent is None or agent["state"] not in NOT_THERE:
+        return
+    guard = Is("agent", (event.agent,), {"state": agent["state"]})
+    await plane.store.commit(Change("", (guard,), (Drop("reservation", key),)))
+
+
+async def close_waits(plane: Plane, event: Outgoing) -> None:
+    """Nobody waits for who is gone, and an operation that has ended for nobody."""
+    caller = Caller(event.tenant, f"event {event.id}", Role.OPERATOR)
+    await acknowledgements.close_vain(plane, caller)
+
+
+REACTIONS: Final[Mapping[str, Reaction]] = MappingProxyType(
+    {
+        "remove-webhooks": Reaction((Event.AGENT_DELETED,), remove_webhooks),
+        "release-quota": Reaction((Event.AGENT_DELETED, Event.AGENT_CREATE_FAILED), release_quota),
+        "close-waits": Reaction(
+            (Event.AGENT_READY, Event.AGENT_SUSPENDED, Event.AGENT_DELETED), close_waits
+        ),
+    }
+)
+"""The plane's own subscribers, by name."""

@@ -1,0 +1,409 @@
+"""Subscriptions: who wants to hear of which events, and how they reach it.
+
+A webhook is called, a NATS subject is published to, a pull subscription reads `/v1/events` itself.
+A secret is shown when it is made, and kept sealed; while it is being changed the one before signs
+as well.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+from tenure.app.agents import ownership
+from tenure.app.agents.views import get_agent_row
+from tenure.app.events import acknowledgements
+from tenure.app.events.cloudevents import Wanted, wanted_types
+from tenure.app.operations.handle import decode, encode
+from tenure.app.operations.idempotency import once
+from tenure.app.pages import every
+from tenure.app.plane import Plane
+from tenure.app.tenancy.audit import entry
+from tenure.core.edge import EdgeKind
+from tenure.core.egress import target_of
+from tenure.core.errors import Conflict, Invalid, NotFound
+from tenure.core.ids import uuid7
+from tenure.core.limits import PAGE_MAX, SUBSCRIPTIONS_MAX
+from tenure.core.roles import Caller, Role, require
+from tenure.core.subscription import NAME, SUBJECT, Kind
+from tenure.plans.agents.lifecycle import WAITED_FOR
+from tenure.ports.seal import Seal
+from tenure.ports.store import Also, Change, Drop, Is, Put, Row, Set
+
+SECRET_PREFIX = "whsec_"  # noqa: S105 (how such a secret begins, as the Standard Webhooks have it)
+OVERLAP_SECONDS = 86_400.0
+"""How long the secret before goes on signing beside a new one."""
+TOLD_SECONDS = 4 * 3_600.0
+"""How long the last event of an agent is tried before what it was for goes: less than the relay."""
+LETTERS_DROPPED = 500
+SUBSCRIPTIONS = "subscriptions"
+"""The kind of quota that counts them."""
+
+
+class Subscribe(NamedTuple):
+    """What somebody asks for.
+
+    Args:
+        target: a URL for a webhook, a subject for NATS, nothing for pull.
+        agent: a name or uid; empty: every agent of the tenant.
+        types: such as `agent.suspended` or `agent.*`; none: all.
+        required: whether suspend and delete wait for its acknowledgement.
+        from_start: also what is kept of the time before.
+    """
+
+    name: str
+    kind: Kind
+    target: str = ""
+    agent: str = ""
+    types: tuple[str, ...] = ()
+    required: bool = False
+    from_start: bool = False
+
+
+class SubscriptionView(NamedTuple):
+    """A subscription as it is shown: all but its secret."""
+
+    id: str
+    name: str
+    kind: Kind
+    target: str
+    agent: str
+    types: tuple[str, ...]
+    required: bool
+    principal: str
+    created_at: float
+    updated_at: float
+    position: int | None
+    """How far it is; None for one that reads itself."""
+    failing_since: float | None
+    next_try: float | None
+    why: str
+    """What its destination said last, while it fails."""
+    parked: int
+    """Agents whose stream is held back."""
+    missed: int
+    """Events that were no longer kept when it could have had them."""
+
+
+async def create_subscription(
+    plane: Plane, caller: Caller, asked: Subscribe, *, idempotency_key: str = ""
+) -> tuple[SubscriptionView, str]:
+    """A new subscription and its secret.
+
+    The same key and request give the same subscription for a day, with that secret unless it was
+    changed since; NotFound if the subscription was deleted since.
+    """
+    require(caller, Role.OPERATOR)
+    who = caller.tenant, caller.principal
+    only = once(*who, SUBSCRIPTIONS, idempotency_key, asked._asdict())
+    now = plane.store.now()
+    if earlier := await only.holder(plane, now):
+        return await _again(plane, caller, earlier)
+    agent = await _checked(plane, caller, asked)
+    name = uuid7(now, plane.entropy.bits())
+    secret = plane.entropy.secret() if asked.kind is Kind.WEBHOOK else b""
+    row: Row = {
+        "tenant": caller.tenant, "principal": caller.principal, "name": asked.name,
+        "kind": asked.kind, "target": asked.target, "agent": agent,
+        "types": encode(wanted_types(asked.types)), "required": int(asked.required),
+        "secret": _sealed(plane, name, secret) if secret else None,
+        "revision": 1, "created_at": now, "updated_at": now,
+    }  # fmt: skip
+    told = entry(
+        caller, "subscription.create", target=name, now=now, name=asked.name, kind=asked.kind,
+        where=asked.target, required=asked.required,
+    )  # fmt: skip
+    writes = (Put("subscription", (name,), row), *only.kept(f"{name}/1", now))
+    if asked.kind is not Kind.PULL:
+        # Whatever is committed from here on lies beyond it.
+        start = 0 if asked.from_start else await plane.feed.head()
+        writes += (Put("cursor", (name,), {**FRESH, "position": start}),)
+    while True:
+        try:
+            place = await _reserve(plane, caller.tenant)
+            owned = await _owned(plane, caller, agent, name, now=now)
+        except Conflict:
+            # What stands in the way may be the same request, carried out since we looked for it.
+            if earlier := await only.holder(plane, now):
+                return await _again(plane, caller, earlier)
+            raise
+        guards = (*place.guards, *owned.guards)
+        change = Change("", guards, (*writes, *place.writes, *owned.writes, told))
+        if await plane.store.commit(change) is None:
+            break
+        # Another was made, or one of its agents has changed: it is looked at again.
+        if earlier := await only.holder(plane, now):
+            return await _again(plane, caller, earlier)
+    plane.subscribed.tell()
+    return await get_subscription(plane, caller, name), shown_secret(secret) if secret else ""
+
+
+async def _again(plane: Plane, caller: Caller, earlier: str) -> tuple[SubscriptionView, str]:
+    """What a request was answered with that came before: a subscription, of so many secrets.
+
+    A secret that took the place of the one it was answered with is for whoever asked for that.
+    """
+    name, _, revision = earlier.partition("/")
+    try:
+        row = await get_subscription_row(plane, caller, name)
+    except NotFound as error:
+        message = f"{error}: this idempotency key was given for it, and it was deleted since"
+        raise NotFound(message) from None
+    shown = row["secret"] is not None and str(row["revision"]) == revision
+    secret = shown_secret(secrets_of(plane, row)[0]) if shown else ""
+    return await _view(plane, row), secret
+
+
+async def _reserve(plane: Plane, tenant: str) -> Also:
+    """One more of this tenant; Conflict `quota_exceeded` if it has as many as it may.
+
+    Two that take the last place at the same time are told apart by the revision.  How many they may
+    be is the word of this release, whatever it was when the tenant had its first: nobody sets it.
+    """
+    key = (tenant, SUBSCRIPTIONS)
+    quota = await plane.store.find("quota", key)
+    count = await plane.store.count_rows("subscription", {"tenant": tenant})
+    if count >= SUBSCRIPTIONS_MAX:
+        message = f"the tenant has {count} subscriptions, which is the most; delete one"
+        raise Conflict(message, code="quota_exceeded", holder=SUBSCRIPTIONS)
+    if quota is None:
+        first: Row = {"most": SUBSCRIPTIONS_MAX, "revision": 1}
+        return Also((), (Put("quota", key, first),))
+    revision = cast(int, quota["revision"])
+    guard = Is("quota", key, {"revision": revision})
+    return Also((guard,), (Set("quota", key, {"revision": revision + 1}),))
+
+
+async def _owned(plane: Plane, caller: Caller, agent: str, name: str, *, now: float) -> Also:
+    """The edges to a subscription: from the agent that it is about, and from the one that asks.
+
+    Conflict `wrong_state` if either is on its way out: nothing new goes below it.
+    """
+    guards: tuple[Is, ...] = ()
+    writes: tuple[Put, ...] = ()
+    asks = await ownership.agent_that_asks(plane, caller)
+    if asks is not None:
+        guards += await ownership.guards_below(plane, asks)
+    about = await plane.store.find("agent", (agent,)) if agent else None
+    if about is not None:
+        if about["state"] in ownership.GOING:
+            message = f"agent {about['name']!s} is {about['state']!s}: nobody subscribes to it now"
+            raise Conflict(message, code="wrong_state", holder=agent)
+        guards += (Is("agent", (agent,), {"tenant": caller.tenant, "state": about["state"]}),)
+    for uid in dict.fromkeys(str(one["uid"]) for one in (about, asks) if one is not None):
+        writes += (ownership.edge(caller.tenant, uid, EdgeKind.WEBHOOK, name, now=now),)
+    return Also(guards, writes)
+
+
+FRESH: Row = {"position": 0, "attempts": 0, "due_at": 0.0, "why": "", "missed": 0}
+"""A destination to which nothing was sent yet."""
+
+
+async def list_subscriptions(plane: Plane, caller: Caller) -> list[SubscriptionView]:
+    """The tenant's subscriptions, oldest first."""
+    require(caller, Role.VIEWER)
+    rows = await rows_of(plane, caller.tenant)
+    return [await _view(plane, row) for row in rows]
+
+
+async def rows_of(plane: Plane, tenant: str = "") -> list[Row]:
+    """Subscriptions as rows, of a tenant or of all."""
+    said: Row = {"tenant": tenant} if tenant else {}
+    return [row async for row in every(plane.store, "subscription", said)]
+
+
+async def get_subscription(plane: Plane, caller: Caller, name: str) -> SubscriptionView:
+    """One subscription; NotFound if this tenant has none of that id."""
+    return await _view(plane, await get_subscription_row(plane, caller, name))
+
+
+async def get_subscription_row(plane: Plane, caller: Caller, name: str) -> Row:
+    """The row of one subscription; NotFound if this tenant has none of that id."""
+    row = await plane.store.find("subscription", (name,))
+    if row is None or row["tenant"] != caller.tenant:
+        raise NotFound(f"there is no subscription {name}")
+    return row
+
+
+async def rotate_secret(
+    plane: Plane, caller: Caller, name: str, *, idempotency_key: str = ""
+) -> tuple[SubscriptionView, str]:
+    """A new secret; the one before signs beside it for a day.
+
+    The same key gives the same secret for a day, unless it was changed again since: a request that
+    is told twice does not push out the secret that receivers still know.
+    """
+    require(caller, Role.OPERATOR)
+    only = once(caller.tenant, caller.principal, "rotate", idempotency_key, name)
+    now = plane.store.now()
+    if earlier := await only.holder(plane, now):
+        return await _again(plane, caller, earlier)
+    row = await get_subscription_row(plane, caller, name)
+    if row["secret"] is None:
+        raise Invalid("only what is called by webhook has a secret")
+    secret, revision = plane.entropy.secret(), cast(int, row["revision"]) + 1
+    change: Row = {
+        "secret": _sealed(plane, name, secret), "secret_before": row["secret"],
+        "before_until": now + OVERLAP_SECONDS, "updated_at": now, "revision": revision,
+    }  # fmt: skip
+    told = entry(caller, "subscription.rotate", target=name, now=now)
+    guard = Is("subscription", (name,), {"revision": row["revision"]})
+    write = Set("subscription", (name,), change)
+    key = only.kept(f"{name}/{revision}", now)
+    if await plane.store.commit(Change("", (guard,), (write, *key, told))) is not None:
+        # Someone was faster: another who changes it, or the same request.
+        return await rotate_secret(plane, caller, name, idempotency_key=idempotency_key)
+    plane.subscribed.tell()
+    return await get_subscription(plane, caller, name), shown_secret(secret)
+
+
+async def delete_subscription(plane: Plane, caller: Caller, name: str) -> SubscriptionView:
+    """Nothing more is sent; its dead letters go with it, and nobody waits for it any more."""
+    require(caller, Role.OPERATOR)
+    row = await get_subscription_row(plane, caller, name)
+    view = await _view(plane, row)
+    await remove(plane, caller, row)
+    return view
+
+
+async def remove(plane: Plane, caller: Caller, row: Row, *, guards: tuple[Is, ...] = ()) -> bool:
+    """Take a subscription away with all that is kept for it; twice succeeds.
+
+    False if a guard refused: then it is still there.
+    """
+    name = str(row["id"])
+    now = plane.store.now()
+    told = entry(caller, "subscription.delete", target=name, now=now, name=row["name"])
+    there = Is("subscription", (name,), {"tenant": row["tenant"]})
+    gone = [Drop("subscription", (name,)), Drop("cursor", (name,))]
+    owners = await ownership.owners_of(plane, name, EdgeKind.WEBHOOK)
+    gone += [ownership.dropped(one) for one in owners]
+    refused = await plane.store.commit(Change("", (there, *guards), (*gone, told)))
+    if refused is not None and refused.what.table != "subscription":
+        return False
+    plane.subscribed.tell()
+    await sweep(plane, name)
+    # Nothing can be accepted that waits for it from here on; if we die now, a reconciler releases.
+    await acknowledgements.release(plane, caller, name)
+    return True
+
+
+async def was_told(plane: Plane, subscription: Row) -> bool:
+    """Whether all that it is about was delivered; one that reads itself is told by nobody."""
+    name = str(subscription["id"])
+    cursor = await plane.store.find("cursor", (name,))
+    if cursor is None:
+        return True
+    if await plane.store.count_rows("parked", {"destination": name}):
+        return False
+    wanted = acknowledgements.wanted_of(subscription)
+    rows = await plane.feed.after(cast(int, cursor["position"]), limit=PAGE_MAX)
+    return len(rows) < PAGE_MAX and not any(wanted.has(row) for row in rows)
+
+
+async def may_go(plane: Plane, subscription: Row, agent: Row | None) -> bool:
+    """Whether what is about an agent that is gone can go: it was told of it, or that took long."""
+    since = cast(float, agent["updated_at"]) if agent else 0.0
+    return plane.store.now() > since + TOLD_SECONDS or await was_told(plane, subscription)
+
+
+async def sweep(plane: Plane, destination: str, *, guards: tuple[Is, ...] = ()) -> bool:
+    """Drop the dead letters of a destination that is gone; False if a guard refused.
+
+    With the streams last: if we die now, they are what a reconciler finds the letters by.
+    """
+    for table in ("letter", "parked"):
+        while rows := await plane.store.list_rows(
+            table, {"destination": destination}, limit=LETTERS_DROPPED
+        ):
+            drops = tuple(Drop(table, _key(table, row)) for row in rows)
+            if await plane.store.commit(Change("", guards, drops)) is not None:
+                return False
+    return True
+
+
+def _key(table: str, row: Row) -> tuple[str | int, ...]:
+    key = (str(row["destination"]), str(row["agent"]))
+    return key if table == "parked" else (*key, cast(int, row["position"]))
+
+
+def secrets_of(plane: Plane, row: Row) -> tuple[bytes, ...]:
+    """The keys with which a subscription's deliveries are signed now, the newest first.
+
+    The one before may be sealed with a key that is lost: then the newest signs alone.
+    """
+    if row["secret"] is None:
+        return ()
+    name, seal = str(row["id"]), _seal(plane)
+    try:
+        newest = seal.open_up(str(row["secret"]), label=_label(name))
+    except Invalid as error:
+        raise Invalid(f"{error}; tenure subscription rotate {name} gives it a new secret") from None
+    until = cast("float | None", row["before_until"])
+    if until is None or until <= plane.store.now():
+        return (newest,)
+    try:
+        return newest, seal.open_up(str(row["secret_before"]), label=_label(name))
+    except Invalid:
+        return (newest,)
+
+
+def shown_secret(secret: bytes) -> str:
+    """A secret in the form that the Standard Webhooks give it."""
+    return SECRET_PREFIX + b64encode(secret).decode()
+
+
+def secret_of(shown: str) -> bytes:
+    """The key in what was shown."""
+    return b64decode(shown.removeprefix(SECRET_PREFIX))
+
+
+async def _checked(plane: Plane, caller: Caller, asked: Subscribe) -> str:
+    """The uid of the agent it is about, if of one; Invalid if it makes no sense."""
+    if not NAME.fullmatch(asked.name):
+        raise Invalid("name: a lower-case letter, then such letters, digits and -; 63 at most")
+    match asked.kind:
+        case Kind.WEBHOOK:
+            target_of(asked.target, loopback=plane.webhooks_here)
+        case Kind.NATS:
+            if not SUBJECT.fullmatch(asked.target):
+                raise Invalid("target: a subject is words of letters, digits, _ and -, with dots")
+        case Kind.PULL:
+            if asked.target:
+                raise Invalid("target: a pull subscription has none: it reads /v1/events")
+    wanted, ends = Wanted(types=wanted_types(asked.types)), WAITED_FOR.values()
+    if asked.required and not any(wanted.has({"type": event}) for event in ends):
+        raise Invalid(
+            f"required: it hears of neither {' nor '.join(ends)}, so nobody would wait for it"
+        )
+    if not asked.agent:
+        return ""
+    return str((await get_agent_row(plane, caller, asked.agent))["uid"])
+
+
+def _sealed(plane: Plane, name: str, secret: bytes) -> str:
+    return _seal(plane).close_up(secret, label=_label(name))
+
+
+def _seal(plane: Plane) -> Seal:
+    if plane.seal is None:
+        raise Invalid("this control plane has no place for secrets, and so no webhooks")
+    return plane.seal
+
+
+def _label(name: str) -> str:
+    return f"subscription/{name}"
+
+
+async def _view(plane: Plane, row: Row) -> SubscriptionView:
+    name = str(row["id"])
+    cursor = await plane.store.find("cursor", (name,)) or {}
+    parked = await plane.store.count_rows("parked", {"destination": name})
+    types = cast("Sequence[str]", decode(cast(str, row["types"])))
+    return SubscriptionView(
+        name, str(row["name"]), Kind(str(row["kind"])), str(row["target"]), str(row["agent"]),
+        tuple(types), bool(row["required"]), str(row["principal"]),
+        cast(float, row["created_at"]), cast(float, row["updated_at"]),
+        cast("int | None", cursor.get("position")), cast("float | None", cursor.get("since")),
+        cast(float, cursor["due_at"]) if cursor.get("since") is not None else None,
+        str(cursor.get("why", "")), parked, cast(int, cursor.get("missed", 0)),
+    )  # fmt: skip

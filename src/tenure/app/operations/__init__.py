@@ -1,0 +1,1 @@
+"""Operations: admission, execution of moves, their records, claims, idempotency keys, views."""

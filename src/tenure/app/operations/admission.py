@@ -1,0 +1,219 @@
+"""Admission of operations: a request becomes an operation that is on disk and will end.
+
+What an operation locks, guards and writes is said by whoever admits it; here it is committed, once
+for each idempotency key.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import NamedTuple, cast
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from tenure.app.operations import views as operation_views
+from tenure.app.operations.handle import OUTBOX, Live
+from tenure.app.operations.idempotency import Once, once, refuse_odd_key
+from tenure.app.operations.reads import get_operation
+from tenure.app.operations.record_change import (
+    JOURNAL,
+    OPERATION_KEY,
+    Writing,
+    event,
+    intended,
+    kept,
+)
+from tenure.app.operations.views import Operation
+from tenure.app.plane import Plane
+from tenure.core.errors import CommitUnknown, Conflict, Invalid, LimitExceeded, NotFound
+from tenure.core.ids import uuid7
+from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX, INPUT_BYTES_MAX
+from tenure.core.operation import Noted, State
+from tenure.ports.store import Change, Header, Is, Line, Put, Ring, Row, Set, Writes, together
+
+IN_PROGRESS = "operation_in_progress"
+LOCK = Header("agent", ("uid",), ("tenant", "generation", "operation"), adds=True)
+OPERATION = Header(
+    "operation",
+    OPERATION_KEY,
+    ("tenant", "principal", "kind", "plan", "agent", "generation", "state", "revision", "token",
+     "worker", "due_at", "input", "created_at", "updated_at"),
+    adds=True,
+)  # fmt: skip
+
+
+class Accept(Struct, frozen=True):
+    """Ask for an operation.
+
+    Args:
+        plan: the plan's name; the newest version is used.
+        agent: the agent's uid; empty makes a new one.
+        input: plain data for the plan's steps.
+        idempotency_key: the same key and request answer with the same operation for a day.
+    """
+
+    plan: str
+    agent: str = ""
+    input: Mapping[str, object] = field(default_factory=dict)
+    tenant: str = "default"
+    principal: str = "local"
+    idempotency_key: str = ""
+    route: str = "operations"
+    """What the key is for: the same key may be used anew for another verb."""
+
+
+class Admission(NamedTuple):
+    """What a new operation locks, the guards checked at commit, the rows written in it."""
+
+    agent: str
+    generation: int
+    guards: tuple[Is, ...] = ()
+    writes: Writes = ()
+    input: Mapping[str, object] | None = None
+    """The input of the steps, if it is not what the caller sent."""
+    rings: tuple[Ring, ...] = ()
+    """Other operations that are woken once this one is on disk, in whichever process."""
+    headers: tuple[Header, ...] = ()
+    lines: tuple[Line, ...] = ()
+    is_new: bool = False
+    """The locked row is new, so no event of it has a number yet."""
+
+
+Admit = Callable[[float, str], Awaitable[Admission]]
+"""Reads what is there at this time, and admits the operation of this id or refuses it."""
+
+
+async def accept(plane: Plane, command: Accept) -> Operation:
+    """Accept an operation: when this returns, it is on disk and will end."""
+    refuse_odd_name("agent", command.agent or "new")
+    return await submit(plane, command, partial(_lock_row, plane, command))
+
+
+async def submit(plane: Plane, command: Accept, admit: Admit) -> Operation:
+    """Accept an operation as `admit` allows it, which is asked again if a guard fails."""
+    plan = plane.catalogue.newest(command.plan)
+    if not isinstance(command.input, dict):
+        message = f"the input must be a dict of plain data, not a {type(command.input).__name__}"
+        raise Invalid(message)
+    text, given = kept(command.input, "the input", INPUT_BYTES_MAX)
+    refuse_odd_name("tenant", command.tenant)
+    refuse_odd_name("principal", command.principal)
+    refuse_odd_key(command.idempotency_key)
+    only = _once(command) if command.idempotency_key else None
+    while True:
+        now = plane.store.now()
+        earlier = None if only is None else await only.holder(plane, now)
+        if earlier:
+            return await get_operation(plane, command.tenant, earlier)
+        operation = uuid7(now, plane.entropy.bits())
+        try:
+            admission = await admit(now, operation)
+        except Conflict:
+            # What stands in the way may be the same request, accepted since we looked for it.
+            twin = None if only is None else await only.holder(plane, now)
+            if not twin:
+                raise
+            return await get_operation(plane, command.tenant, twin)
+        if admission.input is not None:
+            text, given = kept(admission.input, "the input", INPUT_BYTES_MAX)
+        live = Live(
+            operation,
+            tenant=command.tenant,
+            kind=plan.name,
+            agent=admission.agent,
+            generation=admission.generation,
+            input=given,
+            plan=plan,
+            plane=plane.id,
+            subject=plane.catalogue.subject_of(plan.name),
+        )
+        worker = plane.engine.worker
+        if worker:
+            live.token, live.worker, live.state = 1, worker, State.RUNNING
+        keyed = () if only is None else only.kept(operation, now)
+        writing = _accepted(live, command.principal, admission, keyed, text=text, now=now)
+        try:
+            refused = await plane.store.commit(writing.change)
+        except CommitUnknown as error:
+            message = f"{error} Whether operation {live.id} was accepted is known then."
+            raise CommitUnknown(message) from None
+        if refused is None:
+            live.progress.since = now
+            writing.take_effect(live)
+            for ring in admission.rings:
+                plane.engine.wake(ring.operation, interrupt=ring.interrupt)
+            plane.engine.take(live)
+            return operation_views.accepted(live, now)
+
+
+def _accepted(
+    live: Live,
+    principal: str,
+    admission: Admission,
+    keyed: tuple[Put, ...],
+    *,
+    text: str,
+    now: float,
+) -> Writing:
+    """A new operation as it was admitted: its row, first record, event and first intents."""
+    headers = [*admission.headers, OPERATION, JOURNAL, OUTBOX]
+    lines: list[Line] = [
+        *admission.lines,
+        (live.id, live.tenant, principal, live.kind, live.plan.digest, live.agent,
+         live.generation, live.state, 1, live.token, live.worker, 0.0, text, now, now),
+        (live.id, 1, live.tenant, Noted.ACCEPTED, "", now, "{}"),
+        event(live, Noted.ACCEPTED, "", live.state, now=now, first=admission.is_new),
+    ]  # fmt: skip
+    fresh = intended(live, 0, headers, lines)
+    waits_for_space = not live.subject.may_use_reserve(live.kind)
+    rings = admission.rings if live.worker else (Ring(live.id, unclaimed=True), *admission.rings)
+    change = Change(
+        live.id, admission.guards, keyed, waits_for_space,
+        ring=together(*rings), headers=headers, lines=lines,
+    )  # fmt: skip
+    if admission.writes:  # they come first: what they tell of the agent is told first
+        change = change.plain()
+        change = replace(change, writes=admission.writes + change.writes)
+    return Writing(change, live.progress, live.state, 0.0, 1, {}, fresh)
+
+
+def _once(command: Accept) -> Once:
+    request = [command.plan, command.agent, command.input]
+    who = command.tenant, command.principal
+    return once(*who, command.route, command.idempotency_key, request, of_operation=True)
+
+
+def refuse_odd_name(what: str, name: object) -> None:
+    """Invalid or LimitExceeded unless this can name something."""
+    if not isinstance(name, str) or not name.isprintable() or not name:
+        message = f"a {what} is named by printable text, not by {name!r}"
+        raise Invalid(message)
+    if len(name) > IDENTIFIER_CHARACTERS_MAX:
+        message = f"a {what}'s name has at most {IDENTIFIER_CHARACTERS_MAX} characters"
+        raise LimitExceeded(message)
+
+
+async def _lock_row(plane: Plane, command: Accept, now: float, operation: str) -> Admission:
+    """Lock the row that the caller names, or a new one; its generation counts the operations."""
+    uid = command.agent or uuid7(now, plane.entropy.bits())
+    row = await plane.store.find("agent", (uid,)) if command.agent else None
+    if row is None:
+        line = (uid, command.tenant, 1, operation)
+        return Admission(uid, 1, headers=(LOCK,), lines=(line,), is_new=not command.agent)
+    if row["tenant"] != command.tenant:
+        message = f"there is no agent {uid}"
+        raise NotFound(message)
+    refuse_locked(row)
+    generation = cast(int, row["generation"])
+    free: Row = {"generation": generation, "operation": None, "next": None}
+    taken: Row = {"generation": generation + 1, "operation": operation}
+    guard, write = Is("agent", (uid,), free), Set("agent", (uid,), taken)
+    return Admission(uid, generation + 1, (guard,), (write,))
+
+
+def refuse_locked(locked: Row) -> None:
+    """Conflict if an operation has this lock, or waits for it."""
+    holder = str(locked["operation"] or locked["next"] or "")
+    if holder:
+        message = f"operation {holder} works on this agent; wait for it or cancel it"
+        raise Conflict(message, code=IN_PROGRESS, holder=holder)

@@ -1,0 +1,298 @@
+"""Performs ONE move of ONE operation and records how it ended: the heart.
+
+A crash between performing and recording repeats a move and never skips one.  Every record of a
+move guards its intent's token and the operation's revision: who fails on the revision but still
+holds the token reads again and decides again; who has lost the token stops (LeaseLost) and touches
+nothing.  What a record means is the saga's word, not ours.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from math import isfinite
+from typing import TypeVar, cast
+
+from tenure.app.operations.call_limits import Watch
+from tenure.app.operations.handle import Calls, Live, read
+from tenure.app.operations.record_change import Writing, recorded
+from tenure.app.operations.tombstones import renew_tombstones
+from tenure.core import saga
+from tenure.core.endings import Absent, Done, Ending, NotYet, Performed, Waiting, told
+from tenure.core.errors import (
+    Invalid,
+    LeaseLost,
+    LimitExceeded,
+    OutcomeUnknown,
+    ProviderError,
+    Rejected,
+    StoreClosed,
+    StoreError,
+    Unavailable,
+)
+from tenure.core.moves import DO, FORGET, GIVE_UP, UNDO, Move, Moves
+from tenure.core.plan import Perform, Step
+from tenure.core.progress import Signals
+from tenure.plans.catalogue import Catalogue
+from tenure.ports.entropy import Entropy
+from tenure.ports.plane_api import NO_PLANE, PlaneApi
+from tenure.ports.provider import Call, Provider
+from tenure.ports.store import Key, Store
+
+STORE_RETRY_SECONDS = 1.0
+"""Between attempts to record while the disk refuses."""
+_NO_TOMBSTONES: frozenset[Key] = frozenset()
+"""None are known to stand there already."""
+T = TypeVar("T")
+Observe = Callable[[Performed], None]
+
+
+class Advance:
+    """The way to move one operation; an engine is a loop around it."""
+
+    def __init__(
+        self,
+        plane: str,
+        *,
+        store: Store,
+        entropy: Entropy,
+        catalogue: Catalogue,
+        providers: Mapping[str, Provider],
+        api: PlaneApi = NO_PLANE,
+        observe: Observe | None = None,
+    ) -> None:
+        """Perform these plans on these providers and record in this store.
+
+        Steps reach the control plane itself by `api`.  `observe` is called with every move that was
+        performed; it may not raise.
+        """
+        self._observe = observe
+        self._plane = plane
+        self._store, self._now = store, store.now
+        self._entropy = entropy
+        self._catalogue = catalogue
+        self._providers = providers
+        self._api = api
+        self._watch = Watch()
+
+    async def load(self, operation: str, token: int) -> Live | None:
+        """Read an operation; None if it has ended.  LeaseLost if this token no longer holds it."""
+        live = await _surely(lambda: read(self._store, self._catalogue, self._plane, operation))
+        if live is None or live.token != token:
+            raise LeaseLost(operation)
+        return None if live.progress.end is not None else live
+
+    async def refresh(self, live: Live) -> None:
+        """Read it again in place, since something else was recorded for it."""
+        loaded = await _surely(lambda: self._store.load(live.id))
+        if loaded is None or loaded.operation["token"] != live.token:
+            raise LeaseLost(live.id)
+        live.take(loaded.operation)
+        live.merge(loaded.intents, live.fold(loaded.journal))
+
+    def moves(self, live: Live, at: float | None = None) -> Moves:
+        """What to perform now, or what it will be then if nothing else happens."""
+        plan, progress, intents = live.plan, live.progress, live.intents
+        straight = saga.straight_on(plan, progress, intents)
+        if straight is not None:
+            return straight
+        return saga.next_moves(plan, progress, intents, self._now() if at is None else at)
+
+    def perform(
+        self, live: Live, move: Move, task: asyncio.Task[None] | None = None
+    ) -> Coroutine[None, None, None]:
+        """Perform one move and record how it ended; the step is busy from this very call on."""
+        live.intents[move.step.name].busy = True
+        if live.progress.stuck and live.lock is None:  # older undos go on beside a stuck one
+            live.lock = asyncio.Lock()
+        return self._perform(live, move, task)
+
+    async def _perform(self, live: Live, move: Move, task: asyncio.Task[None] | None) -> None:
+        """One call, and what its end means written down; after a refusal decided again.
+
+        LeaseLost if the step's token was raised meanwhile: another performs it now.
+        """
+        (act, step), started_at = move, self._now()
+        signals = live.progress.signals  # what the call is given; a later one it has not seen
+        ending: object = None
+        lock: asyncio.Lock | None = None
+        try:
+            if act is not GIVE_UP and act is not FORGET:  # those are decisions: no call
+                ending = await self._call(live, move, task or _this_task(), started_at)
+            end = ending if type(ending) is Done else _checked(ending)
+            if live.lock is not None:  # several moves of it may end at the same time
+                lock = await _held(live.lock)
+            if self._observe is not None:
+                self._tell(live, move, end, started_at)
+            token, standing = live.intents[step.name].token, _NO_TOMBSTONES
+            while saga.wanted(live.progress, move, end):
+                writing = self._settled(live, move, end, started_at, signals)
+                if not isinstance(writing, Writing):
+                    end = writing
+                    continue
+                try:
+                    change = renew_tombstones(writing.change, standing)
+                    refused = await self._store.commit(change)
+                except StoreClosed:
+                    raise
+                except StoreError:  # only this process knows how its calls have ended
+                    await asyncio.sleep(STORE_RETRY_SECONDS)
+                    continue
+                if refused is None:
+                    writing.take_effect(live)
+                    return
+                if refused.what.table == "tombstone":
+                    standing ^= {cast(Key, refused.what.key)}  # it stands there, or is gone again
+                else:
+                    await self._read_again(live, step, token)
+        finally:
+            live.intents[step.name].busy = False
+            if lock is not None:
+                lock.release()
+
+    async def _read_again(self, live: Live, step: Step, token: int) -> None:
+        """Somebody else has recorded something; LeaseLost if the step is no longer ours."""
+        await self.refresh(live)
+        if live.intents[step.name].token != token:
+            raise LeaseLost(live.id)
+
+    async def _call(
+        self, live: Live, move: Move, task: "asyncio.Task[None]", started_at: float
+    ) -> object:
+        """How a call ended.  Every way to end is a value, a surprise is OutcomeUnknown."""
+        act, step = move
+        ending: object
+        cancelled = False
+        call = self._begin(live, move, task, started_at)
+        try:
+            ending = await (step.do if act is DO else _function(move))(call)
+        except ProviderError as error:
+            ending = error.with_traceback(None)  # it leads to this frame: a cycle
+        except asyncio.CancelledError:
+            cancelled = task.cancelling() > 0
+            ending = OutcomeUnknown("the step was cancelled from within")
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 (it may strike after the call was applied)
+            ending = OutcomeUnknown(f"{type(error).__name__}: {told(error)}")
+        finally:
+            why = self._end(live, move, task)
+        if why:
+            cancelled = task.uncancel() > 0  # something else stops this task as well
+            ending = OutcomeUnknown(why)
+        if cancelled:
+            raise asyncio.CancelledError
+        return ending
+
+    def _settled(
+        self, live: Live, move: Move, end: Ending, started_at: float, signals: Signals
+    ) -> Writing | OutcomeUnknown:
+        """What is written of this end; unknown if its result cannot stand in the journal."""
+        now, step = self._now(), move.step
+        settled = saga.settle(
+            live.progress,
+            live.intents[step.name],
+            move,
+            end,
+            started_at=started_at,
+            now=now,
+            jitter=0.0 if type(end) is Done else self._entropy.fraction(),
+            signals=signals,
+        )
+        try:
+            return recorded(live, step, settled, now)
+        except (Invalid, LimitExceeded) as error:
+            return OutcomeUnknown(str(error))
+
+    def _tell(self, live: Live, move: Move, end: Ending, started_at: float) -> None:
+        """Tell whoever watches."""
+        attempt = live.intents[move.step.name].attempts
+        names = live.id, live.tenant, live.agent, live.kind, move.step.name, move.act
+        observe = cast(Observe, self._observe)
+        observe(Performed(*names, end, attempt, started_at, self._now()))
+
+    def _begin(self, live: Live, move: Move, task: "asyncio.Task[None]", started_at: float) -> Call:
+        """From here on the outcome of a do is unknown, until it has ended."""
+        (act, step), progress = move, live.progress
+        intent = live.intents[step.name]
+        if act is DO and intent.unknown_since is None:
+            intent.unknown_since = started_at
+        if act is not UNDO:
+            live.calls = (*live.calls, task)
+        self._watch.begin(task, step.limits.call_seconds)
+        return Call(
+            live.key_of(step),
+            live.input,
+            progress.done,
+            progress.signals,
+            self._providers,
+            intent.token,
+            intent.attempts,
+            live.id,
+            started_at,
+            progress.since,
+            self._api,
+        )
+
+    def _end(self, live: Live, move: Move, task: "asyncio.Task[None]") -> str:
+        """The call is over; why it was stopped, if it was."""
+        act, step = move
+        if act is not UNDO:
+            live.calls = () if len(live.calls) == 1 else _without(live.calls, task)
+        return self._watch.end(task, step.limits.call_seconds)
+
+    def interrupt(self, live: Live) -> None:
+        """Stop the calls of its do's that are under way; their outcome is then unknown."""
+        for task in live.calls:
+            self._watch.stop(task, "the call was interrupted by a cancel")
+
+    def is_deaf(self, task: "asyncio.Task[None]") -> bool:
+        """Whether the call this task is in goes on though it was stopped a while ago."""
+        return self._watch.is_deaf(task)
+
+
+def _this_task() -> "asyncio.Task[None]":
+    return cast("asyncio.Task[None]", asyncio.current_task())
+
+
+async def _held(lock: asyncio.Lock) -> asyncio.Lock:
+    await lock.acquire()
+    return lock
+
+
+async def _surely(ask: Callable[[], Awaitable[T]]) -> T:
+    """Read until the disk lets us."""
+    while True:
+        try:
+            return await ask()
+        except StoreClosed:
+            raise
+        except StoreError:
+            await asyncio.sleep(STORE_RETRY_SECONDS)
+
+
+def _function(move: Move) -> Perform:
+    """What an undo or an inspect calls; a plan that lacks it was refused."""
+    act, step = move
+    return cast(Perform, step.undo if act is UNDO else step.inspect)
+
+
+def _without(calls: Calls, task: "asyncio.Task[None]") -> Calls:
+    return tuple(other for other in calls if other is not task)
+
+
+def _checked(ending: object) -> Ending:
+    """What a plan returned or raised, if it is an ending that makes sense; None means Done."""
+    match ending:
+        case None:
+            return Done()
+        case Done() | Absent() | Rejected() | Unavailable() | OutcomeUnknown():
+            return ending
+        case NotYet(seconds, str()) if type(seconds) in {int, float} and isfinite(seconds):
+            return ending
+        case Waiting(str() as signal, str()) if signal.isprintable() and signal:
+            return ending
+        case ProviderError():
+            return OutcomeUnknown(told(ending))
+        case NotYet() | Waiting():
+            return OutcomeUnknown(f"the plan returned {ending!a}, which makes no sense")
+        case _:
+            return OutcomeUnknown(f"the plan returned {type(ending).__name__}, which is no ending")

@@ -1,0 +1,134 @@
+"""Claims operations one by one, for an engine without a queue (`tenure.ports.engine.Claims`).
+
+Every claim raises the operation's token above all that were ever given out for it, so whoever held
+it before can record nothing more.  What they may have called has an unknown outcome from then on;
+but not what nobody had claimed, and not what was put to rest with no call under way.
+"""
+
+from collections.abc import Callable
+
+from tenure.app.operations import commands as operations
+from tenure.app.operations.handle import Live, read
+from tenure.app.plane import Plane
+from tenure.core.decisions import unknown_after_claim
+from tenure.core.errors import Defect, LeaseLost
+from tenure.core.operation import Hold, State
+from tenure.core.roles import Caller, Role
+from tenure.ports.store import Below, Change, Is, Row, Set
+
+
+class OneByOne:
+    """Keeps the promises of `tenure.ports.engine.Claims` on one plane, which it is given late."""
+
+    def __init__(self, worker: str, *, resting: str) -> None:
+        """Claim for `worker`; what is put to rest belongs to `resting`."""
+        self._worker = worker
+        self._resting = resting
+        self._plane: Plane | None = None
+
+    def serve(self, plane: Plane) -> None:
+        """Claim the operations of this plane."""
+        self._plane = plane
+
+    async def begin(self, operation: str, known: Live | None = None) -> Live | None:
+        """Claim what nobody has claimed yet."""
+        return await self._claim(operation, lambda live: live.state is State.PENDING, known)
+
+    async def take_over(self, operation: str) -> Live | None:
+        """Claim it from whoever held it for this worker; what another's holds is left alone."""
+        ours = {"", self._worker, self._resting}
+        return await self._claim(operation, lambda live: live.worker in ours)
+
+    async def _claim(
+        self, operation: str, may: Callable[[Live], bool], known: Live | None = None
+    ) -> Live | None:
+        """Claim it as it stands; read again while others are faster."""
+        plane = self._of()
+        while True:
+            live, known = known or await self._read(operation), None
+            if live.progress.end is not None:
+                return None
+            if not may(live):
+                raise LeaseLost(operation)
+            called = live.state is not State.PENDING and live.worker != self._resting
+            writes = _claimed(live, self._worker, plane.store.now(), called=called)
+            guard = Is("operation", (live.id,), {"revision": live.revision, "token": live.token})
+            if await plane.store.commit(Change("", (guard,), writes)) is None:
+                _take_effect(live, writes)
+                return live
+
+    async def raise_token(self, live: Live, step: str, token: int) -> Live | None:
+        """Raise one step's token to this; its siblings go on under theirs."""
+        plane = self._of()
+        row: Row = {"token": token}
+        intent = live.intents[step]
+        since = unknown_after_claim(
+            intent.state, intent.unknown_since, was_called=True, now=plane.store.now()
+        )
+        if since != intent.unknown_since:
+            row["unknown_since"] = since
+        key = (live.id, step)
+        guards = (
+            Is("operation", (live.id,), {"token": live.token}),
+            Is("intent", key, {"token": Below(token)}),
+        )
+        change = Change("", guards, (Set("intent", key, row),))
+        if await plane.store.commit(change) is not None:
+            raise LeaseLost(live.id)
+        again = await self._read(live.id)
+        if again.token != live.token or again.intents[step].token != token:
+            raise LeaseLost(live.id)
+        return again if again.progress.end is None else None
+
+    async def rest(self, live: Live) -> bool:
+        """Let go of it with no call under way; False if something was recorded meanwhile."""
+        said: Row = {"revision": live.revision, "token": live.token, "worker": self._worker}
+        guard = Is("operation", (live.id,), said)
+        change = Change("", (guard,), (Set("operation", (live.id,), {"worker": self._resting}),))
+        return await self._of().store.commit(change) is None
+
+    async def cancel(self, operation: str) -> None:
+        """Cancel it as a caller would, in the name of the engine."""
+        live = await self._read(operation)
+        caller = Caller(live.tenant, self._worker, Role.OPERATOR)
+        await operations.cancel(self._of(), caller, operation)
+
+    async def _read(self, operation: str) -> Live:
+        plane = self._of()
+        live = await read(plane.store, plane.catalogue, plane.id, operation)
+        if live is None:
+            raise LeaseLost(operation)
+        return live
+
+    def _of(self) -> Plane:
+        if self._plane is None:
+            raise Defect("operations are claimed before their plane is there")
+        return self._plane
+
+
+def _claimed(live: Live, worker: str, now: float, *, called: bool) -> tuple[Set, ...]:
+    """What a claim writes; `called`: somebody may have called what is intended."""
+    kept = {name: intent for name, intent in live.intents.items() if intent.state != Hold.BURNED}
+    token = 1 + max([live.token, *(intent.token for intent in kept.values())])
+    row: Row = {
+        "worker": worker, "token": token, "revision": live.revision + 1, "updated_at": now
+    }  # fmt: skip
+    if live.state is State.PENDING:
+        row["state"] = State.RUNNING
+    writes = [Set("operation", (live.id,), row)]
+    for name, intent in kept.items():
+        since = unknown_after_claim(intent.state, intent.unknown_since, was_called=called, now=now)
+        columns: Row = {"token": token}
+        if since != intent.unknown_since:
+            columns["unknown_since"] = since
+        writes.append(Set("intent", (live.id, name), columns))
+    return tuple(writes)
+
+
+def _take_effect(live: Live, writes: tuple[Set, ...]) -> None:
+    """The store has said yes."""
+    for write in writes:
+        target = live if write.table == "operation" else live.intents[str(write.key[1])]
+        for column, value in write.row.items():
+            if column != "updated_at":
+                setattr(target, column, value)

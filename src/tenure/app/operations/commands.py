@@ -1,0 +1,178 @@
+"""The verbs on an operation that was accepted: cancel, signal, and an operator's exits.
+
+Each verb reads, asks the saga whether it may, and commits one change guarded by the revision it has
+read; if someone was faster it reads again and decides again.
+"""
+
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
+
+from tenure.app.operations import reads
+from tenure.app.operations import views as operation_views
+from tenure.app.operations.admission import refuse_odd_name
+from tenure.app.operations.handle import Live
+from tenure.app.operations.record_change import Writing, noted
+from tenure.app.operations.views import Operation
+from tenure.app.plane import Plane
+from tenure.app.safety.findings import abandoned
+from tenure.app.tenancy.audit import entry
+from tenure.core import decisions, saga
+from tenure.core.errors import Conflict, Invalid, LimitExceeded, NotFound
+from tenure.core.limits import SIGNALS_MAX
+from tenure.core.operation import Hold, Noted, State
+from tenure.core.roles import Caller, Role, require
+from tenure.ports.store import Ring
+
+
+async def cancel(plane: Plane, caller: Caller, operation: str) -> Operation:
+    """Undo all of it; Conflict `past_pivot` once the pivot is intended, `ended` at the end."""
+
+    def decide(live: Live, now: float) -> Writing | None:
+        if live.progress.compensating_at is not None:
+            return None  # being undone already
+        back = turned_back(live, {"why": f"cancelled by {caller.principal}"}, now)
+        if back is None:
+            pivot = live.plan.stages[live.plan.pivot_stage][0].name
+            message = f"{pivot} is under way or done, after which there is only forward"
+            raise Conflict(message, code="past_pivot", holder=live.id)
+        return back
+
+    await _refuse_cancel(plane, caller.tenant, operation)
+    return await _decide(plane, caller, operation, decide, verb="cancel", interrupt=True)
+
+
+def turned_back(live: Live, body: Mapping[str, object], now: float) -> Writing | None:
+    """Record that it is to be undone; None if it is past its pivot: then there is only forward."""
+    unclaimed = live.state is State.PENDING
+    if not unclaimed and saga.past_pivot(live.plan, live.progress):
+        return None
+    said = {**body, "unclaimed": True} if unclaimed else body
+    return noted(live, Noted.COMPENSATING, "", said, now)
+
+
+async def signal(
+    plane: Plane, caller: Caller, operation: str, *, name: str, payload: object = None
+) -> Operation:
+    """Tell an operation something it waits for, or will wait for."""
+    refuse_odd_name("signal", name)
+    if name.startswith("tenure:"):
+        message = f"a signal of a caller is not called {name!r}: what begins with tenure: is ours"
+        raise Invalid(message)
+
+    def decide(live: Live, now: float) -> Writing:
+        count = sum(len(payloads) for payloads in live.progress.signals.values())
+        if count >= SIGNALS_MAX:
+            message = f"operation {live.id} has {count} signals already, which is the most it keeps"
+            raise LimitExceeded(message)
+        body = {"signal": name, "payload": payload, "by": caller.principal}
+        return noted(live, Noted.SIGNALLED, "", body, now)
+
+    return await _decide(plane, caller, operation, decide, verb="signal")
+
+
+async def retry(plane: Plane, caller: Caller, operation: str) -> Operation:
+    """Try what is stuck again, now; its clock starts anew."""
+
+    def decide(live: Live, now: float) -> Writing:
+        _must_be_stuck(live)
+        said = decisions.retried(live.progress)
+        return noted(live, Noted.RETRIED, "", {"by": caller.principal}, now, said=said)
+
+    return await _decide(plane, caller, operation, decide, verb="retry")
+
+
+async def adopt(
+    plane: Plane, caller: Caller, operation: str, *, step: str, result: object = None
+) -> Operation:
+    """An operator's word that a stuck step did happen: it counts as done, with this result."""
+
+    def decide(live: Live, now: float) -> Writing:
+        _must_be_stuck(live, step)
+        if live.progress.compensating_at is not None and live.plan.steps[step].undoes:
+            message = f"operation {live.id} is being undone; say mark-absent or abandon"
+            raise Conflict(message, code="compensating", holder=live.id)
+        said = decisions.adopted(live.intents[step], caller.principal)
+        return noted(live, Noted.ADOPTED, step, result, now, said=said)
+
+    return await _decide(plane, caller, operation, decide, verb="adopt")
+
+
+async def mark_absent(plane: Plane, caller: Caller, operation: str, *, step: str) -> Operation:
+    """An operator's word that a stuck step holds nothing: do it again, or count it undone."""
+
+    def decide(live: Live, now: float) -> Writing:
+        _must_be_stuck(live, step)
+        said = decisions.marked_absent(live.progress, live.intents[step], caller.principal)
+        return noted(live, Noted.MARKED_ABSENT, step, {"by": caller.principal}, now, said=said)
+
+    return await _decide(plane, caller, operation, decide, verb="mark_absent")
+
+
+async def abandon(plane: Plane, caller: Caller, operation: str) -> Operation:
+    """End a stuck operation as it is; the answer lists what was left behind."""
+
+    def decide(live: Live, now: float) -> Writing:
+        _must_be_stuck(live)
+        left = [
+            {"step": intent.step, "key": intent.key, "state": intent.state}
+            for intent in live.intents.values()
+            if intent.state is not Hold.BURNED
+        ]
+        writing = noted(live, Noted.ABANDONED, "", {"by": caller.principal, "left": left}, now)
+        told = abandoned(
+            caller.tenant, live.agent, live.id, kind=live.kind, by=caller.principal, now=now
+        )
+        writing.change = replace(writing.change, writes=(*writing.change.writes, told))
+        return writing
+
+    return await _decide(plane, caller, operation, decide, verb="abandon", interrupt=True)
+
+
+async def _refuse_cancel(plane: Plane, tenant: str, operation: str) -> None:
+    """Conflict if the subject of this operation does not allow a cancel now."""
+    row = await plane.store.find("operation", (operation,))
+    if row is not None and row["tenant"] == tenant:
+        await plane.catalogue.subject_of(str(row["kind"])).refuse_cancel(plane.store, row)
+
+
+def _must_be_stuck(live: Live, step: str = "") -> None:
+    if step and step not in live.plan.steps:
+        message = f"operation {live.id} has no step {step!r}; it has {', '.join(live.plan.steps)}"
+        raise NotFound(message)
+    if not live.progress.stuck or (step and step not in live.progress.stuck):
+        stuck = ", ".join(sorted(live.progress.stuck))
+        what = f"step {step} of operation {live.id}" if step else f"operation {live.id}"
+        there = f"stuck there: {stuck}" if stuck else f"it is {live.state}; cancel it, or wait"
+        message = f"{what} is not stuck: {there}"
+        raise Conflict(message, code="not_stuck", holder=live.id)
+
+
+async def _decide(
+    plane: Plane,
+    caller: Caller,
+    operation: str,
+    decide: Callable[[Live, float], Writing | None],
+    *,
+    verb: str,
+    interrupt: bool = False,
+) -> Operation:
+    """Commit what `decide` says of the operation; read again while others are faster."""
+    require(caller, Role.OPERATOR)
+    while True:
+        live, row = await reads.read_own(plane, caller.tenant, operation)
+        if live.progress.end is not None:
+            message = f"operation {operation} has ended as {live.progress.end}"
+            raise Conflict(message, code="ended", holder=operation)
+        live.due_at = None  # so that it is set: a poll may have moved it, and raises no revision
+        now = plane.store.now()
+        writing = decide(live, now)
+        if writing is None:
+            return operation_views.operation(live, row)
+        told = entry(caller, f"operation.{verb}", target=operation, now=now, record=writing.seq)
+        ring = Ring(operation, interrupt=interrupt)
+        change = replace(writing.change, writes=(*writing.change.writes, told), ring=ring)
+        if await plane.store.commit(change) is None:
+            writing.take_effect(live)
+            plane.engine.wake(operation, interrupt=interrupt)
+            return operation_views.operation(live, {**row, "updated_at": now})

@@ -1,0 +1,86 @@
+"""Reads of operations: one, a page of them, its new records, and waiting for an end."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from tenure.app.operations import views as operation_views
+from tenure.app.operations.handle import Live, read, record_of
+from tenure.app.operations.views import Operation
+from tenure.app.pages import every, page_of
+from tenure.app.plane import Plane
+from tenure.core.errors import Invalid, NotFound
+from tenure.core.operation import SETTLED, Record, State
+from tenure.ports.store import Loaded, Row
+
+
+async def get_operation(plane: Plane, tenant: str, operation: str) -> Operation:
+    """One operation with its steps; NotFound if this tenant has none of that id."""
+    live, row = await read_own(plane, tenant, operation, only_look=True)
+    return operation_views.operation(live, row)
+
+
+async def records_after(
+    plane: Plane, operation: str, last: int, *, unless: object = None
+) -> tuple[object, State, list[Record]] | None:
+    """What was recorded after this one: the revision now, where the operation stands, the records.
+
+    None if the revision is still the one that was seen before, or there is no such operation.
+    """
+    row = await plane.store.find("operation", (operation,))
+    if row is None or row["revision"] == unless:
+        return None
+    loaded = cast(Loaded, await plane.store.load(operation))
+    state = State(cast(str, loaded.operation["state"]))
+    return row["revision"], state, [record_of(row) for row in loaded.journal[last:]]
+
+
+async def list_operations(
+    plane: Plane,
+    tenant: str,
+    *,
+    agent: str = "",
+    states: Sequence[str] = (),
+    after: str = "",
+    limit: int = 100,
+) -> list[Row]:
+    """Operations of a tenant, oldest first, as rows; `after` is the last id of the page before.
+
+    `agent` is a uid: only of that one.
+    """
+    if isinstance(states, str) or not set(State).issuperset(states):
+        message = f"states are a tuple of {', '.join(State)}; not {states!r}"
+        raise Invalid(message)
+    limit = page_of(limit)
+    if not agent:
+        rows = await plane.store.list_operations(tenant, states=states, after=after, limit=limit)
+        return list(rows)
+    found: list[Row] = []
+    async for row in every(plane.store, "operation", {"agent": agent}, after=(after,)):
+        if row["tenant"] == tenant and (not states or row["state"] in states):
+            found.append(row)
+            if len(found) == limit:
+                break
+    return found
+
+
+async def wait(plane: Plane, tenant: str, operation: str, *, seconds: float = 60.0) -> Operation:
+    """The operation when it has ended or is STUCK, or as it stands after so many seconds."""
+    until = plane.store.now() + seconds
+    while True:
+        seen = await get_operation(plane, tenant, operation)
+        left = until - plane.store.now()
+        if seen.state in SETTLED or left <= 0:
+            return seen
+        await plane.engine.wait(operation, min(left, 1.0))
+
+
+async def read_own(
+    plane: Plane, tenant: str, operation: str, *, only_look: bool = False
+) -> tuple[Live, Row]:
+    """An operation of this tenant, and its row; NotFound if it has none of that id."""
+    live = await read(plane.store, plane.catalogue, plane.id, operation, only_look=only_look)
+    if live is None or live.tenant != tenant:
+        message = f"there is no operation {operation}"
+        raise NotFound(message)
+    row = await plane.store.find("operation", (operation,))
+    return live, row or {}

@@ -1,0 +1,312 @@
+"""Turns what the saga decided into a `Change`: journal, state, intents and event in one value.
+
+Nothing is decided here, and nothing in memory changes before the store has said yes
+(`take_effect`).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tenure.app.operations.handle import OUTBOX, POSITION, Live, decode, encode
+from tenure.app.operations.tombstones import tombstones
+from tenure.core import decisions, saga
+from tenure.core.decisions import Columns, Said
+from tenure.core.errors import Defect, Invalid, LimitExceeded
+from tenure.core.events import event_of
+from tenure.core.limits import DEPTH_MAX, RESULT_BYTES_MAX
+from tenure.core.operation import (
+    OPERATION,
+    PENDING,
+    RUNNING,
+    STUCK,
+    Hold,
+    Intent,
+    Noted,
+    Record,
+    State,
+)
+from tenure.core.plain import refuse_odd
+from tenure.core.plan import Step
+from tenure.core.progress import Progress
+from tenure.core.saga import Settled
+from tenure.ports.store import Change, Guarded, Header, Line, Next, Ring, Row, Set, Value, Write
+
+OPERATION_KEY, STEP_KEY = ("id",), ("operation", "step")
+JOURNAL = Header(
+    "journal", ("operation", "seq"), ("tenant", "kind", "step", "at", "body"), adds=True
+)
+INTENT = Header(
+    "intent", STEP_KEY, ("tenant", "slot", "key", "state", "token", "attempts", "due_at"), adds=True
+)
+IMPLIED: Columns = {"state": Hold.PRESENT}
+"""Not written: the record that a step is done says so already (see `Live.merge`)."""
+SHALLOW = 2 * DEPTH_MAX
+"""Bytes of JSON that cannot be nested too deep: what is opened is closed again."""
+
+
+def kept(
+    body: object, what: str = "a result or payload", limit: int = RESULT_BYTES_MAX
+) -> tuple[str, Any]:
+    """The text under which a body is kept, and the body as it is read back from there.
+
+    Invalid if it is no plain data, LimitExceeded if it is too much of it.
+    """
+    try:
+        packed = msgspec.json.encode(body)
+        value = decode(packed)
+    except (TypeError, ValueError, RecursionError) as error:
+        refuse_odd(body, what)  # it knows best what is odd
+        message = f"{what} must be plain data: {error}"
+        raise Invalid(message) from None
+    if value != body or (
+        len(packed) > SHALLOW and packed.count(b"[") + packed.count(b"{") > DEPTH_MAX
+    ):
+        refuse_odd(body, what)  # a tuple is read back as a list; anything else is odd, or too deep
+    if len(packed) > limit:
+        message = f"{what} has at most {limit} bytes as JSON; this one has {len(packed)}"
+        raise LimitExceeded(message)
+    return packed.decode(), value
+
+
+class Writing(Struct):
+    """A change on its way to the store, and what it means in memory once it is there."""
+
+    change: Change
+    progress: Progress
+    state: State
+    due_at: float | None
+    seq: int
+    said: Said
+    """Columns of intents that change, by step."""
+    fresh: Sequence[Intent] = ()
+    """Intents that are new."""
+
+    def take_effect(self, live: Live) -> None:
+        """The store has said yes."""
+        if self.seq != live.seq:
+            live.seq = self.seq
+            live.revision += 1
+        live.progress = self.progress
+        live.state = self.state
+        live.due_at = self.due_at
+        for step, columns in self.said.items():
+            intent = live.intents[step]
+            for name, value in columns.items():
+                setattr(intent, name, value)
+        for fresh in self.fresh:
+            live.intents[fresh.step] = fresh
+
+
+def recorded(live: Live, step: Step, settled: Settled, now: float) -> Writing:
+    """What an ended move writes: a record and all that follows, or a poll's next due time."""
+    if settled.record is None:
+        return _polled(live, step, settled, now)
+    kind, body = settled.record
+    said = {step.name: settled.intent}
+    token = live.intents[step.name].token
+    return noted(live, kind, step.name, body, now, said=said, token=token, burned=settled.burned)
+
+
+def noted(
+    live: Live,
+    kind: Noted,
+    step: str,
+    body: object,
+    now: float,
+    *,
+    said: Said | None = None,
+    token: int | None = None,
+    burned: tuple[tuple[str, str], ...] = (),
+) -> Writing:
+    """One more record, and all that follows from it: state, intents of the next stage, event.
+
+    With a `token` it stands only while the step's intent has that one.
+    """
+    name, seq, before = live.id, live.seq + 1, live.progress
+    text, value = kept(body)  # later steps see what a restart would show them
+    progress = saga.after(live.plan, before, Record(seq, kind, step, now, value))
+    state = saga.state_of(live.plan, progress, live.intents)
+    if live.state is PENDING and state is RUNNING:
+        state = PENDING  # only a claim makes it run: a signal before it has called nobody
+    said = said or {}
+    stuck = kind is Noted.STUCK and said
+    due_at = _next_look(live, progress, _ahead(live, said), now) if stuck else 0.0
+    columns, values = _changed(live, progress, state, due_at, kind=kind, now=now)
+    guard = (live.revision,) if token is None else (step, token, live.revision)
+    headers = [_RECORDS[columns, token is None], JOURNAL, OUTBOX]
+    lines: list[Line] = [
+        (name, live.revision + 1, now, *values, *guard),
+        (name, seq, live.tenant, kind, step, now, text),
+        event(live, kind, step, state, now=now, why=progress.cause),
+    ]
+    fresh: Sequence[Intent] = ()
+    end = progress.end
+    if end is None and progress.stage > before.stage:
+        fresh = intended(live, progress.stage, headers, lines)
+    if progress.compensating_at is not None and before.compensating_at is None:
+        said = said | decisions.turned_back(live.plan, progress, live.intents)
+    for one, changed in said.items():
+        if changed != IMPLIED:
+            headers.append(_INTENTS[tuple(changed)])
+            lines.append((name, one, *changed.values()))
+    writes: list[Write] = []
+    if end is not None or state is not live.state:
+        writes += live.subject.on_record(live, progress, state, now)
+    if burned:
+        writes += _removed(burned, now)
+    # Two processes may try for this number, for siblings or by a verb: the id says whose it is.
+    change = f"{name}/{seq}/{live.token if token is None else token}/{step or kind}"
+    # Who waits elsewhere for it to end or get stuck wants to know.
+    settled = end is not None or (state is STUCK and live.state is not STUCK)
+    ring = Ring(name) if settled else None
+    return Writing(
+        Change(change, (), tuple(writes), ring=ring, headers=headers, lines=lines),
+        progress, state, due_at, seq, said, fresh,
+    )  # fmt: skip
+
+
+class _Headers(dict[Any, Header]):
+    """Headers by what varies in them, made when they are first asked for."""
+
+    def __init__(self, make: Callable[[Any], Header]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, asked: Any) -> Header:  # noqa: ANN401
+        header = self[asked] = self._make(asked)
+        return header
+
+
+_TOKEN = Guarded("intent", STEP_KEY, ("token",))
+_REVISION = Guarded("operation", OPERATION_KEY, ("revision",))
+
+
+def _record(asked: tuple[tuple[str, ...], bool]) -> Header:
+    columns, by_a_verb = asked
+    guards = (_REVISION,) if by_a_verb else (_TOKEN, _REVISION)
+    columns = ("revision", "updated_at", *columns)
+    return Header("operation", OPERATION_KEY, columns, guards=guards)
+
+
+_RECORDS = _Headers(_record)
+"""The operation's own row, by the columns that a record changes beside its revision."""
+_INTENTS = _Headers(partial(Header, "intent", STEP_KEY))
+"""An intent, by the columns that change."""
+_POLL = Header(
+    "operation", OPERATION_KEY, ("due_at", "state", "updated_at"), guards=(_TOKEN, _REVISION)
+)
+
+
+def _changed(
+    live: Live, progress: Progress, state: State, due_at: float | None, *, kind: Noted, now: float
+) -> tuple[tuple[str, ...], tuple[Value, ...]]:
+    """What a record changes in the operation's own row beside its revision: columns and values."""
+    old = live.progress
+    if state is live.state and due_at == live.due_at and progress.cause == old.cause:
+        return (), ()  # most records there are
+    row: Row = {}
+    if state is not live.state:
+        if not OPERATION.permits(live.state, state):
+            message = f"operation {live.id}: {kind} leads from {live.state} to {state}: no such row"
+            raise Defect(message)
+        row["state"] = state
+    if live.due_at != due_at:
+        row["due_at"] = due_at
+    if progress.cause != old.cause:
+        row["error"] = progress.cause
+    if progress.end is not None:
+        row["ended_at"] = now
+    return tuple(row), tuple(row.values())
+
+
+def _removed(burned: tuple[tuple[str, str], ...], now: float) -> list[Write]:
+    """What other operations had intended and this one has removed."""
+    writes: list[Write] = [Set("intent", other, decisions.REMOVED) for other in burned]
+    writes += tombstones(burned, now)
+    others = dict.fromkeys(other for other, _ in burned)  # kept from now on: see `retention`
+    return [*writes, *(Set("operation", (other,), {"updated_at": now}) for other in others)]
+
+
+def intended(live: Live, stage: int, headers: list[Header], lines: list[Line]) -> list[Intent]:
+    """Intend every step of a stage, by rows that are durable before the call leaves."""
+    fresh: list[Intent] = []
+    for step in live.plan.stages[stage]:
+        new = Intent(step.name, step.slot, live.new_key(step), token=live.token)
+        headers.append(INTENT)
+        lines.append(
+            (live.id, new.step, live.tenant, new.slot, new.key, new.state, new.token, 0, 0.0)
+        )
+        fresh.append(new)
+    return fresh
+
+
+def event(
+    live: Live,
+    kind: Noted,
+    step: str,
+    state: State,
+    *,
+    now: float,
+    why: str = "",
+    first: bool = False,
+) -> Line:
+    """The event that tells of a record, to be committed with it under `OUTBOX`.
+
+    It may be the `first` that is ever told of its agent.
+    """
+    told = live.kind, kind, step, state
+    known = _told.get(told)
+    if known is None:
+        data = {"kind": live.kind, "record": kind, "step": step, "state": state}
+        known = _told[told] = event_of(kind, state), encode(data)
+    name, body = known
+    if why:
+        body = f'{body[:-1]},"why":{_quoted(why)}}}'
+    sequence = Next(live.sequence.counter, begins=True) if first else live.sequence
+    return (POSITION, live.tenant, live.agent, live.id, name, now, body, sequence)
+
+
+_quoted = lru_cache(1_000)(encode)
+"""Every undo of an operation tells the same cause."""
+_told: dict[tuple[str, Noted, str, State], tuple[str, str]] = {}
+"""Names and bodies of events without their cause: as many as plans have steps and states."""
+
+
+def _polled(live: Live, step: Step, settled: Settled, now: float) -> Writing:
+    """Not there yet: only the due time moves; journal and revision do not grow with polls."""
+    said = {step.name: settled.intent}
+    ahead = _ahead(live, said)
+    due_at = _next_look(live, live.progress, ahead, now)
+    state = saga.state_of(live.plan, live.progress, ahead)
+    token, columns = live.intents[step.name].token, settled.intent
+    headers = (_POLL, _INTENTS[tuple(columns)])
+    lines: tuple[Line, ...] = (
+        (live.id, due_at, state, now, step.name, token, live.revision),
+        (live.id, step.name, *columns.values()),
+    )
+    change = Change("", headers=headers, lines=lines)
+    return Writing(change, live.progress, state, due_at, live.seq, said)
+
+
+def _next_look(
+    live: Live, progress: Progress, intents: dict[str, Intent], now: float
+) -> float | None:
+    """When the operation is due once its intents are so; None: not by time."""
+    moves = saga.next_moves(live.plan, progress, intents, now)
+    # A sibling whose call is out has no time of its own: after a crash it is looked at at once.
+    out = any(intent.busy for intent in intents.values())
+    return 0.0 if moves.now or out else moves.wake_at
+
+
+def _ahead(live: Live, said: Said) -> dict[str, Intent]:
+    """The intents as they will be; whose move has ended is no longer busy."""
+    ahead = {
+        name: replace(live.intents[name], **columns, busy=False)  # type: ignore[arg-type]
+        for name, columns in said.items()
+    }
+    return live.intents | ahead

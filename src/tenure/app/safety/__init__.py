@@ -1,0 +1,1 @@
+"""Safety: epochs, the pause after a restore, findings, standing, unknown resources."""

@@ -1,0 +1,221 @@
+"""Findings: what reconcilers have seen, kept once for each thing, until it is so no longer.
+
+A reconciler reports what it sees at every look, and says at the end of a whole look which of its
+findings were not seen again.  A person may resolve one too; what is still so comes back.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+from tenure.app.operations.handle import decode, encode
+from tenure.app.pages import every, page_of
+from tenure.app.plane import Plane
+from tenure.app.tenancy.audit import entry
+from tenure.core.errors import Conflict, NotFound
+from tenure.core.finding import Kind, finding_id
+from tenure.core.limits import PAGE_MAX
+from tenure.core.roles import Caller, Role, require
+from tenure.ports.store import Change, Is, Put, Row, Set, Writes
+
+
+class Sighting(NamedTuple):
+    """What a reconciler has seen at one look."""
+
+    reconciler: str
+    kind: Kind
+    subject: str
+    """What tells it apart from other findings of this reconciler."""
+    tenant: str
+    agent: str
+    """The agent's uid, as far as anybody knows it."""
+    resource: str
+    """The key at its provider; empty where it is about none."""
+    said: Mapping[str, object]
+    """For people: `what` in a sentence, and what belongs to it."""
+
+
+class FindingView(NamedTuple):
+    """A finding as it is shown."""
+
+    id: str
+    reconciler: str
+    kind: Kind
+    agent: str
+    resource: str
+    first_seen: float
+    last_seen: float
+    sightings: int
+    resolved_at: float | None
+    resolved_by: str
+    body: Any
+
+
+async def report(
+    plane: Plane, seen: Sighting, *, guards: tuple[Is, ...] = (), writes: Writes = ()
+) -> Row | None:
+    """Keep that this was seen now, with what belongs to it; the row as it stands then.
+
+    None if one of the guards does not hold: then nothing was written.
+    """
+    key = (finding_id(seen.reconciler, seen.subject),)
+    while True:
+        row = await plane.store.find("finding", key)
+        now = plane.store.now()
+        then = _seen_again(seen, row, now)
+        first = Put("finding", key, then)
+        guard: tuple[Is, ...] = ()
+        write: Put | Set = first
+        if row is not None:
+            guard = (
+                Is("finding", key, {name: row[name] for name in ("sightings", "resolved_at")}),
+            )
+            write = Set("finding", key, then)
+        refused = await plane.store.commit(Change("", (*guards, *guard), (write, *writes)))
+        if refused is None:
+            return {"id": key[0], **then}
+        if refused.what.table != "finding":
+            return None
+
+
+def _seen_again(seen: Sighting, row: Row | None, now: float) -> Row:
+    """The row after one more sighting; one that was resolved begins anew."""
+    again = row is not None and row["resolved_at"] is None
+    return {
+        "tenant": seen.tenant, "reconciler": seen.reconciler, "kind": seen.kind,
+        "agent": seen.agent, "resource": seen.resource,
+        "first_seen": row["first_seen"] if row is not None and again else now,
+        "last_seen": now,
+        "sightings": cast(int, row["sightings"]) + 1 if row is not None and again else 1,
+        "resolved_at": None, "resolved_by": None, "body": encode(dict(seen.said)),
+    }  # fmt: skip
+
+
+def abandoned_subject(operation: str) -> str:
+    """Under what an operation that was abandoned is found."""
+    return f"abandoned {operation}"
+
+
+def abandoned(tenant: str, agent: str, operation: str, *, kind: str, by: str, now: float) -> Put:
+    """The finding that tells of an abandoned operation, to be committed with its end."""
+    what = f"operation {operation} ({kind}) was abandoned by {by}; delete the agent to clear up"
+    seen = Sighting(
+        "operations", Kind.CONFIRMED, abandoned_subject(operation), tenant, agent, "",
+        {"what": what, "abandoned": True, "operation": operation},
+    )  # fmt: skip
+    key = (finding_id(seen.reconciler, seen.subject),)
+    return Put("finding", key, _seen_again(seen, None, now))
+
+
+async def find(plane: Plane, reconciler: str, subject: str) -> Row | None:
+    """The finding of this subject that is open, if there is one."""
+    row = await plane.store.find("finding", (finding_id(reconciler, subject),))
+    return None if row is None or row["resolved_at"] is not None else row
+
+
+def body_of(row: Row) -> dict[str, Any]:
+    """What a finding says."""
+    return cast("dict[str, Any]", decode(cast(str, row["body"])))
+
+
+async def list_open(plane: Plane, reconciler: str) -> list[Row]:
+    """All open findings of one reconciler, of whatever tenant."""
+    said: Row = {"reconciler": reconciler, "resolved_at": None}
+    return [row async for row in every(plane.store, "finding", said)]
+
+
+async def settle(plane: Plane, row: Row, *, by: str, guards: tuple[Is, ...] = ()) -> bool:
+    """It is so no longer; False if it was seen again meanwhile, or a guard does not hold."""
+    key = (str(row["id"]),)
+    guard = Is("finding", key, {"sightings": row["sightings"], "resolved_at": None})
+    gone: Row = {"resolved_at": plane.store.now(), "resolved_by": by}
+    change = Change("", (*guards, guard), (Set("finding", key, gone),))
+    return await plane.store.commit(change) is None
+
+
+# --- what callers ask -----------------------------------------------------------------------------
+
+
+async def list_findings(
+    plane: Plane,
+    caller: Caller,
+    *,
+    resolved: bool = False,
+    reconciler: str = "",
+    after: str = "",
+    limit: int = 100,
+) -> list[FindingView]:
+    """Findings of the caller's tenant by id; those that are resolved only if asked for."""
+    limit = page_of(limit)
+    found: list[FindingView] = []
+    last = after
+    while len(found) < limit:
+        page = await plane.store.list_rows(
+            "finding", {"tenant": caller.tenant}, after=(last,), limit=PAGE_MAX
+        )
+        for row in page:
+            last = str(row["id"])
+            if (resolved or row["resolved_at"] is None) and reconciler in {"", row["reconciler"]}:
+                found.append(view(row))
+                if len(found) == limit:
+                    break
+        if len(page) < PAGE_MAX:
+            break
+    return found
+
+
+async def get_finding(plane: Plane, caller: Caller, name: str) -> FindingView:
+    """One finding; NotFound if this tenant has none of that id."""
+    return view(await get_finding_row(plane, caller, name))
+
+
+async def resolve_finding(plane: Plane, caller: Caller, name: str) -> FindingView:
+    """A person's word that it is settled; what is still so is reported anew at the next look."""
+    require(caller, Role.OPERATOR)
+    while True:
+        row = await get_finding_row(plane, caller, name)
+        if row["resolved_at"] is not None:
+            by = row["resolved_by"]
+            message = f"finding {name} was resolved by {by!s} already"
+            raise Conflict(message, code="resolved", holder=name)
+        now = plane.store.now()
+        told = entry(caller, "finding.resolve", target=name, now=now, kind=row["kind"])
+        guard = Is("finding", (name,), {"sightings": row["sightings"], "resolved_at": None})
+        gone: Row = {"resolved_at": now, "resolved_by": caller.principal}
+        change = Change("", (guard,), (Set("finding", (name,), gone), told))
+        if await plane.store.commit(change) is None:
+            return view({**row, **gone})
+
+
+async def count_open(plane: Plane, tenant: str) -> Mapping[str, int]:
+    """How many open findings of a tenant there are of each kind."""
+    return {
+        kind: await plane.store.count_rows(
+            "finding", {"tenant": tenant, "kind": kind, "resolved_at": None}
+        )
+        for kind in Kind
+    }
+
+
+async def get_finding_row(plane: Plane, caller: Caller, name: str) -> Row:
+    """The row of one finding; NotFound if this tenant has none of that id."""
+    row = await plane.store.find("finding", (name,))
+    if row is None or row["tenant"] != caller.tenant:
+        raise NotFound(f"there is no finding {name}")
+    return row
+
+
+def view(row: Row) -> FindingView:
+    """As it is shown."""
+    return FindingView(
+        str(row["id"]),
+        str(row["reconciler"]),
+        Kind(str(row["kind"])),
+        str(row["agent"]),
+        str(row["resource"]),
+        cast(float, row["first_seen"]),
+        cast(float, row["last_seen"]),
+        cast(int, row["sightings"]),
+        cast("float | None", row["resolved_at"]),
+        str(row["resolved_by"] or ""),
+        body_of(row),
+    )

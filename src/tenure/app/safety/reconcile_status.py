@@ -1,0 +1,43 @@
+"""What reconcilers have come to in this process, and the way to have them look now."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from tenure.app.plane import Plane
+from tenure.app.safety.findings import Sighting
+from tenure.app.tenancy.audit import entry
+from tenure.app.tenancy.tokens import require_owner
+from tenure.core.errors import Conflict
+from tenure.core.roles import Caller
+from tenure.ports.store import Change
+
+
+class Look(NamedTuple):
+    """What one look of a reconciler came to."""
+
+    reconciler: str
+    sentence: str
+    seen: int = 0
+    fixed: int = 0
+    told: Sequence[Sighting] = ()
+    """What it has reported; if it was only to look, what it would have."""
+    error: str = ""
+    """Why it came to nothing; empty: it did not."""
+
+
+LookNow = Callable[[str, bool], Awaitable[Sequence[Look]]]
+"""Let the reconciler of this name look now, or all of them; it may be only to look."""
+
+
+async def look_now(plane: Plane, caller: Caller, name: str, *, dry_run: bool) -> Sequence[Look]:
+    """Let reconcilers look now; Conflict `not_leading` if none run here, or another leads now."""
+    require_owner(caller)
+    look = plane.reconciled.look
+    if look is None:
+        message = "no reconciler runs in this process; ask the one that leads"
+        raise Conflict(message, code="not_leading")
+    if not dry_run:
+        told = entry(caller, "reconcile", target=name or "all", now=plane.store.now())
+        await plane.store.commit(Change("", (), (told,)))
+    looks: Sequence[Look] = await look(name, dry_run)
+    return looks

@@ -1,0 +1,1 @@
+"""Tenancy: API tokens and the audit log."""

@@ -1,0 +1,96 @@
+"""The audit log: one line for everything a caller had done, chained by the store.
+
+A line is written in the very commit that it tells of; `verify` walks the chain.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+from tenure.app.operations.handle import decode, encode
+from tenure.app.pages import page_of
+from tenure.app.plane import Plane
+from tenure.core.audit import Broken, first_broken
+from tenure.core.roles import Caller, Role, require
+from tenure.ports.store import Chained, Next, Put
+
+VERIFY_ROWS = 1_000
+"""Lines read at a time while the chain is walked."""
+
+
+class Entry(NamedTuple):
+    """One line as it is shown."""
+
+    position: int
+    principal: str
+    action: str
+    target: str
+    at: float
+    body: Any
+    hash: str
+
+
+class Verdict(NamedTuple):
+    """What a walk over the chain found: how many good lines, their last hash, the first bad one."""
+
+    entries: int
+    head: str
+    broken: Broken | None
+
+
+def entry(caller: Caller, action: str, *, target: str, now: float, **body: object) -> Put:
+    """The line to be committed with what it tells of."""
+    return Put(
+        "audit",
+        (Next("audit"),),
+        {
+            "tenant": caller.tenant,
+            "principal": caller.principal,
+            "action": action,
+            "target": target,
+            "at": now,
+            "body": encode(body),
+            "hash": Chained("audit"),
+        },
+    )
+
+
+async def list_audit(
+    plane: Plane, caller: Caller, *, after: int = 0, limit: int = 100
+) -> Sequence[Entry]:
+    """Lines of the caller's tenant in order."""
+    require(caller, Role.ADMIN)
+    rows = await plane.store.list_rows(
+        "audit", {"tenant": caller.tenant}, after=(after,), limit=page_of(limit)
+    )
+    return [
+        Entry(
+            cast(int, row["position"]), str(row["principal"]), str(row["action"]),
+            str(row["target"]), cast(float, row["at"]), decode(cast(str, row["body"])),
+            str(row["hash"]),
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+async def verify(plane: Plane, *, head: str = "") -> Verdict:
+    """Walk the whole chain, and see that a head that was written down before is still there.
+
+    A cut at the end shows only against such a head: the one that is given, and the last one that
+    this process has seen itself.
+    """
+    position, previous = 0, ""
+    missing = {head, plane.hold.memo.head} - {""}
+    while rows := await plane.store.list_rows("audit", {}, after=(position,), limit=VERIFY_ROWS):
+        values = [list(row.values()) for row in rows]
+        broken = first_broken(values, previous=previous, position=position)
+        if broken is not None:
+            good = rows[: broken.position - 1 - position]
+            last = str(good[-1]["hash"]) if good else previous
+            return Verdict(position + len(good), last, broken)
+        missing -= {str(row["hash"]) for row in rows}
+        position, previous = position + len(rows), str(rows[-1]["hash"])
+    if not missing:
+        return Verdict(position, previous, None)
+    whose = "that was written down" if head in missing else "that this plane has seen last"
+    why = f"the head {whose} is not there"
+    return Verdict(position, previous, Broken(position + 1, why, head_missing=True))

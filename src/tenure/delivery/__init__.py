@@ -1,0 +1,1 @@
+"""Delivery: carries committed events from the outbox to their destinations."""

@@ -1,0 +1,95 @@
+"""An operation as server-sent events: its records as they are made, until it is settled.
+
+The id of an event is its record's number in the journal, so that whoever lost the connection goes
+on after the last one seen.  Nobody tells which operation a commit was about: a stream looks, soon
+after a record and then less often, and at once when the engine says that the operation settled.
+"""
+
+import asyncio
+
+import msgspec
+
+from tenure.app.operations import reads
+from tenure.core.errors import CommitUnknown, StoreError
+from tenure.core.events import OF_END, OF_RECORD
+from tenure.core.operation import SETTLED, Record, State
+from tenure.faces.api.schemas import operations as schemas
+from tenure.faces.http.authenticate import caller_of
+from tenure.faces.http.problems import ProblemError
+from tenure.faces.http.sse import HEADERS, HEARTBEAT_SECONDS, gone_of, last_seen
+from tenure.faces.http.table import HttpRequest, Send, Stream
+
+KNOWN_SECONDS = 0.5
+"""How long a token that was good is taken to be."""
+LOOK_SECONDS, LOOK_SECONDS_MAX = 0.02, 0.5
+encode = msgspec.json.encode
+
+
+async def progress(request: HttpRequest, operation: str) -> Stream:
+    """Everything that was and is recorded for this operation; NotFound before anything is sent."""
+    await reads.get_operation(request.plane, request.tenant, operation)
+    last = last_seen(request.headers)
+
+    async def write(send: Send) -> int:
+        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        gone = asyncio.ensure_future(gone_of(request.receive))
+        try:
+            await _follow(request, operation, last=last, gone=gone, send=send)
+        except (StoreError, CommitUnknown):
+            pass  # the process is ending: whoever follows comes back with the last id
+        finally:
+            gone.cancel()
+        await send({"type": "http.response.body", "body": b""})
+        return 200
+
+    return Stream(write)
+
+
+async def _follow(
+    request: HttpRequest, operation: str, *, last: int, gone: "asyncio.Future[None]", send: Send
+) -> None:
+    plane, loop = request.plane, asyncio.get_running_loop()
+    revision: object = None
+    pause, beat_at = LOOK_SECONDS, loop.time() + HEARTBEAT_SECONDS
+    known_at = loop.time()
+    while not gone.done():
+        if loop.time() >= known_at + KNOWN_SECONDS:
+            known_at = loop.time()
+            try:
+                await caller_of(request.headers, authenticate=request.api.authenticate)
+            except ProblemError:
+                return  # the token was revoked, or has expired
+        found = await reads.records_after(plane, operation, last, unless=revision)
+        if found is not None:
+            revision, state, records = found
+            ends = records[-1] if records and state in OF_END else None
+            text = b"".join(_event(record, state, ends=record is ends) for record in records)
+            last = records[-1].seq if records else last
+            if state in SETTLED:
+                whole = schemas.operation(
+                    await reads.get_operation(plane, request.tenant, operation)
+                )
+                text += b"event: settled\ndata: " + encode(whole) + b"\n\n"
+            await send({"type": "http.response.body", "body": text, "more_body": True})
+            if state in SETTLED:
+                return
+            pause, beat_at = LOOK_SECONDS, loop.time() + HEARTBEAT_SECONDS
+        if request.api.stopping.is_set():
+            return
+        if loop.time() >= beat_at:
+            await send(
+                {"type": "http.response.body", "body": b": heartbeat\n\n", "more_body": True}
+            )
+            beat_at = loop.time() + HEARTBEAT_SECONDS
+        await plane.engine.wait(operation, pause)
+        pause = min(pause * 1.5, LOOK_SECONDS_MAX)
+
+
+def _event(record: Record, state: State, *, ends: bool) -> bytes:
+    """One record; the one that ends its operation is called what is published of it."""
+    told = schemas.Followed(
+        seq=record.seq, kind=record.kind, step=record.step, at=record.at, state=state,
+        body=record.body,
+    )  # fmt: skip
+    name = (OF_END[state] if ends else OF_RECORD[record.kind]).encode()
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (record.seq, name, encode(told))

@@ -1,0 +1,1 @@
+"""What every HTTP face shares: server, limits, authentication, bodies, problems, route table."""

@@ -1,0 +1,158 @@
+"""One path of the table as an ASGI application: reads the request, calls the handler, answers.
+
+Every way a request can end is an answer: a value, a problem, or a stream.  A commit whose outcome
+nobody knows is answered by 503 with the operation's id, and the face stops.
+"""
+
+import logging
+from contextlib import ExitStack
+from typing import Any
+
+import msgspec
+
+from tenure.app.safety.pause import Hold
+from tenure.core.errors import CommitUnknown, StoreError, TenureError
+from tenure.core.ids import uuid7
+from tenure.faces.api.state import Api
+from tenure.faces.http import problems
+from tenure.faces.http.authenticate import CHALLENGE, authorise, caller_of
+from tenure.faces.http.body import Disconnected
+from tenure.faces.http.problems import Answer, ProblemError
+from tenure.faces.http.table import (
+    Headers,
+    HttpRequest,
+    Receive,
+    Reply,
+    Route,
+    Scope,
+    Send,
+    Stream,
+    single,
+    take,
+)
+
+log = logging.getLogger("tenure.api")
+encode = msgspec.json.Encoder().encode
+JSON = (b"content-type", b"application/json")
+PROBLEM = (b"content-type", problems.MEDIA.encode())
+PLAIN = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+)
+"""On every answer: nothing of it is kept by others, or taken for something else."""
+
+
+class Path:
+    """All methods of one path."""
+
+    def __init__(self, api: Api, path: str, routes: dict[str, Route]) -> None:
+        """These routes, by method."""
+        self._api = api
+        self._path = path
+        self._routes = routes
+        methods = {*routes, "OPTIONS", *(["HEAD"] if "GET" in routes else [])}
+        self._allow = ", ".join(sorted(methods))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        method = scope["method"]
+        route = self._routes.get("GET" if method == "HEAD" else method)
+        if route is None:
+            status = await self._other_method(method, send)
+        else:
+            status = await self._answer(route, scope, receive, send)
+        self._api.requests[method if route else "OTHER", self._path, status] += 1
+
+    async def _other_method(self, method: str, send: Send) -> int:
+        if method == "OPTIONS":
+            await _send(send, 204, ((b"allow", self._allow.encode()),), b"")
+            return 204
+        refusal = ProblemError("method_not_allowed", f"allowed: {self._allow}", allow=self._allow)
+        return await send_problem(send, problems.of_problem_error(refusal), bare=method == "HEAD")
+
+    async def _answer(self, route: Route, scope: Scope, receive: Receive, send: Send) -> int:
+        with ExitStack() as until_sent:
+            return await self._answer_within(route, scope, receive, send, until_sent)
+
+    async def _answer_within(
+        self, route: Route, scope: Scope, receive: Receive, send: Send, until_sent: ExitStack
+    ) -> int:
+        """Answer; `until_sent` is left when all of the answer is sent."""
+        api, bare = self._api, scope["method"] == "HEAD"
+        request = HttpRequest(api, scope, receive)
+        try:
+            single(scope, request.headers)
+            if route.role is not None:
+                request.caller = await caller_of(request.headers, authenticate=api.authenticate)
+                until_sent.enter_context(api.allowances.one(request.tenant))
+                authorise(request.caller, route.role)
+            if api.plane.hold.why and route.is_held:
+                raise ProblemError("held", _pause_reason(api.plane.hold))
+            await take(route, request, scope["path_params"])
+            value = await route.handler(request)
+        except ProblemError as refusal:
+            return await send_problem(send, problems.of_problem_error(refusal), bare=bare)
+        except Disconnected:
+            return 499
+        except TenureError as error:
+            if isinstance(error, StoreError):
+                log.warning("%s %s: %s", route.method, route.path, error)
+            answer = problems.of_error(error) or self._unforeseen(route, error)
+            return await send_problem(send, answer, bare=bare)
+        except CommitUnknown as error:
+            log.critical("%s %s: %s", route.method, route.path, error)
+            api.lose(error)
+            return await send_problem(send, problems.of_lost_commit(error), bare=bare)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the caller is answered)
+            return await send_problem(send, self._unforeseen(route, error), bare=bare)
+        if isinstance(value, Stream):
+            return await value.write(send)
+        return await self._send_value(route, value, send, bare=bare)
+
+    def _unforeseen(self, route: Route, error: Exception) -> Answer:
+        """Our own bug: an id for the caller, everything else for the log."""
+        plane = self._api.plane
+        found = uuid7(plane.store.now(), plane.entropy.bits())
+        log.error("%s %s broke: %s", route.method, route.path, found, exc_info=error)
+        return problems.problem("internal", f"look for {found} in the log")
+
+    async def _send_value(self, route: Route, value: Any, send: Send, *, bare: bool) -> int:  # noqa: ANN401 (whatever Struct the route declares)
+        status = route.status
+        headers: Headers = ()
+        if isinstance(value, Reply):
+            status, headers, value = value.status or status, value.headers, value.value
+        if isinstance(value, bytes):
+            body, kind = value, (b"content-type", route.media.encode())
+        else:
+            body, kind = (b"", JSON) if value is None else (encode(value), JSON)
+        length = (b"content-length", b"%d" % len(body))
+        await _send(send, status, (kind, length, *headers), b"" if bare else body)
+        return status
+
+
+def _pause_reason(hold: Hold) -> str:
+    """Why nothing changes, and what lets it."""
+    if hold.is_over:
+        return f"{hold.why}; nothing changes here"
+    return (
+        f"{hold.why}; nothing changes until that is confirmed:"
+        " tenure restore --review, then tenure restore --confirm"
+    )
+
+
+async def send_problem(send: Send, answer: Answer, *, bare: bool = False) -> int:
+    """Answer with a problem."""
+    status = answer.problem.status
+    body = encode(answer.problem)
+    headers: Headers = (PROBLEM, (b"content-length", b"%d" % len(body)), *answer.headers)
+    if status == 401:  # noqa: PLR2004 (the one that must challenge)
+        headers += (CHALLENGE,)
+    if status in {408, 413}:  # what is left of the body is not read
+        headers += ((b"connection", b"close"),)
+    await _send(send, status, headers, b"" if bare else body)
+    return status
+
+
+async def _send(send: Send, status: int, headers: Headers, body: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, *PLAIN]})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,257 @@
+"""The route table: a route is declared once, and everything else is read from it.
+
+From a `Route` follow who may ask, how the request is read and what of it is refused, the answer,
+the OpenAPI document, the reference and the fuzz generator.  A request goes one way: find the path,
+authenticate, authorise, check the path's names, the query, the headers, the body; then the handler.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from tenure.app.plane import Plane
+from tenure.core.limits import IDEMPOTENCY_KEY_CHARACTERS_MAX, NAME_PATTERN
+from tenure.core.roles import Caller, Role
+from tenure.faces.api.state import Api
+from tenure.faces.http import body as bodies
+from tenure.faces.http import query as queries
+from tenure.faces.http.problems import ProblemError
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Headers = tuple[tuple[bytes, bytes], ...]
+
+WAIT_SECONDS_MAX = 60
+ID = r"[0-9a-f]{32}"
+NAMES: Final = {
+    "agent": f"(?:{NAME_PATTERN}|{ID})",
+    "operation": ID,
+    "step": r"[a-z][a-z0-9_-]{0,62}",
+    "token": ID,
+    "finding": ID,
+    "subscription": ID,
+}
+"""What stands in a path, by the parameter's name; anything else is not found."""
+FITS: Final = {name: re.compile(f"(?:{pattern})\\Z").match for name, pattern in NAMES.items()}
+PREFERRED_WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?:$|[,;])", re.IGNORECASE)
+SINGLE = (b"authorization", b"idempotency-key", b"if-match", b"content-type", b"content-length")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method on one path."""
+
+    method: str
+    path: str
+    """As users see it: `/v1/agents/{agent}:suspend`."""
+    handler: "Handler"
+    summary: str
+    role: Role | None = None
+    """Who may ask at least; None: whoever can reach us."""
+    answer: Any = None
+    """What the body of a success is: a Struct, or None if the answer has none."""
+    status: int = 200
+    also: dict[int, Any] = field(default_factory=dict)
+    """Further successes, such as the plan that a dry run answers with."""
+    body: Any = None
+    empty_body: bool = False
+    """The body may be left out; it is `{}` then."""
+    raw_body: str = ""
+    """The body is not read but handed on: what the OpenAPI document says of it."""
+    query: type[msgspec.Struct] | None = None
+    problems: tuple[str, ...] = ()
+    """The codes that this route can answer with beside those that follow from its form."""
+    idempotent: bool = False
+    """It takes an Idempotency-Key."""
+    waits: bool = False
+    """It takes `Prefer: wait=N`."""
+    conditional: bool = False
+    """It takes If-Match."""
+    while_held: bool = False
+    """It changes something and is answered even so while the plane is held."""
+    media: str = "application/json"
+    streams: bool = False
+    """It answers with server-sent events where those are asked for."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Further request headers, with what each is for."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is refused while the plane is held: whatever is no read."""
+        return self.method not in {"GET", "HEAD"} and not self.while_held
+
+    @property
+    def name(self) -> str:
+        """The handler's name: the operation id of the OpenAPI document."""
+        return self.handler.__name__
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names in its path."""
+        return re.findall(r"{(\w+)}", self.path)
+
+    def codes(self) -> tuple[str, ...]:
+        """Every problem it can answer with."""
+        return tuple(dict.fromkeys(self._codes()))
+
+    def _codes(self) -> Iterator[str]:
+        if self.role is not None:
+            yield from (
+                "unauthenticated", "forbidden", "too_many_requests", "store", "store_closed",
+                "commit_unknown",
+            )  # fmt: skip
+        if self.role is not None and self.is_held:
+            yield "held"
+        if self.parameters:
+            yield "not_found"
+        yield from ("invalid_header", "unknown_parameter", "not_utf8", "invalid_parameter")
+        if self.query is not None:
+            yield from ("duplicate_parameter", "invalid")
+        if self.method not in {"GET", "HEAD"} and not self.raw_body:
+            yield "request_timeout"
+        if self.body is not None:
+            yield from (
+                "malformed_json", "not_utf8", "duplicate_key", "lone_surrogate", "too_deep",
+                "number_out_of_range", "invalid_field", "missing_field", "unknown_field",
+                "body_too_large", "unsupported_media_type",
+            )  # fmt: skip
+        elif self.method not in {"GET", "HEAD"} and not self.raw_body:
+            yield from ("unexpected_body", "body_too_large")
+        if self.idempotent:
+            yield from ("idempotency_mismatch", "store_full")
+        if self.conditional:
+            yield "precondition_failed"
+        yield from self.problems
+        yield "internal"
+
+
+class HttpRequest:
+    """One request as a handler sees it."""
+
+    __slots__ = (
+        "api", "body", "caller", "headers", "idempotency_key", "if_match", "names", "query",
+        "receive", "scope", "wait_seconds",
+    )  # fmt: skip
+
+    def __init__(self, api: Api, scope: Scope, receive: Receive) -> None:
+        """Nothing is read yet."""
+        self.api = api
+        self.scope = scope
+        self.receive = receive
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.caller: Caller
+        self.names: dict[str, str] = {}
+        """What stands in the path."""
+        self.query: Any = None
+        self.body: Any = None
+        """The body as the Struct that the route declares."""
+        self.idempotency_key = ""
+        self.if_match = ""
+        self.wait_seconds: int | None = None
+        """What `Prefer: wait` asks for."""
+
+    @property
+    def tenant(self) -> str:
+        """Whose things are asked for: always the token's."""
+        return self.caller.tenant
+
+    @property
+    def plane(self) -> Plane:
+        """The control plane."""
+        return self.api.plane
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer that is more than a value: another status, or headers."""
+
+    value: Any
+    status: int = 0
+    """0: as the route says."""
+    headers: Headers = ()
+
+
+class Stream:
+    """An answer that writes itself; server-sent events, or an invocation."""
+
+    __slots__ = ("write",)
+
+    def __init__(self, write: Callable[[Send], Awaitable[int]]) -> None:
+        """`write` sends the whole answer and returns its status."""
+        self.write = write
+
+
+Handler = Callable[[HttpRequest], Awaitable[Any]]
+
+
+def single(scope: Scope, headers: dict[bytes, bytes]) -> None:
+    """Refuse a header given twice where only one can be meant."""
+    given = scope["headers"]
+    if len(given) == len(headers):
+        return
+    names = [name for name, _ in given]
+    for name in SINGLE:
+        if names.count(name) > 1:
+            title = name.decode().title()
+            raise ProblemError("invalid_header", f"{title} is given twice", title)
+
+
+async def take(route: Route, request: HttpRequest, names: dict[str, str]) -> None:
+    """Read everything of a request that its route declares, and refuse the rest."""
+    for name, value in names.items():
+        if not FITS[name](value):
+            named = "id; an id is 32 digits of 0-9 and a-f" if NAMES[name] == ID else "name"
+            raise ProblemError("not_found", f"there is no {name} of this {named}")
+    request.names = names
+    raw = request.scope["query_string"]
+    if route.query is not None:
+        request.query = queries.read(raw, route.query)
+    elif raw:
+        queries.refuse_any(raw)
+    if route.idempotent:
+        request.idempotency_key = _idempotency_key(request.headers)
+    if route.conditional and b"if-match" in request.headers:
+        request.if_match = _text(request.headers, b"if-match")
+    if route.waits and b"prefer" in request.headers:
+        asked = PREFERRED_WAIT.search(request.headers[b"prefer"].decode("latin-1"))
+        if asked:
+            request.wait_seconds = min(int(asked[1]), WAIT_SECONDS_MAX)
+    if route.method not in {"GET", "HEAD"} and not route.raw_body:
+        await _take_body(route, request)
+
+
+async def _take_body(route: Route, request: HttpRequest) -> None:
+    seconds = request.api.bounds.body_seconds
+    body = await bodies.read(request.receive, request.headers, seconds=seconds)
+    if route.body is None:
+        if body:
+            raise ProblemError("unexpected_body", "this route takes no body")
+        return
+    tree: object = {}
+    if body or not route.empty_body:
+        bodies.refuse_other_media(request.headers)
+        tree = bodies.parse(body)
+    request.body = bodies.convert(tree, route.body)
+
+
+def _text(headers: dict[bytes, bytes], name: bytes) -> str:
+    text = headers[name].decode("latin-1")
+    if not text or not text.isascii() or not text.isprintable():
+        title = name.decode().title()
+        raise ProblemError("invalid_header", f"{title} is printable ASCII, and not empty", title)
+    return text
+
+
+def _idempotency_key(headers: dict[bytes, bytes]) -> str:
+    if b"idempotency-key" not in headers:
+        return ""
+    key = _text(headers, b"idempotency-key")
+    if len(key) > IDEMPOTENCY_KEY_CHARACTERS_MAX:
+        detail = f"an idempotency key has at most {IDEMPOTENCY_KEY_CHARACTERS_MAX} characters"
+        raise ProblemError("invalid_header", detail, "Idempotency-Key")
+    return key

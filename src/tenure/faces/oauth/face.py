@@ -1,0 +1,32 @@
+"""The authorization server as one of the faces, over the plane's identity provider."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from starlette.routing import BaseRoute
+
+from tenure.core.errors import Unauthenticated
+from tenure.core.roles import Role
+from tenure.faces.api.state import Api
+from tenure.faces.http.face import Face
+from tenure.faces.oauth.routes import routes
+from tenure.ports.identity import Authorization
+
+
+def _routes(api: Api) -> Sequence[BaseRoute]:
+    plane = api.plane
+    if "identity" not in plane.providers:
+        return ()
+
+    async def admin(bearer: str) -> str | None:
+        try:
+            caller = await api.authenticate(bearer)
+        except Unauthenticated:
+            return None
+        return caller.tenant if caller.role.may(Role.ADMIN) else None
+
+    authorization = cast(Authorization, plane.providers["identity"])
+    return routes(authorization, admin=admin, held=lambda: plane.hold.why)
+
+
+FACE = Face("oauth", foreign_routes=_routes)

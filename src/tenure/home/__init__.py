@@ -1,0 +1,1 @@
+"""A plane's home: its epoch file, shared settings, lock holders, files written atomically."""

@@ -1,0 +1,1 @@
+"""The lifecycle of an agent: one file for each verb, with its plan and its declaration."""

@@ -1,0 +1,86 @@
+"""What the control plane itself offers to steps of plans: locks, ownership, invocations in flight.
+
+A step reaches it as `call.plane`.  Every method is idempotent, as steps are repeated after a crash.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, NoReturn, Protocol, cast
+
+from tenure.core.errors import Defect
+
+
+class AgentLock(NamedTuple):
+    """The answer to a request for an agent's lock."""
+
+    holder: str = ""
+    """The operation that has the lock and must end first; empty: the lock is ours."""
+    was: str = ""
+    """The state to which the agent returns if our operation is cancelled."""
+    holds: Mapping[str, Sequence[Mapping[str, object]]] = {}
+    """What it holds or may hold, by slot: operation, step, key, generation."""
+    refused: str = ""
+    """Why a queued operation cannot be carried out in the state that the agent is in now."""
+
+
+class OwnedAgents(NamedTuple):
+    """The agents that an agent owned and that are still there."""
+
+    left: Sequence[str]
+    """The names of agents that must be gone first."""
+    more: bool = False
+    """Whether not all of them were asked for yet."""
+
+
+class MissingAcknowledgement(NamedTuple):
+    """A required subscriber that has not acknowledged an operation, and since when it is asked."""
+
+    name: str
+    since: float
+
+
+class PlaneApi(Protocol):
+    """Every promise here is a test in `tests/unit/app/agents/test_plane_api.py`."""
+
+    async def acquire_lock(self, agent: str, operation: str, *, was: str, after: str) -> AgentLock:
+        """Give this operation the agent's lock, once no other operation has it.
+
+        `was` is how the agent stood when the operation was accepted; `after` the operation that
+        worked on it then, on whose end it depends what the agent was.
+        """
+        ...
+
+    async def serve_from(self, agent: str, operation: str, serving: Mapping[str, object]) -> None:
+        """From now on the agent is reached there; only for the operation that has the lock."""
+        ...
+
+    async def delete_owned(self, agent: str, operation: str) -> OwnedAgents:
+        """Ask for the deletion of everything that only this agent owns, however far below.
+
+        Asking twice under the same operation asks for nothing new.
+        """
+        ...
+
+    async def unacknowledged(self, operation: str) -> Sequence[MissingAcknowledgement]:
+        """The required subscribers for whom this operation still waits."""
+        ...
+
+    def in_flight(self, agent: str) -> int:
+        """How many invocations are being passed through to the agent; 0 only if nobody does.
+
+        Those of all other processes of this plane count as one.
+        """
+        ...
+
+    def cut(self, agent: str) -> None:
+        """End all invocations that are still being passed through to the agent."""
+        ...
+
+
+class _NoPlane:
+    """Stands for the control plane where a step is called without one."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise Defect(f"a step called {name} of the control plane, and there is none here")
+
+
+NO_PLANE = cast(PlaneApi, _NoPlane())

@@ -1,0 +1,89 @@
+"""A subject: the kind of thing that operations of a plan act on, such as an agent.
+
+The kernel records moves and knows no capability.  A plan names its subject, and the subject says
+what an operation means for the thing it acts on: which rows are written in the same commit as a
+record, whether a cancel is allowed, what people call the thing.  A plan that names no subject acts
+on a `PlainSubject`, which is a lock and nothing more.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from tenure.core.operation import Intent, State
+from tenure.core.plan import Plan, Step
+from tenure.core.progress import Progress
+from tenure.ports.store import Row, Set, Store, Write
+
+
+class SubjectOperation(Protocol):
+    """An open operation as its subject sees it, before the record that is being written."""
+
+    id: str
+    tenant: str
+    kind: str
+    """The name of its plan."""
+    agent: str
+    """The uid of the row that the operation locks."""
+    input: Mapping[str, object]
+    plan: Plan
+    state: State
+    intents: dict[str, Intent]
+
+    def new_key(self, step: Step) -> str:
+        """The key of the resource that this step makes."""
+        ...
+
+
+class Subject(Protocol):
+    """What operations mean for the things of one kind."""
+
+    def name_of(self, operation_input: Mapping[str, object]) -> str:
+        """What people call the thing that an operation with this input acts on; empty: no name."""
+        ...
+
+    def may_use_reserve(self, kind: str) -> bool:
+        """Whether an operation of this plan is accepted on a disk that takes no other new work."""
+        ...
+
+    def on_record(
+        self, operation: SubjectOperation, progress: Progress, state: State, now: float
+    ) -> Sequence[Write]:
+        """The rows to write with a record that ends the operation or changes its state.
+
+        `progress` and `state` are those after the record; `operation` is as it was before.
+        """
+        ...
+
+    async def refuse_cancel(self, store: Store, operation: Row) -> None:
+        """Conflict if the operation of this row cannot be cancelled at this moment."""
+        ...
+
+
+class PlainSubject:
+    """A lock without a meaning of its own: the operation releases it when it ends."""
+
+    def name_of(self, operation_input: Mapping[str, object]) -> str:  # noqa: ARG002
+        """It has no name."""
+        return ""
+
+    def may_use_reserve(self, kind: str) -> bool:  # noqa: ARG002
+        """New work waits until there is space."""
+        return False
+
+    def on_record(
+        self,
+        operation: SubjectOperation,
+        progress: Progress,
+        state: State,  # noqa: ARG002
+        now: float,  # noqa: ARG002
+    ) -> Sequence[Write]:
+        """Release the lock at the end."""
+        if progress.end is None:
+            return ()
+        return (Set("agent", (operation.agent,), {"operation": None}),)
+
+    async def refuse_cancel(self, store: Store, operation: Row) -> None:
+        """It can always be cancelled."""
+
+
+PLAIN_SUBJECT = PlainSubject()

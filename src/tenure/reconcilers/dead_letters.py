@@ -1,0 +1,97 @@
+"""Whatever a destination does not take is told.
+
+There is one finding for each destination, however many events it has not taken: it stands while
+one agent's stream is parked there, or while it takes nothing at all.  It ends when the events were
+taken at last, or a person has discarded them.  What is left of a destination that is gone, since a
+plane died on the way, goes here.
+"""
+
+from dataclasses import dataclass
+from typing import cast
+
+from tenure.app.events import subscriptions
+from tenure.app.pages import every
+from tenure.app.plane import Plane
+from tenure.core.finding import Kind
+from tenure.core.instant import in_utc
+from tenure.ports.store import Row
+from tenure.reconcilers.term import About, Term, Tick
+
+SENTENCE = "Whatever a destination does not take is told."
+NAME = "letters"
+TOLD_SECONDS = 60.0
+"""How long a destination may take nothing before that is told."""
+
+
+@dataclass(slots=True)
+class _Streams:
+    """The parked streams of one destination."""
+
+    agent: str
+    """Of the first."""
+    why: str
+    since: float
+    count: int = 0
+    given_up: int = 0
+    """Those that wait for a person."""
+
+
+async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> Tick:
+    """Look at every parked stream, and then at every destination."""
+    term = term or Term(plane, NAME)
+    seen = fixed = 0
+    parked: dict[str, _Streams] = {}
+    async for row in every(plane.store, "parked"):
+        seen += 1
+        since = cast(float, row["since"])
+        fresh = _Streams(str(row["agent"]), str(row["why"]), since)
+        one = parked.setdefault(str(row["destination"]), fresh)
+        one.since = min(one.since, since)
+        one.count += 1
+        one.given_up += row["due_at"] is None
+    before = plane.store.now() - TOLD_SECONDS
+    async for cursor in every(plane.store, "cursor"):
+        streams = parked.pop(str(cursor["destination"]), None)
+        failing = cursor["since"] is not None and cast(float, cursor["since"]) <= before
+        if streams is not None or failing:
+            seen += failing
+            await _report(plane, term, cursor, streams, failing=failing)
+    for destination in list(parked)[:limit]:  # a stream is not parked before its cursor is there
+        if not term.read_only:
+            fixed += await subscriptions.sweep(plane, destination, guards=term.fence())
+    await term.settle_unseen()
+    return Tick(seen, fixed)
+
+
+async def _report(
+    plane: Plane, term: Term, cursor: Row, streams: _Streams | None, *, failing: bool
+) -> None:
+    destination = str(cursor["destination"])
+    known = await plane.store.find("subscription", (destination,))
+    name, tenant = destination, ""
+    if known is not None:
+        name, tenant = f"subscription {known['name']!s}", str(known["tenant"])
+    said: dict[str, object] = {"destination": destination}
+    what: list[str] = []
+    if failing:
+        since = cast(float, cursor["since"])
+        what.append(f"takes nothing since {in_utc(since)}: {cursor['why']!s}")
+        said["failing_since"] = since
+    agent = ""
+    if streams is not None:
+        letters = await plane.store.count_rows("letter", {"destination": destination})
+        agent = streams.agent if streams.count == 1 else ""
+        tried = "replay or discard them" if streams.given_up else "they are tried again"
+        whose = f"of {streams.count} agents" if streams.count > 1 else "of one agent"
+        what.append(
+            f"has not taken {letters} events {whose} since {in_utc(streams.since)}:"
+            f" {streams.why}; {tried}"
+        )
+        said |= {"letters": letters, "parked": streams.count, "since": streams.since}
+    if missed := cast(int, cursor["missed"]):
+        what.append(f"has missed {missed} events, which are no longer kept")
+        said["missed"] = missed
+    await term.report(
+        Kind.CONFIRMED, destination, f"{name} {', and '.join(what)}",
+        about=About(tenant, agent), said=said,
+    )  # fmt: skip

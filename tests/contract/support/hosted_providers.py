@@ -1,0 +1,51 @@
+"""A provider as whoever opened it has it, and as a guest of the house: through the socket."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from tenure.adapters.clock.system import SystemClock
+from tenure.adapters.provider_host.unix import shared
+from tenure.ports.provider import Provider
+
+
+class Nobody:
+    """Stands where a suite asks no provider."""
+
+    issuer = "https://nobody.example"
+    zones = ("nowhere",)
+
+    def metadata(self) -> Mapping[str, object]:
+        return {}
+
+
+@asynccontextmanager
+async def opened(_: Path, **providers: Any) -> AsyncIterator[Any]:
+    """This one provider itself."""
+    (provider,) = providers.values()
+    yield provider
+
+
+@asynccontextmanager
+async def visited(home: Path, **providers: Any) -> AsyncIterator[Any]:
+    """What a guest has in the place of these providers; of one, that one itself."""
+
+    @asynccontextmanager
+    async def opening(_: str) -> AsyncIterator[Mapping[str, Provider]]:
+        names = ("identity", "access", "credentials", "runtime")
+        yield {name: cast(Provider, providers.get(name, Nobody())) for name in names}
+
+    clock = SystemClock()
+    async with (
+        shared(home, opening, clock=clock) as own,
+        shared(home, opening, clock=clock) as guests,
+    ):
+        for name, provider in providers.items():
+            assert own[name] is provider
+            assert guests[name] is not provider
+        found = [guests[name] for name in providers]
+        yield found[0] if len(found) == 1 else found
+
+
+WAYS = (opened, visited)

@@ -1,0 +1,397 @@
+"""Servers that cannot take records for a while: a standby, a read-only one, a full disk, a doubt.
+
+Goal: a sentence that says what to do, nothing lost, nothing twice, and work goes on by itself once
+the server can. Method: servers of their own that are made so, and rows counted from outside.
+"""
+
+import asyncio
+import os
+import shutil
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from tenure import Plan, provided
+from tenure.adapters.store.postgres import committer, server
+from tenure.app.plane import until_answered
+from tenure.app.safety.write_probe import Taking
+from tenure.core.errors import StoreError, StoreFull
+from tenure.core.events import EPOCH_SPAN
+from tenure.ports.store import Change, Given, Next, Put, Value
+from tenure.settings import Settings
+from tenure.testing.contracts.store_rows import operation
+from tenure.testing.proxy import PLAIN, Behaviour
+from tenure.testing.servers import PostgresServer
+from tenure.testing.shelf import Shelf
+from tenure.wiring import running
+from tests.real.postgres.test_postgres_events import stranger
+from tests.real.postgres.test_postgres_gate import refusal
+from tests.real.postgres.test_postgres_lost_connections import raised
+from tests.real.support.disks import mounted
+from tests.real.support.postgres import behind_a_proxy, eventually, opened
+from tests.real.support.tls import DAY, Authority, Pair, carry
+
+pytestmark = pytest.mark.timeout(300)
+SCHEMA = "?schema=tenure"
+
+
+async def told(server: PostgresServer, *statements: str) -> Any:
+    """What the server says to the last of these."""
+    connection = await asyncpg.connect(server.url)
+    try:
+        return [await connection.fetch(one) for one in statements][-1]
+    finally:
+        await connection.close()
+
+
+def read_only(*, on: bool) -> str:
+    return f"ALTER DATABASE postgres SET default_transaction_read_only = {'on' if on else 'off'}"
+
+
+OTHERS = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE application_name LIKE 'tenure %' AND pid <> pg_backend_pid()"
+)
+WRITES = "SET default_transaction_read_only = off"
+
+
+def test_a_read_only_database_is_refused_and_borne(own_postgres: PostgresServer) -> None:
+    async def scenario() -> None:
+        url = own_postgres.url + SCHEMA
+        async with opened(url, writers=1, patience_seconds=0.5) as store:
+            await store.commit(Change("", (), (operation("a"),)))
+            await told(own_postgres, read_only(on=True), OTHERS)
+            with pytest.raises(StoreError, match="it is read-only: name the primary"):
+                await store.commit(raised(0))
+            assert await store.find("operation", ("a",)) is not None  # it can still be read
+        async with asyncio.TaskGroup() as group:
+            group.create_task(asyncio.to_thread(_refused_as_read_only, url))
+        await told(own_postgres, WRITES, read_only(on=False))
+        async with opened(url, writers=1) as store:
+            await told(own_postgres, read_only(on=True), OTHERS)
+            waiting = asyncio.ensure_future(store.commit(raised(0)))
+            await asyncio.sleep(0.3)
+            assert not waiting.done()
+            await told(own_postgres, WRITES, read_only(on=False))
+            assert await waiting is None  # by itself
+
+    asyncio.run(scenario())
+
+
+def test_a_plane_whose_database_has_become_read_only_is_not_ready(
+    own_postgres: PostgresServer, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        settings = Settings(store=own_postgres.url + SCHEMA, lease_ttl_seconds=600.0)
+        shelf = Shelf(tmp_path, "identity", now=time.time)
+        plan = Plan("make", stages=(provided("identity", "identity"),))
+        async with running(settings, plans=[plan], providers={"identity": shelf}) as plane:
+            await Taking().until_taken(plane)
+            await told(own_postgres, read_only(on=True), OTHERS)
+            taking = Taking()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(taking.until_taken(plane), 1.0)
+            await until_answered(plane)  # it can still be read
+            await told(own_postgres, WRITES, read_only(on=False))
+            await asyncio.wait_for(taking.until_taken(plane), 10.0)  # by itself
+
+    asyncio.run(scenario())
+
+
+def _refused_as_read_only(url: str) -> None:
+    assert "default_transaction_read_only" in refusal(url)
+
+
+def standby_of(primary: PostgresServer) -> PostgresServer:
+    """A standby with a copy of the primary's files; the primary is started again."""
+    standby = PostgresServer()
+    primary.halt()
+    data = standby.folder / "data"
+    shutil.rmtree(data)
+    shutil.copytree(primary.folder / "data", data)
+    (data / "standby.signal").touch()
+    (data / "postmaster.pid").unlink(missing_ok=True)
+    owner = primary.folder.stat()
+    for path in (data, *data.rglob("*")):
+        os.chown(path, owner.st_uid, owner.st_gid)
+    primary.start()
+    standby.start(f"primary_conninfo=host=127.0.0.1 port={primary.port} user=tenure")
+    return standby
+
+
+def test_a_standby_is_refused_and_a_failover_to_it_is_followed(
+    own_postgres: PostgresServer,
+) -> None:
+    standby = standby_of(own_postgres)
+
+    async def scenario() -> None:
+        hosts = f"127.0.0.1:{standby.port},127.0.0.1:{own_postgres.port}"
+        both = f"postgresql://tenure@{hosts}/postgres?target_session_attrs=read-write"
+        async with opened(f"{both}&schema=tenure", writers=2) as store:  # the primary is found
+            await store.commit(Change("", (), (operation("a"),)))
+            assert await store.commit(raised(0)) is None
+
+            async def followed() -> bool:
+                found = await told(standby, "SELECT to_regclass('tenure.journal') IS NOT NULL")
+                if not found[0][0]:
+                    return False
+                rows = await told(standby, "SELECT count(*) FROM tenure.journal")
+                return bool(rows[0][0] == 1)
+
+            await eventually(followed)
+            said = await asyncio.to_thread(refusal, standby.url + SCHEMA)
+            assert "The server is a standby" in said
+            assert "target_session_attrs=read-write" in said
+            own_postgres.kill()
+            waiting = asyncio.ensure_future(store.commit(raised(1)))
+            await told(standby, "SELECT pg_promote()")
+            assert await waiting is None
+            assert await store.count_rows("journal", {}) == 2
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        standby.stop()
+
+
+def test_a_full_disk_takes_no_new_work_and_is_used_again_when_there_is_room(
+    own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer, "FULL_SECONDS", 5.0)
+
+    async def scenario(folder: str) -> None:
+        await told(
+            own_postgres,
+            f"CREATE TABLESPACE small LOCATION '{folder}'",
+            "ALTER DATABASE postgres SET default_tablespace = small",
+        )
+        async with opened(own_postgres.url + SCHEMA, writers=1) as store:
+            await store.commit(Change("", (), (operation("kept"),)))
+            await told(own_postgres, "CREATE TABLE public.filler (x text)")
+            many = "SELECT repeat('x', 1000) FROM generate_series(1, 100000)"
+            with pytest.raises(asyncpg.DiskFullError):
+                await told(own_postgres, f"INSERT INTO public.filler {many}")
+            number, full = 0, ""
+            while not full:  # until the room that the tables have already is used up
+                number += 1
+                large = operation(f"{number:04}", input="{}" + " " * 7_000)
+                try:
+                    await store.commit(Change("", (), (large,), admits=True))
+                except StoreFull as error:
+                    full = str(error)
+            assert "is full: this was not kept" in full
+            with pytest.raises(StoreFull, match="what was accepted before is kept"):
+                await store.commit(Change("", (), (operation("new"),), admits=True))
+            assert await store.find("operation", ("kept",)) is not None
+            assert await store.find("operation", (f"{number:04}",)) is None
+            await told(own_postgres, "DROP TABLE public.filler", "CHECKPOINT")
+            again = Change("", (), (operation("again"),), admits=True)
+
+            async def is_taken() -> bool:
+                with suppress(StoreFull):
+                    return await store.commit(again) is None
+                return False
+
+            await eventually(is_taken)
+            assert await store.count_rows("operation", {}) == number + 1
+
+    with mounted("24m") as folder:
+        owner = own_postgres.folder.stat()
+        os.chown(folder, owner.st_uid, owner.st_gid)
+        try:
+            asyncio.run(scenario(str(folder)))
+        finally:
+            own_postgres.halt()
+
+
+def test_a_server_that_answers_before_it_has_flushed_is_made_to_wait(
+    own_postgres: PostgresServer,
+) -> None:
+    async def scenario() -> str:
+        await told(own_postgres, "ALTER DATABASE postgres SET synchronous_commit = off")
+        async with opened(own_postgres.url + SCHEMA, writers=1) as store:
+            session = await store._committer._session(0)
+            return str(await session.connection.fetchval("SHOW synchronous_commit"))
+
+    assert asyncio.run(scenario()) == "on"
+
+
+def test_a_server_that_would_lose_records_or_letters_is_refused(
+    own_postgres: PostgresServer,
+) -> None:
+    asyncio.run(told(own_postgres, "CREATE DATABASE bytes ENCODING 'SQL_ASCII' TEMPLATE template0"))
+    assert "not in UTF-8" in refusal(own_postgres.url.replace("/postgres", "/bytes") + SCHEMA)
+    own_postgres.halt()
+    own_postgres.start("full_page_writes=off")
+    assert "full_page_writes = off and would lose records" in refusal(own_postgres.url + SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("lasts", "trusted", "said"),
+    [(100_000, True, ""), (100_000, False, "TLS certificate is not accepted"),
+     (1, True, "TLS certificate is not accepted")],
+    ids=["good", "a stranger's", "expired"],
+)  # fmt: skip
+def test_a_server_is_asked_over_tls_if_its_certificate_is_good(
+    postgres_url: str, tmp_path: Path, *, lasts: int, trusted: bool, said: str
+) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "stranger")
+    pair = authority.sign("localhost", lasts=lasts * DAY)
+    file = authority.file if trusted else other.file
+    parts = urlsplit(postgres_url)
+
+    async def scenario() -> str:
+        async with behind_tls(parts.port or 0, pair) as port:
+            near = parts._replace(netloc=f"tenure@localhost:{port}").geturl()
+            try:
+                async with opened(f"{near}&sslmode=verify-full&sslrootcert={file}") as store:
+                    await store.commit(Change("", (), (operation("a"),)))
+            except StoreError as error:
+                return str(error)
+            return ""
+
+    found = asyncio.run(scenario())
+    assert said in found
+    assert bool(said) == bool(found)
+
+
+@asynccontextmanager
+async def behind_tls(there: int, pair: Pair) -> AsyncIterator[int]:
+    """A port at which the server at that one speaks TLS, asked for as PostgreSQL's clients do."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.certificate, pair.key)
+    visits: list[asyncio.Task[None]] = []
+
+    async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back = None
+        try:
+            await reader.readexactly(8)
+            writer.write(b"S")
+            await writer.start_tls(context)
+            answers, back = await asyncio.open_connection("127.0.0.1", there)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(carry(reader, back))
+                both.create_task(carry(answers, writer))
+        except (OSError, EOFError):
+            pass  # it does not trust us
+        finally:
+            for one in (writer, back):
+                if one is not None:
+                    one.transport.abort()
+
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        visits.append(asyncio.create_task(met(reader, writer)))
+
+    listening = await asyncio.start_server(begin, "127.0.0.1", 0)
+    try:
+        yield listening.sockets[0].getsockname()[1]
+    finally:
+        listening.close()
+        for visit in visits:
+            visit.cancel()
+        await asyncio.gather(*visits, return_exceptions=True)
+        await asyncio.sleep(0)
+
+
+ADDRESS = server.read_address("postgresql://ann:hush@db/plane")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (asyncpg.InvalidPasswordError("no"), "refuses the user or the password"),
+        (asyncpg.InvalidCatalogNameError("no"), "createdb"),
+        (asyncpg.DiskFullError("no"), "Make room there"),
+        (asyncpg.ReadOnlySQLTransactionError("no"), "it is read-only"),
+        (asyncpg.TooManyConnectionsError("no"), "raise max_connections"),
+        (asyncpg.InsufficientPrivilegeError("no"), "grant CREATE and TEMP"),
+        (asyncpg.LockNotAvailableError("no"), "pg_stat_activity tells who"),
+        (TimeoutError(), "it does not answer"),
+        (OSError("no route"), "cannot be reached (no route)"),
+        (asyncpg.PostgresError("odd"), "it says: odd"),
+        (StoreError("as it is"), "as it is"),
+    ],
+)
+def test_what_is_wrong_with_a_server_is_a_sentence_without_its_password(
+    error: Exception, said: str
+) -> None:
+    words = str(server.translated(error, ADDRESS))
+    assert said in words
+    assert "hush" not in words
+
+
+# --- in doubt -------------------------------------------------------------------------------------
+
+
+def test_while_a_commit_is_in_doubt_no_error_is_an_answer(postgres_url: str) -> None:
+    async def scenario() -> None:
+        async with behind_a_proxy(postgres_url, writers=1) as (store, proxy):
+            await store.commit(Change("", (), (operation("a"),)))
+            await store.commit(raised(0))
+            proxy.behaviour = Behaviour(cut_after_answered=0, refuses=True)
+            waiting = asyncio.ensure_future(store.commit(raised(1)))
+            await asyncio.sleep(0.5)  # it is refused again and again, which says nothing of it
+            assert not waiting.done()
+            proxy.behaviour = PLAIN
+            assert await waiting is None
+            assert await store.count_rows("journal", {}) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_lost_session_that_has_not_committed_never_will(postgres_url: str) -> None:
+    async def scenario() -> None:
+        async with behind_a_proxy(postgres_url, writers=1) as (store, proxy):
+            await store.commit(Change("", (), (operation("a"),)))
+            await store.commit(raised(0))
+            other = await stranger(postgres_url)
+
+            async def waits() -> bool:
+                return bool(await other.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+
+            async with other.transaction():
+                await other.execute("SELECT 1 FROM operation FOR UPDATE")
+                waiting = asyncio.ensure_future(store.commit(raised(1)))
+                await eventually(waits)
+                proxy.cut()  # and the server has not noticed: it would commit when it gets the row
+                await asyncio.sleep(0.3)
+                assert not waiting.done()
+            assert await waiting is None
+            assert await store.count_rows("journal", {}) == 2
+            await other.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_epoch_whose_beginning_was_not_answered_is_begun_once(postgres_url: str) -> None:
+    async def scenario() -> None:
+        async with behind_a_proxy(postgres_url, writers=1) as (store, proxy):
+            row: dict[str, Value | Given] = {
+                "tenant": "north", "agent": "a", "operation": "o", "type": "t", "at": 1.0,
+                "body": "{}", "sequence": Next("event/a"),
+            }  # fmt: skip
+            await store.commit(Change("", (), (Put("outbox", (Next("outbox"),), row),)))
+            await store.begin_epoch(2)
+            proxy.behaviour = Behaviour(cut_after_answered=0)
+            waiting = asyncio.ensure_future(store.begin_epoch(3))
+            other = await stranger(postgres_url)
+
+            async def is_begun() -> bool:
+                value = await other.fetchval("SELECT value FROM counter WHERE name = 'event/a'")
+                return bool(value == 3 * EPOCH_SPAN + 1)
+
+            await eventually(is_begun)
+            proxy.behaviour = PLAIN
+            proxy.cut()
+            await waiting
+            assert await is_begun()
+            await other.close()
+
+    asyncio.run(scenario())

@@ -1,0 +1,85 @@
+"""The command `tenure` with one safeguard taken out: `python ablated.py NAME …`.
+
+A `tests.real.support.stack_worker` may be without one of these too.
+
+Nothing of the product imports this, and no setting of it reaches what is done here.
+"""
+
+import asyncio
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from msgspec.structs import replace
+
+from proofs.operations import mutations
+from tenure.adapters.engine.embedded import EmbeddedEngine
+from tenure.adapters.engine.temporal import activities
+from tenure.adapters.store.postgres.committer import Committer
+from tenure.app.operations.handle import Live
+from tenure.app.safety.pause import Hold
+from tenure.app.tenancy import tokens
+from tenure.faces.cli.main import main
+from tenure.ports.store import Change, Refused
+from tenure.sqlite import location
+from tenure.testing.patches import patched
+from tenure.upkeep import restore
+
+_committed = Committer.commit
+
+
+def _acknowledged_first(committer: Committer, change: Change) -> "asyncio.Future[Refused | None]":
+    """Say that an operation is accepted, whatever becomes of its commit."""
+    durable = _committed(committer, change)
+    if not change.admits:
+        return durable
+    durable.add_done_callback(lambda done: done.cancelled() or done.exception())
+    hasty: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
+    hasty.set_result(None)
+    return hasty
+
+
+@contextmanager
+def _unfenced() -> Iterator[None]:
+    """Guard no token, ask nobody whether the lease still stands, and go on when both are lost.
+
+    Nor ask Temporal whether the call is still wanted: it stops one that has slept, if it is faster.
+    """
+
+    def commit(committer: Committer, change: Change) -> "asyncio.Future[Refused | None]":
+        change = change.plain()
+        guards = (replace(guard, said=_tokenless(guard.said)) for guard in change.guards)
+        kept = tuple(guard for guard in guards if guard.said)
+        return _committed(committer, replace(change, guards=kept))
+
+    async def renew(_: EmbeddedEngine[Live]) -> bool:
+        return True
+
+    with (
+        mutations.no_fence(),
+        patched(Committer, commit=commit),
+        patched(EmbeddedEngine, _renew=renew),
+        patched(activities.Beat, _beat=lambda _: None),
+    ):
+        yield
+
+
+def _tokenless(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {column: value for column, value in said.items() if column != "token"}
+
+
+_UNLOCKED = SimpleNamespace(LOCK_EX=0, LOCK_NB=0, flock=lambda *_: None)
+OFF: dict[str, AbstractContextManager[None]] = {
+    "epoch_checked": patched(tokens, _is_current=lambda *_: True),
+    "held_until_confirmed": patched(Hold, why=property(lambda _: "")),
+    "durable_first": patched(Committer, commit=_acknowledged_first),
+    "fenced": _unfenced(),
+    "file_locked": patched(location, fcntl=_UNLOCKED),
+    "providers_stay": patched(restore, is_sound=lambda *_: False),
+}
+
+if __name__ == "__main__":
+    with OFF[sys.argv[1]]:
+        sys.exit(main(sys.argv[2:]))

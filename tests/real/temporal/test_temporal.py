@@ -1,0 +1,495 @@
+"""Operations on a real Temporal server: what its history shows, stuck ones, lost ones.
+
+Goal: whatever is done to a run or to a worker, the operation ends as the store's journal says, and
+the world holds what that end promises.  Method: real server, real time, fakes whose world is asked.
+"""
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import cast
+
+import pytest
+from temporalio.testing import ActivityEnvironment
+
+from tenure.adapters.engine.temporal import RESTING
+from tenure.adapters.engine.temporal import activities as temporal_activities
+from tenure.adapters.engine.temporal import workflow as temporal_workflow
+from tenure.adapters.engine.temporal.messages import Task
+from tenure.adapters.engine.temporal.run_starter import Relay
+from tenure.app.operations import admission, reads
+from tenure.app.operations import commands as operations
+from tenure.app.operations.admission import Accept
+from tenure.app.operations.claims import OneByOne
+from tenure.core.limits import INPUT_BYTES_MAX
+from tenure.core.operation import State
+from tenure.core.plan import Plan
+from tenure.testing.contracts.engine import LINEAR, LONG, TENANT, accept, ended
+from tenure.testing.faults import Call, Delays, Fault
+from tenure.testing.operators import by
+from tenure.testing.patches import patched
+from tenure.testing.plans import PLANS, SIGNAL
+from tenure.testing.temporal_server import temporal_server
+from tests.real.support.temporal_planes import (
+    NEVER_SECONDS,
+    PACED,
+    TemporalBench,
+    activities_of,
+    closed,
+    engine_of,
+    eventually,
+    held,
+    held_back,
+    in_state,
+    run_of,
+)
+
+pytestmark = pytest.mark.timeout(300)
+UNDISTURBED = {"margin_seconds": 120.0}
+"""For who counts what a run asks for: on a busy machine it may stand still, and is not woken."""
+
+
+def limited(plan: Plan, **limits: float) -> Plan:
+    """The plan with other limits."""
+    stages = tuple(
+        tuple(replace(step, limits=replace(step.limits, **limits)) for step in stage)
+        for stage in plan.stages
+    )
+    return Plan(plan.name, stages=stages, version=plan.version)
+
+
+def quick_to_be_stuck() -> list[Plan]:
+    """Linear plans whose undos are stuck at once and tried again soon."""
+    return [limited(PLANS["linear"], undo_seconds=0.2, retry_cap_seconds=0.5), *PACED[1:]]
+
+
+# ------------------------------------------------------------------------------------ whose it is
+
+
+def test_two_planes_in_one_namespace_do_not_meet_by_default(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        other = TemporalBench(temporal.address, task_queue="")
+        try:
+            plane, theirs = await bench.start(), await other.start(works=False)
+            name = await accept(theirs, "linear")
+            beside = await other.start()
+            await in_state(theirs, name, State.SUCCEEDED)
+            found = await (await run_of(theirs, name)).describe()
+            assert found.task_queue == engine_of(beside)._queue != engine_of(plane)._queue
+            assert not bench.world.log
+        finally:
+            await other.close()
+
+    held(temporal.address, scenario, task_queue="")
+
+
+def test_two_planes_at_one_task_queue_get_their_own_all_the_same(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        other = TemporalBench(temporal.address, task_queue=bench.settings.task_queue)
+        try:
+            plane, theirs = await bench.start(), await other.start()
+            names = [await accept(theirs, "linear") for _ in range(5)]
+            for name in names:
+                assert await ended(theirs, name) is State.SUCCEEDED
+            assert engine_of(plane).accepts
+            assert not bench.world.log
+        finally:
+            await other.close()
+
+    held(temporal.address, scenario)
+
+
+def test_what_is_open_at_another_task_queue_is_followed_at_the_new_one(temporal):
+    """Of one nobody had claimed, and of one that was under way."""
+
+    async def scenario(bench: TemporalBench) -> None:
+        before = await bench.start()
+        parked = await accept(before, "waits")
+        await in_state(before, parked, State.WAITING)
+        await bench.stop(before)
+        alone = await bench.start(works=False)
+        unclaimed = await accept(alone, "linear")
+        await bench.stop(alone)
+        plane = await bench.start(task_queue=f"{bench.settings.task_queue}-new")
+        assert await ended(plane, unclaimed) is State.SUCCEEDED
+        await asyncio.sleep(bench.settings.margin_seconds)
+        await operations.signal(plane, by("a friend"), parked, name=SIGNAL)
+        assert await ended(plane, parked) is State.SUCCEEDED
+
+    held(temporal.address, scenario)
+
+
+# ----------------------------------------------------------------------------- what Temporal shows
+
+
+def test_an_operation_of_four_steps_is_four_activities_named_after_them(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        plane = await bench.start()
+        name = await accept(plane, "linear")
+        assert await ended(plane, name) is State.SUCCEEDED
+        await closed(plane, name)
+        assert await activities_of(plane, name) == list(PLANS["linear"].steps)
+        described = await (await run_of(plane, name)).describe()
+        agent = (await reads.get_operation(plane, TENANT, name)).agent
+        shown = {pair.key.name: pair.value for pair in described.typed_search_attributes}
+        assert shown | {"TenureAgent": agent, "TenureKind": "linear"} == shown
+        assert shown["TenureState"] == "SUCCEEDED"
+        assert await described.static_summary() == f"linear of {agent}"
+
+    held(temporal.address, scenario, **UNDISTURBED)
+
+
+def test_the_undos_stand_in_the_history_under_their_steps_names(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        bench.strike(Call("runtime", "ensure", 1), Fault.REFUSED)
+        plane = await bench.start()
+        name = await accept(plane, "linear")
+        assert await ended(plane, name) is State.COMPENSATED
+        await closed(plane, name)
+        done = ["identity", "access", "runtime"]
+        assert await activities_of(plane, name) == done + [f"{s}.undo" for s in reversed(done)]
+        assert not bench.world.holds()
+
+    held(temporal.address, scenario, **UNDISTURBED)
+
+
+def test_inputs_and_results_never_enter_temporal(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        plane = await bench.start()
+        given = {"text": "x" * (INPUT_BYTES_MAX - 100)}
+        accepted = await admission.accept(plane, Accept("linear", input=given))
+        assert await ended(plane, accepted.id) is State.SUCCEEDED
+        await closed(plane, accepted.id)
+        described = await (await run_of(plane, accepted.id)).describe()
+        size = described.raw_description.workflow_execution_info.history_size_bytes
+        assert 0 < size < 16_000
+
+    held(temporal.address, scenario, **UNDISTURBED)
+
+
+def test_readiness_is_a_timer_in_the_run_and_one_activity_for_each_look(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        bench.faults.delays = Delays(ready=NEVER_SECONDS)
+        bench.strike(Call("runtime", "ensure", 1), Fault.UNREADY)
+        plane = await bench.start()
+        name = await accept(plane, "ready")
+        await eventually(lambda: bench.faults.calls["runtime", "inspect"] >= 2)
+        make_ready(bench)
+        assert await ended(plane, name) is State.SUCCEEDED
+        await closed(plane, name)
+        names = Counter(await activities_of(plane, name))
+        assert names["runtime_ready"] >= 2
+        assert names["operation.load"] == 0
+
+    held(temporal.address, scenario, **UNDISTURBED)
+
+
+def make_ready(bench: TemporalBench) -> None:
+    for thing in bench.world.holds(provider="runtime"):
+        thing.ready_at = 0.0
+
+
+# ------------------------------------------------------------------------------------------- stuck
+
+
+async def stuck(bench: TemporalBench):
+    """A plane and an operation of which nobody can tell whether its second step happened."""
+    bench.strike(Call("meter", "ensure", 1), Fault.BROKE)
+    plane = await bench.start()
+    name = await accept(plane, "unaskable")
+    assert await ended(plane, name) is State.STUCK
+    await closed(plane, name)  # no run, no worker and no timer is spent on it
+    row = await plane.store.find("operation", (name,))
+    assert row is not None
+    assert row["worker"] == RESTING
+    return plane, name
+
+
+def test_a_rest_whose_answer_was_lost_is_over_when_it_is_asked_again(temporal) -> None:
+    async def scenario(bench: TemporalBench) -> None:
+        plane, name = await stuck(bench)
+        row = await plane.store.find("operation", (name,))
+        assert row is not None
+        activities = engine_of(plane)._activities
+        again = Task(name, cast(int, row["token"]))
+        told = await ActivityEnvironment().run(activities.rest, again)
+        assert told.over
+        await closed(plane, name)
+        ended_with = f"STUCK: {told.why}"
+        assert ended_with.startswith("STUCK: rests until an operator acts: nobody can tell whether")
+        assert await (await run_of(plane, name)).result() == ended_with
+
+    held(temporal.address, scenario)
+
+
+@pytest.mark.parametrize(
+    ("exit_", "state", "meters"),
+    [
+        ("adopt", State.SUCCEEDED, 1),
+        ("mark_absent", State.SUCCEEDED, 2),
+        ("abandon", State.ABANDONED, 1),
+        ("cancel", State.STUCK, 1),
+        ("retry", State.STUCK, 1),
+    ],
+)
+def test_a_stuck_operation_has_its_exits(temporal, exit_, state, meters):
+    async def scenario(bench: TemporalBench) -> None:
+        plane, name = await stuck(bench)
+        step = {"step": "meter"} if exit_ in {"adopt", "mark_absent"} else {}
+        before = (await plane.store.load(name)).operation["revision"]
+        await getattr(operations, exit_)(plane, by("an operator"), name, **step)
+        if state is State.STUCK:
+
+            async def looked_at():
+                row = await plane.store.find("operation", (name,))
+                moved = row["revision"] > before + 2  # the verb, the claim, and what came of it
+                return moved and row["worker"] == RESTING
+
+            await eventually(looked_at)
+        assert await ended(plane, name) is state
+        assert sum(n for (p, _), n in bench.world.made.items() if p == "meter") == meters
+        await closed(plane, name)
+
+    held(temporal.address, scenario)
+
+
+async def healing(bench: TemporalBench) -> None:
+    """The undo of a step is refused for a while; nobody says anything."""
+    bench.faults.delays = Delays(heal=NEVER_SECONDS)
+    bench.strike(Call("access", "ensure", 1), Fault.REFUSED)
+    bench.strike(Call("identity", "remove", 1), Fault.REFUSED_FOR_A_WHILE)
+    plane = await bench.start()
+    name = await accept(plane, "linear")
+    assert await ended(plane, name) is State.STUCK
+    bench.providers["identity"]._refuses.clear()
+    await in_state(plane, name, State.COMPENSATED)
+    assert not bench.world.holds()
+
+
+def test_what_is_stuck_is_tried_again_in_new_runs_until_it_ends(temporal):
+    held(temporal.address, healing, plans=quick_to_be_stuck())
+
+
+# ---------------------------------------------------------------------------- runs that are lost
+
+
+async def terminated(bench: TemporalBench, seconds: float = LONG) -> None:
+    """Someone terminates a run in Temporal while a call is under way."""
+    bench.faults.delays = Delays(slow=NEVER_SECONDS)
+    bench.strike(Call("access", "ensure", 1), Fault.SLOW)
+    late = held_back(bench.world)
+    plane = await bench.start()
+    name = await accept(plane, "linear")
+    await eventually(lambda: late)
+    await (await run_of(plane, name)).terminate("by hand")
+    late[0]()
+    assert await ended(plane, name, seconds) is State.SUCCEEDED
+    assert bench.applied() == LINEAR
+
+
+def test_a_run_that_was_terminated_is_started_again(temporal):
+    held(temporal.address, terminated)
+
+
+async def terminated_while_waiting(bench: TemporalBench) -> None:
+    plane = await bench.start()
+    name = await accept(plane, "waits")
+    await in_state(plane, name, State.WAITING)
+    await (await run_of(plane, name)).terminate("by hand")
+    await operations.signal(plane, by("a friend"), name, name=SIGNAL)
+    assert await ended(plane, name) is State.SUCCEEDED
+
+
+def test_a_signal_starts_a_run_if_there_is_none(temporal):
+    held(temporal.address, terminated_while_waiting)
+
+
+def test_what_was_accepted_while_temporal_was_down_starts_when_it_is_back(tmp_path, caplog):
+    async def scenario(bench: TemporalBench) -> None:
+        plane = await bench.start()
+        assert await ended(plane, await accept(plane, "linear")) is State.SUCCEEDED
+        assert plane.engine.away == ""
+        await asyncio.to_thread(server.kill)
+        await eventually(lambda: plane.engine.away.startswith("Temporal cannot be reached ("))
+        names = [await accept(plane, "linear") for _ in range(5)]
+        await asyncio.to_thread(server.start)
+        for name in names:
+            assert await ended(plane, name) is State.SUCCEEDED
+        assert plane.engine.away == ""
+        told = [one.getMessage() for one in caplog.records if server.address in one.getMessage()]
+        assert [words.rpartition(": ")[2] for words in told] == [
+            "what is accepted waits until it is back", "what has waited goes on",
+        ], "each once, and nothing for each operation"  # fmt: skip
+        assert "did not start" not in caplog.text
+        assert Counter(bench.applied()) == Counter(LINEAR * 6)
+
+    with temporal_server(tmp_path) as server:
+        held(server.address, scenario)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["its file kept", "all its data lost"])
+def test_operations_end_after_the_server_was_killed(tmp_path, kept):
+    async def scenario(bench: TemporalBench) -> None:
+        bench.faults.delays = Delays(slow=1.0)
+        plane = await bench.start()
+        waiting = await accept(plane, "waits")
+        await in_state(plane, waiting, State.WAITING)
+        for nth in range(1, 11):
+            bench.strike(Call("access", "ensure", nth), Fault.SLOW)
+        names = [await accept(plane, "linear") for _ in range(10)]
+        await eventually(lambda: bench.faults.calls["access", "ensure"] >= 5)
+        await asyncio.to_thread(server.kill)
+        await asyncio.to_thread(server.start)
+        await operations.signal(plane, by("a friend"), waiting, name=SIGNAL)
+        for name in [*names, waiting]:
+            assert await ended(plane, name) is State.SUCCEEDED
+        made = [n for (provider, _), n in bench.world.made.items() if provider == "access"]
+        assert made == [1] * 10
+
+    with temporal_server(tmp_path, kept=kept) as server:
+        held(server.address, scenario)
+
+
+def test_of_two_orchestrators_on_one_operation_one_is_fenced(temporal, tmp_path):
+    async def scenario(bench: TemporalBench) -> None:
+        bench.faults.delays = Delays(slow=2.0)
+        bench.strike(Call("access", "ensure", 1), Fault.SLOW)
+        one = await bench.start()
+        name = await accept(one, "linear")
+        await eventually(lambda: bench.faults.calls["access", "ensure"] == 1)
+        other = await bench.start(address=server.address)
+        await engine_of(other)._follow(name)
+        assert await ended(other, name) is State.SUCCEEDED
+        assert bench.applied() == LINEAR
+        await closed(one, name)
+        await closed(other, name)
+
+    with temporal_server(tmp_path) as server:
+        held(temporal.address, scenario, margin_seconds=60.0)
+
+
+# ------------------------------------------------------------------------- workers that are lost
+
+CHARGE = limited(PLANS["charge"], call_seconds=300.0, visible_seconds=6.0, deadline_seconds=600.0)
+
+
+async def an_attempt_is_lost(bench: TemporalBench) -> None:
+    """A worker falls silent while its request, which counts each time, is on its way for long."""
+    bench.faults.delays = Delays(slow=NEVER_SECONDS)
+    bench.strike(Call("ledger", "ensure", 1), Fault.SLOW)
+    late, calls = held_back(bench.world), bench.faults.calls
+    plane = await bench.start()
+    name = await accept(plane, "charge")
+    # Until another has asked, or has not.
+    await eventually(lambda: calls["ledger", "inspect"] or calls["ledger", "ensure"] > 1)
+    late[0]()
+    assert await ended(plane, name) is State.SUCCEEDED
+    await bench.world.quiet()
+    assert [n for (p, _), n in bench.world.made.items() if p == "ledger"] == [1]
+
+
+def silent():
+    """No worker says that it lives, and the server minds after a second."""
+    second = timedelta(seconds=1)
+    return (
+        patched(temporal_workflow, HEARTBEAT=second),
+        patched(temporal_activities, BEAT_SECONDS=1000.0),
+    )
+
+
+def test_a_second_attempt_asks_before_it_repeats(temporal):
+    short, mute = silent()
+    with short, mute:
+        held(temporal.address, an_attempt_is_lost, plans=[CHARGE])
+
+
+def test_a_run_goes_on_as_new_when_its_history_grows_long(tmp_path):
+    async def scenario(bench: TemporalBench) -> None:
+        bench.faults.delays = Delays(ready=NEVER_SECONDS)
+        bench.strike(Call("runtime", "ensure", 1), Fault.UNREADY)
+        plane = await bench.start()
+        name = await accept(plane, "ready")
+        await in_state(plane, name, State.RUNNING)
+        first = (await (await run_of(plane, name)).describe()).run_id
+
+        async def is_new() -> bool:
+            return (await (await run_of(plane, name)).describe()).run_id != first
+
+        await eventually(is_new)
+        make_ready(bench)
+        assert await ended(plane, name) is State.SUCCEEDED
+        assert not bench.world.burned
+
+    config = {"limit.historyCount.suggestContinueAsNew": "40"}
+    with temporal_server(tmp_path, config=config) as server:
+        held(server.address, scenario, plans=[limited(PLANS["ready"], deadline_seconds=600.0)])
+
+
+# --------------------------------------------------------------------- without its safeguards
+
+
+def unraised():
+    """A second attempt goes on under the token of the first, as if that had never called."""
+
+    async def same(self, live, step, token):
+        return live
+
+    return patched(OneByOne, raise_token=same)
+
+
+def test_ablation_without_the_raised_token_an_effect_happens_twice(temporal):
+    short, mute = silent()
+    with short, mute, unraised(), pytest.raises(AssertionError, match=r"\[2\] == \[1\]"):
+        held(temporal.address, an_attempt_is_lost, plans=[CHARGE])
+
+
+def test_ablation_without_await_an_undo_runs_beside_its_own_do(temporal):
+    def begin(self):
+        for due in self._answer.moves:
+            self._running[f"{due.step}/{due.act}"] = (due.act, self._move(due))
+        self._answer = replace(self._answer, moves=[])
+        if self._may_ask():
+            asked, self._asked = self._asked, ""
+            task = Task(self._operation, self._answer.token)
+            self._running[""] = ("", self._start(asked, task))
+
+    run = temporal_workflow.OperationRun
+    off = patched(run, _begin=begin, _interrupt=lambda self: None)
+    with off, pytest.raises(AssertionError, match=r"\['remove'"):
+        held(temporal.address, partial(undone_after_its_do, watched_seconds=60.0))
+
+
+async def undone_after_its_do(bench: TemporalBench, watched_seconds: float = 2.0) -> None:
+    """A sibling is refused while the do of another is under way: its undo comes after that."""
+    bench.faults.delays = Delays(slow=NEVER_SECONDS)
+    bench.strike(Call("access", "ensure", 1), Fault.SLOW)
+    bench.strike(Call("runtime", "ensure", 1), Fault.REFUSED)
+    late, calls = held_back(bench.world), bench.faults.calls
+    plane = await bench.start()
+    name = await accept(plane, "parallel")
+    await eventually(lambda: late and calls["runtime", "ensure"])
+    with suppress(TimeoutError):  # whoever waits cannot say so
+        await eventually(lambda: "remove" in verbs_on(bench, "access"), watched_seconds)
+    late[0]()
+    assert await ended(plane, name) is State.COMPENSATED
+    await bench.world.quiet()
+    assert verbs_on(bench, "access") == ["ensure", "remove"]
+
+
+def verbs_on(bench: TemporalBench, provider: str) -> list[str]:
+    return [one.verb for one in bench.world.log if one.provider == provider]
+
+
+def test_a_step_is_undone_only_when_no_call_of_its_do_is_under_way(temporal):
+    held(temporal.address, undone_after_its_do)
+
+
+def test_ablation_without_the_relay_what_was_terminated_lies(temporal):
+    async def looks_away(self):
+        return 0
+
+    with patched(Relay, look=looks_away), pytest.raises(AssertionError, match="RUNNING"):
+        held(temporal.address, partial(terminated, seconds=12.0))

@@ -1,0 +1,117 @@
+"""Cancels on a real Temporal server: ours, another process's, and one asked of Temporal itself."""
+
+from contextlib import suppress
+
+import pytest
+from temporalio.client import WorkflowExecutionStatus
+
+from tenure.app.operations import commands as operations
+from tenure.app.operations import reads
+from tenure.core.operation import State
+from tenure.testing.contracts.engine import TENANT, accept, ended
+from tenure.testing.faults import Call, Delays, Fault
+from tenure.testing.operators import by
+from tests.real.support.temporal_planes import (
+    NEVER_SECONDS,
+    PACE,
+    TemporalBench,
+    closed,
+    eventually,
+    held,
+    held_back,
+    in_state,
+    run_of,
+    status_of,
+)
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_what_is_cancelled_before_anyone_claimed_it_calls_nobody(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        idle = await bench.start(works=False)
+        name = await accept(idle, "linear")
+        cancelled = await operations.cancel(idle, by("the caller"), name)
+        assert cancelled.state is State.COMPENSATED
+        worker = await bench.start()
+        await closed(worker, name)
+        assert bench.applied() == []
+
+    held(temporal.address, scenario)
+
+
+async def cancelled_from_afar(bench: TemporalBench) -> None:
+    """The call of a do is under way in one process, and cancelled in another."""
+    bench.faults.delays = Delays(slow=NEVER_SECONDS)
+    bench.strike(Call("access", "ensure", 1), Fault.SLOW)
+    late = held_back(bench.world)
+    await bench.start()
+    api = await bench.start(works=False)
+    name = await accept(api, "linear")
+    await eventually(lambda: late)
+    await operations.cancel(api, by("the caller"), name)
+    assert await ended(api, name, 0.8 * PACE) is State.COMPENSATED  # before the limit of the call
+    late[0]()
+    await bench.world.quiet()
+    assert not bench.world.holds()
+    assert bench.applied()[:2] == ["identity.ensure", "identity.remove"]
+
+
+def test_a_cancel_reaches_a_call_in_another_process(temporal):
+    held(temporal.address, cancelled_from_afar)
+
+
+def test_a_cancel_while_it_is_being_undone_changes_nothing(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        bench.strike(Call("runtime", "ensure", 1), Fault.REFUSED)
+        bench.strike(Call("access", "remove", 1), Fault.BUSY)
+        plane = await bench.start()
+        name = await accept(plane, "linear")
+        await in_state(plane, name, State.COMPENSATING)
+        await operations.cancel(plane, by("the caller"), name)
+        assert await ended(plane, name) is State.COMPENSATED
+        assert not bench.world.holds()
+
+    held(temporal.address, scenario)
+
+
+def test_a_cancel_asked_of_temporal_is_recorded_as_ours_and_compensated(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        plane = await bench.start()
+        name = await accept(plane, "waits")
+        await in_state(plane, name, State.WAITING)
+        await (await run_of(plane, name)).cancel()
+        assert await ended(plane, name) is State.COMPENSATED
+        assert (await reads.get_operation(plane, TENANT, name)).error == "cancelled by temporal"
+        await closed(plane, name)
+        assert await status_of(plane, name) is WorkflowExecutionStatus.COMPLETED
+        assert not bench.world.holds()
+
+    held(temporal.address, scenario)
+
+
+def test_a_cancel_asked_of_temporal_while_a_call_is_out_stops_it_first(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        bench.strike(Call("access", "ensure", 1), Fault.LOST)
+        plane = await bench.start()
+        name = await accept(plane, "linear")
+        await eventually(lambda: bench.faults.calls["access", "ensure"] == 1)
+        await (await run_of(plane, name)).cancel()
+        assert await ended(plane, name, 0.8 * PACE) is State.COMPENSATED  # before its limit
+        assert bench.applied() == ["identity.ensure", "identity.remove"]
+
+    held(temporal.address, scenario)
+
+
+def test_a_cancel_asked_of_temporal_after_the_pivot_is_not_obeyed(temporal):
+    async def scenario(bench: TemporalBench) -> None:
+        bench.strike(Call("notice", "ensure", 1), Fault.BUSY)
+        bench.strike(Call("notice", "ensure", 2), Fault.BUSY)
+        plane = await bench.start()
+        name = await accept(plane, "pivot")
+        await eventually(lambda: bench.faults.calls["notice", "ensure"] > 0)
+        with suppress(Exception):  # it may just have ended
+            await (await run_of(plane, name)).cancel()
+        assert await ended(plane, name) is State.SUCCEEDED
+
+    held(temporal.address, scenario)

@@ -1,0 +1,17 @@
+"""The engine's contract on a real Temporal server, in real time."""
+
+import pytest
+
+from tenure.testing.contracts.engine import EngineContract, Scenario
+from tests.real.support.temporal_planes import held
+
+pytestmark = pytest.mark.timeout(300)
+
+
+class TestTemporalEngine(EngineContract):
+    @pytest.fixture
+    def hold(self, temporal):
+        def hold(scenario: Scenario) -> None:
+            held(temporal.address, scenario)
+
+        return hold

@@ -1,0 +1,345 @@
+"""What Temporal could not carry never reaches it, and what it loses on the way stops nothing."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from temporalio.api.workflowservice.v1 import DeprecateNamespaceRequest, RegisterNamespaceRequest
+
+from tenure.adapters.clock.system import SystemClock
+from tenure.adapters.engine.temporal import TemporalSettings, probe, probe_workers
+from tenure.adapters.engine.temporal import engine as temporal_engine
+from tenure.adapters.engine.temporal.activities import WORDS_MAX
+from tenure.adapters.engine.temporal.connection import (
+    ASKING_SECONDS,
+    away,
+    connect,
+    register_attributes,
+)
+from tenure.adapters.engine.temporal.engine import About
+from tenure.app.operations.claims import OneByOne
+from tenure.core.errors import CommitUnknown, Defect, EngineError, LeaseLost, StoreError
+from tenure.core.operation import State
+from tenure.ports.store import Change, Drop, Put, Row
+from tenure.testing.contracts.engine import LINEAR, accept, ended
+from tenure.testing.patches import patched
+from tests.real.support.temporal_planes import TemporalBench, engine_of, eventually, held
+
+pytestmark = pytest.mark.timeout(300)
+LARGE = 5_000_000
+"""Beyond the 2 MB of a payload, and the 4 MB of a message."""
+
+
+def test_an_error_larger_than_temporal_takes_is_cut_and_the_move_tried_again(temporal) -> None:
+    fell: list[str] = []
+
+    async def scenario(bench: TemporalBench) -> None:
+        begin = OneByOne.begin
+
+        async def failing(self: Any, operation: str, known: Any = None) -> Any:
+            if not fell:
+                fell.append(operation)
+                raise ValueError("x" * LARGE)
+            return await begin(self, operation, known)
+
+        with patched(OneByOne, begin=failing):
+            plane = await bench.start()
+            name = await accept(plane, "linear")
+            assert await ended(plane, name) is State.SUCCEEDED
+            client = engine_of(plane)._client
+            assert client is not None
+            history = await client.get_workflow_handle(name).fetch_history()
+            assert max(event.ByteSize() for event in history.events) < 10_000
+            failed = [
+                event.activity_task_started_event_attributes.last_failure
+                for event in history.events
+                if event.activity_task_started_event_attributes.HasField("last_failure")
+            ]
+            # It was told, and not found out when a heartbeat was missed.
+            assert [one.application_failure_info.type for one in failed] == ["ValueError"]
+            assert failed[0].message == "x" * WORDS_MAX
+        assert fell == [name]
+        assert bench.applied() == LINEAR
+
+    held(temporal.address, scenario)
+
+
+# --- an engine that is told odd things ------------------------------------------------------------
+
+
+def test_a_relay_bears_a_store_that_refuses_and_ends_with_one_that_fails(temporal, caplog) -> None:
+    async def scenario(bench: TemporalBench) -> None:
+        engine = engine_of(await bench.start())
+        errors: list[BaseException] = [StoreError("busy"), CommitUnknown("lost")]
+
+        async def look() -> None:
+            raise errors.pop(0)
+
+        waiting = asyncio.ensure_future(engine.wait("x"))
+        await asyncio.sleep(0)
+        failing = patched(type(engine._relay), look=lambda _self: look())
+        with failing, pytest.raises(CommitUnknown):
+            await engine.join()
+        with pytest.raises(CommitUnknown):
+            await waiting
+        assert not engine.accepts
+        assert "the store refuses: busy" in caplog.text
+        await bench.planes.pop().engine.stop()
+
+    held(temporal.address, scenario)
+
+
+def test_whatever_ends_its_tasks_ends_the_engine(temporal) -> None:
+    async def scenario(bench: TemporalBench) -> None:
+        first, second = engine_of(await bench.start()), engine_of(await bench.start())
+        assert first._relaying is not None
+        first._relaying.cancel()
+        with pytest.raises(Defect, match="cancelled by someone else"):
+            await first.join()
+
+        async def run() -> None:
+            raise RuntimeError("poll failure")
+
+        broken: Any = SimpleNamespace(run=run)
+        await second._poll(broken)
+        with pytest.raises(EngineError, match="the Temporal worker stopped: poll failure"):
+            await second.join()
+
+    held(temporal.address, scenario)
+
+
+def test_a_worker_that_gave_up_while_temporal_was_away_is_begun_again(temporal) -> None:
+    """As when its namespace was gone, and is back."""
+
+    async def scenario(bench: TemporalBench) -> None:
+        engine = engine_of(await bench.start())
+        told = ["Temporal cannot be used (no such namespace)", "nor now", ""]
+        ran: list[str] = []
+
+        async def run() -> None:
+            ran.append("gave up")
+            raise RuntimeError("poll failure")
+
+        async def runs() -> None:
+            ran.append("works")
+
+        async def away(*_: object) -> str:
+            return told.pop(0) if told else ""
+
+        broken: Any = SimpleNamespace(run=run)
+        whole: Any = SimpleNamespace(run=runs, shutdown=runs)
+        kept = engine._worker
+
+        async def unseen(_: object) -> None:
+            """The relay asks too, and would be answered in our place."""
+
+        ours = patched(type(engine), _made=lambda *_: whole, _see=unseen)
+        with patched(temporal_engine, away=away), ours:
+            await engine._poll(broken)
+        assert (ran, engine._worker, engine.accepts) == (["gave up", "works"], whole, True)
+        engine._worker = kept
+
+    held(temporal.address, scenario)
+
+
+def test_what_a_killed_embedded_engine_held_is_taken_over_by_temporal_beside_it(temporal) -> None:
+    async def scenario(bench: TemporalBench) -> None:
+        plane = await bench.start()
+        engine, store = engine_of(plane), plane.store
+        await engine.stop()  # so that its own relay does not look meanwhile
+        taken: list[None] = []
+
+        async def take(_: object) -> None:
+            taken.append(None)
+
+        with patched(type(engine), _take_over=take):
+            engine._looked_at = -1e9
+            await engine._take_over_beside()
+            assert not taken, "there is nobody else"
+            lease: Row = {"holder": "other", "token": 1, "until": 0.0}
+            await store.commit(Change("", (), (Put("lease", ("worker/other",), lease),)))
+            await engine._take_over_beside()
+            assert not taken, "not so soon"
+            for there in (True, False):
+                engine._looked_at = -1e9
+                if not there:
+                    await store.commit(Change("", (), (Drop("lease", ("worker/other",)),)))
+                await engine._take_over_beside()
+            assert len(taken) == 2
+
+    held(temporal.address, scenario)
+
+
+def test_what_is_asked_of_an_engine_that_has_stopped_does_nothing(temporal) -> None:
+    async def scenario(bench: TemporalBench) -> None:
+        plane = await bench.start()
+        engine, live = engine_of(plane), SimpleNamespace(worker="", id="x")
+        await engine.stop()
+        await engine.stop()
+        given: Any = live
+        engine.take(given)
+        engine.wake("x")
+        engine.heard("x", interrupt=True)
+        await engine._start("x", About("kind", "agent", ""), None)
+        assert not await engine._is_elsewhere("x")
+        await engine._signal("x", interrupt=False)
+        assert not engine._tasks
+        await engine.join()
+
+    held(temporal.address, scenario)
+
+
+def test_who_waits_in_another_process_is_told_when_it_hears_of_the_end(temporal) -> None:
+    async def scenario(bench: TemporalBench) -> None:
+        plane = await bench.start()
+        other = engine_of(await bench.start(works=False))
+        name = await accept(plane, "linear")
+        waiting = asyncio.ensure_future(other.wait(name, 30))
+        unknown = asyncio.ensure_future(other.wait("nobody", 0.2))
+        await asyncio.sleep(0)
+        other.heard("nobody")
+        assert await ended(plane, name) is State.SUCCEEDED
+        other.heard(name)
+        assert await waiting is State.SUCCEEDED
+        assert await unknown is None
+        plane.engine.wake(name)  # it has ended: its run is told, if there is one
+        plane.engine.wake("nobody")
+        await eventually(lambda: not engine_of(plane)._tasks)
+
+    held(temporal.address, scenario)
+
+
+def test_what_cannot_be_asked_now_is_left_to_the_relay(temporal, caplog) -> None:
+    async def scenario(bench: TemporalBench) -> None:
+        engine = engine_of(await bench.start())
+
+        async def fails(error: BaseException) -> None:
+            raise error
+
+        for error in (EngineError("away"), ValueError("odd"), LeaseLost("x")):
+            engine._soon(fails(error))
+        await eventually(lambda: not engine._tasks)
+        assert "away; the relay tries again" in caplog.text
+        assert "a run was not started or woken" in caplog.text
+        assert engine.accepts
+        engine._soon(fails(CommitUnknown("lost")))
+        with pytest.raises(CommitUnknown):
+            await engine.join()
+
+    held(temporal.address, scenario)
+
+
+def test_calls_that_do_not_end_are_left_to_themselves(temporal, caplog) -> None:
+    async def scenario(bench: TemporalBench) -> None:
+        engine = engine_of(await bench.start())
+
+        async def never() -> None:
+            await asyncio.Event().wait()
+
+        deaf: Any = SimpleNamespace(shutdown=never)
+        with patched(temporal_engine, DEAF_SECONDS=0.05):
+            polling = asyncio.ensure_future(never())
+            await engine._shut_down(deaf, polling, 0.01)
+        assert "some calls do not end though they were cancelled" in caplog.text
+        polling.cancel()
+
+    held(temporal.address, scenario)
+
+
+def test_what_an_embedded_engine_left_is_claimed_page_by_page(temporal) -> None:
+    async def scenario(bench: TemporalBench) -> None:
+        plane = await bench.start(works=False)
+        names = [await accept(plane, "linear") for _ in range(3)]
+        await bench.stop(plane)
+        rows = bench.tables.rows["operation"]
+        for name in names:
+            rows[name,]["worker"] = "an embedded engine that is gone"
+        with patched(temporal_engine, CLAIM_MAX=1):
+            again = await bench.start()
+        for name in names:
+            assert await ended(again, name) is State.SUCCEEDED
+
+    held(temporal.address, scenario)
+
+
+# --- namespaces -----------------------------------------------------------------------------------
+
+
+async def with_namespace(address: str, name: str, *, deprecated: bool = False) -> None:
+    service = (await connect(TemporalSettings(address=address))).workflow_service
+    request = RegisterNamespaceRequest(namespace=name)
+    request.workflow_execution_retention_period.FromSeconds(86_400)
+    await service.register_namespace(request)
+    if deprecated:
+        await service.deprecate_namespace(DeprecateNamespaceRequest(namespace=name))
+
+    async def is_known() -> bool:
+        try:
+            await connect(TemporalSettings(address=address, namespace=name))
+        except EngineError:
+            return False
+        return True
+
+    await eventually(is_known)
+
+
+def test_a_namespace_that_is_given_up_is_named(temporal) -> None:
+    async def main() -> str:
+        await with_namespace(temporal.address, "old", deprecated=True)
+        with pytest.raises(EngineError) as raised:
+            await probe(TemporalSettings(address=temporal.address, namespace="old"))
+        return str(raised.value)
+
+    assert "namespace 'old' is deprecated; name another" in asyncio.run(main())
+
+
+def test_who_asks_for_work_counts_and_who_did_is_told_with_the_time(temporal) -> None:
+    async def scenario(bench: TemporalBench) -> None:
+        settings, clock = engine_of(await bench.start())._settings, SystemClock()
+        queue = f"task queue {settings.task_queue!r}"
+        told = ""
+        async with asyncio.timeout(120):
+            while not told:
+                with suppress(EngineError):  # it has not asked yet
+                    told = await probe_workers(settings, clock.now())
+        assert told.startswith(f"1 worker asks for work at {queue}, the last ")
+        with pytest.raises(EngineError) as raised:
+            await probe_workers(settings, clock.now() + ASKING_SECONDS + 30)
+        assert f"no worker has asked for work at {queue} since " in str(raised.value)
+
+    held(temporal.address, scenario)
+
+
+def test_a_namespace_that_is_there_no_more_or_does_not_answer_is_away(temporal) -> None:
+    async def main() -> None:
+        settings = TemporalSettings(address=temporal.address)
+        client = await connect(settings)
+        assert await away(client, settings) == ""
+        gone = await away(client, replace(settings, namespace="elsewhere"))
+        assert gone.startswith("Temporal cannot be used (Namespace elsewhere is not found")
+        deaf = await away(client, replace(settings, connect_seconds=1e-9))
+        assert deaf == "Temporal cannot be reached (no answer within 1e-09 s)"
+
+    asyncio.run(main())
+
+
+def test_a_namespace_that_has_lost_its_search_attributes_gets_them_again(temporal) -> None:
+    asked: list[str] = []
+
+    async def registered(client: Any, settings: TemporalSettings) -> bool:
+        asked.append(settings.namespace)
+        return len(asked) == 1 or await register_attributes(client, settings)
+
+    async def scenario(bench: TemporalBench) -> None:
+        await with_namespace(temporal.address, "bare")
+        with patched(temporal_engine, register_attributes=registered):
+            plane = await bench.start()
+            name = await accept(plane, "linear")
+            assert await ended(plane, name) is State.SUCCEEDED
+        assert asked == ["bare", "bare"]
+        assert engine_of(plane)._attributes
+
+    held(temporal.address, scenario, namespace="bare")

@@ -1,0 +1,160 @@
+"""Goal: a start that cannot be right leaves home and store as they were, and says what is wrong.
+
+Method: homes and stores of different planes are put together on a real server, or an engine is
+away; then the home's files and the server's schemas are as before, and the right start goes on.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tenure.adapters.store.postgres.server import read_address
+from tenure.core.errors import EngineError, Invalid
+from tenure.home.shared_settings import TermsFile
+from tenure.settings import Settings
+from tenure.testing.servers import lasting_port
+from tenure.upkeep.restore import hold
+from tenure.wiring import files_of_a_home, managing, move_store, running
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Settings:
+    """A plane whose store is in its home."""
+    return Settings(home=str(tmp_path / "home"), sandbox="off")
+
+
+@pytest.fixture
+def shared(own: Settings, postgres_url: str) -> Settings:
+    """The same home, and a store that is shared."""
+    return replace(own, store=postgres_url)
+
+
+@pytest.fixture
+def elsewhere(shared: Settings) -> Settings:
+    """A store that nobody has used, as of who forgot a part of the address."""
+    return replace(shared, store=f"{shared.store}_other")
+
+
+def start(settings: Settings) -> str:
+    """Start and stop a plane; why it was held."""
+
+    async def main() -> str:
+        async with managing(settings) as plane:
+            return plane.hold.why
+
+    return asyncio.run(main())
+
+
+def schemas(url: str) -> int:
+    """How many schemas of this name and of names that begin so the server has."""
+
+    async def main() -> Any:
+        connection = await asyncpg.connect(read_address(url).url)
+        try:
+            named = f"{read_address(url).schema}%"
+            asked = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE $1"
+            return await connection.fetchval(asked, named)
+        finally:
+            await connection.close()
+
+    return int(asyncio.run(main()))
+
+
+def files(home: str) -> Iterator[tuple[str, bytes]]:
+    """The files of a home, whole."""
+    for path in sorted(Path(home).rglob("*")):
+        if path.is_file():
+            yield path.name, path.read_bytes()
+
+
+def refused(settings: Settings, words: str, kind: type[Exception] = Invalid) -> None:
+    """It does not start, and the home is as it was."""
+    before = dict(files(settings.home))
+    with pytest.raises(kind, match=words):
+        start(settings)
+    assert dict(files(settings.home)) == before
+
+
+def test_a_home_whose_store_is_shared_starts_with_that_one_alone(
+    own: Settings, shared: Settings, elsewhere: Settings
+) -> None:
+    assert start(shared) == ""
+    refused(own, "is the home of a plane whose store is postgresql://")
+    refused(elsewhere, r"knows nothing of it: name the right one, by --store or TENURE_STORE")
+    refused(replace(elsewhere, joins=True), "knows nothing of it")
+    refused(replace(elsewhere, new_home=True), "knows nothing of it")
+    assert schemas(shared.store) == 1
+    assert start(shared) == ""  # not held
+
+
+def test_while_its_plane_runs_too(own: Settings, shared: Settings) -> None:
+    async def main() -> None:
+        async with managing(shared):
+            with pytest.raises(Invalid, match="is the home of a plane whose store is"):
+                async with managing(own):
+                    pass
+
+    asyncio.run(main())
+    assert start(shared) == ""
+
+
+def test_a_home_with_records_of_its_own_takes_another_store_only_after_they_were_moved(
+    own: Settings, shared: Settings
+) -> None:
+    assert start(own) == ""
+    refused(shared, "tenure migrate-store --to URL moves them there")
+    assert schemas(shared.store) == 0
+    assert start(own) == ""
+    asyncio.run(move_store(Path(own.home) / "tenure.db", shared.store, told=lambda _: None))
+    refused(replace(shared, home=f"{own.home}-other"), "belongs to a plane with another home")
+    assert start(replace(shared, joins=True)) == ""
+    assert start(shared) == ""
+    refused(own, "is the home of a plane whose store is postgresql://")
+
+
+def test_a_store_that_knows_its_home_goes_on_there_whatever_lies_beside(
+    own: Settings, shared: Settings
+) -> None:
+    """As an earlier release left it, when the store was not named once."""
+    assert start(shared) == ""
+    file = TermsFile(Path(own.home))
+    terms = file.read()
+    assert terms is not None
+    beside = replace(own, home=f"{own.home}-beside")
+    start(beside)
+    (Path(beside.home) / "tenure.db").rename(Path(own.home) / "tenure.db")
+    file.write(terms._replace(store=""))
+    assert start(shared) == ""
+    assert file.read() == terms
+
+
+def test_a_second_home_is_refused_before_it_is_made(own: Settings, shared: Settings) -> None:
+    assert start(shared) == ""
+    second = replace(shared, home=f"{own.home}-second")
+    refused(second, "belongs to a plane with another home")
+    assert not Path(second.home).exists()
+    assert start(replace(second, new_home=True)) == ""
+
+
+def test_without_its_engine_nothing_is_made(own: Settings, shared: Settings) -> None:
+    away = replace(shared, engine="temporal", temporal_address=f"127.0.0.1:{lasting_port()}")
+    refused(away, "cannot be reached: .* Nothing was changed", EngineError)
+    assert not Path(own.home).exists()
+
+    async def main() -> None:
+        async with running(away, plans=[], providers={}):
+            pass
+
+    with pytest.raises(EngineError, match="Nothing was changed"):
+        asyncio.run(main())
+    assert schemas(shared.store) == 0
+    assert start(shared) == ""
+    hold(Path(own.home), files_of_a_home())
+    assert start(away) == "its store was put back by other means"  # it moves nothing

@@ -1,0 +1,222 @@
+"""The cascade beyond agents: what an agent subscribed to goes with it, or to its heir."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from proofs.agents.lifecycle import CALLER, spec_of
+from tenure.app.agents import cascade, ownership
+from tenure.app.agents import commands as agents
+from tenure.app.agents import views as agent_views
+from tenure.app.events import subscriptions
+from tenure.app.events.subscriptions import Subscribe
+from tenure.core.agent import State
+from tenure.core.edge import EdgeKind
+from tenure.core.errors import Invalid
+from tenure.core.subscription import Kind
+from tenure.ports.store import Change
+from tenure.reconcilers import grants
+from tenure.reconcilers.leader import Leader
+from tenure.reconcilers.term import LEADERS, Term
+from tenure.testing.faults import Fault
+from tests.unit.support.agent_planes import alive, fault, refusal
+
+
+async def subscribed(lives, caller=CALLER, name="mine", **more):
+    """A pull subscription; its id."""
+    asked = Subscribe(name, Kind.PULL, **more)
+    return (await subscriptions.create_subscription(lives.plane, caller, asked))[0].id
+
+
+async def subscriptions_left(lives):
+    return sorted(row["name"] for row in await lives.rows("subscription"))
+
+
+@alive
+async def test_what_an_agent_subscribed_to_goes_with_it_or_to_its_heir(lives):
+    maker, heir = await lives.made("maker"), await lives.made("heir")
+    asking = CALLER._replace(principal=maker)
+    await subscribed(lives, asking, "gone")
+    kept = await subscribed(lives, asking, "kept")
+    await subscribed(lives, name="another")
+    await agents.own(
+        lives.plane, CALLER, maker, kind=EdgeKind.WEBHOOK, target=kept, on_delete="reassign:heir"
+    )
+    row = await agent_views.get_agent_row(lives.plane, CALLER, "maker")
+    shown = await cascade.tree(lives.plane, row, limit=100)
+    fates = sorted(one.fate for one in shown if one.kind == "webhook")
+    assert fates == [f"reassign:{heir}", "revoke"]
+    await lives.verb("delete", "maker")
+    assert await subscriptions_left(lives) == ["another", "kept"]
+    owners = [(r["owner"], r["target"]) for r in await lives.rows("edge") if r["kind"] == "webhook"]
+    assert owners == [(heir, kept)]
+    await lives.verb("delete", "heir")
+    assert await subscriptions_left(lives) == ["another"]
+    assert await lives.rows("edge") == []
+
+
+@alive
+async def test_a_subscription_that_another_agent_owns_too_stays_with_that_one(lives):
+    maker, other = await lives.made("maker"), await lives.made("other")
+    await lives.made("subject")
+    asking = CALLER._replace(principal=maker)
+    shared = await subscribed(lives, asking, "shared")
+    await subscribed(lives, asking, "about", agent="subject")
+    await agents.own(
+        lives.plane, CALLER, other, kind=EdgeKind.WEBHOOK, target=shared, on_delete="revoke"
+    )
+    row = await agent_views.get_agent_row(lives.plane, CALLER, "maker")
+    shown = await cascade.tree(lives.plane, row, limit=100)
+    assert sorted(one.fate for one in shown if one.kind == "webhook") == ["keep", "revoke"]
+    await lives.verb("delete", "maker")
+    assert await subscriptions_left(lives) == ["shared"], "nobody hears for who is gone"
+    await lives.verb("delete", "other")
+    assert await subscriptions_left(lives) == []
+
+
+@alive
+async def test_what_an_heir_has_already_it_has_once(lives):
+    maker, heir = await lives.made("maker"), await lives.made("heir")
+    kept = await subscribed(lives, CALLER._replace(principal=maker), "kept")
+    for owner, on_delete in ((heir, "revoke"), (maker, "reassign:heir")):
+        await agents.own(
+            lives.plane, CALLER, owner, kind=EdgeKind.WEBHOOK, target=kept, on_delete=on_delete
+        )
+    await lives.verb("delete", "maker")
+    assert await subscriptions_left(lives) == ["kept"]
+    await subscriptions.delete_subscription(lives.plane, CALLER, kept)
+    assert [row["kind"] for row in await lives.rows("edge")] == [EdgeKind.CREDENTIAL]
+
+
+@alive
+async def test_nobody_subscribes_below_or_to_an_agent_that_is_going(lives):
+    uid = await lives.made()
+    asking = CALLER._replace(principal=uid)
+    lives.fakes.runtime.busy |= {thing.key.text for thing in lives.world.holds()}
+    await agents.delete_agent(lives.plane, CALLER, "alpha", drain_seconds=60.0)
+    await refusal(subscribed(lives, asking), "wrong_state")
+    await refusal(subscribed(lives, agent="alpha"), "wrong_state")
+    assert await lives.rows("subscription") == []
+    assert {row["kind"] for row in await lives.rows("edge")} == {EdgeKind.CREDENTIAL}
+
+
+@alive
+async def test_who_changes_while_somebody_subscribes_is_looked_at_again(lives, monkeypatch):
+    await lives.made()
+    commit = lives.plane.store.commit
+    suspended: list[Any] = []
+
+    async def just_before(change):
+        if not suspended and any(write.table == "subscription" for write in change.writes):
+            suspended.append("meanwhile")
+            await lives.verb("suspend")
+        return await commit(change)
+
+    monkeypatch.setattr(lives.plane.store, "commit", just_before)
+    await subscribed(lives, agent="alpha")
+    assert await lives.state() is State.SUSPENDED
+    (edge,) = [row for row in await lives.rows("edge") if row["kind"] == EdgeKind.WEBHOOK]
+    assert edge["target"] == (await lives.rows("subscription"))[0]["id"]
+
+
+@alive
+async def test_a_create_that_fails_leaves_no_edge_to_what_was_never_registered(lives):
+    fault(lives, "runtime", "ensure", Fault.REFUSED)
+    asked = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
+    assert [row["kind"] for row in await lives.rows("edge")] == [EdgeKind.CREDENTIAL]
+    assert (await lives.done(asked)).state == "COMPENSATED"
+    assert await lives.rows("edge") == []
+
+
+@alive
+async def test_what_is_about_a_deleted_agent_goes_though_its_event_was_lost(lives):
+    """The reaction to its end never came: the edge is still there, and the reconciler looks."""
+    uid = await lives.made()
+    asked = Subscribe("mine", Kind.NATS, target="mine", agent="alpha")
+    await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    await lives.verb("delete")
+    assert (await grants.tick(lives.plane)).fixed == 0, "it is to be told first"
+    assert await subscriptions_left(lives) == ["mine"]
+    row = await lives.plane.store.find("agent", (uid,))
+    assert row is not None
+    await lives.loop_until(float(str(row["updated_at"])) + subscriptions.TOLD_SECONDS + 1)
+    assert (await grants.tick(lives.plane)).fixed == 1
+    assert await subscriptions_left(lives) == []
+    assert await lives.rows("edge") == []
+
+
+@alive
+async def test_a_deposed_leader_removes_no_subscription(lives):
+    maker = await lives.made("maker")
+    await subscribed(lives, CALLER._replace(principal=maker), "mine")
+    lives.disk.tables.rows["agent"][maker,].update(state="DELETED")
+    first, second = (Leader(lives.plane, LEADERS, ttl_seconds=15.0) for _ in range(2))
+    await first.renew()
+    deposed = Term(lives.plane, "grants", token=first.token)
+    await asyncio.sleep(16)
+    await second.renew()
+    await grants.tick(lives.plane, term=deposed)
+    assert await subscriptions_left(lives) == ["mine"]
+    await grants.tick(lives.plane, term=Term(lives.plane, "grants", token=second.token))
+    assert await subscriptions_left(lives) == []
+
+
+@alive
+async def test_an_edge_to_a_subscription_that_is_not_there_ends_alone(lives):
+    maker = await lives.made("maker")
+    edge = ownership.edge(CALLER.tenant, maker, EdgeKind.WEBHOOK, "nowhere", now=0.0)
+    await lives.plane.store.commit(Change("", (), (edge,)))
+    await lives.verb("delete", "maker")
+    assert await lives.rows("edge") == []
+
+
+@alive
+async def test_what_can_be_nobody_elses_is_reassigned_to_nobody(lives):
+    uid = await lives.made("maker")
+    await lives.made("heir")
+    for kind in (EdgeKind.GRANT, EdgeKind.CREDENTIAL, EdgeKind.SESSION):
+        with pytest.raises(Invalid, match="on_delete"):
+            await agents.own(
+                lives.plane, CALLER, uid, kind=kind, target="x", on_delete="reassign:heir"
+            )
+    with pytest.raises(Invalid, match="itself"):
+        await agents.own(
+            lives.plane, CALLER, uid, kind=EdgeKind.AGENT, target="maker", on_delete="revoke"
+        )
+
+
+@alive
+async def test_what_is_owned_is_listed_page_by_page(lives):
+    uid = await lives.made("maker")
+    for name in ("one", "two"):
+        await lives.made(name, parent="maker")
+    row = await agent_views.get_agent_row(lives.plane, CALLER, "maker")
+    found, after = [], ""
+    while page := await ownership.list_edges(lives.plane, row, after=after, limit=1):
+        found += page
+        after = f"{page[-1].kind} {page[-1].target}"
+    assert [one.kind for one in found] == ["agent", "agent", "credential"]
+    assert {one.owner for one in found} == {uid}
+
+
+@alive
+async def test_an_agent_that_closes_while_it_is_given_away_is_looked_at_again(lives, monkeypatch):
+    owner, child = await lives.made("owner"), await lives.made("child")
+    commit, suspended = lives.plane.store.commit, list[str]()
+
+    async def just_before(change):
+        if not suspended and any(write.table == "edge" for write in change.writes):
+            suspended.append("meanwhile")
+            await lives.verb("suspend", "child")
+        return await commit(change)
+
+    monkeypatch.setattr(lives.plane.store, "commit", just_before)
+    await refusal(
+        agents.own(
+            lives.plane, CALLER, owner, kind=EdgeKind.AGENT, target=child, on_delete="revoke"
+        ),
+        "wrong_state",
+    )
+    assert suspended
+    assert [row for row in await lives.rows("edge") if row["kind"] == EdgeKind.AGENT] == []

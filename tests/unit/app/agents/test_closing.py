@@ -1,0 +1,388 @@
+"""Closing an agent: at the acknowledgement, over whatever else is under way; and taking it back."""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from proofs.agents.lifecycle import CALLER, PLANS, TENANT, spec_of
+from tenure.app.agents import cascade, invocations
+from tenure.app.agents import commands as agents
+from tenure.app.operations import commands as operations
+from tenure.app.operations import reads
+from tenure.core.agent import State
+from tenure.core.errors import (
+    Conflict,
+    PlanUnknown,
+    StoreFull,
+)
+from tenure.core.operation import State as OperationState
+from tenure.core.plan import Plan
+from tenure.ports.store import Ring
+from tenure.testing.faults import Fault
+from tenure.testing.operators import by
+from tests.unit.support.agent_planes import alive, fault, refusal
+
+SUCCEEDED, COMPENSATED = OperationState.SUCCEEDED, OperationState.COMPENSATED
+
+
+# --- closing --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["suspend", "stop", "delete"])
+def test_from_the_acknowledgement_on_nothing_is_served(verb):
+    @alive
+    async def play(lives):
+        await lives.made()
+        ask = getattr(agents, f"{verb}_agent")
+        await ask(lives.plane, CALLER, "alpha")
+        with pytest.raises(Conflict):
+            await invocations.address_of(lives.plane, CALLER, "alpha")
+
+    play()
+
+
+@alive
+async def test_a_delete_during_a_create_cancels_it_and_takes_away_what_it_made(lives):
+    created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
+    await asyncio.sleep(0.025)
+    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
+    assert await lives.state(created.agent) is State.DELETING
+    assert (await lives.done(deleted)).state == SUCCEEDED
+    assert (await lives.done(created)).state == COMPENSATED
+    assert lives.world.things == {}
+    assert await lives.wrong() == []
+
+
+@pytest.mark.parametrize("verb", ["suspend", "stop", "delete"])
+def test_what_a_newer_release_works_on_is_for_that_one_to_close(verb):
+    @alive
+    async def play(lives):
+        await lives.made()
+        await lives.verb("suspend")
+        newer = await lives.newer("resume_agent")
+        resumed = await agents.resume_agent(newer, CALLER, "alpha")
+        ask = getattr(agents, f"{verb}_agent")
+        why = f"{resumed.id} works on .* resume_agent@2/.* ask a process of the newer release"
+        with pytest.raises(PlanUnknown, match=why):
+            await ask(lives.plane, CALLER, "alpha")
+        assert await lives.state() is State.RESUMING, "nothing was changed"
+        await ask(newer, CALLER, "alpha")
+        assert (await reads.get_operation(newer, TENANT, resumed.id)).state == COMPENSATED
+
+    play()
+
+
+@alive
+async def test_a_child_that_a_newer_release_works_on_is_asked_again_at_the_next_look(lives):
+    top, child = await lives.made("top"), await lives.made("child", parent="top")
+    newer = await lives.newer("suspend_agent")
+    theirs = await agents.suspend_agent(newer, CALLER, "child")
+    deleted = await agents.delete_agent(lives.plane, CALLER, "top", drain_seconds=0.0)
+    assert (await cascade.delete_below(lives.plane, top, deleted.id)).left == ["child"]
+    await operations.cancel(newer, CALLER, theirs.id)
+    assert (await lives.done(deleted)).state == SUCCEEDED
+    assert await lives.state(child) is State.DELETED
+
+
+@alive
+async def test_a_close_interrupts_what_it_closes_in_whichever_process_it_runs(lives):
+    created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
+    await asyncio.sleep(0.025)
+    told = lives.rings()
+    await agents.delete_agent(lives.plane, CALLER, "alpha")
+    assert told == [Ring(created.id, interrupt=True)]
+
+
+@alive
+async def test_a_suspend_during_a_resume_cancels_it(lives):
+    await lives.made()
+    await lives.verb("suspend")
+    resumed = await agents.resume_agent(lives.plane, CALLER, "alpha")
+    await asyncio.sleep(0.013)
+    suspended = await agents.suspend_agent(lives.plane, CALLER, "alpha")
+    assert (await lives.done(suspended)).state == SUCCEEDED
+    assert (await lives.done(resumed)).state == COMPENSATED
+    assert await lives.state() is State.SUSPENDED
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_a_delete_during_a_suspend_ends_the_drain(lives):
+    uid = await lives.made()
+    lives.fakes.runtime.busy = {thing.key.text for thing in lives.world.holds(provider="runtime")}
+    suspended = await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=3_000.0)
+    await asyncio.sleep(1.0)
+    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha", drain_seconds=1.0)
+    assert (await lives.done(deleted)).state == SUCCEEDED
+    assert (await lives.done(suspended)).state == COMPENSATED
+    assert await lives.state(uid) is State.DELETED
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_a_stop_does_not_wait_for_a_drain(lives):
+    await lives.made()
+    lives.fakes.runtime.busy = {thing.key.text for thing in lives.world.holds(provider="runtime")}
+    suspended = await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=3_000.0)
+    await asyncio.sleep(1.0)
+    began = lives.loop.time()
+    stopped = await agents.stop_agent(lives.plane, CALLER, "alpha")
+    assert (await lives.done(stopped)).state == SUCCEEDED
+    assert lives.loop.time() - began < 1.0
+    assert (await lives.done(suspended)).state == COMPENSATED
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_a_runtime_that_was_kept_warm_can_be_stopped(lives):
+    uid = await lives.made()
+    await lives.verb("suspend", keep_runtime=True)
+    assert "runtime" in lives.held(uid)
+    assert (await lives.verb("stop")).state == SUCCEEDED
+    assert "runtime" not in lives.held(uid)
+    assert await lives.state() is State.SUSPENDED
+
+
+@alive
+async def test_a_closing_waits_for_what_is_stuck_until_that_is_helped(lives):
+    fault(lives, "credentials", "ensure", Fault.REFUSED)
+    fault(lives, "access", "remove", Fault.REFUSED)
+    created = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+    assert created.state == OperationState.STUCK
+    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
+    assert (await lives.done(deleted, 20.0)).state == OperationState.RUNNING
+    refused = await refusal(
+        operations.cancel(lives.plane, by("someone"), deleted.id), "not_its_turn"
+    )
+    assert refused.holder == deleted.id
+    lives.fakes.access._refuses.clear()
+    await operations.retry(lives.plane, by("an operator"), created.id)
+    assert (await lives.done(deleted)).state == SUCCEEDED
+    assert lives.world.things == {}
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_no_third_operation_waits_behind_a_second(lives):
+    fault(lives, "credentials", "ensure", Fault.REFUSED)
+    fault(lives, "access", "remove", Fault.REFUSED)
+    await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
+    for ask in (agents.delete_agent, agents.stop_agent, agents.suspend_agent):
+        refused = await refusal(ask(lives.plane, CALLER, "alpha"), "operation_in_progress")
+        assert refused.holder in {deleted.id, (await lives.rows("operation"))[0]["id"]}
+
+
+@alive
+async def test_a_stuck_delete_is_helped_and_not_overtaken(lives):
+    uid = await lives.made()
+    fault(lives, "access", "remove", Fault.REFUSED)
+    deleted = await lives.verb("delete")
+    assert deleted.state == OperationState.STUCK
+    assert await lives.state() is State.DELETE_FAILED
+    refused = await refusal(
+        agents.delete_agent(lives.plane, CALLER, "alpha"), "operation_in_progress"
+    )
+    assert refused.holder == deleted.id
+    lives.fakes.access._refuses.clear()
+    await operations.retry(lives.plane, by("an operator"), deleted.id)
+    assert (await lives.done(deleted)).state == SUCCEEDED
+    assert await lives.state(uid) is State.DELETED
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_a_delete_after_an_abandoned_one_takes_away_what_was_left(lives):
+    uid = await lives.made()
+    fault(lives, "access", "remove", Fault.REFUSED)
+    deleted = await lives.verb("delete")
+    await operations.abandon(lives.plane, by("an operator"), deleted.id)
+    assert await lives.state() is State.DELETE_FAILED
+    lives.fakes.access._refuses.clear()
+    assert (await lives.verb("delete")).state == SUCCEEDED
+    assert await lives.state(uid) is State.DELETED
+    assert lives.world.things == {}
+
+
+# --- taking a close back --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", ["READY", "SUSPENDED", "CREATE_FAILED", "DELETE_FAILED"])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_cancelled_delete_returns_the_agent_to_what_it_was(before, late):
+    """Also if nobody has begun with it yet."""
+
+    @alive
+    async def play(lives):
+        await _bring(lives, before)
+        assert await lives.state() is State(before)
+        held = lives.held()
+        fault(lives, "runtime", "status", Fault.LOST)
+        deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
+        if late:
+            await asyncio.sleep(0.0)
+        try:
+            await operations.cancel(lives.plane, by("someone"), deleted.id)
+        except Conflict as refused:
+            assert late and refused.code == "past_pivot"  # noqa: PT017, PT018
+            return
+        assert (await lives.done(deleted)).state == COMPENSATED
+        assert await lives.state() is State(before)
+        assert lives.held() == held
+
+    play()
+
+
+async def _bring(lives, before):
+    """An agent called alpha in this state."""
+    if before == "CREATE_FAILED":
+        fault(lives, "access", "ensure", Fault.REFUSED)
+        await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
+        return
+    await lives.made()
+    if before == "SUSPENDED":
+        await lives.verb("suspend", keep_runtime=True)
+    elif before == "DELETE_FAILED":
+        fault(lives, "access", "remove", Fault.REFUSED)
+        deleted = await lives.verb("delete")
+        await operations.abandon(lives.plane, by("an operator"), deleted.id)
+
+
+async def _expose_slowly(_):
+    await asyncio.sleep(0.5)
+
+
+SLOW = Plan(
+    "create_agent",
+    subject="agent",
+    stages=[
+        tuple(replace(s, do=_expose_slowly) if s.name == "exposed" else s for s in stage)
+        for stage in PLANS["create_agent"].stages
+    ],
+)
+
+
+@partial(alive, plans={**PLANS, "create_agent": SLOW})
+async def test_a_create_that_was_closed_past_its_pivot_still_says_where_it_is_reached(lives):
+    """The delete is cancelled then, and the agent is READY."""
+    created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
+    await asyncio.sleep(0.2)
+    fault(lives, "runtime", "status", Fault.LOST)
+    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
+    assert (await lives.done(created)).state == SUCCEEDED
+    assert await lives.state() is State.DELETING
+    await asyncio.sleep(0.5)
+    await operations.cancel(lives.plane, by("someone"), deleted.id)
+    assert (await lives.done(deleted)).state == COMPENSATED
+    assert await lives.state() is State.READY
+    await invocations.address_of(lives.plane, CALLER, "alpha")
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_a_closing_that_ends_before_its_turn_was_recorded_knows_how_the_agent_stood(lives):
+    """The turn is taken, and the plane dies before it could write that down."""
+    await lives.made()
+    await lives.verb("suspend", keep_runtime=True)
+    resumed = await agents.resume_agent(lives.plane, CALLER, "alpha")
+    await asyncio.sleep(0.005)
+    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
+    for _ in range(100):
+        row = await lives.plane.store.find("agent", (deleted.agent,))
+        if row["operation"] == deleted.id:
+            break
+        await asyncio.sleep(0.001)
+    kept = (await lives.plane.store.load(deleted.id)).operation
+    assert '"was":"SUSPENDED"' in kept["input"]
+    assert f'"after":"{resumed.id}"' in kept["input"]
+    assert (await lives.done(resumed)).state == COMPENSATED
+
+
+@alive
+async def test_a_stop_that_is_given_up_before_its_turn_leaves_the_lock_alone(lives):
+    await lives.made()
+    await lives.verb("suspend")
+    fault(lives, "runtime", "ensure", Fault.SLOWEST)
+    fault(lives, "runtime", "remove", Fault.REFUSED)
+    resumed = await agents.resume_agent(lives.plane, CALLER, "alpha")
+    await asyncio.sleep(0.1)
+    for nth in range(1, 100):
+        fault(lives, "credentials", "close_agent", Fault.BUSY, nth)
+    stopped = await agents.stop_agent(lives.plane, CALLER, "alpha")
+    assert (await lives.done(stopped)).state == OperationState.STUCK
+    row = await lives.plane.store.find("agent", (stopped.agent,))
+    assert (row["operation"], row["next"]) == (resumed.id, stopped.id)
+    await operations.abandon(lives.plane, by("an operator"), stopped.id)
+    row = await lives.plane.store.find("agent", (stopped.agent,))
+    assert (row["operation"], row["next"]) == (resumed.id, None)
+
+
+# --- what an agent owns ---------------------------------------------------------------------------
+
+
+@alive
+async def test_a_delete_takes_what_the_agent_owns_along(lives):
+    await lives.made()
+    child = await lives.made("beta", parent="alpha")
+    grandchild = await lives.made("gamma", parent="beta")
+    assert (await lives.verb("delete")).state == SUCCEEDED
+    for uid in (child, grandchild):
+        assert await lives.state(uid) is State.DELETED
+    assert lives.world.things == {}
+    assert await lives.rows("agent_name") == []
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_nothing_new_is_owned_by_an_agent_that_is_closed(lives):
+    await lives.made()
+    await lives.verb("suspend")
+    await refusal(
+        agents.create_agent(lives.plane, CALLER, spec_of("beta", parent="alpha")), "wrong_state"
+    )
+
+
+@alive
+async def test_a_child_and_the_delete_of_its_parent_do_not_pass_each_other(lives):
+    for number in range(20):
+        name = f"parent-{number}"
+        await lives.made(name)
+        child = agents.create_agent(lives.plane, CALLER, spec_of(f"child-{number}", parent=name))
+        gone = agents.delete_agent(lives.plane, CALLER, name)
+        both = [child, gone] if number % 2 else [gone, child]
+        await asyncio.gather(*both, return_exceptions=True)
+    for row in await lives.rows("operation"):
+        await reads.wait(lives.plane, TENANT, row["id"], seconds=60.0)
+    await asyncio.sleep(5)
+    assert await lives.wrong() == []
+    assert lives.world.things == {}
+
+
+@alive
+async def test_a_child_whose_delete_was_cancelled_is_asked_again(lives):
+    await lives.made()
+    child = await lives.made("beta", parent="alpha")
+    lives.fakes.runtime.busy = {
+        thing.key.text for thing in lives.world.holds(provider="runtime", agent=child)
+    }
+    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha", drain_seconds=0.0)
+    await asyncio.sleep(0.5)
+    (asked,) = [
+        row["id"] for row in await lives.rows("operation")
+        if row["agent"] == child and row["kind"] == "delete_agent"
+    ]  # fmt: skip
+    await operations.cancel(lives.plane, by("someone"), asked)
+    assert (await lives.done(deleted)).state == SUCCEEDED
+    assert await lives.state(child) is State.DELETED
+
+
+@alive
+async def test_what_closes_an_agent_is_accepted_on_a_full_disk(lives):
+    await lives.made("alpha")
+    lives.disk.tables.full = True
+    with pytest.raises(StoreFull):
+        await agents.create_agent(lives.plane, CALLER, spec_of("beta"))
+    await agents.delete_agent(lives.plane, CALLER, "alpha")
+    lives.disk.tables.full = False

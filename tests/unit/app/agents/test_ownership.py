@@ -1,0 +1,156 @@
+"""Edges: what an agent may be given to own."""
+
+import asyncio
+
+import pytest
+
+from proofs.agents.lifecycle import CALLER, spec_of
+from tenure.app.agents import commands as agents
+from tenure.app.agents import invocations, ownership
+from tenure.app.events import subscriptions
+from tenure.app.events.subscriptions import Subscribe
+from tenure.app.operations import reads
+from tenure.core.edge import EdgeKind
+from tenure.core.errors import Conflict, NotFound
+from tenure.core.operation import State
+from tenure.core.subscription import Kind
+from tenure.ports.store import Change, Set
+from tenure.testing.faults import Fault
+from tests.unit.support.agent_planes import STRANGER, alive, fault, refusal
+
+
+@alive
+async def test_a_create_that_failed_and_was_made_anew_is_owned_once(lives):
+    parent = await lives.made("parent")
+    fault(lives, "credentials", "ensure", Fault.REFUSED)
+    spec = spec_of("child", parent="parent")
+    failed = await lives.done(await agents.create_agent(lives.plane, CALLER, spec))
+    assert failed.state == State.COMPENSATED
+
+    async def owned() -> list[str]:
+        return [str(row["target"]) for row in await ownership.owned_by(lives.plane, parent)]
+
+    assert await owned() == [failed.agent]
+    again = await lives.made("child", parent="parent")
+    assert await owned() == [again]
+    await lives.verb("delete", "child")
+    assert await owned() == []
+
+
+async def own(lives, owner, target, on_delete="revoke"):
+    return await agents.own(
+        lives.plane, CALLER, owner, kind=EdgeKind.AGENT, target=target, on_delete=on_delete
+    )
+
+
+async def owned(lives):
+    """Who owns whom, by name."""
+    names = {row["uid"]: row["name"] for row in await lives.rows("agent")}
+    rows = [row for row in await lives.rows("edge") if row["kind"] == EdgeKind.AGENT]
+    return sorted((names[row["owner"]], names[row["target"]]) for row in rows)
+
+
+@alive
+async def test_no_ring_is_closed_that_nobody_outside_answers_for(lives):
+    for name in ("one", "two", "three", "outside"):
+        await lives.made(name)
+    await own(lives, "one", "two")
+    await own(lives, "two", "three")
+    with pytest.raises(Conflict, match="agent one would be owned only by agents that it owns"):
+        await own(lives, "three", "one")
+    await invocations.address_of(lives.plane, CALLER, "three")
+    await own(lives, "outside", "two")
+    await own(lives, "three", "one")
+    for name in ("one", "two", "three"):
+        await invocations.address_of(lives.plane, CALLER, name)
+    await refusal(own(lives, "one", "outside"), "wrong_state")
+    await lives.verb("delete", "outside")
+    assert lives.world.things == {}
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_edges_of_one_moment_close_no_ring_together(count):
+    @alive
+    async def play(lives):
+        """Each of them has read all it needs before the first of them is written."""
+        names = [f"agent-{number}" for number in range(count)]
+        for name in names:
+            await lives.made(name)
+        commit, ready, all_read = lives.plane.store.commit, list[object](), asyncio.Event()
+
+        async def together(change):
+            if change.writes[0].table == "edge" and len(ready) < count:
+                ready.append(change)
+                if len(ready) == count:
+                    all_read.set()
+                await all_read.wait()
+            return await commit(change)
+
+        lives.plane.store.commit = together
+        asked = [own(lives, one, names[n - 1]) for n, one in enumerate(names)]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert sum(isinstance(one, Conflict) for one in answers) == 1
+        assert len(await owned(lives)) == count - 1
+        for name in names:
+            await invocations.address_of(lives.plane, CALLER, name)
+
+    play()
+
+
+@alive
+async def test_who_answers_by_a_promise_alone_is_asked_before_it_is_taken_back(lives):
+    for name in ("child", "owner", "heir"):
+        await lives.made(name)
+    await own(lives, "child", "owner")
+    await own(lives, "owner", "child", "reassign:heir")
+    await refusal(own(lives, "owner", "child"), "wrong_state")
+    await invocations.address_of(lives.plane, CALLER, "owner")
+    await lives.made("other")
+    commit, other = lives.plane.store.commit, [own(lives, "owner", "child", "revoke")]
+    await own(lives, "other", "child")
+
+    async def just_before(change):
+        if other:
+            await other.pop()
+        return await commit(change)
+
+    lives.plane.store.commit = just_before  # the promise goes while another edge relies on it
+    await refusal(own(lives, "child", "other"), "wrong_state")
+    await invocations.address_of(lives.plane, CALLER, "owner")
+
+
+@alive
+async def test_why_an_agent_is_closed_is_true(lives):
+    uids = [await lives.made(name) for name in ("one", "two")]
+    for owner, target in (uids, reversed(uids)):  # as an earlier release let them
+        edge = ownership.edge("default", owner, EdgeKind.AGENT, target, now=0.0)
+        parent = Set("agent", (target,), {"parent": owner})
+        await lives.plane.store.commit(Change("", (), (edge, parent)))
+    with pytest.raises(Conflict, match="agent one is closed: those that own it are owned by each"):
+        await invocations.address_of(lives.plane, CALLER, "one")
+    await lives.made("outside")
+    await own(lives, "outside", "two")
+    await invocations.address_of(lives.plane, CALLER, "one")
+    fault(lives, "runtime", "status", Fault.LOST)  # it drains for a while
+    await agents.delete_agent(lives.plane, CALLER, "outside")
+    with pytest.raises(Conflict, match=r"agent one is closed: agent outside, .* is DELETING"):
+        await invocations.address_of(lives.plane, CALLER, "one")
+
+
+@alive
+async def test_another_tenants_subscription_is_nobodys_to_own(lives):
+    maker = await lives.made("maker")
+    asking, asked = CALLER._replace(principal=maker), Subscribe("theirs", Kind.PULL)
+    theirs = (await subscriptions.create_subscription(lives.plane, asking, asked))[0].id
+    stranger = await agents.create_agent(lives.plane, STRANGER, spec_of("stranger"))
+    await reads.wait(lives.plane, STRANGER.tenant, stranger.id)
+    for target in (theirs, "nowhere"):
+        with pytest.raises(NotFound, match=f"there is no subscription {target}"):
+            await agents.own(
+                lives.plane, STRANGER, "stranger", kind=EdgeKind.WEBHOOK, target=target,
+                on_delete="revoke",
+            )  # fmt: skip
+    edge = ownership.edge(STRANGER.tenant, stranger.agent, EdgeKind.WEBHOOK, theirs, now=0.0)
+    await lives.plane.store.commit(Change("", (), (edge,)))  # as an earlier release let them
+    await lives.verb("delete", "maker")
+    assert await lives.rows("subscription") == []

@@ -1,0 +1,148 @@
+"""Agents as callers see them."""
+
+import pytest
+
+from proofs.agents.lifecycle import CALLER, spec_of
+from tenure.app.agents import commands as agents
+from tenure.app.agents import invocations
+from tenure.app.agents import views as agent_views
+from tenure.core.agent import State, Verb
+from tenure.core.errors import Conflict, NotFound, NotReady
+from tenure.testing.faults import Call, Fault
+from tests.unit.support.agent_planes import STRANGER, VIEWER, alive
+
+
+@alive
+async def test_an_agent_is_found_by_its_name_and_by_its_uid(lives):
+    uid = await lives.made(labels={"team": "blue"})
+    by_name = await agent_views.get_agent(lives.plane, VIEWER, "alpha")
+    assert by_name == await agent_views.get_agent(lives.plane, VIEWER, uid)
+    assert (by_name.uid, by_name.state, by_name.operation) == (uid, State.READY, "")
+    assert by_name.spec["labels"] == {"team": "blue"}
+    for name in ("beta", "0" * 32, "", "alpha\n"):
+        with pytest.raises(NotFound):
+            await agent_views.get_agent(lives.plane, VIEWER, name)
+
+
+@alive
+async def test_a_deleted_agent_is_found_by_its_uid_alone_and_without_its_spec(lives):
+    uid = await lives.made()
+    kept = await lives.made("beta", retention="retain")
+    await lives.verb("delete")
+    await lives.verb("delete", "beta")
+    with pytest.raises(NotFound):
+        await agent_views.get_agent(lives.plane, CALLER, "alpha")
+    assert (await agent_views.get_agent(lives.plane, CALLER, uid)).spec == {}
+    assert (await agent_views.get_agent(lives.plane, CALLER, kept)).spec["name"] == "beta"
+    assert await agent_views.list_agents(lives.plane, CALLER) == []
+
+
+@alive
+async def test_a_delete_may_say_otherwise_what_is_retained(lives):
+    uid = await lives.made()
+    await lives.verb("delete", retention="retain")
+    assert (await agent_views.get_agent(lives.plane, CALLER, uid)).spec["name"] == "alpha"
+
+
+@alive
+async def test_agents_are_listed_by_name_in_pages(lives):
+    for number in range(7):
+        await agents.create_agent(lives.plane, CALLER, spec_of(f"agent-{number}"))
+    await agents.create_agent(lives.plane, STRANGER, spec_of("agent-0"))
+    names, last = [], ""
+    while page := await agent_views.list_agents(lives.plane, CALLER, after=last, limit=3):
+        assert len(page) <= 3
+        names += [view.name for view in page]
+        last = names[-1]
+    assert names == [f"agent-{number}" for number in range(7)]
+
+
+@alive
+async def test_agents_are_chosen_by_state_and_labels_across_pages(lives):
+    for number in range(6):
+        colour = "blue" if number % 3 == 2 else "red"
+        await lives.made(f"agent-{number}", labels={"colour": colour})
+    await lives.verb("suspend", "agent-5")
+    blue = await agent_views.list_agents(lives.plane, CALLER, labels={"colour": "blue"}, limit=2)
+    assert [view.name for view in blue] == ["agent-2", "agent-5"]
+    ready = await agent_views.list_agents(
+        lives.plane, CALLER, labels={"colour": "blue"}, states=["READY"], limit=2
+    )
+    assert [view.name for view in ready] == ["agent-2"]
+
+
+@alive
+async def test_an_etag_changes_with_every_operation_and_with_its_end(lives):
+    seen = set()
+    await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
+    for verb in ("", "suspend", "resume", "delete"):
+        if verb:
+            await getattr(agents, f"{verb}_agent")(lives.plane, CALLER, "alpha")
+        view = await agent_views.get_agent(lives.plane, CALLER, "alpha")
+        seen.add(view.etag)
+        await lives.clock.sleep(30)
+        if verb != "delete":
+            seen.add((await agent_views.get_agent(lives.plane, CALLER, "alpha")).etag)
+    assert len(seen) == 7
+
+
+@alive
+async def test_what_does_not_serve_says_why(lives):
+    lives.faults.script[Call("access", "ensure", 2)] = Fault.REFUSED
+    await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
+    with pytest.raises(NotReady) as early:
+        await invocations.address_of(lives.plane, CALLER, "alpha")
+    assert early.value.retry_seconds > 0
+    await lives.clock.sleep(5)
+    await lives.verb("suspend")
+    with pytest.raises(Conflict) as refused:
+        await invocations.address_of(lives.plane, CALLER, "alpha")
+    assert refused.value.code == "suspended"
+    await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("beta")))
+    with pytest.raises(Conflict) as refused:
+        await invocations.address_of(lives.plane, CALLER, "beta")
+    assert refused.value.code == "wrong_state"
+
+
+@alive
+async def test_an_agent_with_a_kept_runtime_shows_one_runtime_and_its_logs(lives):
+    uid = await lives.made()
+    (runtime,) = lives.world.holds(provider="runtime")
+    await lives.verb("suspend", keep_runtime=True)
+    await lives.verb("resume")
+    shown = await agent_views.list_resources(lives.plane, CALLER, "alpha")
+    assert [one.key for one in shown if one.slot == "runtime"] == [runtime.key.text]
+    said = f"{runtime.key.text} speaks\n"
+    assert await agent_views.logs(lives.plane, CALLER, "alpha") == said
+    assert await agent_views.follow_logs(lives.plane, CALLER, "alpha", since=0) == (said, len(said))
+    assert await invocations.address_of(lives.plane, CALLER, "alpha") == (
+        uid, f"{runtime.key.text}:1",
+    )  # fmt: skip
+    await lives.verb("delete")
+    assert await lives.wrong() == []
+
+
+@alive
+async def test_an_agent_without_a_runtime_has_no_logs(lives):
+    await lives.made()
+    await lives.verb("suspend")
+    assert await agent_views.logs(lives.plane, CALLER, "alpha") == ""
+    assert await agent_views.follow_logs(lives.plane, CALLER, "alpha", since=3) == ("", 3)
+
+
+@alive
+async def test_a_plan_is_shown_with_its_keys_before_it_is_followed(lives):
+    _, steps = agent_views.planned(lives.plane, Verb.CREATE, None)
+    assert [step.name for step in steps] == [
+        "identity", "access", "runtime", "runtime_ready", "credentials", "exposed",
+    ]  # fmt: skip
+    assert not any(step.key for step in steps)
+    assert steps[-1].compensation == ""
+    assert steps[3].compensation == "nothing"
+    await lives.made()
+    await lives.verb("suspend")
+    row = await agent_views.get_agent_row(lives.plane, CALLER, "alpha")
+    _, steps = agent_views.planned(lives.plane, Verb.RESUME, row)
+    (key,) = [step.key for step in steps if step.key]
+    await lives.verb("resume")
+    assert key in {thing.key.text for thing in lives.world.holds(provider="runtime")}

@@ -1,0 +1,49 @@
+"""What destinations take is counted by their kind, and so is what they have not taken."""
+
+from proofs.agents.lifecycle import CALLER
+from tenure.adapters.bus.local import LocalBus
+from tenure.app.events import subscriptions
+from tenure.app.events.deliveries import left
+from tenure.app.events.subscriptions import Subscribe
+from tenure.core.subscription import Kind
+from tenure.delivery.outbox import Route
+from tenure.delivery.relay import Relay
+from tenure.ports.bus import Destination, Verdict
+from tests.unit.support.agent_planes import alive
+from tests.unit.support.sinks import Sink
+
+
+@alive
+async def test_deliveries_are_counted_by_the_kind_of_destination(lives):
+    plane, own, theirs = lives.plane, Sink(), Sink("theirs")
+    always = [Route(Destination("sink", "sink"), LocalBus({"sink": own.take}))]
+    relay = Relay(plane, buses={Kind.NATS: LocalBus({"theirs": theirs.take})}, always=always)
+    await relay.begin()
+    asked = Subscribe("theirs", Kind.NATS, target="theirs")
+    await subscriptions.create_subscription(plane, CALLER, asked)
+    good, bad = await lives.made("good"), await lives.made("bad")
+    theirs.refuses.add(bad)
+    await relay.tick()
+    counts = plane.deliveries
+    rows = await plane.store.list_events(limit=1_000)
+    per_agent = {uid: sum(row["agent"] == uid for row in rows) for uid in (good, bad)}
+    assert counts.answers["reaction", Verdict.DELIVERED] == len(rows)
+    assert counts.answers["nats", Verdict.DELIVERED] == per_agent[good]
+    assert counts.answers["nats", Verdict.REFUSED] == 1  # those behind it were not sent
+    assert (counts.again["nats"], counts.again["reaction"]) == (0, 0)
+    assert counts.seconds["reaction"] >= 0.0
+    found = await left(plane)
+    assert (found["nats"].letters, found["nats"].failing) == (per_agent[bad], 1)
+    assert found["nats"].since is not None
+    assert (found["reaction"].letters, found["reaction"].since) == (0, None)
+    theirs.refuses.clear()
+    own.down = True
+    await lives.made("later")
+    await lives.loop_until(plane.store.now() + 60.0)
+    await relay.tick()
+    assert counts.again["nats"] == 1
+    assert counts.answers["nats", Verdict.REFUSED] == 1
+    found = await left(plane)
+    assert (found["nats"].letters, found["nats"].failing) == (0, 0)
+    assert (found["reaction"].letters, found["reaction"].failing) == (0, 1)
+    assert counts.answers["reaction", Verdict.UNAVAILABLE] > 0

@@ -1,0 +1,246 @@
+"""Subscriptions: what makes no sense is refused, and nothing of one that is deleted stays."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from proofs.agents.lifecycle import CALLER, TENANT
+from tenure.adapters.bus.local import LocalBus
+from tenure.adapters.seal.local import LocalSeal
+from tenure.app.events import subscriptions
+from tenure.app.events.reactions import REACTIONS
+from tenure.app.events.subscriptions import Subscribe
+from tenure.core.errors import Conflict, Invalid, NotFound
+from tenure.core.limits import IDEMPOTENCY_SECONDS, SUBSCRIPTIONS_MAX
+from tenure.core.roles import Caller, Role
+from tenure.core.subscription import Kind
+from tenure.delivery.relay import Relay
+from tenure.ports.bus import Outgoing
+from tenure.ports.store import Also, Change, Put, Row, Set
+from tenure.testing.patches import patched
+from tests.unit.support.agent_planes import alive
+from tests.unit.support.sinks import Sink
+
+
+@alive
+async def test_what_makes_no_sense_is_refused_by_name(lives):
+    for asked, field in (
+        (Subscribe("No", Kind.PULL), "name"),
+        (Subscribe("n", Kind.PULL, target="somewhere"), "target"),
+        (Subscribe("n", Kind.NATS, target="a b"), "target"),
+        (Subscribe("n", Kind.PULL, types=("nonsense",)), "types"),
+        (Subscribe("n", Kind.PULL, types=("agent.ready",), required=True), "required: it hears of"),
+        (Subscribe("n", Kind.WEBHOOK), "url: it is missing"),
+        (Subscribe("n", Kind.WEBHOOK, target="https://hooks.example/in"), "no place for secrets"),
+    ):
+        with pytest.raises(Invalid, match=field):
+            await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    assert await subscriptions.list_subscriptions(lives.plane, CALLER) == []
+
+
+@alive
+async def test_a_tenant_has_so_many_and_no_more(lives):
+    row: Row = {"tenant": TENANT, "principal": "x", "name": "n", "kind": Kind.PULL, "target": "",
+                "agent": "", "types": "[]", "required": 0, "revision": 1, "created_at": 0.0,
+                "updated_at": 0.0}  # fmt: skip
+    puts = tuple(Put("subscription", (f"{n:032x}",), row) for n in range(SUBSCRIPTIONS_MAX))
+    await lives.plane.store.commit(Change("", (), puts))
+    with pytest.raises(Conflict, match="the most"):
+        await subscriptions.create_subscription(lives.plane, CALLER, Subscribe("n", Kind.PULL))
+
+
+@alive
+async def test_another_bound_of_a_later_release_reaches_who_has_some_already(lives):
+    ask = subscriptions.create_subscription
+    with patched(subscriptions, SUBSCRIPTIONS_MAX=1):
+        await ask(lives.plane, CALLER, Subscribe("one", Kind.PULL))
+    with patched(subscriptions, SUBSCRIPTIONS_MAX=2):
+        await ask(lives.plane, CALLER, Subscribe("two", Kind.PULL))
+        with pytest.raises(Conflict, match="has 2 subscriptions"):
+            await ask(lives.plane, CALLER, Subscribe("three", Kind.PULL))
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_many_at_once_take_no_more_places_than_there_are(guarded):
+    """Without the quota's row each would count what the others are about to add to."""
+    alive(many_at_once)(guarded=guarded)
+
+
+async def many_at_once(lives, guarded):
+    async def slowly(plane, tenant):
+        place = await reserve(plane, tenant)
+        await asyncio.sleep(0.01)  # so that all have counted before one is made
+        return place if guarded else Also()
+
+    reserve = subscriptions._reserve
+    ask = subscriptions.create_subscription
+    for number in range(SUBSCRIPTIONS_MAX - 10):
+        await ask(lives.plane, CALLER, Subscribe(f"n{number}", Kind.PULL))
+    with patched(subscriptions, _reserve=slowly):
+        asked = (ask(lives.plane, CALLER, Subscribe(f"m{n}", Kind.PULL)) for n in range(50))
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+    refused = [one for one in answers if isinstance(one, Conflict)]
+    assert {one.code for one in refused} <= {"quota_exceeded"}
+    assert (len(refused) == 40) is guarded
+    assert (len(await lives.rows("subscription")) == SUBSCRIPTIONS_MAX) is guarded
+
+
+@alive
+async def test_a_secret_that_was_sealed_with_a_lost_key_is_rotated_and_the_new_one_signs(
+    lives, tmp_path
+):
+    plane = replace(lives.plane, seal=LocalSeal(tmp_path / "secrets.key"))
+    asked = Subscribe("n", Kind.WEBHOOK, target="https://hooks.example/in")
+    view, _ = await subscriptions.create_subscription(plane, CALLER, asked)
+    moved = replace(lives.plane, seal=LocalSeal(tmp_path / "other.key"))
+    row = await subscriptions.get_subscription_row(moved, CALLER, view.id)
+    with pytest.raises(Invalid, match=f"tenure subscription rotate {view.id}"):
+        subscriptions.secrets_of(moved, row)
+    _, new = await subscriptions.rotate_secret(moved, CALLER, view.id)
+    row = await subscriptions.get_subscription_row(moved, CALLER, view.id)
+    assert subscriptions.secrets_of(moved, row) == (subscriptions.secret_of(new),)
+
+
+@alive
+async def test_of_two_who_change_a_secret_at_once_both_do_one_after_the_other(lives, tmp_path):
+    plane = replace(lives.plane, seal=LocalSeal(tmp_path / "secrets.key"))
+    asked = Subscribe("n", Kind.WEBHOOK, target="https://hooks.example/in")
+    view, first = await subscriptions.create_subscription(plane, CALLER, asked)
+    get, rotated = subscriptions.get_subscription_row, list[str]()
+
+    async def meanwhile(*given):
+        row = await get(*given)
+        if not rotated:
+            rotated.append("once")
+            rotated.append((await subscriptions.rotate_secret(plane, CALLER, view.id))[1])
+        return row
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subscriptions, "get_subscription_row", meanwhile)
+        _, last = await subscriptions.rotate_secret(plane, CALLER, view.id)
+    row = await get(plane, CALLER, view.id)
+    assert row["revision"] == 3
+    keys = [subscriptions.shown_secret(key) for key in subscriptions.secrets_of(plane, row)]
+    assert keys == [last, rotated[1]]
+    assert first not in keys
+
+
+HOOK = Subscribe("n", Kind.WEBHOOK, target="https://hooks.example/in")
+ONCE = "once"
+
+
+@alive
+async def test_the_same_key_makes_one_subscription_and_shows_the_same_secret(lives, tmp_path):
+    plane = replace(lives.plane, seal=LocalSeal(tmp_path / "secrets.key"))
+    ask = subscriptions.create_subscription
+    asked = (ask(plane, CALLER, HOOK, idempotency_key=ONCE) for _ in range(20))
+    answers = await asyncio.gather(*asked)
+    assert len({(view.id, secret) for view, secret in answers}) == 1
+    assert len(await lives.rows("subscription")) == len(await lives.rows("cursor")) == 1
+    lines = [row for row in await lives.rows("audit") if row["action"] == "subscription.create"]
+    assert len(lines) == 1
+    with pytest.raises(Conflict, match="another request") as refused:
+        await ask(plane, CALLER, HOOK._replace(name="m"), idempotency_key=ONCE)
+    assert refused.value.code == "idempotency_mismatch"
+    other = Caller(TENANT, "another", Role.OPERATOR)
+    assert (await ask(plane, other, HOOK, idempotency_key=ONCE))[0].id != answers[0][0].id
+    assert (await ask(plane, CALLER, HOOK))[0].id != answers[0][0].id
+
+
+@alive
+async def test_the_same_key_finds_what_took_the_last_place(lives):
+    reserve, ask = subscriptions._reserve, subscriptions.create_subscription
+    asked, made = Subscribe("n", Kind.PULL), list[str]()
+
+    async def meanwhile(plane, tenant):
+        if not made:
+            made.append("asked")
+            made.append((await ask(plane, CALLER, asked, idempotency_key=ONCE))[0].id)
+        return await reserve(plane, tenant)
+
+    with patched(subscriptions, SUBSCRIPTIONS_MAX=1, _reserve=meanwhile):
+        view, _ = await ask(lives.plane, CALLER, asked, idempotency_key=ONCE)
+    assert made == ["asked", view.id]
+
+
+@alive
+async def test_a_key_is_good_for_a_day_and_makes_nothing_again_after_a_delete(lives):
+    ask, asked = subscriptions.create_subscription, Subscribe("n", Kind.PULL)
+    first, _ = await ask(lives.plane, CALLER, asked, idempotency_key=ONCE)
+    await subscriptions.delete_subscription(lives.plane, CALLER, first.id)
+    with pytest.raises(NotFound, match="deleted since"):
+        await ask(lives.plane, CALLER, asked, idempotency_key=ONCE)
+    assert await lives.rows("subscription") == []
+    scope = (TENANT, CALLER.principal, "subscriptions", ONCE)
+    told = {"at": lives.plane.store.now() - IDEMPOTENCY_SECONDS - 1.0}
+    await lives.plane.store.commit(Change("", (), (Set("idempotency", scope, told),)))
+    second, _ = await ask(lives.plane, CALLER, asked, idempotency_key=ONCE)
+    assert second.id != first.id
+
+
+@alive
+async def test_a_rotation_that_is_told_twice_leaves_the_secret_that_receivers_know(lives, tmp_path):
+    plane = replace(lives.plane, seal=LocalSeal(tmp_path / "secrets.key"))
+    ask = subscriptions.create_subscription
+    view, known = await ask(plane, CALLER, HOOK, idempotency_key=ONCE)
+    rotate = subscriptions.rotate_secret
+    told = (rotate(plane, CALLER, view.id, idempotency_key=ONCE) for _ in range(5))
+    new = {secret for _, secret in await asyncio.gather(*told)}
+    row = await subscriptions.get_subscription_row(plane, CALLER, view.id)
+    keys = [subscriptions.shown_secret(key) for key in subscriptions.secrets_of(plane, row)]
+    assert keys == [*new, known]
+    again = await ask(plane, CALLER, HOOK, idempotency_key=ONCE)
+    assert (again[0].id, again[1]) == (view.id, "")  # who rotated it has been told the new one
+    with pytest.raises(NotFound, match="there is no subscription"):
+        await rotate(plane, CALLER, "0" * 32, idempotency_key="another")
+
+
+@alive
+async def test_its_letters_go_with_it(lives):
+    bad = await lives.made("bad")
+    await lives.made("good")
+    sink = Sink()
+    sink.refuses.add(bad)
+    asked = Subscribe("mine", Kind.NATS, target=sink.name, from_start=True)
+    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    await Relay(lives.plane, buses={Kind.NATS: LocalBus({sink.name: sink.take})}).tick()
+    shown = await subscriptions.get_subscription(lives.plane, CALLER, view.id)
+    assert shown.parked == 1
+    assert len(await lives.rows("letter")) > 1
+    await subscriptions.delete_subscription(lives.plane, CALLER, view.id)
+    assert await lives.rows("letter") == [] == await lives.rows("parked")
+    assert view.id not in [row["destination"] for row in await lives.rows("cursor")]
+
+
+@alive
+async def test_one_with_a_parked_stream_was_not_told_yet(lives):
+    uid = await lives.made()
+    asked = Subscribe("mine", Kind.NATS, target="mine", agent="alpha")
+    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    row = await subscriptions.get_subscription_row(lives.plane, CALLER, view.id)
+    assert await subscriptions.was_told(lives.plane, row)
+    parked: Row = {"attempts": 1, "due_at": 0.0, "why": "no", "since": 0.0}
+    await lives.plane.store.commit(Change("", (), (Put("parked", (view.id, uid), parked),)))
+    assert not await subscriptions.was_told(lives.plane, row)
+    reads, _ = await subscriptions.create_subscription(
+        lives.plane, CALLER, Subscribe("reads", Kind.PULL)
+    )
+    row = await subscriptions.get_subscription_row(lives.plane, CALLER, reads.id)
+    assert await subscriptions.was_told(lives.plane, row)
+
+
+@alive
+async def test_a_place_is_given_back_only_of_an_agent_that_is_not_there(lives):
+    uid = await lives.made()
+    event = Outgoing("1", TENANT, uid, "", "agent.deleted", 1, b"{}")
+    react = REACTIONS["release-quota"].react
+    await react(lives.plane, event)
+    assert len(await lives.rows("reservation")) == 1
+    (kept,) = await lives.rows("reservation")
+    await lives.verb("delete")
+    assert await lives.rows("reservation") == []
+    await react(lives.plane, event)
+    lives.disk.tables.rows["reservation"][TENANT, "agents", uid] = kept  # as if that were lost
+    await react(lives.plane, event)
+    assert await lives.rows("reservation") == []

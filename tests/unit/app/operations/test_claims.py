@@ -1,0 +1,278 @@
+"""Operations claimed one by one: who may record what, and whose calls have an unknown outcome."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from tenure.adapters.clock.system import SystemClock, SystemEntropy
+from tenure.app.operations import admission, reads, record_change
+from tenure.app.operations import commands as operations
+from tenure.app.operations.admission import Accept
+from tenure.app.operations.advance import Advance
+from tenure.app.operations.claims import OneByOne
+from tenure.app.plane import Plane, prepare
+from tenure.core.endings import Done
+from tenure.core.errors import LeaseLost, OutcomeUnknown, Unavailable
+from tenure.core.moves import Act
+from tenure.core.operation import Hold, Noted, State
+from tenure.core.plan import Plan, Step, nothing
+from tenure.plans.catalogue import Catalogue
+from tenure.testing import memory_store
+from tenure.testing.operators import by
+from tenure.testing.patches import patched
+
+WORKER, RESTING = "temporal", "temporal/rest"
+
+
+class Nobody:
+    """An engine that moves nothing: what moves is the test's own doing."""
+
+    worker = ""
+
+    def take(self, live):
+        pass
+
+    def wake(self, operation, *, interrupt=False):
+        pass
+
+
+class Bench:
+    """One plane, one worker, and a provider whose answers the test gives when it likes."""
+
+    def __init__(self) -> None:
+        self.store: Any = memory_store.build(clock=SystemClock(), tables=memory_store.Tables())
+        self.asked: list[asyncio.Future[Any]] = []
+
+        async def ask(call):
+            answer = asyncio.get_running_loop().create_future()
+            self.asked.append(answer)
+            return await answer
+
+        one = Step("one", ask, undo=ask, inspect=ask, slot="one")
+        two = Step("two", ask, undo=ask, inspect=ask, slot="two")
+        check = Step("check", ask, undo=nothing, inspect=ask)
+        plans = [
+            Plan("single", stages=((one,), (check,))),
+            Plan("siblings", stages=((one, two),)),
+        ]
+        catalogue, entropy = Catalogue(plans), SystemEntropy()
+        self.work: Any = Advance(
+            "plane", store=self.store, entropy=entropy, catalogue=catalogue, providers={}
+        )
+        self.claims: Any = OneByOne(WORKER, resting=RESTING)
+        self.plane = Plane(
+            id="plane",
+            store=self.store,
+            engine=cast(Any, Nobody()),
+            entropy=entropy,
+            catalogue=catalogue,
+            providers={},
+        )
+        self.claims.serve(self.plane)
+
+    async def accept(self, plan: str = "single") -> str:
+        await prepare(self.plane)
+        return (await admission.accept(self.plane, Accept(plan))).id
+
+    async def begin(self, live: Any, step: str) -> "asyncio.Task[None]":
+        """A move of this step, its call out at the provider."""
+        (move,) = [m for m in self.work.moves(live).now if m.step.name == step]
+        before = len(self.asked)
+        task: asyncio.Task[None] = asyncio.ensure_future(self.work.perform(live, move))
+        while len(self.asked) == before:  # noqa: ASYNC110 (the call is made within a few turns)
+            await asyncio.sleep(0)
+        return task
+
+    def acts(self, live: Any) -> dict[str, Act]:
+        return {m.step.name: m.act for m in self.work.moves(live).now}
+
+
+def test_whoever_begins_second_is_turned_away():
+    async def main():
+        bench = Bench()
+        name = await bench.accept()
+        live = await bench.claims.begin(name)
+        assert live is not None
+        assert (live.worker, live.token, live.state) == (WORKER, 1, State.RUNNING)
+        assert bench.acts(live) == {"one": Act.DO}  # nobody has called anything
+        with pytest.raises(LeaseLost):
+            await bench.claims.begin(name)
+
+    asyncio.run(main())
+
+
+def test_what_is_in_memory_after_a_claim_is_what_is_in_the_store():
+    async def main():
+        bench = Bench()
+        name = await bench.accept()
+        for claim in (bench.claims.begin, bench.claims.take_over):
+            live = await claim(name)
+            read = await bench.work.load(name, live.token)
+            for slot in ("token", "revision", "state", "worker", "intents", "due_at"):
+                assert getattr(live, slot) == getattr(read, slot), slot
+
+    asyncio.run(main())
+
+
+def test_a_takeover_makes_what_was_called_unknown_and_fences_whoever_called():
+    async def main():
+        bench = Bench()
+        name = await bench.accept()
+        old = await bench.claims.begin(name)
+        call = await bench.begin(old, "one")
+        new = await bench.claims.take_over(name)
+        assert bench.acts(new) == {"one": Act.INSPECT}
+        bench.asked[0].set_result(Done({}))
+        with pytest.raises(LeaseLost):
+            await call
+        assert (await bench.store.load(name)).journal[-1]["kind"] == "accepted"
+
+    asyncio.run(main())
+
+
+def test_what_was_put_to_rest_is_taken_up_as_it_was():
+    async def main():
+        bench = Bench()
+        name = await bench.accept()
+        live = await bench.claims.begin(name)
+        assert await bench.claims.rest(live)
+        again = await bench.claims.take_over(name)
+        assert again.token > live.token
+        assert bench.acts(again) == {"one": Act.DO}
+
+    asyncio.run(main())
+
+
+def test_nothing_is_put_to_rest_for_which_something_was_recorded_meanwhile():
+    async def main():
+        bench = Bench()
+        name = await bench.accept()
+        live = await bench.claims.begin(name)
+        await operations.signal(bench.plane, by("a friend"), name, name="go")
+        assert not await bench.claims.rest(live)
+
+    asyncio.run(main())
+
+
+def test_what_another_engine_holds_is_left_alone():
+    async def main():
+        bench = Bench()
+        name = await bench.accept()
+        bench.store.tables.rows["operation"][name,]["worker"] = "an embedded one"
+        with pytest.raises(LeaseLost):
+            await bench.claims.take_over(name)
+
+    asyncio.run(main())
+
+
+def test_a_takeover_goes_above_every_token_that_was_ever_given_out():
+    async def main():
+        bench = Bench()
+        name = await bench.accept()
+        live = await bench.claims.begin(name)
+        await bench.claims.raise_token(live, "one", 7)
+        assert (await bench.claims.take_over(name)).token == 8
+
+    asyncio.run(main())
+
+
+async def _a_first_attempt_comes_back():
+    """The second attempt's call is unknown; the first, long lost, now says: not applied."""
+    bench = Bench()
+    name = await bench.accept()
+    first = await bench.claims.begin(name)
+    lost = await bench.begin(first, "one")
+    second = await bench.claims.raise_token(await bench.work.load(name, first.token), "one", 2)
+    look = await bench.begin(second, "one")
+    bench.asked[1].set_result(OutcomeUnknown("no answer"))
+    await look
+    bench.asked[0].set_result(Unavailable("not applied"))
+    fenced = False
+    try:
+        await lost
+    except LeaseLost:
+        fenced = True
+    row = await bench.store.find("intent", (name, "one"))
+    return fenced, row["unknown_since"] is not None, row["detail"]
+
+
+def test_an_attempt_whose_token_was_raised_records_nothing_more():
+    assert asyncio.run(_a_first_attempt_comes_back()) == (True, True, "no answer")
+
+
+def test_ablation_without_the_guard_on_the_intents_token_a_lost_attempt_is_believed():
+    real = record_change._polled
+
+    def unguarded(*given):
+        writing = real(*given)
+        change = writing.change.plain()
+        guards = tuple(guard for guard in change.guards if guard.table != "intent")
+        writing.change = replace(change, guards=guards)
+        return writing
+
+    with patched(record_change, _polled=unguarded):
+        fenced, unknown, _ = asyncio.run(_a_first_attempt_comes_back())
+    assert not fenced
+    assert not unknown  # so the call whose outcome nobody knows would simply be sent again
+
+
+def test_a_raised_token_does_not_fence_a_sibling():
+    async def main():
+        bench = Bench()
+        name = await bench.accept("siblings")
+        token = (await bench.claims.begin(name)).token
+        one, two = [await bench.work.load(name, token) for _ in range(2)]
+        first = await bench.begin(one, "one")
+        sibling = await bench.begin(two, "two")
+        again = await bench.claims.raise_token(await bench.work.load(name, token), "one", 2)
+        assert bench.acts(again) == {"one": Act.INSPECT, "two": Act.DO}
+        bench.asked[1].set_result(Done({}))
+        await sibling
+        assert (await bench.work.load(name, token)).intents["two"].state is Hold.PRESENT
+        first.cancel()
+
+    asyncio.run(main())
+
+
+def test_a_token_is_raised_once_to_each_number():
+    async def main():
+        bench = Bench()
+        name = await bench.accept()
+        live = await bench.claims.begin(name)
+        await bench.claims.raise_token(live, "one", 3)
+        for late in (2, 3):
+            with pytest.raises(LeaseLost):
+                await bench.claims.raise_token(live, "one", late)
+
+    asyncio.run(main())
+
+
+def test_siblings_that_try_for_one_number_in_the_journal_have_changes_of_their_own():
+    async def main():
+        bench = Bench()
+        name = await bench.accept("siblings")
+        live = await bench.claims.begin(name)
+        now = bench.store.now()
+        steps = live.plan.steps
+        written = [
+            record_change.noted(live, Noted.DONE, step, {}, now, token=1).change.id
+            for step in steps
+        ]
+        assert len(set(written)) == len(steps)
+
+    asyncio.run(main())
+
+
+def test_a_cancel_is_the_operations_own():
+    async def main():
+        bench = Bench()
+        name = await bench.accept()
+        await bench.claims.cancel(name)
+        seen = await reads.get_operation(bench.plane, "default", name)
+        assert (seen.state, seen.error) == (State.COMPENSATED, "cancelled by temporal")
+        with pytest.raises(LeaseLost):
+            await bench.claims.cancel("no such operation")
+
+    asyncio.run(main())

@@ -1,0 +1,312 @@
+"""What a caller may do with an operation that is there: look, wait, cancel, signal."""
+
+import asyncio
+
+import pytest
+
+from tenure.app import pages
+from tenure.app.operations import admission, reads
+from tenure.app.operations import commands as operations
+from tenure.app.operations.admission import Accept
+from tenure.app.plane import prepare
+from tenure.core.endings import Done, NotYet, Waiting
+from tenure.core.errors import Conflict, Invalid, LimitExceeded
+from tenure.core.limits import PAGE_MAX, RESULT_BYTES_MAX, SIGNALS_MAX
+from tenure.core.operation import Hold, State
+from tenure.core.plan import Kind
+from tenure.testing.faults import Call, Fault
+from tenure.testing.operators import by
+from tenure.testing.plans import SIGNAL
+from tests.unit.support.scripted_planes import TENANT, Script, accept, journal, step, virtual
+
+# ------------------------------------------------------------------------------------ look and wait
+
+
+@virtual
+async def test_a_page_lists_operations_oldest_first_and_the_next_follows_it(solo):
+    plane = (await solo.start()).plane
+    names = []
+    for _ in range(5):
+        names.append(await accept(plane, "linear"))
+        await asyncio.sleep(1)
+    waiting = await accept(plane, "waits")
+    first = await reads.list_operations(plane, TENANT, limit=2)
+    assert [row["id"] for row in first] == names[:2]
+    rest = await reads.list_operations(plane, TENANT, after=names[1])
+    assert [row["id"] for row in rest] == [*names[2:], waiting]
+    done = await reads.list_operations(plane, TENANT, states=(State.SUCCEEDED,))
+    assert [row["id"] for row in done] == names
+
+
+@virtual
+async def test_a_page_can_be_of_one_agent(solo):
+    plane = (await solo.start()).plane
+    names = []
+    for _ in range(3):
+        names.append(await accept(plane, "linear", "bird"))
+        await reads.wait(plane, TENANT, names[-1])
+        await accept(plane, "linear")
+    waiting = await accept(plane, "waits", "bird")
+
+    async def listed(tenant=TENANT, **asked):
+        rows = await reads.list_operations(plane, tenant, agent="bird", **asked)
+        return [row["id"] for row in rows]
+
+    assert await listed() == [*names, waiting]
+    assert await listed(states=(State.SUCCEEDED,), limit=2) == names[:2]
+    assert await listed(states=(State.SUCCEEDED,), after=names[1]) == names[2:]
+    assert await listed("another") == []
+
+
+@virtual
+async def test_a_page_has_at_least_one_row_and_at_most_so_many(solo, monkeypatch):
+    plane = (await solo.start()).plane
+    monkeypatch.setattr(pages, "PAGE_MAX", 3)
+    assert PAGE_MAX > 3
+    for _ in range(5):
+        await accept(plane, "linear")
+    lengths = [
+        len(await reads.list_operations(plane, TENANT, limit=limit))
+        for limit in (-1, 0, 1, 3, 4, 10_000)
+    ]
+    assert lengths == [1, 1, 1, 3, 3, 3]
+
+
+@virtual
+async def test_an_operation_is_shown_with_what_each_step_holds_and_what_became_of_it(solo):
+    solo.faults.script[Call("access", "ensure", 1)] = Fault.BUSY
+    plane = (await solo.start()).plane
+    name = await accept(plane, "linear", "bird")
+    await asyncio.sleep(0.05)
+    seen = await reads.get_operation(plane, TENANT, name)
+    identity, access, *rest = seen.steps
+    assert (identity.state, identity.kind) == (Hold.PRESENT, "compensatable")
+    assert not identity.unknown
+    assert (access.state, access.attempts, access.detail) == (
+        Hold.INTENDED, 1, "429: too many requests"
+    )  # fmt: skip
+    assert access.due_at is not None
+    assert access.due_at > seen.updated_at
+    assert [one.state for one in rest] == [None, None]
+    assert [one.name for one in seen.left] == ["identity", "access"]
+    assert solo.world.holds(key=identity.key)
+    ended = await reads.wait(plane, TENANT, name)
+    assert (ended.done, ended.error, len(ended.left)) == (True, "", 4)
+    assert ended.created_at < ended.updated_at
+
+
+@virtual
+async def test_waiting_returns_at_the_end_when_stuck_or_when_its_time_is_over(solo):
+    plane = (await solo.start()).plane
+    waits = await accept(plane, "waits")
+    began = solo.loop.time()
+    seen = await reads.wait(plane, TENANT, waits, seconds=2.5)
+    assert (seen.state, solo.loop.time() - began) == (State.WAITING, pytest.approx(2.5))
+    solo.faults.script[Call("meter", "ensure", 1)] = Fault.BROKE
+    stuck = await accept(plane, "unaskable")
+    assert (await reads.wait(plane, TENANT, stuck)).state is State.STUCK
+    assert (await reads.wait(plane, TENANT, stuck, seconds=0)).state is State.STUCK
+    assert (await reads.wait(plane, TENANT, waits, seconds=0)).state is State.WAITING
+
+
+@virtual
+async def test_an_end_that_another_plane_brought_about_is_seen_as_well(solo):
+    mover = (await solo.start()).plane
+    other = (await solo.start()).plane
+    name = await accept(mover, "linear")
+    assert (await reads.wait(other, TENANT, name)).state is State.SUCCEEDED
+
+
+# ------------------------------------------------------------------------------------------- cancel
+
+
+@virtual
+async def test_what_nobody_has_claimed_is_cancelled_without_a_call(solo):
+    solo.plan("forward", step("pivot", Script(), None, kind=Kind.PIVOT))
+    idle = solo.boot("idle").plane
+    await prepare(idle)
+    names = [await accept(idle, plan) for plan in ("linear", "forward")]
+    for name in names:  # also where nothing but the pivot is intended
+        cancelled = await operations.cancel(idle, by("the caller"), name)
+        assert (cancelled.state, cancelled.error) == (State.COMPENSATED, "cancelled by the caller")
+        assert cancelled == await reads.get_operation(idle, TENANT, name)
+        assert await journal(idle, name) == ["accepted", "compensating"]
+    plane = (await solo.start()).plane
+    for name in names:
+        assert (await reads.get_operation(plane, TENANT, name)).state is State.COMPENSATED
+    assert not solo.world.log
+
+
+@virtual
+async def test_a_running_operation_is_undone_newest_first(solo):
+    plane = (await solo.start()).plane
+    name = await accept(plane, "waits")
+    await asyncio.sleep(1)
+    cancelled = await operations.cancel(plane, by("the caller"), name)
+    assert cancelled.state is State.COMPENSATING
+    ended = await reads.wait(plane, TENANT, name)
+    assert (ended.state, ended.error) == (State.COMPENSATED, "cancelled by the caller")
+    assert not solo.holds()
+    assert [one.state for one in ended.steps] == [Hold.BURNED, Hold.BURNED, None]
+
+
+@virtual
+async def test_a_second_cancel_changes_nothing(solo):
+    solo.faults.script[Call("identity", "remove", 1)] = Fault.SLOW
+    plane = (await solo.start()).plane
+    name = await accept(plane, "waits")
+    await asyncio.sleep(1)
+    for who in ("the caller", "a friend"):
+        cancelled = await operations.cancel(plane, by(who), name)
+        assert (cancelled.state, cancelled.error) == (
+            State.COMPENSATING, "cancelled by the caller"
+        )  # fmt: skip
+    await reads.wait(plane, TENANT, name)
+    assert (await journal(plane, name)).count("compensating") == 1
+
+
+@virtual
+async def test_a_cancel_that_comes_after_the_pivot_is_refused_and_names_it(solo):
+    solo.faults.script[Call("exposure", "ensure", 1)] = Fault.SLOW
+    plane = (await solo.start()).plane
+    name = await accept(plane, "pivot")
+    await asyncio.sleep(0.1)
+    with pytest.raises(Conflict, match="exposure is under way or done") as refused:
+        await operations.cancel(plane, by("the caller"), name)
+    assert (refused.value.code, refused.value.holder) == ("past_pivot", name)
+    assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+
+
+@virtual
+async def test_what_has_ended_can_neither_be_cancelled_nor_signalled(solo):
+    plane = (await solo.start()).plane
+    name = await accept(plane, "linear")
+    await reads.wait(plane, TENANT, name)
+    for ask in (
+        operations.cancel(plane, by("the caller"), name),
+        operations.signal(plane, by("a friend"), name, name=SIGNAL),
+        operations.retry(plane, by("an operator"), name),
+    ):
+        with pytest.raises(Conflict, match="has ended as SUCCEEDED") as refused:
+            await ask
+        assert (refused.value.code, refused.value.holder) == ("ended", name)
+
+
+@virtual
+async def test_a_cancel_beats_a_poll_that_is_recorded_at_the_same_time(solo):
+    """The poll moves `due_at` and no revision; the cancel must be seen all the same."""
+    plane = (await solo.start()).plane
+    other = (await solo.start()).plane
+    polled = asyncio.Event()
+
+    async def poll(_):
+        polled.set()
+        return NotYet(3600.0)
+
+    solo.plan("polls", step("wait", Script(poll), Script()))
+    name = await accept(plane, "polls")
+
+    async def after_the_poll():
+        await polled.wait()
+        await asyncio.sleep(0.5)
+
+    solo.stores[1].after["find"] = [after_the_poll]
+    await operations.cancel(other, by("the caller"), name)
+    assert (await reads.wait(plane, TENANT, name, seconds=9)).state is State.COMPENSATED
+
+
+@virtual
+async def test_a_cancel_decides_again_when_someone_was_faster(solo):
+    plane = (await solo.start()).plane
+    name = await accept(plane, "pivot")
+
+    async def a_moment():
+        await asyncio.sleep(0.1)  # the pivot is intended meanwhile
+
+    solo.stores[0].before["commit"] = [a_moment]
+    with pytest.raises(Conflict) as refused:
+        await operations.cancel(plane, by("the caller"), name)
+    assert refused.value.code in ("past_pivot", "ended")
+    assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+
+
+# ------------------------------------------------------------------------------------------ signals
+
+
+@virtual
+async def test_a_signal_that_comes_early_is_kept_until_it_is_waited_for(solo):
+    plane = (await solo.start()).plane
+    name = await accept(plane, "waits")
+    await operations.signal(plane, by("a friend"), name, name=SIGNAL, payload={"ok": True})
+    assert (await reads.wait(plane, TENANT, name, seconds=2)).state is State.SUCCEEDED
+    loaded = await plane.store.load(name)
+    (said,) = [row["body"] for row in loaded.journal if row["step"] == "approval"]
+    assert said == '{"said":{"ok":true}}'
+
+
+@virtual
+async def test_signals_are_given_by_name_and_in_order(solo):
+    ask = Script(Waiting("colour"), Waiting("colour"), Waiting("shape"))
+    solo.plan("asks", step("ask", ask))
+    plane = (await solo.start()).plane
+    name = await accept(plane, "asks")
+    for signal, payload in (("colour", "red"), ("colour", "blue"), ("shape", None)):
+        await asyncio.sleep(1)
+        assert (await reads.get_operation(plane, TENANT, name)).state is State.WAITING
+        seen = await operations.signal(plane, by("a friend"), name, name=signal, payload=payload)
+        assert seen.state is State.RUNNING
+    assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+    assert ask.calls[-1].signals == {"colour": ("red", "blue"), "shape": (None,)}
+
+
+@virtual
+async def test_so_many_signals_are_kept_and_no_more(solo, monkeypatch):
+    monkeypatch.setattr(operations, "SIGNALS_MAX", 3)
+    assert SIGNALS_MAX > 3
+    plane = (await solo.start()).plane
+    name = await accept(plane, "waits")
+    await asyncio.sleep(1)
+    for number in range(3):
+        await operations.signal(plane, by("a friend"), name, name=f"other{number}")
+    with pytest.raises(LimitExceeded, match="has 3 signals already"):
+        await operations.signal(plane, by("a friend"), name, name=SIGNAL)
+    assert (await journal(plane, name)).count("signalled") == 3
+
+
+@virtual
+async def test_a_signal_that_cannot_be_kept_is_refused(solo):
+    plane = (await solo.start()).plane
+    name = await accept(plane, "waits")
+    large = "x" * RESULT_BYTES_MAX
+    with pytest.raises(LimitExceeded, match=f"at most {RESULT_BYTES_MAX} bytes as JSON"):
+        await operations.signal(plane, by("a friend"), name, name=SIGNAL, payload=large)
+    with pytest.raises(Invalid, match="must be plain data"):
+        await operations.signal(plane, by("a friend"), name, name=SIGNAL, payload=object())
+    assert "signalled" not in await journal(plane, name)
+
+
+@virtual
+async def test_two_signals_at_the_same_time_are_both_kept(solo):
+    ask = Script(Waiting("x"), Waiting("x"))
+    solo.plan("asks", step("ask", ask))
+    plane = (await solo.start()).plane
+    name = await accept(plane, "asks")
+    await asyncio.sleep(1)
+    said = (operations.signal(plane, by("a friend"), name, name="x", payload=n) for n in (1, 2))
+    await asyncio.gather(*said)
+    assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+    assert sorted(map(str, ask.calls[-1].signals["x"])) == ["1", "2"]
+
+
+# -------------------------------------------------------------------------------- plans come and go
+
+
+@virtual
+async def test_an_ended_operation_is_shown_after_its_plan_has_gone(solo):
+    solo.plan("old", step("one", Script(Done({"n": 1})), Script(), Script()))
+    plane = (await solo.start()).plane
+    name = (await admission.accept(plane, Accept("old"))).id
+    ended = await reads.wait(plane, TENANT, name)
+    solo.catalogue = type(solo.catalogue)()
+    later = (await solo.start()).plane
+    assert await reads.get_operation(later, TENANT, name) == ended

@@ -1,0 +1,439 @@
+"""An older store is noticed, whoever put it there; and what holds a plane holds all of it."""
+
+import asyncio
+import shutil
+import sqlite3
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+
+from proofs.agents.lifecycle import FakeCredentials
+from tenure.app.events.cloudevents import outgoing
+from tenure.app.operations.admission import Accept, accept
+from tenure.app.operations.reads import wait
+from tenure.app.safety import epochs
+from tenure.app.safety.pause import SPAN, Hold
+from tenure.app.tenancy import audit, tokens
+from tenure.core.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    StoreError,
+    Unauthenticated,
+    Unavailable,
+)
+from tenure.core.operation import State
+from tenure.core.plan import Plan
+from tenure.core.roles import Caller, Role
+from tenure.home.epoch_file import EpochFile
+from tenure.plans.steps import provided
+from tenure.ports.epoch import Memo
+from tenure.ports.store import Change, Put, Set
+from tenure.reconcilers import drift, late_arrivals
+from tenure.settings import Settings
+from tenure.testing.faults import Fault
+from tenure.testing.patches import patched
+from tenure.testing.shelf import Shelf
+from tenure.wiring import managing, running
+from tenure_agent import Inbox, Outcome
+from tests.unit.support.agent_planes import alive, fault, instead
+
+ADMIN = Caller("default", "ada", Role.ADMIN)
+PLAN = Plan("onboard", stages=(provided("identity", "identity"),))
+
+
+@asynccontextmanager
+async def plane_in(home):
+    shelf = Shelf(home / "shelf", "identity", now=lambda: 0.0)
+    async with running(
+        Settings(store=str(home / "tenure.db")), plans=[PLAN], providers={"identity": shelf},
+        held=Hold(EpochFile(home)),
+    ) as plane:  # fmt: skip
+        yield plane
+
+
+async def say(plane, action):
+    told = audit.entry(ADMIN, action, target="", now=0.0)
+    await plane.store.commit(Change("", (), (told,)))
+
+
+def memo(home):
+    return EpochFile(home).read()
+
+
+def test_the_first_epoch_is_one_and_is_written_down(tmp_path):
+    async def main():
+        async with plane_in(tmp_path) as plane:
+            assert (plane.hold.epoch, plane.hold.why) == (1, "")
+            assert (await plane.store.find("plane", ("this",)))["epoch"] == 1
+
+    asyncio.run(main())
+    assert memo(tmp_path) == Memo()
+    assert (tmp_path / "epoch").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_older_copy_of_the_store_that_somebody_put_back_holds_the_plane(tmp_path):
+    async def first():
+        async with plane_in(tmp_path) as plane:
+            _, token = await tokens.create_token(plane, ADMIN, principal="a", role=Role.ADMIN)
+            done = await accept(plane, Accept("onboard", agent="one"))
+            await wait(plane, "default", done.id)
+            await plane.store.backup(str(tmp_path / "copy.db"))
+            await say(plane, "later")
+            await epochs.note(plane)
+            return token
+
+    async def second(token):
+        async with plane_in(tmp_path) as plane:
+            assert plane.hold.epoch == 2
+            assert "line 2 of the audit log" in plane.hold.why
+            assert not plane.engine.worker, "nothing moves"
+            with pytest.raises(Unauthenticated, match="before the plane was restored"):
+                await tokens.authenticate(plane, token)
+            agent = await plane.store.find("agent", ("one",))
+            assert agent["generation"] == 2_000_001, "no key is derived twice"
+            await epochs.confirm(plane, ADMIN)
+            while not plane.engine.worker:  # noqa: ASYNC110 (it has no event for this)
+                await asyncio.sleep(0)
+            done = await accept(plane, Accept("onboard", agent="one"))
+            assert (await wait(plane, "default", done.id)).state is State.SUCCEEDED
+
+    async def third():
+        async with plane_in(tmp_path) as plane:
+            assert (plane.hold.epoch, plane.hold.why) == (2, "")
+            assert plane.engine.worker
+
+    token = asyncio.run(first())
+    shutil.copy(tmp_path / "copy.db", tmp_path / "tenure.db")
+    asyncio.run(second(token))
+    asyncio.run(third())
+
+
+def test_what_is_told_after_a_restore_is_later_than_what_was_told_before_it(tmp_path):
+    inbox = Inbox(sqlite3.connect(tmp_path / "inbox.db"))
+
+    async def told(plane, *, after=0):
+        done = await accept(plane, Accept("onboard", agent="one"))
+        await wait(plane, "default", done.id)
+        rows = await plane.store.list_events(after=after, limit=1_000)
+        events = [msgspec.json.decode(outgoing(plane.id, row).body) for row in rows]
+        seen = {inbox.apply(event, lambda *_: None) for event in events}
+        return seen, rows[-1]["position"]
+
+    async def first():
+        async with plane_in(tmp_path) as plane:
+            _, last = await told(plane)
+            await plane.store.backup(str(tmp_path / "copy.db"))
+            await say(plane, "later")
+            seen, _ = await told(plane, after=last)
+            assert seen == {Outcome.APPLIED}
+            await epochs.note(plane)
+            return last
+
+    async def second(last):
+        async with plane_in(tmp_path) as plane:
+            await epochs.confirm(plane, ADMIN)
+            while not plane.engine.worker:  # noqa: ASYNC110 (it has no event for this)
+                await asyncio.sleep(0)
+            seen, _ = await told(plane, after=last)
+            assert seen == {Outcome.APPLIED}
+
+    last = asyncio.run(first())
+    shutil.copy(tmp_path / "copy.db", tmp_path / "tenure.db")
+    asyncio.run(second(last))
+
+
+def test_a_plane_stays_held_over_a_restart_until_it_is_confirmed(tmp_path):
+    EpochFile(tmp_path).write(Memo(4, "restored"))
+
+    async def main():
+        async with plane_in(tmp_path) as plane:
+            assert (plane.hold.epoch, plane.hold.why) == (4, "restored")
+            assert not plane.engine.worker
+
+    asyncio.run(main())
+    asyncio.run(main())
+
+
+def test_a_greater_epoch_in_the_store_is_taken_over_with_what_holds_it(tmp_path):
+    async def main():
+        async with plane_in(tmp_path) as plane:
+            return plane.hold.epoch, plane.hold.why
+
+    EpochFile(tmp_path).write(Memo(7, "restored"))
+    asyncio.run(main())
+    (tmp_path / "epoch").unlink()
+    assert asyncio.run(main()) == (7, "restored")
+    assert memo(tmp_path).epoch == 7
+
+
+def test_a_process_that_learns_of_a_later_epoch_holds_itself(tmp_path):
+    async def main():
+        async with plane_in(tmp_path) as plane:
+            assert not await epochs.follow(plane)
+            raised = Set("plane", ("this",), {"epoch": 2, "held": "restored"})
+            await plane.store.commit(Change("", (), (raised,)))
+            assert await epochs.follow(plane)
+            assert (plane.hold.epoch, plane.hold.is_over) == (2, True)
+            assert not await epochs.follow(plane), "once"
+            with pytest.raises(Conflict, match="start this process anew"):
+                await epochs.confirm(plane, ADMIN)
+            assert memo(tmp_path).epoch == 1, "who restores writes the file, not who is told"
+
+    asyncio.run(main())
+
+
+def test_a_process_that_is_held_is_let_go_when_another_was_told_so(tmp_path):
+    EpochFile(tmp_path).write(Memo(2, "restored"))
+
+    async def main():
+        async with plane_in(tmp_path) as plane:
+            assert not await epochs.follow(plane)
+            assert plane.hold.why
+            free = Set("plane", ("this",), {"held": None})
+            await plane.store.commit(Change("", (), (free,)))
+            assert not await epochs.follow(plane)
+            assert not plane.hold.why
+            while not plane.engine.worker:  # noqa: ASYNC110 (it has no event for this)
+                await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+def test_only_an_admin_of_the_plane_confirms_and_only_what_is_held(tmp_path):
+    async def main():
+        async with plane_in(tmp_path) as plane:
+            with pytest.raises(Conflict, match="not held"):
+                await epochs.confirm(plane, ADMIN)
+            for other in (ADMIN._replace(tenant="acme"), ADMIN._replace(role=Role.OPERATOR)):
+                with pytest.raises(Forbidden):
+                    await epochs.confirm(plane, other)
+                with pytest.raises(Forbidden):
+                    await epochs.review(plane, other)
+
+    asyncio.run(main())
+
+
+@alive
+async def test_a_review_says_who_is_started_again_and_who_was_suspended(lives):
+    uids = {name: await lives.made(name) for name in ("gone", "shut", "dead", "runs")}
+    for uid in (uids["gone"], uids["shut"], uids["dead"]):
+        for thing in lives.world.holds(agent=uid):
+            if thing.provider == "runtime" or uid == uids["gone"]:
+                del lives.world.things[thing.provider, thing.key.text]
+    lives.fakes.credentials.door.stands[uids["shut"]] = (1, True)
+    seen = await epochs.review(lives.plane, ADMIN)
+    assert [one.name for one in seen.started] == ["dead"]
+    assert [one.name for one in seen.shut] == ["shut"]
+    assert {one.name for one in seen.missing} == {"gone", "shut", "dead"}
+
+    async def nobody(*_):
+        raise TimeoutError
+
+    with patched(FakeCredentials, is_open=nobody):
+        seen = await epochs.review(lives.plane, ADMIN)
+    assert seen.silent == ["credentials: no answer in time"]
+    assert [one.name for one in seen.untold] == ["shut", "dead", "runs"]
+    assert (seen.untold_agents, seen.started, seen.shut) == (3, [], [])
+
+
+def gone(lives, uid, slot):
+    (thing,) = lives.world.holds(provider=slot, agent=uid)
+    del lives.world.things[slot, thing.key.text]
+
+
+def died(lives, uid):
+    (thing,) = lives.world.holds(provider="runtime", agent=uid)
+    lives.fakes.runtime.stopped.add(thing.key.text)
+
+
+def shut(lives, uid):
+    lives.fakes.credentials.door.stands[uid] = (1, True)
+
+
+def foreign(lives, uid, slot):
+    (thing,) = lives.world.holds(provider=slot, agent=uid)
+    thing.owner = "another"
+
+
+def restored(lives, uid):
+    lives.disk.tables.rows["agent"][uid,].update(generation=2 * SPAN + 1)
+
+
+def worked_on(lives, uid):
+    lives.disk.tables.rows["agent"][uid,].update(operation="0" * 32)
+
+
+def mute(lives, uid, slot):
+    """One provider says nothing of this agent."""
+    provider = lives.plane.providers[slot]
+    inspect = provider.inspect
+
+    async def nothing(key):
+        if key.agent == uid:
+            raise Unavailable("away")
+        return await inspect(key)
+
+    provider.inspect = nothing
+
+
+HAPPENED: dict[str, tuple[Any, ...]] = {
+    "runs": (),
+    "died": (died,),
+    "gone": (partial(gone, slot="runtime"),),
+    "shut": (shut,),
+    "shut and died": (shut, died),
+    "deleted": (partial(gone, slot="runtime"), partial(gone, slot="access")),
+    "died, a client gone": (died, partial(gone, slot="identity")),
+    "died, a grant another's": (died, partial(foreign, slot="access")),
+    "died, one silent": (died, partial(mute, slot="access")),
+    "died, restored, one silent": (died, restored, partial(mute, slot="access")),
+    "died, worked on": (died, worked_on),
+    "runtime silent": (partial(mute, slot="runtime"),),
+    "runs, one silent": (partial(mute, slot="access"),),
+}
+"""What may have happened to agents, of whom a review then says what drift will do."""
+
+
+@alive
+async def test_a_review_says_what_drift_then_does(lives):
+    uids = {what: await lives.made(f"a{number:02}") for number, what in enumerate(HAPPENED)}
+    had = {thing.key.text for thing in lives.world.holds(provider="runtime")}
+    for what, all_of_it in HAPPENED.items():
+        for happens in all_of_it:
+            happens(lives, uids[what])
+    whats = {uid: what for what, uid in uids.items()}
+    seen = await epochs.review(lives.plane, ADMIN)
+    told = {
+        name: [whats[one.agent] for one in getattr(seen, name)]
+        for name in ("started", "shut", "untold")
+    }
+    assert told == {
+        "started": ["died", "gone", "died, one silent"],
+        "shut": ["shut", "shut and died"],
+        "untold": ["died, a client gone", "died, a grant another's", "died, restored, one silent",
+                   "runtime silent"],
+    }  # fmt: skip
+    for _ in range(2 * drift.SIGHTINGS - 1):
+        await drift.tick(lives.plane)
+        await asyncio.sleep(drift.SOON_SECONDS)
+    new = {thing.key.agent for thing in lives.world.holds(provider="runtime")
+           if thing.key.text not in had}  # fmt: skip
+    made_again = {uids["died, a client gone"]}  # its client first, and then it could be told
+    assert new == {uids[what] for what in told["started"]} | made_again
+
+
+@alive
+async def test_a_review_waits_twice_for_a_provider_that_hangs_and_no_longer(lives):
+    for number in range(6):
+        await lives.made(f"a{number:02}")
+
+    async def hangs(*_):
+        await asyncio.sleep(1e6)
+
+    began = lives.plane.store.now()
+    with patched(epochs, AT_ONCE=1), instead(lives, "runtime", inspect=hangs):
+        seen = await epochs.review(lives.plane, ADMIN)
+    assert lives.plane.store.now() - began < 3 * epochs.ASK_SECONDS
+    assert seen.untold_agents == 6
+    assert seen.silent == ["runtime: no answer in time"]
+
+
+@alive
+async def test_one_agent_that_hangs_does_not_keep_a_review_from_the_others(lives):
+    uids = [await lives.made(f"a{number:02}") for number in range(3)]
+    ask = lives.plane.providers["credentials"].is_open
+
+    async def hangs(tenant, agent):
+        if agent == uids[0]:
+            await asyncio.sleep(1e6)
+        return await ask(tenant, agent)
+
+    shut(lives, uids[2])
+    with patched(epochs, AT_ONCE=1), instead(lives, "credentials", is_open=hangs):
+        seen = await epochs.review(lives.plane, ADMIN)
+    assert [one.agent for one in seen.untold] == uids[:1]
+    assert [one.agent for one in seen.shut] == uids[2:]
+
+
+@alive
+async def test_a_provider_that_cannot_be_listed_is_told(lives):
+    await lives.made()
+    fault(lives, "access", "list_owned", Fault.BUSY)
+    seen = await epochs.review(lives.plane, ADMIN)
+    assert [one.partition(":")[0] for one in seen.silent] == ["access"]
+    assert (seen.untold, seen.missing) == ([], [])
+
+
+def test_a_reconciler_only_looks_while_the_plane_is_held(tmp_path):
+    async def main():
+        async with plane_in(tmp_path) as plane:
+            name = (await accept(plane, Accept("onboard", agent="one"))).id
+            done = await wait(plane, "default", name)
+            until = {"until": 0.0, "sightings": 0}
+            await plane.store.commit(Change("", (), (Put("tombstone", (name, "identity"), until),)))
+            plane.hold.memo = plane.hold.memo._replace(held="restored")
+            assert (await late_arrivals.tick(plane)).fixed == 0
+            shelf = plane.providers["identity"]
+            assert len(shelf.held()) == 1, "what would be removed is there"
+            assert (await plane.store.find("tombstone", (name, "identity")))["sightings"] == 0
+            plane.hold.memo = plane.hold.memo._replace(held="")
+            assert (await late_arrivals.tick(plane)).fixed == 1
+            assert shelf.held() == []
+            assert done.state is State.SUCCEEDED
+
+    asyncio.run(main())
+
+
+def test_a_home_in_which_a_restore_was_interrupted_does_not_start(tmp_path):
+    EpochFile(tmp_path).write(Memo(2, "restored", restoring="backup"))
+
+    async def main():
+        async with managing(Settings(home=str(tmp_path))):
+            pytest.fail("it must not start")
+
+    with pytest.raises(Invalid, match="tenure restore again"):
+        asyncio.run(main())
+    assert not (tmp_path / "tenure.db").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"epoch": 0}', '{"epoch": "x"}', '{"odd": 1}'])
+def test_an_epoch_that_makes_no_sense_is_refused(tmp_path, text):
+    (tmp_path / "epoch").write_text(text)
+    with pytest.raises(StoreError, match="tenure restore --hold"):
+        memo(tmp_path)
+
+
+def test_what_one_process_remembers_does_not_fall_by_another(tmp_path):
+    EpochFile(tmp_path).write(Memo())
+    one, other = Hold(EpochFile(tmp_path)), Hold(EpochFile(tmp_path))
+
+    async def main():
+        await one.remember(position=9, head="nine")
+        await other.remember(position=5, head="five")
+        assert memo(tmp_path) == Memo(position=9, head="nine")
+        await other.remember(epoch=2, held="restored", position=0, head="")
+        await one.remember(position=12, head="twelve")
+        assert memo(tmp_path) == Memo(2, "restored")
+
+    asyncio.run(main())
+
+
+def test_a_confirmation_that_cannot_be_written_down_is_followed_once_it_can(tmp_path):
+    EpochFile(tmp_path).write(Memo(2, "restored"))
+
+    async def main():
+        async with plane_in(tmp_path) as plane:
+            (tmp_path / "epoch").unlink()
+            (tmp_path / "epoch").mkdir()
+            with pytest.raises(StoreError, match="Is a directory"):
+                await epochs.confirm(plane, ADMIN)
+            assert plane.hold.why == "restored"
+            (tmp_path / "epoch").rmdir()
+            assert not await epochs.follow(plane)
+            assert (plane.hold.why, plane.hold.let_go.is_set()) == ("", True)
+
+    asyncio.run(main())

@@ -1,0 +1,412 @@
+"""The relay: at least once, in order for each agent, and one that is refused holds up nobody."""
+
+import asyncio
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from proofs.agents.lifecycle import CALLER
+from tenure.adapters.bus.local import LocalBus
+from tenure.adapters.seal.local import LocalSeal
+from tenure.app import pages
+from tenure.app.events import dead_letters, subscriptions
+from tenure.app.events.cloudevents import CloudEvent, Wanted
+from tenure.app.events.subscriptions import Subscribe
+from tenure.core.errors import Invalid, LeaseLost, StoreFull
+from tenure.core.events import Event
+from tenure.core.subscription import Kind
+from tenure.delivery import outbox
+from tenure.delivery.event_count import Census
+from tenure.delivery.relay import Relay
+from tenure.ports.bus import Destination
+from tenure.ports.store import Change, Drop, Put, Set
+from tenure.reconcilers.leader import TTL_SECONDS, Leader
+from tests.unit.support.agent_planes import alive
+from tests.unit.support.sinks import Sink, parked, relay_to, rows
+
+
+@alive
+async def test_every_event_arrives_once_in_the_order_of_its_agent(lives):
+    agents = [await lives.made(name) for name in ("alpha", "beta")]
+    sink = Sink()
+    relay = relay_to(lives.plane, sink)
+    await relay.begin()
+    await relay.tick()
+    assert len(sink.seen) == len(await rows(lives))
+    for agent in agents:
+        assert sink.of(agent) == list(range(1, len(sink.of(agent)) + 1))
+    await relay.tick()
+    assert len(sink.seen) == len(await rows(lives))
+
+
+@alive
+async def test_a_relay_that_the_store_refuses_at_first_publishes_later(lives, caplog):
+    await lives.made("alpha")
+    store, sink = lives.plane.store, Sink()
+    refusals = [StoreFull("there is no room"), ZeroDivisionError("a bug")]
+    commit = store.commit
+
+    async def refuse(change):
+        if refusals and change.writes[0].table == "cursor":
+            raise refusals.pop(0)
+        return await commit(change)
+
+    relay = relay_to(lives.plane, sink)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "commit", refuse)
+        task = asyncio.create_task(relay.run())
+        await asyncio.sleep(TTL_SECONDS)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await relay.stop()
+    assert len(sink.seen) == len(await rows(lives)) > 0
+    told = [record.getMessage() for record in caplog.records]
+    assert "the relay cannot use the store: there is no room" in told
+    assert "the relay failed; again soon" in told
+
+
+@alive
+async def test_an_event_is_a_cloud_event(lives):
+    agent = await lives.made("alpha")
+    sink = Sink()
+    relay = relay_to(lives.plane, sink)
+    await relay.begin()
+    await relay.tick()
+    told = [msgspec.json.decode(event.body, type=CloudEvent) for event in sink.seen]
+    assert {one.specversion for one in told} == {"1.0"}
+    assert {one.source for one in told} == {f"urn:tenure:{lives.plane.id}"}
+    assert {one.subject for one in told} == {agent}
+    assert {one.type for one in told} <= {f"tenure.{event}" for event in Event}
+    assert "tenure.agent.ready" in {one.type for one in told}
+    assert len({one.id for one in told}) == len(told)
+    assert [one.sequence for one in told] == sorted(one.sequence for one in told)
+    assert all(one.time.endswith("+00:00") for one in told)
+
+
+@alive
+async def test_a_destination_hears_only_of_what_it_wants(lives):
+    await lives.made("alpha")
+    sink = Sink()
+    relay = relay_to(lives.plane, sink, wanted=Wanted(types=("agent.*",)))
+    await relay.begin()
+    await relay.tick()
+    assert [event.type for event in sink.seen] == ["agent.creating", "agent.ready"]
+
+
+@alive
+async def test_one_agents_stream_is_parked_and_the_others_go_on(lives):
+    bad, good, sink, relay, done = await parked(lives)
+    assert sink.of(bad) == []
+    assert sink.of(good) == list(range(1, len(sink.of(good)) + 1))
+    dead = await lives.rows("letter")
+    assert [row["agent"] for row in dead] == [bad] * len(dead)
+    assert [row["sequence"] for row in dead] == list(range(1, len(dead) + 1))
+    (row,) = await lives.rows("parked")
+    assert (row["agent"], row["why"]) == (bad, "not this one")
+    # What comes later of it waits behind its letters, and then all of it comes in order.
+    await lives.verb("suspend", "bad")
+    await relay.tick()
+    assert sink.of(bad) == []
+    sink.refuses.clear()
+    assert done.retry_at is not None
+    await lives.loop_until(done.retry_at)
+    await relay.tick()
+    assert sink.of(bad) == list(range(1, len(sink.of(bad)) + 1))
+    assert await lives.rows("letter") == [] == await lives.rows("parked")
+    assert {row["agent"] for row in await rows(lives)} == {bad, good}
+    assert len(sink.seen) == len(await rows(lives))
+
+
+@alive
+async def test_a_destination_that_takes_nothing_is_left_alone_and_nothing_is_parked(lives):
+    agent = await lives.made("alpha")
+    sink, other = Sink(), Sink("other")
+    sink.down = True
+    relay = relay_to(lives.plane, sink, other)
+    await relay.begin()
+    done = await relay.tick()
+    cursor = await lives.plane.store.find("cursor", ("sink",))
+    assert (cursor["position"], cursor["attempts"]) == (0, 1)
+    assert cursor["why"] == "ConnectionError: nobody is there"
+    assert cursor["since"] is not None
+    assert other.of(agent)
+    assert await lives.rows("parked") == []
+    again = await relay.tick()  # too soon: nobody is asked
+    assert again.retry_at == done.retry_at
+    sink.down = False
+    await lives.loop_until(done.retry_at)
+    await relay.tick()
+    assert sink.told == other.told
+    cursor = await lives.plane.store.find("cursor", ("sink",))
+    assert (cursor["attempts"], cursor["why"], cursor["since"]) == (0, "", None)
+
+
+@alive
+async def test_who_was_deposed_moves_no_cursor(lives):
+    await lives.made("alpha")
+    sink = Sink()
+    relay = relay_to(lives.plane, sink)
+    await relay.begin()
+    assert await relay.leader.renew()
+
+    route = (await relay.routes())["sink"][1]
+    lease = await lives.plane.store.find("lease", ("leader/relay",))
+    taken = Set("lease", ("leader/relay",), {"token": lease["token"] + 1, "holder": "another"})
+    await lives.plane.store.commit(Change("", (), (taken,)))
+    with pytest.raises(LeaseLost):
+        await outbox.tick(lives.plane, relay.leader, route)
+    assert (await lives.plane.store.find("cursor", ("sink",)))["position"] == 0
+    assert sink.seen  # it was published, and will be again: never a gap
+
+
+@alive
+async def test_one_leads_until_its_lease_lapses(lives):
+    first, second = (Leader(lives.plane, "x") for _ in range(2))
+    assert await first.renew()
+    assert not await second.renew()
+    assert (first.leads, second.leads) == (True, False)
+    now = lives.plane.store.now()
+    await lives.loop_until(now + TTL_SECONDS + 1)
+    assert (first.leads, second.leads) == (False, False)
+    assert await second.renew()
+    assert not await first.renew()
+    await second.resign()
+    assert await first.renew()
+    tokens = [row["token"] for row in await lives.rows("lease") if row["name"] == "leader/x"]
+    assert tokens == [3]
+
+
+@alive
+async def test_no_destination_is_overlooked_however_many_there_are(lives, monkeypatch):
+    monkeypatch.setattr(pages, "PAGE_MAX", 2)
+    await lives.made("alpha")
+    sinks, late = [Sink(name) for name in "abcd"], Sink("late")
+    late.down = True
+    relay = relay_to(lives.plane, *sinks, late)
+    await relay.begin()
+    await relay.tick()
+    await lives.loop_until(lives.plane.store.now() + 61.0)
+    count = len(await rows(lives))
+    await relay.leader.renew()
+    await outbox.trim(lives.plane, relay.leader, Census(), seconds=60.0)
+    assert len(await rows(lives)) == count
+
+
+@pytest.mark.parametrize("down", [False, True])
+@alive
+async def test_a_page_of_agents_that_fail_holds_up_nobody_else(lives, down):
+    bad = [await lives.made(name) for name in ("one", "two")]
+    good = await lives.made("good")
+    sink = Sink()
+    sink.fails |= {*bad, good} if down else {*bad}
+    relay = relay_to(lives.plane, sink)
+    await relay.begin()
+    await relay.leader.renew()
+    events = await rows(lives)
+    page = next(place for place, row in enumerate(events) if row["agent"] == good)
+    assert {row["agent"] for row in events[:page]} == set(bad)
+    route = replace((await relay.routes())["sink"][1], page=page)
+    for _ in range(outbox.ALONE_ATTEMPTS):
+        done = await outbox.tick(lives.plane, relay.leader, route)
+        await lives.loop_until(max(done.retry_at or 0.0, lives.plane.store.now()))
+        await relay.leader.renew()
+    if down:  # it takes nothing from anybody: nobody is parked for that
+        assert await lives.rows("parked") == []
+        return
+    assert {row["agent"] for row in await lives.rows("parked")} == set(bad)
+    await outbox.tick(lives.plane, relay.leader, route)
+    assert sorted(set(sink.of(good))) == list(range(1, max(sink.of(good)) + 1))
+
+
+@alive
+async def test_a_secret_that_was_changed_signs_beside_the_new_one_for_a_day(
+    lives, tmp_path, monkeypatch
+):
+    assert subscriptions.OVERLAP_SECONDS == 86_400
+    monkeypatch.setattr(subscriptions, "OVERLAP_SECONDS", 600.0)  # a day of leases takes long
+    signed: list[tuple[bytes, ...]] = []
+
+    class Signing(LocalBus):
+        async def publish(self, destination, events):
+            signed.append(destination.secrets)
+            return await super().publish(destination, events)
+
+    object.__setattr__(lives.plane, "seal", LocalSeal(tmp_path / "key"))
+    target = "https://billing.example/hooks"
+    asked = Subscribe("mine", Kind.WEBHOOK, target=target)
+    view, old = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    _, new = await subscriptions.rotate_secret(lives.plane, CALLER, view.id)
+    relay = Relay(lives.plane, buses={Kind.WEBHOOK: Signing({target: Sink().take})})
+    route = (await relay.routes())[view.id][1]  # as the task of its destination keeps it
+    assert route.destination.tenant == route.tenant == CALLER.tenant
+    both = tuple(subscriptions.secret_of(one) for one in (new, old))
+    for keys in (both, both[:1]):
+        await lives.made(f"agent-{len(keys)}")
+        await relay.leader.renew()
+        await outbox.tick(lives.plane, relay.leader, route)
+        assert set(signed) == {keys}
+        signed.clear()
+        await lives.loop_until(lives.plane.store.now() + subscriptions.OVERLAP_SECONDS)
+
+
+@alive
+async def test_letters_are_bounded_and_then_the_cursor_waits(lives, monkeypatch):
+    monkeypatch.setattr(outbox, "LETTERS_MAX", 3)
+    bad, good, sink, relay, _ = await parked(lives)
+    await lives.verb("suspend", "bad")
+    told: list[object] = []
+    sink.before = lambda event: told.append(event.agent)
+    await relay.tick()
+    cursor = await lives.plane.store.find("cursor", ("sink",))
+    assert "dead letters" in cursor["why"]
+    assert len(await lives.rows("letter")) == 3
+    assert told == []  # nothing is sent for whose failing there is no room
+    sink.refuses.clear()
+    for _ in range(3):
+        await lives.loop_until(lives.plane.store.now() + 60.0)
+        await relay.tick()
+    for agent in (bad, good):
+        assert sink.of(agent) == list(range(1, max(sink.of(agent)) + 1))
+    assert await lives.rows("letter") == []
+
+
+@alive
+async def test_a_stream_that_is_discarded_while_events_are_sent_leaves_no_letter(lives):
+    bad = await lives.made("bad")
+    await lives.made("good")
+    asked = Subscribe("mine", Kind.NATS, target="mine")
+    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    sink = Sink("mine")
+    relay = Relay(lives.plane, buses={Kind.NATS: LocalBus({"mine": sink.take})})
+    parked = {"attempts": 1, "due_at": None, "why": "", "since": 1.0}
+    await lives.plane.store.commit(Change("", (), (Put("parked", (view.id, bad), parked),)))
+    await lives.verb("suspend", "bad")
+    await lives.verb("suspend", "good")
+    real = outbox._send
+    discarded: list[int] = []
+
+    async def send(*given):
+        if not discarded:
+            discarded.append(await dead_letters.discard(lives.plane, CALLER, view.id, agent=bad))
+        return await real(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outbox, "_send", send)
+        await relay.tick()
+    assert discarded == [1]
+    assert await lives.rows("letter") == []
+    assert sink.of(bad)
+
+
+@alive
+async def test_a_letter_that_comes_while_its_stream_is_discarded_goes_with_it(lives):
+    bad = await lives.made("bad")
+    asked = Subscribe("mine", Kind.NATS, target="mine")
+    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    sink = Sink("mine")
+    sink.refuses.add(bad)
+    relay = Relay(lives.plane, buses={Kind.NATS: LocalBus({"mine": sink.take})})
+    await lives.verb("suspend", "bad")
+    await relay.tick()
+    assert await lives.rows("letter")
+    await lives.verb("resume", "bad")
+    store = lives.plane.store
+    commit, ticks = store.commit, [relay.tick]
+
+    async def commit_late(change):
+        if any(type(one) is Drop and one.table == "parked" for one in change.writes) and ticks:
+            await ticks.pop()()
+        return await commit(change)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "commit", commit_late)
+        await dead_letters.discard(lives.plane, CALLER, view.id, agent=bad)
+    assert ticks == []
+    assert await lives.rows("parked") == [] == await lives.rows("letter")
+
+
+@alive
+async def test_a_destination_without_a_cursor_is_none(lives):
+    await lives.made("alpha")
+    sink = Sink()
+    relay = relay_to(lives.plane, sink)
+    assert await relay.leader.renew()
+    assert await relay.tick() == outbox.Tick()
+    assert sink.seen == []
+
+
+@alive
+async def test_more_letters_than_a_page_leave_in_order(lives, monkeypatch):
+    bad, _, sink, relay, done = await parked(lives)
+    letters_kept = len(await lives.rows("letter"))
+    sink.refuses.clear()
+    monkeypatch.setattr(outbox, "PAGE", 4)
+    assert letters_kept > 2 * outbox.PAGE
+    assert done.retry_at is not None
+    await lives.loop_until(done.retry_at)
+    for _ in range(letters_kept):
+        await relay.tick()
+    assert sink.of(bad) == list(range(1, letters_kept + 1))
+    assert await lives.rows("parked") == []
+
+
+@alive
+async def test_a_deposed_relay_neither_retries_nor_trims(lives):
+    _, _, _, relay, done = await parked(lives)
+    kept = await lives.rows("letter")
+    other = Leader(lives.plane, "relay")
+    await lives.loop_until(max(done.retry_at or 0.0, lives.plane.store.now() + TTL_SECONDS + 1))
+    assert await other.renew()
+    (route,) = [route for _, route in (await relay.routes()).values()]
+    with pytest.raises(LeaseLost):
+        await outbox.tick(lives.plane, relay.leader, route)
+    with pytest.raises(LeaseLost):
+        await outbox.trim(lives.plane, relay.leader, Census(), seconds=-1e6, rows_max=0)
+    assert await lives.rows("letter") == kept
+    assert len(await rows(lives)) > 0
+
+
+@alive
+async def test_a_bus_that_breaks_or_a_secret_that_cannot_be_opened_is_a_failure(lives):
+    await lives.made("alpha")
+
+    class Breaks:
+        async def publish(self, *_):
+            raise ZeroDivisionError("a bug")
+
+        async def close(self):
+            pass
+
+    def lost():
+        raise Invalid("the key is lost")
+
+    for number, route in enumerate((
+        outbox.Route(Destination("breaks", "x"), Breaks()),
+        outbox.Route(Destination("lost", "x"), LocalBus({}), secrets=lost),
+    )):  # fmt: skip
+        relay = Relay(lives.plane, buses={}, always=[route])
+        await relay.begin()
+        await relay.tick()
+        cursor = await lives.plane.store.find("cursor", (route.id,))
+        assert cursor is not None
+        assert cursor["position"] == 0
+        assert cursor["why"] == ("ZeroDivisionError: a bug", "the key is lost")[number]
+        await relay.leader.resign()
+
+
+@alive
+async def test_a_time_that_only_a_clock_set_back_since_can_have_meant_has_come(lives):
+    held = await parked(lives)
+    far = lives.plane.store.now() + 86_400.0
+    sink, key = held.sink.name, (held.sink.name, held.bad)
+    late = Set("parked", key, {"due_at": far}), Set("cursor", (sink,), {"due_at": far})
+    await lives.plane.store.commit(Change("", (), late))
+    held.sink.refuses.clear()
+    await lives.made("more")
+    done = await held.relay.tick()
+    assert done.retry_at is None
+    assert len(set(held.sink.told)) == len(await rows(lives))
+    soon = lives.plane.store.now() + outbox.PARKED_SECONDS_MAX
+    await lives.plane.store.commit(Change("", (), (Set("cursor", (sink,), {"due_at": soon}),)))
+    assert (await held.relay.tick()).retry_at == soon

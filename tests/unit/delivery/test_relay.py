@@ -1,0 +1,300 @@
+"""The relay while it runs: whom it carries to, what it outlives, and when it lets go."""
+
+import asyncio
+from collections import Counter
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from proofs.agents.lifecycle import CALLER
+from tenure.adapters.bus.local import LocalBus
+from tenure.app.events import subscriptions
+from tenure.app.events.subscriptions import Subscribe
+from tenure.app.wakeups import News
+from tenure.core.errors import StoreFull
+from tenure.core.subscription import Kind
+from tenure.delivery import dispatcher, outbox, relay
+from tenure.delivery.outbox import Route
+from tenure.delivery.relay import NO_NATS, Relay, relaying
+from tenure.ports.bus import Destination, Verdict
+from tenure.ports.store import Change, Set
+from tenure.reconcilers.leader import TTL_SECONDS, lease_of
+from tests.unit.support.agent_planes import alive
+from tests.unit.support.sinks import Sink, relay_to
+
+
+@asynccontextmanager
+async def carrying(lives, sink, **more):
+    """A relay that runs, to one destination that is always there."""
+    bus = LocalBus({sink.name: sink.take})
+    always = [Route(Destination(sink.name, sink.name), bus)]
+    async with relaying(lives.plane, buses=more.pop("buses", {}), always=always) as one:
+        yield one
+
+
+async def heard(lives, sink, seconds=60.0):
+    """Return when everything that is committed has arrived."""
+    store = lives.plane.store
+    async with asyncio.timeout(seconds):
+        while len(set(sink.told)) < len(await store.list_events(limit=1_000)):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+
+async def nats(lives, name, target):
+    asked = Subscribe(name, Kind.NATS, target=target)
+    return (await subscriptions.create_subscription(lives.plane, CALLER, asked))[0].id
+
+
+@alive
+async def test_a_subscription_is_carried_to_from_when_it_is_made_until_it_is_deleted(lives):
+    sink, mine = Sink(), Sink("mine")
+    async with carrying(lives, sink, buses={Kind.NATS: LocalBus({"mine": mine.take})}):
+        name = await nats(lives, "mine", "mine")
+        await subscriptions.create_subscription(lives.plane, CALLER, Subscribe("reads", Kind.PULL))
+        await lives.made("alpha")
+        await heard(lives, sink)
+        await asyncio.sleep(2)
+        assert mine.told == sink.told
+        await subscriptions.delete_subscription(lives.plane, CALLER, name)
+        await asyncio.sleep(1)
+        await lives.made("beta")
+        await heard(lives, sink)
+        assert len(mine.told) < len(sink.told)
+
+
+@alive
+async def test_a_subscription_that_was_changed_is_carried_to_anew(lives):
+    sink, mine = Sink(), Sink("mine")
+    async with carrying(lives, sink, buses={Kind.NATS: LocalBus({"mine": mine.take})}):
+        name = await nats(lives, "mine", "nobody")
+        await lives.made("alpha")
+        await asyncio.sleep(5)
+        assert mine.told == []
+        view = await subscriptions.get_subscription(lives.plane, CALLER, name)
+        assert view.why == "nobody here is called nobody"
+        change = Set("subscription", (name,), {"target": "mine", "revision": 2})
+        await lives.plane.store.commit(Change("", (), (change,)))
+        await asyncio.sleep(outbox.RETRY_SECONDS_MAX)
+        assert mine.told == sink.told != []
+
+
+class Slow(Sink):
+    """Takes its time."""
+
+    async def take(self, event):
+        await asyncio.sleep(0.3)
+        await super().take(event)
+
+
+@alive
+async def test_a_process_that_dies_again_and_again_gets_on_with_a_slow_destination(lives):
+    await lives.made("alpha")
+    for verb in ("suspend", "resume") * 2:
+        await lives.verb(verb)
+    last = (await lives.plane.store.list_events(limit=1_000))[-1]["position"]
+    sink, lived = Slow(), 0
+    await relay_to(lives.plane, sink).begin()
+    while (await lives.plane.store.find("cursor", ("sink",)))["position"] < last:
+        async with carrying(lives, sink):
+            await asyncio.sleep(3)
+        lived += 1
+        assert lived < 50
+    assert lived > 2, "no page was as long as one life"
+    assert len(sink.told) < 2 * len(set(sink.told))
+
+
+class Counted:
+    """A store that counts what is read of it, by the table."""
+
+    def __init__(self, inner):
+        self._inner = inner
+        self.reads: Counter[str] = Counter()
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    async def find(self, table, key):
+        self.reads[table] += 1
+        return await self._inner.find(table, key)
+
+    async def list_rows(self, table, said, **more):
+        self.reads[table] += 1
+        return await self._inner.list_rows(table, said, **more)
+
+
+def counted(lives):
+    """What the plane reads from now on; its commits are told of, as the embedded store does."""
+    store = Counted(lives.plane.store)
+    lives.plane = replace(lives.plane, store=store)
+    lives.plane.news.tell()
+    return store.reads
+
+
+@alive
+async def test_where_every_commit_is_told_of_an_idle_relay_reads_next_to_nothing(lives):
+    reads, sink = counted(lives), Sink()
+    async with carrying(lives, sink):
+        await asyncio.sleep(5)
+        reads.clear()
+        await asyncio.sleep(60)
+        assert reads["subscription"] <= 60 / relay.ROUTES_SECONDS + 1
+        assert reads["cursor"] + reads["parked"] <= 2 * (60 / dispatcher.ALONE_SECONDS + 1)
+        await lives.made("alpha")
+        assert sink.told == []
+        lives.plane.news.tell()
+        await heard(lives, sink, 0.2)
+        await lives.made("beta")  # of which nobody tells, against all that was promised
+        await heard(lives, sink, dispatcher.ALONE_SECONDS + 1)
+
+
+@alive
+async def test_beside_others_it_is_looked_for_what_they_commit(lives):
+    sink, mine = Sink(), Sink("mine")
+    lives.plane = replace(lives.plane, shared=True)
+    lives.plane.news.tell()
+    async with carrying(lives, sink, buses={Kind.NATS: LocalBus({"mine": mine.take})}):
+        await asyncio.sleep(5)
+        other = replace(lives.plane, news=News(), subscribed=News())
+        asked = Subscribe("mine", Kind.NATS, target="mine")
+        await subscriptions.create_subscription(other, CALLER, asked)
+        await lives.made("alpha")
+        await heard(lives, sink, dispatcher.LOOK_SECONDS + 0.2)
+        await heard(lives, mine, relay.ROUTES_SECONDS)
+
+
+@alive
+async def test_a_subscription_that_is_made_here_is_carried_to_at_once(lives):
+    sink, mine = Sink(), Sink("mine")
+    async with carrying(lives, sink, buses={Kind.NATS: LocalBus({"mine": mine.take})}):
+        await lives.made("alpha")
+        await asyncio.sleep(5)
+        asked = Subscribe("mine", Kind.NATS, target="mine", from_start=True)
+        await subscriptions.create_subscription(lives.plane, CALLER, asked)
+        await heard(lives, mine, 0.2)
+
+
+@alive
+async def test_where_there_is_no_server_nothing_is_taken_and_it_says_so(lives):
+    sink = Sink()
+    async with carrying(lives, sink):
+        name = await nats(lives, "mine", "mine")
+        await lives.made("alpha")
+        await heard(lives, sink)
+        await asyncio.sleep(5)
+        view = await subscriptions.get_subscription(lives.plane, CALLER, name)
+        assert "no NATS server" in view.why
+    await NO_NATS.close()
+
+
+@alive
+async def test_two_relays_carry_each_event_once_and_the_second_goes_on_when_the_first_ends(lives):
+    first, second = Sink(), Sink()
+    async with carrying(lives, second) as other:
+        async with carrying(lives, first) as leads:
+            await lives.made("alpha")
+            await asyncio.sleep(TTL_SECONDS)
+            assert sorted((leads.leader.leads, other.leader.leads)) == [False, True]
+            idle = second if leads.leader.leads else first
+            assert idle.told == []
+            assert await (other if leads.leader.leads else leads).tick() == outbox.Tick()
+        await asyncio.sleep(TTL_SECONDS)
+        await lives.made("beta")
+        await asyncio.sleep(5)
+        assert other.leader.leads
+    rows = await lives.plane.store.list_events(limit=1_000)
+    assert len(first.told) + len(second.told) == len(rows)
+
+
+@alive
+async def test_nothing_leaves_while_the_plane_is_held(lives):
+    sink = Sink()
+    async with carrying(lives, sink):
+        await lives.made("alpha")
+        await heard(lives, sink)
+        before = len(sink.told)
+        lives.plane.hold.memo = lives.plane.hold.memo._replace(held="restored")
+        await asyncio.sleep(TTL_SECONDS)
+        await lives.made("beta")
+        await asyncio.sleep(TTL_SECONDS)
+        assert len(sink.told) == before
+        lives.plane.hold.memo = lives.plane.hold.memo._replace(held="")
+        await heard(lives, sink)
+
+
+@alive
+async def test_a_look_that_fails_is_tried_again_and_what_was_taken_over_is_let_go(
+    lives, monkeypatch, caplog
+):
+    sink = Sink()
+    failures = [ZeroDivisionError("a bug"), ZeroDivisionError("another")]
+    tick = outbox.tick
+
+    async def failing(*given, **more):
+        if failures:
+            raise failures.pop()
+        return await tick(*given, **more)
+
+    monkeypatch.setattr(relay, "tick", failing)
+    async with carrying(lives, sink):
+        await lives.made("alpha")
+        await heard(lives, sink)
+        assert "events were not carried to sink; again soon" in caplog.text
+        # Somebody else takes the lead while this one thinks that it has it.
+        key = lease_of("relay")
+        row = await lives.plane.store.find("lease", key)
+        assert row is not None
+        taken = Set("lease", key, {"token": int(str(row["token"])) + 1, "holder": "another"})
+        await lives.plane.store.commit(Change("", (), (taken,)))
+        await lives.made("beta")
+        await asyncio.sleep(TTL_SECONDS * 3)  # the other one is gone again
+        await heard(lives, sink)
+
+
+@alive
+async def test_a_backlog_of_many_pages_is_carried_in_one_go(lives, monkeypatch):
+    sink = Sink()
+    for name in ("alpha", "beta", "gamma"):
+        await lives.made(name)
+    bus = LocalBus({sink.name: sink.take})
+    route = Route(Destination(sink.name, sink.name), bus, page=3)
+    async with relaying(lives.plane, buses={}, always=[route]):
+        await heard(lives, sink)
+    rows = await lives.plane.store.list_events(limit=1_000)
+    assert len(sink.told) == len(rows)
+
+
+@alive
+async def test_old_events_are_dropped_while_it_runs(lives, monkeypatch):
+    sink = Sink()
+    async with carrying(lives, sink):
+        await lives.made("alpha")
+        await heard(lives, sink)
+        monkeypatch.setattr(outbox.trim, "__kwdefaults__", {"seconds": 1.0, "rows_max": 10**6})
+        await asyncio.sleep(2 * relay.TRIM_SECONDS)
+        assert await lives.plane.store.list_events() == []
+
+
+@alive
+async def test_a_lease_that_cannot_be_given_back_lapses(lives, monkeypatch, caplog):
+    sink = Sink()
+    one = relay_to(lives.plane, sink)
+    await one.begin()
+    await one.tick()
+    commit = lives.plane.store.commit
+
+    async def full(_):
+        raise StoreFull("there is no room")
+
+    monkeypatch.setattr(lives.plane.store, "commit", full)
+    await one.stop()
+    assert "is not given back" in caplog.text
+    monkeypatch.setattr(lives.plane.store, "commit", commit)
+    other = Relay(lives.plane, buses={})
+    assert not await other.leader.renew()
+    await asyncio.sleep(TTL_SECONDS + 1)
+    assert await other.leader.renew()
+
+
+@alive
+async def test_nobody_is_called_what_is_not_there(lives):
+    (receipt,) = await LocalBus({}).publish(Destination("x", "x"), [None])  # type: ignore[list-item]
+    assert receipt.verdict is Verdict.UNAVAILABLE

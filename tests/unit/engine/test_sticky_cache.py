@@ -1,0 +1,74 @@
+"""Operations that a Temporal worker keeps between two of their moves: for one, and not for long."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from tenure.adapters.engine.temporal import sticky_cache
+from tenure.adapters.engine.temporal.sticky_cache import KEPT_SECONDS, Cloakroom
+from tenure.testing.patches import patched
+
+
+def live(name: str = "a", token: int = 1) -> Any:
+    return SimpleNamespace(id=name, token=token)
+
+
+class Time:
+    """A clock that goes when it is told."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_what_is_kept_is_taken_once():
+    left: Cloakroom[Any] = Cloakroom(Time())
+    one = live()
+    left.keep(one, "t")
+    assert left.take("a", 1, "t") is one
+    assert left.take("a", 1, "t") is None
+
+
+def test_another_token_or_ticket_takes_nothing_and_leaves_nothing():
+    left: Cloakroom[Any] = Cloakroom(Time())
+    for token, ticket in ((2, "t"), (1, "u"), (1, "")):
+        left.keep(live(), "t")
+        assert left.take("a", token, ticket) is None
+        assert len(left) == 0
+
+
+def test_of_one_operation_the_last_is_kept():
+    left: Cloakroom[Any] = Cloakroom(Time())
+    last = live()
+    left.keep(live(), "t")
+    left.keep(last, "u")
+    assert left.take("a", 1, "u") is last
+
+
+def test_what_has_grown_old_is_not_given_and_makes_room():
+    time = Time()
+    left: Cloakroom[Any] = Cloakroom(time)
+    left.keep(live("a"), "t")
+    left.keep(live("b"), "t")
+    time.now += KEPT_SECONDS + 0.1
+    assert left.take("a", 1, "t") is None
+    left.keep(live("c"), "t")
+    assert len(left) == 1
+
+
+def test_there_are_only_so_many():
+    left: Cloakroom[Any] = Cloakroom(Time())
+    with patched(sticky_cache, KEPT_MAX=2):
+        for name in "abc":
+            left.keep(live(name), "t")
+    assert len(left) == 2
+    assert left.take("a", 1, "t") is None
+    assert left.take("c", 1, "t") is not None
+
+
+def test_what_something_was_heard_of_is_read_anew():
+    left: Cloakroom[Any] = Cloakroom(Time())
+    left.keep(live(), "t")
+    left.forget("a")
+    left.forget("unknown")
+    assert left.take("a", 1, "t") is None

@@ -1,0 +1,165 @@
+"""The relay to Temporal: what stands still is followed, and what moves is not even read."""
+
+from itertools import pairwise
+from typing import Any, cast
+
+from tenure.adapters.clock.system import SystemEntropy
+from tenure.adapters.engine.temporal.run_starter import DOUBLINGS_MAX, Relay
+from tenure.app.operations import admission
+from tenure.app.operations.admission import Accept
+from tenure.app.operations.claims import OneByOne
+from tenure.app.plane import Plane, prepare
+from tenure.core.endings import Done
+from tenure.core.errors import EngineError
+from tenure.core.plan import Plan, Step, nothing
+from tenure.plans.catalogue import Catalogue
+from tenure.ports.store import Change, Set
+from tenure.testing import memory_store
+from tenure.testing.loop import VirtualClock, run
+
+WORKER, RESTING, MARGIN = "temporal", "temporal/rest", 15.0
+
+
+REST_OF_A_DAY = 6 * 3600.0
+
+
+class Nobody:
+    """An engine that moves nothing."""
+
+    worker = ""
+
+    def take(self, live):
+        pass
+
+
+class Bench:
+    """Operations on a virtual clock, and a relay that notes whom it follows."""
+
+    def __init__(self, loop: Any) -> None:
+        async def do(_call):
+            return Done({})
+
+        self.clock = VirtualClock(loop)
+        self.store = cast(Any, memory_store.build(clock=self.clock, tables=memory_store.Tables()))
+        self.reads = 0
+        self.away = False
+        self.followed: list[str] = []
+        catalogue = Catalogue([Plan("single", stages=(Step("one", do, undo=nothing, inspect=do),))])
+        self.plane = Plane(
+            id="plane", store=self.store, engine=cast(Any, Nobody()), entropy=SystemEntropy(),
+            catalogue=catalogue, providers={},
+        )  # fmt: skip
+        self.claims = OneByOne(WORKER, resting=RESTING)
+        self.claims.serve(self.plane)
+        find = self.store.find
+
+        async def counted(table, key):
+            self.reads += table == "operation"
+            return await find(table, key)
+
+        self.store.find = counted
+
+    async def begun(self) -> str:
+        """An operation that a worker of Temporal holds."""
+        await prepare(self.plane)
+        name = (await admission.accept(self.plane, Accept("single"))).id
+        await self.claims.begin(name)
+        return name
+
+    def relay(self) -> Relay:
+        async def follow(name: str, _wake: bool) -> None:
+            if self.away:
+                raise EngineError("Temporal is away")
+            self.followed.append(name)
+
+        return Relay(
+            self.store, follow, worker=WORKER, resting=RESTING, margin_seconds=MARGIN
+        )  # fmt: skip
+
+    async def look(self, relay: Relay, seconds: float) -> None:
+        """Once a second for so long."""
+        for _ in range(int(seconds)):
+            await relay.look()
+            await self.clock.sleep(1.0)
+
+
+def held(scenario) -> None:
+    async def main(loop) -> None:
+        await scenario(Bench(loop))
+
+    run(0, main)
+
+
+def test_what_begins_beside_a_relay_is_read_only_when_it_has_stood_for_a_margin():
+    async def scenario(bench: Bench) -> None:
+        relay = bench.relay()
+        await relay.look()
+        name = await bench.begun()
+        await bench.look(relay, MARGIN)
+        assert bench.reads == 0
+        assert not bench.followed
+        await bench.look(relay, 3)
+        assert bench.followed == [name]
+
+    held(scenario)
+
+
+def test_what_stood_before_there_was_a_relay_is_followed_at_once():
+    async def scenario(bench: Bench) -> None:
+        name = await bench.begun()
+        await bench.clock.sleep(MARGIN + 1.0)
+        await bench.relay().look()
+        assert bench.followed == [name]
+
+    held(scenario)
+
+
+def test_one_that_stands_still_though_it_was_woken_is_woken_ever_more_seldom():
+    """Its plan is unknown to every worker that is left: each wake is events in its history."""
+
+    async def scenario(bench: Bench) -> None:
+        name = await bench.begun()
+        relay, woken_at = bench.relay(), []
+        for _ in range(int(REST_OF_A_DAY / 5)):
+            before = len(bench.followed)
+            await relay.look()
+            if len(bench.followed) > before:
+                woken_at.append(bench.clock.monotonic())
+            await bench.clock.sleep(5.0)
+        gaps = [later - earlier for earlier, later in pairwise(woken_at)]
+        assert gaps == sorted(gaps)
+        assert gaps[0] <= 2 * MARGIN
+        assert MARGIN * 2**DOUBLINGS_MAX <= gaps[-1] <= MARGIN * 2**DOUBLINGS_MAX + 10.0
+        assert set(bench.followed) == {name}
+
+    held(scenario)
+
+
+def test_one_that_moved_after_it_was_woken_is_not_left_alone_for_longer():
+    async def scenario(bench: Bench) -> None:
+        name = await bench.begun()
+        relay = bench.relay()
+        await bench.look(relay, 8 * MARGIN)
+        often = len(bench.followed)
+        row = await bench.store.find("operation", (name,))
+        moved = {"revision": row["revision"] + 1, "updated_at": bench.store.now()}
+        assert await bench.store.commit(Change("", (), (Set("operation", (name,), moved),))) is None
+        await bench.look(relay, 16 * MARGIN)  # its last wait of the earlier case is over then
+        late = len(bench.followed) - often
+        assert late >= often
+
+    held(scenario)
+
+
+def test_one_is_not_left_alone_for_longer_because_temporal_was_away():
+    async def scenario(bench: Bench) -> None:
+        name = await bench.begun()
+        relay = bench.relay()
+        bench.away = True
+        await bench.look(relay, 20 * MARGIN)
+        assert not bench.followed
+        bench.away = False
+        await bench.look(relay, 2 * MARGIN + 3)
+        assert bench.followed == [name, name]
+
+    held(scenario)

@@ -1,0 +1,225 @@
+"""Every invariant can fail: each is fed a world or books that break it and no other."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proofs.harness.rig import Client, Rig, command
+from proofs.operations import invariants
+from proofs.operations.invariants import Evidence, journal_only_grew, read_books, violations
+from tenure.testing.fakes import Thing, World
+from tenure.testing.faults import Call, Fault, Faults
+from tenure.testing.loop import SeededLoop, run
+from tenure.testing.plans import EFFECTS, PLANS, providers_of
+
+
+def lived(plan: str, script: dict[Call, Fault] | None = None, *, seconds: float = 30.0) -> Evidence:
+    """The evidence of one honest operation."""
+
+    async def main(loop: SeededLoop) -> Evidence:
+        world = World(loop)
+        providers = providers_of(world, Faults(script))
+        rig = Rig(loop, plans=[PLANS[plan]], world=world, providers=providers)
+        supervisor = loop.create_task(rig.supervise("plane"))
+        client = Client(rig)
+        await client.accept(command(plan, "once"))
+        await asyncio.sleep(seconds)
+        supervisor.cancel()
+        await world.quiet()
+        books = await read_books(rig.disk.look())
+        plans = {PLANS[plan].digest: PLANS[plan]}
+        return Evidence(books, world, plans, client.acknowledged, EFFECTS)
+
+    return run(0, main)
+
+
+REFUSED = {Call("credentials", "ensure", 1): Fault.REFUSED}
+LEFT = {**REFUSED, Call("access", "remove", 1): Fault.REFUSED}
+UNKNOWN = {Call("meter", "ensure", 1): Fault.BROKE}
+
+
+@pytest.fixture
+def succeeded() -> Evidence:
+    return lived("linear", seconds=1.0)
+
+
+@pytest.fixture
+def compensated() -> Evidence:
+    return lived("linear", REFUSED, seconds=1.0)
+
+
+def only(evidence: Evidence) -> str:
+    (name,) = evidence.books.operations
+    return name
+
+
+def with_row(evidence: Evidence, **columns: Any) -> Evidence:
+    """The same with other columns in the operation's row."""
+    name = only(evidence)
+    rows = {name: {**evidence.books.operations[name], **columns}}
+    return replace(evidence, books=evidence.books._replace(operations=rows))
+
+
+def with_journal(evidence: Evidence, journal: list[Any]) -> Evidence:
+    return replace(evidence, books=evidence.books._replace(journals={only(evidence): journal}))
+
+
+def broken(evidence: Evidence) -> set[str]:
+    """The names of the invariants that do not hold."""
+    return {wrong.split(":")[0] for wrong in violations(evidence)}
+
+
+@pytest.mark.parametrize(
+    ("plan", "script"),
+    [("linear", {}), ("linear", REFUSED), ("linear", LEFT), ("pivot", {}), ("unaskable", UNKNOWN)],
+)
+def test_an_honest_life_breaks_none(plan, script):
+    assert violations(lived(plan, script)) == []
+
+
+def test_an_acknowledged_operation_that_is_missing_is_seen(succeeded):
+    evidence = replace(succeeded, acknowledged=[*succeeded.acknowledged, "lost"])
+    assert broken(evidence) == {"acknowledged_are_kept"}
+
+
+def test_an_operation_that_stands_still_is_seen(succeeded):
+    assert "every_operation_ended" in broken(with_row(succeeded, state="RUNNING"))
+
+
+def test_a_stuck_operation_that_names_too_little_is_seen():
+    evidence = lived("linear", LEFT)
+    assert broken(evidence) == set()
+    intents = [{**row, "state": "BURNED"} for row in evidence.books.intents[only(evidence)]]
+    evidence = replace(evidence, books=evidence.books._replace(intents={only(evidence): intents}))
+    assert "every_operation_ended" in broken(evidence)
+
+
+def test_a_resource_that_is_missing_or_too_many_is_seen(succeeded):
+    world = succeeded.world
+    key = next(iter(world.things))
+    thing = world.things.pop(key)
+    assert broken(succeeded) == {"succeeded_holds_its_resources"}
+    world.things[key] = thing
+    other = thing.key._replace(text="another")
+    world.things["access", "another"] = Thing("access", other, "plane", {}, 0.0, 0.0)
+    assert broken(succeeded) == {"succeeded_holds_its_resources"}
+
+
+def test_an_orphan_is_seen(compensated):
+    key = next(entry.key for entry in compensated.world.log if entry.effect == "made")
+    compensated.world.things["identity", key.text] = Thing("identity", key, "plane", {}, 0.0, 0.0)
+    assert broken(compensated) == {"compensated_left_nothing"}
+
+
+def test_an_intent_that_was_not_burned_is_seen(compensated):
+    intents = [{**row, "state": "REMOVING"} for row in compensated.books.intents[only(compensated)]]
+    books = compensated.books._replace(intents={only(compensated): intents})
+    assert "compensated_left_nothing" in broken(replace(compensated, books=books))
+
+
+def test_undoing_the_oldest_first_is_seen(compensated):
+    log = compensated.world.log
+    removed = [entry for entry in log if entry.verb == "remove"]
+    log[:] = [entry for entry in log if entry.verb != "remove"] + removed[::-1]
+    assert broken(compensated) == {"undone_newest_first"}
+
+
+def test_going_on_past_a_stuck_undo_is_allowed():
+    evidence = lived("linear", LEFT)
+    assert [entry.provider for entry in evidence.world.log if entry.effect == "removed"] == [
+        "runtime",
+        "identity",
+    ]
+    assert broken(evidence) == set()
+
+
+def test_a_pivot_that_was_turned_back_is_seen():
+    evidence = lived("pivot", {Call("exposure", "ensure", 1): Fault.REFUSED}, seconds=1.0)
+    assert broken(evidence) == set()
+    (row,) = [row for row in evidence.books.intents[only(evidence)] if row["slot"] == "exposure"]
+    evidence.world.made["exposure", str(row["key"])] += 1
+    assert broken(evidence) == {"pivot_is_never_turned_back"}
+
+
+def test_a_resource_made_twice_is_seen(succeeded):
+    next(iter(succeeded.world.things.values())).times = 2
+    assert broken(succeeded) == {"nothing_is_there_twice"}
+
+
+def test_an_effect_that_ran_twice_is_seen():
+    evidence = lived("charge", seconds=1.0)
+    evidence.world.made["ledger", "some key"] = 2
+    assert broken(evidence) == {"charged_at_most_once"}
+
+
+def test_an_effect_that_is_denied_is_seen():
+    evidence = lived("unaskable", UNKNOWN)
+    journal = list(evidence.books.journals[only(evidence)])
+    for kind in ("undone", "refused"):
+        said = [*journal[:-1], {**journal[-1], "kind": kind, "step": "meter", "body": "{}"}]
+        assert "unknown_is_said" in broken(with_journal(evidence, said))
+    silent = with_row(with_journal(evidence, journal[:-1]), state="COMPENSATED")
+    assert "unknown_is_said" in broken(silent)
+
+
+def test_an_effect_that_is_claimed_and_never_happened_is_seen():
+    evidence = lived("unaskable", seconds=1.0)
+    evidence.world.made.clear()
+    assert broken(evidence) == {"unknown_is_said"}
+
+
+def test_an_event_too_few_too_many_or_of_another_kind_is_seen(succeeded):
+    events = list(succeeded.books.events)
+    stranger = {**events[0], "operation": "another"}
+    renamed = {**events[0], "type": "operation.stuck"}
+    for wrong in (
+        events[1:],
+        [*events, events[-1]],
+        events[::-1],
+        [*events, stranger],
+        [renamed, *events[1:]],
+    ):
+        books = succeeded.books._replace(events=wrong)
+        assert broken(replace(succeeded, books=books)) == {"events_tell_the_journal"}
+
+
+def test_a_hole_in_the_journal_is_seen(succeeded):
+    journal = list(succeeded.books.journals[only(succeeded)])
+    assert "journal_has_no_holes" in broken(with_journal(succeeded, journal[:2] + journal[3:]))
+    assert "journal_has_no_holes" in broken(with_journal(succeeded, journal[1:]))
+
+
+def test_a_row_that_says_something_else_than_the_journal_is_seen(succeeded):
+    assert broken(with_row(succeeded, ended_at=None)) == {"rows_agree_with_the_journal"}
+    assert "rows_agree_with_the_journal" in broken(with_row(succeeded, state="COMPENSATED"))
+    (row,) = succeeded.books.operations.values()
+    locked = succeeded.books._replace(active={row["agent"]: only(succeeded)})
+    assert broken(replace(succeeded, books=locked)) == {"rows_agree_with_the_journal"}
+
+
+def test_two_operations_on_one_agent_at_a_time_are_seen(succeeded):
+    log = succeeded.world.log
+    newer = log[0]._replace(key=log[0].key._replace(generation=2, text="newer"))
+    log.insert(2, newer)
+    assert broken(succeeded) == {"one_operation_at_a_time"}
+
+
+def test_a_rewritten_journal_is_seen(succeeded):
+    before = succeeded.books
+    name = only(succeeded)
+    journal = list(before.journals[name])
+    assert journal_only_grew(before, before) == []
+    shorter = before._replace(journals={name: journal[:-1]})
+    assert journal_only_grew(shorter, before) == []
+    assert journal_only_grew(before, shorter) == [f"the journal of {name} was rewritten"]
+    other = before._replace(journals={name: [*journal[:-1], {**journal[-1], "at": 0.0}]})
+    assert journal_only_grew(before, other)
+    assert journal_only_grew(before, before._replace(journals={}))
+
+
+def test_every_invariant_has_a_test_here():
+    text = Path(__file__).read_text(encoding="utf-8")
+    assert [check for check in invariants.INVARIANTS if f'"{check.__name__}"' not in text] == []

@@ -1,0 +1,60 @@
+"""The table of what may be asked: exactly what the ports promise."""
+
+import inspect
+
+import pytest
+
+from tenure.adapters.provider_host.unix.methods import PORTS, PRESENTED, READS, TABLE
+from tenure.core.ids import resource_key
+from tenure.ports.access import Grant, Kind
+from tenure.ports.identity import Asker, Invitation
+from tenure.ports.provider import Owned
+from tenure.ports.runtime import Status
+
+KEY = resource_key("p", tenant="t", agent="a", generation=1, slot="s", name="n")
+
+
+@pytest.mark.parametrize("provider", PORTS)
+def test_every_member_of_a_port_can_be_asked_or_is_presented(provider):
+    promised = {
+        name for port in PORTS[provider] for name in dir(port)
+        if not name.startswith("_") and (inspect.isfunction(getattr(port, name))
+        or isinstance(getattr(port, name), property))
+    }  # fmt: skip
+    assert promised == {*TABLE[provider], *PRESENTED.get(provider, ())}
+
+
+def test_what_cannot_wait_is_presented():
+    def is_waited_for(provider: str, name: str) -> bool:
+        members = [dict(inspect.getmembers(port, inspect.isfunction)) for port in PORTS[provider]]
+        found = next(one[name] for one in members if name in one)
+        return inspect.iscoroutinefunction(found)
+
+    for provider, methods in TABLE.items():
+        for method in methods.values():
+            assert is_waited_for(provider, method.name) is not method.is_listing
+
+
+def test_every_word_for_reading_is_of_a_method():
+    assert {name for methods in TABLE.values() for name in methods} >= READS
+
+
+def test_records_are_made_records_again_and_the_rest_is_left_as_it_came():
+    page = TABLE["access"]["list_by_subject"]
+    grant = Grant("a", "k", Kind.ROLE, "reader", "ann", 1.5)
+    said = page.named(("t", "a"), {"after": grant})
+    assert said == {"tenant": "t", "subject": "a", "after": grant}
+    travelled = {**said, "after": ["a", "k", "role", "reader", "ann", 1.5]}
+    restored = page.restored(travelled)
+    assert restored == said
+    assert restored["after"].kind is Kind.ROLE
+    assert page.restored({"tenant": 7, "after": None}) == {"tenant": 7, "after": None}
+    ensure = TABLE["access"]["ensure"]
+    assert ensure.restored({"key": [*KEY], "spec": [1]}) == {"key": KEY, "spec": [1]}
+
+
+def test_the_answers_have_their_types():
+    assert TABLE["runtime"]["list_owned"].answer == list[Owned]
+    assert TABLE["identity"]["invite"].answer is Invitation
+    assert TABLE["identity"]["authenticate"].answer is Asker
+    assert TABLE["runtime"]["status"].answer is Status

@@ -1,0 +1,84 @@
+"""Generated SQL: from shapes alone, made once."""
+
+import pytest
+
+from tenure.core.errors import Defect
+from tenure.ports.store import Guarded, Header, Shape
+from tenure.sqlite.statements import Statements
+
+PAIR = ("left", "right")
+STATEMENTS = Statements(
+    {"pair": Shape(PAIR, ("size", "note")), "other": Shape(("left", "name"), ("size",))}
+)
+
+
+def test_every_kind_has_one_text() -> None:
+    assert (
+        STATEMENTS.reads["pair", "size", "left"]
+        == "SELECT size,left FROM pair WHERE left=? AND right=?"
+    )
+    assert STATEMENTS.reads[("pair",)] == "SELECT 1 FROM pair WHERE left=? AND right=?"
+    assert (
+        STATEMENTS.puts["pair", "note"]
+        == "INSERT INTO pair(left,right,note) VALUES(?,?,?) ON CONFLICT DO NOTHING"
+    )
+    assert (
+        STATEMENTS.sets["pair", "note", "size"]
+        == "UPDATE pair SET note=?,size=? WHERE left=? AND right=?"
+    )
+    assert STATEMENTS.drops[("pair",)] == "DELETE FROM pair WHERE left=? AND right=?"
+    assert STATEMENTS.columns("pair") == ("left", "right", "size", "note")
+
+
+def test_a_line_is_written_by_one_statement_that_looks_at_its_guards() -> None:
+    guards = (
+        Guarded("other", ("left", "name"), ("size",)), Guarded("pair", PAIR, ("note", "left")),
+    )  # fmt: skip
+    assert STATEMENTS.of_lines(Header("pair", PAIR, ("note",), guards=guards)) == (
+        "UPDATE pair SET note=?3 WHERE left=?1 AND right=?2"
+        " AND EXISTS(SELECT 1 FROM other WHERE left=?1 AND name=?4 AND size IS ?5)"
+        " AND note IS ?6 AND left IS ?7"
+    )
+    assert (
+        STATEMENTS.of_lines(Header("pair", PAIR, ("size",), adds=True))
+        == "INSERT INTO pair(left,right,size) VALUES(?,?,?) ON CONFLICT DO NOTHING"
+    )
+
+
+def test_a_text_is_made_once() -> None:
+    assert STATEMENTS.sets["pair", "size"] is STATEMENTS.sets["pair", "size"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [
+        ("reads", ("moon",)), ("puts", ("moon",)), ("sets", ("moon", "x")), ("drops", ("moon",)),
+        ("reads", ("pair", "colour")), ("puts", ("pair", "left")), ("sets", ("pair", "right")),
+        ("sets", ("pair",)),
+        ("puts", ("pair", "size) VALUES (1); DROP TABLE pair; --")), ("drops", ("pair; x",)),
+    ],
+)  # fmt: skip
+def test_names_that_are_in_no_shape_never_become_sql(kind: str, asked: tuple[str, ...]) -> None:
+    with pytest.raises(Defect):
+        getattr(STATEMENTS, kind)[asked]
+    assert asked not in getattr(STATEMENTS, kind)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        Header("moon", PAIR, ("note",)), Header("pair", ("left",), ("note",)),
+        Header("pair", PAIR, ("colour",)), Header("pair", PAIR, ()),
+        Header("pair", PAIR, ("1=1 OR x",), adds=True),
+        *(
+            Header("pair", PAIR, ("note",), guards=(guard,))
+            for guard in (
+                Guarded("moon", PAIR, ("size",)), Guarded("pair", PAIR, ("1=1 OR x",)),
+                Guarded("other", PAIR, ("size",)), Guarded("other", ("name",), ("size",)),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_names_of_a_header_that_are_in_no_shape_never_become_sql(header: Header) -> None:
+    with pytest.raises(Defect):
+        STATEMENTS.of_lines(header)

@@ -1,0 +1,63 @@
+"""A plane for whose reconcilers much time has passed, and for nobody else."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+from tenure.app.operations import admission, reads
+from tenure.app.operations.admission import Accept
+from tenure.app.plane import Plane
+from tenure.core.plan import Plan
+from tenure.ports.store import Change, Put, Row, Store
+from tenure.reconcilers import retention
+from tests.unit.support.scripted_planes import Script, step
+
+DAY = 86_400.0
+
+
+class Later:
+    """A store whose clock is ahead."""
+
+    def __init__(self, inner: Store, days: float) -> None:
+        self._inner = inner
+        self._days = days
+
+    def now(self) -> float:
+        return self._inner.now() + self._days * DAY
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def later(plane: Plane, days: float) -> Plane:
+    return replace(plane, store=cast(Store, Later(plane.store, days)))
+
+
+def keys(count: int) -> tuple[Put, ...]:
+    """Idempotency keys that are over."""
+    row: Row = {"operation": "o", "fingerprint": "f", "at": 0.0}
+    return tuple(Put("idempotency", ("default", "p", "r", f"{n:06} x"), row) for n in range(count))
+
+
+async def on_any_store(plane: Plane) -> tuple[object, ...]:
+    """Operations of which one still holds something, and keys, on a store of any kind."""
+    for name in ("made", "empty"):
+        for number in range(3):
+            asked = Accept(name, idempotency_key=f"{name} {number}")
+            await reads.wait(plane, "default", (await admission.accept(plane, asked)).id)
+    await plane.store.commit(Change("", (), keys(300)))
+    future = later(plane, 100)
+    done = await retention.tick(future)
+    rows = {
+        table: await plane.store.list_rows(table, {}, limit=1_000)
+        for table in ("idempotency", "operation", "journal", "intent")
+    }
+    kinds = [row["kind"] for row in rows["operation"]]
+    left = {row["operation"] for row in (*rows["journal"], *rows["intent"])}
+    return done.fixed, kinds, len(rows["idempotency"]), left == {r["id"] for r in rows["operation"]}
+
+
+PLANS = (
+    Plan("made", stages=(step("made", Script(), slot="shelf"),)),
+    Plan("empty", stages=(step("nothing", Script()),)),
+)
+ENDED = (309, ["made"] * 3, 0, True)

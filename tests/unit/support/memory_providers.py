@@ -1,0 +1,125 @@
+"""Providers that hold everything in this process: quick, and honest about what they hold."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from tenure.core.errors import Invalid, Rejected
+from tenure.core.ids import ResourceKey
+from tenure.ports.identity import Invitation, Refusal, Word
+from tenure.ports.provider import Observed, Owned, Presence, Spec
+from tenure.ports.runtime import MISSING, LogPart, Status
+
+
+class Memory:
+    """One provider: the four verbs, and what the lifecycle asks of identity and credentials.
+
+    A spec that names the provider under `refuse` is refused.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.things: dict[str, ResourceKey] = {}
+        self.burned: set[str] = set()
+        self.closed: dict[str, bool] = {}
+
+    async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
+        if key.text in self.burned:
+            raise Rejected(f"{key.text} was removed before")
+        if spec.get("name") == "refused" or spec.get("roles") == [f"refuse-{self.name}"]:
+            self.burned.add(key.text)
+            raise Rejected(f"{self.name} refuses this spec")
+        self.things[key.text] = key
+        return self.reference(key)
+
+    def reference(self, key: ResourceKey) -> Mapping[str, object]:
+        return {"at": key.text}
+
+    async def inspect(self, key: ResourceKey) -> Observed:
+        if key.text not in self.things:
+            return Observed(Presence.ABSENT)
+        return Observed(Presence.READY, self.reference(key), key.plane, key.generation)
+
+    async def remove(self, key: ResourceKey) -> None:
+        self.burned.add(key.text)
+        self.things.pop(key.text, None)
+
+    async def list_owned(self, plane: str) -> AsyncIterator[Owned]:
+        for text, key in self.things.items():
+            if key.plane == plane:
+                yield Owned(text, key.agent, key.generation, 0.0)
+
+    async def is_open(self, tenant: str, agent: str) -> bool:
+        return not self.closed.get(agent, False)
+
+    async def close_agent(self, tenant: str, agent: str, *, epoch: int) -> bool:
+        self.closed[agent] = True
+        return True
+
+    async def reopen_agent(self, tenant: str, agent: str, *, epoch: int) -> bool:
+        self.closed[agent] = False
+        return True
+
+    async def raise_epoch(
+        self, tenant: str, agent: str, *, epoch: int, closed: bool = False
+    ) -> None:
+        self.closed[agent] = closed
+
+    async def rotate(self) -> str:
+        """There is one key, and it stays."""
+        return "the only one"
+
+    async def invite(self, key: ResourceKey) -> Invitation | Refusal:
+        """A token for what is there."""
+        if key.text not in self.things:
+            return Refusal(Word.INVALID_CLIENT, "there is no such client")
+        return Invitation(key.text, f"invitation-{key.text}", 300.0)
+
+
+class MemoryRuntime(Memory):
+    """A runtime whose agents all answer at the address that a test has set."""
+
+    address = "127.0.0.1:1"
+    zones = ("here",)
+    holding = False
+    """While set, nothing gets ready."""
+
+    def reference(self, key: ResourceKey) -> Mapping[str, object]:
+        return {"address": self.address, "zone": "here"}
+
+    async def digest(self, spec: Spec) -> Spec:
+        if spec.get("network"):
+            raise Invalid("runtime.network: this runtime cannot enforce it")
+        if spec.get("command") != ["no-such-program"]:
+            return spec
+        return {**spec, "digests": {"no-such-program": f"{MISSING}command: there is no such thing"}}
+
+    async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
+        if "digests" in spec:
+            self.burned.add(key.text)
+            raise Rejected("command: there is no such thing")
+        return await super().ensure(key, spec)
+
+    async def status(self, key: ResourceKey) -> Status:
+        return Status(Presence.READY if key.text in self.things else Presence.ABSENT)
+
+    async def wait_ready(self, key: ResourceKey, *, seconds: float) -> Status:
+        return Status(Presence.STARTING) if self.holding else await self.status(key)
+
+    async def listens_at(self, key: ResourceKey, address: str) -> bool:
+        return key.text in self.things and address == self.address
+
+    async def logs(self, key: ResourceKey, *, lines: int = 100) -> str:
+        return "one line\n" * min(lines, 3)
+
+    async def follow(self, key: ResourceKey, *, since: int) -> LogPart:
+        return LogPart("more\n", since + 5)
+
+    async def stop(self, key: ResourceKey) -> None:
+        self.burned.add(key.text)
+        self.things.pop(key.text, None)
+
+
+def providers() -> dict[str, Any]:
+    """Everything that the plans of an agent's life call, but the roster."""
+    made: dict[str, Any] = {name: Memory(name) for name in ("identity", "access", "credentials")}
+    return {**made, "runtime": MemoryRuntime("runtime")}

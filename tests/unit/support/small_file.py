@@ -1,0 +1,119 @@
+"""A small file with three tables, ways to hold or fail its COMMIT, and changes to hand in."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from tenure.ports.store import Change, Drop, Is, Next, Put, Set, Shape
+from tenure.sqlite.commit_thread import Done, Inline, Work, outcome
+from tenure.sqlite.committer import Committer
+
+TABLES = {
+    "thing": Shape(("name",), ("size", "note")),
+    "part": Shape(("thing", "number"), ("size",)),
+    "list": Shape(("number",), ("text",)),
+}
+SCHEMA = """
+CREATE TABLE thing (
+    name TEXT PRIMARY KEY, size INTEGER NOT NULL CHECK (size < 1000), note TEXT
+) WITHOUT ROWID;
+CREATE TABLE part (
+    thing TEXT, number INTEGER, size INTEGER, PRIMARY KEY (thing, number)
+) WITHOUT ROWID;
+CREATE TABLE list (number INTEGER PRIMARY KEY, text TEXT NOT NULL);
+CREATE TABLE batch (number INTEGER PRIMARY KEY, changes TEXT NOT NULL);
+CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+class Held:
+    """Holds every COMMIT until it is let go."""
+
+    def __init__(self) -> None:
+        self.held: list[tuple[Work, Done]] = []
+
+    def __call__(self, work: Work, done: Done) -> None:
+        self.held.append((work, done))
+
+    def let_go(self) -> None:
+        work, done = self.held.pop(0)
+        done(outcome(work))
+
+    def fail(self, error: BaseException) -> None:
+        _, done = self.held.pop(0)
+        done(error)
+
+    def close(self) -> None: ...
+
+
+class Counted(Inline):
+    def __init__(self) -> None:
+        self.flushes = 0
+
+    def __call__(self, work: Work, done: Done) -> None:
+        self.flushes += 1
+        super().__call__(work, done)
+
+
+class Watched:
+    """A connection that can be told to fail."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self.failing: dict[str, Exception] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def execute(self, sql: str) -> Any:
+        if sql in self.failing:
+            raise self.failing[sql]
+        return self._connection.execute(sql)
+
+    def wal_checkpoint(self) -> tuple[int, int]:
+        if "checkpoint" in self.failing:
+            raise self.failing["checkpoint"]
+        return self._connection.wal_checkpoint()
+
+
+def make(connection: Watched, flush: Any, **more: Any) -> Committer:
+    return Committer(connection, TABLES, flush=flush, **more)  # type: ignore[arg-type]
+
+
+def thing(name: str, size: Any = 1) -> Put:
+    return Put("thing", (name,), {"size": size})
+
+
+def part(name: str, size: Any = 1) -> Put:
+    return Put("part", (name, 1), {"size": size})
+
+
+def line(text: Any) -> Put:
+    return Put("list", (Next("lines"),), {"text": text})
+
+
+def change(
+    *writes: Put | Set | Drop, guards: tuple[Is, ...] = (), name: str = "id", admits: bool = False
+) -> Change:
+    return Change(name, guards, writes, admits)
+
+
+def names(connection: Watched) -> list[str]:
+    return [name for (name,) in connection.execute("SELECT name FROM thing ORDER BY name")]
+
+
+def lines(connection: Watched) -> list[tuple[int, str]]:
+    found = connection.execute("SELECT number, text FROM list ORDER BY number")
+    return found.fetchall()  # type: ignore[no-any-return]
+
+
+def bytes_of(path: Path | str) -> bytes:
+    return Path(path).read_bytes()
+
+
+async def turn() -> None:
+    """Let everything that is ready run."""
+    for _ in range(5):
+        await asyncio.sleep(0)

@@ -1,0 +1,94 @@
+"""Holdings of the least provider there can be: resources made of parts, on a disk that may fail."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tenure.core.ids import ResourceKey
+from tenure.ports.store import Drop, Put, Row, Shape
+from tenure.sqlite.commit_thread import Done, Inline, Work, outcome
+from tenure.sqlite.holdings import Holdings, open_holdings
+from tenure.testing.contracts.store_rows import StoppedClock
+
+TABLES = {"part": Shape(("key", "name"), ("size",))}
+OWN = """
+CREATE TABLE part (
+    key TEXT NOT NULL, name TEXT NOT NULL, size INTEGER NOT NULL CHECK (size < 1000),
+    PRIMARY KEY (key, name)
+) WITHOUT ROWID;
+"""
+APPLICATION_ID = 7
+
+
+class Failing(Inline):
+    """A COMMIT that can be told to fail, with what it wrote kept or not."""
+
+    def __init__(self) -> None:
+        self.kept: bool | None = None
+
+    def __call__(self, work: Work, done: Done) -> None:
+        if self.kept is None:
+            super().__call__(work, done)
+            return
+        error = outcome(work) if self.kept else None
+        self.kept = None
+        asyncio.get_running_loop().call_soon(done, error or OSError("the disk said no"))
+
+
+def opened(folder: Path, **more: Any) -> Holdings:
+    given: dict[str, Any] = {"flush": Inline(), "application_id": APPLICATION_ID, **more}
+    return open_holdings(
+        folder / "data" / "it.db",
+        migrations=folder / "migrations",
+        tables=TABLES,
+        clock=StoppedClock(),
+        **given,
+    )
+
+
+async def ensure(
+    holdings: Holdings, at: ResourceKey, *names: str, size: object = 1
+) -> Mapping[str, object]:
+    """A resource whose own rows are parts of these names."""
+
+    def also(before: Row | None) -> list[Put | Drop]:
+        there = [] if before is None else names_of(holdings, at)
+        return [
+            *(Drop("part", (at.text, name)) for name in there if name not in names),
+            *(
+                Put("part", (at.text, name), {"size": size})  # type: ignore[dict-item]
+                for name in names
+                if name not in there
+            ),
+        ]
+
+    def reference() -> Mapping[str, object]:
+        return {"key": at.text}
+
+    return await holdings.ensure(at, {"names": names}, reference=reference, also=also)
+
+
+async def remove(holdings: Holdings, at: ResourceKey) -> None:
+    await holdings.remove(
+        at, also=lambda _: [Drop("part", (at.text, name)) for name in names_of(holdings, at)]
+    )
+
+
+def names_of(holdings: Holdings, at: ResourceKey) -> list[str]:
+    found = holdings.read("SELECT name FROM part WHERE key = ? ORDER BY name", (at.text,))
+    return [name for (name,) in found]
+
+
+class Things:
+    """The least provider there can be."""
+
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings = holdings
+        self.inspect, self.list_owned = holdings.inspect, holdings.list_owned
+
+    async def ensure(self, at: ResourceKey, spec: Mapping[str, object]) -> Mapping[str, object]:
+        return await ensure(self._holdings, at, *spec)
+
+    async def remove(self, at: ResourceKey) -> None:
+        await remove(self._holdings, at)

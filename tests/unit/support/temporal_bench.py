@@ -1,0 +1,185 @@
+"""A plane with two workers of Temporal's activities on it, and providers that count; no server."""
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from typing import Any, cast
+
+from temporalio.common import RawValue
+from temporalio.testing import ActivityEnvironment
+
+from tenure.adapters.clock.system import SystemClock, SystemEntropy
+from tenure.adapters.engine.temporal.activities import Activities
+from tenure.adapters.engine.temporal.messages import Answer, Due, Task
+from tenure.adapters.engine.temporal.payloads import CONVERTER
+from tenure.app.operations import admission
+from tenure.app.operations.admission import Accept
+from tenure.app.operations.advance import Advance
+from tenure.app.operations.claims import OneByOne
+from tenure.app.plane import Plane, prepare
+from tenure.core.endings import Absent, Done, NotYet, Waiting
+from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
+from tenure.core.limits import StepLimits
+from tenure.core.plan import Kind, Plan, Step, repeat
+from tenure.plans.catalogue import Catalogue
+from tenure.testing import memory_store
+
+TENANT = "default"
+WORKER, RESTING = "temporal", "temporal/rest"
+
+
+REFUSED = (Rejected("the image is not there\nand more"), Done({}))
+STUCK = (Unavailable("the disk is full"),)
+LATER = (
+    NotYet(1e-9, "still booting"), OutcomeUnknown("reset"), Waiting("approval"), Waiting("approval")
+)  # fmt: skip
+
+
+class Hands:
+    """What an engine does when an operation is accepted or woken, and nothing more."""
+
+    worker = ""
+    deaf = False
+    """Nothing is heard of what others record."""
+
+    def __init__(self, activities: Activities[Any]) -> None:
+        self.activities = activities
+
+    def take(self, live):
+        self.activities.keep(live)
+
+    def wake(self, operation, *, interrupt=False):
+        if not self.deaf:
+            self.activities.forget(operation)
+
+
+class Bench:
+    """A plane, two workers on it, and providers that count."""
+
+    def __init__(self) -> None:
+        tables = memory_store.Tables()
+        self.store = cast(Any, memory_store.build(clock=SystemClock(), tables=tables))
+        self.called: Counter[str] = Counter()
+        self.made: set[str] = set()
+        self.time = 100.0
+        self.loads = self.moves = 0
+        load = self.store.load
+
+        async def counted(operation):
+            self.loads += 1
+            return await load(operation)
+
+        self.store.load = counted
+        plans = [
+            Plan("pivoted", stages=(self._step("one"), self._pivot())),
+            Plan("linear", stages=tuple(self._step(name) for name in ("one", "two", "three"))),
+            Plan("refused", stages=(self._step("one"), self._named("two", *REFUSED))),
+            Plan("stuck", stages=(self._named("one", Rejected("no"), *STUCK),)),
+            Plan("later", stages=(self._named("one", *LATER),)),
+            Plan("siblings", stages=((self._step("one"), self._step("two")),)),
+        ]
+        self.plane, self.here = self._worker(plans)
+        _, self.beside = self._worker(plans)
+        _, self.older = self._worker([])
+
+    def _step(self, name: str) -> Step:
+        async def do(call):
+            self.called[f"{name}.do"] += 1
+            self.made.add(name)
+            return Done({})
+
+        async def undo(call):
+            self.called[f"{name}.undo"] += 1
+            self.made.discard(name)
+            return Done({})
+
+        async def inspect(call):
+            self.called[f"{name}.inspect"] += 1
+            return Done({}) if name in self.made else Absent()
+
+        return Step(name, do, undo=undo, inspect=inspect, slot=name)
+
+    def _named(self, name: str, *ends: Any) -> Step:
+        """A step whose do, and then whose undo, ends like this; the last for ever."""
+        left = list(ends)
+
+        async def end(call):
+            return left.pop(0) if left[1:] else left[0]
+
+        limits = StepLimits(undo_seconds=1e-9)  # an undo that fails is stuck at once
+        return Step(name, end, undo=end, inspect=end, slot=name, limits=limits)
+
+    def _pivot(self) -> Step:
+        """Its first call has no answer, and every later one is refused."""
+
+        async def do(call):
+            self.called["pivot.do"] += 1
+            if self.called["pivot.do"] == 1:
+                return OutcomeUnknown("the connection was reset")
+            return Rejected("no")
+
+        return Step("two", do, kind=Kind.PIVOT, inspect=repeat)
+
+    def _worker(self, plans: list[Plan]) -> tuple[Plane, Activities[Any]]:
+        store, entropy, catalogue = self.store, SystemEntropy(), Catalogue(plans)
+        work: Any = Advance(
+            "plane", store=store, entropy=entropy, catalogue=catalogue, providers={}
+        )
+        claims: Any = OneByOne(WORKER, resting=RESTING)
+        activities: Activities[Any] = Activities(
+            work, claims, store=store, resting=RESTING, monotonic=lambda: self.time,
+            tell=lambda _name, _state: None, fail=lambda _error: None,
+        )  # fmt: skip
+        plane = Plane(
+            id="plane", store=store, engine=cast(Any, Hands(activities)), entropy=entropy,
+            catalogue=catalogue, providers={},
+        )  # fmt: skip
+        claims.serve(plane)
+        return plane, activities
+
+    async def accept(self, plan: str = "linear") -> tuple[str, Answer]:
+        """An operation, and what its run is started with."""
+        await prepare(self.plane)
+        name = (await admission.accept(self.plane, Accept(plan))).id
+        return name, Answer("PENDING", 0, 1, [Due("one", "do", 0)])
+
+    async def move(
+        self,
+        name: str,
+        answer: Answer,
+        *,
+        by: Activities[Any] | None = None,
+        attempt: int = 1,
+        said: list[object] | None = None,
+    ) -> Answer:
+        """The first move of this answer, as its run would ask for it.
+
+        `said` is what the attempt before has left, and is what this one leaves.
+        """
+        due = answer.moves[0]
+        task = Task(name, answer.token, due.step, due.act, due.token, answer.ticket)
+        environment = ActivityEnvironment()
+        environment.payload_converter = CONVERTER.payload_converter
+        said = [] if said is None else said
+        self.moves += 1
+        environment.info = replace(
+            environment.info, activity_id=str(self.moves), attempt=attempt,
+            heartbeat_details=list(said),
+        )  # fmt: skip
+        environment.on_heartbeat = lambda *words: said.__setitem__(slice(None), words)
+        payload = CONVERTER.payload_converter.to_payload(task)
+        told = environment.run((by or self.here).move, [RawValue(payload)])
+        return await told
+
+    async def follow(self, name: str, answer: Answer) -> str:
+        """All that is left of it; the state it ends in."""
+        while not answer.over:
+            answer = await self.move(name, answer)
+        return answer.state
+
+
+def held(scenario) -> None:
+    async def main() -> None:
+        await scenario(Bench())
+
+    asyncio.run(main())
