@@ -59,7 +59,7 @@ def paced(plan: Plan) -> Plan:
         return replace(step, limits=limits)
 
     stages = tuple(tuple(slower(step) for step in stage) for stage in plan.stages)
-    return Plan(plan.name, stages=stages, version=plan.version)
+    return Plan(plan.name, stages=stages, version=plan.version, subject=plan.subject)
 
 
 PACED = [paced(plan) for plan in PLANS.values()]
