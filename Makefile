@@ -46,6 +46,13 @@ check: .venv/test.installed              ## lint, format, types and the house ru
 	@$(BIN)/mypy src proofs tests
 	@$(BIN)/python -m pytest -q tests/tidy
 
+docs: .venv/test.installed               ## every page that is made from the code; MEASURE=1: the ablations too (an hour)
+	@$(BIN)/python -m proofs.pages docs/reference
+ifdef MEASURE
+	@$(BIN)/python -m proofs.operations.ablations --seeds 300 --write docs/reference/ablations.md
+	@$(BIN)/python -m proofs.agents.ablations --seeds 600 --write docs/reference/lifecycle_ablations.md
+endif
+
 format: .venv/test.installed             ## lay out every file as ruff does
 	@$(BIN)/ruff check -q --select I --fix .
 	@$(BIN)/ruff format -q .
@@ -148,4 +155,4 @@ lock: $(if $(UV),,.venv-lock/bin/uv)     ## the pins in requirements/, worked ou
 	@$(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install -q uv
 
 FORCE:
-.PHONY: help demo test test-fast test-long check format coverage simulate fuzz prove bench debian lock FORCE
+.PHONY: help demo test test-fast test-long check docs format coverage simulate fuzz prove bench debian lock FORCE

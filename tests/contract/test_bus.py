@@ -13,6 +13,7 @@ from tenure.adapters.bus.webhook import bus as webhook_bus
 from tenure.adapters.clock.system import SystemClock
 from tenure.app.events.subscriptions import shown_secret
 from tenure.core.errors import Invalid, Unavailable
+from tenure.core.retry import WEBHOOK_BREAKER
 from tenure.ports.bus import Destination, Outgoing, Verdict
 from tenure.testing.contracts.bus import BusContract, Carried, Scenario, event_of
 from tenure.testing.servers import lasting_port
@@ -91,7 +92,7 @@ class Receiver:
 class TestWebhookBus(BusContract):
     @pytest.fixture
     def carried(self, monkeypatch):
-        monkeypatch.setattr(webhook_bus, "BREAK_SECONDS", 0.01)
+        monkeypatch.setattr(webhook_bus, "WEBHOOK_BREAKER", WEBHOOK_BREAKER.scaled_to(0.01))
 
         def carried(scenario: Scenario) -> None:
             async def on() -> None:

@@ -5,6 +5,8 @@ A bound that is met is an error with a sentence; only what others say of a failu
 
 from dataclasses import dataclass
 
+from tenure.core.retry import STEP, RetryPolicy
+
 STEPS_MAX = 64
 """Steps in one plan."""
 NAME_CHARACTERS_MAX = 63
@@ -81,11 +83,16 @@ class StepLimits:
     """From intent: a compensatable step is then undone, any other is then STUCK."""
     undo_seconds: float = 600.0
     """From the decision to compensate: an undo that still fails is then STUCK."""
-    retry_first_seconds: float = 0.2
-    retry_cap_seconds: float = 30.0
-    """Backoff doubles from the first to the cap; jitter takes up to half of it away."""
+    retry_first_seconds: float = STEP.first_seconds
+    retry_cap_seconds: float = STEP.cap_seconds
+    """The delays between attempts: `tenure.core.retry.STEP` with these two numbers."""
     visible_seconds: float = 0.0
     """How long the provider may say "absent" of what it has just been given."""
+
+    def retry_seconds(self, attempts: int, fraction: float) -> float:
+        """Return the delay before the next attempt; `fraction` is random, in [0, 1)."""
+        first, cap = self.retry_first_seconds, self.retry_cap_seconds
+        return RetryPolicy(first, cap, STEP.factor, STEP.jitter).delay_seconds(attempts, fraction)
 
     @property
     def within(self) -> str:
@@ -96,14 +103,3 @@ class StepLimits:
 
 
 DEFAULT_LIMITS = StepLimits()
-
-
-def backoff(limits: StepLimits, attempts: int, jitter: float) -> float:
-    """Seconds to the next attempt: doubling up to the cap, less up to half of it by jitter."""
-    full = doubled(limits.retry_first_seconds, limits.retry_cap_seconds, attempts)
-    return full * (1.0 - jitter / 2.0)
-
-
-def doubled(first: float, cap: float, attempts: int) -> float:
-    """What doubles with each attempt before this one, up to the cap; however many there were."""
-    return min(cap, first * 2.0 ** min(attempts, 30))

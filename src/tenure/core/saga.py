@@ -22,7 +22,7 @@ from typing import NamedTuple, assert_never
 from tenure.core.decisions import Columns
 from tenure.core.endings import Absent, Done, Ending, NotYet, Unfinished, Waiting, words_of
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
-from tenure.core.limits import LATE_SECONDS, POLL_SECONDS_MIN, backoff
+from tenure.core.limits import LATE_SECONDS, POLL_SECONDS_MIN
 from tenure.core.moves import AT_REST, DO, FORGET, GIVE_UP, INSPECT, UNDO, Move, Moves
 from tenure.core.operation import (
     CLOSED,
@@ -351,7 +351,7 @@ def settle(
         if refused and not may_arrive(progress, intent, step, started_at, now):
             why = f"{step.name} was refused: {words_of(ending)}"
             return Settled((Noted.REFUSED, {"why": why}), _after(intent, Fate.REFUSED))
-        retry_at = now + backoff(step.limits, intent.attempts, jitter)
+        retry_at = now + step.limits.retry_seconds(intent.attempts, jitter)
         return _settle_do(
             progress, intent, move, ending,
             started_at=started_at, now=now, retry_at=retry_at, signals=signals,
@@ -363,7 +363,7 @@ def settle(
     if act is FORGET or isinstance(ending, GONE):
         said = _BURNED if intent.state is _REMOVING else _after(intent, Fate.UNDONE)
         return Settled((_UNDONE, {}), said)
-    retry_at = now + backoff(step.limits, intent.attempts, jitter)
+    retry_at = now + step.limits.retry_seconds(intent.attempts, jitter)
     return _settle_undo(
         progress, intent, step, ending, started_at=started_at, now=now, retry_at=retry_at
     )

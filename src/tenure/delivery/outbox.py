@@ -26,8 +26,8 @@ from tenure.core.limits import (
     LETTERS_MAX,
     OUTBOX_MAX,
     OUTBOX_SECONDS,
-    doubled,
 )
+from tenure.core.retry import DESTINATION, PARKED_STREAM, RetryPolicy
 from tenure.delivery.event_count import Census
 from tenure.ports.bus import Bus, Destination, Outgoing, Receipt, Verdict
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
@@ -38,9 +38,6 @@ PAGE = 500
 """Events looked at in one commit of a cursor."""
 SKIMMED = 1_000
 """Events that are none of a destination's, after which its cursor is moved all the same."""
-RETRY_SECONDS, RETRY_SECONDS_MAX = 1.0, 60.0
-"""Backoff doubles from the first to the cap; jitter takes up to half of it away."""
-PARKED_SECONDS, PARKED_SECONDS_MAX = 5.0, 3_600.0
 PARKED_ATTEMPTS_MAX = 20
 """Then a parked stream waits for a person to replay or discard it."""
 ALONE_ATTEMPTS = 5
@@ -290,8 +287,8 @@ async def _back_off(plane: Plane, leader: Leader, route: Route, cursor: Row, sen
     now, attempts = plane.store.now(), cast(int, cursor["attempts"]) + 1
     asked = max(receipt.retry_seconds for receipt in sent.failed.values())
     why = next(receipt.why for receipt in sent.failed.values())
-    wait = _wait(plane, attempts, RETRY_SECONDS, RETRY_SECONDS_MAX)
-    due_at = now + max(wait, min(asked, PARKED_SECONDS_MAX))
+    wait = _wait(plane, DESTINATION, attempts)
+    due_at = now + max(wait, min(asked, PARKED_STREAM.cap_seconds))
     told: Row = {
         "attempts": attempts, "due_at": due_at, "why": why[:DETAIL_CHARACTERS_MAX],
         "since": cursor["since"] or now,
@@ -320,12 +317,11 @@ async def _commit(
 
 def _is_due(due_at: float, now: float) -> bool:
     """Whether its time has come; one further off than any that is set is of a clock set back."""
-    return due_at <= now or due_at > now + PARKED_SECONDS_MAX
+    return due_at <= now or due_at > now + PARKED_STREAM.cap_seconds
 
 
-def _wait(plane: Plane, attempts: int, first: float, cap: float) -> float:
-    """Backoff with jitter."""
-    return doubled(first, cap, attempts - 1) * (1.0 - plane.entropy.fraction() / 2.0)
+def _wait(plane: Plane, policy: RetryPolicy, attempts: int) -> float:
+    return policy.delay_seconds(attempts - 1, plane.entropy.fraction())
 
 
 # --- parked streams -------------------------------------------------------------------------------
@@ -340,7 +336,7 @@ def _letter(route: Route, row: Row) -> Put:
 def _park(plane: Plane, route: Route, agent: str, receipt: Receipt, now: float) -> Put:
     """From here on this agent's events go to the dead letters of this destination."""
     row: Row = {
-        "attempts": 1, "due_at": now + _wait(plane, 1, PARKED_SECONDS, PARKED_SECONDS_MAX),
+        "attempts": 1, "due_at": now + _wait(plane, PARKED_STREAM, 1),
         "why": receipt.why[:DETAIL_CHARACTERS_MAX], "since": now,
     }  # fmt: skip
     return Put("parked", (route.id, agent), row)
@@ -397,7 +393,7 @@ async def _retry(
     due_at: float | None = None
     if sent.failed:
         attempts = cast(int, stream["attempts"]) + 1
-        wait = _wait(plane, attempts, PARKED_SECONDS, PARKED_SECONDS_MAX)
+        wait = _wait(plane, PARKED_STREAM, attempts)
         due_at = now + wait if attempts < PARKED_ATTEMPTS_MAX else None
         why = sent.failed[agent].why[:DETAIL_CHARACTERS_MAX]
         writes.append(Set("parked", key, {"attempts": attempts, "due_at": due_at, "why": why}))

@@ -33,8 +33,8 @@ from tenure.app.safety.standing import (
 from tenure.core.agent import State
 from tenure.core.errors import CallerError, ProviderError, Rejected
 from tenure.core.finding import Kind
-from tenure.core.limits import doubled
 from tenure.core.operation import OPERATION
+from tenure.core.retry import DRIFT_REPAIR
 from tenure.core.roles import Caller, Role
 from tenure.ports.provider import Call, Observed, Presence
 from tenure.ports.store import Row
@@ -51,8 +51,6 @@ SOON_SECONDS = 3.0
 SIGHTINGS = 2
 LAPSE_SECONDS = 7 * 86_400.0
 """How long before its end a registration is told of."""
-AGAIN_SECONDS, AGAIN_CAP_SECONDS = 30.0, 3_600.0
-"""Between attempts to put something right; doubled at each, up to the cap."""
 DELETED = (
     "the agent looks deleted elsewhere, perhaps since the backup that was restored."
     " Nothing of it is made anew: tenure agent delete {name}"
@@ -294,7 +292,7 @@ async def _repair(
     if now < again_at:
         await _report(term, row, held, Kind.DRIFT, said, **so_far)
         return 0, again_at
-    again_at = now + doubled(AGAIN_SECONDS, AGAIN_CAP_SECONDS, attempts)
+    again_at = now + DRIFT_REPAIR.delay_seconds(attempts)
     tried: dict[str, object] = {"attempts": attempts + 1, "again_at": again_at}
     try:
         if held.slot == RUNTIME:

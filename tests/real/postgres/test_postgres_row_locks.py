@@ -6,6 +6,7 @@ import pytest
 
 from tenure.adapters.store.postgres import committer, server
 from tenure.core.errors import CommitUnknown, StoreClosed, StoreError
+from tenure.core.retry import POSTGRES_COMMIT
 from tenure.ports.store import Change, Is, Put, Queue, Set
 from tenure.testing.contracts.store_rows import lease, operation
 from tenure.testing.proxy import Behaviour
@@ -26,7 +27,8 @@ def said(name: str, revision: int) -> Change:
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "LOCK_SECONDS", 0.3)
     monkeypatch.setitem(server.SESSION, "lock_timeout", "0.3s")
-    monkeypatch.setattr(committer, "PAUSE_SECONDS_MAX", 0.1)
+    policy = POSTGRES_COMMIT._replace(cap_seconds=0.1)
+    monkeypatch.setattr(committer, "POSTGRES_COMMIT", policy)
 
 
 @pytest.mark.parametrize(("writers", "batch"), [(1, 512), (2, 512), (2, 2)])

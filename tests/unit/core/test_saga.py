@@ -1,13 +1,11 @@
 """The saga going forward, rule by rule: one small situation each."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tenure.core import saga
 from tenure.core.endings import Absent, Done, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
-from tenure.core.limits import FAILURES_MAX, YEARS, StepLimits, backoff
+from tenure.core.limits import FAILURES_MAX, YEARS, StepLimits
 from tenure.core.moves import Act, Moves
 from tenure.core.operation import Hold, Intent, Noted, Record, State
 from tenure.core.plan import Kind, Plan, repeat
@@ -107,14 +105,6 @@ def test_unavailable_is_tried_again_later_and_later():
     assert found.intent["attempts"] == 4
     assert found.intent["due_at"] == pytest.approx(101.0 + 0.2 * 8)
     assert found.intent["unknown_since"] is None
-
-
-@given(st.integers(0, 10_000), st.floats(0, 1, exclude_max=True))
-def test_backoff_doubles_up_to_the_cap_and_jitter_takes_at_most_half(attempts, jitter):
-    limits = StepLimits(retry_first_seconds=0.5, retry_cap_seconds=60.0)
-    full = min(60.0, 0.5 * 2 ** min(attempts, 30))
-    assert backoff(limits, attempts, 0.0) == full
-    assert full / 2 <= backoff(limits, attempts, jitter) <= full
 
 
 # --- outcomes nobody knows ------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from tenure.app.events.cloudevents import Wanted
 from tenure.app.events.subscriptions import Subscribe
 from tenure.app.operations.handle import OUTBOX, POSITION
 from tenure.core.errors import StoreError
+from tenure.core.retry import DESTINATION
 from tenure.core.subscription import Kind
 from tenure.delivery import dispatcher, outbox, relay
 from tenure.delivery.dispatcher import Dispatcher
@@ -142,7 +143,7 @@ def test_nothing_is_lost_or_out_of_order_however_events_and_looks_fall_together(
                         sink.down = chance.random() < 0.05
                 for sink in sinks:
                     sink.down = False
-                await asyncio.sleep(outbox.RETRY_SECONDS_MAX + 2 * dispatcher.ALONE_SECONDS)
+                await asyncio.sleep(DESTINATION.cap_seconds + 2 * dispatcher.ALONE_SECONDS)
         rows = [row for start in range(0, made, 500)
                 for row in await plane.store.list_events(after=start, limit=500)]  # fmt: skip
         assert len(rows) == made

@@ -15,6 +15,7 @@ from tenure.app.events.cloudevents import CloudEvent, Wanted
 from tenure.app.events.subscriptions import Subscribe
 from tenure.core.errors import Invalid, LeaseLost, StoreFull
 from tenure.core.events import Event
+from tenure.core.retry import PARKED_STREAM
 from tenure.core.subscription import Kind
 from tenure.delivery import outbox
 from tenure.delivery.event_count import Census
@@ -407,6 +408,6 @@ async def test_a_time_that_only_a_clock_set_back_since_can_have_meant_has_come(l
     done = await held.relay.tick()
     assert done.retry_at is None
     assert len(set(held.sink.told)) == len(await rows(lives))
-    soon = lives.plane.store.now() + outbox.PARKED_SECONDS_MAX
+    soon = lives.plane.store.now() + PARKED_STREAM.cap_seconds
     await lives.plane.store.commit(Change("", (), (Set("cursor", (sink,), {"due_at": soon}),)))
     assert (await held.relay.tick()).retry_at == soon

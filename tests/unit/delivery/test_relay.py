@@ -11,6 +11,7 @@ from tenure.app.events import subscriptions
 from tenure.app.events.subscriptions import Subscribe
 from tenure.app.wakeups import News
 from tenure.core.errors import StoreFull
+from tenure.core.retry import DESTINATION
 from tenure.core.subscription import Kind
 from tenure.delivery import dispatcher, outbox, relay
 from tenure.delivery.outbox import Route
@@ -73,7 +74,7 @@ async def test_a_subscription_that_was_changed_is_carried_to_anew(lives):
         assert view.why == "nobody here is called nobody"
         change = Set("subscription", (name,), {"target": "mine", "revision": 2})
         await lives.plane.store.commit(Change("", (), (change,)))
-        await asyncio.sleep(outbox.RETRY_SECONDS_MAX)
+        await asyncio.sleep(DESTINATION.cap_seconds)
         assert mine.told == sink.told != []
 
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 from tenure.adapters.clock.system import SystemEntropy
-from tenure.adapters.engine.temporal.run_starter import DOUBLINGS_MAX, Relay
+from tenure.adapters.engine.temporal.run_starter import Relay
 from tenure.app.operations import admission
 from tenure.app.operations.admission import Accept
 from tenure.app.operations.claims import OneByOne
@@ -12,6 +12,7 @@ from tenure.app.plane import Plane, prepare
 from tenure.core.endings import Done
 from tenure.core.errors import EngineError
 from tenure.core.plan import Plan, Step, nothing
+from tenure.core.retry import TEMPORAL_WAKE
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Change, Set
 from tenure.testing import memory_store
@@ -129,7 +130,8 @@ def test_one_that_stands_still_though_it_was_woken_is_woken_ever_more_seldom():
         gaps = [later - earlier for earlier, later in pairwise(woken_at)]
         assert gaps == sorted(gaps)
         assert gaps[0] <= 2 * MARGIN
-        assert MARGIN * 2**DOUBLINGS_MAX <= gaps[-1] <= MARGIN * 2**DOUBLINGS_MAX + 10.0
+        longest = TEMPORAL_WAKE.scaled_to(MARGIN).cap_seconds
+        assert longest <= gaps[-1] <= longest + 10.0
         assert set(bench.followed) == {name}
 
     held(scenario)

@@ -15,6 +15,7 @@ from tenure.core.agent import State
 from tenure.core.errors import Unavailable
 from tenure.core.finding import Kind
 from tenure.core.plan import Plan
+from tenure.core.retry import DRIFT_REPAIR
 from tenure.plans.catalogue import Catalogue
 from tenure.reconcilers import drift
 from tenure.reconcilers import operations as watched
@@ -202,7 +203,7 @@ async def test_what_was_tried_for_months_is_tried_again(lives):
     assert (await drift.tick(lives.plane)).retry_at is not None
     (found,) = await seen(lives)
     assert found.body["attempts"] == 5_001
-    assert 0 < found.body["again_at"] - lives.plane.store.now() <= drift.AGAIN_CAP_SECONDS
+    assert 0 < found.body["again_at"] - lives.plane.store.now() <= DRIFT_REPAIR.cap_seconds
 
 
 @alive
@@ -374,7 +375,7 @@ async def test_an_agent_that_changes_while_it_is_looked_at_is_left_for_the_next_
     (found,) = [one for one in await seen(lives) if one.resource == thing.key.text]
     assert "has changed" in str(found.body["error"])
     monkeypatch.setattr(drift, "read", read)
-    await lives.loop_until(lives.plane.store.now() + drift.AGAIN_SECONDS + 1)
+    await lives.loop_until(lives.plane.store.now() + DRIFT_REPAIR.first_seconds + 1)
     await looks(lives)
     assert len(lives.world.holds(provider="identity", agent=uid)) == 1
 

@@ -13,6 +13,7 @@ from tenure.app.operations import reads
 from tenure.core.errors import CommitUnknown, StoreError
 from tenure.core.events import OF_END, OF_RECORD
 from tenure.core.operation import SETTLED, Record, State
+from tenure.core.retry import OPERATION_STREAM
 from tenure.faces.api.schemas import operations as schemas
 from tenure.faces.http.authenticate import caller_of
 from tenure.faces.http.problems import ProblemError
@@ -21,7 +22,6 @@ from tenure.faces.http.table import HttpRequest, Send, Stream
 
 KNOWN_SECONDS = 0.5
 """How long a token that was good is taken to be."""
-LOOK_SECONDS, LOOK_SECONDS_MAX = 0.02, 0.5
 encode = msgspec.json.encode
 
 
@@ -50,7 +50,7 @@ async def _follow(
 ) -> None:
     plane, loop = request.plane, asyncio.get_running_loop()
     revision: object = None
-    pause, beat_at = LOOK_SECONDS, loop.time() + HEARTBEAT_SECONDS
+    pauses, beat_at = OPERATION_STREAM.delays(), loop.time() + HEARTBEAT_SECONDS
     known_at = loop.time()
     while not gone.done():
         if loop.time() >= known_at + KNOWN_SECONDS:
@@ -73,7 +73,7 @@ async def _follow(
             await send({"type": "http.response.body", "body": text, "more_body": True})
             if state in SETTLED:
                 return
-            pause, beat_at = LOOK_SECONDS, loop.time() + HEARTBEAT_SECONDS
+            pauses, beat_at = OPERATION_STREAM.delays(), loop.time() + HEARTBEAT_SECONDS
         if request.api.stopping.is_set():
             return
         if loop.time() >= beat_at:
@@ -81,8 +81,7 @@ async def _follow(
                 {"type": "http.response.body", "body": b": heartbeat\n\n", "more_body": True}
             )
             beat_at = loop.time() + HEARTBEAT_SECONDS
-        await plane.engine.wait(operation, pause)
-        pause = min(pause * 1.5, LOOK_SECONDS_MAX)
+        await plane.engine.wait(operation, next(pauses))
 
 
 def _event(record: Record, state: State, *, ends: bool) -> bytes:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
+from tenure.core.retry import CLI_CONNECT
 from tenure.faces.cli.exits import Ended, Refused, Unreachable
 from tenure.faces.cli.where import Server, Where
 
@@ -323,12 +324,11 @@ def path(*parts: str, verb: str = "") -> str:
 
 def patiently(ask: Callable[[], Any], *, until: float) -> Any:  # noqa: ANN401 (plain data)
     """What `ask` returns, asked again while no server answers, until this monotonic time."""
-    pause = 0.1
-    while True:
+    for pause in CLI_CONNECT.delays():
         try:
             return ask()
         except Unreachable:
             if time.monotonic() + pause >= until:
                 raise
         time.sleep(pause)
-        pause = min(pause * 2, 1.0)
+    raise AssertionError  # the delays have no end

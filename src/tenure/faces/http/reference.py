@@ -1,11 +1,9 @@
 """The reference pages of this face, read from its tables.
 
-`python -m tenure.faces.http.reference DIRECTORY` writes them; a test holds the pages to the tables.
+`make docs` writes them (`proofs.pages`); a test holds the pages to the tables.
 """
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from tenure.faces.http.openapi import document, request_headers
 from tenure.faces.http.problems import PROBLEMS
@@ -127,13 +125,3 @@ def _section(route: Route) -> str:
 
 def _fields(form: type) -> str:
     return ", ".join(f"`{name}`" for name in getattr(form, "__struct_fields__", ()))
-
-
-def main(directory: str) -> None:
-    """Write both pages."""
-    for name, page in (("http.md", http_page()), ("problems.md", problems_page())):
-        Path(directory, name).write_text(page, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -17,6 +17,7 @@ from tenure.adapters.bus.webhook.lookups import Busy, Lookups, Resolve, resolve_
 from tenure.adapters.bus.webhook.signing import signed
 from tenure.core.egress import Target, refuse_private, target_of
 from tenure.core.errors import Invalid
+from tenure.core.retry import WEBHOOK_BREAKER
 from tenure.ports.bus import DELIVERED, Destination, Outgoing, Receipt, Verdict
 from tenure.ports.clock import Clock
 
@@ -32,7 +33,6 @@ TENANTS_LEAST: Final = 8
 """So many tenants must have endpoints that hang before those of others wait for a turn."""
 BREAK_AFTER: Final = 5
 """Failures in a row after which an endpoint is not called for a while."""
-BREAK_SECONDS: Final = 30.0
 BREAKERS_MAX: Final = 10_000
 """Failing endpoints that are known; of more the one is forgotten that failed longest ago."""
 RETRY_SECONDS_MAX: Final = 3_600.0
@@ -122,7 +122,7 @@ class WebhookBus:
         now = self._clock.monotonic()
         failures = breaker.failures + (not breaker.failures or began >= breaker.failed_at)
         is_open = failures >= BREAK_AFTER
-        return _Breaker(failures, now, now + BREAK_SECONDS if is_open else 0.0, why)
+        return _Breaker(failures, now, now + WEBHOOK_BREAKER.first_seconds if is_open else 0.0, why)
 
     async def _call(self, destination: Destination, target: Target, event: Outgoing) -> Receipt:
         import aiohttp  # noqa: PLC0415 (390 ms; most planes call nobody)

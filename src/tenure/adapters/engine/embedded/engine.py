@@ -23,14 +23,13 @@ from tenure.core.errors import Defect, LeaseLost, StoreError
 from tenure.core.ids import uuid7
 from tenure.core.moves import Move, Moves
 from tenure.core.operation import OPERATION, SETTLED, State
+from tenure.core.retry import HALTED_OPERATION
 from tenure.ports.clock import Clock
 from tenure.ports.engine import L, Work
 from tenure.ports.entropy import Entropy
 from tenure.ports.store import Change, Drop, Is, Put, Queue, Ring, Row, Set, Store
 
 log = logging.getLogger("tenure.engine")
-HALTED_SECONDS_MAX = 300.0
-"""The longest that an operation is left alone after a defect."""
 DEAF_SECONDS = 1.0
 """How long a call that was cancelled may take to end before it is left to itself."""
 
@@ -195,8 +194,8 @@ class EmbeddedEngine(Generic[L]):
         if driven.dropped:
             return
         falls = self._falls[operation] = self._falls.get(operation, 0) + 1
-        wait = self._settings.lease_ttl_seconds / 3 * 2 ** min(falls - 1, 20)
-        self._halted[operation] = self._clock.monotonic() + min(wait, HALTED_SECONDS_MAX)
+        policy = HALTED_OPERATION._replace(first_seconds=self._settings.lease_ttl_seconds / 3)
+        self._halted[operation] = self._clock.monotonic() + policy.delay_seconds(falls - 1)
 
     def _has(self, operation: str) -> bool:
         """Whether it is driven, parked, queued or halted here."""

@@ -23,6 +23,7 @@ from tenure.adapters.engine.temporal.sticky_cache import Cloakroom
 from tenure.core.errors import CallerError, LeaseLost, PlanUnknown
 from tenure.core.moves import Move
 from tenure.core.operation import SETTLED, State
+from tenure.core.retry import TEMPORAL_UNKNOWN_PLAN
 from tenure.ports.engine import Claims, L, Work
 from tenure.ports.store import Row, Store
 
@@ -33,8 +34,6 @@ LINE_MAX = 200
 """Characters of a provider's words that stand in an answer; the journal has the rest."""
 BEAT_SECONDS = 1.0
 """Between two heartbeats; a cancel from afar arrives with the next one."""
-UNKNOWN, UNKNOWN_MAX = timedelta(seconds=0.1), timedelta(seconds=30)
-"""Until another worker is asked for what is unknown here, at first and at most."""
 SAID_MAX = 1_000
 """How much that is unknown is remembered as said."""
 
@@ -321,7 +320,7 @@ def _ticket() -> str:
 
 def unknown_delay(attempt: int) -> timedelta:
     """Ten times within five seconds, then ever more seldom: perhaps no newer one will come."""
-    return min(UNKNOWN_MAX, UNKNOWN * 1.3 ** min(attempt - 1, 100))
+    return timedelta(seconds=TEMPORAL_UNKNOWN_PLAN.delay_seconds(attempt - 1))
 
 
 def _is_first() -> bool:

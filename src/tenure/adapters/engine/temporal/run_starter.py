@@ -12,13 +12,12 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from tenure.core.errors import EngineError
+from tenure.core.retry import TEMPORAL_WAKE
 from tenure.ports.store import Store
 
 log = logging.getLogger("tenure.engine")
 AT_ONCE_MAX = 200
 """Runs started in one look; the next look goes on with the rest."""
-DOUBLINGS_MAX = 6
-"""How often the time doubles for which one is left alone that was woken in vain."""
 Held = tuple[str, int]
 """An operation and the token under which it is held: a new claim is a new case."""
 Follow = Callable[[str, bool], Awaitable[None]]
@@ -49,6 +48,7 @@ class Relay:
         self._worker = worker
         self._resting = resting
         self._margin = margin_seconds
+        self._wake_policy = TEMPORAL_WAKE.scaled_to(margin_seconds)
         self._seen: dict[Held, float] = {}
         """When each was seen moving, or followed last; it is left alone for a while from then."""
         self._woken: dict[Held, Woken] = {}
@@ -93,7 +93,7 @@ class Relay:
     def _while(self, one: Held) -> float:
         """For how long it is left alone."""
         woken = self._woken.get(one)
-        return self._margin * 2 ** min(woken.before, DOUBLINGS_MAX) if woken else self._margin
+        return self._wake_policy.delay_seconds(woken.before if woken else 0)
 
     async def _standing(self, held: list[Held], now: float) -> dict[Held, Woken]:
         """Of those that are due, the ones for which nothing was recorded for a while."""

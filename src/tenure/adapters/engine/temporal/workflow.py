@@ -25,12 +25,17 @@ from tenure.adapters.engine.temporal.messages import (
     Start,
     Task,
 )
+from tenure.core.retry import TEMPORAL_ACTIVITY
 
 HEARTBEAT = timedelta(seconds=10)
 """A worker that was silent for so long is taken for lost."""
 CLOSE = timedelta(days=1)
 """A call has its own limit, and a record is tried until the store takes it."""
-RETRY = RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=60))
+RETRY = RetryPolicy(
+    initial_interval=timedelta(seconds=TEMPORAL_ACTIVITY.first_seconds),
+    maximum_interval=timedelta(seconds=TEMPORAL_ACTIVITY.cap_seconds),
+    backoff_coefficient=TEMPORAL_ACTIVITY.factor,
+)
 """For lost workers alone: a step's end is an answer, however it ended."""
 AGAIN_SECONDS = 10.0
 """Until the operation is looked at again after an activity that gave no answer."""

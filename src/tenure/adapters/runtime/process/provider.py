@@ -17,6 +17,7 @@ from tenure.adapters.runtime.process.ping import Health, ping
 from tenure.adapters.runtime.process.runtime_root import Busy, Look, Means, Place
 from tenure.core.errors import Invalid, OutcomeUnknown, Rejected, Unavailable
 from tenure.core.ids import ResourceKey
+from tenure.core.retry import RUNTIME_KEY
 from tenure.ports.clock import Clock
 from tenure.ports.provider import Observed, Owned, Presence, Spec
 from tenure.ports.runtime import LogPart, Status
@@ -27,7 +28,6 @@ THREADS = 16
 PING_SECONDS = 1.0
 BUSY_SECONDS = 20.0
 """How long a call waits for another of the same key."""
-PAUSE_FIRST_SECONDS, PAUSE_CAP_SECONDS = 0.001, 0.05
 PAUSE_SHARE = 0.05
 """Of the time that was waited already: how late a runtime may be found ready."""
 SPARE_SECONDS = 0.1
@@ -156,7 +156,7 @@ class ProcessRuntime:
                 self._prepare_later()
                 return await self._with_last_lines(key, status)
             waited = PAUSE_SHARE * (now - began)
-            pause = min(max(waited, PAUSE_FIRST_SECONDS), PAUSE_CAP_SECONDS, left)
+            pause = min(max(waited, RUNTIME_KEY.first_seconds), RUNTIME_KEY.cap_seconds, left)
             await self._clock.sleep(pause)
             if now - looked > LOOK_SECONDS:
                 looked = now
@@ -231,7 +231,7 @@ class ProcessRuntime:
         """Run it in a thread, again while the key is busy; what goes wrong is said as ours."""
         loop = asyncio.get_running_loop()
         until = self._clock.monotonic() + BUSY_SECONDS
-        pause = PAUSE_FIRST_SECONDS
+        pauses = RUNTIME_KEY.delays()
         while True:
             try:
                 return await loop.run_in_executor(self._pool, lambda: work(*args, **kwargs))
@@ -240,8 +240,7 @@ class ProcessRuntime:
                     raise Unavailable("another call of this key takes too long") from None
             except OSError as error:
                 raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
-            await self._clock.sleep(pause)
-            pause = min(pause * 2, PAUSE_CAP_SECONDS)
+            await self._clock.sleep(next(pauses))
 
 
 def _sandbox(wish: str, path: str) -> str:

@@ -35,6 +35,7 @@ from tenure.core.errors import (
     TenureError,
 )
 from tenure.core.limits import BATCH_CHANGES_MAX
+from tenure.core.retry import POSTGRES_COMMIT
 from tenure.ports.store import Change, Refused, Ring
 
 RESERVE_BYTES = 32 * 1024 * 1024
@@ -43,9 +44,6 @@ FULL_SECONDS = 10.0
 """For how long new work is refused after the server has met a full disk."""
 HURRY_SECONDS = 0.1
 """How long a row is waited for that was found to be held by somebody."""
-PAUSE_SECONDS = 0.02
-PAUSE_SECONDS_MAX = 0.5
-"""Between two attempts; doubled each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,14 +311,14 @@ class Committer:
             item.answer = server.translated(error, self._address)
             return
         self._aside.append(item)
-        loop.call_later(PAUSE_SECONDS_MAX, self._try_again, item)
+        loop.call_later(POSTGRES_COMMIT.cap_seconds, self._try_again, item)
 
     def _try_again(self, item: Item) -> None:
         if item not in self._aside:
             return  # everything has ended meanwhile
         parts, loop = item.parts, asyncio.get_running_loop()
         if parts is None or self._alone or not self._idle or self._is_touched(parts):
-            loop.call_later(PAUSE_SECONDS, self._try_again, item)
+            loop.call_later(POSTGRES_COMMIT.first_seconds, self._try_again, item)
             return
         self._aside.remove(item)
         self._touched |= parts.keys
@@ -352,7 +350,7 @@ class Committer:
         """
         name = self._fresh()
         loop = asyncio.get_running_loop()
-        since, pause = 0.0, PAUSE_SECONDS
+        since, pauses = 0.0, POSTGRES_COMMIT.delays()
         doubtful = ""
         while True:
             try:
@@ -371,8 +369,7 @@ class Committer:
                     self._let_go(lane)
                 if loop.time() > since + self._patience:
                     raise self._given_up(error, doubtful) from None
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, PAUSE_SECONDS_MAX)
+            await asyncio.sleep(next(pauses))
 
     def _judged(self, lane: int, error: Exception) -> str:
         """Whether to try again, and the session whose commit is in doubt; else it is raised."""

@@ -1,0 +1,72 @@
+"""Writes the pages of docs/reference that are made from the code; `make docs` runs it.
+
+`PAGES` is every such page.  A test compares each with the file, so that none is stale.  The two
+pages of ablations are measurements: `make docs MEASURE=1` measures and writes them too.
+
+usage: python -m proofs.pages docs/reference
+"""
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from proofs import flow
+from tenure.core.agent import AGENT
+from tenure.core.operation import INTENT, OPERATION
+from tenure.core.retry import POLICIES, RetryPolicy
+from tenure.faces.http import reference
+
+RETRIES = """\
+# Retries
+
+Every backoff of the product is a `RetryPolicy` in `src/tenure/core/retry.py`. After n failed
+attempts the next delay is `first × factor^(n - 1)` and at most the cap. Jitter takes away a random
+part of a delay, up to the share that the table shows.
+
+| policy | what is retried | first | cap | factor | jitter |
+| ------ | --------------- | ----: | --: | -----: | -----: |
+"""
+DIAGRAM = re.compile(r"```mermaid\n.*?\n```", re.DOTALL)
+
+
+def retries_page(policies: Mapping[str, RetryPolicy] = POLICIES) -> str:
+    """docs/reference/retries.md."""
+    rows = (
+        f"| `{name}` | {policy.purpose} | {policy.first_seconds:g} s | {policy.cap_seconds:g} s"
+        f" | {policy.factor:g} | {policy.jitter:.0%} |\n"
+        for name, policy in policies.items()
+    )
+    return RETRIES + "".join(rows)
+
+
+def with_diagrams(text: str) -> str:
+    """docs/reference/states.md, with its diagrams in the order of the tables below."""
+    diagrams = iter([table.diagram() for table in (OPERATION, INTENT, AGENT)])
+    return DIAGRAM.sub(lambda _found: f"```mermaid\n{next(diagrams)}\n```", text)
+
+
+PAGES: Final[Mapping[str, Callable[[str], str]]] = {
+    "http.md": lambda _text: reference.http_page(),
+    "problems.md": lambda _text: reference.problems_page(),
+    "flow.md": lambda _text: flow.page(),
+    "retries.md": lambda _text: retries_page(),
+    "states.md": with_diagrams,
+}
+"""What each page should be, made from the text that it has now."""
+
+
+def main(directory: str) -> None:
+    """Write every page that differs, and name it."""
+    for name, page in PAGES.items():
+        path = Path(directory, name)
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        text = page(before)
+        if text != before:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,34 @@
+"""The pages of docs/reference that are made from the code say what the code says."""
+
+from pathlib import Path
+
+import pytest
+
+from proofs import pages
+from tenure.core.retry import POLICIES, RetryPolicy
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
+
+
+@pytest.mark.parametrize("name", pages.PAGES)
+def test_no_generated_page_is_stale(name):
+    text = (REFERENCE / name).read_text(encoding="utf-8")
+    assert pages.PAGES[name](text) == text, "make docs writes it anew"
+
+
+def test_every_page_is_written_and_a_second_run_writes_none(tmp_path, capsys):
+    for name in pages.PAGES:
+        text = (REFERENCE / name).read_text(encoding="utf-8")
+        (tmp_path / name).write_text(text.replace("\n    [*] --> ", "\n    stale "))
+    (tmp_path / "retries.md").unlink()
+    pages.main(str(tmp_path))
+    assert capsys.readouterr().out.count("wrote ") == len({"retries.md", "states.md"})
+    for name in pages.PAGES:
+        assert (tmp_path / name).read_text() == (REFERENCE / name).read_text()
+    pages.main(str(tmp_path))
+    assert capsys.readouterr().out == ""
+
+
+def test_a_policy_more_makes_the_page_of_retries_stale():
+    more = {**POLICIES, "MORE": RetryPolicy(1.0, 2.0, purpose="Another.")}
+    assert pages.retries_page(more) != pages.retries_page()
