@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from tenure.app.events import subscriptions
 from tenure.app.events.acknowledgements import wanted_of
 from tenure.app.plane import Plane
+from tenure.concurrency import background, cancel_and_wait
 from tenure.core.errors import LeaseLost, StoreError
 from tenure.core.subscription import Kind
 from tenure.delivery.dispatcher import (
@@ -241,14 +242,14 @@ class Relay:
         _, concern, task = self._carried.pop(name)
         if self._dispatch is not None:
             self._dispatch.dispatcher.drop(concern)
-        await _ended(task)
+        await cancel_and_wait(task)
 
     async def _drop_all(self) -> None:
         for name in list(self._carried):
             await self._drop(name)
         if self._dispatch is not None:
             task, self._dispatch = self._dispatch.task, None
-            await _ended(task)
+            await cancel_and_wait(task)
 
     async def stop(self) -> None:
         """Let go, so that another process can lead at once."""
@@ -257,11 +258,6 @@ class Relay:
             await self.leader.resign()
         except StoreError as error:
             log.warning("the relay's lease is not given back (%s); it will lapse", error)
-
-
-async def _ended(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 def _next_page(page: int, done: Tick, seconds: float) -> int:
@@ -279,10 +275,8 @@ async def relaying(
 ) -> AsyncIterator[Relay]:
     """Publish what is committed until the block is left."""
     relay = Relay(plane, buses=buses, always=always)
-    task = asyncio.create_task(relay.run(), name="tenure relay")
     try:
-        yield relay
+        async with background(relay.run(), name="tenure relay"):
+            yield relay
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
         await relay.stop()

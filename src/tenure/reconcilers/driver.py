@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from tenure.app.plane import Plane
 from tenure.app.safety.reconcile_status import Look
+from tenure.concurrency import background, cancel_and_wait
 from tenure.core.errors import Conflict, Invalid, StoreError
 from tenure.ports.clock import Clock
 from tenure.reconcilers import (
@@ -79,13 +80,11 @@ async def reconciling(
     """Look every so many seconds for as long as this process leads, until the block is left."""
     driver = Driver(plane, clock=clock, ways=ways or Ways(seconds))
     plane.reconciled.look = driver.look
-    task = asyncio.ensure_future(driver.drive())
-    try:
-        yield
-    finally:
-        plane.reconciled.look = None
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    async with background(driver.drive(), name="tenure reconcilers"):
+        try:
+            yield
+        finally:
+            plane.reconciled.look = None
 
 
 def _not_leading() -> Conflict:
@@ -115,15 +114,13 @@ class Driver:
                 if await self._lead() and looking is None:
                     looking = asyncio.ensure_future(self._look_for_ever())
                 elif not self.leader.token and looking is not None:
-                    looking.cancel()  # whatever it still intends is refused by the fence
-                    await asyncio.gather(looking, return_exceptions=True)
+                    await cancel_and_wait(looking)  # its fence refuses what it still intends
                     looking = None
                 self._plane.reconciled.leads = bool(self.leader.token)
                 await self._clock.sleep(TTL_SECONDS / 3)
         finally:
             if looking is not None:
-                looking.cancel()
-                await asyncio.gather(looking, return_exceptions=True)
+                await cancel_and_wait(looking)
             self._plane.reconciled.leads = False
             await self._give_back()
 

@@ -5,13 +5,13 @@ restore would go on where the plane was.  What it remembers of the audit log out
 what a store that was put back by hand is known by.
 """
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tenure.app.plane import Plane
 from tenure.app.safety import epochs
+from tenure.concurrency import background
 from tenure.core.errors import StoreError
 from tenure.ports.clock import Clock
 
@@ -22,12 +22,10 @@ SENTENCE = "Every process is in the epoch that its plane is in."
 @asynccontextmanager
 async def following(plane: Plane, *, clock: Clock, seconds: float) -> AsyncIterator[None]:
     """Look every so many seconds until the block is left, and remember once more then."""
-    task = asyncio.ensure_future(_follow(plane, clock, seconds))
     try:
-        yield
+        async with background(_follow(plane, clock, seconds), name="tenure epoch"):
+            yield
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
         try:
             await epochs.note(plane)
         except StoreError as error:

@@ -24,6 +24,7 @@ from tenure.app.plane import Plane, prepare
 from tenure.app.safety import epochs
 from tenure.app.safety.pause import Hold
 from tenure.app.wakeups import News
+from tenure.concurrency import background
 from tenure.core.errors import Invalid, Unavailable
 from tenure.core.plan import Plan
 from tenure.home.epoch_file import EpochFile
@@ -45,7 +46,6 @@ from tenure.wiring.bus import NATS_PAGE, probe_bus, publishing
 from tenure.wiring.engine import (
     EMBEDDED,
     build_engine,
-    ended_by,
     for_ever,
     keep_to_one,
     life_of,
@@ -134,7 +134,8 @@ async def running(
             if moves and not plane.hold.why:
                 with _uncollected(settings):
                     await engine.start()
-            async with ended_by(life_of(engine, plane.hold) if moves else for_ever()):
+            life = life_of(engine, plane.hold) if moves else for_ever()
+            async with background(life, name="tenure engine", required=True):
                 yield plane
         finally:
             await engine.stop()
@@ -225,7 +226,8 @@ async def managing(
             )
         )
         if is_shared(settings):
-            await stack.enter_async_context(_heeding(plane.in_flight, clock))
+            cuts = _read_remote_cuts(plane.in_flight, clock)
+            await stack.enter_async_context(background(cuts, name="tenure cuts", required=True))
         every = settings.reconcile_seconds
         await stack.enter_async_context(epoch.following(plane, clock=clock, seconds=every))
         await stack.enter_async_context(publishing(plane, settings, reactions))
@@ -236,17 +238,11 @@ async def managing(
         yield plane
 
 
-@asynccontextmanager
-async def _heeding(in_flight: InFlight, clock: Clock) -> AsyncIterator[None]:
-    """Invocations through this process end when another one, where their agent drains, says so."""
-
-    async def heed() -> None:
-        while True:
-            try:
-                in_flight.heed()
-            except Unavailable as error:
-                log.warning("whether a drain was forced elsewhere is not known: %s", error)
-            await clock.sleep(HEED_SECONDS)
-
-    async with ended_by(heed()):
-        yield
+async def _read_remote_cuts(in_flight: InFlight, clock: Clock) -> None:
+    """End invocations of this process when another process ends the drain of their agent."""
+    while True:
+        try:
+            in_flight.heed()
+        except Unavailable as error:
+            log.warning("cannot read which drains other processes have ended: %s", error)
+        await clock.sleep(HEED_SECONDS)

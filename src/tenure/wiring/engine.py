@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -136,28 +136,3 @@ async def life_of(engine: Engine[Live], held: Hold) -> None:
         await held.let_go.wait()
         await engine.start()
     await engine.join()
-
-
-@asynccontextmanager
-async def ended_by(life: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """End the block by what stops the engine: a host that only sleeps must learn of it."""
-    host = asyncio.current_task()
-    joined = asyncio.ensure_future(life)
-    failure: BaseException | None = None
-
-    def tell(joined: asyncio.Future[None]) -> None:
-        nonlocal failure
-        failure = joined.exception()
-        if host is not None and failure is not None:
-            host.cancel()
-
-    joined.add_done_callback(tell)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if host is not None and failure is not None and not host.uncancel():
-            raise failure from None
-        raise
-    finally:
-        joined.remove_done_callback(tell)
-        joined.cancel()

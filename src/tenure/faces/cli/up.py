@@ -5,7 +5,6 @@ read; the store keeps no more than its hash.  `address` in the home says where t
 while it runs.  This is the only part of the command line that starts a plane.
 """
 
-import asyncio
 import fcntl
 import logging
 import os
@@ -203,6 +202,7 @@ def _held(home: Path, error: StoreLocked) -> Ended:
 
 async def serve_plane(asked: Asked, begun: Callable[[], object] = lambda: None) -> None:
     """Serve until a signal, of which `begun` is told."""
+    from tenure.concurrency import background
     from tenure.faces.api.state import Api
     from tenure.faces.api.step_times import StepTimes
     from tenure.faces.http.bounds import Bounds
@@ -237,15 +237,14 @@ async def serve_plane(asked: Asked, begun: Callable[[], object] = lambda: None) 
         )
         api = Api(plane, step_times=times, bounds=bounds)
         then(api.stopping.set)
-        looking = asyncio.create_task(tell_of_bus(settings))
-        with _announced(asked.home / "address", shared="store" in asked.scale) as announce:
+        async with background(tell_of_bus(settings), name="tenure bus probe"):
+            with _announced(asked.home / "address", shared="store" in asked.scale) as announce:
 
-            def told(address: str) -> None:
-                announce(address)
-                _say_ready(asked, address, plane.hold.why)
+                def told(address: str) -> None:
+                    announce(address)
+                    _say_ready(asked, address, plane.hold.why)
 
-            await serve(api, listen, told=told)
-        looking.cancel()
+                await serve(api, listen, told=told)
 
 
 async def tell_of_bus(settings: "Settings") -> None:

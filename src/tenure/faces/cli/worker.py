@@ -113,6 +113,7 @@ def _listen(metrics: str, certificate: str, key: str) -> "Listen | None":
 
 
 async def _work(asked: Asked, begun: Callable[[], None]) -> None:
+    from tenure.concurrency import background
     from tenure.faces.api.step_times import StepTimes
     from tenure.settings import Settings
     from tenure.wiring import managing
@@ -126,9 +127,8 @@ async def _work(asked: Asked, begun: Callable[[], None]) -> None:
     ):
         then(stopped.set)
         print(f"tenure works for plane {plane.id} in {asked.home}{where}", flush=True)
-        looking = asyncio.create_task(tell_of_bus(settings))
-        await stopped.wait()
-        looking.cancel()
+        async with background(tell_of_bus(settings), name="tenure bus probe"):
+            await stopped.wait()
 
 
 @asynccontextmanager

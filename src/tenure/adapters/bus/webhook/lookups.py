@@ -13,6 +13,8 @@ from contextlib import suppress
 from typing import Final
 from weakref import WeakValueDictionary
 
+from tenure.concurrency import cancel_and_wait
+
 LOOKUPS_MAX: Final = 64
 LOOKUPS_OF_TENANT: Final = 8
 """Of these at most."""
@@ -94,7 +96,4 @@ class Lookups:
 
     async def close(self) -> None:
         """Wait for none of them."""
-        tasks = list(self._under_way.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*self._under_way.values())

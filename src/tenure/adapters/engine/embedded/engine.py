@@ -19,6 +19,7 @@ from tenure.adapters.engine.embedded.settings import EngineSettings
 from tenure.adapters.engine.embedded.timers import Timers
 from tenure.adapters.engine.embedded.unknown_plans import Strangers
 from tenure.adapters.engine.waiters import Waiters
+from tenure.concurrency import cancel_and_wait
 from tenure.core.errors import Defect, LeaseLost, StoreError
 from tenure.core.ids import uuid7
 from tenure.core.moves import Move, Moves
@@ -266,8 +267,7 @@ class EmbeddedEngine(Generic[L]):
         self._queued.clear()
         self._timers.close()
         for kept in filter(None, (self._keeper, self._claiming)):
-            kept.cancel()
-            await asyncio.gather(kept, return_exceptions=True)
+            await cancel_and_wait(kept)
         tasks = [driven.task for driven in self._driven.values()]
         try:
             async with asyncio.timeout(grace_seconds):
@@ -457,9 +457,7 @@ class EmbeddedEngine(Generic[L]):
             driven.pulse = None
             if timer is not None:
                 timer.cancel()
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            await cancel_and_wait(*running)
 
     def _later(self, at: float | None, pulse: asyncio.Event) -> asyncio.TimerHandle | None:
         """Set the pulse at this time."""

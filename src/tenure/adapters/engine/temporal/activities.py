@@ -20,6 +20,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from tenure.adapters.engine.temporal.messages import CANCEL, LOAD, REST, Answer, Due, Task
 from tenure.adapters.engine.temporal.sticky_cache import Cloakroom
+from tenure.concurrency import cancel_and_wait
 from tenure.core.errors import CallerError, LeaseLost, PlanUnknown
 from tenure.core.moves import Move
 from tenure.core.operation import SETTLED, State
@@ -221,8 +222,7 @@ class Activities(Generic[L]):
         finally:
             del self._out[performing]
             if not performing.done():
-                performing.cancel()
-                await asyncio.gather(performing, return_exceptions=True)
+                await cancel_and_wait(performing)
 
     async def _load(self, task: Task) -> Answer:
         try:

@@ -20,6 +20,7 @@ from tenure.adapters.provider_host.unix.marks import FileMarks
 from tenure.adapters.provider_host.unix.methods import PORTS, presented
 from tenure.adapters.provider_host.unix.proxy import Guest, Serving
 from tenure.adapters.provider_host.unix.server import Server
+from tenure.concurrency import background
 from tenure.core.errors import StoreLocked, Unavailable
 from tenure.home.lock_holder import holder, stopped
 from tenure.ports.clock import Clock
@@ -110,16 +111,12 @@ class _House:
     async def visited(self) -> AsyncIterator[Providers]:
         """Be a guest until the block is left, or serve when nobody does any more."""
         serving = Serving()
-        following = asyncio.create_task(self._follow(serving), name="house")
-        try:
+        async with background(self._follow(serving), name="tenure provider client"):
             try:
                 await serving.found(START_SECONDS)
             except Unavailable:
                 raise self._silent(serving.why) from None
             yield {name: cast(Provider, Guest(serving, name)) for name in PORTS}
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
 
     def _silent(self, why: str) -> StoreLocked:
         """Who has the lock cannot be asked."""
@@ -156,11 +153,10 @@ class _House:
             serving.why = str(error) or "who has the lock does not answer"
             return
         serving.by(line, line.presented)
-        watching = asyncio.create_task(self._watch(line, serving), name="house watch")
         try:
-            await line.ended()
+            async with background(self._watch(line, serving), name="tenure provider watch"):
+                await line.ended()
         finally:
-            watching.cancel()
             serving.nobody("who served them is gone, and nobody else does yet")
             line.close()
 

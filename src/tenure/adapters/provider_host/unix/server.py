@@ -19,6 +19,7 @@ from tenure.adapters.provider_host.unix import wire
 from tenure.adapters.provider_host.unix.listener import peer_uid
 from tenure.adapters.provider_host.unix.methods import TABLE, presented
 from tenure.adapters.provider_host.unix.wire import Word
+from tenure.concurrency import cancel_and_wait
 from tenure.core.errors import Rejected, Unavailable
 from tenure.ports.identity import Refusal
 from tenure.ports.provider import Provider
@@ -61,9 +62,7 @@ class Server:
         late = [*self._guests, *self._calls]
         for guest in self._guests.values():
             guest.transport.abort()
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
+        await cancel_and_wait(*late)
 
     def answering(self, work: Any) -> asyncio.Task[None]:
         """Have a call done, whatever becomes of its guest."""

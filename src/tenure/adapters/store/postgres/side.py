@@ -13,6 +13,7 @@ import asyncpg
 
 from tenure.adapters.store.postgres import server
 from tenure.adapters.store.postgres.clock import ServerClock
+from tenure.concurrency import cancel_and_wait
 from tenure.ports.store import Ring
 
 log = logging.getLogger("tenure.store")
@@ -64,8 +65,7 @@ class Side:
 
     async def close(self) -> None:
         """Stop; what was not rung yet is left to whoever looks round."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_and_wait(self._task)
 
     async def _keep(self) -> None:
         lost = False
