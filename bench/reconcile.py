@@ -35,7 +35,7 @@ from tenure.core.ids import resource_key
 from tenure.core.plan import Plan, Step, nothing, repeat
 from tenure.core.roles import Caller, Role
 from tenure.plans.agents.create import PLAN as CREATE
-from tenure.ports.provider import Owned
+from tenure.ports.provider import OwnedResource
 from tenure.reconcilers import orphans
 from tenure.settings import Settings
 from tenure.wiring import managing
@@ -145,7 +145,7 @@ class Kept(Remembered):
 
     async def list_owned(self, plane):
         for number, key in enumerate(self._there, 1):
-            yield Owned(key, f"{number:032x}", 1, 1.0)
+            yield OwnedResource(key, f"{number:032x}", 1, 1.0)
             if number % 500 == 0:
                 await asyncio.sleep(0)
 

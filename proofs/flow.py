@@ -16,7 +16,7 @@ from tenure.core.agent import AGENT
 from tenure.core.errors import IllegalTransition
 from tenure.core.events import Event, agent_event
 from tenure.core.plan import Plan
-from tenure.core.subscription import Kind
+from tenure.core.subscription import SubscriptionKind
 from tenure.core.verb import LifecycleVerb
 from tenure.delivery import outbox
 from tenure.plans.agents.lifecycle import PLANS, VERBS, WAITED_FOR
@@ -32,9 +32,9 @@ printed by `python -m proofs.flow` from the registries in the code; a test fails
 stale.
 """
 WAYS = {
-    Kind.WEBHOOK: "signed POST, at least once, in order for each agent",
-    Kind.NATS: "JetStream, at least once, in order for each agent",
-    Kind.PULL: "GET /v1/events: pages, or a stream",
+    SubscriptionKind.WEBHOOK: "signed POST, at least once, in order for each agent",
+    SubscriptionKind.NATS: "JetStream, at least once, in order for each agent",
+    SubscriptionKind.PULL: "GET /v1/events: pages, or a stream",
 }
 """How each kind of subscription hears of events."""
 
@@ -43,26 +43,33 @@ def told_by(plan: str) -> list[Event]:
     """The events about its agent that operations of this plan can tell, in the order of a life."""
     verb = VERBS[plan]
     states = set(_accepted(verb))
-    for before, after in itertools.product(operation.State, repeat=2):
-        for was in (agent.State.READY, agent.State.SUSPENDED, agent.State.CREATE_FAILED):
+    for before, after in itertools.product(operation.OperationState, repeat=2):
+        for was in (
+            agent.AgentState.READY,
+            agent.AgentState.SUSPENDED,
+            agent.AgentState.CREATE_FAILED,
+        ):
             then = _ended(verb, before, after, was)
             states |= set() if then is None else {then}
     told = {agent_event(state) for state in states}
     return [event for event in Event if event in told]
 
 
-def _accepted(verb: LifecycleVerb) -> Iterator[agent.State]:
+def _accepted(verb: LifecycleVerb) -> Iterator[agent.AgentState]:
     """The states that accepting the verb leads to; where it leads nowhere nothing is told."""
     if verb.request is None:
         yield verb.during
     for start, trigger, end in AGENT.rows:
         if trigger == verb.request and start != end:
-            yield agent.State(end)
+            yield agent.AgentState(end)
 
 
 def _ended(
-    verb: LifecycleVerb, before: operation.State, after: operation.State, was: agent.State
-) -> agent.State | None:
+    verb: LifecycleVerb,
+    before: operation.OperationState,
+    after: operation.OperationState,
+    was: agent.AgentState,
+) -> agent.AgentState | None:
     """Where its agent stands after this; None: nowhere else, or there is no such operation."""
     if before is after or not operation.OPERATION.permits(before, after):
         return None
@@ -100,7 +107,7 @@ def _rooms() -> Iterator[str]:
     yield '    outbox[("outbox")]'
     yield f'    relay{{{{"relay<br/>{_sentence(outbox)}"}}}}'
     yield '    subgraph ways ["ways out"]'
-    for kind in Kind:
+    for kind in SubscriptionKind:
         yield f'        {_node(kind)}["{kind}<br/>{WAYS[kind]}"]'
     yield "    end"
     yield '    subgraph reactions ["reactions of the plane itself"]'
@@ -119,8 +126,8 @@ def _arrows() -> Iterator[str]:
             yield f"    {plan.name} --> {_node(event)}"
     yield "    plans --> operation_events"
     yield "    events --> outbox --> relay"
-    for kind in Kind:
-        yield f"    {'outbox' if kind is Kind.PULL else 'relay'} --> {_node(kind)}"
+    for kind in SubscriptionKind:
+        yield f"    {'outbox' if kind is SubscriptionKind.PULL else 'relay'} --> {_node(kind)}"
     yield "    relay --> reactions"
     for name, reaction in REACTIONS.items():
         for event in reaction.types:

@@ -33,10 +33,10 @@ from tenure.adapters.engine.temporal import RESTING, WORKER, TemporalEngine, Tem
 from tenure.adapters.store import postgres, sqlite
 from tenure.app.operations import admission
 from tenure.app.operations.admission import Accept
-from tenure.app.operations.advance import Advance
-from tenure.app.operations.claims import OneByOne
+from tenure.app.operations.claims import SingleClaims
+from tenure.app.operations.executor import Executor
 from tenure.app.plane import Plane, prepare
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Store
 from tenure.testing import memory_store
@@ -108,8 +108,8 @@ async def hand(address: str, sink: meter.Sink, *, eager: bool) -> AsyncIterator[
 async def ours(address: str, sink: meter.Sink, store: Store) -> AsyncIterator[Perform]:
     """A plane whose engine is Temporal."""
     clock, entropy, catalogue = SystemClock(), SystemEntropy(), Catalogue([plan(sink)])
-    work = Advance("bench", store=store, entropy=entropy, catalogue=catalogue, providers={})
-    claims = OneByOne(WORKER, resting=RESTING)
+    work = Executor("bench", store=store, entropy=entropy, catalogue=catalogue, providers={})
+    claims = SingleClaims(WORKER, resting=RESTING)
     settings = replace(SETTINGS, address=address)
     engine = TemporalEngine(
         work, claims, store=store, clock=clock, entropy=entropy, settings=settings
@@ -124,7 +124,7 @@ async def ours(address: str, sink: meter.Sink, store: Store) -> AsyncIterator[Pe
     async def perform(name: str) -> None:
         accepted = await admission.accept(plane, Accept("bench", input={"operation": name}))
         state = await engine.wait(accepted.id)
-        if state is not State.SUCCEEDED:
+        if state is not OperationState.SUCCEEDED:
             raise RuntimeError(f"operation {name} ended as {state}")
 
     try:

@@ -23,8 +23,8 @@ from tenure.app.operations.admission import Accept
 from tenure.app.plane import Plane
 from tenure.core.endings import Done, Ending, NotYet
 from tenure.core.errors import Rejected
-from tenure.core.operation import State
-from tenure.core.plan import Kind, Plan, Step, nothing
+from tenure.core.operation import OperationState
+from tenure.core.plan import Plan, Step, StepKind, nothing
 from tenure.ports.provider import Call
 from tenure.settings import Settings
 from tenure.wiring import running
@@ -93,7 +93,7 @@ def plan(
             step(1, undo=performing("undo-1"), inspect=absent, slot="one"),
             step(2, undo=performing("undo-2"), inspect=absent, slot="two"),
             third,
-            step(4, kind=Kind.PIVOT, inspect=absent, slot="four"),
+            step(4, kind=StepKind.PIVOT, inspect=absent, slot="four"),
         ),
     )
 
@@ -105,7 +105,7 @@ async def plane_in(directory: Path, the_plan: Plan) -> AsyncIterator[Plane]:
         yield plane
 
 
-async def perform(plane: Plane, name: str, wanted: State) -> None:
+async def perform(plane: Plane, name: str, wanted: OperationState) -> None:
     operation = await admission.accept(plane, Accept("bench", input={"operation": name}))
     state = await plane.engine.wait(operation.id)
     if state is not wanted:
@@ -114,7 +114,7 @@ async def perform(plane: Plane, name: str, wanted: State) -> None:
 
 async def measure(options: meter.Options) -> None:
     """What bench/operations.py asks of every engine."""
-    wanted = State.COMPENSATED if options.fail else State.SUCCEEDED
+    wanted = OperationState.COMPENSATED if options.fail else OperationState.SUCCEEDED
     the_plan = plan(meter.Sink(options.sink), fail=options.fail, residue=options.residue)
     async with plane_in(options.directory, the_plan) as plane:
         measured = await meter.drive(lambda name: perform(plane, name, wanted), options)
@@ -232,7 +232,7 @@ async def many(plane: Plane, count: int) -> None:
 
     async def caller() -> None:
         for number in left:
-            await perform(plane, str(number), State.SUCCEEDED)
+            await perform(plane, str(number), OperationState.SUCCEEDED)
 
     await asyncio.gather(*(caller() for _ in range(1000)))
 

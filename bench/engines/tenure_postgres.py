@@ -21,7 +21,7 @@ import tenure
 from engines import servers
 from engines.tenure import SCALING_OPERATIONS, SCALING_RUNS, cost_by_size, many, perform, plan
 from tenure.app.plane import Plane
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.settings import Settings
 from tenure.wiring import running
 
@@ -40,7 +40,7 @@ async def plane_on(url: str, the_plan: object) -> AsyncIterator[Plane]:
 
 async def measure(options: meter.Options, url: str, server: int) -> None:
     """What bench/scale_out.py asks of every engine."""
-    wanted = State.COMPENSATED if options.fail else State.SUCCEEDED
+    wanted = OperationState.COMPENSATED if options.fail else OperationState.SUCCEEDED
     the_plan = plan(meter.Sink(options.sink), fail=options.fail)
     async with plane_on(url, the_plan) as plane:
         measured = await meter.drive(

@@ -14,7 +14,7 @@ from tenure.app.tenancy import tokens
 from tenure.core.errors import Rejected
 from tenure.faces.api.state import Api
 from tenure.faces.http.server import Listen, serving
-from tenure.ports.provider import Observed, Owned, Presence
+from tenure.ports.provider import Observation, OwnedResource, Presence
 from tenure.ports.runtime import LogPart, Status
 from tenure.settings import Settings
 from tenure.wiring import managing
@@ -46,8 +46,8 @@ class Remembered:
 
     async def inspect(self, key):
         if key.text not in self._held:
-            return Observed(Presence.ABSENT)
-        return Observed(Presence.READY, REFERENCE, key.plane, key.generation)
+            return Observation(Presence.ABSENT)
+        return Observation(Presence.READY, REFERENCE, key.plane, key.generation)
 
     async def remove(self, key):
         self._burned.add(key.text)
@@ -55,7 +55,7 @@ class Remembered:
 
     async def list_owned(self, plane):
         for key in self._held.values():
-            yield Owned(key.text, key.agent, key.generation, 0.0)
+            yield OwnedResource(key.text, key.agent, key.generation, 0.0)
 
     async def status(self, key):
         return Status(Presence.READY if key.text in self._held else Presence.ABSENT)

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from tenure.app.operations import admission, reads
 from tenure.app.operations.admission import Accept
-from tenure.app.operations.views import Operation
+from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
-from tenure.core.operation import Hold, State
-from tenure.core.plan import Kind, Plan
+from tenure.core.operation import IntentState, OperationState
+from tenure.core.plan import Plan, StepKind
 from tenure.plans.steps import provided
 from tenure.settings import Settings
 from tenure.testing.shelf import Shelf
@@ -37,7 +37,7 @@ CREATE_AGENT = Plan(
         provided("identity", "identity"),
         provided("access", "access"),
         provided("runtime", "runtime"),
-        provided("exposed", "endpoint", kind=Kind.PIVOT),
+        provided("exposed", "endpoint", kind=StepKind.PIVOT),
     ),
 )
 
@@ -62,16 +62,16 @@ def show_world(directory: Path) -> None:
 
 
 MARKS = {
-    Hold.PRESENT: "done",
-    Hold.BURNED: "undone",
-    Hold.REMOVING: "being undone",
-    Hold.REFUSED: "refused",
-    Hold.INTENDED: "under way",
+    IntentState.PRESENT: "done",
+    IntentState.BURNED: "undone",
+    IntentState.REMOVING: "being undone",
+    IntentState.REFUSED: "refused",
+    IntentState.INTENDED: "under way",
     None: "not reached",
 }
 
 
-def show(operation: Operation) -> None:
+def show(operation: OperationView) -> None:
     """An operation and its steps."""
     for step in operation.steps:
         print(f"      {step.name:10} {MARKS[step.state]}")
@@ -79,7 +79,7 @@ def show(operation: Operation) -> None:
     print(f"    => {operation.state}{why}")
 
 
-async def create(plane: Plane, **wanted: object) -> Operation:
+async def create(plane: Plane, **wanted: object) -> OperationView:
     """Ask for an agent and wait for the end."""
     accepted = await admission.accept(plane, Accept("create_agent", input=wanted))
     return await reads.wait(plane, "default", accepted.id, seconds=120)
@@ -138,7 +138,7 @@ async def tour(directory: Path) -> bool:
     show(carol)
     show_world(directory)
     ends = alice.state, bob.state, carol.state
-    right = ends == (State.SUCCEEDED, State.COMPENSATED, State.SUCCEEDED)
+    right = ends == (OperationState.SUCCEEDED, OperationState.COMPENSATED, OperationState.SUCCEEDED)
     return right and set(world(directory).values()) == {2}
 
 

@@ -34,8 +34,8 @@ from tenure.app.operations.idempotency import Once
 from tenure.app.tenancy import audit
 from tenure.core import audit as chain
 from tenure.core import saga
-from tenure.core.agent import State
-from tenure.core.saga import Settled
+from tenure.core.agent import AgentState
+from tenure.core.saga import MoveOutcome
 from tenure.ports.store import Change, Put, Refused, Set
 from tenure.testing.memory_store import Tables, tables
 from tenure.testing.patches import Off, patched
@@ -84,7 +84,7 @@ def burned_not_recorded() -> AbstractContextManager[None]:
     """Say nothing of what was removed."""
     real = saga.settle
 
-    def settle(*given: Any, **named: Any) -> Settled:
+    def settle(*given: Any, **named: Any) -> MoveOutcome:
         return real(*given, **named)._replace(burned=())
 
     return patched(saga, settle=settle)
@@ -130,7 +130,7 @@ def parent_not_guarded() -> AbstractContextManager[None]:
 
 def was_forgotten() -> AbstractContextManager[None]:
     """Take every agent for one that was READY."""
-    return patched(subject, _state_before=lambda _operation, _progress: State.READY)
+    return patched(subject, _state_before=lambda _operation, _progress: AgentState.READY)
 
 
 def place_not_given_up() -> AbstractContextManager[None]:

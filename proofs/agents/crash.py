@@ -18,11 +18,11 @@ from proofs.operations.invariants import journal_only_grew, read_books
 from tenure.app.agents import commands as agents
 from tenure.app.agents.commands import Asked
 from tenure.app.operations import commands as operations
-from tenure.app.operations.views import Operation
+from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
 from tenure.core.agent import Verb
 from tenure.core.errors import CallerError, CommitUnknown
-from tenure.core.operation import OPERATION, State
+from tenure.core.operation import OPERATION, OperationState
 from tenure.ports.clock import Clock
 from tenure.ports.store import Row, Store
 from tenure.testing.faults import Call, Fault, Faults
@@ -236,7 +236,7 @@ async def _do(client: Client, act: Act, number: int) -> None:
         client.acknowledged.append(accepted.id)
 
 
-async def ask(plane: Plane, act: Act, *, asked: Asked) -> Operation:
+async def ask(plane: Plane, act: Act, *, asked: Asked) -> OperationView:
     """Ask a plane for what an act says."""
     given: dict[str, object] = dict(act.given)
     match Verb(act.verb):
@@ -267,14 +267,14 @@ async def until_at_rest(rig: LifeRig, patience_seconds: float = PATIENCE_SECONDS
     while rig.loop.time() < until:
         now, moving, stuck = rig.loop.time(), not rig.serving, False
         for row in await store.list_operations(TENANT, limit=1_000):
-            name, state = str(row["id"]), State(str(row["state"]))
+            name, state = str(row["id"]), OperationState(str(row["state"]))
             if state in OPERATION.final:
                 since.pop(name, None)
                 continue
-            if state is not State.STUCK and not await _waits(store, name):
+            if state is not OperationState.STUCK and not await _waits(store, name):
                 since.pop(name, None)
                 moving = True
-            stuck = stuck or state is State.STUCK
+            stuck = stuck or state is OperationState.STUCK
             moving = moving or now - since.setdefault(name, now) < STUCK_SECONDS
         if not moving and (stuck or not since):
             return []

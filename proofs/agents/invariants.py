@@ -13,10 +13,9 @@ from typing import Any, cast
 from proofs.agents.lifecycle import SLOTS, TENANT, Fakes
 from proofs.operations import invariants
 from proofs.operations.invariants import Books, read_books
-from tenure.core.agent import CONDUCT, State, Verb
+from tenure.core.agent import CONDUCT, AgentState, Verb
 from tenure.core.audit import first_broken
-from tenure.core.operation import OPERATION, Hold
-from tenure.core.operation import State as OperationState
+from tenure.core.operation import OPERATION, IntentState, OperationState
 from tenure.core.plan import Plan
 from tenure.ports.provider import Presence
 from tenure.ports.store import Row, Store
@@ -25,11 +24,15 @@ from tenure.testing.fakes import World
 ROWS = 1_000
 NO_RUNTIME = tuple(slot for slot in SLOTS if slot != "runtime")
 SETTLED = {
-    State.CREATE_FAILED, State.READY, State.SUSPENDED, State.DELETE_FAILED, State.DELETED,
-}  # fmt: skip
+    AgentState.CREATE_FAILED,
+    AgentState.READY,
+    AgentState.SUSPENDED,
+    AgentState.DELETE_FAILED,
+    AgentState.DELETED,
+}
 WAITING = {"turn", "sub_agents"}
 """Steps that wait for other operations."""
-LIVE = {State.READY, State.SUSPENDED, State.DELETE_FAILED}
+LIVE = {AgentState.READY, AgentState.SUSPENDED, AgentState.DELETE_FAILED}
 """Settled states that count against a quota."""
 
 
@@ -95,12 +98,12 @@ def holds_what_its_state_says(roll: Roll) -> list[str]:
     for uid, row in roll.agents.items():
         if not roll.is_at_rest(uid) or roll.was_left(uid):
             continue
-        state = State(str(row["state"]))
+        state = AgentState(str(row["state"]))
         held = sorted(thing.provider for thing in roll.world.holds(agent=uid))
         wanted: list[tuple[str, ...]] = [()]
-        if state is State.READY:
+        if state is AgentState.READY:
             wanted = [SLOTS]
-        elif state is State.SUSPENDED:
+        elif state is AgentState.SUSPENDED:
             wanted = _suspended(roll, uid)
         if held not in [sorted(slots) for slots in wanted]:
             wrong.append(f"agent {row['name']!s} is {state} and holds {', '.join(held) or 'none'}")
@@ -127,7 +130,7 @@ def nothing_is_an_orphan(roll: Roll) -> list[str]:
         str(intent["key"])
         for intents in roll.books.intents.values()
         for intent in intents
-        if intent["slot"] and intent["state"] != Hold.BURNED
+        if intent["slot"] and intent["state"] != IntentState.BURNED
     }
     return [
         f"{thing.provider} {thing.key.text} of agent {thing.key.agent} is an orphan"
@@ -147,7 +150,7 @@ def what_is_listed_is_there(roll: Roll) -> list[str]:
             (str(intent["slot"]), str(intent["key"]))
             for one in roll.operations_of(uid)
             for intent in roll.books.intents[str(one["id"])]
-            if intent["slot"] and intent["state"] != Hold.BURNED and intent["key"] != unused
+            if intent["slot"] and intent["state"] != IntentState.BURNED and intent["key"] != unused
         }
         held = {(thing.provider, thing.key.text) for thing in roll.world.holds(agent=uid)}
         wrong += [f"agent {uid} lists {slot} {key} in vain" for slot, key in sorted(listed - held)]
@@ -159,7 +162,7 @@ def quota_counts_live_agents(roll: Roll) -> list[str]:
     live = {
         uid
         for uid, row in roll.agents.items()
-        if State(str(row["state"])) in LIVE or not roll.is_at_rest(uid)
+        if AgentState(str(row["state"])) in LIVE or not roll.is_at_rest(uid)
     }
     sure = {uid for uid in roll.agents if roll.is_at_rest(uid)}
     wrong = [f"agent {uid} is there and takes no place" for uid in sorted(live - roll.reserved)]
@@ -174,7 +177,7 @@ def names_are_unique(roll: Roll) -> list[str]:
     wrong: list[str] = []
     for uid, row in roll.agents.items():
         named = roll.names.get(str(row["name"])) == uid
-        deleted = row["state"] == State.DELETED
+        deleted = row["state"] == AgentState.DELETED
         if named == deleted:
             word = "has" if named else "lacks"
             wrong.append(f"agent {uid} is {row['state']!s} and {word} the name {row['name']!s}")
@@ -200,41 +203,43 @@ def state_follows_from_operations(roll: Roll) -> list[str]:
     for uid, row in roll.agents.items():
         if not roll.is_at_rest(uid):
             continue
-        stands = State.CREATING
+        stands = AgentState.CREATING
         for one in roll.operations_of(uid):
             if _input(one).get("queued"):
                 continue  # its turn never came, or came in vain
             stands = _after(stands, Verb(str(one["kind"])), OperationState(str(one["state"])))
-        if stands is State.CREATE_FAILED and str(row["name"]) in roll.names:
+        if stands is AgentState.CREATE_FAILED and str(row["name"]) in roll.names:
             replaced = roll.names[str(row["name"])] != uid
-            stands = State.DELETED if replaced else stands
-        if row["state"] != stands and not (stands is State.CREATE_FAILED and _nameless(roll, row)):
+            stands = AgentState.DELETED if replaced else stands
+        if row["state"] != stands and not (
+            stands is AgentState.CREATE_FAILED and _nameless(roll, row)
+        ):
             wrong.append(f"agent {uid} is {row['state']!s} and its operations say {stands}")
     return wrong
 
 
 def _nameless(roll: Roll, row: Row) -> bool:
     """Whether its name was created anew, and is gone since."""
-    return row["state"] == State.DELETED and str(row["name"]) not in roll.names
+    return row["state"] == AgentState.DELETED and str(row["name"]) not in roll.names
 
 
-def _after(stands: State, verb: Verb, end: OperationState) -> State:
+def _after(stands: AgentState, verb: Verb, end: OperationState) -> AgentState:
     """The state after one more operation has ended, as the design says it."""
     match verb, end:
         case Verb.CREATE, OperationState.SUCCEEDED:
-            return State.READY
+            return AgentState.READY
         case Verb.CREATE, _:
-            return State.CREATE_FAILED
+            return AgentState.CREATE_FAILED
         case ((Verb.SUSPEND | Verb.STOP), (OperationState.SUCCEEDED | OperationState.ABANDONED)):
-            return State.SUSPENDED
+            return AgentState.SUSPENDED
         case Verb.RESUME, OperationState.SUCCEEDED:
-            return State.READY
+            return AgentState.READY
         case Verb.RESUME, _:
-            return State.SUSPENDED
+            return AgentState.SUSPENDED
         case Verb.DELETE, OperationState.SUCCEEDED:
-            return State.DELETED
+            return AgentState.DELETED
         case Verb.DELETE, OperationState.ABANDONED:
-            return State.DELETE_FAILED
+            return AgentState.DELETE_FAILED
         case _:
             return stands
 
@@ -243,7 +248,7 @@ def ready_agents_are_served(roll: Roll) -> list[str]:
     """A READY agent's address is that of its runtime, which answers."""
     wrong: list[str] = []
     for uid, row in roll.agents.items():
-        if not roll.is_at_rest(uid) or row["state"] != State.READY or roll.was_left(uid):
+        if not roll.is_at_rest(uid) or row["state"] != AgentState.READY or roll.was_left(uid):
             continue
         serving = json.loads(str(row["serving"] or "{}"))
         address = str(serving.get("address", "")).removesuffix(":1")
@@ -264,7 +269,7 @@ def doors_stand_as_the_state_says(roll: Roll) -> list[str]:
     for uid, row in roll.agents.items():
         if not roll.is_at_rest(uid) or roll.was_left(uid):
             continue
-        state = State(str(row["state"]))
+        state = AgentState(str(row["state"]))
         for name, door in _doors(roll):
             is_open = bool(roll.world.holds(provider=name, agent=uid)) and door.is_open(uid)
             if is_open and CONDUCT[state].mints == "no":
@@ -284,8 +289,8 @@ def no_child_outlives_its_parent(roll: Roll) -> list[str]:
         f"agent {uid} is {row['state']!s} and its parent is deleted"
         for uid, row in roll.agents.items()
         if row["parent"] in roll.agents
-        and roll.agents[str(row["parent"])]["state"] == State.DELETED
-        and row["state"] != State.DELETED
+        and roll.agents[str(row["parent"])]["state"] == AgentState.DELETED
+        and row["state"] != AgentState.DELETED
     ]
 
 
@@ -357,7 +362,7 @@ def _waits(roll: Roll, operation: str) -> bool:
     there = {
         str(intent["step"])
         for intent in roll.books.intents[operation]
-        if intent["state"] == Hold.INTENDED
+        if intent["state"] == IntentState.INTENDED
     }
     return stuck and bool(there & WAITING)
 

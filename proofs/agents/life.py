@@ -30,7 +30,7 @@ from tenure.app.agents.commands import Asked
 from tenure.app.operations import commands as operations
 from tenure.core.agent import Verb
 from tenure.core.errors import CallerError, CommitUnknown
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.plans.agents.lifecycle import CLOSING
 from tenure.testing.faults import Call, Delays, Fault, Faults, Struck
 from tenure.testing.loop import SeededLoop, VirtualClock, run
@@ -279,7 +279,7 @@ class Simulation(LifeRig):
         """An invocation was let through though the agent was closed; unless that was taken back."""
         row = await self.disk.look().find("operation", (operation,))
         taken = await self.disk.look().find("agent_name", (TENANT, name))
-        if row is None or row["state"] == State.COMPENSATED:
+        if row is None or row["state"] == OperationState.COMPENSATED:
             return
         if taken is None or taken["agent"] != row["agent"]:
             return  # another agent has the name by now

@@ -13,14 +13,14 @@ from typing import Any, cast
 
 from proofs.harness.rig import SETTINGS, Disk, Rig
 from tenure.app.agents.spec import AgentSpec, read_spec
-from tenure.app.operations.advance import Advance
+from tenure.app.operations.executor import Executor
 from tenure.core.errors import Invalid, Rejected
 from tenure.core.ids import ResourceKey
 from tenure.core.plan import Plan, Step
 from tenure.core.roles import Caller, Role
 from tenure.plans.agents import lifecycle
 from tenure.ports.plane_api import NO_PLANE, PlaneApi
-from tenure.ports.provider import Observed, Presence, Provider, Spec
+from tenure.ports.provider import Observation, Presence, Provider, Spec
 from tenure.ports.runtime import MISSING, LogPart, Status
 from tenure.ports.store import Store
 from tenure.testing.fakes import FakeProvider, World
@@ -160,7 +160,7 @@ class FakeRuntime(FakeProvider):
             raise Rejected(why[0].removeprefix(MISSING))
         return {**super()._ensure(key, fault, spec), "address": f"{key.text}:1"}
 
-    def _inspect(self, key: ResourceKey, fault: Fault | None) -> Observed:
+    def _inspect(self, key: ResourceKey, fault: Fault | None) -> Observation:
         seen = super()._inspect(key, fault)
         if seen.presence in {Presence.ABSENT, Presence.FOREIGN}:
             return seen
@@ -342,7 +342,7 @@ class LifeRig(Rig):
 
     def work_of(
         self, store: Store, providers: Mapping[str, Provider], api: PlaneApi = NO_PLANE
-    ) -> Advance:
+    ) -> Executor:
         """The same providers with all their verbs, for the plane of this process."""
         mine = cast("dict[str, Any]", providers)
         for name, inner in self.providers.items():

@@ -17,7 +17,7 @@ from tenure.app.agents import views as agent_views
 from tenure.app.agents.commands import Asked
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
-from tenure.app.operations.views import Operation
+from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
 from tenure.app.tenancy import audit, tokens
 from tenure.core.agent import Verb
@@ -59,7 +59,7 @@ async def _retry(loop: SeededLoop) -> list[str]:
     rig.serving += planes
     first, second = (process.plane for process in planes)
     key, wrong = Asked(idempotency_key="once"), []
-    verbs: list[tuple[str, Callable[[Plane, Caller], Awaitable[Operation]]]] = [
+    verbs: list[tuple[str, Callable[[Plane, Caller], Awaitable[OperationView]]]] = [
         ("create", lambda p, c: agents.create_agent(p, c, spec_of("alpha"), asked=key)),
         ("suspend", lambda p, c: agents.suspend_agent(p, c, "alpha", asked=key)),
         ("resume", lambda p, c: agents.resume_agent(p, c, "alpha", asked=key)),
@@ -70,7 +70,9 @@ async def _retry(loop: SeededLoop) -> list[str]:
     for name, verb in verbs:
         asked = [verb(plane, CALLER) for plane in (first, second) for _ in range(SAME // 2)]
         answers = await asyncio.gather(*asked, return_exceptions=True)
-        ids = {answer.id if isinstance(answer, Operation) else repr(answer) for answer in answers}
+        ids = {
+            answer.id if isinstance(answer, OperationView) else repr(answer) for answer in answers
+        }
         if len(ids) != 1:
             wrong.append(f"{SAME} times {name} with one key gave {sorted(ids)[:3]}")
         made[name] = min(ids)
@@ -134,7 +136,7 @@ async def _retry_after_death(loop: SeededLoop, crossing: int, side: Side) -> lis
     return [] if count == 3 else [f"three keys have made {count} operations"]
 
 
-async def _answer(asked: Awaitable[Operation]) -> str:
+async def _answer(asked: Awaitable[OperationView]) -> str:
     """The operation's id, or the code of the refusal."""
     try:
         return (await asked).id

@@ -11,9 +11,9 @@ from tenure.adapters.bus.local import LocalBus
 from tenure.app.events.cloudevents import Wanted
 from tenure.app.events.reactions import REACTIONS, React
 from tenure.app.plane import Plane
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.errors import LeaseLost
-from tenure.core.subscription import Kind
+from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.outbox import Route
 from tenure.delivery.relay import Relay
 from tenure.ports.bus import Destination, Outgoing
@@ -53,7 +53,7 @@ class Hearing:
             for name, one in REACTIONS.items()
         ]
         always.append(Route(Destination(RECEIVER, RECEIVER), bus))
-        return Relay(plane, buses={Kind.NATS: bus}, always=always)
+        return Relay(plane, buses={SubscriptionKind.NATS: bus}, always=always)
 
     async def _take(self, event: Outgoing) -> None:
         self.heard.add((event.agent, event.sequence))
@@ -69,6 +69,6 @@ class Hearing:
         wrong = [f"every_event_is_published: {one}" for one in sorted(unheard)]
         for row in await store.list_rows("subscription", {}):
             agent = await store.find("agent", (str(row["agent"]),))
-            if agent is not None and agent["state"] == State.DELETED:
+            if agent is not None and agent["state"] == AgentState.DELETED:
                 wrong.append(f"no_subscription_outlives_its_agent: {row['name']!s}")
         return wrong

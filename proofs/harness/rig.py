@@ -16,9 +16,9 @@ from tenure.app.agents.plane_api import ServingPlaneApi
 from tenure.app.agents.subject import SUBJECTS
 from tenure.app.operations import admission
 from tenure.app.operations.admission import Accept
-from tenure.app.operations.advance import Advance
-from tenure.app.operations.handle import Live
-from tenure.app.operations.views import Operation
+from tenure.app.operations.executor import Executor
+from tenure.app.operations.handle import OperationHandle
+from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane, prepare
 from tenure.core.errors import CommitUnknown, StoreError
 from tenure.core.plan import Plan
@@ -101,7 +101,7 @@ class Process:
         providers = {name: self.wire.provider(name, fake) for name, fake in rig.providers.items()}
         api = ServingPlaneApi()
         store, work = rig.wrap(store, rig.work_of(store, providers, api))
-        self.engine: EmbeddedEngine[Live] = EmbeddedEngine(
+        self.engine: EmbeddedEngine[OperationHandle] = EmbeddedEngine(
             work,
             store=store,
             clock=clock or rig.clock,
@@ -188,9 +188,9 @@ class Rig:
 
     def work_of(
         self, store: Store, providers: Mapping[str, Provider], api: PlaneApi = NO_PLANE
-    ) -> Advance:
+    ) -> Executor:
         """The product's own way to move an operation."""
-        return Advance(
+        return Executor(
             PLANE,
             store=store,
             entropy=self.entropy,
@@ -255,7 +255,7 @@ class Client:
         self.refused = 0
         """How often there was no room."""
 
-    async def accept(self, command: Accept) -> Operation:
+    async def accept(self, command: Accept) -> OperationView:
         """Ask for an operation until it is acknowledged, always with the same idempotency key."""
         assert command.idempotency_key
         accepted = await self.ask(lambda plane: admission.accept(plane, command))

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import apsw
 
 from tenure.app.operations.admission import Accept
-from tenure.core.operation import State
-from tenure.core.plan import Kind, Plan
+from tenure.core.operation import OperationState
+from tenure.core.plan import Plan, StepKind
 from tenure.plans.steps import provided
 from tenure.testing.shelf import Shelf
 
@@ -40,8 +40,8 @@ PIVOT = Plan(
     stages=(
         provided("identity", "identity"),
         provided("runtime", "runtime"),
-        provided("endpoint", "endpoint", kind=Kind.PIVOT),
-        provided("access", "access", kind=Kind.RETRIABLE),
+        provided("endpoint", "endpoint", kind=StepKind.PIVOT),
+        provided("access", "access", kind=StepKind.RETRIABLE),
     ),
 )
 PLANS = (LINEAR, PARALLEL, PIVOT)
@@ -69,9 +69,9 @@ class Wanted(NamedTuple):
         return ("", "", "runtime", "", "endpoint", "", "")[self.number % 7]
 
     @property
-    def end(self) -> State:
+    def end(self) -> OperationState:
         """How it must end."""
-        return State.COMPENSATED if self.refusing else State.SUCCEEDED
+        return OperationState.COMPENSATED if self.refusing else OperationState.SUCCEEDED
 
     def command(self) -> Accept:
         """The request."""
@@ -233,8 +233,8 @@ def _audit_kept(kept: dict[str, Stored], report: Report) -> None:
     seen: dict[str, str] = {}
     for name, (state, label) in kept.items():
         wanted = Wanted.read(label)
-        report.succeeded += state == State.SUCCEEDED
-        report.compensated += state == State.COMPENSATED
+        report.succeeded += state == OperationState.SUCCEEDED
+        report.compensated += state == OperationState.COMPENSATED
         if state != wanted.end:
             report.fault("unended", f"operation {name} ({label}) is {state}, not {wanted.end}")
         if wanted.keyed and seen.setdefault(label, name) != name:
@@ -243,7 +243,7 @@ def _audit_kept(kept: dict[str, Stored], report: Report) -> None:
 
 def _audit_world(directory: Path, kept: dict[str, Stored], report: Report) -> None:
     """On every shelf exactly one file for each operation that has succeeded, and no other."""
-    due = Counter(label for state, label in kept.values() if state == State.SUCCEEDED)
+    due = Counter(label for state, label in kept.values() if state == OperationState.SUCCEEDED)
     for shelf_name, shelf in shelves_of(directory).items():
         there: Counter[str] = Counter()
         for held in shelf.held():

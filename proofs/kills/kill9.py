@@ -33,7 +33,7 @@ from tenure.app.operations import admission, reads
 from tenure.app.plane import Plane
 from tenure.core import saga
 from tenure.core.errors import CommitUnknown, StoreError, TenureError
-from tenure.core.operation import OPERATION, SETTLED, State
+from tenure.core.operation import OPERATION, SETTLED, OperationState
 from tenure.ports.store import Change, Put, Refused
 from tenure.settings import Settings
 from tenure.testing.patches import patched
@@ -139,7 +139,7 @@ async def finish(directory: Path, *, seconds: float = FINISH_SECONDS) -> bool:
 
 async def all_ended(plane: Plane, seconds: float) -> bool:
     """Wait for it; whether it came true in time."""
-    is_open = tuple(state for state in State if state not in OPERATION.final)
+    is_open = tuple(state for state in OperationState if state not in OPERATION.final)
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         left = await reads.list_operations(plane, TENANT, states=is_open, limit=1)

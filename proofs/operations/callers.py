@@ -13,10 +13,10 @@ from proofs.operations.history import Witness
 from proofs.operations.scenarios import Wish
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
-from tenure.app.operations.views import Operation
+from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
 from tenure.core.errors import CallerError, CommitUnknown, Conflict, NotFound, StoreError
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.testing.loop import Dead
 from tenure.testing.operators import by
 from tenure.testing.plans import SIGNAL
@@ -55,7 +55,7 @@ class Callers:
             except (Dead, CommitUnknown, StoreError, TimeoutError):
                 await asyncio.sleep(0.1)
 
-    async def ask_kindly(self, question: Callable[[Plane], Awaitable[Operation]]) -> bool:
+    async def ask_kindly(self, question: Callable[[Plane], Awaitable[OperationView]]) -> bool:
         """The same, and whether it was not refused."""
         try:
             self._witness.saw(await self._ask(question))
@@ -90,11 +90,11 @@ class Callers:
             later.append(self._operate(name, wish))
         await asyncio.gather(*later)
 
-    async def _again(self, wish: Wish, after: float) -> Operation | None:
+    async def _again(self, wish: Wish, after: float) -> OperationView | None:
         await asyncio.sleep(after)
         return await self._accept(wish)
 
-    async def _accept(self, wish: Wish) -> Operation | None:
+    async def _accept(self, wish: Wish) -> OperationView | None:
         """Ask for it until it is acknowledged or refused; without a key, once."""
         key = f"wish {wish.number}" if wish.keyed else ""
         command = admission.Accept(
@@ -145,7 +145,7 @@ class Callers:
             self._witness.saw(seen)
             if seen.done:
                 return
-            if seen.state is State.STUCK:
+            if seen.state is OperationState.STUCK:
                 await asyncio.sleep(wish.operator_after)
                 await self.ask_kindly(lambda plane: verb(plane, OPERATOR, name))
                 return
@@ -154,7 +154,7 @@ class Callers:
         """An operator says of what is stuck what the world says, who has looked at nothing else."""
         await self.ask_kindly(lambda plane: self._speak(plane, name))
 
-    async def _speak(self, plane: Plane, name: str) -> Operation:
+    async def _speak(self, plane: Plane, name: str) -> OperationView:
         seen = await reads.get_operation(plane, TENANT, name)
         going_back = any(step.state is not None and step.state == "REMOVING" for step in seen.steps)
         for step in seen.steps:

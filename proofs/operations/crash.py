@@ -17,10 +17,10 @@ from proofs.harness.rig import Client, Disk, MemoryDisk, Rig, command
 from proofs.operations.invariants import Evidence, journal_only_grew, read_books, violations
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
-from tenure.app.operations.views import Operation
+from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
 from tenure.core.errors import CallerError, CommitUnknown
-from tenure.core.operation import OPERATION, Hold, State
+from tenure.core.operation import OPERATION, IntentState, OperationState
 from tenure.ports.clock import Clock
 from tenure.testing.fakes import World
 from tenure.testing.faults import ALPHABET, Call, Fault, Faults
@@ -160,7 +160,7 @@ class Outcome(NamedTuple):
     crossings: list[str]
     """Of the first process."""
     calls: list[Call]
-    states: list[State]
+    states: list[OperationState]
     trace: str
     seconds: float
     """In virtual time."""
@@ -215,21 +215,21 @@ async def _live_through(loop: SeededLoop, case: Case, disk: OpenDisk) -> Outcome
     wrong += violations(evidence) + journal_only_grew(before, books)
     if len(books.operations) != 1:
         wrong.append(f"one idempotency key has made {len(books.operations)} operations")
-    states = [State(str(row["state"])) for row in books.operations.values()]
+    states = [OperationState(str(row["state"])) for row in books.operations.values()]
     (crossings,) = (p.wire.crossings for p in rig.processes if p.node.name == f"{FIRST}/1")
     for name, row in books.operations.items():
         world.trace.add(name, row["state"], row["revision"], row["updated_at"])
     return Outcome(wrong, crossings, faults.made(), states, world.trace.hexdigest(), loop.time())
 
 
-Question = Callable[[Plane], "asyncio.Future[Operation]"]
+Question = Callable[[Plane], "asyncio.Future[OperationView]"]
 
 
 def _questions(scenario: Scenario, operation: str) -> list[tuple[float | None, Question]]:
-    async def cancel(plane: Plane) -> Operation:
+    async def cancel(plane: Plane) -> OperationView:
         return await operations.cancel(plane, by("the caller"), operation)
 
-    async def signal(plane: Plane) -> Operation:
+    async def signal(plane: Plane) -> OperationView:
         return await operations.signal(plane, by("a friend"), operation, name=SIGNAL, payload=1)
 
     return [(scenario.cancel_at, cancel), (scenario.signal_at, signal)]  # type: ignore[list-item]
@@ -250,10 +250,10 @@ async def _until_at_rest(rig: Rig, client: Client, scenario: Scenario) -> list[s
         moving = False
         books = await rig.disk.look().list_operations(TENANT, limit=1_000)
         for row in books:
-            name, state = str(row["id"]), State(str(row["state"]))
+            name, state = str(row["id"]), OperationState(str(row["state"]))
             if state in OPERATION.final:
                 continue
-            if state is not State.STUCK:
+            if state is not OperationState.STUCK:
                 stuck_since.pop(name, None)
                 moving = True
                 continue
@@ -273,7 +273,7 @@ async def _until_at_rest(rig: Rig, client: Client, scenario: Scenario) -> list[s
 async def _operate(rig: Rig, client: Client, verb: str, operation: str) -> None:
     """An operator who looks at the world before speaking."""
 
-    async def speak(plane: Plane) -> Operation:
+    async def speak(plane: Plane) -> OperationView:
         seen = await reads.get_operation(plane, TENANT, operation)
         if verb == "retry":
             return await operations.retry(plane, OPERATOR, operation)
@@ -283,7 +283,7 @@ async def _operate(rig: Rig, client: Client, verb: str, operation: str) -> None:
             if not step.stuck:
                 continue
             held = [at for at, thing in rig.world.things.items() if thing.key.text == step.key]
-            if held and seen.state is State.STUCK and step.state is Hold.INTENDED:
+            if held and seen.state is OperationState.STUCK and step.state is IntentState.INTENDED:
                 seen = await operations.adopt(plane, OPERATOR, operation, step=step.name)
                 continue
             for at in held:  # by hand, where the provider refuses

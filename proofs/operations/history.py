@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from proofs.operations.invariants import Books, Evidence
-from tenure.app.operations.views import Operation
+from tenure.app.operations.views import OperationView
 from tenure.core.ids import ResourceKey
-from tenure.core.operation import Noted, Record, State
+from tenure.core.operation import OperationState, Record, RecordKind
 from tenure.core.plan import Plan, Step
-from tenure.ports.provider import Observed, Owned, Provider, Spec
+from tenure.ports.provider import Observation, OwnedResource, Provider, Spec
 from tenure.ports.store import Change, Claimed, Put, Refused, Store
 from tenure.testing.fakes import World
 from tenure.testing.faults import Faults
@@ -38,7 +38,7 @@ class Told(NamedTuple):
     cancelled: set[str]
     """Operations whose cancel was acknowledged."""
     signalled: Counter[str]
-    ended: dict[str, State]
+    ended: dict[str, OperationState]
     """Operations that someone was told have ended."""
     not_kept: set[int]
     """Wishes of which someone was told that nothing was kept."""
@@ -123,7 +123,7 @@ class Witness:
 
     # --- what callers were told -----------------------------------------------------------------
 
-    def saw(self, operation: Operation) -> None:
+    def saw(self, operation: OperationView) -> None:
         """Someone was told that this is how it stands."""
         if operation.done:
             self.told.ended[operation.id] = operation.state
@@ -161,18 +161,18 @@ class Witness:
     def promises_are_kept(self, books: Books, _: Callable[[str], int]) -> list[str]:
         """What was said to a caller is so for ever."""
         wrong: list[str] = []
-        states = {name: State(str(row["state"])) for name, row in books.operations.items()}
+        states = {name: OperationState(str(row["state"])) for name, row in books.operations.items()}
         wrong += [
             f"the cancel of {name} was acknowledged and it SUCCEEDED"
             for name in sorted(self.told.cancelled)
-            if states.get(name) is State.SUCCEEDED
+            if states.get(name) is OperationState.SUCCEEDED
         ]
         for name, state in sorted(self.told.ended.items()):
             if states.get(name) is not state:
                 wrong.append(f"{name} was said to have ended as {state} and is {states.get(name)}")
         for name, count in sorted(self.told.signalled.items()):
             kinds = [row["kind"] for row in books.journals.get(name, ())]
-            if kinds.count(Noted.SIGNALLED) < count:
+            if kinds.count(RecordKind.SIGNALLED) < count:
                 wrong.append(f"{count} signals of {name} were acknowledged and not all are kept")
         return wrong
 
@@ -241,12 +241,12 @@ class WatchedProvider:
             self._doing[key.text] -= 1
         return answer
 
-    async def inspect(self, key: ResourceKey) -> Observed:
+    async def inspect(self, key: ResourceKey) -> Observation:
         """Nothing to notice."""
         await self._pace.step()
         return await self._inner.inspect(key)
 
-    def list_owned(self, plane: str) -> AsyncIterator[Owned]:
+    def list_owned(self, plane: str) -> AsyncIterator[OwnedResource]:
         """Nothing to notice."""
         return self._inner.list_owned(plane)
 
@@ -299,17 +299,19 @@ def turned_back(evidence: Evidence) -> list[Turned]:
         plan, records = evidence.plan_of(name), evidence.records_of(name)
         since, done = records[0].at, set[str]()
         for record in records:
-            if record.kind is Noted.COMPENSATING or record.kind is Noted.STUCK:
+            if record.kind is RecordKind.COMPENSATING or record.kind is RecordKind.STUCK:
                 body = cast(dict[str, Any], record.body)
-                step = body.get("step", "") if record.kind is Noted.COMPENSATING else record.step
+                step = (
+                    body.get("step", "") if record.kind is RecordKind.COMPENSATING else record.step
+                )
                 if step in plan.steps and "was not done within" in str(body.get("why", "")):
                     found.append(Turned(name, plan.steps[step], since, record.at, records))
-            if record.kind in {Noted.DONE, Noted.ADOPTED}:
+            if record.kind in {RecordKind.DONE, RecordKind.ADOPTED}:
                 done.add(record.step)
                 since = record.at if _completes(plan, record.step, done) else since
-            if record.kind in {Noted.RETRIED, Noted.MARKED_ABSENT}:
+            if record.kind in {RecordKind.RETRIED, RecordKind.MARKED_ABSENT}:
                 since = record.at
-            if record.kind in {Noted.COMPENSATING, Noted.REFUSED}:
+            if record.kind in {RecordKind.COMPENSATING, RecordKind.REFUSED}:
                 break
     return found
 
@@ -337,7 +339,7 @@ def signals_are_seen(evidence: Evidence) -> list[str]:
         came = [
             record.at
             for record in turn.records
-            if record.kind is Noted.SIGNALLED
+            if record.kind is RecordKind.SIGNALLED
             and cast(dict[str, Any], record.body).get("signal") == SIGNAL
         ]
         if came and came[0] < latest:
@@ -350,9 +352,9 @@ def signals_are_seen_soon(evidence: Evidence, seconds: float) -> list[str]:
     wrong: list[str] = []
     for name in evidence.books.operations:
         records = evidence.records_of(name)
-        came = [record.at for record in records if record.kind is Noted.SIGNALLED]
+        came = [record.at for record in records if record.kind is RecordKind.SIGNALLED]
         intended = [record.at for record in records if record.step == "identity"]
-        seen = [r.at for r in records if r.kind is Noted.DONE and r.step == "approval"]
+        seen = [r.at for r in records if r.kind is RecordKind.DONE and r.step == "approval"]
         if came and seen and seen[0] > max(came[0], intended[0]) + seconds:
             wrong.append(f"{name} saw its signal {seen[0] - came[0]:g} s after it was recorded")
     return wrong

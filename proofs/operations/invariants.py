@@ -14,8 +14,8 @@ from typing import NamedTuple, cast
 from tenure.app.operations.handle import intent_of, record_of
 from tenure.core import saga
 from tenure.core.events import event_of
-from tenure.core.operation import OPERATION, Hold, Noted, Record, State
-from tenure.core.plan import Inquiry, Kind, Plan, Step
+from tenure.core.operation import OPERATION, IntentState, OperationState, Record, RecordKind
+from tenure.core.plan import Inquiry, Plan, Step, StepKind
 from tenure.ports.store import Row, Store
 from tenure.testing.fakes import Thing, World
 from tenure.testing.loop import EPOCH
@@ -90,9 +90,9 @@ class Evidence:
             and thing.provider not in self.effects
         ]
 
-    def state(self, operation: str) -> State:
+    def state(self, operation: str) -> OperationState:
         """Where the operation's row says it is."""
-        return State(str(self.books.operations[operation]["state"]))
+        return OperationState(str(self.books.operations[operation]["state"]))
 
 
 def acknowledged_are_kept(evidence: Evidence) -> list[str]:
@@ -111,11 +111,13 @@ def every_operation_ended(evidence: Evidence) -> list[str]:
         state = evidence.state(name)
         if state in OPERATION.final:
             continue
-        if state is not State.STUCK:
+        if state is not OperationState.STUCK:
             wrong.append(f"operation {name} is {state} and moves no more")
             continue
         named = {
-            str(row["key"]) for row in evidence.books.intents[name] if row["state"] != Hold.BURNED
+            str(row["key"])
+            for row in evidence.books.intents[name]
+            if row["state"] != IntentState.BURNED
         }
         wrong += [
             f"operation {name} is stuck and does not name {thing.provider} {thing.key.text}"
@@ -129,7 +131,7 @@ def succeeded_holds_its_resources(evidence: Evidence) -> list[str]:
     """What SUCCEEDED has left in the world is exactly its resources, each once."""
     wrong: list[str] = []
     for name in evidence.books.operations:
-        if evidence.state(name) is not State.SUCCEEDED:
+        if evidence.state(name) is not OperationState.SUCCEEDED:
             continue
         wanted = {
             (str(row["slot"]), str(row["key"]))
@@ -143,12 +145,14 @@ def succeeded_holds_its_resources(evidence: Evidence) -> list[str]:
         ]
         steps = {step.name for stage in evidence.plan_of(name).stages for step in stage}
         burned = {
-            str(row["step"]) for row in evidence.books.intents[name] if row["state"] == Hold.BURNED
+            str(row["step"])
+            for row in evidence.books.intents[name]
+            if row["state"] == IntentState.BURNED
         }
         there = {
             str(row["step"])
             for row in evidence.books.journals[name]
-            if row["kind"] in {Noted.DONE, Noted.ADOPTED} and row["step"] not in burned
+            if row["kind"] in {RecordKind.DONE, RecordKind.ADOPTED} and row["step"] not in burned
         }
         wrong += [f"{name} succeeded and does not hold {step}" for step in sorted(steps - there)]
     return wrong
@@ -158,7 +162,7 @@ def compensated_left_nothing(evidence: Evidence) -> list[str]:
     """What COMPENSATED has left in the world is nothing, however late things arrive."""
     wrong: list[str] = []
     for name in evidence.books.operations:
-        if evidence.state(name) is not State.COMPENSATED:
+        if evidence.state(name) is not OperationState.COMPENSATED:
             continue
         wrong += [
             f"{name} was compensated and {thing.provider} {thing.key.text} is an orphan"
@@ -168,7 +172,7 @@ def compensated_left_nothing(evidence: Evidence) -> list[str]:
         wrong += [
             f"{name} was compensated and the intent of {row['step']!s} is {row['state']!s}"
             for row in evidence.books.intents[name]
-            if plan.steps[str(row["step"])].undoes and row["state"] != Hold.BURNED
+            if plan.steps[str(row["step"])].undoes and row["state"] != IntentState.BURNED
         ]
     return wrong
 
@@ -184,7 +188,7 @@ def undone_newest_first(evidence: Evidence) -> list[str]:
         stuck[whose] = {
             record.step: record.at
             for record in reversed(evidence.records_of(name))
-            if record.kind is Noted.STUCK
+            if record.kind is RecordKind.STUCK
         }
     standing: dict[tuple[str, int], set[str]] = defaultdict(set)
     for at, provider, _, key, effect in evidence.world.log:
@@ -212,9 +216,9 @@ def pivot_is_never_turned_back(evidence: Evidence) -> list[str]:
     for name in evidence.books.operations:
         plan = evidence.plan_of(name)
         for row in evidence.books.intents[name]:
-            pivot = plan.steps[str(row["step"])].kind is Kind.PIVOT
+            pivot = plan.steps[str(row["step"])].kind is StepKind.PIVOT
             applied = evidence.world.made[str(row["slot"]), str(row["key"])]
-            if pivot and applied and evidence.state(name) is State.COMPENSATED:
+            if pivot and applied and evidence.state(name) is OperationState.COMPENSATED:
                 wrong.append(f"{name} was compensated though its pivot {row['step']!s} was applied")
     return wrong
 
@@ -251,19 +255,19 @@ def unknown_is_said(evidence: Evidence) -> list[str]:
 
 
 def _misreported(
-    state: State, step: Step, records: list[Record], count: int, name: str
+    state: OperationState, step: Step, records: list[Record], count: int, name: str
 ) -> list[str]:
     said = {record.kind for record in records if record.step == step.name}
     where = f"{step.name} of {name}"
-    if Noted.ADOPTED in said or Noted.MARKED_ABSENT in said:
+    if RecordKind.ADOPTED in said or RecordKind.MARKED_ABSENT in said:
         return []  # an operator has spoken
-    if Noted.DONE in said:
+    if RecordKind.DONE in said:
         return [] if count else [f"{where} is recorded as done and never happened"]
-    if count and Noted.REFUSED in said:
+    if count and RecordKind.REFUSED in said:
         return [f"{where} is recorded as refused and happened"]
-    if count and Noted.UNDONE in said:
+    if count and RecordKind.UNDONE in said:
         return [f"{where} is recorded as never called and happened"]
-    if count and state in {State.SUCCEEDED, State.COMPENSATED}:
+    if count and state in {OperationState.SUCCEEDED, OperationState.COMPENSATED}:
         return [f"{name} is {state} and says nothing of {step.name}, which happened"]
     return []
 
@@ -275,7 +279,7 @@ def events_tell_the_journal(evidence: Evidence) -> list[str]:
     for event in evidence.books.events:
         body = json.loads(str(event["body"]))
         told[str(event["operation"])].append((body["record"], body["step"], event["at"]))
-        kind = event_of(Noted(body["record"]), State(body["state"]))
+        kind = event_of(RecordKind(body["record"]), OperationState(body["state"]))
         if event["type"] != kind:
             wrong.append(f"event {event['position']!s} is {event['type']!s}, not {kind}")
     for name, journal in evidence.books.journals.items():
@@ -291,7 +295,7 @@ def journal_has_no_holes(evidence: Evidence) -> list[str]:
     for name, journal in evidence.books.journals.items():
         if [row["seq"] for row in journal] != list(range(1, len(journal) + 1)):
             wrong.append(f"the journal of {name} has holes")
-        if not journal or journal[0]["kind"] != Noted.ACCEPTED:
+        if not journal or journal[0]["kind"] != RecordKind.ACCEPTED:
             wrong.append(f"the journal of {name} does not begin with its acceptance")
     return wrong
 
@@ -307,7 +311,7 @@ def rows_agree_with_the_journal(evidence: Evidence) -> list[str]:
         }
         state = evidence.state(name)
         folded = saga.state_of(plan, progress, intents)
-        if state not in (folded, State.PENDING):
+        if state not in (folded, OperationState.PENDING):
             wrong.append(f"{name} is {state} and its journal says {folded}")
         if (row["ended_at"] is not None) != (progress.end is not None):
             wrong.append(

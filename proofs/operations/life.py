@@ -21,10 +21,10 @@ from proofs.operations.invariants import Evidence, journal_only_grew, read_books
 from proofs.operations.profiles import USUAL
 from proofs.operations.scenarios import FRONT, Drawn, Life, Mishap, Mix, Trouble, draw
 from tenure.adapters.engine.embedded import EngineSettings
-from tenure.app.operations.advance import Advance
+from tenure.app.operations.executor import Executor
 from tenure.app.plane import Plane, prepare
 from tenure.core.errors import CommitUnknown, Defect, StoreError, StoreLocked
-from tenure.core.operation import OPERATION, State
+from tenure.core.operation import OPERATION, OperationState
 from tenure.ports.clock import Clock
 from tenure.ports.plane_api import NO_PLANE, PlaneApi
 from tenure.ports.provider import Provider
@@ -141,7 +141,7 @@ class Simulation(Rig):
 
     def work_of(
         self, store: Store, providers: Mapping[str, Provider], api: PlaneApi = NO_PLANE
-    ) -> Advance:
+    ) -> Executor:
         """The product's own way to move an operation, watched."""
         watched: Any = WorkersStore(store, self.witness, self._pace)
         return super().work_of(watched, self.witness.watch(providers, self._pace), api)
@@ -233,10 +233,10 @@ class Simulation(Rig):
         while loop.time() < self.life.calm_at + PATIENCE_SECONDS:
             moving = not all(task.done() for task in tasks)
             for row in await self.disk.look().list_operations(TENANT, limit=1_000):
-                name, state = str(row["id"]), State(str(row["state"]))
+                name, state = str(row["id"]), OperationState(str(row["state"]))
                 if state in OPERATION.final:
                     continue
-                if state is not State.STUCK:
+                if state is not OperationState.STUCK:
                     since.pop(name, None)
                     moving = True
                     continue

@@ -13,19 +13,19 @@ from typing import Any
 from msgspec.structs import replace as renew
 
 from proofs.operations.store_mutations import without_guards
-from tenure.app.operations import admission, advance, reads
+from tenure.app.operations import admission, executor, reads
 from tenure.app.operations import commands as operations
-from tenure.app.operations.advance import Advance
-from tenure.app.operations.handle import Live
+from tenure.app.operations.executor import Executor
+from tenure.app.operations.handle import OperationHandle
 from tenure.core import saga
 from tenure.core.endings import Absent, Done, Ending, NotYet
 from tenure.core.errors import OutcomeUnknown, Rejected
 from tenure.core.moves import Act, Move, Moves
-from tenure.core.operation import Noted
-from tenure.core.plan import Kind
+from tenure.core.operation import RecordKind
+from tenure.core.plan import StepKind
 from tenure.core.progress import Progress
 from tenure.core.roles import Caller
-from tenure.core.saga import Settled
+from tenure.core.saga import MoveOutcome
 from tenure.ports.store import Is, Set
 from tenure.testing.patches import Off, patched
 
@@ -36,12 +36,12 @@ Ended = Callable[[Move, Ending], tuple[Move, Ending]]
 
 def owed(choose: Callable[[Progress, list[Any]], list[Any]]) -> Off:
     """Choose otherwise what compensation covers."""
-    real = saga.owed
+    real = saga.steps_to_undo
 
     def owed(plan: Any, progress: Progress) -> Iterator[Any]:
         return iter(choose(progress, list(real(plan, progress))))
 
-    return lambda: patched(saga, owed=owed)
+    return lambda: patched(saga, steps_to_undo=owed)
 
 
 def moves(change: Callable[[Progress, Move], Move]) -> Off:
@@ -52,7 +52,7 @@ def moves(change: Callable[[Progress, Move], Move]) -> Off:
         moves = real(plan, progress, intents, now)
         return moves._replace(now=tuple(change(progress, move) for move in moves.now))
 
-    return lambda: patched(saga, next_moves=next_moves, straight_on=nothing_straight)
+    return lambda: patched(saga, next_moves=next_moves, sole_due_move=nothing_straight)
 
 
 def nothing_straight(*_: Any) -> None:
@@ -60,12 +60,12 @@ def nothing_straight(*_: Any) -> None:
 
 
 def settle(
-    before: Ended | None = None, after: Callable[[Move, Settled], Settled] | None = None
+    before: Ended | None = None, after: Callable[[Move, MoveOutcome], MoveOutcome] | None = None
 ) -> Off:
     """Take an end for another one, or write something else than the saga says."""
     real = saga.settle
 
-    def settle(progress: Any, intent: Any, move: Move, ending: Ending, **given: Any) -> Settled:
+    def settle(progress: Any, intent: Any, move: Move, ending: Ending, **given: Any) -> MoveOutcome:
         if before is not None:
             move, ending = before(move, ending)
         settled = real(progress, intent, move, ending, **given)
@@ -121,13 +121,13 @@ def at_once_visible(move: Move, ending: Ending) -> tuple[Move, Ending]:
     return move._replace(step=replace(move.step, limits=limits)), ending
 
 
-def say_nothing_of_stuck(move: Move, settled: Settled) -> Settled:
+def say_nothing_of_stuck(move: Move, settled: MoveOutcome) -> MoveOutcome:
     """Record nothing of an undo that keeps failing."""
-    stuck = settled.record is not None and settled.record[0] is Noted.STUCK
+    stuck = settled.record is not None and settled.record[0] is RecordKind.STUCK
     return settled._replace(record=None) if stuck and move.act is Act.UNDO else settled
 
 
-def forget_unknown(move: Move, settled: Settled) -> Settled:
+def forget_unknown(move: Move, settled: MoveOutcome) -> MoveOutcome:
     """Give up without keeping since when the outcome is unknown."""
     if move.act is not Act.GIVE_UP:
         return settled
@@ -138,7 +138,7 @@ def unseen_signals() -> AbstractContextManager[None]:
     """Count a signal as seen by a call that it came during."""
     real = saga.settle
 
-    def settle(progress: Progress, *given: Any, **named: Any) -> Settled:
+    def settle(progress: Progress, *given: Any, **named: Any) -> MoveOutcome:
         return real(progress, *given, **(named | {"signals": progress.signals}))
 
     return patched(saga, settle=settle)
@@ -149,9 +149,9 @@ def pivot_turned_back() -> AbstractContextManager[None]:
     real = saga._overdue  # noqa: SLF001
 
     def overdue(step: Any, ending: Any, *, unknown: bool) -> Any:
-        if step.kind is Kind.PIVOT:
+        if step.kind is StepKind.PIVOT:
             why = f"{step.name} was not done in time"
-            return Noted.COMPENSATING, {"why": why, "step": step.name}
+            return RecordKind.COMPENSATING, {"why": why, "step": step.name}
         return real(step, ending, unknown=unknown)
 
     return patched(saga, _overdue=overdue)
@@ -171,7 +171,7 @@ def undo_beside_do() -> AbstractContextManager[None]:
             intents = {name: replace(intent, busy=False) for name, intent in intents.items()}
         return real(plan, progress, intents, now)
 
-    return patched(saga, next_moves=next_moves, straight_on=nothing_straight)
+    return patched(saga, next_moves=next_moves, sole_due_move=nothing_straight)
 
 
 # --- how it is performed -----------------------------------------------------------------------
@@ -179,40 +179,40 @@ def undo_beside_do() -> AbstractContextManager[None]:
 
 def random_keys() -> AbstractContextManager[None]:
     """Address every call by a key of its own."""
-    real = Live.key_of
+    real = OperationHandle.key_of
 
-    def key_of(self: Live, step: Any) -> Any:
+    def key_of(self: OperationHandle, step: Any) -> Any:
         key = real(self, step)
         drawn = asyncio.get_running_loop().random.getrandbits(32)  # type: ignore[attr-defined]
         return key._replace(text=f"{key.text[:24]}{drawn:08x}")
 
-    return patched(Live, key_of=key_of)
+    return patched(OperationHandle, key_of=key_of)
 
 
-def performing(change: Callable[[Advance, Live, Move], Move]) -> Off:
+def performing(change: Callable[[Executor, OperationHandle, Move], Move]) -> Off:
     """Perform another move than the one that was decided."""
-    real = Advance.perform
+    real = Executor.perform
 
-    def perform(self: Advance, live: Live, move: Move, *given: Any) -> Any:
+    def perform(self: Executor, live: OperationHandle, move: Move, *given: Any) -> Any:
         return real(self, live, change(self, live, move), *given)
 
-    return lambda: patched(Advance, perform=perform)
+    return lambda: patched(Executor, perform=perform)
 
 
-def look_no_more(self: Advance, live: Live, move: Move) -> Move:
+def look_no_more(self: Executor, live: OperationHandle, move: Move) -> Move:
     """Past its deadline a step counts as not done, without a look."""
 
     async def overdue(_: Any) -> Ending:
         return NotYet()
 
     late = self._store.now() >= saga.deadline_of(live.progress, move.step)
-    if late and move.act in {Act.DO, Act.INSPECT} and move.step.kind is Kind.COMPENSATABLE:
+    if late and move.act in {Act.DO, Act.INSPECT} and move.step.kind is StepKind.COMPENSATABLE:
         step = replace(move.step, do=overdue, inspect=overdue)
         return Move(Act.DO, step)
     return move
 
 
-def undo_at_once(_: Advance, live: Live, move: Move) -> Move:
+def undo_at_once(_: Executor, live: OperationHandle, move: Move) -> Move:
     """What a refusal turns back is undone first and recorded afterwards."""
     if move.act is not Act.DO:
         return move
@@ -233,39 +233,39 @@ def undo_at_once(_: Advance, live: Live, move: Move) -> Move:
 
 def interleaved() -> AbstractContextManager[None]:
     """Let ends be recorded side by side."""
-    real = Advance.perform
+    real = Executor.perform
 
-    def perform(self: Advance, live: Live, move: Move, *given: Any) -> Any:
+    def perform(self: Executor, live: OperationHandle, move: Move, *given: Any) -> Any:
         coroutine = real(self, live, move, *given)
         live.lock = None
         return coroutine
 
-    return patched(Advance, perform=perform)
+    return patched(Executor, perform=perform)
 
 
 def from_the_claim() -> AbstractContextManager[None]:
     """Measure deadlines from the last claim."""
-    real = Advance.load
+    real = Executor.load
     since: dict[tuple[str, int], float] = {}
 
-    async def load(self: Advance, operation: str, token: int) -> Live | None:
+    async def load(self: Executor, operation: str, token: int) -> OperationHandle | None:
         loaded = await real(self, operation, token)
         if loaded is not None and token > 1:
             began = since.setdefault((operation, token), self._store.now())
             loaded.progress.since = max(loaded.progress.since, began)
         return loaded
 
-    return patched(Advance, load=load)
+    return patched(Executor, load=load)
 
 
 def own_calls_forgotten() -> AbstractContextManager[None]:
     """Forget one's own calls at every fresh read."""
-    real = Live.merge
+    real = OperationHandle.merge
 
-    def merge(self: Live, rows: Any, absent: set[str]) -> None:
+    def merge(self: OperationHandle, rows: Any, absent: set[str]) -> None:
         real(self, rows, absent | set(self.intents))
 
-    return patched(Live, merge=merge)
+    return patched(OperationHandle, merge=merge)
 
 
 def reads_not_repeated() -> AbstractContextManager[None]:
@@ -274,14 +274,14 @@ def reads_not_repeated() -> AbstractContextManager[None]:
     async def once(read_it: Callable[[], Any]) -> Any:
         return await read_it()
 
-    return patched(advance, _surely=once)
+    return patched(executor, _surely=once)
 
 
 @contextmanager
 def no_fence() -> Iterator[None]:
     """Guard no token, and go on when it is lost."""
 
-    async def refresh(self: Advance, live: Live) -> None:
+    async def refresh(self: Executor, live: OperationHandle) -> None:
         loaded = await self._store.load(live.id)
         assert loaded is not None
         live.take(loaded.operation)
@@ -290,7 +290,7 @@ def no_fence() -> Iterator[None]:
         for name, token in held.items():
             live.intents[name].token = token  # it does not see that another was given out
 
-    with without_guards("intent", "token")(), patched(Advance, refresh=refresh):
+    with without_guards("intent", "token")(), patched(Executor, refresh=refresh):
         yield
 
 

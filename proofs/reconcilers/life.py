@@ -35,12 +35,11 @@ from tenure.app.events import subscriptions
 from tenure.app.events.subscriptions import Subscribe
 from tenure.app.pages import every
 from tenure.app.safety import findings
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.errors import CallerError, CommitUnknown
 from tenure.core.ids import ResourceKey, resource_key
-from tenure.core.operation import Hold
-from tenure.core.operation import State as OperationState
-from tenure.core.subscription import Kind
+from tenure.core.operation import IntentState, OperationState
+from tenure.core.subscription import SubscriptionKind
 from tenure.ports.plane_api import OwnedAgents
 from tenure.ports.store import Change, Drop, Put, Refused, Row, Store
 from tenure.reconcilers import driver, leases
@@ -164,7 +163,9 @@ class Simulation(LifeRig):
             self.client.acknowledged.append(accepted.id)
             made.append(accepted.agent)
             await until_at_rest(self)
-            await self._subscribe(Subscribe(f"of-{name}", Kind.NATS, target=ABOUT, agent=name))
+            await self._subscribe(
+                Subscribe(f"of-{name}", SubscriptionKind.NATS, target=ABOUT, agent=name)
+            )
 
     async def _subscribe(self, asked: Subscribe) -> None:
         def ask(plane: Any) -> Any:
@@ -178,10 +179,12 @@ class Simulation(LifeRig):
         if CARRIED:
             await self.client.ask(self.hearing.carry)  # what was told before says nothing of it
         store = self.disk.look()
-        ready = await store.list_rows("agent", {"state": State.READY, "operation": None})
+        ready = await store.list_rows("agent", {"state": AgentState.READY, "operation": None})
         if not ready or self.rng.random() < 0.5:
             return
-        required = Subscribe("required", Kind.PULL, types=("agent.suspending",), required=True)
+        required = Subscribe(
+            "required", SubscriptionKind.PULL, types=("agent.suspending",), required=True
+        )
         await self._subscribe(required)
         name = str(ready[0]["name"])
 
@@ -246,7 +249,7 @@ class Simulation(LifeRig):
     async def _mishaps(self) -> None:
         """What happens to the world while nobody looks."""
         store = self.disk.look()
-        for row in await store.list_rows("agent", {"state": State.READY}):
+        for row in await store.list_rows("agent", {"state": AgentState.READY}):
             for thing in self.world.holds(agent=str(row["uid"])):
                 if thing.provider == "runtime" and self.loses(0.3):
                     self.fakes.runtime.stopped.add(thing.key.text)
@@ -300,7 +303,7 @@ class Simulation(LifeRig):
         return wrong
 
     def _kept(self, roll: Roll) -> list[str]:
-        gone = [uid for uid, row in roll.agents.items() if row["state"] == State.DELETED]
+        gone = [uid for uid, row in roll.agents.items() if row["state"] == AgentState.DELETED]
         return [
             f"no_grant_outlives_its_granter: {key}"
             for uid in gone
@@ -393,7 +396,7 @@ def _kept_as_promised(before: Rows, after: Rows, now: float) -> list[str]:
 
 
 def _is_held(intent: Row) -> bool:
-    return intent["state"] != Hold.BURNED
+    return intent["state"] != IntentState.BURNED
 
 
 def _waits_for_a_person(roll: Roll, line: str) -> bool:

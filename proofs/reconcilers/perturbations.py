@@ -23,11 +23,11 @@ from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
 from tenure.app.plane import Plane
 from tenure.app.safety import findings
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.errors import CallerError, CommitUnknown
-from tenure.core.finding import Kind as Sure
-from tenure.core.operation import State as OperationState
-from tenure.core.subscription import Kind
+from tenure.core.finding import FindingKind as Sure
+from tenure.core.operation import OperationState
+from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.outbox import Route
 from tenure.delivery.relay import Relay
 from tenure.ports.bus import Destination, Outgoing
@@ -116,7 +116,7 @@ async def _bereft(stage: Struck) -> None:
     stage.rows("edge").clear()
     await stage.verb("delete", "parent")
     stage.rows("edge").update({key: row for key, row in kept.items() if key[1] == "agent"})
-    assert stage.rows("agent")[uid,]["state"] == State.DELETED
+    assert stage.rows("agent")[uid,]["state"] == AgentState.DELETED
 
 
 async def _delete_child(stage: Struck) -> None:
@@ -127,7 +127,7 @@ async def _delete_child(stage: Struck) -> None:
 async def _webhook(stage: Struck) -> None:
     """The reaction to the end of the agent that it is about never came."""
     await stage.make("gone")
-    asked = Subscribe("mine", Kind.PULL, agent="gone")
+    asked = Subscribe("mine", SubscriptionKind.PULL, agent="gone")
     await subscriptions.create_subscription(stage.plane, CALLER, asked)
     await stage.verb("delete", "gone")
 
@@ -168,7 +168,7 @@ async def _come_back(stage: Struck) -> None:
 
 async def _unheard(stage: Struck) -> None:
     """A plane died after it had dropped a subscription and before it told who waits for it."""
-    asked = Subscribe("required", Kind.PULL, required=True)
+    asked = Subscribe("required", SubscriptionKind.PULL, required=True)
     await subscriptions.create_subscription(stage.plane, CALLER, asked)
     operation = await agents.suspend_agent(stage.plane, CALLER, "alpha")
     await stage.until(operation.id, OperationState.WAITING)
@@ -184,7 +184,7 @@ async def _override(stage: Struck) -> None:
 
 async def _park(stage: Struck) -> str:
     """One agent's stream is parked, and waits for a person; the destination."""
-    asked = Subscribe("hearing", Kind.NATS, target="hearing")
+    asked = Subscribe("hearing", SubscriptionKind.NATS, target="hearing")
     view, _ = await subscriptions.create_subscription(stage.plane, CALLER, asked)
     uid = stage.rows("agent_name")["default", "alpha"]["agent"]
     (told, *_) = stage.rows("outbox").values()
@@ -226,7 +226,7 @@ async def _over(stage: Struck) -> None:
     """What is over is so for a hundred days, and nobody has seen to it."""
     await stage.make("gone")
     await stage.verb("delete", "gone")
-    required = Subscribe("required", Kind.PULL, required=True)
+    required = Subscribe("required", SubscriptionKind.PULL, required=True)
     view, _ = await subscriptions.create_subscription(stage.plane, CALLER, required)
     asked = Asked(idempotency_key="once")
     suspended = await agents.suspend_agent(stage.plane, CALLER, "alpha", asked=asked)

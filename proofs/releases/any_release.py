@@ -22,7 +22,7 @@ from tenure.core.endings import Done, Ending, Waiting
 from tenure.core.errors import Conflict, Unavailable
 from tenure.core.ids import ResourceKey
 from tenure.core.limits import StepLimits
-from tenure.core.plan import Kind, Plan, Step, nothing, repeat
+from tenure.core.plan import Plan, Step, StepKind, nothing, repeat
 from tenure.plans.steps import provided
 from tenure.ports.provider import Call, Spec
 from tenure.settings import Settings
@@ -113,7 +113,7 @@ PLAN = Plan(
         (provided("access", "access", limits=QUICK), provided("runtime", "runtime", limits=QUICK)),
         Step("approval", _approval, nothing, repeat, limits=QUICK),
         provided("credentials", "credentials", limits=QUICK),
-        provided("exposure", "exposure", kind=Kind.PIVOT, limits=QUICK),
+        provided("exposure", "exposure", kind=StepKind.PIVOT, limits=QUICK),
     ),
 )
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tenure.core.endings import Absent, Done, NotYet, Waiting
     from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
     from tenure.core.limits import StepLimits
-    from tenure.core.plan import Kind, Plan, Step, nobody_knows, nothing, repeat
+    from tenure.core.plan import Plan, Step, StepKind, nobody_knows, nothing, repeat
     from tenure.plans.steps import provided
     from tenure.ports.provider import Call
 
@@ -21,12 +21,12 @@ __all__ = [
     "Absent",
     "Call",
     "Done",
-    "Kind",
     "NotYet",
     "OutcomeUnknown",
     "Plan",
     "Rejected",
     "Step",
+    "StepKind",
     "StepLimits",
     "Unavailable",
     "Waiting",
@@ -41,7 +41,7 @@ _HOMES = {
     "tenure.core.endings": ("Absent", "Done", "NotYet", "Waiting"),
     "tenure.core.errors": ("OutcomeUnknown", "Rejected", "Unavailable"),
     "tenure.core.limits": ("StepLimits",),
-    "tenure.core.plan": ("Kind", "Plan", "Step", "nobody_knows", "nothing", "repeat"),
+    "tenure.core.plan": ("StepKind", "Plan", "Step", "nobody_knows", "nothing", "repeat"),
     "tenure.plans.steps": ("provided",),
     "tenure.ports.provider": ("Call",),
 }

@@ -8,7 +8,7 @@ from proofs.harness.rig import SETTINGS, Rig
 from tenure.adapters.engine.embedded import EngineSettings
 from tenure.app.operations import commands as operations
 from tenure.app.plane import prepare
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.testing.contracts.engine import EngineContract, Scenario, accept, ended
 from tenure.testing.fakes import World
 from tenure.testing.faults import Faults
@@ -84,8 +84,8 @@ def test_what_is_cancelled_while_it_is_queued_is_never_called():
         plane = await bench.start()
         first, second = await accept(plane, "linear"), await accept(plane, "linear")
         await operations.cancel(plane, by("the caller"), second)
-        assert await ended(plane, first) is State.SUCCEEDED
-        assert await ended(plane, second) is State.COMPENSATED
+        assert await ended(plane, first) is OperationState.SUCCEEDED
+        assert await ended(plane, second) is OperationState.COMPENSATED
         assert bench.applied() == [f"{step}.ensure" for step in PLANS["linear"].steps]
 
     run(0, main)
@@ -98,13 +98,13 @@ def test_a_signal_does_not_make_run_what_nobody_has_claimed():
         await prepare(idle)
         name = await accept(idle, "waits")
         signalled = await operations.signal(idle, by("a friend"), name, name=SIGNAL)
-        assert signalled.state is State.PENDING
+        assert signalled.state is OperationState.PENDING
         other = await accept(idle, "waits")
         await operations.signal(idle, by("a friend"), other, name=SIGNAL)
         cancelled = await operations.cancel(idle, by("the caller"), other)
-        assert cancelled.state is State.COMPENSATED
+        assert cancelled.state is OperationState.COMPENSATED
         plane = await bench.start()
-        assert await ended(plane, name) is State.SUCCEEDED
+        assert await ended(plane, name) is OperationState.SUCCEEDED
         assert not bench.faults.calls["identity", "remove"]
 
     run(0, main)

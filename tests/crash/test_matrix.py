@@ -19,7 +19,7 @@ from proofs.harness.rig import MemoryDisk
 from proofs.operations.crash import SCENARIOS, Case, cases_of, faults_of, run_case
 from tenure.adapters.store import sqlite
 from tenure.adapters.store.sqlite import SqliteStore
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.ports.clock import Clock
 from tenure.ports.store import Store
 from tenure.sqlite.commit_thread import Inline
@@ -114,29 +114,29 @@ def test_a_scenario_without_faults_ends_as_it_should(scenario, tally):
 
 
 ENDS = {
-    "linear": State.SUCCEEDED,
-    "linear_refused": State.COMPENSATED,
-    "linear_cancelled": State.COMPENSATED,
-    "parallel": State.SUCCEEDED,
-    "parallel_refused": State.COMPENSATED,
-    "parallel_cancelled": State.COMPENSATED,
-    "pivot": State.SUCCEEDED,
-    "pivot_refused": State.COMPENSATED,
-    "pivot_cancelled": State.SUCCEEDED,  # the cancel comes too late
-    "undo_refused_for_a_while": State.COMPENSATED,
-    "undo_refused_for_ever": State.ABANDONED,
-    "undo_retried": State.COMPENSATED,
-    "undo_marked_absent": State.COMPENSATED,
-    "ready": State.SUCCEEDED,
-    "ready_late": State.COMPENSATED,
-    "waits": State.SUCCEEDED,
-    "waits_signalled_early": State.SUCCEEDED,
-    "waits_signalled_meanwhile": State.SUCCEEDED,
-    "waits_in_vain": State.COMPENSATED,
-    "charge": State.SUCCEEDED,
-    "unaskable": State.SUCCEEDED,
-    "unaskable_resolved": State.SUCCEEDED,
-    "unaskable_cancelled": State.STUCK,
+    "linear": OperationState.SUCCEEDED,
+    "linear_refused": OperationState.COMPENSATED,
+    "linear_cancelled": OperationState.COMPENSATED,
+    "parallel": OperationState.SUCCEEDED,
+    "parallel_refused": OperationState.COMPENSATED,
+    "parallel_cancelled": OperationState.COMPENSATED,
+    "pivot": OperationState.SUCCEEDED,
+    "pivot_refused": OperationState.COMPENSATED,
+    "pivot_cancelled": OperationState.SUCCEEDED,  # the cancel comes too late
+    "undo_refused_for_a_while": OperationState.COMPENSATED,
+    "undo_refused_for_ever": OperationState.ABANDONED,
+    "undo_retried": OperationState.COMPENSATED,
+    "undo_marked_absent": OperationState.COMPENSATED,
+    "ready": OperationState.SUCCEEDED,
+    "ready_late": OperationState.COMPENSATED,
+    "waits": OperationState.SUCCEEDED,
+    "waits_signalled_early": OperationState.SUCCEEDED,
+    "waits_signalled_meanwhile": OperationState.SUCCEEDED,
+    "waits_in_vain": OperationState.COMPENSATED,
+    "charge": OperationState.SUCCEEDED,
+    "unaskable": OperationState.SUCCEEDED,
+    "unaskable_resolved": OperationState.SUCCEEDED,
+    "unaskable_cancelled": OperationState.STUCK,
 }
 
 

@@ -38,7 +38,7 @@ from tenure.app.agents.commands import Asked
 from tenure.app.agents.plane_api import ServingPlaneApi
 from tenure.app.agents.subject import SUBJECTS
 from tenure.app.operations import reads
-from tenure.app.operations.advance import Advance
+from tenure.app.operations.executor import Executor
 from tenure.app.plane import Plane, prepare
 from tenure.core.agent import Verb
 from tenure.core.errors import CallerError, Rejected
@@ -46,7 +46,7 @@ from tenure.core.ids import ResourceKey
 from tenure.core.operation import SETTLED
 from tenure.plans.agents.lifecycle import PLANS
 from tenure.plans.catalogue import Catalogue
-from tenure.ports.provider import Observed, Presence, Spec
+from tenure.ports.provider import Observation, Presence, Spec
 from tenure.ports.runtime import Status
 from tenure.sqlite.commit_thread import Inline
 from tenure.testing.loop import Dead, _bury
@@ -117,13 +117,13 @@ class Shelf:
         (self._root / key.text).write_text(json.dumps(spec))
         return {"address": key.text}
 
-    async def inspect(self, key: ResourceKey) -> Observed:
+    async def inspect(self, key: ResourceKey) -> Observation:
         path = self._root / key.text
         if not path.exists():
-            return Observed(Presence.ABSENT)
+            return Observation(Presence.ABSENT)
         broken = "exits" in path.read_text() or (self._root / f"{key.text}.burned").exists()
         presence = Presence.BROKEN if broken else Presence.READY
-        return Observed(presence, {"address": key.text}, key.plane, key.generation)
+        return Observation(presence, {"address": key.text}, key.plane, key.generation)
 
     async def remove(self, key: ResourceKey) -> None:
         await self.stop(key)
@@ -200,7 +200,7 @@ def _plane(wire, store, held, clock) -> Plane:
     providers: dict[str, Any] = {
         name: WiredMore(wire, name, provider) for name, provider in held.items()
     }
-    work = Advance(
+    work = Executor(
         PLANE, store=store, entropy=entropy, catalogue=catalogue, providers=providers, api=api
     )
     engine: Any = EmbeddedEngine(

@@ -11,7 +11,7 @@ from tenure import Plan, Rejected, Step, nothing, repeat
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import Accept
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.settings import Settings
 from tenure.testing.operators import by
 from tenure.wiring import running
@@ -46,7 +46,7 @@ def test_the_plan_and_the_provider_of_the_page_work_together(tmp_path):
             return [await reads.wait(plane, "default", name) for name in (one.id, two.id)]
 
     done, undone = asyncio.run(main())
-    assert (done.state, undone.state) == (State.SUCCEEDED, State.COMPENSATED)
+    assert (done.state, undone.state) == (OperationState.SUCCEEDED, OperationState.COMPENSATED)
     assert done.steps[0].result == {"by": "eve"}
     assert "no machine of that size" in undone.error
     assert len(provider.held) == 4, "what the undone one made is gone"
@@ -69,7 +69,7 @@ def test_the_undo_of_the_page_frees_what_its_do_has_taken(tmp_path, refused):
             return await reads.wait(plane, "default", accepted.id)
 
     ended = asyncio.run(main())
-    assert ended.state is (State.COMPENSATED if refused else State.SUCCEEDED)
+    assert ended.state is (OperationState.COMPENSATED if refused else OperationState.SUCCEEDED)
     assert len(names["DESKS"]) == (0 if refused else 1)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.testing.temporal_server import program, temporal_server
 from tests.real.support.runtimes import swept
 
@@ -51,7 +51,7 @@ def test_the_program_in_the_readme_runs(tmp_path, monkeypatch):
         waits = eval(code, names)
         if waits is not None:
             asyncio.run(waits)
-    assert names["seen"].state is State.SUCCEEDED
+    assert names["seen"].state is OperationState.SUCCEEDED
     assert (tmp_path / "tenure.db").is_file()
 
 

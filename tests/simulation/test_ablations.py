@@ -42,11 +42,11 @@ def test_there_are_enough_of_them():
 
 
 def test_a_safeguard_is_on_again_afterwards():
-    before = saga.settle, saga.owed, saga.next_moves
+    before = saga.settle, saga.steps_to_undo, saga.next_moves
     for ablation in ABLATIONS.values():
         with ablation.off():
             pass
-    assert (saga.settle, saga.owed, saga.next_moves) == before
+    assert (saga.settle, saga.steps_to_undo, saga.next_moves) == before
 
 
 def test_what_is_patched_comes_back_after_an_error():

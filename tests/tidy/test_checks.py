@@ -92,7 +92,7 @@ BAD = [
     *((checks.banned_names, f"core/{name}.py", "", name) for name in sorted(checks.BANNED_NAMES)),
     (checks.banned_names, "adapters/common/x.py", "", "common"),
     (checks.banned_names, "core/_utils.py", "", "utils"),
-    (import_rules.capability_imports, "app/operations/advance.py", "from tenure.app.agents import subject", "agents.subject"),
+    (import_rules.capability_imports, "app/operations/executor.py", "from tenure.app.agents import subject", "agents.subject"),
     (import_rules.capability_imports, "core/saga.py", "from tenure.core.agent import State", "core.agent.State"),
     (import_rules.capability_imports, "adapters/store/sqlite/store.py", "import tenure.plans.agents.create", "plans.agents"),
     (checks.misnamed_reads, "app/a.py", "async def find_row():\n    raise NotFound('no')", "get_"),

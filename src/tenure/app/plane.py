@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from tenure.app.agents.in_flight import InFlight
 from tenure.app.events.feed import Feed
-from tenure.app.operations.handle import Live
-from tenure.app.safety.pause import Hold
+from tenure.app.operations.handle import OperationHandle
+from tenure.app.safety.pause import Pause
 from tenure.app.safety.reconcile_counters import Deliveries, Reconciled
-from tenure.app.wakeups import News
+from tenure.app.wakeups import Wakeup
 from tenure.core.errors import Invalid, PlanUnknown
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.engine import Engine
@@ -31,22 +31,22 @@ class Plane:
 
     id: str
     store: Store
-    engine: Engine[Live]
+    engine: Engine[OperationHandle]
     entropy: Entropy
     catalogue: Catalogue
     providers: Mapping[str, Provider]
     in_flight: InFlight = field(default_factory=InFlight)
     reconciled: Reconciled = field(default_factory=Reconciled)
     deliveries: Deliveries = field(default_factory=Deliveries)
-    news: News = field(default_factory=News)
+    news: Wakeup = field(default_factory=Wakeup)
     """Told of every commit of this process, where the store can tell."""
-    subscribed: News = field(default_factory=News)
+    subscribed: Wakeup = field(default_factory=Wakeup)
     """Told when a subscription was made, changed or deleted here, or is to be tried again."""
     seal: Seal | None = None
     """None: nothing secret can be kept here."""
     webhooks_here: bool = False
     """Whether webhooks may lead to this very machine, for development."""
-    hold: Hold = field(default_factory=Hold)
+    hold: Pause = field(default_factory=Pause)
     home: str = ""
     """The name of the home where its providers are; empty: nobody else could have another."""
     shared: bool = False

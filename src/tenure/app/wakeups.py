@@ -7,7 +7,7 @@ whoever waits looks from time to time all the same.
 import asyncio
 
 
-class News:
+class Wakeup:
     """Wakes all who wait."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from tenure.core.states import Table
 NAME: Final = re.compile(NAME_PATTERN)
 
 
-class State(StrEnum):
+class AgentState(StrEnum):
     """Where an agent is."""
 
     CREATING = "CREATING"
@@ -33,7 +33,7 @@ class State(StrEnum):
     DELETED = "DELETED"
 
 
-class Trigger(StrEnum):
+class AgentTrigger(StrEnum):
     """What moves an agent from one state to another: a verb that was accepted, or an end."""
 
     CREATED = "created"
@@ -63,63 +63,93 @@ class Trigger(StrEnum):
 
 AGENT = Table(
     "agent",
-    start=State.CREATING,
-    final={State.DELETED},
+    start=AgentState.CREATING,
+    final={AgentState.DELETED},
     rows=[
-        (State.CREATING, Trigger.CREATED, State.READY),
-        (State.CREATING, Trigger.CREATE_ABORTED, State.CREATE_FAILED),
-        (State.CREATING, Trigger.DELETE, State.DELETING),  # its create is cancelled
-        (State.CREATE_FAILED, Trigger.DELETE, State.DELETING),
-        (State.CREATE_FAILED, Trigger.REPLACED, State.DELETED),  # its name was created anew
-        (State.READY, Trigger.UPDATE, State.UPDATING),  # no verb leads here yet
-        (State.READY, Trigger.SUSPEND, State.SUSPENDING),  # closed in this commit
-        (State.READY, Trigger.STOP, State.SUSPENDING),
-        (State.READY, Trigger.RECOVER, State.READY),  # its runtime died; it serves again soon
-        (State.READY, Trigger.RECOVERED, State.READY),
-        (State.READY, Trigger.MIGRATE, State.MIGRATING),  # no verb leads here yet
-        (State.READY, Trigger.DELETE, State.DELETING),  # closed in this commit
-        (State.UPDATING, Trigger.UPDATED, State.READY),
-        (State.UPDATING, Trigger.UPDATE_ABORTED, State.UPDATE_FAILED),
-        (State.UPDATING, Trigger.SUSPEND, State.SUSPENDING),
-        (State.UPDATING, Trigger.STOP, State.SUSPENDING),
-        (State.UPDATING, Trigger.DELETE, State.DELETING),
-        (State.UPDATE_FAILED, Trigger.UPDATE, State.UPDATING),
-        (State.UPDATE_FAILED, Trigger.SUSPEND, State.SUSPENDING),
-        (State.UPDATE_FAILED, Trigger.STOP, State.SUSPENDING),
-        (State.UPDATE_FAILED, Trigger.DELETE, State.DELETING),
-        (State.SUSPENDING, Trigger.DRAINED, State.SUSPENDED),
-        (State.SUSPENDING, Trigger.SPARED_READY, State.READY),  # cancelled before the pivot
-        (State.SUSPENDING, Trigger.SPARED_SUSPENDED, State.SUSPENDED),
-        (State.SUSPENDING, Trigger.STOP, State.SUSPENDING),  # nothing is waited for any longer
-        (State.SUSPENDING, Trigger.DELETE, State.DELETING),
-        (State.SUSPENDED, Trigger.RESUME, State.RESUMING),
-        (State.SUSPENDED, Trigger.STOP, State.SUSPENDING),  # its runtime may have been kept
-        (State.SUSPENDED, Trigger.DELETE, State.DELETING),
-        (State.RESUMING, Trigger.RESUMED, State.READY),
-        (State.RESUMING, Trigger.RESUME_ABORTED, State.SUSPENDED),
-        (State.RESUMING, Trigger.SUSPEND, State.SUSPENDING),
-        (State.RESUMING, Trigger.STOP, State.SUSPENDING),
-        (State.RESUMING, Trigger.DELETE, State.DELETING),
-        (State.MIGRATING, Trigger.MIGRATED, State.READY),
-        (State.MIGRATING, Trigger.SUSPEND, State.SUSPENDING),
-        (State.MIGRATING, Trigger.STOP, State.SUSPENDING),
-        (State.MIGRATING, Trigger.DELETE, State.DELETING),
-        (State.DELETING, Trigger.RESOURCES_GONE, State.DELETED),
-        (State.DELETING, Trigger.DELETE_STUCK, State.DELETE_FAILED),
-        (State.DELETING, Trigger.SPARED_READY, State.READY),
-        (State.DELETING, Trigger.SPARED_SUSPENDED, State.SUSPENDED),
-        (State.DELETING, Trigger.SPARED_FAILED, State.CREATE_FAILED),
-        (State.DELETE_FAILED, Trigger.DELETE_RETRIED, State.DELETING),
-        (State.DELETE_FAILED, Trigger.RESOURCES_GONE, State.DELETED),
-        (State.DELETE_FAILED, Trigger.DELETE, State.DELETING),  # after an abandoned delete
-        (State.DELETE_FAILED, Trigger.SPARED_READY, State.READY),  # stuck before its pivot
-        (State.DELETE_FAILED, Trigger.SPARED_SUSPENDED, State.SUSPENDED),
-        (State.DELETE_FAILED, Trigger.SPARED_FAILED, State.CREATE_FAILED),
+        (AgentState.CREATING, AgentTrigger.CREATED, AgentState.READY),
+        (AgentState.CREATING, AgentTrigger.CREATE_ABORTED, AgentState.CREATE_FAILED),
+        (AgentState.CREATING, AgentTrigger.DELETE, AgentState.DELETING),  # its create is cancelled
+        (AgentState.CREATE_FAILED, AgentTrigger.DELETE, AgentState.DELETING),
+        (
+            AgentState.CREATE_FAILED,
+            AgentTrigger.REPLACED,
+            AgentState.DELETED,
+        ),  # its name was created anew
+        (AgentState.READY, AgentTrigger.UPDATE, AgentState.UPDATING),  # no verb leads here yet
+        (AgentState.READY, AgentTrigger.SUSPEND, AgentState.SUSPENDING),  # closed in this commit
+        (AgentState.READY, AgentTrigger.STOP, AgentState.SUSPENDING),
+        (
+            AgentState.READY,
+            AgentTrigger.RECOVER,
+            AgentState.READY,
+        ),  # its runtime died; it serves again soon
+        (AgentState.READY, AgentTrigger.RECOVERED, AgentState.READY),
+        (AgentState.READY, AgentTrigger.MIGRATE, AgentState.MIGRATING),  # no verb leads here yet
+        (AgentState.READY, AgentTrigger.DELETE, AgentState.DELETING),  # closed in this commit
+        (AgentState.UPDATING, AgentTrigger.UPDATED, AgentState.READY),
+        (AgentState.UPDATING, AgentTrigger.UPDATE_ABORTED, AgentState.UPDATE_FAILED),
+        (AgentState.UPDATING, AgentTrigger.SUSPEND, AgentState.SUSPENDING),
+        (AgentState.UPDATING, AgentTrigger.STOP, AgentState.SUSPENDING),
+        (AgentState.UPDATING, AgentTrigger.DELETE, AgentState.DELETING),
+        (AgentState.UPDATE_FAILED, AgentTrigger.UPDATE, AgentState.UPDATING),
+        (AgentState.UPDATE_FAILED, AgentTrigger.SUSPEND, AgentState.SUSPENDING),
+        (AgentState.UPDATE_FAILED, AgentTrigger.STOP, AgentState.SUSPENDING),
+        (AgentState.UPDATE_FAILED, AgentTrigger.DELETE, AgentState.DELETING),
+        (AgentState.SUSPENDING, AgentTrigger.DRAINED, AgentState.SUSPENDED),
+        (
+            AgentState.SUSPENDING,
+            AgentTrigger.SPARED_READY,
+            AgentState.READY,
+        ),  # cancelled before the pivot
+        (AgentState.SUSPENDING, AgentTrigger.SPARED_SUSPENDED, AgentState.SUSPENDED),
+        (
+            AgentState.SUSPENDING,
+            AgentTrigger.STOP,
+            AgentState.SUSPENDING,
+        ),  # nothing is waited for any longer
+        (AgentState.SUSPENDING, AgentTrigger.DELETE, AgentState.DELETING),
+        (AgentState.SUSPENDED, AgentTrigger.RESUME, AgentState.RESUMING),
+        (
+            AgentState.SUSPENDED,
+            AgentTrigger.STOP,
+            AgentState.SUSPENDING,
+        ),  # its runtime may have been kept
+        (AgentState.SUSPENDED, AgentTrigger.DELETE, AgentState.DELETING),
+        (AgentState.RESUMING, AgentTrigger.RESUMED, AgentState.READY),
+        (AgentState.RESUMING, AgentTrigger.RESUME_ABORTED, AgentState.SUSPENDED),
+        (AgentState.RESUMING, AgentTrigger.SUSPEND, AgentState.SUSPENDING),
+        (AgentState.RESUMING, AgentTrigger.STOP, AgentState.SUSPENDING),
+        (AgentState.RESUMING, AgentTrigger.DELETE, AgentState.DELETING),
+        (AgentState.MIGRATING, AgentTrigger.MIGRATED, AgentState.READY),
+        (AgentState.MIGRATING, AgentTrigger.SUSPEND, AgentState.SUSPENDING),
+        (AgentState.MIGRATING, AgentTrigger.STOP, AgentState.SUSPENDING),
+        (AgentState.MIGRATING, AgentTrigger.DELETE, AgentState.DELETING),
+        (AgentState.DELETING, AgentTrigger.RESOURCES_GONE, AgentState.DELETED),
+        (AgentState.DELETING, AgentTrigger.DELETE_STUCK, AgentState.DELETE_FAILED),
+        (AgentState.DELETING, AgentTrigger.SPARED_READY, AgentState.READY),
+        (AgentState.DELETING, AgentTrigger.SPARED_SUSPENDED, AgentState.SUSPENDED),
+        (AgentState.DELETING, AgentTrigger.SPARED_FAILED, AgentState.CREATE_FAILED),
+        (AgentState.DELETE_FAILED, AgentTrigger.DELETE_RETRIED, AgentState.DELETING),
+        (AgentState.DELETE_FAILED, AgentTrigger.RESOURCES_GONE, AgentState.DELETED),
+        (
+            AgentState.DELETE_FAILED,
+            AgentTrigger.DELETE,
+            AgentState.DELETING,
+        ),  # after an abandoned delete
+        (
+            AgentState.DELETE_FAILED,
+            AgentTrigger.SPARED_READY,
+            AgentState.READY,
+        ),  # stuck before its pivot
+        (AgentState.DELETE_FAILED, AgentTrigger.SPARED_SUSPENDED, AgentState.SUSPENDED),
+        (AgentState.DELETE_FAILED, AgentTrigger.SPARED_FAILED, AgentState.CREATE_FAILED),
     ],
 )
 
 
-UNREACHABLE: Final = frozenset({State.UPDATING, State.UPDATE_FAILED, State.MIGRATING})
+UNREACHABLE: Final = frozenset(
+    {AgentState.UPDATING, AgentState.UPDATE_FAILED, AgentState.MIGRATING}
+)
 """States that no verb leads to yet: the table has their rows for verbs to come."""
 
 
@@ -136,18 +166,18 @@ _OPEN = Conduct(serves=True, mints="yes")
 _DRAINING = Conduct(serves=False, mints="until the drain ends")
 _SHUT = Conduct(serves=False, mints="no")
 CONDUCT: Final = {
-    State.CREATING: _SHUT,
-    State.CREATE_FAILED: _SHUT,
-    State.READY: _OPEN,
-    State.UPDATING: _OPEN,
-    State.UPDATE_FAILED: _OPEN,
-    State.SUSPENDING: _DRAINING,
-    State.SUSPENDED: _SHUT,
-    State.RESUMING: _SHUT,
-    State.MIGRATING: _OPEN,
-    State.DELETING: _DRAINING,
-    State.DELETE_FAILED: _SHUT,
-    State.DELETED: _SHUT,
+    AgentState.CREATING: _SHUT,
+    AgentState.CREATE_FAILED: _SHUT,
+    AgentState.READY: _OPEN,
+    AgentState.UPDATING: _OPEN,
+    AgentState.UPDATE_FAILED: _OPEN,
+    AgentState.SUSPENDING: _DRAINING,
+    AgentState.SUSPENDED: _SHUT,
+    AgentState.RESUMING: _SHUT,
+    AgentState.MIGRATING: _OPEN,
+    AgentState.DELETING: _DRAINING,
+    AgentState.DELETE_FAILED: _SHUT,
+    AgentState.DELETED: _SHUT,
 }
 """One row for each state; the page about states shows the same."""
 
@@ -166,12 +196,12 @@ class Verb(StrEnum):
     RECOVER = "recover_runtime"
 
 
-def settled_as(state: State) -> State:
+def settled_as(state: AgentState) -> AgentState:
     """Where an agent in this state stands if what is under way for it comes to nothing."""
     return {
-        State.CREATING: State.CREATE_FAILED,
-        State.RESUMING: State.SUSPENDED,
-        State.SUSPENDED: State.SUSPENDED,
-        State.CREATE_FAILED: State.CREATE_FAILED,
-        State.DELETE_FAILED: State.DELETE_FAILED,  # some of it is gone: it never serves again
-    }.get(state, State.READY)
+        AgentState.CREATING: AgentState.CREATE_FAILED,
+        AgentState.RESUMING: AgentState.SUSPENDED,
+        AgentState.SUSPENDED: AgentState.SUSPENDED,
+        AgentState.CREATE_FAILED: AgentState.CREATE_FAILED,
+        AgentState.DELETE_FAILED: AgentState.DELETE_FAILED,  # parts are gone: it never serves again
+    }.get(state, AgentState.READY)

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 
-class Broken(NamedTuple):
+class BrokenChain(NamedTuple):
     """The first row that does not follow from the one before it, and why."""
 
     position: int
@@ -28,13 +28,17 @@ def link(previous: str, values: Sequence[object]) -> str:
 
 def first_broken(
     rows: Iterable[Sequence[object]], *, previous: str = "", position: int = 0
-) -> Broken | None:
+) -> BrokenChain | None:
     """Walk rows (position first, hash last) that follow on from `previous` at `position`."""
     for row in rows:
         number, *_ = row
         if number != position + 1:
-            return Broken(position + 1, f"entry {position + 1} is missing; {number} stands there")
+            return BrokenChain(
+                position + 1, f"entry {position + 1} is missing; {number} stands there"
+            )
         if row[-1] != link(previous, row[:-1]):
-            return Broken(position + 1, f"entry {number} was changed, or the one before it was")
+            return BrokenChain(
+                position + 1, f"entry {number} was changed, or the one before it was"
+            )
         previous, position = str(row[-1]), position + 1
     return None

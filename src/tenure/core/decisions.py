@@ -5,23 +5,23 @@ Which decisions there are, and when, `tenure.core.saga` and whoever asks for one
 
 from collections.abc import Mapping
 
-from tenure.core.operation import INTENT, Fate, Hold, Intent
+from tenure.core.operation import INTENT, Intent, IntentState, IntentTrigger
 from tenure.core.plan import Plan
 from tenure.core.progress import Progress
 
 Columns = dict[str, int | float | str | None]
 """Columns of an intent, those that change."""
-Said = dict[str, Columns]
-REMOVED: Columns = {"state": INTENT.after(Hold.PRESENT, Fate.REMOVED)}
+IntentChanges = dict[str, Columns]
+REMOVED: Columns = {"state": INTENT.after(IntentState.PRESENT, IntentTrigger.REMOVED)}
 """Of the intent of another operation, whose resource this one has removed."""
 
 
-def turned_back(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> Said:
+def compensate(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> IntentChanges:
     """Compensation covers every intended step whose undo is a call, also a refused one.
 
     An operation that was never claimed has called nobody: its keys are burned without an undo.
     """
-    fate = Fate.TURNED_BACK if progress.end is None else Fate.UNDONE
+    fate = IntentTrigger.TURNED_BACK if progress.end is None else IntentTrigger.UNDONE
     done = progress.done
     return {
         name: {"state": INTENT.after(intent.state, fate)} if name in done and _was_prompt(intent)
@@ -30,12 +30,12 @@ def turned_back(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -
     }  # fmt: skip
 
 
-MAY_BE_CALLED = frozenset({Hold.INTENDED, Hold.REMOVING})
+MAY_BE_CALLED = frozenset({IntentState.INTENDED, IntentState.REMOVING})
 """The states of an intent in which a call may be out at its provider."""
 
 
 def unknown_after_claim(
-    state: Hold, unknown_since: float | None, *, was_called: bool, now: float
+    state: IntentState, unknown_since: float | None, *, was_called: bool, now: float
 ) -> float | None:
     """The recovery rule: since when the outcome of a step is unknown once its operation is claimed.
 
@@ -57,20 +57,20 @@ def _was_prompt(intent: Intent) -> bool:
     return intent.due_at == 0.0 and intent.attempts == 0 and intent.waiting_on is None
 
 
-def retried(progress: Progress) -> Said:
+def retry(progress: Progress) -> IntentChanges:
     """What is stuck is tried again, at once."""
     return {name: {"due_at": 0.0, "attempts": 0} for name in sorted(progress.stuck)}
 
 
-def adopted(intent: Intent, by: str) -> Said:
+def adopt(intent: Intent, by: str) -> IntentChanges:
     """A stuck step did happen."""
-    state = INTENT.after(intent.state, Fate.DONE)
+    state = INTENT.after(intent.state, IntentTrigger.DONE)
     return {intent.step: {"state": state, "unknown_since": None, "detail": f"adopted by {by}"}}
 
 
-def marked_absent(progress: Progress, intent: Intent, by: str) -> Said:
+def mark_absent(progress: Progress, intent: Intent, by: str) -> IntentChanges:
     """A stuck step holds nothing: it is done again, or going back counts as undone."""
     columns: Columns = {"unknown_since": None, "due_at": 0.0, "attempts": 0}
     if progress.compensating_at is not None:
-        columns = {"state": INTENT.after(intent.state, Fate.UNDONE)}
+        columns = {"state": INTENT.after(intent.state, IntentTrigger.UNDONE)}
     return {intent.step: columns | {"detail": f"marked absent by {by}"}}

@@ -40,7 +40,7 @@ Unfinished = NotYet | Waiting | Absent | Rejected | Unavailable | OutcomeUnknown
 Ending = Done | Unfinished
 
 
-class Performed(NamedTuple):
+class PerformedMove(NamedTuple):
     """A move that was performed, for whoever watches: what, for whom, how it ended, how long."""
 
     operation: str
@@ -55,19 +55,19 @@ class Performed(NamedTuple):
     ended_at: float
 
 
-def is_trouble(ending: Ending) -> TypeGuard[Rejected | Unavailable | OutcomeUnknown]:
+def is_error(ending: Ending) -> TypeGuard[Rejected | Unavailable | OutcomeUnknown]:
     """Whether it was raised rather than returned."""
     return not isinstance(ending, Done | NotYet | Waiting | Absent)
 
 
-def words_of(ending: Ending) -> str:
+def message_of(ending: Ending) -> str:
     """The provider's own words, cut to what is kept of them."""
-    if is_trouble(ending):
-        return told(ending)
+    if is_error(ending):
+        return error_text(ending)
     return _kept(ending.why) if isinstance(ending, NotYet | Waiting) else ""
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What an exception says, whatever its text does."""
     try:
         return _kept(str(error))

@@ -5,7 +5,7 @@ from hashlib import blake2b
 from typing import Final
 
 from tenure.core import agent
-from tenure.core.operation import Noted, State
+from tenure.core.operation import OperationState, RecordKind
 
 
 class Event(StrEnum):
@@ -61,31 +61,31 @@ def sequence_text(sequence: int | None) -> str:
 
 
 OF_END: Final = {
-    State.SUCCEEDED: Event.OPERATION_SUCCEEDED,
-    State.COMPENSATED: Event.OPERATION_COMPENSATED,
-    State.ABANDONED: Event.OPERATION_ABANDONED,
+    OperationState.SUCCEEDED: Event.OPERATION_SUCCEEDED,
+    OperationState.COMPENSATED: Event.OPERATION_COMPENSATED,
+    OperationState.ABANDONED: Event.OPERATION_ABANDONED,
 }
 
 OF_RECORD: Final = {
-    Noted.ACCEPTED: Event.OPERATION_ACCEPTED,
-    Noted.DONE: Event.OPERATION_STEP_DONE,
-    Noted.ADOPTED: Event.OPERATION_STEP_DONE,
-    Noted.REFUSED: Event.OPERATION_COMPENSATING,
-    Noted.COMPENSATING: Event.OPERATION_COMPENSATING,
-    Noted.UNDONE: Event.OPERATION_STEP_UNDONE,
-    Noted.MARKED_ABSENT: Event.OPERATION_RETRIED,
-    Noted.STUCK: Event.OPERATION_STUCK,
-    Noted.SIGNALLED: Event.OPERATION_SIGNALLED,
-    Noted.RETRIED: Event.OPERATION_RETRIED,
-    Noted.ABANDONED: Event.OPERATION_ABANDONED,
+    RecordKind.ACCEPTED: Event.OPERATION_ACCEPTED,
+    RecordKind.DONE: Event.OPERATION_STEP_DONE,
+    RecordKind.ADOPTED: Event.OPERATION_STEP_DONE,
+    RecordKind.REFUSED: Event.OPERATION_COMPENSATING,
+    RecordKind.COMPENSATING: Event.OPERATION_COMPENSATING,
+    RecordKind.UNDONE: Event.OPERATION_STEP_UNDONE,
+    RecordKind.MARKED_ABSENT: Event.OPERATION_RETRIED,
+    RecordKind.STUCK: Event.OPERATION_STUCK,
+    RecordKind.SIGNALLED: Event.OPERATION_SIGNALLED,
+    RecordKind.RETRIED: Event.OPERATION_RETRIED,
+    RecordKind.ABANDONED: Event.OPERATION_ABANDONED,
 }
 
 
-def agent_event(state: agent.State) -> Event:
+def agent_event(state: agent.AgentState) -> Event:
     """The event that tells of an agent which is now in `state`."""
     return Event(f"agent.{state.lower()}")
 
 
-def event_of(kind: Noted, state: State) -> Event:
+def event_of(kind: RecordKind, state: OperationState) -> Event:
     """The event that tells of a record which left the operation in `state`; an end comes first."""
     return OF_END.get(state) or OF_RECORD[kind]

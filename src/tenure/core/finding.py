@@ -4,7 +4,7 @@ from enum import StrEnum
 from hashlib import blake2b
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     """How sure a reconciler is of what it has seen."""
 
     CONFIRMED = "CONFIRMED"

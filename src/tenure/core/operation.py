@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tenure.core.states import Table
 
 
-class State(StrEnum):
+class OperationState(StrEnum):
     """Where an operation is."""
 
     __hash__ = str.__hash__  # Enum's own is a function in Python, and of the name
@@ -28,10 +28,10 @@ class State(StrEnum):
 
 
 # Those that are asked for most: before Python 3.12 an enum's attribute takes ten times as long.
-PENDING, RUNNING, WAITING, COMPENSATING, STUCK, SUCCEEDED, COMPENSATED, _ = State
+PENDING, RUNNING, WAITING, COMPENSATING, STUCK, SUCCEEDED, COMPENSATED, _ = OperationState
 
 
-class Trigger(StrEnum):
+class OperationTrigger(StrEnum):
     """What moves an operation from one state to another."""
 
     CLAIMED = "claimed"
@@ -48,39 +48,51 @@ class Trigger(StrEnum):
 
 OPERATION = Table(
     "operation",
-    start=State.PENDING,
-    final={State.SUCCEEDED, State.COMPENSATED, State.ABANDONED},
+    start=OperationState.PENDING,
+    final={OperationState.SUCCEEDED, OperationState.COMPENSATED, OperationState.ABANDONED},
     rows=[
-        (State.PENDING, Trigger.CLAIMED, State.RUNNING),
-        (State.PENDING, Trigger.CANCELLED, State.COMPENSATED),  # never claimed: nothing to undo
-        (State.RUNNING, Trigger.GIVEN_BACK, State.PENDING),  # by who cannot perform it: uncalled
-        (State.RUNNING, Trigger.PARKED, State.WAITING),
-        (State.RUNNING, Trigger.TURNED_BACK, State.COMPENSATING),
-        (State.RUNNING, Trigger.GAVE_UP, State.STUCK),
-        (State.RUNNING, Trigger.ALL_DONE, State.SUCCEEDED),
-        (State.RUNNING, Trigger.ALL_UNDONE, State.COMPENSATED),  # turned back with nothing to undo
-        (State.WAITING, Trigger.RESUMED, State.RUNNING),
-        (State.WAITING, Trigger.TURNED_BACK, State.COMPENSATING),
-        (State.WAITING, Trigger.GAVE_UP, State.STUCK),
-        (State.WAITING, Trigger.ALL_DONE, State.SUCCEEDED),
-        (State.WAITING, Trigger.ALL_UNDONE, State.COMPENSATED),
-        (State.COMPENSATING, Trigger.GAVE_UP, State.STUCK),
-        (State.COMPENSATING, Trigger.ALL_UNDONE, State.COMPENSATED),
-        (State.STUCK, Trigger.RESUMED, State.RUNNING),
-        (State.STUCK, Trigger.PARKED, State.WAITING),
-        (State.STUCK, Trigger.TURNED_BACK, State.COMPENSATING),
-        (State.STUCK, Trigger.ALL_DONE, State.SUCCEEDED),
-        (State.STUCK, Trigger.ALL_UNDONE, State.COMPENSATED),
-        (State.STUCK, Trigger.ABANDONED, State.ABANDONED),
+        (OperationState.PENDING, OperationTrigger.CLAIMED, OperationState.RUNNING),
+        (
+            OperationState.PENDING,
+            OperationTrigger.CANCELLED,
+            OperationState.COMPENSATED,
+        ),  # never claimed: nothing to undo
+        (
+            OperationState.RUNNING,
+            OperationTrigger.GIVEN_BACK,
+            OperationState.PENDING,
+        ),  # by who cannot perform it: uncalled
+        (OperationState.RUNNING, OperationTrigger.PARKED, OperationState.WAITING),
+        (OperationState.RUNNING, OperationTrigger.TURNED_BACK, OperationState.COMPENSATING),
+        (OperationState.RUNNING, OperationTrigger.GAVE_UP, OperationState.STUCK),
+        (OperationState.RUNNING, OperationTrigger.ALL_DONE, OperationState.SUCCEEDED),
+        (
+            OperationState.RUNNING,
+            OperationTrigger.ALL_UNDONE,
+            OperationState.COMPENSATED,
+        ),  # turned back with nothing to undo
+        (OperationState.WAITING, OperationTrigger.RESUMED, OperationState.RUNNING),
+        (OperationState.WAITING, OperationTrigger.TURNED_BACK, OperationState.COMPENSATING),
+        (OperationState.WAITING, OperationTrigger.GAVE_UP, OperationState.STUCK),
+        (OperationState.WAITING, OperationTrigger.ALL_DONE, OperationState.SUCCEEDED),
+        (OperationState.WAITING, OperationTrigger.ALL_UNDONE, OperationState.COMPENSATED),
+        (OperationState.COMPENSATING, OperationTrigger.GAVE_UP, OperationState.STUCK),
+        (OperationState.COMPENSATING, OperationTrigger.ALL_UNDONE, OperationState.COMPENSATED),
+        (OperationState.STUCK, OperationTrigger.RESUMED, OperationState.RUNNING),
+        (OperationState.STUCK, OperationTrigger.PARKED, OperationState.WAITING),
+        (OperationState.STUCK, OperationTrigger.TURNED_BACK, OperationState.COMPENSATING),
+        (OperationState.STUCK, OperationTrigger.ALL_DONE, OperationState.SUCCEEDED),
+        (OperationState.STUCK, OperationTrigger.ALL_UNDONE, OperationState.COMPENSATED),
+        (OperationState.STUCK, OperationTrigger.ABANDONED, OperationState.ABANDONED),
     ],
 )
 
 
-SETTLED = OPERATION.final | {State.STUCK}
+SETTLED = OPERATION.final | {OperationState.STUCK}
 """The states in which whoever waits for an operation is told."""
 
 
-class Hold(StrEnum):
+class IntentState(StrEnum):
     """What a step holds in the world, as far as we know."""
 
     __hash__ = str.__hash__
@@ -92,7 +104,7 @@ class Hold(StrEnum):
     BURNED = "BURNED"
 
 
-class Fate(StrEnum):
+class IntentTrigger(StrEnum):
     """What changes what a step holds."""
 
     __hash__ = str.__hash__
@@ -106,22 +118,34 @@ class Fate(StrEnum):
 
 INTENT = Table(
     "intent",
-    start=Hold.INTENDED,
-    final={Hold.BURNED},
+    start=IntentState.INTENDED,
+    final={IntentState.BURNED},
     rows=[
-        (Hold.INTENDED, Fate.DONE, Hold.PRESENT),
-        (Hold.INTENDED, Fate.REFUSED, Hold.REFUSED),
-        (Hold.INTENDED, Fate.TURNED_BACK, Hold.REMOVING),
-        (Hold.INTENDED, Fate.UNDONE, Hold.BURNED),  # never called, or its undo is `nothing`
-        (Hold.PRESENT, Fate.TURNED_BACK, Hold.REMOVING),
-        (Hold.PRESENT, Fate.REMOVED, Hold.BURNED),  # by a later operation, or by a reconciler
-        (Hold.REFUSED, Fate.TURNED_BACK, Hold.REMOVING),  # a refusal can leave residue
-        (Hold.REMOVING, Fate.UNDONE, Hold.BURNED),
+        (IntentState.INTENDED, IntentTrigger.DONE, IntentState.PRESENT),
+        (IntentState.INTENDED, IntentTrigger.REFUSED, IntentState.REFUSED),
+        (IntentState.INTENDED, IntentTrigger.TURNED_BACK, IntentState.REMOVING),
+        (
+            IntentState.INTENDED,
+            IntentTrigger.UNDONE,
+            IntentState.BURNED,
+        ),  # never called, or its undo is `nothing`
+        (IntentState.PRESENT, IntentTrigger.TURNED_BACK, IntentState.REMOVING),
+        (
+            IntentState.PRESENT,
+            IntentTrigger.REMOVED,
+            IntentState.BURNED,
+        ),  # by a later operation, or by a reconciler
+        (
+            IntentState.REFUSED,
+            IntentTrigger.TURNED_BACK,
+            IntentState.REMOVING,
+        ),  # a refusal can leave residue
+        (IntentState.REMOVING, IntentTrigger.UNDONE, IntentState.BURNED),
     ],
 )
 
 
-class Noted(StrEnum):
+class RecordKind(StrEnum):
     """What a journal record can say."""
 
     __hash__ = str.__hash__
@@ -151,7 +175,7 @@ class Record(NamedTuple):
     """One line of the journal.  `body` is plain data: a result, a cause, a signal's payload."""
 
     seq: int
-    kind: Noted
+    kind: RecordKind
     step: str
     at: float
     body: object
@@ -164,7 +188,7 @@ class Intent:
     step: str
     slot: str
     key: str
-    state: Hold = Hold.INTENDED
+    state: IntentState = IntentState.INTENDED
     token: int = 0
     attempts: int = 0
     due_at: float | None = 0.0

@@ -26,7 +26,7 @@ from tenure.core.limits import (
 )
 from tenure.core.moves import Act, Move, Moves
 
-Perform = Callable[..., Awaitable[object]]
+StepFunction = Callable[..., Awaitable[object]]
 """A do, undo or inspect: takes a `tenure.ports.provider.Call`, returns or raises an ending."""
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
@@ -35,7 +35,7 @@ _NAMES: Final = (
 )
 
 
-class Kind(StrEnum):
+class StepKind(StrEnum):
     """What may happen to a step once it was intended."""
 
     COMPENSATABLE = "compensatable"
@@ -88,10 +88,10 @@ class Step:
     """
 
     name: str
-    do: Perform
-    undo: Perform | Undo | None = None
-    inspect: Perform | Inquiry | None = None
-    kind: Kind = Kind.COMPENSATABLE
+    do: StepFunction
+    undo: StepFunction | Undo | None = None
+    inspect: StepFunction | Inquiry | None = None
+    kind: StepKind = StepKind.COMPENSATABLE
     slot: str = ""
     needs: tuple[str, ...] = ()
     limits: StepLimits = DEFAULT_LIMITS
@@ -104,7 +104,7 @@ class Step:
     def __post_init__(self) -> None:
         """Read once what the saga asks at every move; a word may be given as plain text."""
         assign = object.__setattr__
-        for part, words in (("kind", Kind), ("undo", Undo), ("inspect", Inquiry)):
+        for part, words in (("kind", StepKind), ("undo", Undo), ("inspect", Inquiry)):
             given = getattr(self, part)
             if isinstance(given, str) and given in set(words):
                 assign(self, part, words(given))
@@ -117,7 +117,7 @@ class Step:
 
         One that can be undone is not turned back for that.
         """
-        endless = self.limits.deadline_seconds >= YEARS and self.kind is not Kind.COMPENSATABLE
+        endless = self.limits.deadline_seconds >= YEARS and self.kind is not StepKind.COMPENSATABLE
         return endless and isinstance(attempts, int) and attempts >= FAILURES_MAX
 
 
@@ -176,9 +176,11 @@ class Plan:
         assign(self, "stage_of", stage_of)
         assign(self, "names", tuple(frozenset(step.name for step in stage) for stage in tidy))
         staged = [(n, step) for n, stage in reversed([*enumerate(tidy)]) for step in stage]
-        undoable = tuple((n, step) for n, step in staged if step.kind is Kind.COMPENSATABLE)
+        undoable = tuple((n, step) for n, step in staged if step.kind is StepKind.COMPENSATABLE)
         assign(self, "undoable", undoable)
-        forward = [n for n, (step, *_) in enumerate(tidy) if step.kind is not Kind.COMPENSATABLE]
+        forward = [
+            n for n, (step, *_) in enumerate(tidy) if step.kind is not StepKind.COMPENSATABLE
+        ]
         assign(self, "pivot_stage", min(forward, default=len(tidy)))
         assign(self, "parallel", any(len(stage) > 1 for stage in tidy))
         assign(self, "alone", tuple(_alone(Act.DO, stage) for stage in tidy))
@@ -230,7 +232,7 @@ def plan_from_body(body: str, find: Callable[[str, int, str], Step | None]) -> P
                     do=known.do,
                     undo=undo,
                     inspect=known.inspect if asks else Inquiry(kept["inspect"]),
-                    kind=Kind(kept["kind"]),
+                    kind=StepKind(kept["kind"]),
                     slot=kept["slot"],
                     needs=tuple(kept["needs"]),
                     limits=StepLimits(**kept["limits"]),
@@ -282,8 +284,8 @@ def _refuse_nonsense(plan: Plan) -> None:
 
 def _refuse_step(plan: Plan, step: Step) -> None:
     where = f"plan {plan.name}: step {step.name}"
-    if not isinstance(step.kind, Kind):
-        _no(f"{where}: there is no kind {step.kind!r}; say {', '.join(Kind)}")
+    if not isinstance(step.kind, StepKind):
+        _no(f"{where}: there is no kind {step.kind!r}; say {', '.join(StepKind)}")
     if not callable(step.do):
         _no(f"{where}: its do must be an async function, not {step.do!r}")
     if step.undo is not None and not isinstance(step.undo, Undo) and not callable(step.undo):
@@ -295,9 +297,9 @@ def _refuse_step(plan: Plan, step: Step) -> None:
             _no(f"{where}: its {name} is no async function; write it with `async def`")
     if not isinstance(step.limits, StepLimits):
         _no(f"{where}: its limits must be a StepLimits, not {step.limits!r}")
-    if step.kind is Kind.COMPENSATABLE and step.undo is None:
+    if step.kind is StepKind.COMPENSATABLE and step.undo is None:
         _no(f"{where} declares no undo; give it one, or say undo=nothing out loud")
-    if step.kind is not Kind.COMPENSATABLE and step.undo is not None:
+    if step.kind is not StepKind.COMPENSATABLE and step.undo is not None:
         _no(f"{where} is {step.kind} and declares an undo that would never run; leave it out")
     if step.inspect is None or step.inspect is Inquiry.ASK:
         _no(
@@ -318,16 +320,16 @@ def _refuse_order(plan: Plan) -> None:
     for stage in plan.stages:
         for step in stage:
             where = f"plan {plan.name}: step {step.name}"
-            if step.kind is Kind.PIVOT:
+            if step.kind is StepKind.PIVOT:
                 beside = [other.name for other in stage if other is not step]
                 if beside:
                     _no(f"{where} is a pivot beside {beside[0]} in one stage; a pivot stands alone")
                 if pivot:
                     _no(f"{where} is a second pivot after {pivot}; a plan has at most one")
                 pivot = step.name
-            elif step.kind is Kind.COMPENSATABLE and pivot:
+            elif step.kind is StepKind.COMPENSATABLE and pivot:
                 _no(f"{where} is compensatable after the pivot {pivot}, where nothing is undone")
-            elif step.kind is Kind.RETRIABLE and not pivot and len(kinds) > 1:
+            elif step.kind is StepKind.RETRIABLE and not pivot and len(kinds) > 1:
                 _no(f"{where} is retriable before any pivot, so nothing could undo or pass it")
 
 

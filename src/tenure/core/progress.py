@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 
 Signals = Mapping[str, tuple[object, ...]]
 """Payloads of the signals that have come, by name, oldest first."""
@@ -39,7 +39,7 @@ class Progress:
         self.retried_at = 0.0
         self.doubted_at = NEVER
         """When a look found nothing of a pivot that had been called: that call may still arrive."""
-        self.end: State | None = None
+        self.end: OperationState | None = None
 
     def copy(self) -> "Progress":
         """A Progress of its own with the same contents; dictionaries are shared until replaced."""

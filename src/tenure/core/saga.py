@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, assert_never
 
 from tenure.core.decisions import Columns
-from tenure.core.endings import Absent, Done, Ending, NotYet, Unfinished, Waiting, words_of
+from tenure.core.endings import Absent, Done, Ending, NotYet, Unfinished, Waiting, message_of
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import LATE_SECONDS, POLL_SECONDS_MIN
 from tenure.core.moves import AT_REST, DO, FORGET, GIVE_UP, INSPECT, UNDO, Move, Moves
@@ -34,22 +34,22 @@ from tenure.core.operation import (
     STUCK,
     SUCCEEDED,
     WAITING,
-    Fate,
-    Hold,
     Intent,
-    Noted,
+    IntentState,
+    IntentTrigger,
+    OperationState,
     Record,
-    State,
+    RecordKind,
 )
-from tenure.core.plan import Inquiry, Kind, Plan, Step
+from tenure.core.plan import Inquiry, Plan, Step, StepKind
 from tenure.core.progress import NEVER, NO_STEPS, Progress, Signals
 
 # Most ends there are, and their words: looked up here, see core.moves.
-_DONE, _ADOPTED, _UNDONE = Noted.DONE, Noted.ADOPTED, Noted.UNDONE
-_INTENDED, _REMOVING = Hold.INTENDED, Hold.REMOVING
-_PRESENT: Columns = {"state": INTENT.after(_INTENDED, Fate.DONE)}
-_BURNED: Columns = {"state": INTENT.after(_REMOVING, Fate.UNDONE)}
-GONE = (Done, Absent)
+_DONE, _ADOPTED, _UNDONE = RecordKind.DONE, RecordKind.ADOPTED, RecordKind.UNDONE
+_INTENDED, _REMOVING = IntentState.INTENDED, IntentState.REMOVING
+_PRESENT: Columns = {"state": INTENT.after(_INTENDED, IntentTrigger.DONE)}
+_BURNED: Columns = {"state": INTENT.after(_REMOVING, IntentTrigger.UNDONE)}
+UNDO_SUCCEEDED = (Done, Absent)
 """How an undo ends that has nothing more to do."""
 
 # --- where an operation stands --------------------------------------------------------------------
@@ -82,52 +82,56 @@ def after(plan: Plan, progress: Progress, record: Record) -> Progress:
             new.stuck -= {step}
     else:
         _note(new, kind, record)
-    if new.compensating_at is not None and new.end is None and next(owed(plan, new), None) is None:
+    if (
+        new.compensating_at is not None
+        and new.end is None
+        and next(steps_to_undo(plan, new), None) is None
+    ):
         new.end = COMPENSATED
     return new
 
 
-def _note(new: Progress, kind: Noted, record: Record) -> None:
+def _note(new: Progress, kind: RecordKind, record: Record) -> None:
     """Any record but those that say a step is done or undone."""
     step, body = record.step, record.body if isinstance(record.body, dict) else {}
     match kind:
-        case Noted.ACCEPTED:
+        case RecordKind.ACCEPTED:
             new.since = record.at
-        case Noted.REFUSED:
+        case RecordKind.REFUSED:
             new.refused |= {step}
             if new.compensating_at is None:
                 new.turn_back(record.at, str(body.get("why", "")))
-        case Noted.COMPENSATING:
+        case RecordKind.COMPENSATING:
             new.turn_back(record.at, str(body.get("why", "")))
             if "closed" in body:
                 new.signals = {**new.signals, CLOSED: (body["closed"],)}
             if body.get("unclaimed"):
                 new.end = COMPENSATED  # nobody has called anything
-        case Noted.STUCK:
+        case RecordKind.STUCK:
             new.stuck |= {step}
             if new.compensating_at is None:
                 new.cause = str(body.get("why", ""))
-        case Noted.SIGNALLED:
+        case RecordKind.SIGNALLED:
             name = str(body.get("signal", ""))
             if name == DOUBTED:
                 new.doubted_at = record.at
                 return
             new.signals = {**new.signals, name: (*new.signals.get(name, ()), body.get("payload"))}
-        case Noted.RETRIED:
+        case RecordKind.RETRIED:
             new.retried_at = record.at
             new.free(NO_STEPS)
-        case Noted.MARKED_ABSENT:
+        case RecordKind.MARKED_ABSENT:
             new.retried_at, new.doubted_at = record.at, NEVER
             new.free(new.stuck - {step})
             if new.compensating_at is not None:
                 new.undone |= {step}
-        case Noted.ABANDONED:
-            new.end = State.ABANDONED
+        case RecordKind.ABANDONED:
+            new.end = OperationState.ABANDONED
         case _:
             assert_never(kind)  # type: ignore[arg-type]  # the others are `after`'s own
 
 
-def owed(plan: Plan, progress: Progress) -> Iterator[Step]:
+def steps_to_undo(plan: Plan, progress: Progress) -> Iterator[Step]:
     """The steps whose undo, or an operator's word on them, is still to come; newest stage first.
 
     A step whose undo is `nothing` owes one until it is sure that no call of it is out.
@@ -141,7 +145,7 @@ def owed(plan: Plan, progress: Progress) -> Iterator[Step]:
             yield step
 
 
-def state_of(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> State:
+def state_of(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> OperationState:
     """What the caller is told of an operation that has been claimed."""
     if progress.end is not None:
         return progress.end
@@ -170,7 +174,7 @@ def next_moves(plan: Plan, progress: Progress, intents: Mapping[str, Intent], no
     """What to perform now.  Steps that are being performed are left alone."""
     if progress.end is not None:
         return AT_REST
-    straight = straight_on(plan, progress, intents)
+    straight = sole_due_move(plan, progress, intents)
     if straight is not None:
         return straight
     if progress.compensating_at is not None:
@@ -178,7 +182,7 @@ def next_moves(plan: Plan, progress: Progress, intents: Mapping[str, Intent], no
     return _forward(plan, progress, intents, now)
 
 
-def straight_on(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> Moves | None:
+def sole_due_move(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> Moves | None:
     """A move that nobody has made yet, alone and due at any time; None: ask `next_moves`.
 
     Most moves there are.
@@ -196,7 +200,7 @@ def straight_on(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -
 
 
 def _straight_back(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> Moves | None:
-    step = next(owed(plan, progress))
+    step = next(steps_to_undo(plan, progress))
     back = plan.back[plan.stage_of[step.name]]
     if back is not None and not progress.stuck:
         intent = intents[step.name]
@@ -251,7 +255,7 @@ def _backward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now
     moves: list[Move] = []
     wake_at: float | None = None
     newest = 0  # the newest stage with an undo that is neither done nor stuck: older ones wait
-    for step in owed(plan, progress):
+    for step in steps_to_undo(plan, progress):
         name, stage = step.name, plan.stage_of[step.name]
         if stage < newest:
             break
@@ -291,15 +295,15 @@ def undo_deadline_of(progress: Progress, step: Step) -> float:
 # --- what to write when a move has ended ----------------------------------------------------------
 
 
-class Settled(NamedTuple):
+class MoveOutcome(NamedTuple):
     """What an ended move changes: at most one record (a poll makes none), columns of its intent."""
 
-    record: tuple[Noted, object] | None
+    record: tuple[RecordKind, object] | None
     intent: Columns
     burned: tuple[tuple[str, str], ...] = ()
 
 
-def wanted(progress: Progress, move: Move, ending: Ending) -> bool:
+def is_relevant(progress: Progress, move: Move, ending: Ending) -> bool:
     """Whether this end of the move still says anything, after others have recorded theirs.
 
     A do that ends while its operation is being undone says something only where nobody else could.
@@ -330,7 +334,7 @@ def settle(
     now: float,
     jitter: float,
     signals: Signals,
-) -> Settled:
+) -> MoveOutcome:
     """What to write now that `move`, begun at `started_at`, ended like this.
 
     `jitter` is in [0, 1).  `signals` are those that the call was given: one that came later was not
@@ -342,15 +346,17 @@ def settle(
             return _settle_late(intent, ending)
         if isinstance(ending, Done):
             result, burned = ending
-            said = _PRESENT if intent.state is _INTENDED else _after(intent, Fate.DONE)
+            said = _PRESENT if intent.state is _INTENDED else _after(intent, IntentTrigger.DONE)
             if intent.detail is not None:
                 said = said | {"detail": None}  # what went wrong before is no longer true
             settled = (_DONE, result), said, burned
-            return tuple.__new__(Settled, settled)  # its own constructor takes twice as long
-        refused = isinstance(ending, Rejected) and act is DO and step.kind is not Kind.RETRIABLE
+            return tuple.__new__(MoveOutcome, settled)  # its own constructor takes twice as long
+        refused = isinstance(ending, Rejected) and act is DO and step.kind is not StepKind.RETRIABLE
         if refused and not may_arrive(progress, intent, step, started_at, now):
-            why = f"{step.name} was refused: {words_of(ending)}"
-            return Settled((Noted.REFUSED, {"why": why}), _after(intent, Fate.REFUSED))
+            why = f"{step.name} was refused: {message_of(ending)}"
+            return MoveOutcome(
+                (RecordKind.REFUSED, {"why": why}), _after(intent, IntentTrigger.REFUSED)
+            )
         retry_at = now + step.limits.retry_seconds(intent.attempts, jitter)
         return _settle_do(
             progress, intent, move, ending,
@@ -359,29 +365,31 @@ def settle(
     if act is GIVE_UP:
         why = f"nobody can tell whether {step.name} happened: adopt it, mark it absent, or abandon"
         kept: Columns = {"due_at": None, "unknown_since": intent.unknown_since}
-        return Settled((Noted.STUCK, {"why": why}), kept)
-    if act is FORGET or isinstance(ending, GONE):
-        said = _BURNED if intent.state is _REMOVING else _after(intent, Fate.UNDONE)
-        return Settled((_UNDONE, {}), said)
+        return MoveOutcome((RecordKind.STUCK, {"why": why}), kept)
+    if act is FORGET or isinstance(ending, UNDO_SUCCEEDED):
+        said = _BURNED if intent.state is _REMOVING else _after(intent, IntentTrigger.UNDONE)
+        return MoveOutcome((_UNDONE, {}), said)
     retry_at = now + step.limits.retry_seconds(intent.attempts, jitter)
     return _settle_undo(
         progress, intent, step, ending, started_at=started_at, now=now, retry_at=retry_at
     )
 
 
-def _after(intent: Intent, fate: Fate) -> Columns:
+def _after(intent: Intent, fate: IntentTrigger) -> Columns:
     return {"state": INTENT.after(intent.state, fate)}
 
 
-def _settle_late(intent: Intent, ending: Ending) -> Settled:
+def _settle_late(intent: Intent, ending: Ending) -> MoveOutcome:
     """A do that nobody else could tell of has ended after all, while its operation is undone."""
     said: Columns = {"unknown_since": None}
-    if intent.state is Hold.INTENDED:  # its undo is `nothing`; else it is being removed already
-        fate = Fate.DONE if isinstance(ending, Done) else Fate.REFUSED
+    if (
+        intent.state is IntentState.INTENDED
+    ):  # its undo is `nothing`; else it is being removed already
+        fate = IntentTrigger.DONE if isinstance(ending, Done) else IntentTrigger.REFUSED
         said["state"] = INTENT.after(intent.state, fate)
     if isinstance(ending, Done):
-        return Settled((Noted.DONE, ending.result), said)
-    return Settled((Noted.REFUSED, {"why": words_of(ending)}), said)
+        return MoveOutcome((RecordKind.DONE, ending.result), said)
+    return MoveOutcome((RecordKind.REFUSED, {"why": message_of(ending)}), said)
 
 
 def _settle_do(
@@ -394,7 +402,7 @@ def _settle_do(
     now: float,
     retry_at: float,
     signals: Signals,
-) -> Settled:
+) -> MoveOutcome:
     """It is neither done nor refused: to be looked at again, or overdue."""
     step, looked = move.step, move.act is INSPECT
     again: Columns = {
@@ -402,7 +410,7 @@ def _settle_do(
         "due_at": retry_at,
         "unknown_since": intent.unknown_since if looked else None,
         "waiting_on": None,
-        "detail": words_of(ending),
+        "detail": message_of(ending),
     }
     match ending:
         case NotYet():
@@ -417,12 +425,12 @@ def _settle_do(
                 again["due_at"] = visible_at
             elif looked:
                 again |= {"attempts": intent.attempts, "due_at": 0.0, "unknown_since": None}
-                if step.kind is Kind.PIVOT and started_at < deadline_of(progress, step):
-                    return Settled((Noted.SIGNALLED, {"signal": DOUBTED}), again)
+                if step.kind is StepKind.PIVOT and started_at < deadline_of(progress, step):
+                    return MoveOutcome((RecordKind.SIGNALLED, {"signal": DOUBTED}), again)
         case Rejected():
             # A look that is refused says nothing of the call it asks about.  A pivot's earlier call
             # may still arrive.
-            if step.kind is Kind.PIVOT and step.inquiry is Inquiry.REPEAT:
+            if step.kind is StepKind.PIVOT and step.inquiry is Inquiry.REPEAT:
                 again["unknown_since"] = intent.unknown_since
         case OutcomeUnknown():
             if not looked:
@@ -433,9 +441,9 @@ def _settle_do(
             assert_never(ending)
     late = started_at >= deadline_of(progress, step) or step.fails_on(again["attempts"])
     if not late or step.name in progress.stuck:
-        return Settled(None, again)
-    words = words_of(ending) or intent.detail or "it was not there"
-    return Settled(_overdue(step, words, unknown=again["unknown_since"] is not None), again)
+        return MoveOutcome(None, again)
+    words = message_of(ending) or intent.detail or "it was not there"
+    return MoveOutcome(_overdue(step, words, unknown=again["unknown_since"] is not None), again)
 
 
 def may_arrive(
@@ -445,15 +453,17 @@ def may_arrive(
     earlier = progress.doubted_at
     if intent.unknown_since is not None and intent.unknown_since < started_at:
         earlier = intent.unknown_since
-    return step.kind is Kind.PIVOT and now < earlier + LATE_SECONDS
+    return step.kind is StepKind.PIVOT and now < earlier + LATE_SECONDS
 
 
-def _overdue(step: Step, words: str, *, unknown: bool) -> tuple[Noted, object]:
+def _overdue(step: Step, words: str, *, unknown: bool) -> tuple[RecordKind, object]:
     """A look later than the deadline did not find the step done, or it only fails."""
     why = f"{step.name} was not done {step.limits.within}: {words}"
-    if step.kind is Kind.COMPENSATABLE and not (unknown and step.inquiry is Inquiry.NOBODY_KNOWS):
-        return Noted.COMPENSATING, {"why": why, "step": step.name}
-    return Noted.STUCK, {"why": why}
+    if step.kind is StepKind.COMPENSATABLE and not (
+        unknown and step.inquiry is Inquiry.NOBODY_KNOWS
+    ):
+        return RecordKind.COMPENSATING, {"why": why, "step": step.name}
+    return RecordKind.STUCK, {"why": why}
 
 
 def _settle_undo(
@@ -465,14 +475,16 @@ def _settle_undo(
     started_at: float,
     now: float,
     retry_at: float,
-) -> Settled:
+) -> MoveOutcome:
     """It is not undone: tried again, with or without a word to the operator."""
     again: Columns = {
-        "attempts": intent.attempts + 1, "due_at": retry_at, "detail": words_of(ending)
+        "attempts": intent.attempts + 1, "due_at": retry_at, "detail": message_of(ending)
     }  # fmt: skip
     if isinstance(ending, NotYet):
         again |= {"attempts": 0, "due_at": now + max(ending.retry_seconds, POLL_SECONDS_MIN)}
     if started_at < undo_deadline_of(progress, step) or step.name in progress.stuck:
-        return Settled(None, again)
+        return MoveOutcome(None, again)
     why = f"the undo of {step.name} still fails after {step.limits.undo_seconds:g} s: "
-    return Settled((Noted.STUCK, {"why": why + (words_of(ending) or "it is not gone yet")}), again)
+    return MoveOutcome(
+        (RecordKind.STUCK, {"why": why + (message_of(ending) or "it is not gone yet")}), again
+    )

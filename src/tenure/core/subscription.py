@@ -10,7 +10,7 @@ NAME: Final = re.compile(NAME_PATTERN)
 SUBJECT: Final = re.compile(r"(?=.{1,200}\Z)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
-class Kind(StrEnum):
+class SubscriptionKind(StrEnum):
     """How it is told."""
 
     WEBHOOK = "webhook"

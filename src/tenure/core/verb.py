@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tenure.core import operation
-from tenure.core.agent import AGENT, State, Trigger, Verb
+from tenure.core.agent import AGENT, AgentState, AgentTrigger, Verb
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,53 +34,57 @@ class LifecycleVerb:
     """
 
     name: Verb
-    during: State
-    ends: Mapping[operation.State, Trigger]
+    during: AgentState
+    ends: Mapping[operation.OperationState, AgentTrigger]
     audit: str
-    request: Trigger | None = None
+    request: AgentTrigger | None = None
     closes: bool = False
-    during_stuck: State | None = None
+    during_stuck: AgentState | None = None
     starts_runtime: bool = False
     needs_open_owner: bool = False
     is_announced: bool = True
     can_queue: bool = True
     waits_for: str = ""
 
-    def interrupts(self, state: State) -> bool:
+    def interrupts(self, state: AgentState) -> bool:
         """Whether it is accepted while another operation has the lock of an agent in this state.
 
         A delete that is stuck is helped or abandoned, and not overtaken by another one.
         """
-        return self.closes and state is not State.DELETE_FAILED
+        return self.closes and state is not AgentState.DELETE_FAILED
 
     def agent_after(
-        self, before: operation.State, state: operation.State, *, was: State = State.READY
-    ) -> State | None:
+        self,
+        before: operation.OperationState,
+        state: operation.OperationState,
+        *,
+        was: AgentState = AgentState.READY,
+    ) -> AgentState | None:
         """The agent's state once the operation went from `before` to `state`; None: no change.
 
         `was` is the agent's state before a closing operation, to which it returns if that operation
         is cancelled.
         """
         trigger = self.ends.get(state)
-        if state is operation.State.COMPENSATED and self.closes:
+        if state is operation.OperationState.COMPENSATED and self.closes:
             trigger = _RETURNS[was]
         if trigger is None:
             return None
         during = self.during
-        if self.during_stuck is not None and before is operation.State.STUCK:
+        if self.during_stuck is not None and before is operation.OperationState.STUCK:
             during = self.during_stuck
         if (during, trigger) in _NO_CHANGE:
             return None
-        return State(AGENT.after(during, trigger))
+        return AgentState(AGENT.after(during, trigger))
 
 
 _RETURNS: Final = {
-    State.READY: Trigger.SPARED_READY,
-    State.SUSPENDED: Trigger.SPARED_SUSPENDED,
-    State.CREATE_FAILED: Trigger.SPARED_FAILED,
-    State.DELETE_FAILED: Trigger.DELETE_STUCK,
+    AgentState.READY: AgentTrigger.SPARED_READY,
+    AgentState.SUSPENDED: AgentTrigger.SPARED_SUSPENDED,
+    AgentState.CREATE_FAILED: AgentTrigger.SPARED_FAILED,
+    AgentState.DELETE_FAILED: AgentTrigger.DELETE_STUCK,
 }
 _NO_CHANGE: Final = {
-    (State.DELETING, Trigger.DELETE_RETRIED),  # it was not stuck
-    (State.DELETE_FAILED, Trigger.DELETE_STUCK),  # it was stuck already
+    (AgentState.DELETING, AgentTrigger.DELETE_RETRIED),  # it was not stuck
+    (AgentState.DELETE_FAILED, AgentTrigger.DELETE_STUCK),  # it was stuck already
 }

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 from tenure.app.plane import Plane
-from tenure.app.wakeups import News
+from tenure.app.wakeups import Wakeup
 from tenure.core.errors import StoreError
 from tenure.delivery.outbox import Route, Skimmed, Tick
 from tenure.ports.store import Row
@@ -41,7 +41,7 @@ class Concern:
     def __init__(self, route: Route) -> None:
         """Nothing yet."""
         self.route = route
-        self.news = News()
+        self.news = Wakeup()
         """Told when it is to look."""
         self.looked = 0
         """Up to where it has looked by itself."""

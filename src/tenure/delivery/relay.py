@@ -18,7 +18,7 @@ from tenure.app.events.acknowledgements import wanted_of
 from tenure.app.plane import Plane
 from tenure.concurrency import background, cancel_and_wait
 from tenure.core.errors import LeaseLost, StoreError
-from tenure.core.subscription import Kind
+from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.dispatcher import (
     ALONE_SECONDS,
     LOOK_SECONDS,
@@ -77,7 +77,7 @@ class Relay:
     """One process's part in publishing."""
 
     def __init__(
-        self, plane: Plane, *, buses: Mapping[Kind, Bus], always: Sequence[Route] = ()
+        self, plane: Plane, *, buses: Mapping[SubscriptionKind, Bus], always: Sequence[Route] = ()
     ) -> None:
         """Carry to `always`, and to every subscription by the bus of its kind."""
         self.leader = Leader(plane, "relay")
@@ -97,7 +97,7 @@ class Relay:
         """Every destination there is now, with its revision."""
         found = {name: (0, route) for name, route in self._always.items()}
         for row in await subscriptions.rows_of(self._plane):
-            if row["kind"] != Kind.PULL:
+            if row["kind"] != SubscriptionKind.PULL:
                 name, revision = str(row["id"]), int(str(row["revision"]))
                 known = self._routes.get(name)
                 if known is None or known[0] != revision:
@@ -107,7 +107,7 @@ class Relay:
         return found
 
     def _route(self, row: Row) -> Route:
-        kind = Kind(str(row["kind"]))
+        kind = SubscriptionKind(str(row["kind"]))
         bus = self._buses.get(kind, NO_NATS)
         secrets = partial(subscriptions.secrets_of, self._plane, row)
         tenant = str(row["tenant"])
@@ -271,7 +271,7 @@ def _next_page(page: int, done: Tick, seconds: float) -> int:
 
 @asynccontextmanager
 async def relaying(
-    plane: Plane, *, buses: Mapping[Kind, Bus], always: Sequence[Route] = ()
+    plane: Plane, *, buses: Mapping[SubscriptionKind, Bus], always: Sequence[Route] = ()
 ) -> AsyncIterator[Relay]:
     """Publish what is committed until the block is left."""
     relay = Relay(plane, buses=buses, always=always)

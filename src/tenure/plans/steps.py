@@ -6,7 +6,7 @@ from tenure.core.endings import Absent, Done, Ending
 from tenure.core.errors import Rejected
 from tenure.core.ids import ResourceKey
 from tenure.core.limits import StepLimits
-from tenure.core.plan import Kind, Step
+from tenure.core.plan import Step, StepKind
 from tenure.ports.provider import Call, Presence, Provider, Spec
 
 
@@ -26,7 +26,7 @@ def provided(
     provider: str,
     *,
     spec: Callable[[Call], Spec] | None = None,
-    kind: Kind = Kind.COMPENSATABLE,
+    kind: StepKind = StepKind.COMPENSATABLE,
     needs: tuple[str, ...] = (),
     limits: StepLimits | None = None,
 ) -> Step:
@@ -49,7 +49,7 @@ def provided(
         await unless_foreign(there, call.key, there.remove)
         return Done()
 
-    undo = remove if kind is Kind.COMPENSATABLE else None
+    undo = remove if kind is StepKind.COMPENSATABLE else None
     limits = limits or StepLimits()
     return Step(
         name,

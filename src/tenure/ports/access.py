@@ -16,7 +16,7 @@ from tenure.core.limits import PAGE_MAX
 from tenure.ports.provider import Provider
 
 
-class Kind(StrEnum):
+class GrantKind(StrEnum):
     """What was granted."""
 
     ROLE = "role"
@@ -30,7 +30,7 @@ class Grant(NamedTuple):
     """The agent's uid."""
     key: str
     """The resource that it is part of."""
-    kind: Kind
+    kind: GrantKind
     name: str
     granted_by: str
     at: float

@@ -8,10 +8,10 @@ from collections.abc import Coroutine
 from typing import Protocol, TypeVar
 
 from tenure.core.moves import Move, Moves
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 
 
-class Live(Protocol):
+class EngineOperation(Protocol):
     """One operation as the worker that claimed it sees it."""
 
     @property
@@ -25,7 +25,7 @@ class Live(Protocol):
         ...
 
     @property
-    def state(self) -> State:
+    def state(self) -> OperationState:
         """Where it stands after the last record that this worker knows of."""
         ...
 
@@ -59,7 +59,7 @@ class Live(Protocol):
         """Why it is stuck or was turned back; empty while all is well."""
         ...
 
-    def told_of(self, step: str) -> str:
+    def describe_step(self, step: str) -> str:
         """How this step stands, for people: a word, and what its provider said last."""
         ...
 
@@ -68,11 +68,11 @@ class Live(Protocol):
         ...
 
 
-L = TypeVar("L", bound=Live)
-L_contra = TypeVar("L_contra", bound=Live, contravariant=True)
+L = TypeVar("L", bound=EngineOperation)
+L_contra = TypeVar("L_contra", bound=EngineOperation, contravariant=True)
 
 
-class Work(Protocol[L]):
+class MoveExecutor(Protocol[L]):
     """What the app hands to an engine: the way to move one operation."""
 
     async def load(self, operation: str, token: int) -> L | None:
@@ -105,7 +105,7 @@ class Work(Protocol[L]):
         """Stop the calls of its do's that are under way; their outcome is then unknown."""
         ...
 
-    def is_deaf(self, task: "asyncio.Task[None]") -> bool:
+    def ignores_cancellation(self, task: "asyncio.Task[None]") -> bool:
         """Whether the call this task is in goes on though it was stopped a while ago."""
         ...
 
@@ -190,7 +190,7 @@ class Engine(Protocol[L_contra]):
         """
         ...
 
-    async def wait(self, operation: str, seconds: float | None = None) -> State | None:
+    async def wait(self, operation: str, seconds: float | None = None) -> OperationState | None:
         """The state in which this operation ended or got stuck here; None if that took longer."""
         ...
 

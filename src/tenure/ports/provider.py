@@ -29,7 +29,7 @@ class Presence(StrEnum):
     """Something stands under this key that is not ours; never adopted, never removed."""
 
 
-class Observed(NamedTuple):
+class Observation(NamedTuple):
     """An inspect's answer: presence, and for what is there its reference, owner and generation."""
 
     presence: Presence
@@ -38,7 +38,7 @@ class Observed(NamedTuple):
     generation: int = 0
 
 
-class Owned(NamedTuple):
+class OwnedResource(NamedTuple):
     """One resource that carries our owner tag."""
 
     key: str
@@ -58,7 +58,7 @@ class Provider(Protocol):
         """
         ...
 
-    async def inspect(self, key: ResourceKey) -> Observed:
+    async def inspect(self, key: ResourceKey) -> Observation:
         """What stands under this key, read consistently."""
         ...
 
@@ -69,7 +69,7 @@ class Provider(Protocol):
         """
         ...
 
-    def list_owned(self, plane: str) -> AsyncIterator[Owned]:
+    def list_owned(self, plane: str) -> AsyncIterator[OwnedResource]:
         """Everything that carries this plane's owner tag; may lag behind ensure and remove."""
         ...
 

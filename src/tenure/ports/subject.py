@@ -9,7 +9,7 @@ on a `PlainSubject`, which is a lock and nothing more.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from tenure.core.operation import Intent, State
+from tenure.core.operation import Intent, OperationState
 from tenure.core.plan import Plan, Step
 from tenure.core.progress import Progress
 from tenure.ports.store import Row, Set, Store, Write
@@ -26,7 +26,7 @@ class SubjectOperation(Protocol):
     """The uid of the row that the operation locks."""
     input: Mapping[str, object]
     plan: Plan
-    state: State
+    state: OperationState
     intents: dict[str, Intent]
 
     def new_key(self, step: Step) -> str:
@@ -46,7 +46,7 @@ class Subject(Protocol):
         ...
 
     def on_record(
-        self, operation: SubjectOperation, progress: Progress, state: State, now: float
+        self, operation: SubjectOperation, progress: Progress, state: OperationState, now: float
     ) -> Sequence[Write]:
         """The rows to write with a record that ends the operation or changes its state.
 
@@ -74,7 +74,7 @@ class PlainSubject:
         self,
         operation: SubjectOperation,
         progress: Progress,
-        state: State,  # noqa: ARG002
+        state: OperationState,  # noqa: ARG002
         now: float,  # noqa: ARG002
     ) -> Sequence[Write]:
         """Release the lock at the end."""

@@ -11,7 +11,7 @@ from tenure.app.events import acknowledgements
 from tenure.app.events.acknowledgements import Fate
 from tenure.app.pages import every
 from tenure.app.plane import Plane
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Row
@@ -50,7 +50,7 @@ async def _report(plane: Plane, term: Term, row: Row, done: str = "") -> None:
     subscription = str(row["subscription"])
     known = await plane.store.find("subscription", (subscription,)) or {"name": subscription}
     await term.report(
-        Kind.CONFIRMED, f"{operation} {subscription}",
+        FindingKind.CONFIRMED, f"{operation} {subscription}",
         f"operation {operation} waits for the acknowledgement of {known['name']!s}"
         f" since {in_utc(since)}{done}",
         about=About(str(row["tenant"]), str(row["agent"])),

@@ -12,7 +12,7 @@ from typing import cast
 from tenure.app.events import subscriptions
 from tenure.app.pages import every
 from tenure.app.plane import Plane
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
 from tenure.ports.store import Row
 from tenure.reconcilers.term import About, Term, Tick
@@ -92,6 +92,6 @@ async def _report(
         what.append(f"has missed {missed} events, which are no longer kept")
         said["missed"] = missed
     await term.report(
-        Kind.CONFIRMED, destination, f"{name} {', and '.join(what)}",
+        FindingKind.CONFIRMED, destination, f"{name} {', and '.join(what)}",
         about=About(tenant, agent), said=said,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from typing import Any, cast
 from tenure.app.agents import commands as agents
 from tenure.app.agents.ownership import GOING
 from tenure.app.agents.views import holdings_of, kept_spec
-from tenure.app.operations.handle import read
+from tenure.app.operations.handle import load_handle
 from tenure.app.plane import Plane
 from tenure.app.safety import findings
 from tenure.app.safety.standing import (
@@ -30,13 +30,13 @@ from tenure.app.safety.standing import (
     is_open,
     standing,
 )
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.errors import CallerError, ProviderError, Rejected
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.core.operation import OPERATION
 from tenure.core.retry import DRIFT_REPAIR
 from tenure.core.roles import Caller, Role
-from tenure.ports.provider import Call, Observed, Presence
+from tenure.ports.provider import Call, Observation, Presence
 from tenure.ports.store import Row
 from tenure.reconcilers.circuit_breaker import LOOK_SECONDS, Silence
 from tenure.reconcilers.term import About, Term, Tick
@@ -67,7 +67,7 @@ SHUT = (
 )
 UNTOLD = "it is not replaced before all else of the agent is seen as recorded"
 
-Difference = tuple[Kind, str, bool]
+Difference = tuple[FindingKind, str, bool]
 """How sure it is that something is not as recorded, what, and whether it can be put right."""
 
 
@@ -118,7 +118,7 @@ async def _look(
     row = await plane.store.find("agent", (uid,))
     if row is None or not is_at_rest(row):
         return row is None, 0, None  # an operation works on it: what it holds is about to change
-    if State(str(row["state"])) not in {State.READY, State.SUSPENDED}:
+    if AgentState(str(row["state"])) not in {AgentState.READY, AgentState.SUSPENDED}:
         return True, 0, None
     everything = [await _asked(plane, one, silence) for one in await held_by(plane, row)]
     opened, error = await _is_open(plane, row, everything, silence)
@@ -133,7 +133,7 @@ async def _look(
             sure = False
             if held.error:
                 said = f"cannot be asked: {held.error}"
-                await _tell(plane, term, row, held, kind=Kind.UNVERIFIABLE, said=said)
+                await _tell(plane, term, row, held, kind=FindingKind.UNVERIFIABLE, said=said)
             continue
         what = _differs(plane, row, held, held.seen)
         if what is None and held.slot == CREDENTIALS:
@@ -173,7 +173,7 @@ async def _is_open(
     A provider that has just said nothing of the agent's credentials is not waited for once more.
     """
     uid = str(row["uid"])
-    if row["state"] != State.READY:
+    if row["state"] != AgentState.READY:
         return True, ""
     hung = any(one.slot == CREDENTIALS and one.error == SILENT for one in everything)
     if hung or silence.passes_over(CREDENTIALS, uid):
@@ -195,7 +195,7 @@ async def _has_changed(plane: Plane, row: Row) -> bool:
 
 def _left_alone(row: Row, everything: Sequence[Held], stands: Standing) -> Mapping[str, str]:
     """Slots in which nothing is made anew though it is gone, and why."""
-    if row["state"] != State.READY:
+    if row["state"] != AgentState.READY:
         return {}
     match stands:
         case Standing.RUNS | Standing.REPLACED:
@@ -217,12 +217,12 @@ def _door(row: Row, everything: Sequence[Held], stands: Standing, error: str) ->
     if any(one.is_dead for one in everything):
         return None
     if stands is Standing.SHUT:
-        return Kind.DRIFT, SHUT.format(name=row["name"]), False
+        return FindingKind.DRIFT, SHUT.format(name=row["name"]), False
     said = f"are there, and whether the agent is open cannot be told: {error}"
-    return (Kind.UNVERIFIABLE, said, False) if error else None
+    return (FindingKind.UNVERIFIABLE, said, False) if error else None
 
 
-def _differs(plane: Plane, row: Row, held: Held, seen: Observed) -> Difference | None:
+def _differs(plane: Plane, row: Row, held: Held, seen: Observation) -> Difference | None:
     """What is not as recorded about something that an agent holds."""
     match seen.presence:
         case Presence.READY | Presence.STARTING:
@@ -230,19 +230,19 @@ def _differs(plane: Plane, row: Row, held: Held, seen: Observed) -> Difference |
             if isinstance(lapses_at, int | float):
                 left = lapses_at - plane.store.now()
                 if left < LAPSE_SECONDS:
-                    return Kind.CONFIRMED, f"lapses in {max(0.0, left) / 3_600:.0f} h", False
+                    return FindingKind.CONFIRMED, f"lapses in {max(0.0, left) / 3_600:.0f} h", False
             return None
         case Presence.FOREIGN:
-            return Kind.UNVERIFIABLE, "is somebody else's now", False
+            return FindingKind.UNVERIFIABLE, "is somebody else's now", False
         case Presence.BROKEN if held.slot == RUNTIME:
-            return Kind.DRIFT, "has died", row["state"] == State.READY
+            return FindingKind.DRIFT, "has died", row["state"] == AgentState.READY
         case Presence.ABSENT if held.slot == RUNTIME:
-            return Kind.DRIFT, "is gone", row["state"] == State.READY
+            return FindingKind.DRIFT, "is gone", row["state"] == AgentState.READY
         case Presence.BROKEN:
             said = "is broken: delete the agent and create it anew"
-            return Kind.DRIFT, said, False
+            return FindingKind.DRIFT, said, False
         case Presence.ABSENT:
-            return Kind.DRIFT, "was deleted behind our back", True
+            return FindingKind.DRIFT, "was deleted behind our back", True
 
 
 def _may_repair(term: Term, row: Row) -> bool:
@@ -255,7 +255,7 @@ def _subject(row: Row, held: Held) -> str:
 
 
 async def _report(
-    term: Term, row: Row, held: Held, kind: Kind, said: str, **more: object
+    term: Term, row: Row, held: Held, kind: FindingKind, said: str, **more: object
 ) -> Row | None:
     what = f"{held.slot} {held.key.text} of agent {row['name']!s} {said}"
     return await term.report(
@@ -265,7 +265,9 @@ async def _report(
     )  # fmt: skip
 
 
-async def _tell(plane: Plane, term: Term, row: Row, held: Held, *, kind: Kind, said: str) -> None:
+async def _tell(
+    plane: Plane, term: Term, row: Row, held: Held, *, kind: FindingKind, said: str
+) -> None:
     """Report what is not put right now; what was tried before, and until when, stays known."""
     before = await findings.find(plane, term.reconciler, _subject(row, held))
     await _report(term, row, held, kind, said, **_tried(before))
@@ -285,12 +287,14 @@ async def _repair(
     before = await findings.find(plane, term.reconciler, _subject(row, held))
     so_far = _tried(before)
     attempts, again_at = int(so_far.get("attempts", 0)), float(so_far.get("again_at", 0.0))
-    unsure = before is None or before["kind"] == Kind.UNVERIFIABLE  # not seen: not asked, or silent
+    unsure = (
+        before is None or before["kind"] == FindingKind.UNVERIFIABLE
+    )  # not seen: not asked, or silent
     if unsure or cast(int, cast(Row, before)["sightings"]) + 1 < SIGHTINGS:
-        await _report(term, row, held, Kind.DRIFT, said, **so_far)
+        await _report(term, row, held, FindingKind.DRIFT, said, **so_far)
         return 0, now + SOON_SECONDS
     if now < again_at:
-        await _report(term, row, held, Kind.DRIFT, said, **so_far)
+        await _report(term, row, held, FindingKind.DRIFT, said, **so_far)
         return 0, again_at
     again_at = now + DRIFT_REPAIR.delay_seconds(attempts)
     tried: dict[str, object] = {"attempts": attempts + 1, "again_at": again_at}
@@ -304,9 +308,11 @@ async def _repair(
         said = f"{said}; it could not be made again"
         if isinstance(error, Rejected) and held.slot != RUNTIME:
             said += ": if that stays so, delete the agent and create it anew"
-        await _report(term, row, held, Kind.DRIFT, said, **tried)
+        await _report(term, row, held, FindingKind.DRIFT, said, **tried)
         return 0, again_at
-    await _report(term, row, held, Kind.CONFIRMED, f"{said}; it is being made again", **tried)
+    await _report(
+        term, row, held, FindingKind.CONFIRMED, f"{said}; it is being made again", **tried
+    )
     return 1, now + SOON_SECONDS
 
 
@@ -323,7 +329,7 @@ async def _make_again(plane: Plane, row: Row, held: Held) -> None:
 
     PlanUnknown if only a newer release knows that step: it repairs once it leads.
     """
-    made = await read(plane.store, plane.catalogue, plane.id, held.operation)
+    made = await load_handle(plane.store, plane.catalogue, plane.id, held.operation)
     if made is None or made.state not in OPERATION.final:
         raise Rejected(f"operation {held.operation}, which made it, is not over")
     current = await plane.store.find("agent", (str(row["uid"]),))

@@ -7,9 +7,9 @@ deleted all the same, since that was lost on the way, is taken away here, with w
 from tenure.app.agents import cascade
 from tenure.app.plane import Plane
 from tenure.app.safety import findings
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.errors import ProviderError
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.core.limits import PAGE_MAX
 from tenure.ports.store import Row
 from tenure.reconcilers.circuit_breaker import Silence
@@ -36,7 +36,7 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
             seen += 1
             if owner not in known:
                 agent = await plane.store.find("agent", (owner,))
-                known[owner] = agent is not None and agent["state"] != State.DELETED
+                known[owner] = agent is not None and agent["state"] != AgentState.DELETED
             if known[owner]:
                 continue
             if silence.turn(_subject(row)):
@@ -77,7 +77,7 @@ async def _take_away(plane: Plane, term: Term, row: Row, silence: Silence) -> in
     about, said = About(str(row["tenant"]), owner, target), {"edge": kind}
     subject = _subject(row)
     if term.read_only:
-        await term.report(Kind.DRIFT, subject, what, about=about, said=said)
+        await term.report(FindingKind.DRIFT, subject, what, about=about, said=said)
         return 0
     if silence.passes_over(kind, subject):
         return 0
@@ -85,9 +85,11 @@ async def _take_away(plane: Plane, term: Term, row: Row, silence: Silence) -> in
         async with silence.asking(kind, subject):
             gone = await cascade.take_away(plane, row, guards=term.fence())
     except (ProviderError, TimeoutError) as error:
-        await term.report(Kind.UNVERIFIABLE, subject, f"{what}: {error!r}", about=about, said=said)
+        await term.report(
+            FindingKind.UNVERIFIABLE, subject, f"{what}: {error!r}", about=about, said=said
+        )
         return 0
     if gone:
         done = f"{what}; it was taken away"
-        await term.report(Kind.CONFIRMED, subject, done, about=about, said=said)
+        await term.report(FindingKind.CONFIRMED, subject, done, about=about, said=said)
     return int(gone)

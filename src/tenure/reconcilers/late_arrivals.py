@@ -12,7 +12,7 @@ from typing import cast
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.errors import ProviderError
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.ports.provider import Presence, Provider
 from tenure.ports.store import Change, Drop, Is, Row, Set
@@ -105,7 +105,7 @@ async def _ask(plane: Plane, term: Term, stone: Row, key: ResourceKey, provider:
 
 async def _report(term: Term, key: ResourceKey, *, lies: bool) -> None:
     """One arrival within the window is nothing special; after it the provider does not remove."""
-    kind = Kind.DRIFT if lies else Kind.CONFIRMED
+    kind = FindingKind.DRIFT if lies else FindingKind.CONFIRMED
     what = f"{key.slot} {key.text} turned up after it was removed; it is removed again"
     if lies:
         what = f"provider {key.slot} says that {key.text} was removed, and it is still there"

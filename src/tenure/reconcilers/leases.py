@@ -8,7 +8,7 @@ from typing import cast
 
 from tenure.app.pages import every
 from tenure.app.plane import Plane
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
 from tenure.ports.store import Below, Change, Drop, Is
 from tenure.reconcilers.leader import PREFIX
@@ -38,6 +38,6 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
                 continue  # it was renewed after all
             fixed, done = fixed + 1, "; it was dropped"
         what = f"lease {name[0]} has lapsed at {in_utc(until)}, its holder is gone{done}"
-        await term.report(Kind.CONFIRMED, name[0], what, about=NOBODY)
+        await term.report(FindingKind.CONFIRMED, name[0], what, about=NOBODY)
     await term.settle_unseen()
     return Tick(seen, fixed)

@@ -13,9 +13,9 @@ from tenure.app.plane import Plane
 from tenure.app.safety import findings
 from tenure.app.safety.findings import abandoned_subject
 from tenure.core import agent as agents
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.ports.store import Row
 from tenure.reconcilers.term import About, Term, Tick
 
@@ -35,7 +35,7 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     rows = await plane.store.list_open(after=after, limit=limit)
     for row in rows:
         seen += 1
-        if row["state"] == State.STUCK:
+        if row["state"] == OperationState.STUCK:
             await _stuck(plane, term, row)
         elif _stands_still(row, plane.store.now()):
             await _still(term, row)
@@ -58,7 +58,7 @@ async def _is_so(plane: Plane, said: Mapping[str, object]) -> bool:
     if said.get("abandoned") or row is None or row["ended_at"] is not None:
         return False
     now = plane.store.now()
-    return row["state"] == State.STUCK or _stands_still(row, now) or _is_ahead(row, now)
+    return row["state"] == OperationState.STUCK or _stands_still(row, now) or _is_ahead(row, now)
 
 
 async def _stuck(plane: Plane, term: Term, row: Row) -> None:
@@ -69,7 +69,7 @@ async def _stuck(plane: Plane, term: Term, row: Row) -> None:
         if one["operation"] == name and one["slot"]
     ]
     await term.report(
-        Kind.CONFIRMED, name,
+        FindingKind.CONFIRMED, name,
         f"operation {name} ({row['kind']!s}) is stuck: {row['error'] or 'see its steps'!s}",
         about=About(str(row["tenant"]), str(row["agent"])),
         said={"operation": name, "left": left},
@@ -86,7 +86,7 @@ def _stands_still(row: Row, now: float) -> bool:
 async def _still(term: Term, row: Row) -> None:
     name = str(row["id"])
     await term.report(
-        Kind.UNVERIFIABLE, name,
+        FindingKind.UNVERIFIABLE, name,
         f"operation {name} ({row['kind']!s}) is due and nobody moves it; it is woken",
         about=About(str(row["tenant"]), str(row["agent"])),
         said={"operation": name, "worker": row["worker"]},
@@ -106,7 +106,7 @@ async def _ahead(term: Term, row: Row) -> None:
     name = str(row["id"])
     until = max(_recorded_at(row), cast("float | None", row["due_at"]) or 0.0)
     await term.report(
-        Kind.CONFIRMED, name,
+        FindingKind.CONFIRMED, name,
         f"operation {name} ({row['kind']!s}) has records of a time yet to come: the clock was set"
         f" back since, and it may stand until {in_utc(until)}, from when its deadlines count; set"
         " the clock right if it is wrong now, or cancel the operation",
@@ -134,14 +134,14 @@ async def _abandoned(plane: Plane, term: Term) -> None:
         if left:
             operation = str(said["operation"])
             await term.report(
-                Kind.CONFIRMED, abandoned_subject(operation), str(said["what"]),
+                FindingKind.CONFIRMED, abandoned_subject(operation), str(said["what"]),
                 about=About(tenant, uid),
                 said={"abandoned": True, "operation": operation, "left": left},
             )  # fmt: skip
 
 
 _LEFT: dict[str, tuple[str, ...]] = {
-    agents.State.CREATE_FAILED: (), agents.State.DELETE_FAILED: (),
-    agents.State.SUSPENDED: ("runtime",),
+    agents.AgentState.CREATE_FAILED: (), agents.AgentState.DELETE_FAILED: (),
+    agents.AgentState.SUSPENDED: ("runtime",),
 }  # fmt: skip
 """States in which what an agent holds was left behind, and in which slots; none: in any."""

@@ -21,13 +21,13 @@ from tenure.app.operations.tombstones import tombstones
 from tenure.app.plane import Plane
 from tenure.app.safety import findings
 from tenure.core import decisions
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.errors import ProviderError
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.limits import LATE_SECONDS, PAGE_MAX
-from tenure.core.operation import Hold
-from tenure.ports.provider import Owned, Presence, Provider
+from tenure.core.operation import IntentState
+from tenure.ports.provider import OwnedResource, Presence, Provider
 from tenure.ports.store import Is, Row, Set, Writes
 from tenure.reconcilers.circuit_breaker import Silence
 from tenure.reconcilers.term import NOBODY, About, Term, Tick
@@ -67,7 +67,7 @@ class Suspect(NamedTuple):
     """A resource without a claim, as its provider has listed it."""
 
     slot: str
-    owned: Owned
+    owned: OwnedResource
 
 
 class Judged(NamedTuple):
@@ -117,10 +117,12 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     if len(orphans) + done.uncounted > cap(done.seen):
         what = f"{len(orphans) + done.uncounted} of {done.seen} resources have no owner: too many"
         await term.report(
-            Kind.UNVERIFIABLE, "halted", f"{what}; none is removed before a person has looked",
+            FindingKind.UNVERIFIABLE,
+            "halted",
+            f"{what}; none is removed before a person has looked",
             about=NOBODY,
             said={"orphans": [one.suspect.owned.key for one in orphans[:REPORTED_MAX]]},
-        )  # fmt: skip
+        )
     else:
         silence = Silence(plane, NAME)
         orphans.sort(key=lambda one: silence.turn(one.suspect.owned.key))
@@ -141,7 +143,7 @@ def cap(seen: int) -> float:
 async def _compare(plane: Plane, term: Term, slot: str, provider: Provider, done: _Pass) -> None:
     """List one provider, and for each part of the list ask the store who lives."""
     loop = asyncio.get_running_loop()
-    chunk: list[Owned] = []
+    chunk: list[OwnedResource] = []
     told = plane.news.number
     try:
         async with asyncio.timeout(SILENT_SECONDS) as patience:
@@ -156,13 +158,16 @@ async def _compare(plane: Plane, term: Term, slot: str, provider: Provider, done
     except (ProviderError, TimeoutError) as error:
         done.whole = False
         await term.report(
-            Kind.UNVERIFIABLE, f"list {slot}", f"provider {slot} could not be listed: {error!r}",
-            about=NOBODY, said={"provider": slot},
-        )  # fmt: skip
+            FindingKind.UNVERIFIABLE,
+            f"list {slot}",
+            f"provider {slot} could not be listed: {error!r}",
+            about=NOBODY,
+            said={"provider": slot},
+        )
     await _claims(plane, slot, chunk, done)
 
 
-async def _claims(plane: Plane, slot: str, chunk: Sequence[Owned], done: _Pass) -> None:
+async def _claims(plane: Plane, slot: str, chunk: Sequence[OwnedResource], done: _Pass) -> None:
     living = await plane.store.list_living(slot, [(one.agent, one.generation) for one in chunk])
     done.seen += len(chunk)
     for one in chunk:
@@ -195,7 +200,7 @@ async def _judged(
     plane: Plane, suspect: Suspect, agent: Row, operation: Row, intent: Row
 ) -> Judged:
     known = (agent, operation, intent)
-    burned, deleted = intent["state"] == Hold.BURNED, agent["state"] == State.DELETED
+    burned, deleted = intent["state"] == IntentState.BURNED, agent["state"] == AgentState.DELETED
     if not burned and not deleted:
         return Judged(suspect, Verdict.LIVING, "", *known)
     if operation["ended_at"] is None:
@@ -212,14 +217,14 @@ async def _quarantine(term: Term, unknown: Sequence[Judged], uncounted: int) -> 
     for one in unknown[:REPORTED_MAX]:
         slot, owned = one.suspect
         await term.report(
-            Kind.UNVERIFIABLE, f"{slot} {owned.key}",
+            FindingKind.UNVERIFIABLE, f"{slot} {owned.key}",
             f"{slot} {owned.key} carries our label, and {one.why}; it is left alone",
             about=one.about, said={"provider": slot, "generation": owned.generation},
         )  # fmt: skip
     left = len(unknown) - REPORTED_MAX + uncounted
     if left > 0:
         what = f"{left} more resources are unknown to our records"
-        await term.report(Kind.UNVERIFIABLE, "more", what, about=NOBODY, said={"left": left})
+        await term.report(FindingKind.UNVERIFIABLE, "more", what, about=NOBODY, said={"left": left})
 
 
 async def _still_there(plane: Plane, term: Term, one: Judged) -> None:
@@ -228,7 +233,7 @@ async def _still_there(plane: Plane, term: Term, one: Judged) -> None:
     subject = f"{slot} {owned.key}"
     if await findings.find(plane, term.reconciler, subject) is not None:
         await term.report(
-            Kind.DRIFT, subject, f"{subject} was removed, and its provider still lists it",
+            FindingKind.DRIFT, subject, f"{subject} was removed, and its provider still lists it",
             about=one.about, said={"provider": slot},
         )  # fmt: skip
 
@@ -245,7 +250,9 @@ async def _sweep(
     ripe_at = max(since + APART_SECONDS, owned.since + GRACE_SECONDS)
     unripe = sightings < SIGHTINGS or now < ripe_at
     if unripe or term.read_only or silence.passes_over(slot, owned.key):
-        await term.report(Kind.DRIFT, subject, what, about=one.about, said={"provider": slot})
+        await term.report(
+            FindingKind.DRIFT, subject, what, about=one.about, said={"provider": slot}
+        )
         return 0, max(ripe_at, now) if unripe and not term.read_only else None
     key = _key(plane, one)
     try:
@@ -259,7 +266,7 @@ async def _sweep(
             await plane.providers[slot].remove(key)
     except (ProviderError, TimeoutError) as error:
         await term.report(
-            Kind.DRIFT, subject, f"{what}; it could not be removed: {error!r}",
+            FindingKind.DRIFT, subject, f"{what}; it could not be removed: {error!r}",
             about=one.about, said={"provider": slot},
         )  # fmt: skip
         return 0, None
@@ -280,7 +287,7 @@ async def _intend(plane: Plane, term: Term, one: Judged, subject: str, what: str
     touch = Set("operation", (where[0],), {"updated_at": now})  # kept from now on: `retention`
     writes: Writes = (burn, touch, *tombstones([where], now))
     kept = await term.report(
-        Kind.CONFIRMED, subject, f"{what}; it is removed", about=one.about, guards=guards,
+        FindingKind.CONFIRMED, subject, f"{what}; it is removed", about=one.about, guards=guards,
         writes=writes, said={"provider": one.suspect.slot, "token": term.token},
     )  # fmt: skip
     return kept is not None

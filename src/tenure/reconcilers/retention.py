@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, cast
 
 from tenure.app.operations.handle import decode, encode
 from tenure.app.plane import Plane
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.core.limits import IDEMPOTENCY_SECONDS
-from tenure.core.operation import Hold
+from tenure.core.operation import IntentState
 from tenure.ports.store import TABLES, Change, Drop, Is, Key, Row
 from tenure.reconcilers.term import NOBODY, KeptFor, Term, Tick
 
@@ -67,7 +67,7 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
         seen += looked
         if over and term.read_only:
             what = f"{len(over)} {sort.words} or more are over and still kept"
-            await term.report(Kind.CONFIRMED, sort.table, what, about=NOBODY)
+            await term.report(FindingKind.CONFIRMED, sort.table, what, about=NOBODY)
         elif over:
             fixed += await _drop(plane, term, over)
             more = more or (not ended and len(over) >= WORTH * limit)
@@ -188,7 +188,7 @@ async def _operation(plane: Plane, row: Row, before: float) -> Over | None:
 
 def may_hold(intent: Row) -> bool:
     """Whether something may be there that this made."""
-    return bool(intent["slot"]) and intent["state"] != Hold.BURNED
+    return bool(intent["slot"]) and intent["state"] != IntentState.BURNED
 
 
 def _of_operations(kept: KeptFor) -> float:

@@ -11,7 +11,7 @@ from tenure.app.plane import Plane
 from tenure.app.safety import findings
 from tenure.app.safety.findings import Sighting
 from tenure.app.tenancy.tokens import TENANT
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.ports.store import Is, Row, Writes
 from tenure.reconcilers.leader import lease_of
 
@@ -89,7 +89,7 @@ class Term:
 
     async def report(
         self,
-        kind: Kind,
+        kind: FindingKind,
         subject: str,
         what: str,
         *,

@@ -31,7 +31,7 @@ from tenure.core.ids import ResourceKey
 from tenure.core.limits import INPUT_BYTES_MAX
 from tenure.core.plain import refuse_odd
 from tenure.ports.clock import Clock
-from tenure.ports.provider import Observed, Owned, Presence, Spec
+from tenure.ports.provider import Observation, OwnedResource, Presence, Spec
 from tenure.ports.store import (
     Change,
     Drop,
@@ -138,15 +138,15 @@ class Holdings:
                 await self.refuse(key, str(error))
         raise _contended(key)
 
-    async def inspect(self, key: ResourceKey) -> Observed:
+    async def inspect(self, key: ResourceKey) -> Observation:
         """What stands under this key, as committed."""
         row = self.find("resource", (key.text,))
         if row is None or row["state"] == BURNED:
-            return Observed(Presence.ABSENT)
+            return Observation(Presence.ABSENT)
         owner, generation = str(row["plane"]), int(row["generation"])  # type: ignore[arg-type]
         if _is_foreign(key, row):
-            return Observed(Presence.FOREIGN, {}, owner, 0)
-        return Observed(Presence.READY, _decode(str(row["reference"])), owner, generation)
+            return Observation(Presence.FOREIGN, {}, owner, 0)
+        return Observation(Presence.READY, _decode(str(row["reference"])), owner, generation)
 
     async def remove(
         self, key: ResourceKey, *, also: Callable[[Row], Sequence[Part]] = lambda _: ()
@@ -180,12 +180,12 @@ class Holdings:
             await self.commit(self._make(key, _NEVER))
         raise Rejected(sentence) from None
 
-    async def list_owned(self, plane: str) -> AsyncIterator[Owned]:
+    async def list_owned(self, plane: str) -> AsyncIterator[OwnedResource]:
         """Everything of this plane, oldest first, read by pages: other work goes on in between."""
         after = 0
         while page := self.read(_OWNED, (plane, after, OWNED_PAGE)):
             for after, key, agent, generation, since in page:  # noqa: B007 (the next page's begin)
-                yield Owned(key, agent, generation, since)
+                yield OwnedResource(key, agent, generation, since)
             if len(page) < OWNED_PAGE:
                 return
             await asyncio.sleep(0)

@@ -6,11 +6,11 @@ or provider's words are ever told, so no secret can be.
 
 from collections.abc import Callable
 
-from tenure.core.endings import Performed
+from tenure.core.endings import PerformedMove
 from tenure.settings import Settings
 from tenure.telemetry.logs import log_trouble
 
-Observe = Callable[[Performed], None]
+Observe = Callable[[PerformedMove], None]
 
 
 def both(*observers: Observe | None) -> Observe:
@@ -19,7 +19,7 @@ def both(*observers: Observe | None) -> Observe:
     if len(told) == 1:
         return told[0]
 
-    def observe(performed: Performed) -> None:
+    def observe(performed: PerformedMove) -> None:
         for one in told:
             one(performed)
 

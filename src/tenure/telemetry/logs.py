@@ -12,7 +12,7 @@ import sys
 from copy import copy
 from typing import Final, TextIO
 
-from tenure.core.endings import Performed, is_trouble
+from tenure.core.endings import PerformedMove, is_error
 from tenure.core.errors import Defect, StoreError, TenureError
 
 log = logging.getLogger("tenure.steps")
@@ -25,10 +25,10 @@ ABOVE: Final = "as the store said above"
 """In place of a sentence of the store that was just written."""
 
 
-def log_trouble(performed: Performed) -> None:
+def log_trouble(performed: PerformedMove) -> None:
     """A warning for a refusal, and less for what is tried again by itself."""
     ending = performed.ending
-    if not is_trouble(ending):
+    if not is_error(ending):
         return
     fields = {
         "operation": performed.operation,

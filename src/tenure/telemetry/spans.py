@@ -18,7 +18,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from tenure.core.endings import Performed, is_trouble
+from tenure.core.endings import PerformedMove, is_error
 
 NANOSECONDS = 1_000_000_000
 
@@ -41,7 +41,7 @@ class Spans:
         """Ask for the tracer once."""
         self._tracer = trace.get_tracer("tenure")
 
-    def __call__(self, performed: Performed) -> None:
+    def __call__(self, performed: PerformedMove) -> None:
         """One span, from when the attempt began to when it ended."""
         operation = context_of(performed.operation)
         ending = performed.ending
@@ -61,6 +61,6 @@ class Spans:
                 "tenure.ending": type(ending).__name__,
             },
         )
-        if is_trouble(ending):
+        if is_error(ending):
             span.set_status(Status(StatusCode.ERROR, ending.code))
         span.end(end_time=int(performed.ended_at * NANOSECONDS))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from tenure.core.errors import OutcomeUnknown, ProviderError, Rejected, Unavailable
 from tenure.core.ids import ResourceKey
-from tenure.ports.provider import Observed, Owned, Presence, Spec
+from tenure.ports.provider import Observation, OwnedResource, Presence, Spec
 from tenure.testing.faults import Fault, Faults
 from tenure.testing.loop import SeededLoop, Trace
 
@@ -135,23 +135,23 @@ class FakeProvider:
         self._latency = latency
         self._refuses: dict[tuple[str, str], float] = {}
         """Until when (verb, key) is refused."""
-        self._page: list[Owned] = []
+        self._page: list[OwnedResource] = []
 
     async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
         """Make it, or converge it to `spec`."""
         reference: Mapping[str, object] = await self._call("ensure", key, self._ensure, dict(spec))
         return reference
 
-    async def inspect(self, key: ResourceKey) -> Observed:
+    async def inspect(self, key: ResourceKey) -> Observation:
         """What stands under this key."""
-        observed: Observed = await self._call("inspect", key, self._inspect)
+        observed: Observation = await self._call("inspect", key, self._inspect)
         return observed
 
     async def remove(self, key: ResourceKey) -> None:
         """Remove it and burn its key."""
         await self._call("remove", key, self._remove)
 
-    async def list_owned(self, plane: str) -> AsyncIterator[Owned]:
+    async def list_owned(self, plane: str) -> AsyncIterator[OwnedResource]:
         """Everything of this plane, perhaps a while ago."""
         nowhere = ResourceKey("", plane, "", "", 0, "", "")
         for owned in await self._call("list_owned", nowhere, self._list_owned):
@@ -293,18 +293,18 @@ class FakeProvider:
         world.note(self.name, "ensure", key, effect)
         return {"provider": self.name, "key": key.text}
 
-    def _inspect(self, key: ResourceKey, _: Fault | None) -> Observed:
+    def _inspect(self, key: ResourceKey, _: Fault | None) -> Observation:
         if not self._askable:
             raise Rejected(f"{self.name} cannot be asked")
         thing = self._world.things.get((self.name, key.text))
         if thing is None:
-            return Observed(Presence.ABSENT)
+            return Observation(Presence.ABSENT)
         reference = {"provider": self.name, "key": key.text}
         if thing.owner != key.plane:
-            return Observed(Presence.FOREIGN, {}, thing.owner, 0)
+            return Observation(Presence.FOREIGN, {}, thing.owner, 0)
         ready = thing.ready_at <= self._world.loop.time()
         presence = Presence.READY if ready else Presence.STARTING
-        return Observed(presence, reference, thing.owner, thing.key.generation)
+        return Observation(presence, reference, thing.owner, thing.key.generation)
 
     def _remove(self, key: ResourceKey, _: Fault | None) -> None:
         world, at = self._world, (self.name, key.text)
@@ -321,7 +321,7 @@ class FakeProvider:
         for late in world.overtaken.pop(at, ()):
             world.send(now + self.faults.delays.overtaken, late)
 
-    def _list_owned(self, key: ResourceKey, fault: Fault | None) -> list[Owned]:
+    def _list_owned(self, key: ResourceKey, fault: Fault | None) -> list[OwnedResource]:
         if fault is Fault.STALE_PAGE:
             return self._page
         now = self._world.loop.time()
@@ -341,7 +341,7 @@ class FakeProvider:
             and (self.name, text) not in self._world.things
         ]
         self._page = [
-            Owned(thing.key.text, thing.key.agent, thing.key.generation, thing.since)
+            OwnedResource(thing.key.text, thing.key.agent, thing.key.generation, thing.since)
             for thing in there
         ]
         return self._page

@@ -8,7 +8,7 @@ from typing import cast
 
 from tenure.core.endings import Absent, Done, Ending, NotYet, Waiting
 from tenure.core.limits import StepLimits
-from tenure.core.plan import Kind, Plan, Step, nobody_knows, nothing, repeat
+from tenure.core.plan import Plan, Step, StepKind, nobody_knows, nothing, repeat
 from tenure.plans.steps import provided
 from tenure.ports.provider import Call, Presence
 from tenure.testing.fakes import FakeProvider, World, ledger
@@ -34,7 +34,7 @@ PATIENT = StepLimits(
 """For a service that counts every request: only what is absent for so long was lost."""
 
 
-def _resource(name: str, *, kind: Kind = Kind.COMPENSATABLE) -> Step:
+def _resource(name: str, *, kind: StepKind = StepKind.COMPENSATABLE) -> Step:
     return provided(name, name, kind=kind, limits=LIMITS)
 
 
@@ -87,8 +87,8 @@ PIVOT = Plan(
     stages=(
         _resource("identity"),
         _resource("runtime"),
-        _resource("exposure", kind=Kind.PIVOT),
-        _resource("notice", kind=Kind.RETRIABLE),
+        _resource("exposure", kind=StepKind.PIVOT),
+        _resource("notice", kind=StepKind.RETRIABLE),
     ),
 )
 
@@ -116,9 +116,14 @@ CHARGE = Plan(
     stages=(
         _resource("identity"),
         Step(
-            "charge", _charge, inspect=_was_charged, kind=Kind.PIVOT, slot="ledger", limits=PATIENT
+            "charge",
+            _charge,
+            inspect=_was_charged,
+            kind=StepKind.PIVOT,
+            slot="ledger",
+            limits=PATIENT,
         ),
-        _resource("notice", kind=Kind.RETRIABLE),
+        _resource("notice", kind=StepKind.RETRIABLE),
     ),
 )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tenure.core.errors import Rejected
 from tenure.core.ids import ResourceKey
-from tenure.ports.provider import Observed, Owned, Presence, Spec
+from tenure.ports.provider import Observation, OwnedResource, Presence, Spec
 
 
 class Shelf:
@@ -54,15 +54,15 @@ class Shelf:
             await asyncio.sleep(self._slow)
         return {"file": key.text}
 
-    async def inspect(self, key: ResourceKey) -> Observed:
+    async def inspect(self, key: ResourceKey) -> Observation:
         """Whether the file is there, and whose it is."""
         there = self._read(key.text)
         if there is None:
-            return Observed(Presence.ABSENT)
+            return Observation(Presence.ABSENT)
         owner, generation = str(there["plane"]), int(str(there["generation"]))
         ours = owner == key.plane and there["agent"] == key.agent
         presence = Presence.READY if ours else Presence.FOREIGN
-        return Observed(presence, {"file": key.text}, owner, generation)
+        return Observation(presence, {"file": key.text}, owner, generation)
 
     async def remove(self, key: ResourceKey) -> None:
         """Burn the key, then delete the file, so that a late ensure finds no room."""
@@ -72,13 +72,13 @@ class Shelf:
         self._burned(key).touch()
         (self._place / key.text).unlink(missing_ok=True)
 
-    async def list_owned(self, plane: str) -> AsyncIterator[Owned]:
+    async def list_owned(self, plane: str) -> AsyncIterator[OwnedResource]:
         """Every file with this owner."""
         for name in self.held():
             there = self._read(name)
             if there is not None and there["plane"] == plane:
                 agent, generation = str(there["agent"]), int(str(there["generation"]))
-                yield Owned(name, agent, generation, float(str(there["since"])))
+                yield OwnedResource(name, agent, generation, float(str(there["since"])))
 
     def held(self) -> list[str]:
         """The truth: the keys of all files on this shelf."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from tenure.core.errors import CommitUnknown, StoreFull
 from tenure.core.ids import ResourceKey
-from tenure.ports.provider import Observed, Owned, Provider, Spec
+from tenure.ports.provider import Observation, OwnedResource, Provider, Spec
 from tenure.ports.store import (
     Change,
     Claimed,
@@ -126,10 +126,10 @@ class WiredProvider:
         answer = await self._wire.cross(self._names["ensure"], lambda: inner.ensure(key, spec))
         return answer
 
-    async def inspect(self, key: ResourceKey) -> Observed:
+    async def inspect(self, key: ResourceKey) -> Observation:
         """Cross."""
         inner: Any = self._inner
-        answer: Observed = await self._wire.cross(
+        answer: Observation = await self._wire.cross(
             self._names["inspect"], lambda: inner.inspect(key)
         )
         return answer
@@ -139,7 +139,7 @@ class WiredProvider:
         inner: Any = self._inner
         await self._wire.cross(self._names["remove"], lambda: inner.remove(key))
 
-    async def list_owned(self, plane: str) -> AsyncIterator[Owned]:
+    async def list_owned(self, plane: str) -> AsyncIterator[OwnedResource]:
         """Cross; nothing leaves before the first is asked for."""
         side = self._wire.arrives(self._names["list_owned"])
         if side is not None and side is not Side.AFTER:

@@ -19,11 +19,11 @@ from tenure.app.agents.in_flight import HEED_SECONDS, InFlight
 from tenure.app.agents.plane_api import ServingPlaneApi
 from tenure.app.agents.subject import SUBJECTS
 from tenure.app.events.reactions import REACTIONS, Reaction
-from tenure.app.operations.advance import Advance, Observe
+from tenure.app.operations.executor import Executor, Observe
 from tenure.app.plane import Plane, prepare
 from tenure.app.safety import epochs
-from tenure.app.safety.pause import Hold
-from tenure.app.wakeups import News
+from tenure.app.safety.pause import Pause
+from tenure.app.wakeups import Wakeup
 from tenure.concurrency import background
 from tenure.core.errors import Invalid, Unavailable
 from tenure.core.plan import Plan
@@ -81,7 +81,7 @@ async def running(
     observe: Observe | None = None,
     seal: Seal | None = None,
     in_flight: InFlight | None = None,
-    held: Hold | None = None,
+    held: Pause | None = None,
     home: str = "",
     unserved: Callable[[], str] = lambda: "",
 ) -> AsyncIterator[Plane]:
@@ -93,13 +93,13 @@ async def running(
     """
     clock, entropy = SteadyClock(SystemClock()), SystemEntropy()
     catalogue, api = Catalogue(plans, SUBJECTS), ServingPlaneApi()
-    news = News()
+    news = Wakeup()
     if held is None or not held.why:
         await probe_engine(settings)  # or nothing is made: that is what its refusals say
     store = await open_store(settings, clock=clock, entropy=entropy, news=news)
     collect_as_before = _collect_rarely(settings)
     try:
-        work = Advance(
+        work = Executor(
             settings.plane,
             store=store,
             entropy=entropy,
@@ -113,7 +113,7 @@ async def running(
             id=settings.plane, store=store, engine=engine, entropy=entropy,
             catalogue=catalogue, providers=providers, news=news, seal=seal,
             webhooks_here=settings.webhooks_here, in_flight=in_flight or InFlight(),
-            hold=held or Hold(), home=home, shared=is_shared(settings), unserved=unserved,
+            hold=held or Pause(), home=home, shared=is_shared(settings), unserved=unserved,
         )  # fmt: skip
 
         def heard(ring: Ring) -> None:
@@ -192,7 +192,7 @@ async def managing(
         await TermsFile(Path(settings.home)).begun(clock)
     await refuse_unfit(settings)
     home = homes.made(settings.home)
-    held = Hold(EpochFile(home))
+    held = Pause(EpochFile(home))
     if held.memo.restoring:
         message = (
             f"a restore of {held.memo.restoring} was interrupted: nothing was started."

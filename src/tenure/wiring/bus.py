@@ -9,7 +9,7 @@ from tenure.app.events.cloudevents import Wanted
 from tenure.app.events.deliveries import OWN_NATS
 from tenure.app.events.reactions import Reaction
 from tenure.app.plane import Plane
-from tenure.core.subscription import Kind
+from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.outbox import Route
 from tenure.delivery.relay import relaying
 from tenure.ports.bus import Bus, Destination
@@ -33,15 +33,19 @@ async def publishing(
         Route(Destination(f"tenure:{name}", name), own, Wanted(types=one.types))
         for name, one in reactions.items()
     ]
-    buses: dict[Kind, Bus] = {
-        Kind.WEBHOOK: WebhookBus(clock=SystemClock(), loopback=settings.webhooks_here)
+    buses: dict[SubscriptionKind, Bus] = {
+        SubscriptionKind.WEBHOOK: WebhookBus(clock=SystemClock(), loopback=settings.webhooks_here)
     }
     if settings.bus:
         with extra("nats"):
             from tenure.adapters.bus.nats import NatsBus
-        buses[Kind.NATS] = NatsBus(settings.bus)
+        buses[SubscriptionKind.NATS] = NatsBus(settings.bus)
         all_of_it = Destination(OWN_NATS, "")
-        always.append(Route(all_of_it, buses[Kind.NATS], page=NATS_PAGE, kind=Kind.NATS))
+        always.append(
+            Route(
+                all_of_it, buses[SubscriptionKind.NATS], page=NATS_PAGE, kind=SubscriptionKind.NATS
+            )
+        )
     try:
         async with relaying(plane, buses=buses, always=always):
             yield

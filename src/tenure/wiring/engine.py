@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
-from tenure.app.operations.advance import Advance
-from tenure.app.operations.claims import OneByOne
-from tenure.app.operations.handle import Live
+from tenure.app.operations.claims import SingleClaims
+from tenure.app.operations.executor import Executor
+from tenure.app.operations.handle import OperationHandle
 from tenure.app.plane import Plane
-from tenure.app.safety.pause import Hold
+from tenure.app.safety.pause import Pause
 from tenure.core.errors import EngineError, Invalid, StoreError
 from tenure.ports.clock import Clock
 from tenure.ports.engine import Engine
@@ -34,8 +34,8 @@ TEMPORAL_LEASES = ("worker/temporal", "worker/temporal/rest")
 
 
 def build_engine(
-    settings: Settings, work: Advance, *, store: Store, clock: Clock, entropy: Entropy
-) -> tuple[Engine[Live], Callable[[Plane], None]]:
+    settings: Settings, work: Executor, *, store: Store, clock: Clock, entropy: Entropy
+) -> tuple[Engine[OperationHandle], Callable[[Plane], None]]:
     """The engine that the settings name, and what it must be told of the plane before it starts."""
     if settings.engine == EMBEDDED:
         behaviour = EngineSettings(
@@ -49,7 +49,7 @@ def build_engine(
     there = _temporal(settings)
     from tenure.adapters.engine import temporal
 
-    claims = OneByOne(temporal.WORKER, resting=temporal.RESTING)
+    claims = SingleClaims(temporal.WORKER, resting=temporal.RESTING)
     engine = temporal.TemporalEngine(
         work, claims, store=store, clock=clock, entropy=entropy, settings=there
     )
@@ -130,7 +130,7 @@ async def for_ever() -> None:
     await asyncio.Event().wait()
 
 
-async def life_of(engine: Engine[Live], held: Hold) -> None:
+async def life_of(engine: Engine[OperationHandle], held: Pause) -> None:
     """Until the engine has stopped; if the plane is held, it starts when that is over."""
     if held.why:
         await held.let_go.wait()

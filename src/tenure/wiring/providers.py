@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.provider_host import unix as house
-from tenure.app.safety.pause import Hold
+from tenure.app.safety.pause import Pause
 from tenure.home.shared_settings import Terms, TermsFile, agreed_of
 from tenure.settings import Settings
 from tenure.wiring.store import shown_store
@@ -31,7 +31,7 @@ def told(settings: Settings) -> Terms | None:
 
 @asynccontextmanager
 async def embedded(
-    settings: Settings, home: Path, held: Hold, issuer: str
+    settings: Settings, home: Path, held: Pause, issuer: str
 ) -> AsyncIterator[house.Providers]:
     """The four embedded providers, each with a file or directory of its own.
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tenure.adapters.store import sqlite
-from tenure.app.wakeups import News
+from tenure.app.wakeups import Wakeup
 from tenure.ports.clock import Clock
 from tenure.ports.entropy import Entropy
 from tenure.ports.store import Key, Row, Store
@@ -11,7 +11,7 @@ from tenure.settings import Settings
 from tenure.wiring.extras import extra
 
 
-async def open_store(settings: Settings, *, clock: Clock, entropy: Entropy, news: News) -> Store:
+async def open_store(settings: Settings, *, clock: Clock, entropy: Entropy, news: Wakeup) -> Store:
     """The store that the settings name: a file, or a PostgreSQL."""
     if not is_shared(settings):
         return sqlite.build(settings.store, clock=clock, landed=news.tell)

@@ -17,7 +17,7 @@ import pytest
 
 from proofs.kills import audit, kill9
 from proofs.kills.audit import Said
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -112,7 +112,7 @@ def test_the_audit_sees_what_was_said_and_is_not_so(ended):
     assert faults(directory, lost) == {"lost": 1}
     twice = [*said, Said("accepted", said[2].operation, first.rest)]
     assert faults(directory, twice) == {"split": 1}
-    changed = [*said, Said("ended", first.operation, State.COMPENSATED)]
+    changed = [*said, Said("ended", first.operation, OperationState.COMPENSATED)]
     assert faults(directory, changed) == {"changed": 1}
 
 

@@ -18,7 +18,7 @@ from tenure.app.agents import invocations
 from tenure.app.agents.spec import read_spec
 from tenure.app.operations import reads
 from tenure.app.tenancy import tokens
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.faces.api.state import Api
 from tenure.faces.http import server
 from tenure.settings import Settings
@@ -63,7 +63,7 @@ async def invoked(home):
         spec = read_spec({"name": "alpha", "runtime": agent()})
         made = await agents.create_agent(plane, admin, spec)
         ended = await reads.wait(plane, "default", made.id, seconds=120)
-        assert ended.state is State.SUCCEEDED, ended.error
+        assert ended.state is OperationState.SUCCEEDED, ended.error
         _, address = await invocations.address_of(plane, admin, "alpha")
         try:
             yield face, int(address.rpartition(":")[2])

@@ -15,7 +15,7 @@ from tenure.app.agents import commands as agents
 from tenure.app.agents.spec import read_spec
 from tenure.app.operations import reads
 from tenure.app.tenancy import tokens
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.core.roles import Caller, Role
 from tenure.settings import Settings
 from tenure.wiring import managing
@@ -77,7 +77,7 @@ def test_a_creation_ends_undone_with_the_reason_and_the_last_lines(
             spec = read_spec({"name": "alpha", "runtime": patient})
             made = await agents.create_agent(plane, CALLER, spec)
             ended = await reads.wait(plane, "default", made.id, seconds=150)
-            assert ended.state is State.COMPENSATED
+            assert ended.state is OperationState.COMPENSATED
             assert why in ended.error
             assert last_words in ended.error
             assert await left(plane) == []
@@ -108,7 +108,7 @@ def test_a_command_that_vanishes_after_it_was_accepted_is_undone(tmp_path):
             spec = read_spec({"name": "alpha", "runtime": {"command": [str(script)]}})
             made = await agents.create_agent(plane, CALLER, spec)
             ended = await reads.wait(plane, "default", made.id, seconds=150)
-            assert ended.state is State.COMPENSATED
+            assert ended.state is OperationState.COMPENSATED
             assert f"{script} cannot be read" in ended.error
             assert await left(plane) == []
 

@@ -20,7 +20,7 @@ from tenure.app.agents import views as agent_views
 from tenure.app.agents.spec import read_spec
 from tenure.app.operations import reads
 from tenure.app.safety import findings
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.core.roles import Caller, Role
 from tenure.reconcilers import drift
 from tenure.settings import Settings
@@ -63,7 +63,7 @@ class Life:
         spec = read_spec({"name": "alpha", "runtime": {"command": command, "ready_seconds": 60}})
         made = await agents.create_agent(self.plane, CALLER, spec)
         ended = await reads.wait(self.plane, "default", made.id, seconds=120)
-        assert ended.state is State.SUCCEEDED, ended.error
+        assert ended.state is OperationState.SUCCEEDED, ended.error
 
     async def diary(self) -> str:
         """What the process that answers now reads in its own directory."""
@@ -82,7 +82,7 @@ class Life:
             runtimes.tell(pid, signal.SIGKILL)
         assert runtimes.until(lambda: not any(map(runtimes.is_alive, pids)))
 
-    async def repair(self) -> State:
+    async def repair(self) -> OperationState:
         """Look twice; how the one plan that this asks for ended."""
         for _ in range(2):
             await drift.tick(self.plane)
@@ -114,7 +114,7 @@ def test_an_agent_that_was_killed_finds_what_it_had_written(tmp_path):
         assert await life.diary() == "began\n"
         for times in (2, 3):
             await life.kill()
-            assert await life.repair() is State.SUCCEEDED
+            assert await life.repair() is OperationState.SUCCEEDED
             assert await life.diary() == "began\n" * times
         diaries = list(life.home.rglob("diary"))
         assert len(diaries) == 1, "there is one state, and nothing of the dead is left"
@@ -126,13 +126,13 @@ def test_a_repair_that_comes_to_nothing_takes_nothing_with_it(tmp_path):
     async def scenario(life: Life) -> None:
         await life.kill()
         life.sign.touch()
-        assert await life.repair() is State.COMPENSATED
+        assert await life.repair() is OperationState.COMPENSATED
         assert [one.reconciler for one in await findings.list_findings(life.plane, CALLER)]
         life.sign.unlink()
         agent = await agent_views.get_agent_row(life.plane, CALLER, "alpha")
         again = await agents.recover_runtime(life.plane, CALLER, str(agent["uid"]))
         ended = await reads.wait(life.plane, "default", again.id, seconds=120)
-        assert ended.state is State.SUCCEEDED, ended.error
+        assert ended.state is OperationState.SUCCEEDED, ended.error
         # The one that gave up had begun, too.
         assert await life.diary() == "began\n" * 3
 

@@ -25,7 +25,7 @@ from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import Accept
 from tenure.app.plane import Plane
 from tenure.core.errors import Conflict
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Store
@@ -151,13 +151,13 @@ async def at_rest(plane: Plane, names: list[str]) -> None:
     """All have succeeded; of what nobody can ask about a person has said so."""
     for name in names:
         ended = await reads.wait(plane, TENANT, name, seconds=OVERTAKEN_SECONDS)
-        if ended.state is State.STUCK:  # a person looks into the book, and says so
+        if ended.state is OperationState.STUCK:  # a person looks into the book, and says so
             assert ended.kind == MEASURED.name
             await operations.adopt(plane, by("operator"), name, step="measure")
             ended = await reads.wait(plane, TENANT, name, seconds=OVERTAKEN_SECONDS)
         else:
             assert ended.kind == CHARGED.name
-        assert ended.state is State.SUCCEEDED
+        assert ended.state is OperationState.SUCCEEDED
 
 
 def test_a_worker_that_slept_through_its_end_commits_nothing_more(stack, tmp_path, tally, ending):
@@ -342,7 +342,7 @@ def _taken_over_in_vain(older: Worker, newer: Worker) -> Said:
     newer.kill()
     only = f"{LINEAR_2.name}@{LINEAR_2.version}"
     assert until(lambda: only in older.errors.read_text(), OVERTAKEN_SECONDS), "it has not tried"
-    return Said("ended", mine[0].operation, State.SUCCEEDED)
+    return Said("ended", mine[0].operation, OperationState.SUCCEEDED)
 
 
 async def _plans_in(stack: Stack, directory: Path) -> Counter[str]:

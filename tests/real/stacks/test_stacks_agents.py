@@ -33,7 +33,7 @@ from tenure.app.operations import reads
 from tenure.app.tenancy import audit, tokens
 from tenure.core.errors import CallerError
 from tenure.core.ids import resource_key
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.core.roles import Role
 from tenure.delivery.outbox import Route
 from tenure.delivery.relay import Relay
@@ -224,7 +224,7 @@ async def flood_is_bounded(stage: Stage) -> Cases:
     wait = partial(reads.wait, stage.plane, "loud", seconds=END_SECONDS)
     ends = [await wait(name) for name in accepted]
     held = Counter(thing.key.agent for thing in stage.world.things.values())
-    whole = set(seen) == {202, 429} and all(end.state == State.SUCCEEDED for end in ends)
+    whole = set(seen) == {202, 429} and all(end.state == OperationState.SUCCEEDED for end in ends)
     exact = len(held) == len(accepted) and set(held.values()) == {4}
     wrong = [] if whole and exact else [f"answered {dict(seen)}, {len(held)} agents hold"]
     return [

@@ -18,8 +18,8 @@ from proofs.operations import mutations
 from tenure.adapters.engine.embedded import EmbeddedEngine
 from tenure.adapters.engine.temporal import activities
 from tenure.adapters.store.postgres.committer import Committer
-from tenure.app.operations.handle import Live
-from tenure.app.safety.pause import Hold
+from tenure.app.operations.handle import OperationHandle
+from tenure.app.safety.pause import Pause
 from tenure.app.tenancy import tokens
 from tenure.faces.cli.main import main
 from tenure.ports.store import Change, Refused
@@ -54,7 +54,7 @@ def _unfenced() -> Iterator[None]:
         kept = tuple(guard for guard in guards if guard.said)
         return _committed(committer, replace(change, guards=kept))
 
-    async def renew(_: EmbeddedEngine[Live]) -> bool:
+    async def renew(_: EmbeddedEngine[OperationHandle]) -> bool:
         return True
 
     with (
@@ -73,7 +73,7 @@ def _tokenless(said: Mapping[str, Any]) -> dict[str, Any]:
 _UNLOCKED = SimpleNamespace(LOCK_EX=0, LOCK_NB=0, flock=lambda *_: None)
 OFF: dict[str, AbstractContextManager[None]] = {
     "epoch_checked": patched(tokens, _is_current=lambda *_: True),
-    "held_until_confirmed": patched(Hold, why=property(lambda _: "")),
+    "held_until_confirmed": patched(Pause, why=property(lambda _: "")),
     "durable_first": patched(Committer, commit=_acknowledged_first),
     "fenced": _unfenced(),
     "file_locked": patched(location, fcntl=_UNLOCKED),

@@ -11,8 +11,8 @@ from pathlib import Path
 from tenure.core.endings import Absent, Done, Ending
 from tenure.core.ids import ResourceKey
 from tenure.core.limits import StepLimits
-from tenure.core.plan import Kind, Plan, Step, nobody_knows, nothing
-from tenure.ports.provider import Call, Observed, Owned, Presence, Spec
+from tenure.core.plan import Plan, Step, StepKind, nobody_knows, nothing
+from tenure.ports.provider import Call, Observation, OwnedResource, Presence, Spec
 
 LEDGER, METER = "ledger", "meter"
 LIMITS = StepLimits(call_seconds=60.0, deadline_seconds=300.0, visible_seconds=3.0)
@@ -36,19 +36,19 @@ class Book:
             os.close(out)
         return {"line": key.text}
 
-    async def inspect(self, key: ResourceKey) -> Observed:
+    async def inspect(self, key: ResourceKey) -> Observation:
         """Whether there is a line of this key."""
         if key.text in written(self._file):
-            return Observed(Presence.READY, {"line": key.text})
-        return Observed(Presence.ABSENT)
+            return Observation(Presence.READY, {"line": key.text})
+        return Observation(Presence.ABSENT)
 
     async def remove(self, key: ResourceKey) -> None:
         """Nothing is taken back."""
 
-    async def list_owned(self, plane: str) -> AsyncIterator[Owned]:
+    async def list_owned(self, plane: str) -> AsyncIterator[OwnedResource]:
         """Effects belong to nobody."""
         del plane
-        none: tuple[Owned, ...] = ()
+        none: tuple[OwnedResource, ...] = ()
         for one in none:
             yield one
 
@@ -74,7 +74,9 @@ async def _measure(call: Call) -> Ending:
 CHARGED = Plan(
     "charged",
     stages=(
-        Step("charge", _charge, inspect=_was_charged, kind=Kind.PIVOT, slot=LEDGER, limits=LIMITS),
+        Step(
+            "charge", _charge, inspect=_was_charged, kind=StepKind.PIVOT, slot=LEDGER, limits=LIMITS
+        ),
     ),
 )
 MEASURED = Plan(

@@ -25,7 +25,7 @@ from tenure.app.agents import commands as agents
 from tenure.app.agents.commands import Asked
 from tenure.app.agents.spec import read_spec
 from tenure.app.operations import reads
-from tenure.app.safety.pause import Hold
+from tenure.app.safety.pause import Pause
 from tenure.core.errors import OutcomeUnknown, ProviderError, Unavailable
 from tenure.core.operation import SETTLED
 from tenure.core.roles import Caller, Role
@@ -118,7 +118,7 @@ async def main(home: Path, name: str, work: str, count: int) -> None:
 
     @asynccontextmanager
     async def opening(issuer: str) -> AsyncIterator[Providers]:
-        async with embedded(settings, home, Hold(), issuer) as providers:
+        async with embedded(settings, home, Pause(), issuer) as providers:
             say("opened")
             yield providers
 

@@ -17,10 +17,10 @@ from proofs.kills.audit import shelves_of
 from proofs.kills.kill9 import all_ended
 from tenure.core.ids import ResourceKey
 from tenure.core.limits import LATE_SECONDS
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.plans.steps import provided
-from tenure.ports.provider import Observed, Provider, Spec
+from tenure.ports.provider import Observation, Provider, Spec
 from tenure.ports.store import Row, Store
 from tenure.settings import Settings
 from tenure.wiring import running
@@ -133,7 +133,7 @@ class Gated:
         await self._pass(key)
         return await self._inner.ensure(key, spec)
 
-    async def inspect(self, key: ResourceKey) -> Observed:
+    async def inspect(self, key: ResourceKey) -> Observation:
         await self._pass(key)
         return await self._inner.inspect(key)
 
@@ -222,7 +222,7 @@ async def _told_in_order(store: Store, journals: dict[str, list[Row]]) -> None:
         for row in page:
             told.setdefault(str(row["operation"]), []).append(str(row["type"]))
         after = int(str(page[-1]["position"]))
-    ends = tuple(state.lower() for state in (State.SUCCEEDED, State.COMPENSATED))
+    ends = tuple(state.lower() for state in (OperationState.SUCCEEDED, OperationState.COMPENSATED))
     for name in journals:
         assert told[name][0].endswith("accepted"), told[name]
         assert told[name][-1].endswith(ends), told[name]

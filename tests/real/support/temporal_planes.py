@@ -12,11 +12,11 @@ from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.engine.temporal import RESTING, WORKER, TemporalEngine, TemporalSettings
 from tenure.app.operations import admission, reads
 from tenure.app.operations.admission import Accept
-from tenure.app.operations.advance import Advance
-from tenure.app.operations.claims import OneByOne
+from tenure.app.operations.claims import SingleClaims
+from tenure.app.operations.executor import Executor
 from tenure.app.plane import Plane, prepare
 from tenure.core.errors import CommitUnknown
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.provider import Provider
@@ -70,8 +70,8 @@ def wired(
 ) -> Plane:
     """A plane whose engine is Temporal; not started."""
     clock, entropy, catalogue = SystemClock(), SystemEntropy(), Catalogue(plans)
-    work = Advance(PLANE, store=store, entropy=entropy, catalogue=catalogue, providers=providers)
-    claims = OneByOne(WORKER, resting=RESTING)
+    work = Executor(PLANE, store=store, entropy=entropy, catalogue=catalogue, providers=providers)
+    claims = SingleClaims(WORKER, resting=RESTING)
     engine = TemporalEngine(
         work, claims, store=store, clock=clock, entropy=entropy, settings=settings
     )
@@ -229,7 +229,7 @@ async def closed(plane, operation) -> None:
     await eventually(is_closed)
 
 
-async def in_state(plane, operation, state: State) -> None:
+async def in_state(plane, operation, state: OperationState) -> None:
     async def stands() -> bool:
         return (await reads.get_operation(plane, TENANT, operation)).state is state
 

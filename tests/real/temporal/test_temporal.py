@@ -23,9 +23,9 @@ from tenure.adapters.engine.temporal.run_starter import Relay
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import Accept
-from tenure.app.operations.claims import OneByOne
+from tenure.app.operations.claims import SingleClaims
 from tenure.core.limits import INPUT_BYTES_MAX
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.testing.contracts.engine import LINEAR, LONG, TENANT, accept, ended
 from tenure.testing.faults import Call, Delays, Fault
@@ -76,7 +76,7 @@ def test_two_planes_in_one_namespace_do_not_meet_by_default(temporal):
             plane, theirs = await bench.start(), await other.start(works=False)
             name = await accept(theirs, "linear")
             beside = await other.start()
-            await in_state(theirs, name, State.SUCCEEDED)
+            await in_state(theirs, name, OperationState.SUCCEEDED)
             found = await (await run_of(theirs, name)).describe()
             assert found.task_queue == engine_of(beside)._queue != engine_of(plane)._queue
             assert not bench.world.log
@@ -93,7 +93,7 @@ def test_two_planes_at_one_task_queue_get_their_own_all_the_same(temporal):
             plane, theirs = await bench.start(), await other.start()
             names = [await accept(theirs, "linear") for _ in range(5)]
             for name in names:
-                assert await ended(theirs, name) is State.SUCCEEDED
+                assert await ended(theirs, name) is OperationState.SUCCEEDED
             assert engine_of(plane).accepts
             assert not bench.world.log
         finally:
@@ -108,16 +108,16 @@ def test_what_is_open_at_another_task_queue_is_followed_at_the_new_one(temporal)
     async def scenario(bench: TemporalBench) -> None:
         before = await bench.start()
         parked = await accept(before, "waits")
-        await in_state(before, parked, State.WAITING)
+        await in_state(before, parked, OperationState.WAITING)
         await bench.stop(before)
         alone = await bench.start(works=False)
         unclaimed = await accept(alone, "linear")
         await bench.stop(alone)
         plane = await bench.start(task_queue=f"{bench.settings.task_queue}-new")
-        assert await ended(plane, unclaimed) is State.SUCCEEDED
+        assert await ended(plane, unclaimed) is OperationState.SUCCEEDED
         await asyncio.sleep(bench.settings.margin_seconds)
         await operations.signal(plane, by("a friend"), parked, name=SIGNAL)
-        assert await ended(plane, parked) is State.SUCCEEDED
+        assert await ended(plane, parked) is OperationState.SUCCEEDED
 
     held(temporal.address, scenario)
 
@@ -129,7 +129,7 @@ def test_an_operation_of_four_steps_is_four_activities_named_after_them(temporal
     async def scenario(bench: TemporalBench) -> None:
         plane = await bench.start()
         name = await accept(plane, "linear")
-        assert await ended(plane, name) is State.SUCCEEDED
+        assert await ended(plane, name) is OperationState.SUCCEEDED
         await closed(plane, name)
         assert await activities_of(plane, name) == list(PLANS["linear"].steps)
         described = await (await run_of(plane, name)).describe()
@@ -147,7 +147,7 @@ def test_the_undos_stand_in_the_history_under_their_steps_names(temporal):
         bench.strike(Call("runtime", "ensure", 1), Fault.REFUSED)
         plane = await bench.start()
         name = await accept(plane, "linear")
-        assert await ended(plane, name) is State.COMPENSATED
+        assert await ended(plane, name) is OperationState.COMPENSATED
         await closed(plane, name)
         done = ["identity", "access", "runtime"]
         assert await activities_of(plane, name) == done + [f"{s}.undo" for s in reversed(done)]
@@ -161,7 +161,7 @@ def test_inputs_and_results_never_enter_temporal(temporal):
         plane = await bench.start()
         given = {"text": "x" * (INPUT_BYTES_MAX - 100)}
         accepted = await admission.accept(plane, Accept("linear", input=given))
-        assert await ended(plane, accepted.id) is State.SUCCEEDED
+        assert await ended(plane, accepted.id) is OperationState.SUCCEEDED
         await closed(plane, accepted.id)
         described = await (await run_of(plane, accepted.id)).describe()
         size = described.raw_description.workflow_execution_info.history_size_bytes
@@ -178,7 +178,7 @@ def test_readiness_is_a_timer_in_the_run_and_one_activity_for_each_look(temporal
         name = await accept(plane, "ready")
         await eventually(lambda: bench.faults.calls["runtime", "inspect"] >= 2)
         make_ready(bench)
-        assert await ended(plane, name) is State.SUCCEEDED
+        assert await ended(plane, name) is OperationState.SUCCEEDED
         await closed(plane, name)
         names = Counter(await activities_of(plane, name))
         assert names["runtime_ready"] >= 2
@@ -200,7 +200,7 @@ async def stuck(bench: TemporalBench):
     bench.strike(Call("meter", "ensure", 1), Fault.BROKE)
     plane = await bench.start()
     name = await accept(plane, "unaskable")
-    assert await ended(plane, name) is State.STUCK
+    assert await ended(plane, name) is OperationState.STUCK
     await closed(plane, name)  # no run, no worker and no timer is spent on it
     row = await plane.store.find("operation", (name,))
     assert row is not None
@@ -228,11 +228,11 @@ def test_a_rest_whose_answer_was_lost_is_over_when_it_is_asked_again(temporal) -
 @pytest.mark.parametrize(
     ("exit_", "state", "meters"),
     [
-        ("adopt", State.SUCCEEDED, 1),
-        ("mark_absent", State.SUCCEEDED, 2),
-        ("abandon", State.ABANDONED, 1),
-        ("cancel", State.STUCK, 1),
-        ("retry", State.STUCK, 1),
+        ("adopt", OperationState.SUCCEEDED, 1),
+        ("mark_absent", OperationState.SUCCEEDED, 2),
+        ("abandon", OperationState.ABANDONED, 1),
+        ("cancel", OperationState.STUCK, 1),
+        ("retry", OperationState.STUCK, 1),
     ],
 )
 def test_a_stuck_operation_has_its_exits(temporal, exit_, state, meters):
@@ -241,7 +241,7 @@ def test_a_stuck_operation_has_its_exits(temporal, exit_, state, meters):
         step = {"step": "meter"} if exit_ in {"adopt", "mark_absent"} else {}
         before = (await plane.store.load(name)).operation["revision"]
         await getattr(operations, exit_)(plane, by("an operator"), name, **step)
-        if state is State.STUCK:
+        if state is OperationState.STUCK:
 
             async def looked_at():
                 row = await plane.store.find("operation", (name,))
@@ -263,9 +263,9 @@ async def healing(bench: TemporalBench) -> None:
     bench.strike(Call("identity", "remove", 1), Fault.REFUSED_FOR_A_WHILE)
     plane = await bench.start()
     name = await accept(plane, "linear")
-    assert await ended(plane, name) is State.STUCK
+    assert await ended(plane, name) is OperationState.STUCK
     bench.providers["identity"]._refuses.clear()
-    await in_state(plane, name, State.COMPENSATED)
+    await in_state(plane, name, OperationState.COMPENSATED)
     assert not bench.world.holds()
 
 
@@ -286,7 +286,7 @@ async def terminated(bench: TemporalBench, seconds: float = LONG) -> None:
     await eventually(lambda: late)
     await (await run_of(plane, name)).terminate("by hand")
     late[0]()
-    assert await ended(plane, name, seconds) is State.SUCCEEDED
+    assert await ended(plane, name, seconds) is OperationState.SUCCEEDED
     assert bench.applied() == LINEAR
 
 
@@ -297,10 +297,10 @@ def test_a_run_that_was_terminated_is_started_again(temporal):
 async def terminated_while_waiting(bench: TemporalBench) -> None:
     plane = await bench.start()
     name = await accept(plane, "waits")
-    await in_state(plane, name, State.WAITING)
+    await in_state(plane, name, OperationState.WAITING)
     await (await run_of(plane, name)).terminate("by hand")
     await operations.signal(plane, by("a friend"), name, name=SIGNAL)
-    assert await ended(plane, name) is State.SUCCEEDED
+    assert await ended(plane, name) is OperationState.SUCCEEDED
 
 
 def test_a_signal_starts_a_run_if_there_is_none(temporal):
@@ -310,14 +310,14 @@ def test_a_signal_starts_a_run_if_there_is_none(temporal):
 def test_what_was_accepted_while_temporal_was_down_starts_when_it_is_back(tmp_path, caplog):
     async def scenario(bench: TemporalBench) -> None:
         plane = await bench.start()
-        assert await ended(plane, await accept(plane, "linear")) is State.SUCCEEDED
+        assert await ended(plane, await accept(plane, "linear")) is OperationState.SUCCEEDED
         assert plane.engine.away == ""
         await asyncio.to_thread(server.kill)
         await eventually(lambda: plane.engine.away.startswith("Temporal cannot be reached ("))
         names = [await accept(plane, "linear") for _ in range(5)]
         await asyncio.to_thread(server.start)
         for name in names:
-            assert await ended(plane, name) is State.SUCCEEDED
+            assert await ended(plane, name) is OperationState.SUCCEEDED
         assert plane.engine.away == ""
         told = [one.getMessage() for one in caplog.records if server.address in one.getMessage()]
         assert [words.rpartition(": ")[2] for words in told] == [
@@ -336,7 +336,7 @@ def test_operations_end_after_the_server_was_killed(tmp_path, kept):
         bench.faults.delays = Delays(slow=1.0)
         plane = await bench.start()
         waiting = await accept(plane, "waits")
-        await in_state(plane, waiting, State.WAITING)
+        await in_state(plane, waiting, OperationState.WAITING)
         for nth in range(1, 11):
             bench.strike(Call("access", "ensure", nth), Fault.SLOW)
         names = [await accept(plane, "linear") for _ in range(10)]
@@ -345,7 +345,7 @@ def test_operations_end_after_the_server_was_killed(tmp_path, kept):
         await asyncio.to_thread(server.start)
         await operations.signal(plane, by("a friend"), waiting, name=SIGNAL)
         for name in [*names, waiting]:
-            assert await ended(plane, name) is State.SUCCEEDED
+            assert await ended(plane, name) is OperationState.SUCCEEDED
         made = [n for (provider, _), n in bench.world.made.items() if provider == "access"]
         assert made == [1] * 10
 
@@ -362,7 +362,7 @@ def test_of_two_orchestrators_on_one_operation_one_is_fenced(temporal, tmp_path)
         await eventually(lambda: bench.faults.calls["access", "ensure"] == 1)
         other = await bench.start(address=server.address)
         await engine_of(other)._follow(name)
-        assert await ended(other, name) is State.SUCCEEDED
+        assert await ended(other, name) is OperationState.SUCCEEDED
         assert bench.applied() == LINEAR
         await closed(one, name)
         await closed(other, name)
@@ -386,7 +386,7 @@ async def an_attempt_is_lost(bench: TemporalBench) -> None:
     # Until another has asked, or has not.
     await eventually(lambda: calls["ledger", "inspect"] or calls["ledger", "ensure"] > 1)
     late[0]()
-    assert await ended(plane, name) is State.SUCCEEDED
+    assert await ended(plane, name) is OperationState.SUCCEEDED
     await bench.world.quiet()
     assert [n for (p, _), n in bench.world.made.items() if p == "ledger"] == [1]
 
@@ -412,7 +412,7 @@ def test_a_run_goes_on_as_new_when_its_history_grows_long(tmp_path):
         bench.strike(Call("runtime", "ensure", 1), Fault.UNREADY)
         plane = await bench.start()
         name = await accept(plane, "ready")
-        await in_state(plane, name, State.RUNNING)
+        await in_state(plane, name, OperationState.RUNNING)
         first = (await (await run_of(plane, name)).describe()).run_id
 
         async def is_new() -> bool:
@@ -420,7 +420,7 @@ def test_a_run_goes_on_as_new_when_its_history_grows_long(tmp_path):
 
         await eventually(is_new)
         make_ready(bench)
-        assert await ended(plane, name) is State.SUCCEEDED
+        assert await ended(plane, name) is OperationState.SUCCEEDED
         assert not bench.world.burned
 
     config = {"limit.historyCount.suggestContinueAsNew": "40"}
@@ -437,7 +437,7 @@ def unraised():
     async def same(self, live, step, token):
         return live
 
-    return patched(OneByOne, raise_token=same)
+    return patched(SingleClaims, raise_token=same)
 
 
 def test_ablation_without_the_raised_token_an_effect_happens_twice(temporal):
@@ -474,7 +474,7 @@ async def undone_after_its_do(bench: TemporalBench, watched_seconds: float = 2.0
     with suppress(TimeoutError):  # whoever waits cannot say so
         await eventually(lambda: "remove" in verbs_on(bench, "access"), watched_seconds)
     late[0]()
-    assert await ended(plane, name) is State.COMPENSATED
+    assert await ended(plane, name) is OperationState.COMPENSATED
     await bench.world.quiet()
     assert verbs_on(bench, "access") == ["ensure", "remove"]
 

@@ -7,7 +7,7 @@ from temporalio.client import WorkflowExecutionStatus
 
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.testing.contracts.engine import TENANT, accept, ended
 from tenure.testing.faults import Call, Delays, Fault
 from tenure.testing.operators import by
@@ -32,7 +32,7 @@ def test_what_is_cancelled_before_anyone_claimed_it_calls_nobody(temporal):
         idle = await bench.start(works=False)
         name = await accept(idle, "linear")
         cancelled = await operations.cancel(idle, by("the caller"), name)
-        assert cancelled.state is State.COMPENSATED
+        assert cancelled.state is OperationState.COMPENSATED
         worker = await bench.start()
         await closed(worker, name)
         assert bench.applied() == []
@@ -50,7 +50,9 @@ async def cancelled_from_afar(bench: TemporalBench) -> None:
     name = await accept(api, "linear")
     await eventually(lambda: late)
     await operations.cancel(api, by("the caller"), name)
-    assert await ended(api, name, 0.8 * PACE) is State.COMPENSATED  # before the limit of the call
+    assert (
+        await ended(api, name, 0.8 * PACE) is OperationState.COMPENSATED
+    )  # before the limit of the call
     late[0]()
     await bench.world.quiet()
     assert not bench.world.holds()
@@ -67,9 +69,9 @@ def test_a_cancel_while_it_is_being_undone_changes_nothing(temporal):
         bench.strike(Call("access", "remove", 1), Fault.BUSY)
         plane = await bench.start()
         name = await accept(plane, "linear")
-        await in_state(plane, name, State.COMPENSATING)
+        await in_state(plane, name, OperationState.COMPENSATING)
         await operations.cancel(plane, by("the caller"), name)
-        assert await ended(plane, name) is State.COMPENSATED
+        assert await ended(plane, name) is OperationState.COMPENSATED
         assert not bench.world.holds()
 
     held(temporal.address, scenario)
@@ -79,9 +81,9 @@ def test_a_cancel_asked_of_temporal_is_recorded_as_ours_and_compensated(temporal
     async def scenario(bench: TemporalBench) -> None:
         plane = await bench.start()
         name = await accept(plane, "waits")
-        await in_state(plane, name, State.WAITING)
+        await in_state(plane, name, OperationState.WAITING)
         await (await run_of(plane, name)).cancel()
-        assert await ended(plane, name) is State.COMPENSATED
+        assert await ended(plane, name) is OperationState.COMPENSATED
         assert (await reads.get_operation(plane, TENANT, name)).error == "cancelled by temporal"
         await closed(plane, name)
         assert await status_of(plane, name) is WorkflowExecutionStatus.COMPLETED
@@ -97,7 +99,9 @@ def test_a_cancel_asked_of_temporal_while_a_call_is_out_stops_it_first(temporal)
         name = await accept(plane, "linear")
         await eventually(lambda: bench.faults.calls["access", "ensure"] == 1)
         await (await run_of(plane, name)).cancel()
-        assert await ended(plane, name, 0.8 * PACE) is State.COMPENSATED  # before its limit
+        assert (
+            await ended(plane, name, 0.8 * PACE) is OperationState.COMPENSATED
+        )  # before its limit
         assert bench.applied() == ["identity.ensure", "identity.remove"]
 
     held(temporal.address, scenario)
@@ -112,6 +116,6 @@ def test_a_cancel_asked_of_temporal_after_the_pivot_is_not_obeyed(temporal):
         await eventually(lambda: bench.faults.calls["notice", "ensure"] > 0)
         with suppress(Exception):  # it may just have ended
             await (await run_of(plane, name)).cancel()
-        assert await ended(plane, name) is State.SUCCEEDED
+        assert await ended(plane, name) is OperationState.SUCCEEDED
 
     held(temporal.address, scenario)

@@ -20,9 +20,9 @@ from tenure.adapters.engine.temporal.connection import (
     register_attributes,
 )
 from tenure.adapters.engine.temporal.engine import About
-from tenure.app.operations.claims import OneByOne
+from tenure.app.operations.claims import SingleClaims
 from tenure.core.errors import CommitUnknown, Defect, EngineError, LeaseLost, StoreError
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.ports.store import Change, Drop, Put, Row
 from tenure.testing.contracts.engine import LINEAR, accept, ended
 from tenure.testing.patches import patched
@@ -37,7 +37,7 @@ def test_an_error_larger_than_temporal_takes_is_cut_and_the_move_tried_again(tem
     fell: list[str] = []
 
     async def scenario(bench: TemporalBench) -> None:
-        begin = OneByOne.begin
+        begin = SingleClaims.begin
 
         async def failing(self: Any, operation: str, known: Any = None) -> Any:
             if not fell:
@@ -45,10 +45,10 @@ def test_an_error_larger_than_temporal_takes_is_cut_and_the_move_tried_again(tem
                 raise ValueError("x" * LARGE)
             return await begin(self, operation, known)
 
-        with patched(OneByOne, begin=failing):
+        with patched(SingleClaims, begin=failing):
             plane = await bench.start()
             name = await accept(plane, "linear")
-            assert await ended(plane, name) is State.SUCCEEDED
+            assert await ended(plane, name) is OperationState.SUCCEEDED
             client = engine_of(plane)._client
             assert client is not None
             history = await client.get_workflow_handle(name).fetch_history()
@@ -201,9 +201,9 @@ def test_who_waits_in_another_process_is_told_when_it_hears_of_the_end(temporal)
         unknown = asyncio.ensure_future(other.wait("nobody", 0.2))
         await asyncio.sleep(0)
         other.heard("nobody")
-        assert await ended(plane, name) is State.SUCCEEDED
+        assert await ended(plane, name) is OperationState.SUCCEEDED
         other.heard(name)
-        assert await waiting is State.SUCCEEDED
+        assert await waiting is OperationState.SUCCEEDED
         assert await unknown is None
         plane.engine.wake(name)  # it has ended: its run is told, if there is one
         plane.engine.wake("nobody")
@@ -260,7 +260,7 @@ def test_what_an_embedded_engine_left_is_claimed_page_by_page(temporal) -> None:
         with patched(temporal_engine, CLAIM_MAX=1):
             again = await bench.start()
         for name in names:
-            assert await ended(again, name) is State.SUCCEEDED
+            assert await ended(again, name) is OperationState.SUCCEEDED
 
     held(temporal.address, scenario)
 
@@ -338,7 +338,7 @@ def test_a_namespace_that_has_lost_its_search_attributes_gets_them_again(tempora
         with patched(temporal_engine, register_attributes=registered):
             plane = await bench.start()
             name = await accept(plane, "linear")
-            assert await ended(plane, name) is State.SUCCEEDED
+            assert await ended(plane, name) is OperationState.SUCCEEDED
         assert asked == ["bare", "bare"]
         assert engine_of(plane)._attributes
 

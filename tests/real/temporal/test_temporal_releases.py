@@ -7,7 +7,7 @@ from temporalio.common import RetryPolicy
 
 from tenure.adapters.engine.temporal import activities as temporal_activities
 from tenure.adapters.engine.temporal import workflow as temporal_workflow
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.testing.contracts.engine import LINEAR, accept, ended
 from tenure.testing.patches import patched
@@ -30,7 +30,7 @@ async def side_by_side(bench: TemporalBench, caplog, seconds: float) -> None:
     name = await accept(face, NEWER.name)
     await eventually(lambda: f"{NEWER.name}@{NEWER.version}" in caplog.text)
     newer = await bench.start()
-    assert await ended(newer, name, seconds) is State.SUCCEEDED
+    assert await ended(newer, name, seconds) is OperationState.SUCCEEDED
     assert bench.applied() == LINEAR[:1]
     assert engine_of(older).accepts
 

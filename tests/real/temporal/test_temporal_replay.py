@@ -13,7 +13,7 @@ from tenure.adapters.engine.temporal.workflow import OperationRun
 from tenure.app.operations import commands as operations
 from tenure.core import plan as core_plan
 from tenure.core import saga
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.testing.contracts.engine import ended
 from tenure.testing.operators import by
@@ -49,7 +49,12 @@ def test_a_kept_history_replays(path, changed):
             stack.enter_context(patched(core_plan, Plan=nobody_decides, Step=nobody_decides))
         if changed == "saga":
             stack.enter_context(
-                patched(saga, next_moves=nobody_decides, settle=nobody_decides, owed=nobody_decides)
+                patched(
+                    saga,
+                    next_moves=nobody_decides,
+                    settle=nobody_decides,
+                    steps_to_undo=nobody_decides,
+                )
             )
         replay(path)
 
@@ -87,7 +92,7 @@ def test_an_open_run_goes_on_under_another_plan_and_another_order_of_undos(tempo
         with patched(saga, next_moves=other_order):
             new = await bench.start()
             await operations.cancel(new, by("the caller"), name)
-            assert await ended(new, name) is State.COMPENSATED
+            assert await ended(new, name) is OperationState.COMPENSATED
         assert not bench.world.holds()
 
     held(temporal.address, scenario)

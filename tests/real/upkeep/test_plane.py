@@ -22,7 +22,7 @@ from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import Accept
 from tenure.core.endings import Done, Ending, Waiting
 from tenure.core.errors import CommitUnknown, Invalid, StoreError, StoreLocked
-from tenure.core.operation import Hold, Noted, State
+from tenure.core.operation import IntentState, OperationState, RecordKind
 from tenure.core.plan import Plan, Step, nothing, repeat
 from tenure.plans.steps import provided
 from tenure.ports.provider import Call
@@ -64,7 +64,7 @@ async def waiting(plane) -> str:
     """An operation that has done one step and waits for a signal."""
     name = (await admission.accept(plane, Accept("waits"))).id
     async with asyncio.timeout(120):
-        while (await reads.get_operation(plane, TENANT, name)).state is not State.WAITING:
+        while (await reads.get_operation(plane, TENANT, name)).state is not OperationState.WAITING:
             await plane.engine.wait(name, 0.01)
     return name
 
@@ -75,7 +75,7 @@ def test_a_second_plane_on_the_same_file_is_refused_by_the_name_of_the_first(tmp
             with pytest.raises(StoreLocked, match=rf"in use by process {os.getpid()}\b"):
                 await plane_in(tmp_path).__aenter__()
             done = await admission.accept(plane, Accept("other"))
-            assert (await reads.wait(plane, TENANT, done.id)).state is State.SUCCEEDED
+            assert (await reads.wait(plane, TENANT, done.id)).state is OperationState.SUCCEEDED
 
     asyncio.run(main())
 
@@ -95,7 +95,7 @@ def test_a_plane_that_does_not_know_an_open_operation_is_refused_and_changes_not
         assert rows_of(tmp_path) == before
         async with plane_in(tmp_path) as plane:
             await operations.signal(plane, by("a friend"), name, name="approved")
-            assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+            assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
 
     asyncio.run(main())
 
@@ -109,9 +109,12 @@ def test_a_clean_shutdown_gives_the_lease_back_and_leaves_open_operations_to_the
         assert rows_of(tmp_path)["lease"] == []
         async with plane_in(tmp_path) as plane:
             seen = await reads.get_operation(plane, TENANT, name)
-            assert [step.state for step in seen.steps] == [Hold.PRESENT, Hold.INTENDED]
+            assert [step.state for step in seen.steps] == [
+                IntentState.PRESENT,
+                IntentState.INTENDED,
+            ]
             await operations.signal(plane, by("a friend"), name, name="approved")
-            assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+            assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
 
     asyncio.run(main())
 
@@ -123,10 +126,10 @@ def test_a_shutdown_lets_a_call_under_way_end_and_keeps_what_it_came_to(tmp_path
             while not any((tmp_path / "identity").iterdir()):  # noqa: ASYNC110 (it is a shelf)
                 await asyncio.sleep(0.005)
         (done,) = [row for row in rows_of(tmp_path)["journal"] if "identity" in row]
-        assert Noted.DONE in done
+        assert RecordKind.DONE in done
         async with plane_in(tmp_path) as plane:
             await operations.cancel(plane, by("the caller"), name)
-            assert (await reads.wait(plane, TENANT, name)).state is State.COMPENSATED
+            assert (await reads.wait(plane, TENANT, name)).state is OperationState.COMPENSATED
 
     asyncio.run(main())
 
@@ -172,7 +175,7 @@ def test_a_store_that_fails_answers_nobody_any_more(tmp_path):
                     told.append(caught.value)
             with pytest.raises(CommitUnknown):  # there is room again: too late
                 await admission.accept(plane, Accept("other"))
-            assert (await reads.get_operation(plane, TENANT, name)).state is State.WAITING
+            assert (await reads.get_operation(plane, TENANT, name)).state is OperationState.WAITING
             await asyncio.sleep(200)
 
     with pytest.raises(CommitUnknown):
@@ -186,13 +189,13 @@ def recovered(directory: Path) -> None:
 
     async def main() -> None:
         async with plane_in(directory) as plane:
-            (row,) = await reads.list_operations(plane, TENANT, states=(State.WAITING,))
+            (row,) = await reads.list_operations(plane, TENANT, states=(OperationState.WAITING,))
             name = str(row["id"])
             await operations.signal(plane, by("a friend"), name, name="approved")
-            assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+            assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
             for other in await reads.list_operations(plane, TENANT):
                 ended = await reads.wait(plane, TENANT, str(other["id"]))
-                assert ended.state is State.SUCCEEDED
+                assert ended.state is OperationState.SUCCEEDED
 
     asyncio.run(main())
 

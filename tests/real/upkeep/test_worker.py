@@ -31,7 +31,7 @@ from tenure.app.plane import HOME
 from tenure.app.safety import epochs
 from tenure.core.endings import Waiting
 from tenure.core.errors import CommitUnknown, Invalid
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.faces.cli import main as cli
 from tenure.faces.cli import worker
@@ -352,9 +352,9 @@ def test_an_older_process_starts_while_operations_of_newer_plans_are_open(
             waits = (await admission.accept(plane, Accept("newer"))).id
             async with running(settings, plans=[known], providers={}) as older:
                 mine = (await admission.accept(older, Accept("known"))).id
-                assert (await reads.wait(older, "default", mine)).state is State.SUCCEEDED
+                assert (await reads.wait(older, "default", mine)).state is OperationState.SUCCEEDED
             await operations.signal(plane, by("a friend"), waits, name="go")
-            assert (await reads.wait(plane, "default", waits)).state is State.SUCCEEDED
+            assert (await reads.wait(plane, "default", waits)).state is OperationState.SUCCEEDED
 
     asyncio.run(main())
     assert "left to processes of a newer release: 1; nobody here knows how" in caplog.text

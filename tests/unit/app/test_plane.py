@@ -10,7 +10,7 @@ from tenure.app.operations import reads
 from tenure.app.plane import prepare
 from tenure.core.endings import Waiting
 from tenure.core.errors import Invalid
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.plans.catalogue import Catalogue
 from tenure.plans.steps import provided
@@ -52,7 +52,7 @@ async def test_open_operations_whose_steps_are_unknown_are_told_and_nothing_is_c
     plane = (await solo.start()).plane
     for name in names:
         await operations.signal(plane, by("a friend"), name, name="go")
-        assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+        assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
 
 
 @virtual
@@ -106,12 +106,12 @@ async def test_beside_newer_processes_an_older_one_starts_and_leaves_their_work_
     told = "open operations left to processes of a newer release: 2; nobody here knows how to"
     assert caplog.text.count(f"{told} perform asks@1/ask") == 1
     mine = await accept(one.plane, "linear")
-    assert (await reads.wait(one.plane, TENANT, mine)).state is State.SUCCEEDED
+    assert (await reads.wait(one.plane, TENANT, mine)).state is OperationState.SUCCEEDED
     solo.catalogue = newer
     plane = (await solo.start()).plane
     for name in names:
         await operations.signal(plane, by("a friend"), name, name="go")
-        assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+        assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
 
 
 @virtual
@@ -127,7 +127,7 @@ async def test_an_open_operation_goes_on_with_the_plan_it_was_accepted_under(sol
     plane = (await solo.start()).plane
     await operations.signal(plane, by("a friend"), name, name="go")
     seen = await reads.wait(plane, TENANT, name)
-    assert (seen.state, [one.name for one in seen.steps]) == (State.SUCCEEDED, ["ask"])
+    assert (seen.state, [one.name for one in seen.steps]) == (OperationState.SUCCEEDED, ["ask"])
     other = await reads.wait(plane, TENANT, await accept(plane, "asks"))
     assert [one.name for one in other.steps] == ["ask", "more"]
     assert len(more.calls) == 1

@@ -11,9 +11,9 @@ from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.engine import temporal
 from tenure.app.operations import admission, reads
 from tenure.app.operations.admission import Accept
-from tenure.app.operations.claims import OneByOne
+from tenure.app.operations.claims import SingleClaims
 from tenure.core.errors import Invalid, StoreLocked
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.home.shared_settings import Terms, TermsFile
 from tenure.ports.store import Change, Put, Row
@@ -45,7 +45,7 @@ def test_a_plane_sets_the_collector_if_it_is_told_to_and_back_when_it_ends(tmp_p
             name = (await admission.accept(plane, Accept("one"))).id
             return (await reads.wait(plane, TENANT, name)).state, meanwhile
 
-    assert asyncio.run(main()) == (State.SUCCEEDED, collect_after or before[0])
+    assert asyncio.run(main()) == (OperationState.SUCCEEDED, collect_after or before[0])
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
 
@@ -73,7 +73,7 @@ def test_an_engine_that_is_stopped_inside_the_block_ends_nothing_else(tmp_path):
             await asyncio.sleep(0)
             return await admission.accept(plane, Accept("one"))
 
-    assert asyncio.run(main()).state is State.PENDING
+    assert asyncio.run(main()).state is OperationState.PENDING
 
 
 def test_a_home_whose_store_is_elsewhere_is_left_as_it_is(tmp_path):
@@ -126,7 +126,7 @@ def tables(monkeypatch):
 
 async def _moved_by_temporal() -> str:
     """An operation that is open, and Temporal's."""
-    claims = OneByOne(temporal.WORKER, resting=temporal.RESTING)
+    claims = SingleClaims(temporal.WORKER, resting=temporal.RESTING)
     async with running(Settings(works=False), plans=[PLAN], providers={}) as plane:
         claims.serve(plane)
         operation = (await admission.accept(plane, Accept("one"))).id
@@ -139,7 +139,7 @@ async def _moved_by_temporal() -> str:
 
 @pytest.mark.usefixtures("tables")
 def test_an_embedded_engine_is_refused_beside_temporal_unless_temporal_is_left():
-    async def main() -> State:
+    async def main() -> OperationState:
         operation = await _moved_by_temporal()
         for works in (True, False):
             with pytest.raises(Invalid, match=r"nothing was changed\. Say --engine temporal"):
@@ -150,7 +150,7 @@ def test_an_embedded_engine_is_refused_beside_temporal_unless_temporal_is_left()
             assert await plane.store.find("lease", (f"worker/{temporal.RESTING}",)) is None
         return state
 
-    assert asyncio.run(main()) is State.SUCCEEDED
+    assert asyncio.run(main()) is OperationState.SUCCEEDED
 
 
 @pytest.mark.usefixtures("tables")
@@ -162,12 +162,12 @@ def test_beside_temporal_an_embedded_engine_would_leave_its_operations_alone(mon
 
     monkeypatch.setattr(wiring, "keep_to_one", anything)
 
-    async def main() -> State:
+    async def main() -> OperationState:
         operation = await _moved_by_temporal()
         async with running(Settings(), plans=[PLAN], providers={}) as plane:
             return (await reads.wait(plane, TENANT, operation, seconds=0.3)).state
 
-    assert asyncio.run(main()) is State.RUNNING
+    assert asyncio.run(main()) is OperationState.RUNNING
 
 
 def test_temporal_is_not_left_for_temporal():

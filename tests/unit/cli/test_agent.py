@@ -226,7 +226,7 @@ async def test_what_an_admin_asks(face, typing, monkeypatch):
         assert "lines has that head: the audit log was cut off or written anew since, or" in err
         code, out, err = await tenure("audit", "verify", "--head", "deadbeef")
         assert (code, "64 digits" in err) == (Exit.USAGE, True)
-        changed = audit.Broken(2, "entry 2 was changed, or the one before it was")
+        changed = audit.BrokenChain(2, "entry 2 was changed, or the one before it was")
         monkeypatch.setattr("tenure.app.tenancy.audit.first_broken", lambda *_, **__: changed)
         code, out, err = await tenure("audit", "verify")
         assert (code, "line 2: " in out, "was changed" in err) == (1, True, True)

@@ -9,7 +9,7 @@ from tenure.app.agents.spec import read_spec
 from tenure.app.operations import reads
 from tenure.app.safety import findings
 from tenure.app.safety.findings import Sighting
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.core.roles import Caller, Role
 from tenure.faces.cli.output import instant
 from tenure.faces.http.server import Listen, serving
@@ -33,7 +33,7 @@ async def made(face, name, **more):
 @faced
 async def test_a_finding_is_listed_shown_and_resolved(face, typing):
     body = {"what": "it is lost", "failing_since": 0.0, "expires_at": 60.0}
-    seen = Sighting("orphans", Kind.DRIFT, "x", "default", "someone", "r1", body)
+    seen = Sighting("orphans", FindingKind.DRIFT, "x", "default", "someone", "r1", body)
     await findings.report(face.plane, seen)
     async with serving(face.api, Listen(port=0)) as address:
         tenure = typing(face, address)
@@ -58,7 +58,7 @@ async def test_a_finding_is_listed_shown_and_resolved(face, typing):
 @faced
 async def test_a_resource_that_nobody_knows_is_removed_by_its_finding(face, typing):
     said = {"what": "runtime r1 is unknown", "provider": "runtime", "generation": 1}
-    kind = Kind.UNVERIFIABLE
+    kind = FindingKind.UNVERIFIABLE
     seen = Sighting("orphans", kind, "runtime r1", "default", "f" * 32, "r1", said)
     await findings.report(face.plane, seen)
     async with serving(face.api, Listen(port=0)) as address:

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from tenure import __version__
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.faces.cli import main as cli
 from tenure.faces.cli.exits import ADVICE, OF_STATE, Exit, Refused
 from tenure.faces.http.problems import PROBLEMS
@@ -183,7 +183,12 @@ def test_advice_names_what_it_is_about_or_is_left_out():
 
 
 def test_every_end_of_an_operation_has_an_exit_code():
-    ends = {State.SUCCEEDED: 0, State.COMPENSATED: 1, State.ABANDONED: 1, State.STUCK: 6}
+    ends = {
+        OperationState.SUCCEEDED: 0,
+        OperationState.COMPENSATED: 1,
+        OperationState.ABANDONED: 1,
+        OperationState.STUCK: 6,
+    }
     assert ends == OF_STATE
 
 

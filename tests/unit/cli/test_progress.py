@@ -162,8 +162,8 @@ def test_the_drawing_shows_what_runs_and_what_was_undone():
 
 
 def test_every_hold_of_a_step_has_a_mark():
-    from tenure.core.operation import SETTLED, Hold
+    from tenure.core.operation import SETTLED, IntentState
 
-    assert set(progress.OF_HOLD) == {str(hold) for hold in Hold}
+    assert set(progress.OF_HOLD) == {str(hold) for hold in IntentState}
     assert set(progress.OF_HOLD.values()) <= set(progress.MARKS)
     assert {str(state) for state in SETTLED} == progress.SETTLED

@@ -12,8 +12,8 @@ from tenure.core.agent import (
     CONDUCT,
     NAME,
     UNREACHABLE,
-    State,
-    Trigger,
+    AgentState,
+    AgentTrigger,
     Verb,
     settled_as,
 )
@@ -21,18 +21,23 @@ from tenure.core.operation import OPERATION
 from tenure.plans.agents.lifecycle import CLOSING, VERBS
 
 PAGE = Path(__file__).parents[3] / "docs/reference/states.md"
-AT_REST = {State.CREATE_FAILED, State.READY, State.SUSPENDED, State.DELETE_FAILED}
+AT_REST = {
+    AgentState.CREATE_FAILED,
+    AgentState.READY,
+    AgentState.SUSPENDED,
+    AgentState.DELETE_FAILED,
+}
 DURING = {
-    Verb.CREATE: {State.CREATING},
-    Verb.SUSPEND: {State.SUSPENDING},
-    Verb.STOP: {State.SUSPENDING},
-    Verb.RESUME: {State.RESUMING},
-    Verb.DELETE: {State.DELETING, State.DELETE_FAILED},
-    Verb.RECOVER: {State.READY},
+    Verb.CREATE: {AgentState.CREATING},
+    Verb.SUSPEND: {AgentState.SUSPENDING},
+    Verb.STOP: {AgentState.SUSPENDING},
+    Verb.RESUME: {AgentState.RESUMING},
+    Verb.DELETE: {AgentState.DELETING, AgentState.DELETE_FAILED},
+    Verb.RECOVER: {AgentState.READY},
 }
 STEPS = [
     (before, then)
-    for before, then in itertools.product(operation.State, repeat=2)
+    for before, then in itertools.product(operation.OperationState, repeat=2)
     if before is not then and OPERATION.permits(before, then)
 ]
 
@@ -42,7 +47,7 @@ STEPS = [
 @pytest.mark.parametrize(("before", "then"), STEPS)
 def test_whatever_an_operation_does_its_agent_has_a_row_for_it(verb, was, before, then):
     """No way that the table of operations permits is a surprise to the table of agents."""
-    stood = {settled_as(State(row[0])) for row in AGENT.rows if row[1] is VERBS[verb].request}
+    stood = {settled_as(AgentState(row[0])) for row in AGENT.rows if row[1] is VERBS[verb].request}
     if verb in CLOSING and was not in stood:
         return  # it is not accepted there
     after = VERBS[verb].agent_after(before, then, was=was)
@@ -50,14 +55,16 @@ def test_whatever_an_operation_does_its_agent_has_a_row_for_it(verb, was, before
         assert any(AGENT.permits(during, after) for during in DURING[verb])
     if then in OPERATION.final:
         assert (
-            after in AT_REST | {State.DELETED}
+            after in AT_REST | {AgentState.DELETED}
             or (
                 # it was stuck already, and is what it was: nothing is told twice
-                verb is Verb.DELETE and after is None and before is operation.State.STUCK
+                verb is Verb.DELETE and after is None and before is operation.OperationState.STUCK
             )
             or (
                 # it was READY all the time, and is reached where it was
-                verb is Verb.RECOVER and after is None and then is not operation.State.SUCCEEDED
+                verb is Verb.RECOVER
+                and after is None
+                and then is not operation.OperationState.SUCCEEDED
             )
         )
 
@@ -65,53 +72,56 @@ def test_whatever_an_operation_does_its_agent_has_a_row_for_it(verb, was, before
 @pytest.mark.parametrize(
     ("verb", "end", "after"),
     [
-        (Verb.CREATE, "SUCCEEDED", State.READY),
-        (Verb.CREATE, "COMPENSATED", State.CREATE_FAILED),
-        (Verb.CREATE, "ABANDONED", State.CREATE_FAILED),
-        (Verb.SUSPEND, "SUCCEEDED", State.SUSPENDED),
-        (Verb.SUSPEND, "COMPENSATED", State.READY),
-        (Verb.STOP, "SUCCEEDED", State.SUSPENDED),
-        (Verb.RESUME, "SUCCEEDED", State.READY),
-        (Verb.RESUME, "COMPENSATED", State.SUSPENDED),
-        (Verb.RECOVER, "SUCCEEDED", State.READY),
-        (Verb.DELETE, "SUCCEEDED", State.DELETED),
-        (Verb.DELETE, "COMPENSATED", State.READY),
-        (Verb.DELETE, "STUCK", State.DELETE_FAILED),
-        (Verb.DELETE, "ABANDONED", State.DELETE_FAILED),
+        (Verb.CREATE, "SUCCEEDED", AgentState.READY),
+        (Verb.CREATE, "COMPENSATED", AgentState.CREATE_FAILED),
+        (Verb.CREATE, "ABANDONED", AgentState.CREATE_FAILED),
+        (Verb.SUSPEND, "SUCCEEDED", AgentState.SUSPENDED),
+        (Verb.SUSPEND, "COMPENSATED", AgentState.READY),
+        (Verb.STOP, "SUCCEEDED", AgentState.SUSPENDED),
+        (Verb.RESUME, "SUCCEEDED", AgentState.READY),
+        (Verb.RESUME, "COMPENSATED", AgentState.SUSPENDED),
+        (Verb.RECOVER, "SUCCEEDED", AgentState.READY),
+        (Verb.DELETE, "SUCCEEDED", AgentState.DELETED),
+        (Verb.DELETE, "COMPENSATED", AgentState.READY),
+        (Verb.DELETE, "STUCK", AgentState.DELETE_FAILED),
+        (Verb.DELETE, "ABANDONED", AgentState.DELETE_FAILED),
     ],
 )
 def test_the_end_of_an_operation_decides_where_its_agent_is(verb, end, after):
-    assert VERBS[verb].agent_after(operation.State.RUNNING, operation.State(end)) is after
+    assert (
+        VERBS[verb].agent_after(operation.OperationState.RUNNING, operation.OperationState(end))
+        is after
+    )
 
 
 @pytest.mark.parametrize("was", sorted(AT_REST))
 def test_a_delete_that_is_taken_back_leaves_the_agent_as_it_was(was):
-    running, undone = operation.State.RUNNING, operation.State.COMPENSATED
+    running, undone = operation.OperationState.RUNNING, operation.OperationState.COMPENSATED
     assert VERBS[Verb.DELETE].agent_after(running, undone, was=was) is was
 
 
 def test_a_delete_that_is_retried_is_deleting_again():
-    stuck, running = operation.State.STUCK, operation.State.RUNNING
-    assert VERBS[Verb.DELETE].agent_after(stuck, running) is State.DELETING
-    assert VERBS[Verb.DELETE].agent_after(running, operation.State.WAITING) is None
+    stuck, running = operation.OperationState.STUCK, operation.OperationState.RUNNING
+    assert VERBS[Verb.DELETE].agent_after(stuck, running) is AgentState.DELETING
+    assert VERBS[Verb.DELETE].agent_after(running, operation.OperationState.WAITING) is None
 
 
 def test_every_verb_is_declared_and_only_states_of_verbs_to_come_are_out_of_reach():
     assert set(VERBS) == set(Verb)
     reached = {AGENT.start}
     while True:
-        triggers = {verb.request for verb in VERBS.values()} | {Trigger.REPLACED}
+        triggers = {verb.request for verb in VERBS.values()} | {AgentTrigger.REPLACED}
         triggers |= {trigger for verb in VERBS.values() for trigger in verb.ends.values()}
-        triggers |= {one for one in Trigger if one.startswith("spared")}
+        triggers |= {one for one in AgentTrigger if one.startswith("spared")}
         more = {then for before, by, then in AGENT.rows if before in reached and by in triggers}
         if more <= reached:
             break
         reached |= more
-    assert set(State) - reached == UNREACHABLE
+    assert set(AgentState) - reached == UNREACHABLE
 
 
 def test_every_state_says_how_it_conducts_itself():
-    assert set(CONDUCT) == set(State)
+    assert set(CONDUCT) == set(AgentState)
     for state, conduct in CONDUCT.items():
         assert conduct.serves == (conduct.mints == "yes"), state
 
@@ -120,30 +130,37 @@ def test_a_verb_that_closes_leads_to_a_state_that_does_not_serve():
     for verb in CLOSING:
         for before, trigger, then in AGENT.rows:
             if trigger is VERBS[verb].request:
-                assert not CONDUCT[State(then)].serves, (before, verb)
+                assert not CONDUCT[AgentState(then)].serves, (before, verb)
 
 
 def test_a_delete_is_accepted_from_every_settled_state_and_while_others_work():
     refused = {
-        state for state in State if (state, Trigger.DELETE) not in {row[:2] for row in AGENT.rows}
+        state
+        for state in AgentState
+        if (state, AgentTrigger.DELETE) not in {row[:2] for row in AGENT.rows}
     }
-    assert refused == {State.DELETING, State.DELETED}
+    assert refused == {AgentState.DELETING, AgentState.DELETED}
 
 
 def test_a_stop_is_accepted_wherever_something_may_run():
-    accepted = {before for before, trigger, _ in AGENT.rows if trigger is Trigger.STOP}
-    still = {State.CREATING, State.CREATE_FAILED, State.DELETING, State.DELETE_FAILED}
-    assert accepted == set(State) - still - {State.DELETED}
+    accepted = {before for before, trigger, _ in AGENT.rows if trigger is AgentTrigger.STOP}
+    still = {
+        AgentState.CREATING,
+        AgentState.CREATE_FAILED,
+        AgentState.DELETING,
+        AgentState.DELETE_FAILED,
+    }
+    assert accepted == set(AgentState) - still - {AgentState.DELETED}
 
 
 def test_only_closing_verbs_interrupt_and_none_overtakes_a_delete():
-    assert {name for name, verb in VERBS.items() if verb.interrupts(State.READY)} == CLOSING
-    assert not any(verb.interrupts(State.DELETE_FAILED) for verb in VERBS.values())
+    assert {name for name, verb in VERBS.items() if verb.interrupts(AgentState.READY)} == CLOSING
+    assert not any(verb.interrupts(AgentState.DELETE_FAILED) for verb in VERBS.values())
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", AgentState)
 def test_what_comes_to_nothing_leaves_an_agent_at_rest(state):
-    if state is not State.DELETED:
+    if state is not AgentState.DELETED:
         assert settled_as(state) in AT_REST
     if state in AT_REST:
         assert settled_as(state) is state
@@ -168,7 +185,7 @@ def test_the_page_says_how_every_state_conducts_itself():
                     if name != Verb.RECOVER  # requested by a reconciler alone
                     and (state, verb.request) in {row[:2] for row in AGENT.rows}})
         )
-        for state in State
+        for state in AgentState
     }  # fmt: skip
     assert [(state, serves == "yes", mints, asks) for state, serves, mints, asks in rows] == [
         (state, conduct.serves, conduct.mints, verbs[state] or "none")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.core.audit import Broken, first_broken, link
+from tenure.core.audit import BrokenChain, first_broken, link
 
 LENGTH = 12
 
@@ -46,7 +46,9 @@ def test_a_removed_entry_is_found_by_its_number(number):
     rows = chain()
     del rows[number]
     found = first_broken(rows)
-    assert found == Broken(number + 1, f"entry {number + 1} is missing; {number + 2} stands there")
+    assert found == BrokenChain(
+        number + 1, f"entry {number + 1} is missing; {number + 2} stands there"
+    )
 
 
 @given(st.integers(0, LENGTH - 1))

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tenure.core.agent import AGENT, Trigger
-from tenure.core.agent import State as AgentState
+from tenure.core.agent import AGENT, AgentState, AgentTrigger
 from tenure.core.events import OF_RECORD, Event, agent_event, event_of
-from tenure.core.operation import OPERATION, Noted, State
+from tenure.core.operation import OPERATION, OperationState, RecordKind
 from tenure.plans.agents.lifecycle import VERBS
 
 REQUESTS = {verb.request for verb in VERBS.values()} - {None}
@@ -16,23 +15,23 @@ PAGE = Path(__file__).parents[3] / "docs/reference/events.md"
 
 
 def test_every_record_tells_an_event():
-    assert set(OF_RECORD) == set(Noted)
+    assert set(OF_RECORD) == set(RecordKind)
 
 
-@pytest.mark.parametrize("kind", Noted)
+@pytest.mark.parametrize("kind", RecordKind)
 def test_a_record_that_ends_the_operation_tells_the_end(kind):
     ends = {
-        State.SUCCEEDED: Event.OPERATION_SUCCEEDED,
-        State.COMPENSATED: Event.OPERATION_COMPENSATED,
-        State.ABANDONED: Event.OPERATION_ABANDONED,
+        OperationState.SUCCEEDED: Event.OPERATION_SUCCEEDED,
+        OperationState.COMPENSATED: Event.OPERATION_COMPENSATED,
+        OperationState.ABANDONED: Event.OPERATION_ABANDONED,
     }
     assert set(ends) == OPERATION.final
-    for state in State:
+    for state in OperationState:
         assert event_of(kind, state) is ends.get(state, OF_RECORD[kind])
 
 
 def test_every_event_can_happen():
-    told = {event_of(kind, state) for kind in Noted for state in State}
+    told = {event_of(kind, state) for kind in RecordKind for state in OperationState}
     told |= {agent_event(state) for state in _reached()}
     assert told == set(Event)
 
@@ -41,16 +40,18 @@ def _reached():
     """Every state in which some verb, or its end, puts an agent."""
     asked = {AgentState(then) for _, by, then in AGENT.rows if by in REQUESTS}
     ended = {
-        verb.agent_after(before, State(then))
-        for verb in VERBS.values() for before in State for then in OPERATION.final | {State.STUCK}
+        verb.agent_after(before, OperationState(then))
+        for verb in VERBS.values()
+        for before in OperationState
+        for then in OPERATION.final | {OperationState.STUCK}
         if OPERATION.permits(before, then) and before is not then
-    }  # fmt: skip
+    }
     return (asked | ended | {AGENT.start}) - {None}
 
 
 def test_a_verb_that_was_accepted_and_its_end_are_told_of_the_agent():
     assert agent_event(AgentState.DELETE_FAILED) is Event.AGENT_DELETE_FAILED
-    assert set(Trigger) >= REQUESTS
+    assert set(AgentTrigger) >= REQUESTS
     for state in _reached():
         assert agent_event(state) == f"agent.{state.lower()}"
 

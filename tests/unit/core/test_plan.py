@@ -10,9 +10,9 @@ from tenure.core.errors import Invalid
 from tenure.core.limits import STEPS_MAX, StepLimits
 from tenure.core.plan import (
     Inquiry,
-    Kind,
     Plan,
     Step,
+    StepKind,
     missing_from,
     nobody_knows,
     nothing,
@@ -21,7 +21,7 @@ from tenure.core.plan import (
 )
 from tests.unit.support.saga_world import call, plans, step
 
-PIVOT, RETRIABLE = Kind.PIVOT, Kind.RETRIABLE
+PIVOT, RETRIABLE = StepKind.PIVOT, StepKind.RETRIABLE
 
 
 def a_step(name="a", **said):
@@ -222,7 +222,7 @@ def test_a_kept_step_whose_functions_are_gone_is_missing_not_skipped(known):
 def test_a_word_may_be_given_as_plain_text():
     words: Any = {"undo": "nothing", "inspect": "repeat", "kind": "compensatable"}
     step = Step("a", do=_async, **words)
-    assert (step.undo, step.inspect, step.kind) == (nothing, repeat, Kind.COMPENSATABLE)
+    assert (step.undo, step.inspect, step.kind) == (nothing, repeat, StepKind.COMPENSATABLE)
     assert not step.undoes
     pivot: Any = {"kind": "pivot"}
     with pytest.raises(Invalid, match=r"a is a second pivot|stands alone"):

@@ -7,8 +7,8 @@ from tenure.core.endings import Absent, Done, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import FAILURES_MAX, YEARS, StepLimits
 from tenure.core.moves import Act, Moves
-from tenure.core.operation import Hold, Intent, Noted, Record, State
-from tenure.core.plan import Kind, Plan, repeat
+from tenure.core.operation import Intent, IntentState, OperationState, Record, RecordKind
+from tenure.core.plan import Plan, StepKind, repeat
 from tests.unit.support.saga_world import SLOW, step
 from tests.unit.support.situations import (
     BLIND,
@@ -29,49 +29,49 @@ from tests.unit.support.situations import (
 def test_the_first_stage_is_done_first_and_the_next_only_after_its_record():
     start = folded(LINE)
     assert moves(LINE, start, held("a")) == [(Act.DO, "a")]
-    then = folded(LINE, (Noted.DONE, "a", 101.0, {"id": 7}))
+    then = folded(LINE, (RecordKind.DONE, "a", 101.0, {"id": 7}))
     assert (then.stage, then.since, then.done) == (1, 101.0, {"a": {"id": 7}})
     assert moves(LINE, then, held("a", "b")) == [(Act.DO, "b")]
 
 
 def test_steps_of_one_stage_run_at_the_same_time_and_the_later_completes_it():
-    both = folded(PAIR, (Noted.DONE, "a", 101.0))
+    both = folded(PAIR, (RecordKind.DONE, "a", 101.0))
     intents = held("a", "b", "c")
     assert moves(PAIR, both, intents) == [(Act.DO, "b"), (Act.DO, "c")]
     intents["b"].busy = True
     assert moves(PAIR, both, intents) == [(Act.DO, "c")]
-    one = folded(PAIR, (Noted.DONE, "a", 101.0), (Noted.DONE, "c", 102.0))
+    one = folded(PAIR, (RecordKind.DONE, "a", 101.0), (RecordKind.DONE, "c", 102.0))
     assert (one.stage, one.end) == (1, None)
     assert moves(PAIR, one, held("a", "b", "c")) == [(Act.DO, "b")]
-    all_done = folded(PAIR, *[(Noted.DONE, name, 103.0) for name in "acb"])
-    assert (all_done.stage, all_done.end) == (2, State.SUCCEEDED)
+    all_done = folded(PAIR, *[(RecordKind.DONE, name, 103.0) for name in "acb"])
+    assert (all_done.stage, all_done.end) == (2, OperationState.SUCCEEDED)
 
 
 def test_an_ended_operation_has_no_moves():
-    ended = folded(LINE, *[(Noted.DONE, name, 101.0) for name in "abc"])
+    ended = folded(LINE, *[(RecordKind.DONE, name, 101.0) for name in "abc"])
     assert saga.next_moves(LINE, ended, held("a", "b", "c"), 101.0) == Moves((), None)
-    assert saga.state_of(LINE, ended, {}) is State.SUCCEEDED
+    assert saga.state_of(LINE, ended, {}) is OperationState.SUCCEEDED
     assert not is_wanted(LINE, ended, Act.DO, "c", Done())
 
 
 def test_after_changes_nothing_of_what_it_was_given():
     before = folded(LINE)
-    saga.after(LINE, before, Record(2, Noted.DONE, "a", 101.0, {}))
-    saga.after(LINE, before, Record(2, Noted.REFUSED, "a", 101.0, {}))
-    saga.after(LINE, before, Record(2, Noted.SIGNALLED, "", 101.0, {"signal": "go"}))
+    saga.after(LINE, before, Record(2, RecordKind.DONE, "a", 101.0, {}))
+    saga.after(LINE, before, Record(2, RecordKind.REFUSED, "a", 101.0, {}))
+    saga.after(LINE, before, Record(2, RecordKind.SIGNALLED, "", 101.0, {"signal": "go"}))
     fresh = folded(LINE)
     assert all(getattr(before, slot) == getattr(fresh, slot) for slot in before.__slots__)
 
 
 def test_done_is_a_record_with_the_result():
     found = settled(LINE, folded(LINE), Act.DO, "a", Done({"id": 7}))
-    assert found[:2] == ((Noted.DONE, {"id": 7}), {"state": Hold.PRESENT})
+    assert found[:2] == ((RecordKind.DONE, {"id": 7}), {"state": IntentState.PRESENT})
 
 
 def test_what_an_inspect_finds_counts_as_done():
     intent = Intent("a", "", "a", unknown_since=90.0)
     found = settled(LINE, folded(LINE), Act.INSPECT, "a", Done({"id": 7}), intent=intent)
-    assert found.record == (Noted.DONE, {"id": 7})
+    assert found.record == (RecordKind.DONE, {"id": 7})
 
 
 def test_not_yet_is_looked_at_again_and_adds_no_record():
@@ -91,7 +91,7 @@ def test_what_is_not_due_is_left_alone_until_it_is():
 
 
 def test_the_earliest_of_several_says_when_to_wake():
-    both = folded(PAIR, (Noted.DONE, "a", 101.0))
+    both = folded(PAIR, (RecordKind.DONE, "a", 101.0))
     for first, second in ((130.0, 140.0), (140.0, 130.0)):
         intents = held("a", "b", "c")
         intents["b"].due_at, intents["c"].due_at = first, second
@@ -170,14 +170,16 @@ def test_a_do_that_answers_absent_is_tried_again_with_backoff():
 
 
 def test_a_call_that_nobody_can_tell_of_is_given_up_and_never_repeated():
-    progress = folded(BLIND, (Noted.DONE, "a", 101.0))
+    progress = folded(BLIND, (RecordKind.DONE, "a", 101.0))
     intents = held("a") | held("x", unknown_since=101.0)
     assert moves(BLIND, progress, intents) == [(Act.GIVE_UP, "x")]
     found = settled(BLIND, progress, Act.GIVE_UP, "x", Done())
-    assert found.record[0] is Noted.STUCK
+    assert found.record[0] is RecordKind.STUCK
     assert "nobody can tell whether x happened" in found.record[1]["why"]
-    stuck = folded(BLIND, (Noted.DONE, "a", 101.0), (Noted.STUCK, "x", 101.0, found.record[1]))
-    assert saga.state_of(BLIND, stuck, intents) is State.STUCK
+    stuck = folded(
+        BLIND, (RecordKind.DONE, "a", 101.0), (RecordKind.STUCK, "x", 101.0, found.record[1])
+    )
+    assert saga.state_of(BLIND, stuck, intents) is OperationState.STUCK
     assert saga.next_moves(BLIND, stuck, intents, 9e9) == Moves((), None)
     assert not is_wanted(BLIND, stuck, Act.GIVE_UP, "x", Done())
 
@@ -190,16 +192,16 @@ def test_waiting_parks_until_a_signal_comes_and_no_longer_than_the_deadline():
     assert found.record is None
     assert (found.intent["due_at"], found.intent["waiting_on"]) == (None, "1:go")
     intents = held("a", due_at=None, waiting_on="1:go")
-    assert saga.state_of(LINE, folded(LINE), intents) is State.WAITING
+    assert saga.state_of(LINE, folded(LINE), intents) is OperationState.WAITING
     assert wakes_at(LINE, folded(LINE), intents) == 160.0
-    progress = folded(LINE, (Noted.SIGNALLED, "", 102.0, {"signal": "go", "payload": 5}))
+    progress = folded(LINE, (RecordKind.SIGNALLED, "", 102.0, {"signal": "go", "payload": 5}))
     assert progress.signals == {"go": (5,)}
-    assert saga.state_of(LINE, progress, intents) is State.RUNNING
+    assert saga.state_of(LINE, progress, intents) is OperationState.RUNNING
     assert moves(LINE, progress, intents) == [(Act.DO, "a")]
 
 
 def test_a_signal_of_another_name_wakes_nobody():
-    progress = folded(LINE, (Noted.SIGNALLED, "", 102.0, {"signal": "stop", "payload": 5}))
+    progress = folded(LINE, (RecordKind.SIGNALLED, "", 102.0, {"signal": "stop", "payload": 5}))
     intents = held("a", due_at=None, waiting_on="1:go")
     assert wakes_at(LINE, progress, intents) == 160.0
 
@@ -207,9 +209,9 @@ def test_a_signal_of_another_name_wakes_nobody():
 def test_a_signal_that_came_early_is_kept_for_the_step_that_will_ask():
     progress = folded(
         LINE,
-        (Noted.SIGNALLED, "", 100.5, {"signal": "go", "payload": 1}),
-        (Noted.SIGNALLED, "", 100.6, {"signal": "go", "payload": 2}),
-        (Noted.DONE, "a", 101.0),
+        (RecordKind.SIGNALLED, "", 100.5, {"signal": "go", "payload": 1}),
+        (RecordKind.SIGNALLED, "", 100.6, {"signal": "go", "payload": 2}),
+        (RecordKind.DONE, "a", 101.0),
     )
     assert progress.signals == {"go": (1, 2)}
     found = settled(LINE, progress, Act.DO, "b", Waiting("go"))
@@ -218,7 +220,7 @@ def test_a_signal_that_came_early_is_kept_for_the_step_that_will_ask():
 
 def test_a_signal_that_came_during_the_call_wakes_the_step_at_once():
     given_to_call = folded(LINE).signals
-    progress = folded(LINE, (Noted.SIGNALLED, "", 101.0, {"signal": "go"}))
+    progress = folded(LINE, (RecordKind.SIGNALLED, "", 101.0, {"signal": "go"}))
     found = settled(LINE, progress, Act.DO, "a", Waiting("go"), signals=given_to_call)
     assert found.intent["waiting_on"] == "1:go"
     intents = held("a", due_at=None, waiting_on="1:go")
@@ -226,22 +228,22 @@ def test_a_signal_that_came_during_the_call_wakes_the_step_at_once():
 
 
 def test_a_stuck_step_that_waits_has_no_deadline_left_but_still_hears_its_signal():
-    stuck = (Noted.STUCK, "p", 170.0, {"why": "late"})
+    stuck = (RecordKind.STUCK, "p", 170.0, {"why": "late"})
     intents = held("a") | held("p", due_at=None, waiting_on="1:go")
-    progress = folded(TURN, (Noted.DONE, "a", 101.0), stuck)
+    progress = folded(TURN, (RecordKind.DONE, "a", 101.0), stuck)
     assert saga.next_moves(TURN, progress, intents, 9e9) == Moves((), None)
-    heard = (Noted.SIGNALLED, "", 171.0, {"signal": "go"})
-    progress = folded(TURN, (Noted.DONE, "a", 101.0), stuck, heard)
+    heard = (RecordKind.SIGNALLED, "", 171.0, {"signal": "go"})
+    progress = folded(TURN, (RecordKind.DONE, "a", 101.0), stuck, heard)
     assert moves(TURN, progress, intents) == [(Act.DO, "p")]
 
 
 def test_an_operation_waits_only_if_every_step_of_its_stage_does():
-    progress = folded(PAIR, (Noted.DONE, "a", 101.0))
+    progress = folded(PAIR, (RecordKind.DONE, "a", 101.0))
     intents = held("a") | held("b", due_at=None, waiting_on="1:go") | held("c")
-    assert saga.state_of(PAIR, progress, intents) is State.RUNNING
-    assert saga.state_of(PAIR, progress, held("a")) is State.RUNNING
-    progress = folded(PAIR, (Noted.DONE, "a", 101.0), (Noted.DONE, "c", 102.0))
-    assert saga.state_of(PAIR, progress, intents) is State.WAITING
+    assert saga.state_of(PAIR, progress, intents) is OperationState.RUNNING
+    assert saga.state_of(PAIR, progress, held("a")) is OperationState.RUNNING
+    progress = folded(PAIR, (RecordKind.DONE, "a", 101.0), (RecordKind.DONE, "c", 102.0))
+    assert saga.state_of(PAIR, progress, intents) is OperationState.WAITING
 
 
 # --- deadlines ------------------------------------------------------------------------------------
@@ -255,7 +257,7 @@ def test_a_deadline_passes_only_after_a_look_that_began_later(ending):
     assert early.record is None
     late = settled(LINE, folded(LINE), Act.DO, "a", ending, started_at=160.0, now=170.0)
     kind, body = late.record
-    assert kind is Noted.COMPENSATING
+    assert kind is RecordKind.COMPENSATING
     assert body["why"].startswith("a was not done within 60 s: ")
     assert not body["why"].endswith(": ")
 
@@ -268,14 +270,14 @@ def test_the_look_at_the_deadline_is_due_whatever_the_step_was_told():
 
 
 def test_who_may_wait_for_years_may_not_fail_for_years():
-    limits, kind = StepLimits(deadline_seconds=YEARS), Kind.RETRIABLE
+    limits, kind = StepLimits(deadline_seconds=YEARS), StepKind.RETRIABLE
     plan = Plan("long", stages=[step("r", kind=kind, limits=limits), step("s", kind=kind)])
     often, progress = Intent("r", "", "r", attempts=FAILURES_MAX - 1), folded(plan)
     for ending in (Unavailable("x"), OutcomeUnknown("x"), Rejected("x")):
         once = settled(plan, progress, Act.DO, "r", ending)
         assert (once.record, once.intent["attempts"]) == (None, 1)
         found = settled(plan, progress, Act.DO, "r", ending, intent=often)
-        assert found.record[0] is Noted.STUCK
+        assert found.record[0] is RecordKind.STUCK
         assert "r was not done and failed 32 times in a row: " in found.record[1]["why"]
     for wait in (NotYet(9.0), Waiting("go")):  # to wait is not to fail
         assert settled(plan, progress, Act.DO, "r", wait, intent=often).record is None
@@ -285,13 +287,13 @@ def test_who_may_wait_for_years_may_not_fail_for_years():
 
 def test_what_is_found_ready_after_the_deadline_is_done():
     found = settled(LINE, folded(LINE), Act.DO, "a", Done(), started_at=5_000.0, now=5_000.0)
-    assert found.record == (Noted.DONE, None)
+    assert found.record == (RecordKind.DONE, None)
 
 
 def test_a_deadline_is_measured_from_the_intent_or_an_operators_retry():
-    progress = folded(LINE, (Noted.DONE, "a", 150.0))
+    progress = folded(LINE, (RecordKind.DONE, "a", 150.0))
     assert saga.deadline_of(progress, LINE.steps["b"]) == 210.0
-    progress = folded(LINE, (Noted.DONE, "a", 150.0), (Noted.RETRIED, "", 300.0))
+    progress = folded(LINE, (RecordKind.DONE, "a", 150.0), (RecordKind.RETRIED, "", 300.0))
     assert saga.deadline_of(progress, LINE.steps["b"]) == 360.0
 
 
@@ -303,13 +305,13 @@ def test_a_wait_for_visibility_does_not_outlast_the_deadline():
     intents = held("a", unknown_since=101.0, due_at=found.intent["due_at"])
     assert wakes_at(plan, folded(plan), intents) == 105.0
     late = settled(plan, folded(plan), Act.INSPECT, "a", Absent(), intent=intent, started_at=105.0)
-    assert late.record[0] is Noted.COMPENSATING
+    assert late.record[0] is RecordKind.COMPENSATING
 
 
 def test_overdue_and_unknown_where_nobody_can_tell_is_stuck_not_undone():
-    progress = folded(BLIND, (Noted.DONE, "a", 101.0))
+    progress = folded(BLIND, (RecordKind.DONE, "a", 101.0))
     late = {"started_at": 161.0, "now": 161.0}
     found = settled(BLIND, progress, Act.DO, "x", OutcomeUnknown("lost"), **late)
-    assert found.record[0] is Noted.STUCK
+    assert found.record[0] is RecordKind.STUCK
     found = settled(BLIND, progress, Act.DO, "x", Unavailable("busy"), **late)
-    assert found.record[0] is Noted.COMPENSATING
+    assert found.record[0] is RecordKind.COMPENSATING

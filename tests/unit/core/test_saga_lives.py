@@ -4,7 +4,7 @@ from collections import Counter
 
 from hypothesis import given, settings
 
-from tenure.core.operation import Noted, State
+from tenure.core.operation import OperationState, RecordKind
 from tests.unit.support.saga_world import Life, plans, some_life, tapes
 
 
@@ -22,14 +22,14 @@ def test_in_a_healthy_world_every_plan_succeeds_with_one_record_for_each_step(pl
     life = Life(plan, b"")
     life.run()
     life.check_end()
-    assert life.progress.end is State.SUCCEEDED
+    assert life.progress.end is OperationState.SUCCEEDED
     assert len(life.journal) == 1 + len(plan.steps)
 
 
 def test_a_thousand_troubled_lives_keep_the_promises_and_meet_every_end_answer_and_record():
-    ends: Counter[State | None] = Counter()
+    ends: Counter[OperationState | None] = Counter()
     answers: Counter[str] = Counter()
-    noted: Counter[Noted] = Counter()
+    noted: Counter[RecordKind] = Counter()
     for seed in range(1_000):
         life = some_life(seed)
         try:
@@ -41,6 +41,10 @@ def test_a_thousand_troubled_lives_keep_the_promises_and_meet_every_end_answer_a
         ends[life.progress.end] += 1
         answers.update(life.endings)
         noted.update(record.kind for record in life.journal)
-    assert set(ends) == {State.SUCCEEDED, State.COMPENSATED, State.ABANDONED}
+    assert set(ends) == {
+        OperationState.SUCCEEDED,
+        OperationState.COMPENSATED,
+        OperationState.ABANDONED,
+    }
     assert len(answers) == 7
-    assert set(noted) == set(Noted)
+    assert set(noted) == set(RecordKind)

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from tenure.core import agent
 from tenure.core.agent import AGENT
 from tenure.core.errors import IllegalTransition
-from tenure.core.operation import INTENT, OPERATION, Fate, Hold, Noted, State, Trigger
+from tenure.core.operation import (
+    INTENT,
+    OPERATION,
+    IntentState,
+    IntentTrigger,
+    OperationState,
+    OperationTrigger,
+    RecordKind,
+)
 from tenure.core.states import Table
 
 ROOT = Path(__file__).parents[3]
@@ -20,9 +28,11 @@ PAGE = ROOT / "docs/reference/states.md"
 TABLES = pytest.mark.parametrize(
     ("table", "states", "triggers"),
     [
-        (OPERATION, State, Trigger), (INTENT, Hold, Fate), (AGENT, agent.State, agent.Trigger),
+        (OPERATION, OperationState, OperationTrigger),
+        (INTENT, IntentState, IntentTrigger),
+        (AGENT, agent.AgentState, agent.AgentTrigger),
     ],
-)  # fmt: skip
+)
 
 
 class Door(StrEnum):
@@ -112,10 +122,12 @@ def test_every_state_that_is_not_final_has_an_exit(table, states, triggers):
 @pytest.mark.parametrize(
     ("constraint", "words"),
     [
-        ("operation_state", State), ("intent_state", Hold), ("journal_kind", Noted),
-        ("agent_state", agent.State),
+        ("operation_state", OperationState),
+        ("intent_state", IntentState),
+        ("journal_kind", RecordKind),
+        ("agent_state", agent.AgentState),
     ],
-)  # fmt: skip
+)
 def test_sql_allows_the_same_words(constraint, words):
     checks = re.findall(
         rf"CONSTRAINT {constraint} CHECK \((.*?)\n\s*\)", SCHEMA.read_text(), re.DOTALL

@@ -15,7 +15,7 @@ from tenure.app.events.subscriptions import Subscribe
 from tenure.app.operations.handle import OUTBOX, POSITION
 from tenure.core.errors import StoreError
 from tenure.core.retry import DESTINATION
-from tenure.core.subscription import Kind
+from tenure.core.subscription import SubscriptionKind
 from tenure.delivery import dispatcher, outbox, relay
 from tenure.delivery.dispatcher import Dispatcher
 from tenure.delivery.outbox import Route
@@ -187,8 +187,8 @@ async def test_letters_that_are_to_be_tried_again_are_tried_at_once(lives):
     mine = Sink("mine")
     plane = lives.plane
     plane.news.tell()
-    async with relaying(plane, buses={Kind.NATS: LocalBus({"mine": mine.take})}):
-        asked = Subscribe("mine", Kind.NATS, target="mine")
+    async with relaying(plane, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}):
+        asked = Subscribe("mine", SubscriptionKind.NATS, target="mine")
         view, _ = await subscriptions.create_subscription(plane, CALLER, asked)
         await asyncio.sleep(1)
         bad = await lives.made("bad")

@@ -16,7 +16,7 @@ from tenure.app.events.subscriptions import Subscribe
 from tenure.core.errors import Invalid, LeaseLost, StoreFull
 from tenure.core.events import Event
 from tenure.core.retry import PARKED_STREAM
-from tenure.core.subscription import Kind
+from tenure.core.subscription import SubscriptionKind
 from tenure.delivery import outbox
 from tenure.delivery.event_count import Census
 from tenure.delivery.relay import Relay
@@ -235,10 +235,10 @@ async def test_a_secret_that_was_changed_signs_beside_the_new_one_for_a_day(
 
     object.__setattr__(lives.plane, "seal", LocalSeal(tmp_path / "key"))
     target = "https://billing.example/hooks"
-    asked = Subscribe("mine", Kind.WEBHOOK, target=target)
+    asked = Subscribe("mine", SubscriptionKind.WEBHOOK, target=target)
     view, old = await subscriptions.create_subscription(lives.plane, CALLER, asked)
     _, new = await subscriptions.rotate_secret(lives.plane, CALLER, view.id)
-    relay = Relay(lives.plane, buses={Kind.WEBHOOK: Signing({target: Sink().take})})
+    relay = Relay(lives.plane, buses={SubscriptionKind.WEBHOOK: Signing({target: Sink().take})})
     route = (await relay.routes())[view.id][1]  # as the task of its destination keeps it
     assert route.destination.tenant == route.tenant == CALLER.tenant
     both = tuple(subscriptions.secret_of(one) for one in (new, old))
@@ -276,10 +276,10 @@ async def test_letters_are_bounded_and_then_the_cursor_waits(lives, monkeypatch)
 async def test_a_stream_that_is_discarded_while_events_are_sent_leaves_no_letter(lives):
     bad = await lives.made("bad")
     await lives.made("good")
-    asked = Subscribe("mine", Kind.NATS, target="mine")
+    asked = Subscribe("mine", SubscriptionKind.NATS, target="mine")
     view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
     sink = Sink("mine")
-    relay = Relay(lives.plane, buses={Kind.NATS: LocalBus({"mine": sink.take})})
+    relay = Relay(lives.plane, buses={SubscriptionKind.NATS: LocalBus({"mine": sink.take})})
     parked = {"attempts": 1, "due_at": None, "why": "", "since": 1.0}
     await lives.plane.store.commit(Change("", (), (Put("parked", (view.id, bad), parked),)))
     await lives.verb("suspend", "bad")
@@ -303,11 +303,11 @@ async def test_a_stream_that_is_discarded_while_events_are_sent_leaves_no_letter
 @alive
 async def test_a_letter_that_comes_while_its_stream_is_discarded_goes_with_it(lives):
     bad = await lives.made("bad")
-    asked = Subscribe("mine", Kind.NATS, target="mine")
+    asked = Subscribe("mine", SubscriptionKind.NATS, target="mine")
     view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
     sink = Sink("mine")
     sink.refuses.add(bad)
-    relay = Relay(lives.plane, buses={Kind.NATS: LocalBus({"mine": sink.take})})
+    relay = Relay(lives.plane, buses={SubscriptionKind.NATS: LocalBus({"mine": sink.take})})
     await lives.verb("suspend", "bad")
     await relay.tick()
     assert await lives.rows("letter")

@@ -9,10 +9,10 @@ from proofs.agents.lifecycle import CALLER
 from tenure.adapters.bus.local import LocalBus
 from tenure.app.events import subscriptions
 from tenure.app.events.subscriptions import Subscribe
-from tenure.app.wakeups import News
+from tenure.app.wakeups import Wakeup
 from tenure.core.errors import StoreFull
 from tenure.core.retry import DESTINATION
-from tenure.core.subscription import Kind
+from tenure.core.subscription import SubscriptionKind
 from tenure.delivery import dispatcher, outbox, relay
 from tenure.delivery.outbox import Route
 from tenure.delivery.relay import NO_NATS, Relay, relaying
@@ -41,16 +41,18 @@ async def heard(lives, sink, seconds=60.0):
 
 
 async def nats(lives, name, target):
-    asked = Subscribe(name, Kind.NATS, target=target)
+    asked = Subscribe(name, SubscriptionKind.NATS, target=target)
     return (await subscriptions.create_subscription(lives.plane, CALLER, asked))[0].id
 
 
 @alive
 async def test_a_subscription_is_carried_to_from_when_it_is_made_until_it_is_deleted(lives):
     sink, mine = Sink(), Sink("mine")
-    async with carrying(lives, sink, buses={Kind.NATS: LocalBus({"mine": mine.take})}):
+    async with carrying(lives, sink, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}):
         name = await nats(lives, "mine", "mine")
-        await subscriptions.create_subscription(lives.plane, CALLER, Subscribe("reads", Kind.PULL))
+        await subscriptions.create_subscription(
+            lives.plane, CALLER, Subscribe("reads", SubscriptionKind.PULL)
+        )
         await lives.made("alpha")
         await heard(lives, sink)
         await asyncio.sleep(2)
@@ -65,7 +67,7 @@ async def test_a_subscription_is_carried_to_from_when_it_is_made_until_it_is_del
 @alive
 async def test_a_subscription_that_was_changed_is_carried_to_anew(lives):
     sink, mine = Sink(), Sink("mine")
-    async with carrying(lives, sink, buses={Kind.NATS: LocalBus({"mine": mine.take})}):
+    async with carrying(lives, sink, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}):
         name = await nats(lives, "mine", "nobody")
         await lives.made("alpha")
         await asyncio.sleep(5)
@@ -152,10 +154,10 @@ async def test_beside_others_it_is_looked_for_what_they_commit(lives):
     sink, mine = Sink(), Sink("mine")
     lives.plane = replace(lives.plane, shared=True)
     lives.plane.news.tell()
-    async with carrying(lives, sink, buses={Kind.NATS: LocalBus({"mine": mine.take})}):
+    async with carrying(lives, sink, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}):
         await asyncio.sleep(5)
-        other = replace(lives.plane, news=News(), subscribed=News())
-        asked = Subscribe("mine", Kind.NATS, target="mine")
+        other = replace(lives.plane, news=Wakeup(), subscribed=Wakeup())
+        asked = Subscribe("mine", SubscriptionKind.NATS, target="mine")
         await subscriptions.create_subscription(other, CALLER, asked)
         await lives.made("alpha")
         await heard(lives, sink, dispatcher.LOOK_SECONDS + 0.2)
@@ -165,10 +167,10 @@ async def test_beside_others_it_is_looked_for_what_they_commit(lives):
 @alive
 async def test_a_subscription_that_is_made_here_is_carried_to_at_once(lives):
     sink, mine = Sink(), Sink("mine")
-    async with carrying(lives, sink, buses={Kind.NATS: LocalBus({"mine": mine.take})}):
+    async with carrying(lives, sink, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}):
         await lives.made("alpha")
         await asyncio.sleep(5)
-        asked = Subscribe("mine", Kind.NATS, target="mine", from_start=True)
+        asked = Subscribe("mine", SubscriptionKind.NATS, target="mine", from_start=True)
         await subscriptions.create_subscription(lives.plane, CALLER, asked)
         await heard(lives, mine, 0.2)
 

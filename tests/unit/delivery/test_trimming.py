@@ -4,7 +4,7 @@ from proofs.agents.lifecycle import CALLER
 from tenure.app.events import subscriptions
 from tenure.app.events.cloudevents import TRIMMED
 from tenure.app.events.subscriptions import Subscribe
-from tenure.core.subscription import Kind
+from tenure.core.subscription import SubscriptionKind
 from tenure.delivery import outbox
 from tenure.delivery.event_count import Census
 from tenure.ports.store import Change, Put
@@ -58,7 +58,7 @@ async def test_only_what_it_was_to_hear_of_is_missed(lives):
     """Of another tenant's events, or of those it never asked for, nobody misses any."""
     relay = relay_to(lives.plane, Sink())
     await relay.leader.renew()
-    asked = Subscribe("mine", Kind.NATS, target="there", types=("agent.ready",))
+    asked = Subscribe("mine", SubscriptionKind.NATS, target="there", types=("agent.ready",))
     view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
     now = lives.plane.store.now()
     told = {"agent": "a", "operation": "o", "at": now, "body": "{}"}

@@ -8,11 +8,11 @@ import pytest
 from tenure.adapters.engine.embedded import EngineSettings
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
-from tenure.app.operations.advance import Advance
+from tenure.app.operations.executor import Executor
 from tenure.core.endings import Done
 from tenure.core.errors import Defect, Invalid, StoreClosed
 from tenure.core.limits import StepLimits
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.testing.operators import by
 from tests.unit.support.scripted_planes import TENANT, Script, accept, step, virtual
 
@@ -32,7 +32,7 @@ async def test_an_operation_stopped_by_a_defect_is_claimed_anew_and_asked_about(
     assert f"operation {name} stopped by a defect" in caplog.text
     assert (len(do.calls), len(look.calls)) == (1, 0)
     assert await accept(process.plane, "linear"), "the others go on"
-    assert (await reads.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert (len(do.calls), len(look.calls)) == (1, 1), "nobody knew whether it was called: asked"
 
 
@@ -50,7 +50,9 @@ async def test_one_that_keeps_failing_by_a_defect_is_left_alone_longer_each_time
     process.engine._work._settled = real
     await operations.cancel(process.plane, by("a friend"), name)
     await asyncio.sleep(10)
-    assert (await reads.get_operation(process.plane, TENANT, name)).state is State.COMPENSATED
+    assert (
+        await reads.get_operation(process.plane, TENANT, name)
+    ).state is OperationState.COMPENSATED
 
 
 @virtual
@@ -63,7 +65,7 @@ async def test_what_one_engine_cannot_perform_is_left_to_another_before_it_is_tr
     name = await accept(first.plane, "one")
     first.engine._work._settled = None
     ended = await reads.wait(second.plane, TENANT, name, seconds=30.0)
-    assert ended.state is State.SUCCEEDED
+    assert ended.state is OperationState.SUCCEEDED
 
 
 @virtual
@@ -78,7 +80,7 @@ async def test_a_task_that_somebody_else_cancels_is_asked_about_and_not_repeated
     solo.plan("one", step("made", do, Script(), look))
     process = await solo.start()
     name = await accept(process.plane, "one")
-    assert (await reads.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert (len(do.calls), len(look.calls)) == (1, 1)
 
 
@@ -126,7 +128,7 @@ async def test_a_call_that_hears_nobody_does_not_keep_its_operation(solo, caplog
     process = await solo.start()
     name = await accept(process.plane, "one")
     ended = await reads.wait(process.plane, TENANT, name, seconds=60.0)
-    assert (ended.state, ended.steps[0].result) == (State.SUCCEEDED, "found")
+    assert (ended.state, ended.steps[0].result) == (OperationState.SUCCEEDED, "found")
     assert (len(do.calls), len(look.calls)) == (1, 1)
     assert "does not end though it was stopped" in caplog.text
     await asyncio.sleep(200)
@@ -141,12 +143,12 @@ async def test_a_defect_of_what_was_left_to_itself_halts_nothing(solo, caplog, m
     )
     process = await solo.start()
     name = await accept(process.plane, "one")
-    assert (await reads.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
 
     async def broken(*_):
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(Advance, "refresh", broken)
+    monkeypatch.setattr(Executor, "refresh", broken)
     await asyncio.sleep(200)
     assert "stopped by a defect" in caplog.text
     assert not process.engine._halted
@@ -186,7 +188,7 @@ async def test_a_call_beside_one_that_hears_nobody_is_stopped_and_looked_at_too(
     process = await solo.start()
     name = await accept(process.plane, "two")
     ended = await reads.wait(process.plane, TENANT, name, seconds=40.0)
-    assert ended.state is State.SUCCEEDED
+    assert ended.state is OperationState.SUCCEEDED
     assert len(look.calls) == 2
     await asyncio.sleep(200)
     assert await reads.get_operation(process.plane, TENANT, name) == ended

@@ -6,7 +6,7 @@ import pytest
 
 from tenure.app.operations import reads
 from tenure.core.errors import CommitUnknown
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.testing.loop import forever
 from tests.unit.support.scripted_planes import TENANT, Script, accept, refuse, step, virtual
 
@@ -37,7 +37,7 @@ async def test_what_nobody_has_is_claimed_as_soon_as_it_is_heard_of(solo):
     name = await accepted_for_nobody(solo)
     began = solo.clock.monotonic()
     process.engine.heard(name, unclaimed=True)
-    assert await process.engine.wait(name) is State.SUCCEEDED
+    assert await process.engine.wait(name) is OperationState.SUCCEEDED
     assert solo.clock.monotonic() - began < 1
 
 
@@ -53,8 +53,10 @@ async def test_what_is_heard_of_while_it_claims_is_claimed_after_that(solo):
     process.engine.heard(later, unclaimed=True)
     began = solo.clock.monotonic()
     go_on.set()
-    assert await process.engine.wait(later) is State.SUCCEEDED
-    assert (await reads.get_operation(process.plane, TENANT, name)).state is State.SUCCEEDED
+    assert await process.engine.wait(later) is OperationState.SUCCEEDED
+    assert (
+        await reads.get_operation(process.plane, TENANT, name)
+    ).state is OperationState.SUCCEEDED
     assert solo.clock.monotonic() - began < 1
 
 
@@ -64,7 +66,7 @@ async def test_what_the_store_did_not_let_it_claim_is_found_by_the_next_look(sol
     name = await accepted_for_nobody(solo)
     solo.stores[0].before["claim"] = [refuse]
     process.engine.heard(name, unclaimed=True)
-    assert await process.engine.wait(name, 30) is State.SUCCEEDED
+    assert await process.engine.wait(name, 30) is OperationState.SUCCEEDED
     assert "nothing is claimed now: the disk refused to take this" in caplog.text
 
 
@@ -88,4 +90,4 @@ async def test_an_engine_that_stops_claims_nothing_more(solo):
     await process.engine.stop()
     process.engine.heard(name, unclaimed=True)
     await asyncio.sleep(30)
-    assert (await reads.get_operation(process.plane, TENANT, name)).state is State.PENDING
+    assert (await reads.get_operation(process.plane, TENANT, name)).state is OperationState.PENDING

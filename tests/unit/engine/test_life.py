@@ -10,7 +10,7 @@ from tenure.app.operations import reads
 from tenure.core.endings import Done, NotYet
 from tenure.core.errors import CommitUnknown, StoreError
 from tenure.core.limits import StepLimits
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.ports.store import Change, Drop
 from tenure.testing.loop import forever
 from tenure.testing.memory_store import MemoryStore
@@ -68,11 +68,11 @@ async def test_a_paused_engine_starts_over_as_a_new_worker(solo, caplog):
     assert process.engine.worker not in ("", worker)
     assert len(await leases(solo)) == 1
     assert f"the lease of worker {worker} lapsed" in caplog.text
-    assert (await reads.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
     seen = await process.plane.store.load(waits)
     assert (seen.operation["token"], seen.operation["worker"]) == (2, process.engine.worker)
     await operations.cancel(process.plane, by("the caller"), waits)
-    assert (await reads.wait(process.plane, TENANT, waits)).state is State.COMPENSATED
+    assert (await reads.wait(process.plane, TENANT, waits)).state is OperationState.COMPENSATED
 
 
 @virtual
@@ -85,9 +85,9 @@ async def test_an_engine_that_starts_over_leaves_its_calls_and_looks_first(solo)
     await asyncio.sleep(0.1)
     await solo.disk.look().commit(Change("", (), (Drop("lease", (process.engine._lease,)),)))
     await asyncio.sleep(2.5)
-    assert (await reads.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert (len(do.calls), len(look.calls)) == (1, 1)
-    assert (await reads.wait(process.plane, TENANT, queued)).state is State.SUCCEEDED
+    assert (await reads.wait(process.plane, TENANT, queued)).state is OperationState.SUCCEEDED
 
 
 @virtual
@@ -111,7 +111,7 @@ async def test_a_call_that_ends_late_is_awaited_before_the_new_worker_makes_its_
     name = await accept(process.plane, "one")
     await asyncio.sleep(0.1)
     await solo.disk.look().commit(Change("", (), (Drop("lease", (process.engine._lease,)),)))
-    assert (await reads.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert seen == ["do begins", "do ends", "look"]
     assert "1 calls do not end" in caplog.text
 
@@ -126,7 +126,7 @@ async def test_a_driver_that_is_stopped_before_its_first_step_leaves_nothing_beh
     assert not process.engine._driven
     await process.engine._claim()
     await operations.cancel(process.plane, by("the caller"), name)
-    assert (await reads.wait(process.plane, TENANT, name)).state is State.COMPENSATED
+    assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.COMPENSATED
 
 
 @virtual
@@ -143,7 +143,7 @@ async def test_what_a_paused_engine_held_is_taken_over_and_the_first_touches_not
     name = await accept(first.plane, "one")
     first.node.pause(60)
     await asyncio.sleep(15)
-    assert (await reads.get_operation(second.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.get_operation(second.plane, TENANT, name)).state is OperationState.SUCCEEDED
     await asyncio.sleep(10)
     assert f"operation {name} is held by another worker now" in caplog.text
     assert await journal(second.plane, name) == ["accepted", "done made"]
@@ -180,7 +180,7 @@ async def test_what_is_accepted_while_the_worker_starts_over_is_moved_under_one_
     assert old.cancelled()
     assert engine._parked == {names[0]: 2}
     for name in names:
-        assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+        assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
         row = (await plane.store.load(name)).operation
         assert (row["token"], row["worker"]) == (2, engine.worker)
     assert (len(polls.calls), len(hangs.calls)) == (3, 1)
@@ -207,9 +207,11 @@ async def test_what_is_claimed_at_a_start_is_claimed_in_portions(solo):
     for limit in (3, 5, 100):  # with a rest, without one, and all at once
         process = await solo.start(claim_max=limit)
         for name in names:
-            assert (await reads.get_operation(process.plane, TENANT, name)).state is State.WAITING
+            assert (
+                await reads.get_operation(process.plane, TENANT, name)
+            ).state is OperationState.WAITING
         for name in ready:
-            assert (await reads.wait(process.plane, TENANT, name)).state is State.SUCCEEDED
+            assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
         assert len(process.engine._parked) == 7
         await process.stop()
 
@@ -257,7 +259,7 @@ async def test_a_stop_lets_calls_end_within_its_grace_and_starts_nothing_new(sol
     await process.engine.join()
     again = await solo.start()
     for one in (name, queued):
-        assert (await reads.wait(again.plane, TENANT, one)).state is State.SUCCEEDED
+        assert (await reads.wait(again.plane, TENANT, one)).state is OperationState.SUCCEEDED
     assert len(made.calls) == 1
 
 
@@ -321,7 +323,7 @@ async def test_a_lease_that_cannot_be_given_back_lapses(solo, caplog):
     assert len(await leases(solo)) == 1
     name = await accept(process.plane, "linear")
     again = await solo.start()
-    assert (await reads.wait(again.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(again.plane, TENANT, name)).state is OperationState.SUCCEEDED
 
 
 @virtual
@@ -428,7 +430,7 @@ async def test_a_cancelled_waiter_is_forgotten(solo):
     await asyncio.sleep(1)
     assert len(process.engine._waiters) == 1
     await operations.signal(process.plane, by("a friend"), name, name="approved")
-    assert await waiters[1] is State.SUCCEEDED
+    assert await waiters[1] is OperationState.SUCCEEDED
     assert not process.engine._waiters
 
 
@@ -445,7 +447,9 @@ async def test_whoever_gives_up_in_the_very_moment_of_the_end_is_not_told(solo):
     solo.stores[0].after["commit"] = [give_up]
     with pytest.raises(asyncio.CancelledError):
         await waiter
-    assert (await reads.get_operation(process.plane, TENANT, name)).state is State.SUCCEEDED
+    assert (
+        await reads.get_operation(process.plane, TENANT, name)
+    ).state is OperationState.SUCCEEDED
     assert not process.engine._waiters
 
 

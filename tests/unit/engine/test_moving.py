@@ -9,7 +9,7 @@ from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import Accept
 from tenure.core.endings import Done, NotYet, Waiting
 from tenure.core.limits import StepLimits
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.testing.loop import forever
 from tenure.testing.operators import by
 from tests.unit.support.scripted_planes import TENANT, Script, accept, journal, step, virtual
@@ -42,7 +42,7 @@ async def test_no_more_than_so_many_are_driven_and_the_others_follow_in_order(so
     solo.plan("one", step("made", work))
     plane = (await solo.start(concurrency_max=3)).plane
     names = [await accept(plane, "one", n=n) for n in range(9)]
-    assert {await ended(plane, name) for name in names} == {State.SUCCEEDED}
+    assert {await ended(plane, name) for name in names} == {OperationState.SUCCEEDED}
     assert most == 3
     assert [set(order[n : n + 3]) for n in (0, 3, 6)] == [{0, 1, 2}, {3, 4, 5}, {6, 7, 8}]
     assert solo.loop.time() == pytest.approx(0.3, abs=0.01)
@@ -73,7 +73,7 @@ async def test_what_is_queued_is_not_moved_twice_however_often_it_is_found(solo)
     name = await accepting
     assert list(engine._queued) == [name]
     await operations.cancel(plane, by("the caller"), first)
-    assert await ended(plane, name) is State.SUCCEEDED
+    assert await ended(plane, name) is OperationState.SUCCEEDED
     await asyncio.sleep(10)
     assert len(do.calls) == 1
 
@@ -91,7 +91,7 @@ async def test_what_is_signalled_while_it_is_queued_is_read_when_its_turn_comes(
     await operations.signal(plane, by("a friend"), names[1], name="go", payload=1)
     await operations.cancel(plane, by("the caller"), first)
     for name in names:
-        assert await ended(plane, name) is State.SUCCEEDED
+        assert await ended(plane, name) is OperationState.SUCCEEDED
     assert [call.signals for call in ask.calls] == [{}, {"go": (1,)}, {}]
 
 
@@ -114,9 +114,9 @@ async def test_what_its_caller_did_not_hand_over_is_found_by_the_keeper(solo):
     accepting.cancel()
     await asyncio.sleep(0)
     (row,) = await reads.list_operations(plane, TENANT)
-    assert row["state"] == State.RUNNING
+    assert row["state"] == OperationState.RUNNING
     assert not process.engine._driven
-    assert await ended(plane, str(row["id"]), 3.0) is State.SUCCEEDED
+    assert await ended(plane, str(row["id"]), 3.0) is OperationState.SUCCEEDED
 
 
 @virtual
@@ -147,7 +147,7 @@ async def test_what_waits_costs_no_task_and_is_moved_when_its_time_comes(solo):
     assert not process.engine._driven
     assert len(process.engine._timers) == 2
     for name in names:
-        assert await ended(process.plane, name, 300) is State.SUCCEEDED
+        assert await ended(process.plane, name, 300) is OperationState.SUCCEEDED
     assert solo.loop.time() == pytest.approx(200, abs=1.5)
 
 
@@ -190,7 +190,7 @@ async def test_what_is_recorded_while_it_is_read_is_seen(solo):
 
     ask.endings = [slow, Done()]
     await operations.signal(plane, by("a friend"), name, name="x")
-    assert await ended(plane, name, 5.0) is State.SUCCEEDED
+    assert await ended(plane, name, 5.0) is OperationState.SUCCEEDED
     assert len(ask.calls) == 3
     assert (await journal(plane, name)).count("signalled") == 2
 
@@ -229,7 +229,7 @@ async def test_a_cancel_reaches_several_calls_at_once(solo):
     name = await accept(process.plane, "fork")
     await asyncio.sleep(0.5)
     await operations.cancel(process.plane, by("the caller"), name)
-    assert await ended(process.plane, name, 0.2) is State.COMPENSATED
+    assert await ended(process.plane, name, 0.2) is OperationState.COMPENSATED
     assert [len(undo.calls) for undo in undos] == [1, 1]
 
 
@@ -243,7 +243,7 @@ async def test_siblings_go_at_their_own_pace(solo):
     solo.plan("fork", (step("slow", Script(slow)), step("polls", polls)))
     plane = (await solo.start()).plane
     name = await accept(plane, "fork")
-    assert await ended(plane, name) is State.SUCCEEDED
+    assert await ended(plane, name) is OperationState.SUCCEEDED
     assert len(polls.calls) == 4
     assert solo.loop.time() == pytest.approx(0.9, abs=0.05)
 
@@ -262,4 +262,4 @@ async def test_a_wake_reaches_an_operation_that_is_performing_several_moves(solo
     await operations.signal(plane, by("a friend"), name, name="go")
     await asyncio.sleep(0.1)
     assert len(ask.calls) == 2, "at once, not when its sibling is done"
-    assert await ended(plane, name) is State.SUCCEEDED
+    assert await ended(plane, name) is OperationState.SUCCEEDED

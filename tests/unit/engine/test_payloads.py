@@ -6,10 +6,16 @@ from temporalio.converter import PayloadConverter
 
 from tenure.adapters.engine.temporal.messages import Answer, Due, Start, Task
 from tenure.adapters.engine.temporal.payloads import CONVERTER
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 
 ANSWER = Answer(
-    State.RUNNING, 2, 7, [Due("identity", "do", 2)], 1.5, [Due("identity", "inspect", 2)], look=True
+    OperationState.RUNNING,
+    2,
+    7,
+    [Due("identity", "do", 2)],
+    1.5,
+    [Due("identity", "inspect", 2)],
+    look=True,
 )
 MESSAGES = [
     (Answer("", 0), Answer),

@@ -17,7 +17,7 @@ from tenure.adapters.engine.temporal import activities as activities_file
 from tenure.adapters.engine.temporal.messages import Answer, Task
 from tenure.adapters.engine.temporal.sticky_cache import KEPT_SECONDS, Cloakroom
 from tenure.app.operations import commands as operations
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.testing.operators import by
 from tenure.testing.patches import patched
 from tests.unit.support.temporal_bench import Bench, Hands, held
@@ -26,7 +26,7 @@ from tests.unit.support.temporal_bench import Bench, Hands, held
 def test_a_worker_that_performs_all_moves_reads_the_operation_never():
     async def scenario(bench: Bench) -> None:
         name, answer = await bench.accept()
-        assert await bench.follow(name, answer) == State.SUCCEEDED
+        assert await bench.follow(name, answer) == OperationState.SUCCEEDED
         assert bench.loads == 0
         assert bench.called == {"one.do": 1, "two.do": 1, "three.do": 1}
 
@@ -40,7 +40,7 @@ def test_another_worker_reads_what_it_has_not_seen():
         answer = await bench.move(name, answer, by=bench.beside)
         assert bench.loads == 1
         # Here is kept what stood before: it does not know all that the run was told.
-        assert await bench.follow(name, answer) == State.SUCCEEDED
+        assert await bench.follow(name, answer) == OperationState.SUCCEEDED
         assert bench.loads == 2
         assert bench.called == {"one.do": 1, "two.do": 1, "three.do": 1}
 
@@ -52,7 +52,7 @@ def test_a_cancel_that_was_heard_of_stops_the_next_call():
         name, answer = await bench.accept()
         answer = await bench.move(name, answer)
         await operations.cancel(bench.plane, by("the caller"), name)
-        assert await bench.follow(name, answer) == State.COMPENSATED
+        assert await bench.follow(name, answer) == OperationState.COMPENSATED
         assert bench.called == {"one.do": 1, "two.undo": 1, "one.undo": 1}
 
     held(scenario)
@@ -66,7 +66,7 @@ def test_what_was_called_for_though_it_was_cancelled_is_undone():
         answer = await bench.move(name, answer)
         with patched(Hands, deaf=True):
             await operations.cancel(bench.plane, by("the caller"), name)
-        assert await bench.follow(name, answer) == State.COMPENSATED
+        assert await bench.follow(name, answer) == OperationState.COMPENSATED
         assert bench.called == {"one.do": 1, "two.do": 1, "two.undo": 1, "one.undo": 1}
         assert not bench.made
 
@@ -78,7 +78,7 @@ def test_what_was_cancelled_before_anybody_claimed_it_calls_nobody():
         name, answer = await bench.accept()
         with patched(Hands, deaf=True):
             await operations.cancel(bench.plane, by("the caller"), name)
-        assert await bench.follow(name, answer) == State.COMPENSATED
+        assert await bench.follow(name, answer) == OperationState.COMPENSATED
         assert not bench.called
 
     held(scenario)
@@ -100,7 +100,7 @@ def test_what_was_polled_elsewhere_is_known_before_it_is_called_again():
     """A refusal of a pivot that may have been applied turns nothing back."""
 
     async def scenario(bench: Bench) -> None:
-        assert await polled_beside(bench) == State.RUNNING
+        assert await polled_beside(bench) == OperationState.RUNNING
 
     held(scenario)
 
@@ -112,7 +112,7 @@ def test_ablation_without_its_ticket_a_pivot_that_may_be_applied_is_turned_back(
 
     async def scenario(bench: Bench) -> None:
         with patched(Cloakroom, take=any_ticket):
-            assert await polled_beside(bench) != State.RUNNING
+            assert await polled_beside(bench) != OperationState.RUNNING
 
     held(scenario)
     tally.add("ablations")
@@ -124,7 +124,7 @@ def test_a_second_attempt_reads_and_asks():
         answer = await bench.move(name, answer)
         answer = await bench.move(name, answer, attempt=2)
         assert bench.called == {"one.do": 1, "two.inspect": 1}
-        assert await bench.follow(name, answer) == State.SUCCEEDED
+        assert await bench.follow(name, answer) == OperationState.SUCCEEDED
 
     held(scenario)
 
@@ -188,7 +188,7 @@ def test_a_step_that_another_attempt_has_taken_is_left_to_it():
         told = await bench.move(name, stale)
         assert bench.called == {"one.do": 1}
         assert told.moves == answer.moves
-        assert await bench.follow(name, told) == State.SUCCEEDED
+        assert await bench.follow(name, told) == OperationState.SUCCEEDED
 
     held(scenario)
 
@@ -203,7 +203,7 @@ def test_siblings_never_share_what_is_kept():
             bench.move(name, replace(loaded, moves=[second])),
         )
         last = max(told, key=lambda one: one.revision)
-        assert last.state == State.SUCCEEDED
+        assert last.state == OperationState.SUCCEEDED
         assert bench.called == {"one.do": 1, "two.do": 1}
 
     held(scenario)
@@ -220,7 +220,7 @@ def test_what_only_a_newer_release_knows_is_left_to_another_worker_for_seconds(c
                 await bench.move(name, answer, by=bench.older, attempt=attempt)
             assert raised.value.next_retry_delay == timedelta(seconds=seconds)
         assert caplog.text.count("linear@1/one: another worker is asked") == 1
-        assert await bench.follow(name, answer) == State.SUCCEEDED
+        assert await bench.follow(name, answer) == OperationState.SUCCEEDED
 
     held(scenario)
 
@@ -242,7 +242,7 @@ def test_what_is_not_in_this_planes_store_is_never_answered_but_left_to_its_own(
                 await ActivityEnvironment().run(ask, Task(name, token))
         assert not failed
         assert caplog.text.count("--temporal-queue") == 1
-        assert await bench.follow(name, answer) == State.SUCCEEDED
+        assert await bench.follow(name, answer) == OperationState.SUCCEEDED
 
     held(scenario)
 

@@ -7,7 +7,7 @@ from tenure.adapters.clock.system import SystemEntropy
 from tenure.adapters.engine.temporal.run_starter import Relay
 from tenure.app.operations import admission
 from tenure.app.operations.admission import Accept
-from tenure.app.operations.claims import OneByOne
+from tenure.app.operations.claims import SingleClaims
 from tenure.app.plane import Plane, prepare
 from tenure.core.endings import Done
 from tenure.core.errors import EngineError
@@ -50,7 +50,7 @@ class Bench:
             id="plane", store=self.store, engine=cast(Any, Nobody()), entropy=SystemEntropy(),
             catalogue=catalogue, providers={},
         )  # fmt: skip
-        self.claims = OneByOne(WORKER, resting=RESTING)
+        self.claims = SingleClaims(WORKER, resting=RESTING)
         self.claims.serve(self.plane)
         find = self.store.find
 

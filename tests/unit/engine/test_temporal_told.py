@@ -15,9 +15,9 @@ from tenure.adapters.engine.temporal import activities as activities_file
 from tenure.adapters.engine.temporal import engine as temporal_engine
 from tenure.adapters.engine.temporal.engine import About, TemporalEngine
 from tenure.adapters.engine.temporal.messages import Task
-from tenure.app.operations.handle import read
+from tenure.app.operations.handle import load_handle
 from tenure.core.errors import EngineError
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.testing.patches import patched
 from tests.unit.support.temporal_bench import Bench, held
 
@@ -58,7 +58,7 @@ def test_a_run_that_ends_since_its_operation_is_stuck_says_until_when():
         name, answer = await bench.accept("stuck")
         for _ in range(2):
             answer = await bench.move(name, answer)
-        assert (answer.state, answer.said) == (State.STUCK, "stuck: the disk is full")
+        assert (answer.state, answer.said) == (OperationState.STUCK, "stuck: the disk is full")
         rest = await ActivityEnvironment().run(bench.here.rest, Task(name, answer.token))
         assert rest.over
         assert rest.why.startswith("rests until 20")
@@ -87,7 +87,9 @@ def test_what_was_recorded_by_others_is_not_kept():
         )
         for tell in (engine.wake, engine.heard):
             name, _ = await bench.accept()
-            engine._activities.keep(await read(bench.store, bench.plane.catalogue, "plane", name))
+            engine._activities.keep(
+                await load_handle(bench.store, bench.plane.catalogue, "plane", name)
+            )
             assert len(engine._activities._cloakroom) == 1
             tell(name)
             assert len(engine._activities._cloakroom) == 0

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tenure.adapters.engine.waiters import Waiters
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 
 
 def test_all_who_wait_for_an_operation_are_told_and_nobody_else():
@@ -17,12 +17,12 @@ def test_all_who_wait_for_an_operation_are_told_and_nobody_else():
         late = asyncio.ensure_future(waiters.wait("a", 0.0))
         assert await late is None
         assert (len(waiters), "a" in waiters, "c" in waiters) == (3, True, False)
-        waiters.tell("a", State.SUCCEEDED)
+        waiters.tell("a", OperationState.SUCCEEDED)
         waiters.tell("c", None)
-        assert [await one, await two] == [State.SUCCEEDED] * 2
+        assert [await one, await two] == [OperationState.SUCCEEDED] * 2
         assert (len(waiters), other.done()) == (1, False)
         other.cancel()
-        waiters.tell("b", State.SUCCEEDED)  # in the very moment in which it gave up
+        waiters.tell("b", OperationState.SUCCEEDED)  # in the very moment in which it gave up
         with pytest.raises(asyncio.CancelledError):
             await other
         assert len(waiters) == 0

@@ -14,7 +14,7 @@ from tenure.app.events import subscriptions
 from tenure.app.operations import reads
 from tenure.app.tenancy import tokens
 from tenure.core.roles import Caller, Role
-from tenure.core.subscription import Kind
+from tenure.core.subscription import SubscriptionKind
 from tenure.faces.http.server import Listen, serving
 from tenure.ports.store import Change, Put, Set
 from tests.unit.support.api_client import ADMIN, faced
@@ -132,7 +132,7 @@ async def test_a_position_beyond_all_events_makes_nobody_deaf(face):
         serving(face.api, Listen(port=0)) as address,
         followed(face, address, headers=last) as come,
     ):
-        asked = subscriptions.Subscribe("billing", Kind.NATS, target="billing")
+        asked = subscriptions.Subscribe("billing", SubscriptionKind.NATS, target="billing")
         view, _ = await subscriptions.create_subscription(face.plane, CALLER, asked)
         uid = await made(face, "beta")
         assert (await anext(come))[2]["subject"] == uid

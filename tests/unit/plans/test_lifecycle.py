@@ -10,12 +10,12 @@ from tenure.app.agents import commands as agents
 from tenure.app.agents import invocations
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.errors import NotReady, Rejected
 from tenure.core.ids import resource_key
 from tenure.core.limits import DETAIL_CHARACTERS_MAX
-from tenure.core.operation import State as OperationState
-from tenure.core.plan import Kind
+from tenure.core.operation import OperationState
+from tenure.core.plan import StepKind
 from tenure.plans.agents import lifecycle
 from tenure.ports import provider as ports
 from tenure.ports.provider import Presence
@@ -53,11 +53,11 @@ def test_a_plan_has_its_order(plan, steps):
 )  # fmt: skip
 def test_there_is_a_way_back_until_the_pivot(plan, pivot):
     steps = PLANS[plan].steps
-    assert [name for name, step in steps.items() if step.kind is Kind.PIVOT] == [pivot]
+    assert [name for name, step in steps.items() if step.kind is StepKind.PIVOT] == [pivot]
 
 
 def test_a_stop_has_no_way_back():
-    assert {step.kind for step in PLANS["stop_agent"].steps.values()} == {Kind.RETRIABLE}
+    assert {step.kind for step in PLANS["stop_agent"].steps.values()} == {StepKind.RETRIABLE}
 
 
 def last_words(said):
@@ -132,7 +132,7 @@ async def test_a_drain_waits_for_what_this_plane_passes_through(lives):
     with lives.plane.in_flight.one(uid):
         operation = await _suspend(lives, 60.0)
         await asyncio.sleep(5.0)
-        assert await lives.state() is State.SUSPENDING
+        assert await lives.state() is AgentState.SUSPENDING
     assert (await lives.done(operation)).state == OperationState.SUCCEEDED
 
 
@@ -147,7 +147,7 @@ async def test_what_outlives_a_drain_is_cut_though_the_runtime_is_kept(lives):
         assert not cut.is_set()
         await asyncio.sleep(1.5)
         assert cut.is_set()
-        assert await lives.state() is State.SUSPENDING, "it has not ended yet"
+        assert await lives.state() is AgentState.SUSPENDING, "it has not ended yet"
     assert (await lives.done(operation)).state == OperationState.SUCCEEDED
 
 
@@ -283,7 +283,7 @@ async def test_a_resume_that_fails_leaves_the_agent_suspended_and_can_be_asked_a
     await lives.verb("suspend")
     lives.faults.script[Call("runtime", "ensure", 2)] = Fault.NEVER_READY
     assert (await lives.verb("resume")).state == OperationState.COMPENSATED
-    assert await lives.state() is State.SUSPENDED
+    assert await lives.state() is AgentState.SUSPENDED
     assert await lives.wrong() == []
     assert (await lives.verb("resume")).state == OperationState.SUCCEEDED
     assert await lives.wrong() == []
@@ -312,7 +312,7 @@ async def test_what_is_foreign_is_neither_killed_nor_removed_and_ends_the_stop_a
     operation = await lives.verb("stop")
     assert operation.state == OperationState.SUCCEEDED
     assert lives.world.things["runtime", mine.key.text].owner == "someone else"
-    assert await lives.state(uid) is State.SUSPENDED
+    assert await lives.state(uid) is AgentState.SUSPENDED
 
 
 def _refuse(key, fault):

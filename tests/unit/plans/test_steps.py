@@ -6,9 +6,9 @@ from tenure.core.endings import Absent, Done
 from tenure.core.errors import Rejected
 from tenure.core.ids import resource_key
 from tenure.core.limits import StepLimits
-from tenure.core.plan import Kind, Plan
+from tenure.core.plan import Plan, StepKind
 from tenure.plans.steps import provided
-from tenure.ports.provider import Call, Observed, Presence
+from tenure.ports.provider import Call, Observation, Presence
 
 KEY = resource_key("plane", tenant="t", agent="a", generation=1, slot="runtime", name="main")
 
@@ -65,20 +65,20 @@ class Refusing(Shelf):
 
 def test_an_undo_that_is_refused_for_what_is_foreign_is_done_and_leaves_it_alone():
     undo = provided("main", "runtime").undo
-    assert ended(undo, asked(Refusing(Observed(Presence.FOREIGN)))) == Done()
+    assert ended(undo, asked(Refusing(Observation(Presence.FOREIGN)))) == Done()
     with pytest.raises(Rejected):
-        ended(undo, asked(Refusing(Observed(Presence.READY))))
+        ended(undo, asked(Refusing(Observation(Presence.READY))))
 
 
 @pytest.mark.parametrize("presence", [Presence.READY, Presence.STARTING])
 def test_what_is_there_is_done_with_its_reference(presence):
-    shelf = Shelf(Observed(presence, {"port": 2}))
+    shelf = Shelf(Observation(presence, {"port": 2}))
     assert ended(provided("main", "runtime").inspect, asked(shelf)) == Done({"port": 2})
 
 
 @pytest.mark.parametrize("presence", [Presence.ABSENT, Presence.BROKEN, Presence.FOREIGN])
 def test_what_is_absent_broken_or_another_ones_is_not_adopted(presence):
-    shelf = Shelf(Observed(presence, {"port": 2}, owner="them"))
+    shelf = Shelf(Observation(presence, {"port": 2}, owner="them"))
     assert ended(provided("main", "runtime").inspect, asked(shelf)) == Absent()
 
 
@@ -89,7 +89,7 @@ def test_a_provided_step_fits_into_a_plan_as_any_kind():
         stages=[
             provided("a", "identity"),
             provided("b", "runtime", needs=("a",), limits=limits),
-            provided("c", "endpoint", kind=Kind.PIVOT),
+            provided("c", "endpoint", kind=StepKind.PIVOT),
         ],
     )
     assert [one.slot for one in plan.steps.values()] == ["identity", "runtime", "endpoint"]

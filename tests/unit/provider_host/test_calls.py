@@ -19,7 +19,7 @@ from tenure.core.errors import (
     StoreLocked,
     Unavailable,
 )
-from tenure.ports.provider import Owned
+from tenure.ports.provider import OwnedResource
 from tenure.sqlite.location import Lock
 from tenure.testing.contracts.access import access_key
 from tenure.testing.patches import patched
@@ -183,10 +183,10 @@ class Listing(Nobody):
 
     given = 0
 
-    async def list_owned(self, plane: str) -> AsyncIterator[Owned]:
+    async def list_owned(self, plane: str) -> AsyncIterator[OwnedResource]:
         for number in range(2_300):
             self.given = number + 1
-            yield Owned(f"{plane}{number}", "a", 1, 0.5)
+            yield OwnedResource(f"{plane}{number}", "a", 1, 0.5)
 
 
 def test_a_listing_is_read_by_pages_and_no_further_than_it_is_asked_for(tmp_path):
@@ -195,7 +195,7 @@ def test_a_listing_is_read_by_pages_and_no_further_than_it_is_asked_for(tmp_path
         async with holding(tmp_path, listing), holding(tmp_path, listing) as guests:
             access = access_of(guests)
             items = [item async for item in access.list_owned("p")]
-            assert items == [Owned(f"p{n}", "a", 1, 0.5) for n in range(2_300)]
+            assert items == [OwnedResource(f"p{n}", "a", 1, 0.5) for n in range(2_300)]
             listing.given = 0
             some = access.list_owned("p")
             assert (await anext(some)).key == "p0"

@@ -10,9 +10,9 @@ from proofs.agents.lifecycle import CALLER
 from tenure.adapters.provider_host.unix.marks import NAME, FileMarks
 from tenure.app.agents import commands as agents
 from tenure.app.agents.in_flight import CUT_LOOKS, InFlight
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.errors import Unavailable
-from tenure.core.operation import State as OperationState
+from tenure.core.operation import OperationState
 from tenure.testing.patches import patched
 from tests.unit.support.agent_planes import alive
 
@@ -97,7 +97,7 @@ async def drained_with_another_process(lives, marks):
     with elsewhere.one(uid):
         operation = await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=60.0)
         await asyncio.sleep(5.0)
-        assert await lives.state() is State.SUSPENDING, "the drain has seen nothing"
+        assert await lives.state() is AgentState.SUSPENDING, "the drain has seen nothing"
     assert (await lives.done(operation)).state is OperationState.SUCCEEDED
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from tenure.adapters.provider_host.unix.methods import PORTS, PRESENTED, READS, TABLE
 from tenure.core.ids import resource_key
-from tenure.ports.access import Grant, Kind
+from tenure.ports.access import Grant, GrantKind
 from tenure.ports.identity import Asker, Invitation
-from tenure.ports.provider import Owned
+from tenure.ports.provider import OwnedResource
 from tenure.ports.runtime import Status
 
 KEY = resource_key("p", tenant="t", agent="a", generation=1, slot="s", name="n")
@@ -41,20 +41,20 @@ def test_every_word_for_reading_is_of_a_method():
 
 def test_records_are_made_records_again_and_the_rest_is_left_as_it_came():
     page = TABLE["access"]["list_by_subject"]
-    grant = Grant("a", "k", Kind.ROLE, "reader", "ann", 1.5)
+    grant = Grant("a", "k", GrantKind.ROLE, "reader", "ann", 1.5)
     said = page.named(("t", "a"), {"after": grant})
     assert said == {"tenant": "t", "subject": "a", "after": grant}
     travelled = {**said, "after": ["a", "k", "role", "reader", "ann", 1.5]}
     restored = page.restored(travelled)
     assert restored == said
-    assert restored["after"].kind is Kind.ROLE
+    assert restored["after"].kind is GrantKind.ROLE
     assert page.restored({"tenant": 7, "after": None}) == {"tenant": 7, "after": None}
     ensure = TABLE["access"]["ensure"]
     assert ensure.restored({"key": [*KEY], "spec": [1]}) == {"key": KEY, "spec": [1]}
 
 
 def test_the_answers_have_their_types():
-    assert TABLE["runtime"]["list_owned"].answer == list[Owned]
+    assert TABLE["runtime"]["list_owned"].answer == list[OwnedResource]
     assert TABLE["identity"]["invite"].answer is Invitation
     assert TABLE["identity"]["authenticate"].answer is Asker
     assert TABLE["runtime"]["status"].answer is Status

@@ -8,10 +8,10 @@ from tenure.app.events import acknowledgements, subscriptions
 from tenure.app.events.subscriptions import Subscribe
 from tenure.app.operations import reads
 from tenure.app.safety import findings
-from tenure.core.agent import State
-from tenure.core.finding import Kind
-from tenure.core.operation import State as OperationState
-from tenure.core.subscription import Kind as How
+from tenure.core.agent import AgentState
+from tenure.core.finding import FindingKind
+from tenure.core.operation import OperationState
+from tenure.core.subscription import SubscriptionKind as How
 from tenure.ports.store import Change, Drop, Put, Row
 from tenure.reconcilers import acknowledgements as watched
 from tenure.reconcilers.term import Term
@@ -53,7 +53,7 @@ async def test_what_waits_for_a_subscriber_that_is_gone_is_released(lives):
     await asyncio.sleep(1)
     assert await state_of(lives, operation) == OperationState.SUCCEEDED
     assert lives.world.things == {}
-    assert await told(lives) == [("acknowledgements", Kind.CONFIRMED, subscription)]
+    assert await told(lives) == [("acknowledgements", FindingKind.CONFIRMED, subscription)]
     assert await watched.tick(lives.plane) == (0, 0, None)
     assert await told(lives) == []
 
@@ -89,13 +89,13 @@ async def test_who_is_silent_is_told_until_it_has_acknowledged(lives):
     await lives.loop_until(lives.plane.store.now() + watched.TOLD_SECONDS)
     for _ in range(2):
         assert await watched.tick(lives.plane) == (1, 0, None)
-    assert await told(lives) == [("acknowledgements", Kind.CONFIRMED, subscription)]
+    assert await told(lives) == [("acknowledgements", FindingKind.CONFIRMED, subscription)]
     assert await state_of(lives, operation) == OperationState.WAITING
     await acknowledgements.acknowledge(lives.plane, CALLER, subscription, operation=operation)
     await watched.tick(lives.plane)
     assert await told(lives) == []
     await asyncio.sleep(1)
-    assert await lives.state() is State.SUSPENDED
+    assert await lives.state() is AgentState.SUSPENDED
 
 
 @alive

@@ -9,10 +9,10 @@ from tenure.adapters.bus.local import LocalBus
 from tenure.app.events import dead_letters, subscriptions
 from tenure.app.events.subscriptions import Subscribe
 from tenure.app.safety import findings
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
 from tenure.core.limits import PAGE_MAX
-from tenure.core.subscription import Kind as Way
+from tenure.core.subscription import SubscriptionKind as Way
 from tenure.delivery.relay import Relay
 from tenure.ports.store import Change, Drop, Put, Row, Set
 from tenure.reconcilers import dead_letters as reconciler
@@ -46,7 +46,7 @@ async def test_parked_streams_are_one_finding_until_they_are_taken(lives):
         assert (await reconciler.tick(lives.plane)).seen == 2
     (found,) = await told(lives)
     dead = len(await lives.rows("letter"))
-    assert (found.kind, found.agent, found.sightings) == (Kind.CONFIRMED, "", 2)
+    assert (found.kind, found.agent, found.sightings) == (FindingKind.CONFIRMED, "", 2)
     assert f"subscription mine has not taken {dead} events of 2 agents" in found.body["what"]
     assert found.body["what"].endswith("not this one; they are tried again")
     assert {"destination": name, "letters": dead, "parked": 2}.items() <= found.body.items()

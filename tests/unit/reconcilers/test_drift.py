@@ -11,9 +11,9 @@ from tenure.app.agents.subject import SUBJECTS
 from tenure.app.operations import handle
 from tenure.app.operations.handle import encode
 from tenure.app.safety import findings
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.errors import Unavailable
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.core.plan import Plan
 from tenure.core.retry import DRIFT_REPAIR
 from tenure.plans.catalogue import Catalogue
@@ -53,7 +53,7 @@ async def test_a_runtime_that_died_is_replaced_under_a_new_generation(lives):
     (thing,) = lives.world.holds(provider="runtime", agent=uid)
     assert thing.key.text != dead
     assert thing.key.generation == 2
-    assert await lives.state() is State.READY
+    assert await lives.state() is AgentState.READY
     _, address = await invocations.address_of(lives.plane, CALLER, "alpha")
     assert address == f"{thing.key.text}:1"
     assert await seen(lives) == []
@@ -159,7 +159,7 @@ async def test_who_asked_for_a_report_is_told_and_nothing_is_done(lives):
     assert lives.world.holds(provider="runtime", agent=uid)[0].key.text == dead
     assert lives.world.holds(provider="runtime", agent=other)[0].key.text != also
     (found,) = await seen(lives)
-    assert (found.kind, found.agent, found.resource) == (Kind.DRIFT, uid, dead)
+    assert (found.kind, found.agent, found.resource) == (FindingKind.DRIFT, uid, dead)
 
 
 @alive
@@ -188,7 +188,7 @@ async def test_one_that_never_comes_up_is_tried_less_and_less_often(lives):
     assert 3 <= len(asked) <= 6
     assert {row["state"] for row in asked} <= {"COMPENSATED", "RUNNING"}
     assert dead in [thing.key.text for thing in lives.world.holds(provider="runtime", agent=uid)]
-    assert any(one.kind is Kind.DRIFT for one in await seen(lives))
+    assert any(one.kind is FindingKind.DRIFT for one in await seen(lives))
 
 
 @alive
@@ -217,7 +217,7 @@ async def test_a_client_deleted_behind_our_back_is_made_again_or_told(lives):
     assert "identity" in lives.held(uid)
     assert "identity" not in lives.held(other)
     (found,) = await seen(lives)
-    assert (found.agent, found.kind) == (other, Kind.DRIFT)
+    assert (found.agent, found.kind) == (other, FindingKind.DRIFT)
     assert "behind our back" in found.body["what"]
 
 
@@ -228,7 +228,7 @@ async def test_a_burned_key_is_told_and_not_made_again(lives):
     await lives.fakes.identity.remove(thing.key)
     await looks(lives)
     (found,) = await seen(lives)
-    assert found.kind is Kind.DRIFT
+    assert found.kind is FindingKind.DRIFT
     assert "burned" in found.body["error"]
 
 
@@ -247,7 +247,7 @@ async def test_what_only_a_newer_release_can_make_again_is_told_and_holds_up_not
     await looks(lives)
     assert ("identity" in lives.held(strange), "identity" in lives.held(other)) == (False, True)
     (found,) = await seen(lives)
-    assert (found.agent, found.kind) == (strange, Kind.DRIFT)
+    assert (found.agent, found.kind) == (strange, FindingKind.DRIFT)
     assert "nobody here knows how to perform create_agent@2/" in found.body["error"]
     await lives.loop_until(found.body["again_at"])
     lives.plane = newer
@@ -262,7 +262,7 @@ async def test_a_provider_that_cannot_be_asked_is_not_clean(lives):
     fault(lives, "access", "inspect", Fault.BUSY)
     await drift.tick(lives.plane)
     (found,) = await seen(lives)
-    assert found.kind is Kind.UNVERIFIABLE
+    assert found.kind is FindingKind.UNVERIFIABLE
     await drift.tick(lives.plane)
     assert await seen(lives) == []
 
@@ -294,7 +294,7 @@ async def test_a_registration_that_lapses_soon_is_told(lives):
     lives.fakes.credentials._inspect = inspect
     await drift.tick(lives.plane)
     (found,) = await seen(lives)
-    assert (found.kind, found.body["provider"]) == (Kind.CONFIRMED, "credentials")
+    assert (found.kind, found.body["provider"]) == (FindingKind.CONFIRMED, "credentials")
     lapses_at += drift.LAPSE_SECONDS
     await drift.tick(lives.plane)
     assert await seen(lives) == []
@@ -335,7 +335,7 @@ async def test_what_is_somebody_elses_by_now_is_told_and_left(lives):
     thing.owner = "another"
     await looks(lives)
     (found,) = await seen(lives)
-    assert (found.kind, found.resource) == (Kind.UNVERIFIABLE, thing.key.text)
+    assert (found.kind, found.resource) == (FindingKind.UNVERIFIABLE, thing.key.text)
     assert lives.world.things["identity", thing.key.text].owner == "another"
 
 
@@ -362,19 +362,19 @@ async def test_an_agent_that_changes_while_it_is_looked_at_is_left_for_the_next_
     (thing,) = lives.world.holds(provider="identity", agent=uid)
     del lives.world.things["identity", thing.key.text]
     await looks(lives, 1)
-    read = handle.read
+    read = handle.load_handle
 
     async def meanwhile(*given):
         found = await read(*given)
         await lives.verb("suspend")
         return found
 
-    monkeypatch.setattr(drift, "read", meanwhile)
+    monkeypatch.setattr(drift, "load_handle", meanwhile)
     await drift.tick(lives.plane)
     assert lives.world.holds(provider="identity", agent=uid) == []
     (found,) = [one for one in await seen(lives) if one.resource == thing.key.text]
     assert "has changed" in str(found.body["error"])
-    monkeypatch.setattr(drift, "read", read)
+    monkeypatch.setattr(drift, "load_handle", read)
     await lives.loop_until(lives.plane.store.now() + DRIFT_REPAIR.first_seconds + 1)
     await looks(lives)
     assert len(lives.world.holds(provider="identity", agent=uid)) == 1
@@ -390,7 +390,7 @@ async def test_what_an_open_operation_has_made_is_its_own_to_make_again(lives, m
     async def nobody(*_):
         return None
 
-    with patched(drift, read=nobody):
+    with patched(drift, load_handle=nobody):
         await drift.tick(lives.plane)
     (found,) = await seen(lives)
     assert "is not over" in str(found.body["error"])

@@ -11,9 +11,9 @@ from tenure.app.events import subscriptions
 from tenure.app.events.subscriptions import Subscribe
 from tenure.app.safety import findings
 from tenure.core.errors import Unavailable
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.core.limits import PAGE_MAX
-from tenure.core.subscription import Kind as Way
+from tenure.core.subscription import SubscriptionKind as Way
 from tenure.ports.store import Change, Drop
 from tenure.reconcilers import grants
 from tenure.reconcilers.term import Term
@@ -80,7 +80,7 @@ async def test_a_plane_that_is_held_tells_and_takes_nothing(lives):
     held = Term(lives.plane, "grants", read_only=True)
     assert (await grants.tick(lives.plane, term=held)).fixed == 0
     assert len(lives.fakes.access.granted_by(granter)) == 1
-    assert set(await told(lives)) == {("grants", Kind.DRIFT)}
+    assert set(await told(lives)) == {("grants", FindingKind.DRIFT)}
     await grants.tick(lives.plane)
     assert lives.fakes.access.granted_by(granter) == []
     assert await of_granter(lives, granter) == []
@@ -106,7 +106,7 @@ async def away_for_a_while(lives, silent, monkeypatch):
     monkeypatch.setattr(access, "revoke_granter", away)
     assert (await grants.tick(lives.plane)).fixed == 1, "its own registration, which ends alone"
     assert len(await of_granter(lives, granter)) == 1
-    assert ("grants", Kind.UNVERIFIABLE) in await told(lives)
+    assert ("grants", FindingKind.UNVERIFIABLE) in await told(lives)
     monkeypatch.setattr(access, "revoke_granter", revoke)
     assert (await grants.tick(lives.plane)).fixed == 1
     assert lives.fakes.access.granted_by(granter) == []
@@ -147,7 +147,7 @@ async def test_a_finding_ends_though_something_else_may_not_go_yet(lives):
     )
     await grants.tick(lives.plane)
     assert await of_granter(lives, granter) == []
-    assert set(await told(lives)) == {("grants", Kind.CONFIRMED)}
+    assert set(await told(lives)) == {("grants", FindingKind.CONFIRMED)}
     await grants.tick(lives.plane)
     assert await told(lives) == []
     assert len(await lives.rows("subscription")) == 1

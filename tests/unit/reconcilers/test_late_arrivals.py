@@ -6,9 +6,9 @@ from tenure.app.agents import commands as agents
 from tenure.app.agents.spec import read_spec
 from tenure.app.operations import reads, tombstones
 from tenure.core.errors import Unavailable
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.core.roles import Caller, Role
-from tenure.ports.provider import Observed, Owned, Presence
+from tenure.ports.provider import Observation, OwnedResource, Presence
 from tenure.ports.runtime import Status
 from tenure.ports.store import Change, Put, Row
 from tenure.reconcilers import driver, late_arrivals
@@ -40,14 +40,14 @@ class Unburning:
         if self.away:
             raise Unavailable("away")
         there = key.text in self.held
-        return Observed(Presence.READY if there else Presence.ABSENT, {"address": "127.0.0.1:1"})
+        return Observation(Presence.READY if there else Presence.ABSENT, {"address": "127.0.0.1:1"})
 
     async def remove(self, key):
         self.held.pop(key.text, None)
 
     async def list_owned(self, plane):
         for key in self.held.values():
-            yield Owned(key.text, key.agent, key.generation, 0.0)
+            yield OwnedResource(key.text, key.agent, key.generation, 0.0)
 
     async def status(self, key):
         return Status((await self.inspect(key)).presence)
@@ -66,7 +66,7 @@ async def gone(plane):
 
 async def succeeded(plane, operation):
     ended = await reads.wait(plane, "default", operation.id, seconds=30)
-    assert ended.state is State.SUCCEEDED, ended.error
+    assert ended.state is OperationState.SUCCEEDED, ended.error
 
 
 def run(tmp_path, scenario, seconds=1000.0):

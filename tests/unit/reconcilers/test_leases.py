@@ -4,7 +4,7 @@ import asyncio
 
 from tenure.app.safety import findings
 from tenure.app.tenancy import tokens
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Change, Set
 from tenure.reconcilers import leases
@@ -27,7 +27,7 @@ async def test_leases_of_the_dead_go_and_those_of_leaders_stay(lives):
     assert (await leases.tick(lives.plane, term=held)).fixed == 0
     assert (await leases.tick(lives.plane)).fixed == 1
     (found,) = await findings.list_findings(lives.plane, OWNER)
-    assert (found.reconciler, found.kind, found.sightings) == ("leases", Kind.CONFIRMED, 2)
+    assert (found.reconciler, found.kind, found.sightings) == ("leases", FindingKind.CONFIRMED, 2)
     assert (await leases.tick(lives.plane)).fixed == 0
     assert await findings.list_findings(lives.plane, OWNER) == []
     names = [row["name"] for row in await lives.rows("lease")]

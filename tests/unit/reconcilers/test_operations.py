@@ -6,7 +6,7 @@ from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.app.agents import commands as agents
 from tenure.app.operations import commands as operations
 from tenure.app.safety import findings
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
 from tenure.reconcilers import operations as watched
 from tenure.testing.faults import Fault
@@ -25,7 +25,7 @@ async def test_what_is_stuck_or_abandoned_is_told_until_nothing_is_left(lives):
     stuck = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
     await watched.tick(lives.plane)
     (found,) = await seen(lives)
-    assert (found.kind, found.body["operation"]) == (Kind.CONFIRMED, stuck.id)
+    assert (found.kind, found.body["operation"]) == (FindingKind.CONFIRMED, stuck.id)
     await operations.abandon(lives.plane, by("ann"), stuck.id)
     await watched.tick(lives.plane)
     (found,) = await seen(lives)
@@ -60,7 +60,7 @@ async def test_an_operation_that_nobody_moves_is_told_and_woken(lives):
     await asyncio.sleep(watched.OVERDUE_SECONDS + 1)
     assert (await watched.tick(lives.plane)).fixed == 1
     (found,) = await seen(lives)
-    assert found.kind is Kind.UNVERIFIABLE
+    assert found.kind is FindingKind.UNVERIFIABLE
 
 
 @alive
@@ -76,7 +76,7 @@ async def test_an_operation_that_was_recorded_by_a_clock_set_back_since_is_told(
         kept.update({ahead: now + 86_390.0})
         await watched.tick(lives.plane)
         (found,) = await seen(lives)
-        assert (found.kind, found.body["until"]) == (Kind.CONFIRMED, now + 86_400.0)
+        assert (found.kind, found.body["until"]) == (FindingKind.CONFIRMED, now + 86_400.0)
         assert f"it may stand until {in_utc(now + 86_400.0)}" in found.body["what"]
     kept.update(due_at=None)
     await asyncio.sleep(86_390.0 - 59.0)

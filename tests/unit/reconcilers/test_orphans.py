@@ -11,11 +11,11 @@ from tenure.app.agents import views as agent_views
 from tenure.app.safety import findings
 from tenure.app.safety.unknown_resources import remove_resource
 from tenure.core.errors import Conflict, Forbidden, Invalid
-from tenure.core.finding import Kind, finding_id
+from tenure.core.finding import FindingKind, finding_id
 from tenure.core.ids import resource_key
 from tenure.core.limits import PAGE_MAX
 from tenure.core.roles import Caller, Role
-from tenure.ports.provider import Owned
+from tenure.ports.provider import OwnedResource
 from tenure.ports.store import Change, Is, Set
 from tenure.reconcilers import late_arrivals, orphans
 from tenure.reconcilers.leader import Leader, lease_of
@@ -62,7 +62,7 @@ async def test_an_orphan_goes_at_the_second_look_after_its_grace(lives):
     thing = await left_behind(lives)
     assert (await orphans.tick(lives.plane)).fixed == 0
     (found,) = await open_findings(lives)
-    assert (found.kind, found.resource, found.sightings) == (Kind.DRIFT, thing.key.text, 1)
+    assert (found.kind, found.resource, found.sightings) == (FindingKind.DRIFT, thing.key.text, 1)
     again = await orphans.tick(lives.plane)
     assert again.fixed == 0, "two looks are some time apart"
     assert again.retry_at is not None
@@ -71,7 +71,7 @@ async def test_an_orphan_goes_at_the_second_look_after_its_grace(lives):
     assert lives.world.holds(key=thing.key.text) == []
     assert len(lives.held()) == 4
     (found,) = await open_findings(lives)
-    assert (found.kind, found.sightings) == (Kind.CONFIRMED, 3)
+    assert (found.kind, found.sightings) == (FindingKind.CONFIRMED, 3)
     assert (await orphans.tick(lives.plane)).fixed == 0
     assert await open_findings(lives) == []
 
@@ -86,7 +86,9 @@ async def test_an_orphan_of_an_agent_with_a_long_past_is_known(lives):
         operations[name,] = {**row, "id": name, "generation": 0}
     judged = await orphans.judge(
         lives.plane,
-        orphans.Suspect("runtime", Owned(thing.key.text, row["agent"], thing.key.generation, 0.0)),
+        orphans.Suspect(
+            "runtime", OwnedResource(thing.key.text, row["agent"], thing.key.generation, 0.0)
+        ),
     )
     assert judged.verdict is orphans.Verdict.ORPHAN
     assert await agent_views.logs(lives.plane, CALLER, row["agent"]) != ""
@@ -127,7 +129,7 @@ async def test_what_our_records_have_never_heard_of_is_reported_and_left(lives):
         assert len(lives.world.holds(key=key.text)) == 1
     found = await open_findings(lives)
     assert {one.resource for one in found} == {unknown.text, newer.text, odd.text}
-    assert {one.kind for one in found} == {Kind.UNVERIFIABLE}
+    assert {one.kind for one in found} == {FindingKind.UNVERIFIABLE}
 
 
 @alive
@@ -166,7 +168,7 @@ async def test_a_store_of_yesterday_deletes_nothing_of_a_live_world(lives):
         await orphans.tick(lives.plane)
         await asyncio.sleep(LONG)
     assert sorted(lives.world.things) == before
-    assert {one.kind for one in await open_findings(lives)} == {Kind.UNVERIFIABLE}
+    assert {one.kind for one in await open_findings(lives)} == {FindingKind.UNVERIFIABLE}
 
 
 @alive
@@ -197,7 +199,7 @@ async def test_too_many_orphans_are_believed_by_nobody(lives):
         await asyncio.sleep(LONG)
     assert len(lives.world.things) == 6
     (found,) = await open_findings(lives)
-    assert found.kind is Kind.UNVERIFIABLE
+    assert found.kind is FindingKind.UNVERIFIABLE
     assert "too many" in found.body["what"]
 
 
@@ -255,7 +257,7 @@ async def test_a_provider_that_cannot_be_listed_is_not_clean(lives):
     fault(lives, "access", "list_owned", Fault.BUSY)
     await orphans.tick(lives.plane)
     (found,) = await open_findings(lives)
-    assert (found.kind, found.body["provider"]) == (Kind.UNVERIFIABLE, "access")
+    assert (found.kind, found.body["provider"]) == (FindingKind.UNVERIFIABLE, "access")
     await orphans.tick(lives.plane)
     assert await open_findings(lives) == []
 
@@ -270,11 +272,11 @@ async def test_a_provider_that_lies_about_deletion_is_drift(lives):
     lives.world.things["runtime", thing.key.text] = thing  # it said that it was removed
     await orphans.tick(lives.plane)
     (found,) = await open_findings(lives)
-    assert (found.kind, found.reconciler) == (Kind.DRIFT, "orphans")
+    assert (found.kind, found.reconciler) == (FindingKind.DRIFT, "orphans")
     await asyncio.sleep(LONG)
     await late_arrivals.tick(lives.plane)
     kinds = {one.reconciler: one.kind for one in await open_findings(lives)}
-    assert kinds["late"] is Kind.DRIFT
+    assert kinds["late"] is FindingKind.DRIFT
 
 
 @alive
@@ -405,7 +407,7 @@ async def test_a_key_that_no_operation_has_named_is_left_alone(lives):
         await orphans.tick(lives.plane)
         await asyncio.sleep(LONG)
     (found,) = await open_findings(lives)
-    assert (found.kind, found.agent) == (Kind.UNVERIFIABLE, uid)
+    assert (found.kind, found.agent) == (FindingKind.UNVERIFIABLE, uid)
     assert "know no such key" in str(found.body["what"])
     assert sorted(lives.world.things) == before
 
@@ -437,7 +439,10 @@ async def test_what_our_records_know_by_now_is_never_removed_so(lives):
     uid = await lives.made("alpha")
     (thing,) = lives.world.holds(provider="runtime", agent=uid)
     said = {"what": "it", "provider": "runtime", "generation": thing.key.generation}
-    kinds = ((Kind.UNVERIFIABLE, Conflict, "by now"), (Kind.DRIFT, Invalid, "not about"))
+    kinds = (
+        (FindingKind.UNVERIFIABLE, Conflict, "by now"),
+        (FindingKind.DRIFT, Invalid, "not about"),
+    )
     for kind, refusal, words in kinds:
         seen = findings.Sighting("orphans", kind, "x", "default", uid, thing.key.text, said)
         await findings.report(lives.plane, seen)

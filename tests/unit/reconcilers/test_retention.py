@@ -16,8 +16,8 @@ from tenure.app.operations import reads
 from tenure.app.safety import findings
 from tenure.app.safety.findings import Sighting
 from tenure.core.errors import Conflict, NotFound
-from tenure.core.finding import Kind
-from tenure.core.subscription import Kind as Way
+from tenure.core.finding import FindingKind
+from tenure.core.subscription import SubscriptionKind as Way
 from tenure.ports.store import Change, Drop, Row, Set
 from tenure.reconcilers import drift, late_arrivals, orphans, retention
 from tenure.reconcilers.leader import Leader
@@ -258,7 +258,8 @@ async def test_an_acknowledgement_can_be_said_again_for_a_day(lives):
 async def test_a_finding_goes_a_month_after_it_was_resolved(lives):
     rows: list[Any] = [
         await findings.report(
-            lives.plane, Sighting("leases", Kind.CONFIRMED, name, TENANT, "", "", {"what": name})
+            lives.plane,
+            Sighting("leases", FindingKind.CONFIRMED, name, TENANT, "", "", {"what": name}),
         )
         for name in ("over", "still so", "again")
     ]

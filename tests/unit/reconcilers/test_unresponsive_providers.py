@@ -10,7 +10,7 @@ import pytest
 from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.app.agents import commands as agents
 from tenure.app.safety import findings
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.reconcilers import drift, grants, orphans
 from tenure.reconcilers import late_arrivals as late
 from tenure.reconcilers.circuit_breaker import LOOK_SECONDS, WAITS
@@ -95,7 +95,7 @@ async def what_differs(lives, silence):
     silence(lives, "runtime", "inspect")
     assert await seconds(lives, drift.tick) < 2 * LOOK_SECONDS
     found = await findings.list_findings(lives.plane, CALLER)
-    assert {one.kind for one in found} == {Kind.UNVERIFIABLE}
+    assert {one.kind for one in found} == {FindingKind.UNVERIFIABLE}
     assert len(found) == drift.AT_ONCE, "who was not asked is not told of"
     assert all("it said nothing" in one.body["what"] for one in found)
 
@@ -107,7 +107,7 @@ async def what_was_granted(lives, silence):
     for _ in range(2):
         assert await seconds(lives, grants.tick) < 3 * LOOK_SECONDS
     found = await findings.list_findings(lives.plane, CALLER)
-    unsure = [one.agent for one in found if one.kind is Kind.UNVERIFIABLE]
+    unsure = [one.agent for one in found if one.kind is FindingKind.UNVERIFIABLE]
     assert sorted(unsure) == uids, "who was passed over is not settled by the others"
 
 

@@ -88,10 +88,11 @@ def test_a_keeper_that_takes_too_long_is_killed(tmp_path):
 
 
 def test_a_sweep_ends_those_that_carry_every_tag_and_nobody_else(tmp_path):
-    tags = (b"TENURE_KEY=k1", b"TENURE_DIRECTORY=/d")
-    both = {"TENURE_KEY": "k1", "TENURE_DIRECTORY": "/d"}
+    key = str(tmp_path)  # a sweep sees the whole machine, other runs of this test included
+    tags = (f"TENURE_KEY={key}".encode(), b"TENURE_DIRECTORY=/d")
+    both = {"TENURE_KEY": key, "TENURE_DIRECTORY": "/d"}
     sleep = ("/bin/sleep", "600")
-    with started(*sleep, **both) as ours, started(*sleep, TENURE_KEY="k1") as other:
+    with started(*sleep, **both) as ours, started(*sleep, TENURE_KEY=key) as other:
         assert proc.tagged(tags) == [ours.pid]
         assert proc.sweep(tags, [str(tmp_path / "no-group")]) == 1
         assert ours.wait() == -signal.SIGKILL

@@ -21,11 +21,11 @@ from tenure.app.agents import views as agent_views
 from tenure.app.agents.commands import Asked
 from tenure.app.agents.subject import SUBJECTS
 from tenure.app.operations import reads
-from tenure.app.operations.views import Operation
+from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane, prepare
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict
-from tenure.core.operation import State as OperationState
+from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.core.roles import Caller, Role
 from tenure.plans.catalogue import Catalogue
@@ -60,7 +60,7 @@ class Lives(LifeRig):
         await prepare(front.plane)
         return front.plane
 
-    async def done(self, operation: Operation, seconds: float = 60.0) -> Operation:
+    async def done(self, operation: OperationView, seconds: float = 60.0) -> OperationView:
         return await reads.wait(self.plane, TENANT, operation.id, seconds=seconds)
 
     async def made(self, name: str = "alpha", **more: object) -> str:
@@ -70,12 +70,12 @@ class Lives(LifeRig):
         assert operation.state == OperationState.SUCCEEDED, operation.error
         return operation.agent
 
-    async def verb(self, verb: str, name: str = "alpha", **more: Any) -> Operation:
+    async def verb(self, verb: str, name: str = "alpha", **more: Any) -> OperationView:
         """Ask for a verb and wait for its end."""
         ask = getattr(agents, f"{verb}_agent")
         return await self.done(await ask(self.plane, CALLER, name, **more))
 
-    async def state(self, name: str = "alpha") -> State:
+    async def state(self, name: str = "alpha") -> AgentState:
         return (await agent_views.get_agent(self.plane, CALLER, name)).state
 
     async def loop_until(self, at: float) -> None:

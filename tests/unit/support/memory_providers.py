@@ -6,7 +6,7 @@ from typing import Any
 from tenure.core.errors import Invalid, Rejected
 from tenure.core.ids import ResourceKey
 from tenure.ports.identity import Invitation, Refusal, Word
-from tenure.ports.provider import Observed, Owned, Presence, Spec
+from tenure.ports.provider import Observation, OwnedResource, Presence, Spec
 from tenure.ports.runtime import MISSING, LogPart, Status
 
 
@@ -34,19 +34,19 @@ class Memory:
     def reference(self, key: ResourceKey) -> Mapping[str, object]:
         return {"at": key.text}
 
-    async def inspect(self, key: ResourceKey) -> Observed:
+    async def inspect(self, key: ResourceKey) -> Observation:
         if key.text not in self.things:
-            return Observed(Presence.ABSENT)
-        return Observed(Presence.READY, self.reference(key), key.plane, key.generation)
+            return Observation(Presence.ABSENT)
+        return Observation(Presence.READY, self.reference(key), key.plane, key.generation)
 
     async def remove(self, key: ResourceKey) -> None:
         self.burned.add(key.text)
         self.things.pop(key.text, None)
 
-    async def list_owned(self, plane: str) -> AsyncIterator[Owned]:
+    async def list_owned(self, plane: str) -> AsyncIterator[OwnedResource]:
         for text, key in self.things.items():
             if key.plane == plane:
-                yield Owned(text, key.agent, key.generation, 0.0)
+                yield OwnedResource(text, key.agent, key.generation, 0.0)
 
     async def is_open(self, tenant: str, agent: str) -> bool:
         return not self.closed.get(agent, False)

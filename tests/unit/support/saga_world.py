@@ -17,8 +17,17 @@ from tenure.core.endings import Absent, Done, Ending, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import StepLimits
 from tenure.core.moves import AT_REST, Act, Move
-from tenure.core.operation import INTENT, OPERATION, Fate, Hold, Intent, Noted, Record, State
-from tenure.core.plan import Inquiry, Kind, Plan, Step, nobody_knows, nothing, repeat
+from tenure.core.operation import (
+    INTENT,
+    OPERATION,
+    Intent,
+    IntentState,
+    IntentTrigger,
+    OperationState,
+    Record,
+    RecordKind,
+)
+from tenure.core.plan import Inquiry, Plan, Step, StepKind, nobody_knows, nothing, repeat
 
 LIMITS = StepLimits(deadline_seconds=60.0, undo_seconds=60.0, retry_cap_seconds=8.0)
 SLOW = StepLimits(
@@ -32,8 +41,8 @@ async def call(_: object) -> None:
     """Stands for every do, undo and inspect: nothing here is awaited."""
 
 
-def step(name, *, undo=call, inspect=call, kind=Kind.COMPENSATABLE, limits=LIMITS):
-    if kind is not Kind.COMPENSATABLE:
+def step(name, *, undo=call, inspect=call, kind=StepKind.COMPENSATABLE, limits=LIMITS):
+    if kind is not StepKind.COMPENSATABLE:
         undo = None
     return Step(name, do=call, undo=undo, inspect=inspect, kind=kind, limits=limits)
 
@@ -57,11 +66,11 @@ def plan_of(shape):
 
     numbers = iter(range(99))
     before, pivot, after = choose(4), choose(2), choose(3)
-    stages = [stage(Kind.COMPENSATABLE, 1 + choose(2)) for _ in range(before)]
-    stages += [stage(Kind.PIVOT, 1)] * pivot
+    stages = [stage(StepKind.COMPENSATABLE, 1 + choose(2)) for _ in range(before)]
+    stages += [stage(StepKind.PIVOT, 1)] * pivot
     if pivot or not before:
-        stages += [stage(Kind.RETRIABLE, 1 + choose(2)) for _ in range(after)]
-    return Plan("life", stages=stages or [stage(Kind.COMPENSATABLE, 1)])
+        stages += [stage(StepKind.RETRIABLE, 1 + choose(2)) for _ in range(after)]
+    return Plan("life", stages=stages or [stage(StepKind.COMPENSATABLE, 1)])
 
 
 plans = st.binary(max_size=30).map(plan_of)
@@ -90,10 +99,10 @@ class Life:
         self.plan = plan
         self.tape = iter(tape)
         self.now = 1_000.0
-        self.journal = [Record(1, Noted.ACCEPTED, "", self.now, {})]
+        self.journal = [Record(1, RecordKind.ACCEPTED, "", self.now, {})]
         self.progress = saga.fold(plan, self.journal)
         self.intents: dict[str, Intent] = {}
-        self.state = State.RUNNING
+        self.state = OperationState.RUNNING
         self.out: list[Out] = []
         self.held: dict[str, float] = {}  # what the providers hold, and since when
         self.doubts: dict[str, float] = {}  # steps a call of which may be out, and since when
@@ -149,7 +158,7 @@ class Life:
 
     def record(self, out, ending):
         move, name = out.move, out.move.step.name
-        if not saga.wanted(self.progress, move, ending):
+        if not saga.is_relevant(self.progress, move, ending):
             if move.act is Act.DO and isinstance(ending, NotYet | Waiting):
                 self.doubts[name] = self.now  # it is under way, and nobody will look at it again
             return
@@ -170,7 +179,7 @@ class Life:
         if move.act is Act.GIVE_UP:
             back = self.progress.compensating_at is not None
             assert not (back and move.step.undoes), "what can be undone is not given up"
-        if kind is Noted.COMPENSATING:
+        if kind is RecordKind.COMPENSATING:
             assert overdue, "only a look later than the deadline turns back"
         self.note(kind, name, body, settled.intent)
 
@@ -185,7 +194,7 @@ class Life:
         if columns and name not in covered:
             self.set(name, columns)
         for other in covered:
-            state = INTENT.after(self.intents[other].state, Fate.TURNED_BACK)
+            state = INTENT.after(self.intents[other].state, IntentTrigger.TURNED_BACK)
             self.set(other, {"state": state, "due_at": 0.0, "attempts": 0, "waiting_on": None})
         if self.progress.end is None and self.progress.stage > before.stage:
             self._intend(self.progress.stage)
@@ -265,7 +274,7 @@ class Life:
         if word == 2 and self.progress.compensating_at is None:
             return self.cancel()
         if word == 3:
-            self.note(Noted.SIGNALLED, "", {"signal": "go", "payload": len(self.journal)})
+            self.note(RecordKind.SIGNALLED, "", {"signal": "go", "payload": len(self.journal)})
             return True
         if word == 4 and self.progress.stuck:
             return self.operate(self.choose(4))
@@ -285,7 +294,7 @@ class Life:
         self.now += (0.0, 10.0, 3_600.0)[self.choose(3)]
         for intent in self.intents.values():
             intent.busy = False
-            unsure = intent.state in (Hold.INTENDED, Hold.REMOVING)
+            unsure = intent.state in (IntentState.INTENDED, IntentState.REMOVING)
             if unsure and (intent.unknown_since is None or intent.step in self.doubts):
                 intent.unknown_since = self.doubts[intent.step] = self.now
         return True
@@ -293,7 +302,7 @@ class Life:
     def cancel(self):
         if saga.past_pivot(self.plan, self.progress):
             return False
-        self.note(Noted.COMPENSATING, "", {"why": "cancelled by someone"})
+        self.note(RecordKind.COMPENSATING, "", {"why": "cancelled by someone"})
         return True
 
     def operate(self, word):
@@ -303,34 +312,36 @@ class Life:
             if back:
                 self.held.pop(name, None)
                 self.doubts.pop(name, None)
-                self.note(Noted.MARKED_ABSENT, name, {"by": "op"}, {"state": Hold.BURNED})
+                self.note(
+                    RecordKind.MARKED_ABSENT, name, {"by": "op"}, {"state": IntentState.BURNED}
+                )
                 return True
             self.doubts.pop(name, None)
             if name in self.held:
-                columns = {"state": Hold.PRESENT, "unknown_since": None}
-                self.note(Noted.ADOPTED, name, {"by": name}, columns)
+                columns = {"state": IntentState.PRESENT, "unknown_since": None}
+                self.note(RecordKind.ADOPTED, name, {"by": name}, columns)
                 return True
             again = {"unknown_since": None, "due_at": 0.0, "attempts": 0}
-            self.note(Noted.MARKED_ABSENT, name, {"by": "op"}, again)
+            self.note(RecordKind.MARKED_ABSENT, name, {"by": "op"}, again)
         elif word in (1, 2):
             stuck = sorted(self.progress.stuck)
-            self.note(Noted.RETRIED, "", {"by": "op"})
+            self.note(RecordKind.RETRIED, "", {"by": "op"})
             for other in stuck:
                 self.set(other, {"due_at": 0.0, "attempts": 0})
         else:
-            self.note(Noted.ABANDONED, "", {"by": "op", "left": []})
+            self.note(RecordKind.ABANDONED, "", {"by": "op", "left": []})
         return True
 
     def rest(self, wake_at):
         """Nothing is under way and nothing is to be done now: it must say what it waits for."""
         assert self.state is self.told()
-        if self.state is State.WAITING:
+        if self.state is OperationState.WAITING:
             heard = sum(map(len, self.progress.signals.values()))
             for name in self.plan.names[self.progress.stage] - self.progress.done.keys():
                 assert self.given[name] == heard, "a signal that no call has seen wakes its step"
             assert wake_at is not None, "who waits for a signal has a deadline all the same"
         if self.progress.compensating_at is not None:
-            loose = [s for s in saga.owed(self.plan, self.progress)
+            loose = [s for s in saga.steps_to_undo(self.plan, self.progress)
                      if s.name not in self.progress.stuck]  # fmt: skip
             for one in loose[:1]:
                 assert (self.intents[one.name].due_at or 0.0) > self.now, "no stuck one holds it up"
@@ -338,7 +349,7 @@ class Life:
             assert wake_at > self.now
             self.now = wake_at
             return
-        assert self.state is State.STUCK, f"{self.state} waits for nothing"
+        assert self.state is OperationState.STUCK, f"{self.state} waits for nothing"
         assert self.progress.cause
         self.operate(0)
 
@@ -348,7 +359,7 @@ class Life:
         """What may be begun."""
         name, plan, progress = move.step.name, self.plan, self.progress
         kinds = {record.kind for record in self.journal}
-        back = bool(kinds & {Noted.REFUSED, Noted.COMPENSATING})
+        back = bool(kinds & {RecordKind.REFUSED, RecordKind.COMPENSATING})
         assert name not in [out.move.step.name for out in self.out], "one call of a step at a time"
         if move.act in (Act.DO, Act.INSPECT):
             assert not back, "nothing is done once the operation turned back"
@@ -358,7 +369,7 @@ class Life:
             assert name not in self.doubts, "nothing is repeated blindly"
         if move.act in (Act.UNDO, Act.FORGET):
             assert back, "no undo before the decision is recorded"
-            newer = {s.name for s in saga.owed(plan, progress)} - progress.stuck
+            newer = {s.name for s in saga.steps_to_undo(plan, progress)} - progress.stuck
             newer = {n for n in newer if plan.stage_of[n] > plan.stage_of[name]}
             assert not newer, "newest first, unless stuck"
         if move.act is Act.FORGET:
@@ -370,48 +381,50 @@ class Life:
     def check_record(self, before, record):
         """What may be recorded."""
         kind, plan = record.kind, self.plan
-        done = [r.step for r in self.journal if r.kind in (Noted.DONE, Noted.ADOPTED)]
+        done = [r.step for r in self.journal if r.kind in (RecordKind.DONE, RecordKind.ADOPTED)]
         assert len(done) == len(set(done)), "a step is done at most once"
         forward = before.compensating_at is None
         if forward and before.stage >= plan.pivot_stage:
-            assert kind is not Noted.COMPENSATING
-            if kind is Noted.REFUSED:
-                assert plan.steps[record.step].kind is Kind.PIVOT
+            assert kind is not RecordKind.COMPENSATING
+            if kind is RecordKind.REFUSED:
+                assert plan.steps[record.step].kind is StepKind.PIVOT
         elif not forward:
             assert self.progress.compensating_at == before.compensating_at, "its clock is not reset"
-            if kind in (Noted.DONE, Noted.REFUSED):
+            if kind in (RecordKind.DONE, RecordKind.REFUSED):
                 assert plan.steps[record.step].inquiry is Inquiry.NOBODY_KNOWS
-        if kind in (Noted.REFUSED, Noted.COMPENSATING) and forward:
+        if kind in (RecordKind.REFUSED, RecordKind.COMPENSATING) and forward:
             assert not self.progress.stuck, "turning back starts anew"
-        if kind is Noted.STUCK:
+        if kind is RecordKind.STUCK:
             assert record.step not in before.stuck, "once is enough"
             assert record.body["why"], "stuck for a reason"
-        if self.state is State.RUNNING:
+        if self.state is OperationState.RUNNING:
             assert not self.progress.cause, "no trouble, no cause"
 
     def check_end(self):
         """What the world holds when all is over."""
         progress, plan = self.progress, self.plan
         match progress.end:
-            case State.SUCCEEDED:
+            case OperationState.SUCCEEDED:
                 assert set(progress.done) == set(plan.steps)
                 assert not progress.cause
-                adopted = [r.step for r in self.journal if r.kind is Noted.ADOPTED]
+                adopted = [r.step for r in self.journal if r.kind is RecordKind.ADOPTED]
                 assert set(plan.steps) <= set(self.held) | set(adopted)
-            case State.COMPENSATED:
+            case OperationState.COMPENSATED:
                 assert progress.cause
                 assert not self.out, "it has ended, and a call of it is out"
-                left = [n for n in self.held if plan.steps[n].kind is not Kind.RETRIABLE]
+                left = [n for n in self.held if plan.steps[n].kind is not StepKind.RETRIABLE]
                 assert not [n for n in left if plan.steps[n].undoes], "an orphan"
-                assert not [n for n in left if plan.steps[n].kind is Kind.PIVOT], "a split end"
+                assert not [n for n in left if plan.steps[n].kind is StepKind.PIVOT], "a split end"
                 unsure = [plan.steps[n] for n in self.doubts]
                 unsure = [s for s in unsure if s.inquiry is Inquiry.NOBODY_KNOWS and not s.undoes]
-                assert not [s for s in unsure if s.kind is Kind.COMPENSATABLE], "an honest unknown"
+                assert not [s for s in unsure if s.kind is StepKind.COMPENSATABLE], (
+                    "an honest unknown"
+                )
             case _:
-                assert progress.end is State.ABANDONED
+                assert progress.end is OperationState.ABANDONED
         again = saga.fold(plan, self.journal)
         same = [getattr(again, slot) == getattr(progress, slot) for slot in progress.__slots__]
         assert all(same), "the journal is the truth"
         rest = saga.next_moves(plan, progress, self.intents, self.now)
         assert rest == AT_REST
-        assert not saga.wanted(progress, Move(Act.DO, plan.stages[0][0]), Done())
+        assert not saga.is_relevant(progress, Move(Act.DO, plan.stages[0][0]), Done())

@@ -4,15 +4,17 @@ from typing import Any
 
 from tenure.core import saga
 from tenure.core.moves import Move
-from tenure.core.operation import Intent, Noted, Record
-from tenure.core.plan import Kind, Plan, nobody_knows, nothing
+from tenure.core.operation import Intent, Record, RecordKind
+from tenure.core.plan import Plan, StepKind, nobody_knows, nothing
 from tests.unit.support.saga_world import step
 
 LINE = Plan("line", stages=[step("a"), step("b"), step("c")])
 PAIR = Plan("pair", stages=[step("a"), [step("b"), step("c")]])
-TURN = Plan("turn", stages=[step("a"), step("p", kind=Kind.PIVOT), step("r", kind=Kind.RETRIABLE)])
+TURN = Plan(
+    "turn", stages=[step("a"), step("p", kind=StepKind.PIVOT), step("r", kind=StepKind.RETRIABLE)]
+)
 BLIND = Plan("blind", stages=[step("a"), step("x", inspect=nobody_knows, undo=nothing)])
-ACCEPTED: tuple[object, ...] = (Noted.ACCEPTED, "", 100.0, {})
+ACCEPTED: tuple[object, ...] = (RecordKind.ACCEPTED, "", 100.0, {})
 
 
 def folded(plan, *records):
@@ -44,4 +46,4 @@ def settled(plan, progress, act, name, ending, **said):
 
 
 def is_wanted(plan, progress, act, name, ending):
-    return saga.wanted(progress, Move(act, plan.steps[name]), ending)
+    return saga.is_relevant(progress, Move(act, plan.steps[name]), ending)

@@ -14,13 +14,13 @@ from tenure.adapters.engine.temporal.messages import Answer, Due, Task
 from tenure.adapters.engine.temporal.payloads import CONVERTER
 from tenure.app.operations import admission
 from tenure.app.operations.admission import Accept
-from tenure.app.operations.advance import Advance
-from tenure.app.operations.claims import OneByOne
+from tenure.app.operations.claims import SingleClaims
+from tenure.app.operations.executor import Executor
 from tenure.app.plane import Plane, prepare
 from tenure.core.endings import Absent, Done, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import StepLimits
-from tenure.core.plan import Kind, Plan, Step, repeat
+from tenure.core.plan import Plan, Step, StepKind, repeat
 from tenure.plans.catalogue import Catalogue
 from tenure.testing import memory_store
 
@@ -118,14 +118,14 @@ class Bench:
                 return OutcomeUnknown("the connection was reset")
             return Rejected("no")
 
-        return Step("two", do, kind=Kind.PIVOT, inspect=repeat)
+        return Step("two", do, kind=StepKind.PIVOT, inspect=repeat)
 
     def _worker(self, plans: list[Plan]) -> tuple[Plane, Activities[Any]]:
         store, entropy, catalogue = self.store, SystemEntropy(), Catalogue(plans)
-        work: Any = Advance(
+        work: Any = Executor(
             "plane", store=store, entropy=entropy, catalogue=catalogue, providers={}
         )
-        claims: Any = OneByOne(WORKER, resting=RESTING)
+        claims: Any = SingleClaims(WORKER, resting=RESTING)
         activities: Activities[Any] = Activities(
             work, claims, store=store, resting=RESTING, monotonic=lambda: self.time,
             tell=lambda _name, _state: None, fail=lambda _error: None,

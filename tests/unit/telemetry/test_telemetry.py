@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from tenure.core.endings import Done, NotYet, Performed
+from tenure.core.endings import Done, NotYet, PerformedMove
 from tenure.core.errors import Defect, Rejected, StoreError, Unavailable
 from tenure.settings import Settings
 from tenure.telemetry import both, logs, watching
@@ -19,7 +19,7 @@ CANARY = "canary-7c1"
 
 
 def performed(ending, *, operation="op1", step="runtime"):
-    return Performed(
+    return PerformedMove(
         operation, "north", "agent1", "create_agent", step, "do", ending, 2, 100.0, 100.5
     )
 
@@ -98,7 +98,7 @@ def test_every_attempt_of_an_operation_stands_in_its_one_trace(spans):
 
 def test_without_traces_only_the_log_is_told():
     assert watching(Settings()) is logs.log_trouble
-    heard: list[Performed] = []
+    heard: list[PerformedMove] = []
     watching(Settings(traces=True))(performed(Done()))
     both(heard.append, None, heard.append)(performed(Done()))
     assert len(heard) == 2

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 
 
 class Waiters:
@@ -10,7 +10,7 @@ class Waiters:
 
     def __init__(self) -> None:
         """Nobody waits yet."""
-        self._waiting: dict[str, list[asyncio.Future[State | None]]] = {}
+        self._waiting: dict[str, list[asyncio.Future[OperationState | None]]] = {}
         self._stopped: asyncio.Future[None] | None = None
 
     # --- for an operation ------------------------------------------------------------------------
@@ -23,11 +23,11 @@ class Waiters:
         """Whether anybody waits for it."""
         return operation in self._waiting
 
-    async def wait(self, operation: str, seconds: float | None) -> State | None:
+    async def wait(self, operation: str, seconds: float | None) -> OperationState | None:
         """What `tell` says of it; None if that took longer."""
         # The loop is asked for once, if it can: that costs a system call each time.
         loop = self._stopped.get_loop() if self._stopped is not None else asyncio.get_running_loop()
-        waiter: asyncio.Future[State | None] = loop.create_future()
+        waiter: asyncio.Future[OperationState | None] = loop.create_future()
         self._waiting.setdefault(operation, []).append(waiter)
         timer = None if seconds is None else loop.call_later(seconds, _tell, waiter, None)
         try:
@@ -41,7 +41,7 @@ class Waiters:
                 if not left:
                     del self._waiting[operation]
 
-    def tell(self, operation: str, state: State | None) -> None:
+    def tell(self, operation: str, state: OperationState | None) -> None:
         """It has settled so; None: look at it again."""
         for waiter in self._waiting.pop(operation, ()):
             _tell(waiter, state)
@@ -78,6 +78,6 @@ class Waiters:
             self._stopped.exception()  # `join` may never be called
 
 
-def _tell(waiter: asyncio.Future[State | None], state: State | None) -> None:
+def _tell(waiter: asyncio.Future[OperationState | None], state: OperationState | None) -> None:
     if not waiter.done():
         waiter.set_result(state)

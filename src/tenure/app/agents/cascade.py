@@ -18,7 +18,7 @@ from tenure.app.agents.subject import QUEUED
 from tenure.app.events import subscriptions
 from tenure.app.operations.handle import input_of
 from tenure.app.plane import Plane
-from tenure.core.agent import State, Verb
+from tenure.core.agent import AgentState, Verb
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import Conflict, PlanUnknown
 from tenure.core.roles import Caller, Role
@@ -81,7 +81,9 @@ class _Without(Vouching):
     async def find(self, uid: str) -> Row | None:
         """As it is; but the root is as good as gone."""
         row = await super().find(uid)
-        return {**row, "state": State.DELETING} if row is not None and uid == self.root else row
+        return (
+            {**row, "state": AgentState.DELETING} if row is not None and uid == self.root else row
+        )
 
     async def takes(self, heir: str) -> Row | None:
         """The agent that can be given something: it is not going itself, nor are its owners."""
@@ -120,13 +122,15 @@ async def delete_below(plane: Plane, agent: str, operation: str) -> OwnedAgents:
     if given.get("cascade"):
         return OwnedAgents(())  # whoever asked for this one walks the graph
     doomed = await _doomed(plane, agent)
-    wanted = [row for row in doomed if row["state"] not in {State.DELETING, State.DELETED}]
+    wanted = [
+        row for row in doomed if row["state"] not in {AgentState.DELETING, AgentState.DELETED}
+    ]
     asked = await _ask(plane, wanted, operation)
     above = await _above(plane, agent) if doomed else frozenset[str]()
     left = [
         str(row["name"])
         for row in doomed
-        if row["state"] != State.DELETED
+        if row["state"] != AgentState.DELETED
         and not (str(row["uid"]) in above and await _is_older(plane, row, operation))
     ]
     if not left:
@@ -263,12 +267,12 @@ async def take_away(plane: Plane, row: Row, *, guards: tuple[Is, ...] = ()) -> b
         return await _take_webhook(plane, row, guards=guards)
     elif kind == EdgeKind.AGENT:
         child = await plane.store.find("agent", (target,))
-        if child is not None and child["state"] != State.DELETED:
+        if child is not None and child["state"] != AgentState.DELETED:
             chain = await Vouching(plane).guards(target)
             if chain:
                 await _hand_on(plane, row, child, (*guards, *chain))
                 return True
-            if child["state"] != State.DELETING:
+            if child["state"] != AgentState.DELETING:
                 await _delete(plane, child, f"deletion of {owner}")
             return False
     return await plane.store.commit(Change("", guards, (ownership.dropped(row),))) is None
@@ -285,7 +289,7 @@ async def _take_webhook(plane: Plane, row: Row, *, guards: tuple[Is, ...]) -> bo
         return await plane.store.commit(Change("", guards, (ownership.dropped(row),))) is None
     if subscription["agent"] == owner:
         agent = await plane.store.find("agent", (owner,))
-        gone = agent is None or agent["state"] == State.DELETED
+        gone = agent is None or agent["state"] == AgentState.DELETED
         if not gone or not await subscriptions.may_go(plane, subscription, agent):
             return False
     elif keeper := await _keeper(_Without(plane, owner), row):

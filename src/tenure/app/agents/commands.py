@@ -16,10 +16,10 @@ from tenure.app.agents.views import etag, get_agent_row
 from tenure.app.events import acknowledgements, subscriptions
 from tenure.app.operations.admission import Accept, Admission, submit
 from tenure.app.operations.handle import encode
-from tenure.app.operations.views import Operation
+from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
 from tenure.app.tenancy import audit
-from tenure.core.agent import State, Verb
+from tenure.core.agent import AgentState, Verb
 from tenure.core.edge import REASSIGN, EdgeKind
 from tenure.core.errors import PreconditionFailed
 from tenure.core.ids import uuid7
@@ -48,7 +48,7 @@ PLAINLY = Asked()
 
 async def create_agent(
     plane: Plane, caller: Caller, spec: AgentSpec, *, asked: Asked = PLAINLY
-) -> Operation:
+) -> OperationView:
     """Make an agent under a name that is free, or whose last create has failed."""
     require(caller, Role.OPERATOR)
     kept = plain(spec)
@@ -64,10 +64,16 @@ async def create_agent(
         parent = None if spec.parent is None else await get_agent_row(plane, caller, spec.parent)
         quota = await quotas.reserve(plane, caller.tenant, agent=uid, operation=operation, now=now)
         row: Row = {
-            "tenant": caller.tenant, "generation": 1, "name": spec.name, "state": State.CREATING,
-            "operation": operation, "epoch": 1, "created_at": now, "updated_at": now,
+            "tenant": caller.tenant,
+            "generation": 1,
+            "name": spec.name,
+            "state": AgentState.CREATING,
+            "operation": operation,
+            "epoch": 1,
+            "created_at": now,
+            "updated_at": now,
             "spec": encode({"spec": kept, "runtime": runtime}),
-        }  # fmt: skip
+        }
         if parent is not None:
             row["parent"] = str(parent["uid"])
             guards += await ownership.guards_below(plane, parent)
@@ -89,7 +95,7 @@ async def create_agent(
                 caller.tenant,
                 uid,
                 operation,
-                State.CREATING,
+                AgentState.CREATING,
                 name=spec.name,
                 by=Verb.CREATE,
                 now=now,
@@ -116,7 +122,7 @@ async def suspend_agent(
     keep_runtime: bool = False,
     drain_seconds: float | None = None,
     asked: Asked = PLAINLY,
-) -> Operation:
+) -> OperationView:
     """Close the agent now, let work in flight finish, shut its credentials, free its runtime."""
     body = {"keep_runtime": keep_runtime, "drain_seconds": drain_seconds}
     return await _ask(plane, caller, Verb.SUSPEND, name, body, asked=asked)
@@ -124,14 +130,14 @@ async def suspend_agent(
 
 async def stop_agent(
     plane: Plane, caller: Caller, name: str, *, asked: Asked = PLAINLY
-) -> Operation:
+) -> OperationView:
     """The emergency verb: revoke first, then fence, then kill; nothing is waited for."""
     return await _ask(plane, caller, Verb.STOP, name, {"keep_runtime": False}, asked=asked)
 
 
 async def resume_agent(
     plane: Plane, caller: Caller, name: str, *, asked: Asked = PLAINLY
-) -> Operation:
+) -> OperationView:
     """Bring a suspended agent back; exposed only when its runtime answers."""
     return await _ask(plane, caller, Verb.RESUME, name, {}, asked=asked)
 
@@ -145,7 +151,7 @@ async def delete_agent(
     retention: str | None = None,
     cascade: str = "",
     asked: Asked = PLAINLY,
-) -> Operation:
+) -> OperationView:
     """Close the agent now and take everything away; what it owns goes first.
 
     `cascade` is the operation that deletes an owner of it, and walks the graph for both.
@@ -158,7 +164,7 @@ async def delete_agent(
 
 async def recover_runtime(
     plane: Plane, caller: Caller, name: str, *, asked: Asked = PLAINLY
-) -> Operation:
+) -> OperationView:
     """Give a READY agent a new runtime in place of one that died, which goes last."""
     return await _ask(plane, caller, Verb.RECOVER, name, {}, asked=asked)
 
@@ -185,7 +191,7 @@ async def own(
 
 async def _ask(
     plane: Plane, caller: Caller, verb: Verb, name: str, body: Mapping[str, Any], *, asked: Asked
-) -> Operation:
+) -> OperationView:
     require(caller, Role.OPERATOR)
     command = _command(verb, caller, agent=name, body=body, asked=asked)
 

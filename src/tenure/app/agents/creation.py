@@ -13,7 +13,7 @@ from tenure.app.agents.subject import agent_event_row
 from tenure.app.agents.views import get_agent_row, holdings_of, kept_spec
 from tenure.app.plane import Plane
 from tenure.core import agent as core
-from tenure.core.agent import AGENT, State, Verb
+from tenure.core.agent import AGENT, AgentState, Verb
 from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
 from tenure.core.errors import Conflict
 from tenure.core.ids import resource_key
@@ -51,14 +51,14 @@ async def free_name(
         return (), (Put("agent_name", key, {"agent": uid}),)
     old = str(taken["agent"])
     row = await plane.store.find("agent", (old,))
-    failed: Row = {"state": State.CREATE_FAILED, "operation": None, "next": None}
+    failed: Row = {"state": AgentState.CREATE_FAILED, "operation": None, "next": None}
     if row is None or any(row[column] != value for column, value in failed.items()):
         message = f"there is an agent called {name} already; choose another name, or delete it"
         raise Conflict(message, code="name_taken", holder=old)
     if await holdings_of(plane, caller.tenant, old):
         message = f"the agent called {name} was abandoned with something left behind; delete it"
         raise Conflict(message, code="name_taken", holder=old)
-    then = State(AGENT.after(State.CREATE_FAILED, core.Trigger.REPLACED))
+    then = AgentState(AGENT.after(AgentState.CREATE_FAILED, core.AgentTrigger.REPLACED))
     gone: Row = {"state": then, "updated_at": now}
     if kept_spec(row).get("spec", {}).get("retention") != "retain":
         gone["spec"] = None

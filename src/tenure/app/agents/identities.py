@@ -10,7 +10,7 @@ from tenure.app.agents.views import get_agent_row, holdings_of, key_of
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
 from tenure.app.tenancy.tokens import require_owner
-from tenure.core.agent import CONDUCT, State
+from tenure.core.agent import CONDUCT, AgentState
 from tenure.core.errors import Conflict
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.identity import Authorization, Invitation, Refusal
@@ -31,7 +31,7 @@ async def invite(plane: Plane, caller: Caller, name: str) -> Invitation:
     row = await get_agent_row(plane, caller, name)
     uid, slot = str(row["uid"]), "identity"
     held = (await holdings_of(plane, caller.tenant, uid)).get(slot, [])
-    if not held or not CONDUCT[State(str(row["state"]))].serves:
+    if not held or not CONDUCT[AgentState(str(row["state"]))].serves:
         message = f"agent {name} is {row['state']!s}; only one that serves registers keys"
         raise Conflict(message, code="wrong_state", holder=uid)
     # The line comes first: after a crash between the two it tells of a right that nobody has seen.

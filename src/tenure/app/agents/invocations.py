@@ -12,7 +12,7 @@ from typing import Self, cast
 from tenure.app.agents import ownership, views
 from tenure.app.plane import Plane
 from tenure.core import agent as core
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict, NotReady
 from tenure.core.roles import Caller
 from tenure.ports.runtime import RuntimeProvider
@@ -70,15 +70,15 @@ async def admit(plane: Plane, caller: Caller, name: str) -> Invocation:
 async def address_of(plane: Plane, caller: Caller, name: str) -> tuple[str, str]:
     """The agent's uid and where its runtime answers; NotReady or Conflict if it serves nothing."""
     row = await views.get_agent_row(plane, caller, name)
-    state = State(str(row["state"]))
+    state = AgentState(str(row["state"]))
     if core.CONDUCT[state].serves and row["serving"]:
         await ownership.guards_of(plane, row)
         return str(row["uid"]), str(views.serving_of(row)["address"])
-    if state in {State.CREATING, State.RESUMING}:
+    if state in {AgentState.CREATING, AgentState.RESUMING}:
         message = f"agent {name} is {state} and serves once it is READY"
         raise NotReady(message, retry_seconds=RETRY_SECONDS)
     message = f"agent {name} is {state} and serves nothing"
-    if state in {State.SUSPENDING, State.SUSPENDED}:
+    if state in {AgentState.SUSPENDING, AgentState.SUSPENDED}:
         raise Conflict(message, code="suspended", holder=str(row["uid"]))
     raise Conflict(message, code="wrong_state", holder=str(row["uid"]))
 

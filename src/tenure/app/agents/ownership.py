@@ -15,14 +15,14 @@ from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
 from tenure.core import agent as core
-from tenure.core.agent import CONDUCT, State
+from tenure.core.agent import CONDUCT, AgentState
 from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
 from tenure.core.errors import Conflict, Invalid, LimitExceeded
 from tenure.core.limits import OWNERS_MAX, PAGE_MAX
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
 
-GOING: Final = frozenset({State.DELETING, State.DELETE_FAILED, State.DELETED})
+GOING: Final = frozenset({AgentState.DELETING, AgentState.DELETE_FAILED, AgentState.DELETED})
 """States in which an agent answers for nothing any more."""
 TOO_DEEP: Final = f"agents own each other at most {OWNERS_MAX} deep"
 _UID = re.compile(r"[0-9a-f]{32}")
@@ -80,7 +80,7 @@ async def _unwritten(plane: Plane, uid: str, known: set[str]) -> list[Row]:
         {"owner": uid, "kind": EdgeKind.AGENT, "target": child["uid"], "tenant": child["tenant"],
          "on_delete": REVOKE, "at": child["created_at"]}
         for child in children
-        if child["uid"] not in known and child["state"] != State.DELETED
+        if child["uid"] not in known and child["state"] != AgentState.DELETED
     ]  # fmt: skip
 
 
@@ -182,7 +182,7 @@ async def guards_below(plane: Plane, row: Row) -> tuple[Is, ...]:
 
     Conflict `wrong_state` if the agent is closed, by itself or by an owner.
     """
-    uid, state = str(row["uid"]), State(str(row["state"]))
+    uid, state = str(row["uid"]), AgentState(str(row["state"]))
     if not CONDUCT[state].serves:
         message = f"agent {row['name']!s} is {state} and can own nothing new"
         raise Conflict(message, code="wrong_state", holder=uid)
@@ -243,7 +243,7 @@ async def add_edge(
         if not isinstance(target, str):
             as_read = {"state": target["state"], "parent": target["parent"]}
             guards += (Is("agent", (name,), as_read),)
-            if not core.CONDUCT[State(str(target["state"]))].serves:
+            if not core.CONDUCT[AgentState(str(target["state"]))].serves:
                 message = f"agent {target['name']!s} is {target['state']!s} and can be given nobody"
                 raise Conflict(message, code="wrong_state", holder=name)
             new: Row = {"owner": uid, "kind": kind, "target": name, "on_delete": on_delete}

@@ -10,9 +10,9 @@ from tenure.app.events import acknowledgements
 from tenure.app.operations.handle import encode, input_of
 from tenure.app.plane import Plane
 from tenure.core import agent as core
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict, Defect
-from tenure.core.operation import State as OperationState
+from tenure.core.operation import OperationState
 from tenure.plans.agents.lifecycle import VERBS
 from tenure.ports.plane_api import AgentLock, MissingAcknowledgement, OwnedAgents
 from tenure.ports.store import Change, Is, Row, Set
@@ -45,7 +45,7 @@ class ServingPlaneApi:
                 change = (
                     await verbs.begin_queued(plane, row, mine)
                     if queued
-                    else await self._taken(key, mine, State(was), after)
+                    else await self._taken(key, mine, AgentState(was), after)
                 )
             except Conflict as refused:
                 return AgentLock(refused=str(refused))
@@ -57,7 +57,7 @@ class ServingPlaneApi:
         holds = await holdings_of(plane, str(row["tenant"]), agent)
         return AgentLock("", was if mine is None else str(input_of(mine).get("was", was)), holds)
 
-    async def _taken(self, key: tuple[str], mine: Row, was: State, after: str) -> Change:
+    async def _taken(self, key: tuple[str], mine: Row, was: AgentState, after: str) -> Change:
         """Take the free lock, and in the same commit keep how the agent stands now.
 
         So whoever ends this operation before its turn is recorded knows it too.
@@ -75,7 +75,7 @@ class ServingPlaneApi:
         )
         return Change("", guards, writes)
 
-    async def _stood(self, was: State, after: str) -> State:
+    async def _stood(self, was: AgentState, after: str) -> AgentState:
         """How the agent stood: as the operation before has left it, if there was one."""
         before = await self._of().store.find("operation", (after,)) if after else None
         if before is None:
@@ -86,7 +86,7 @@ class ServingPlaneApi:
         state = verb.agent_after(
             OperationState.RUNNING,
             OperationState(str(before["state"])),
-            was=State(str(input_of(before).get("was", State.READY))),
+            was=AgentState(str(input_of(before).get("was", AgentState.READY))),
         )
         return was if state is None else core.settled_as(state)
 

@@ -9,12 +9,11 @@ from typing import Any, cast
 
 from tenure.app.operations.handle import OUTBOX, POSITION, encode, input_of, sequence_of
 from tenure.app.operations.tombstones import tombstones
-from tenure.core.agent import State, Verb
+from tenure.core.agent import AgentState, Verb
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import Conflict
 from tenure.core.events import agent_event
-from tenure.core.operation import CLOSED
-from tenure.core.operation import State as OperationState
+from tenure.core.operation import CLOSED, OperationState
 from tenure.core.progress import Progress
 from tenure.plans.agents.lifecycle import CLOSING, VERBS
 from tenure.ports.store import Drop, Row, Set, Store, Write
@@ -80,10 +79,10 @@ class AgentSubject:
             raise Conflict(message, code="not_its_turn", holder=str(operation["id"]))
 
 
-def _state_before(operation: SubjectOperation, progress: Progress) -> State:
+def _state_before(operation: SubjectOperation, progress: Progress) -> AgentState:
     """The agent's state before: as the lock step has found it, or else as it was at acceptance."""
     locked = _result_of(progress, TURN)
-    return State(str(locked.get("was") or operation.input.get("was") or State.READY))
+    return AgentState(str(locked.get("was") or operation.input.get("was") or AgentState.READY))
 
 
 def _lock_column(operation: SubjectOperation, progress: Progress) -> tuple[str, ...]:
@@ -101,7 +100,7 @@ def _lock_column(operation: SubjectOperation, progress: Progress) -> tuple[str, 
 
 
 def agent_event_row(
-    tenant: str, agent: str, operation: str, then: State, *, name: str, by: str, now: float
+    tenant: str, agent: str, operation: str, then: AgentState, *, name: str, by: str, now: float
 ) -> Write:
     """The event that an agent is in another state."""
     body = encode({"state": then, "name": name, "by": by})
@@ -109,15 +108,15 @@ def agent_event_row(
     return OUTBOX.write((POSITION, tenant, agent, operation, event, now, body, sequence_of(agent)))
 
 
-def _serving(operation: SubjectOperation, progress: Progress, then: State) -> Row:
+def _serving(operation: SubjectOperation, progress: Progress, then: AgentState) -> Row:
     """Where the agent is reached, when that changes."""
-    if then is State.READY and VERBS[operation.kind].starts_runtime:
+    if then is AgentState.READY and VERBS[operation.kind].starts_runtime:
         return {"serving": encode(_result_of(progress, "runtime"))}
-    gone = then is State.DELETED or (
-        then is State.SUSPENDED and not operation.input.get("keep_runtime", False)
+    gone = then is AgentState.DELETED or (
+        then is AgentState.SUSPENDED and not operation.input.get("keep_runtime", False)
     )
     row: Row = {"serving": None} if gone else {}
-    if then is State.DELETED and operation.input.get("retention") != "retain":
+    if then is AgentState.DELETED and operation.input.get("retention") != "retain":
         row["spec"] = None
     return row
 

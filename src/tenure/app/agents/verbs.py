@@ -15,14 +15,14 @@ from tenure.app.agents.views import holdings_of, kept_spec
 from tenure.app.events import acknowledgements
 from tenure.app.operations.admission import IN_PROGRESS, Admission, refuse_locked
 from tenure.app.operations.commands import turned_back
-from tenure.app.operations.handle import encode, input_of, read
-from tenure.app.operations.record_change import noted
+from tenure.app.operations.handle import encode, input_of, load_handle
+from tenure.app.operations.record_change import build_record
 from tenure.app.plane import Plane
 from tenure.app.tenancy import audit
 from tenure.core import agent as core
-from tenure.core.agent import AGENT, State, Trigger, Verb
+from tenure.core.agent import AGENT, AgentState, AgentTrigger, Verb
 from tenure.core.errors import Conflict, IllegalTransition, PlanUnknown
-from tenure.core.operation import CLOSED, Noted
+from tenure.core.operation import CLOSED, RecordKind
 from tenure.core.roles import Caller, Role
 from tenure.core.verb import LifecycleVerb
 from tenure.plans.agents.lifecycle import VERBS
@@ -89,7 +89,7 @@ async def _begun(
     row: Row,
     body: Mapping[str, Any],
     *,
-    then: State,
+    then: AgentState,
     operation: str,
     now: float,
 ) -> _Begun:
@@ -113,16 +113,16 @@ async def _begun(
     return _Begun((*guards, *waits.guards), change, writes, given)
 
 
-def _after(verb: LifecycleVerb, row: Row, *, queued: str = "") -> State:
+def _after(verb: LifecycleVerb, row: Row, *, queued: str = "") -> AgentState:
     """The state that the verb leads to; Conflict if it cannot be asked of the agent as it is.
 
     What closes the agent does not wait for what is merely queued, but takes its place.
     """
-    state = State(str(row["state"]))
+    state = AgentState(str(row["state"]))
     if (row["next"] is not None and not queued) or not verb.interrupts(state):
         refuse_locked(row)
     try:
-        return State(AGENT.after(state, cast(Trigger, verb.request)))
+        return AgentState(AGENT.after(state, cast(AgentTrigger, verb.request)))
     except IllegalTransition:
         if row["operation"] is not None:
             refuse_locked(row)
@@ -143,7 +143,7 @@ async def _given(
     holds = await holdings_of(plane, caller.tenant, str(row["uid"]))
     return {
         "name": row["name"],
-        "was": core.settled_as(State(str(row["state"]))),
+        "was": core.settled_as(AgentState(str(row["state"]))),
         "after": row["operation"] or "",
         "spec": spec,
         "runtime": kept.get("runtime", {}),
@@ -157,7 +157,7 @@ async def _given(
 async def _closing(plane: Plane, holder: str, *, by: str, now: float) -> Change:
     """Tell the operation that works on the agent that it was closed, and cancel it if it can be."""
     try:
-        live = await read(plane.store, plane.catalogue, plane.id, holder)
+        live = await load_handle(plane.store, plane.catalogue, plane.id, holder)
     except PlanUnknown as unknown:
         told = f"operation {holder} works on this agent, and {unknown}; nothing was changed,"
         advice = "ask a process of the newer release"
@@ -170,7 +170,7 @@ async def _closing(plane: Plane, holder: str, *, by: str, now: float) -> Change:
         if (back := turned_back(live, why, now)) is not None:
             return back.change.plain()
     body = {"signal": CLOSED, "payload": by, "by": by}
-    return noted(live, Noted.SIGNALLED, "", body, now).change.plain()
+    return build_record(live, RecordKind.SIGNALLED, "", body, now).change.plain()
 
 
 # --- a verb that waits in the queue ---------------------------------------------------------------
@@ -206,7 +206,7 @@ def _in_line(
     taken: Row = {"generation": generation, "next": operation}
     given = {
         **body, QUEUED: True, "name": row["name"], "principal": caller.principal,
-        "was": core.settled_as(State(str(row["state"]))), "after": holder,
+        "was": core.settled_as(AgentState(str(row["state"]))), "after": holder,
     }  # fmt: skip
     guards, writes = (Is("agent", (uid,), free),), (Set("agent", (uid,), taken), audited)
     return Admission(uid, generation, guards, writes, given)

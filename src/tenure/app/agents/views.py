@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 from tenure.app.operations.handle import decode
 from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
-from tenure.core.agent import NAME, State, Verb
+from tenure.core.agent import NAME, AgentState, Verb
 from tenure.core.errors import NotFound
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.plan import Plan
@@ -23,7 +23,7 @@ class AgentView(NamedTuple):
 
     uid: str
     name: str
-    state: State
+    state: AgentState
     generation: int
     epoch: int
     operation: str
@@ -226,7 +226,7 @@ def _view(row: Row) -> AgentView:
     return AgentView(
         str(row["uid"]),
         str(row["name"]),
-        State(str(row["state"])),
+        AgentState(str(row["state"])),
         cast(int, row["generation"]),
         cast(int, row["epoch"]),
         str(row["next"] or row["operation"] or ""),

@@ -10,15 +10,15 @@ from enum import StrEnum
 from typing import NamedTuple, cast
 
 from tenure.app.events.cloudevents import Wanted
-from tenure.app.operations.handle import decode, read
-from tenure.app.operations.record_change import noted
+from tenure.app.operations.handle import decode, load_handle
+from tenure.app.operations.record_change import build_record
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
 from tenure.core.errors import Conflict, Invalid, NotFound, PlanUnknown
 from tenure.core.instant import in_utc
 from tenure.core.limits import PAGE_MAX
-from tenure.core.operation import ACKNOWLEDGED, Noted
+from tenure.core.operation import ACKNOWLEDGED, RecordKind
 from tenure.core.roles import Caller, Role, require
 from tenure.plans.agents.lifecycle import WAITED_FOR
 from tenure.ports.plane_api import MissingAcknowledgement
@@ -160,11 +160,11 @@ async def _settle(
         told = entry(caller, action, target=key[1], now=now, operation=key[0], **said)
         guards: tuple[Is, ...] = (Is("awaited", key, {"acknowledged_at": None}),)
         writes: Writes = (settled, told)
-        live = await read(plane.store, plane.catalogue, plane.id, key[0])
+        live = await load_handle(plane.store, plane.catalogue, plane.id, key[0])
         if live is not None and live.progress.end is None:
             live.due_at = None  # so that it is set: a poll may have moved it
             body = {"signal": ACKNOWLEDGED, "payload": key[1], "by": caller.principal}
-            change = noted(live, Noted.SIGNALLED, "", body, now).change.plain()
+            change = build_record(live, RecordKind.SIGNALLED, "", body, now).change.plain()
             guards += change.guards
             writes += change.writes
         refused = await plane.store.commit(Change("", guards, writes, ring=Ring(key[0])))

@@ -11,12 +11,12 @@ from tenure.app.events.subscriptions import rows_of
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.app.safety.reconcile_counters import NATS, REACTION
-from tenure.core.subscription import Kind
+from tenure.core.subscription import SubscriptionKind
 from tenure.ports.bus import Verdict
 
 OWN_NATS = "tenure:nats"
 """The destination of every event where the plane has a NATS server."""
-KINDS = (REACTION, str(Kind.WEBHOOK), NATS)
+KINDS = (REACTION, str(SubscriptionKind.WEBHOOK), NATS)
 RESULTS = tuple(str(verdict) for verdict in Verdict)
 
 

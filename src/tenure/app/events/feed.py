@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from tenure.app.events.fair_lock import FairLock
-from tenure.app.wakeups import News
+from tenure.app.wakeups import Wakeup
 from tenure.ports.store import Row, Store
 
 HELD = 8_192
@@ -26,7 +26,7 @@ AGE_SECONDS = 0.2
 class Feed:
     """What was committed, after any position."""
 
-    def __init__(self, store: Store, news: News) -> None:
+    def __init__(self, store: Store, news: Wakeup) -> None:
         """Nothing is held yet."""
         self._store = store
         self._news = news

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from tenure.app.agents.subject import AGENTS
 from tenure.app.events import acknowledgements, subscriptions
 from tenure.app.plane import Plane
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.errors import Unavailable
 from tenure.core.events import Event
 from tenure.core.roles import Caller, Role
@@ -19,7 +19,7 @@ from tenure.ports.bus import Outgoing
 from tenure.ports.store import Change, Drop, Is
 
 React = Callable[[Plane, Outgoing], Awaitable[None]]
-NOT_THERE: Final = (State.DELETED, State.CREATE_FAILED)
+NOT_THERE: Final = (AgentState.DELETED, AgentState.CREATE_FAILED)
 
 
 class Reaction(NamedTuple):

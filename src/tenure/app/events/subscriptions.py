@@ -24,7 +24,7 @@ from tenure.core.errors import Conflict, Invalid, NotFound
 from tenure.core.ids import uuid7
 from tenure.core.limits import PAGE_MAX, SUBSCRIPTIONS_MAX
 from tenure.core.roles import Caller, Role, require
-from tenure.core.subscription import NAME, SUBJECT, Kind
+from tenure.core.subscription import NAME, SUBJECT, SubscriptionKind
 from tenure.plans.agents.lifecycle import WAITED_FOR
 from tenure.ports.seal import Seal
 from tenure.ports.store import Also, Change, Drop, Is, Put, Row, Set
@@ -51,7 +51,7 @@ class Subscribe(NamedTuple):
     """
 
     name: str
-    kind: Kind
+    kind: SubscriptionKind
     target: str = ""
     agent: str = ""
     types: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class SubscriptionView(NamedTuple):
 
     id: str
     name: str
-    kind: Kind
+    kind: SubscriptionKind
     target: str
     agent: str
     types: tuple[str, ...]
@@ -100,7 +100,7 @@ async def create_subscription(
         return await _again(plane, caller, earlier)
     agent = await _checked(plane, caller, asked)
     name = uuid7(now, plane.entropy.bits())
-    secret = plane.entropy.secret() if asked.kind is Kind.WEBHOOK else b""
+    secret = plane.entropy.secret() if asked.kind is SubscriptionKind.WEBHOOK else b""
     row: Row = {
         "tenant": caller.tenant, "principal": caller.principal, "name": asked.name,
         "kind": asked.kind, "target": asked.target, "agent": agent,
@@ -113,7 +113,7 @@ async def create_subscription(
         where=asked.target, required=asked.required,
     )  # fmt: skip
     writes = (Put("subscription", (name,), row), *only.kept(f"{name}/1", now))
-    if asked.kind is not Kind.PULL:
+    if asked.kind is not SubscriptionKind.PULL:
         # Whatever is committed from here on lies beyond it.
         start = 0 if asked.from_start else await plane.feed.head()
         writes += (Put("cursor", (name,), {**FRESH, "position": start}),)
@@ -362,12 +362,12 @@ async def _checked(plane: Plane, caller: Caller, asked: Subscribe) -> str:
     if not NAME.fullmatch(asked.name):
         raise Invalid("name: a lower-case letter, then such letters, digits and -; 63 at most")
     match asked.kind:
-        case Kind.WEBHOOK:
+        case SubscriptionKind.WEBHOOK:
             target_of(asked.target, loopback=plane.webhooks_here)
-        case Kind.NATS:
+        case SubscriptionKind.NATS:
             if not SUBJECT.fullmatch(asked.target):
                 raise Invalid("target: a subject is words of letters, digits, _ and -, with dots")
-        case Kind.PULL:
+        case SubscriptionKind.PULL:
             if asked.target:
                 raise Invalid("target: a pull subscription has none: it reads /v1/events")
     wanted, ends = Wanted(types=wanted_types(asked.types)), WAITED_FOR.values()
@@ -400,10 +400,20 @@ async def _view(plane: Plane, row: Row) -> SubscriptionView:
     parked = await plane.store.count_rows("parked", {"destination": name})
     types = cast("Sequence[str]", decode(cast(str, row["types"])))
     return SubscriptionView(
-        name, str(row["name"]), Kind(str(row["kind"])), str(row["target"]), str(row["agent"]),
-        tuple(types), bool(row["required"]), str(row["principal"]),
-        cast(float, row["created_at"]), cast(float, row["updated_at"]),
-        cast("int | None", cursor.get("position")), cast("float | None", cursor.get("since")),
+        name,
+        str(row["name"]),
+        SubscriptionKind(str(row["kind"])),
+        str(row["target"]),
+        str(row["agent"]),
+        tuple(types),
+        bool(row["required"]),
+        str(row["principal"]),
+        cast(float, row["created_at"]),
+        cast(float, row["updated_at"]),
+        cast("int | None", cursor.get("position")),
+        cast("float | None", cursor.get("since")),
         cast(float, cursor["due_at"]) if cursor.get("since") is not None else None,
-        str(cursor.get("why", "")), parked, cast(int, cursor.get("missed", 0)),
-    )  # fmt: skip
+        str(cursor.get("why", "")),
+        parked,
+        cast(int, cursor.get("missed", 0)),
+    )

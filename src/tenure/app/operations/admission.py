@@ -12,23 +12,23 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tenure.app.operations import views as operation_views
-from tenure.app.operations.handle import OUTBOX, Live
+from tenure.app.operations.handle import OUTBOX, OperationHandle
 from tenure.app.operations.idempotency import Once, once, refuse_odd_key
 from tenure.app.operations.reads import get_operation
 from tenure.app.operations.record_change import (
     JOURNAL,
     OPERATION_KEY,
-    Writing,
-    event,
-    intended,
-    kept,
+    PendingChange,
+    encode_stored,
+    event_line,
+    intend_stage,
 )
-from tenure.app.operations.views import Operation
+from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
 from tenure.core.errors import CommitUnknown, Conflict, Invalid, LimitExceeded, NotFound
 from tenure.core.ids import uuid7
 from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX, INPUT_BYTES_MAX
-from tenure.core.operation import Noted, State
+from tenure.core.operation import OperationState, RecordKind
 from tenure.ports.store import Change, Header, Is, Line, Put, Ring, Row, Set, Writes, together
 
 IN_PROGRESS = "operation_in_progress"
@@ -83,19 +83,19 @@ Admit = Callable[[float, str], Awaitable[Admission]]
 """Reads what is there at this time, and admits the operation of this id or refuses it."""
 
 
-async def accept(plane: Plane, command: Accept) -> Operation:
+async def accept(plane: Plane, command: Accept) -> OperationView:
     """Accept an operation: when this returns, it is on disk and will end."""
     refuse_odd_name("agent", command.agent or "new")
     return await submit(plane, command, partial(_lock_row, plane, command))
 
 
-async def submit(plane: Plane, command: Accept, admit: Admit) -> Operation:
+async def submit(plane: Plane, command: Accept, admit: Admit) -> OperationView:
     """Accept an operation as `admit` allows it, which is asked again if a guard fails."""
     plan = plane.catalogue.newest(command.plan)
     if not isinstance(command.input, dict):
         message = f"the input must be a dict of plain data, not a {type(command.input).__name__}"
         raise Invalid(message)
-    text, given = kept(command.input, "the input", INPUT_BYTES_MAX)
+    text, given = encode_stored(command.input, "the input", INPUT_BYTES_MAX)
     refuse_odd_name("tenant", command.tenant)
     refuse_odd_name("principal", command.principal)
     refuse_odd_key(command.idempotency_key)
@@ -115,8 +115,8 @@ async def submit(plane: Plane, command: Accept, admit: Admit) -> Operation:
                 raise
             return await get_operation(plane, command.tenant, twin)
         if admission.input is not None:
-            text, given = kept(admission.input, "the input", INPUT_BYTES_MAX)
-        live = Live(
+            text, given = encode_stored(admission.input, "the input", INPUT_BYTES_MAX)
+        live = OperationHandle(
             operation,
             tenant=command.tenant,
             kind=plan.name,
@@ -129,7 +129,7 @@ async def submit(plane: Plane, command: Accept, admit: Admit) -> Operation:
         )
         worker = plane.engine.worker
         if worker:
-            live.token, live.worker, live.state = 1, worker, State.RUNNING
+            live.token, live.worker, live.state = 1, worker, OperationState.RUNNING
         keyed = () if only is None else only.kept(operation, now)
         writing = _accepted(live, command.principal, admission, keyed, text=text, now=now)
         try:
@@ -143,28 +143,28 @@ async def submit(plane: Plane, command: Accept, admit: Admit) -> Operation:
             for ring in admission.rings:
                 plane.engine.wake(ring.operation, interrupt=ring.interrupt)
             plane.engine.take(live)
-            return operation_views.accepted(live, now)
+            return operation_views.view_accepted(live, now)
 
 
 def _accepted(
-    live: Live,
+    live: OperationHandle,
     principal: str,
     admission: Admission,
     keyed: tuple[Put, ...],
     *,
     text: str,
     now: float,
-) -> Writing:
+) -> PendingChange:
     """A new operation as it was admitted: its row, first record, event and first intents."""
     headers = [*admission.headers, OPERATION, JOURNAL, OUTBOX]
     lines: list[Line] = [
         *admission.lines,
         (live.id, live.tenant, principal, live.kind, live.plan.digest, live.agent,
          live.generation, live.state, 1, live.token, live.worker, 0.0, text, now, now),
-        (live.id, 1, live.tenant, Noted.ACCEPTED, "", now, "{}"),
-        event(live, Noted.ACCEPTED, "", live.state, now=now, first=admission.is_new),
+        (live.id, 1, live.tenant, RecordKind.ACCEPTED, "", now, "{}"),
+        event_line(live, RecordKind.ACCEPTED, "", live.state, now=now, first=admission.is_new),
     ]  # fmt: skip
-    fresh = intended(live, 0, headers, lines)
+    fresh = intend_stage(live, 0, headers, lines)
     waits_for_space = not live.subject.may_use_reserve(live.kind)
     rings = admission.rings if live.worker else (Ring(live.id, unclaimed=True), *admission.rings)
     change = Change(
@@ -174,7 +174,7 @@ def _accepted(
     if admission.writes:  # they come first: what they tell of the agent is told first
         change = change.plain()
         change = replace(change, writes=admission.writes + change.writes)
-    return Writing(change, live.progress, live.state, 0.0, 1, {}, fresh)
+    return PendingChange(change, live.progress, live.state, 0.0, 1, {}, fresh)
 
 
 def _once(command: Accept) -> Once:

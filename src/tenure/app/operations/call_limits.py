@@ -12,7 +12,7 @@ DEAF_SECONDS = 1.0
 """How long a call that was stopped may take to end."""
 
 
-class Watch:
+class CallLimits:
     """Cancels tasks that are in a call, and remembers why: a stop is no shutdown."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Watch:
             self._why[task] = why, task.get_loop().time()
             task.cancel()
 
-    def is_deaf(self, task: Calling) -> bool:
+    def ignores_cancellation(self, task: Calling) -> bool:
         """Whether the call this task is in goes on though it was stopped a while ago."""
         stopped = self._why.get(task)
         return stopped is not None and task.get_loop().time() - stopped[1] > DEAF_SECONDS

@@ -8,16 +8,16 @@ but not what nobody had claimed, and not what was put to rest with no call under
 from collections.abc import Callable
 
 from tenure.app.operations import commands as operations
-from tenure.app.operations.handle import Live, read
+from tenure.app.operations.handle import OperationHandle, load_handle
 from tenure.app.plane import Plane
 from tenure.core.decisions import unknown_after_claim
 from tenure.core.errors import Defect, LeaseLost
-from tenure.core.operation import Hold, State
+from tenure.core.operation import IntentState, OperationState
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Below, Change, Is, Row, Set
 
 
-class OneByOne:
+class SingleClaims:
     """Keeps the promises of `tenure.ports.engine.Claims` on one plane, which it is given late."""
 
     def __init__(self, worker: str, *, resting: str) -> None:
@@ -30,18 +30,25 @@ class OneByOne:
         """Claim the operations of this plane."""
         self._plane = plane
 
-    async def begin(self, operation: str, known: Live | None = None) -> Live | None:
+    async def begin(
+        self, operation: str, known: OperationHandle | None = None
+    ) -> OperationHandle | None:
         """Claim what nobody has claimed yet."""
-        return await self._claim(operation, lambda live: live.state is State.PENDING, known)
+        return await self._claim(
+            operation, lambda live: live.state is OperationState.PENDING, known
+        )
 
-    async def take_over(self, operation: str) -> Live | None:
+    async def take_over(self, operation: str) -> OperationHandle | None:
         """Claim it from whoever held it for this worker; what another's holds is left alone."""
         ours = {"", self._worker, self._resting}
         return await self._claim(operation, lambda live: live.worker in ours)
 
     async def _claim(
-        self, operation: str, may: Callable[[Live], bool], known: Live | None = None
-    ) -> Live | None:
+        self,
+        operation: str,
+        may: Callable[[OperationHandle], bool],
+        known: OperationHandle | None = None,
+    ) -> OperationHandle | None:
         """Claim it as it stands; read again while others are faster."""
         plane = self._of()
         while True:
@@ -50,14 +57,16 @@ class OneByOne:
                 return None
             if not may(live):
                 raise LeaseLost(operation)
-            called = live.state is not State.PENDING and live.worker != self._resting
+            called = live.state is not OperationState.PENDING and live.worker != self._resting
             writes = _claimed(live, self._worker, plane.store.now(), called=called)
             guard = Is("operation", (live.id,), {"revision": live.revision, "token": live.token})
             if await plane.store.commit(Change("", (guard,), writes)) is None:
                 _take_effect(live, writes)
                 return live
 
-    async def raise_token(self, live: Live, step: str, token: int) -> Live | None:
+    async def raise_token(
+        self, live: OperationHandle, step: str, token: int
+    ) -> OperationHandle | None:
         """Raise one step's token to this; its siblings go on under theirs."""
         plane = self._of()
         row: Row = {"token": token}
@@ -80,7 +89,7 @@ class OneByOne:
             raise LeaseLost(live.id)
         return again if again.progress.end is None else None
 
-    async def rest(self, live: Live) -> bool:
+    async def rest(self, live: OperationHandle) -> bool:
         """Let go of it with no call under way; False if something was recorded meanwhile."""
         said: Row = {"revision": live.revision, "token": live.token, "worker": self._worker}
         guard = Is("operation", (live.id,), said)
@@ -93,9 +102,9 @@ class OneByOne:
         caller = Caller(live.tenant, self._worker, Role.OPERATOR)
         await operations.cancel(self._of(), caller, operation)
 
-    async def _read(self, operation: str) -> Live:
+    async def _read(self, operation: str) -> OperationHandle:
         plane = self._of()
-        live = await read(plane.store, plane.catalogue, plane.id, operation)
+        live = await load_handle(plane.store, plane.catalogue, plane.id, operation)
         if live is None:
             raise LeaseLost(operation)
         return live
@@ -106,15 +115,17 @@ class OneByOne:
         return self._plane
 
 
-def _claimed(live: Live, worker: str, now: float, *, called: bool) -> tuple[Set, ...]:
+def _claimed(live: OperationHandle, worker: str, now: float, *, called: bool) -> tuple[Set, ...]:
     """What a claim writes; `called`: somebody may have called what is intended."""
-    kept = {name: intent for name, intent in live.intents.items() if intent.state != Hold.BURNED}
+    kept = {
+        name: intent for name, intent in live.intents.items() if intent.state != IntentState.BURNED
+    }
     token = 1 + max([live.token, *(intent.token for intent in kept.values())])
     row: Row = {
         "worker": worker, "token": token, "revision": live.revision + 1, "updated_at": now
     }  # fmt: skip
-    if live.state is State.PENDING:
-        row["state"] = State.RUNNING
+    if live.state is OperationState.PENDING:
+        row["state"] = OperationState.RUNNING
     writes = [Set("operation", (live.id,), row)]
     for name, intent in kept.items():
         since = unknown_after_claim(intent.state, intent.unknown_since, was_called=called, now=now)
@@ -125,7 +136,7 @@ def _claimed(live: Live, worker: str, now: float, *, called: bool) -> tuple[Set,
     return tuple(writes)
 
 
-def _take_effect(live: Live, writes: tuple[Set, ...]) -> None:
+def _take_effect(live: OperationHandle, writes: tuple[Set, ...]) -> None:
     """The store has said yes."""
     for write in writes:
         target = live if write.table == "operation" else live.intents[str(write.key[1])]

@@ -11,24 +11,24 @@ from msgspec.structs import replace
 from tenure.app.operations import reads
 from tenure.app.operations import views as operation_views
 from tenure.app.operations.admission import refuse_odd_name
-from tenure.app.operations.handle import Live
-from tenure.app.operations.record_change import Writing, noted
-from tenure.app.operations.views import Operation
+from tenure.app.operations.handle import OperationHandle
+from tenure.app.operations.record_change import PendingChange, build_record
+from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
 from tenure.app.safety.findings import abandoned
 from tenure.app.tenancy.audit import entry
 from tenure.core import decisions, saga
 from tenure.core.errors import Conflict, Invalid, LimitExceeded, NotFound
 from tenure.core.limits import SIGNALS_MAX
-from tenure.core.operation import Hold, Noted, State
+from tenure.core.operation import IntentState, OperationState, RecordKind
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Ring
 
 
-async def cancel(plane: Plane, caller: Caller, operation: str) -> Operation:
+async def cancel(plane: Plane, caller: Caller, operation: str) -> OperationView:
     """Undo all of it; Conflict `past_pivot` once the pivot is intended, `ended` at the end."""
 
-    def decide(live: Live, now: float) -> Writing | None:
+    def decide(live: OperationHandle, now: float) -> PendingChange | None:
         if live.progress.compensating_at is not None:
             return None  # being undone already
         back = turned_back(live, {"why": f"cancelled by {caller.principal}"}, now)
@@ -42,84 +42,90 @@ async def cancel(plane: Plane, caller: Caller, operation: str) -> Operation:
     return await _decide(plane, caller, operation, decide, verb="cancel", interrupt=True)
 
 
-def turned_back(live: Live, body: Mapping[str, object], now: float) -> Writing | None:
+def turned_back(
+    live: OperationHandle, body: Mapping[str, object], now: float
+) -> PendingChange | None:
     """Record that it is to be undone; None if it is past its pivot: then there is only forward."""
-    unclaimed = live.state is State.PENDING
+    unclaimed = live.state is OperationState.PENDING
     if not unclaimed and saga.past_pivot(live.plan, live.progress):
         return None
     said = {**body, "unclaimed": True} if unclaimed else body
-    return noted(live, Noted.COMPENSATING, "", said, now)
+    return build_record(live, RecordKind.COMPENSATING, "", said, now)
 
 
 async def signal(
     plane: Plane, caller: Caller, operation: str, *, name: str, payload: object = None
-) -> Operation:
+) -> OperationView:
     """Tell an operation something it waits for, or will wait for."""
     refuse_odd_name("signal", name)
     if name.startswith("tenure:"):
         message = f"a signal of a caller is not called {name!r}: what begins with tenure: is ours"
         raise Invalid(message)
 
-    def decide(live: Live, now: float) -> Writing:
+    def decide(live: OperationHandle, now: float) -> PendingChange:
         count = sum(len(payloads) for payloads in live.progress.signals.values())
         if count >= SIGNALS_MAX:
             message = f"operation {live.id} has {count} signals already, which is the most it keeps"
             raise LimitExceeded(message)
         body = {"signal": name, "payload": payload, "by": caller.principal}
-        return noted(live, Noted.SIGNALLED, "", body, now)
+        return build_record(live, RecordKind.SIGNALLED, "", body, now)
 
     return await _decide(plane, caller, operation, decide, verb="signal")
 
 
-async def retry(plane: Plane, caller: Caller, operation: str) -> Operation:
+async def retry(plane: Plane, caller: Caller, operation: str) -> OperationView:
     """Try what is stuck again, now; its clock starts anew."""
 
-    def decide(live: Live, now: float) -> Writing:
+    def decide(live: OperationHandle, now: float) -> PendingChange:
         _must_be_stuck(live)
-        said = decisions.retried(live.progress)
-        return noted(live, Noted.RETRIED, "", {"by": caller.principal}, now, said=said)
+        said = decisions.retry(live.progress)
+        return build_record(live, RecordKind.RETRIED, "", {"by": caller.principal}, now, said=said)
 
     return await _decide(plane, caller, operation, decide, verb="retry")
 
 
 async def adopt(
     plane: Plane, caller: Caller, operation: str, *, step: str, result: object = None
-) -> Operation:
+) -> OperationView:
     """An operator's word that a stuck step did happen: it counts as done, with this result."""
 
-    def decide(live: Live, now: float) -> Writing:
+    def decide(live: OperationHandle, now: float) -> PendingChange:
         _must_be_stuck(live, step)
         if live.progress.compensating_at is not None and live.plan.steps[step].undoes:
             message = f"operation {live.id} is being undone; say mark-absent or abandon"
             raise Conflict(message, code="compensating", holder=live.id)
-        said = decisions.adopted(live.intents[step], caller.principal)
-        return noted(live, Noted.ADOPTED, step, result, now, said=said)
+        said = decisions.adopt(live.intents[step], caller.principal)
+        return build_record(live, RecordKind.ADOPTED, step, result, now, said=said)
 
     return await _decide(plane, caller, operation, decide, verb="adopt")
 
 
-async def mark_absent(plane: Plane, caller: Caller, operation: str, *, step: str) -> Operation:
+async def mark_absent(plane: Plane, caller: Caller, operation: str, *, step: str) -> OperationView:
     """An operator's word that a stuck step holds nothing: do it again, or count it undone."""
 
-    def decide(live: Live, now: float) -> Writing:
+    def decide(live: OperationHandle, now: float) -> PendingChange:
         _must_be_stuck(live, step)
-        said = decisions.marked_absent(live.progress, live.intents[step], caller.principal)
-        return noted(live, Noted.MARKED_ABSENT, step, {"by": caller.principal}, now, said=said)
+        said = decisions.mark_absent(live.progress, live.intents[step], caller.principal)
+        return build_record(
+            live, RecordKind.MARKED_ABSENT, step, {"by": caller.principal}, now, said=said
+        )
 
     return await _decide(plane, caller, operation, decide, verb="mark_absent")
 
 
-async def abandon(plane: Plane, caller: Caller, operation: str) -> Operation:
+async def abandon(plane: Plane, caller: Caller, operation: str) -> OperationView:
     """End a stuck operation as it is; the answer lists what was left behind."""
 
-    def decide(live: Live, now: float) -> Writing:
+    def decide(live: OperationHandle, now: float) -> PendingChange:
         _must_be_stuck(live)
         left = [
             {"step": intent.step, "key": intent.key, "state": intent.state}
             for intent in live.intents.values()
-            if intent.state is not Hold.BURNED
+            if intent.state is not IntentState.BURNED
         ]
-        writing = noted(live, Noted.ABANDONED, "", {"by": caller.principal, "left": left}, now)
+        writing = build_record(
+            live, RecordKind.ABANDONED, "", {"by": caller.principal, "left": left}, now
+        )
         told = abandoned(
             caller.tenant, live.agent, live.id, kind=live.kind, by=caller.principal, now=now
         )
@@ -136,7 +142,7 @@ async def _refuse_cancel(plane: Plane, tenant: str, operation: str) -> None:
         await plane.catalogue.subject_of(str(row["kind"])).refuse_cancel(plane.store, row)
 
 
-def _must_be_stuck(live: Live, step: str = "") -> None:
+def _must_be_stuck(live: OperationHandle, step: str = "") -> None:
     if step and step not in live.plan.steps:
         message = f"operation {live.id} has no step {step!r}; it has {', '.join(live.plan.steps)}"
         raise NotFound(message)
@@ -152,11 +158,11 @@ async def _decide(
     plane: Plane,
     caller: Caller,
     operation: str,
-    decide: Callable[[Live, float], Writing | None],
+    decide: Callable[[OperationHandle, float], PendingChange | None],
     *,
     verb: str,
     interrupt: bool = False,
-) -> Operation:
+) -> OperationView:
     """Commit what `decide` says of the operation; read again while others are faster."""
     require(caller, Role.OPERATOR)
     while True:
@@ -168,11 +174,11 @@ async def _decide(
         now = plane.store.now()
         writing = decide(live, now)
         if writing is None:
-            return operation_views.operation(live, row)
+            return operation_views.view_operation(live, row)
         told = entry(caller, f"operation.{verb}", target=operation, now=now, record=writing.seq)
         ring = Ring(operation, interrupt=interrupt)
         change = replace(writing.change, writes=(*writing.change.writes, told), ring=ring)
         if await plane.store.commit(change) is None:
             writing.take_effect(live)
             plane.engine.wake(operation, interrupt=interrupt)
-            return operation_views.operation(live, {**row, "updated_at": now})
+            return operation_views.view_operation(live, {**row, "updated_at": now})

@@ -12,7 +12,7 @@ import msgspec
 
 from tenure.core import saga
 from tenure.core.ids import ResourceKey, key_text, stem_of
-from tenure.core.operation import Hold, Intent, Noted, Record, State
+from tenure.core.operation import Intent, IntentState, OperationState, Record, RecordKind
 from tenure.core.plan import Plan, Step
 from tenure.core.progress import Progress
 from tenure.plans.catalogue import Catalogue
@@ -29,11 +29,11 @@ OUTBOX = Header(
 )
 Calls = tuple["asyncio.Task[None]", ...]
 decode = msgspec.json.decode
-_ENDED = {Hold.PRESENT: "done", Hold.BURNED: "undone"}
+_ENDED = {IntentState.PRESENT: "done", IntentState.BURNED: "undone"}
 # The members of an enum by their words: to call the enum takes ten times as long.
-STATES = {str(state): state for state in State}
-HOLDS = {str(hold): hold for hold in Hold}
-NOTED = {str(kind): kind for kind in Noted}
+OPERATION_STATES = {str(state): state for state in OperationState}
+INTENT_STATES = {str(hold): hold for hold in IntentState}
+RECORD_KINDS = {str(kind): kind for kind in RecordKind}
 
 
 def encode(value: object) -> str:
@@ -51,7 +51,7 @@ def canonical(value: object) -> bytes:
     return msgspec.json.encode(value, order="sorted")
 
 
-class Live:
+class OperationHandle:
     """An open operation in memory; dropped when it parks, since waiting ones are rows."""
 
     __slots__ = (
@@ -93,7 +93,7 @@ class Live:
         self.revision = 0
         self.token = 0
         self.worker = ""
-        self.state = State.PENDING
+        self.state = OperationState.PENDING
         self.due_at: float | None = 0.0
         self.calls: Calls = ()
         """The tasks in which a do or an inspect is out at a provider."""
@@ -107,7 +107,7 @@ class Live:
         self.revision = said["revision"]
         self.token = said["token"]
         self.worker = said["worker"]
-        self.state = STATES[said["state"]]
+        self.state = OPERATION_STATES[said["state"]]
         self.due_at = said["due_at"]
 
     def fold(self, journal: Sequence[Row]) -> set[str]:
@@ -116,7 +116,7 @@ class Live:
         for row in journal[self.seq :]:
             record = record_of(row)
             self.progress = saga.after(self.plan, self.progress, record)
-            if record.kind is Noted.MARKED_ABSENT:
+            if record.kind is RecordKind.MARKED_ABSENT:
                 absent.add(record.step)
         self.seq = len(journal)
         return absent
@@ -125,12 +125,12 @@ class Live:
         """What the intents' rows say now; what only this process knows of its calls is kept."""
         for row in rows:
             new = intent_of(row)
-            if new.state is Hold.INTENDED and new.step in self.progress.done:
-                new.state, new.unknown_since = Hold.PRESENT, None  # as its record says
+            if new.state is IntentState.INTENDED and new.step in self.progress.done:
+                new.state, new.unknown_since = IntentState.PRESENT, None  # as its record says
             old = self.intents.get(new.step)
             if old is not None:
                 new.busy = old.busy
-                told = new.step in absent or new.state is Hold.PRESENT
+                told = new.step in absent or new.state is IntentState.PRESENT
                 if new.unknown_since is None and not told:
                     new.unknown_since = old.unknown_since
             self.intents[new.step] = new
@@ -148,7 +148,7 @@ class Live:
         said = [f"{one} is stuck: {self.intents[one].detail or 'not undone yet'}" for one in stuck]
         return "; ".join(filter(None, [cause, *said]))
 
-    def told_of(self, step: str) -> str:
+    def describe_step(self, step: str) -> str:
         """How this step stands, for people: a word, and what its provider said last."""
         intent, progress = self.intents[step], self.progress
         if step in progress.stuck:
@@ -182,9 +182,9 @@ class Live:
         return tuple.__new__(ResourceKey, parts)  # its own constructor takes twice as long
 
 
-async def read(
+async def load_handle(
     store: Store, catalogue: Catalogue, plane: str, operation: str, *, only_look: bool = False
-) -> Live | None:
+) -> OperationHandle | None:
     """One operation as it stands in the store; None if there is no such operation.
 
     PlanUnknown if its plan cannot be performed here, unless it has ended or is `only_look`ed at.
@@ -200,7 +200,7 @@ async def read(
         plan = catalogue.shown(body) if ended or only_look else catalogue.restore(body, digest)
     row = loaded.operation
     kind = cast(str, row["kind"])
-    live = Live(
+    live = OperationHandle(
         operation,
         tenant=cast(str, row["tenant"]),
         kind=kind,
@@ -225,7 +225,7 @@ def record_of(row: Row) -> Record:
     """A journal row as the saga reads it."""
     said: dict[str, Any] = row
     return Record(
-        said["seq"], NOTED[said["kind"]], said["step"], said["at"], decode(said["body"])
+        said["seq"], RECORD_KINDS[said["kind"]], said["step"], said["at"], decode(said["body"])
     )  # fmt: skip
 
 
@@ -236,7 +236,7 @@ def intent_of(row: Row) -> Intent:
         said["step"],
         said["slot"],
         said["key"],
-        state=HOLDS[said["state"]],
+        state=INTENT_STATES[said["state"]],
         token=said["token"],
         attempts=said["attempts"],
         due_at=said["due_at"],

@@ -4,24 +4,24 @@ from collections.abc import Sequence
 from typing import cast
 
 from tenure.app.operations import views as operation_views
-from tenure.app.operations.handle import Live, read, record_of
-from tenure.app.operations.views import Operation
+from tenure.app.operations.handle import OperationHandle, load_handle, record_of
+from tenure.app.operations.views import OperationView
 from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.core.errors import Invalid, NotFound
-from tenure.core.operation import SETTLED, Record, State
+from tenure.core.operation import SETTLED, OperationState, Record
 from tenure.ports.store import Loaded, Row
 
 
-async def get_operation(plane: Plane, tenant: str, operation: str) -> Operation:
+async def get_operation(plane: Plane, tenant: str, operation: str) -> OperationView:
     """One operation with its steps; NotFound if this tenant has none of that id."""
     live, row = await read_own(plane, tenant, operation, only_look=True)
-    return operation_views.operation(live, row)
+    return operation_views.view_operation(live, row)
 
 
 async def records_after(
     plane: Plane, operation: str, last: int, *, unless: object = None
-) -> tuple[object, State, list[Record]] | None:
+) -> tuple[object, OperationState, list[Record]] | None:
     """What was recorded after this one: the revision now, where the operation stands, the records.
 
     None if the revision is still the one that was seen before, or there is no such operation.
@@ -30,7 +30,7 @@ async def records_after(
     if row is None or row["revision"] == unless:
         return None
     loaded = cast(Loaded, await plane.store.load(operation))
-    state = State(cast(str, loaded.operation["state"]))
+    state = OperationState(cast(str, loaded.operation["state"]))
     return row["revision"], state, [record_of(row) for row in loaded.journal[last:]]
 
 
@@ -47,8 +47,8 @@ async def list_operations(
 
     `agent` is a uid: only of that one.
     """
-    if isinstance(states, str) or not set(State).issuperset(states):
-        message = f"states are a tuple of {', '.join(State)}; not {states!r}"
+    if isinstance(states, str) or not set(OperationState).issuperset(states):
+        message = f"states are a tuple of {', '.join(OperationState)}; not {states!r}"
         raise Invalid(message)
     limit = page_of(limit)
     if not agent:
@@ -63,7 +63,9 @@ async def list_operations(
     return found
 
 
-async def wait(plane: Plane, tenant: str, operation: str, *, seconds: float = 60.0) -> Operation:
+async def wait(
+    plane: Plane, tenant: str, operation: str, *, seconds: float = 60.0
+) -> OperationView:
     """The operation when it has ended or is STUCK, or as it stands after so many seconds."""
     until = plane.store.now() + seconds
     while True:
@@ -76,9 +78,9 @@ async def wait(plane: Plane, tenant: str, operation: str, *, seconds: float = 60
 
 async def read_own(
     plane: Plane, tenant: str, operation: str, *, only_look: bool = False
-) -> tuple[Live, Row]:
+) -> tuple[OperationHandle, Row]:
     """An operation of this tenant, and its row; NotFound if it has none of that id."""
-    live = await read(plane.store, plane.catalogue, plane.id, operation, only_look=only_look)
+    live = await load_handle(plane.store, plane.catalogue, plane.id, operation, only_look=only_look)
     if live is None or live.tenant != tenant:
         message = f"there is no operation {operation}"
         raise NotFound(message)

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tenure.app.operations.handle import OUTBOX, POSITION, Live, decode, encode
+from tenure.app.operations.handle import OUTBOX, POSITION, OperationHandle, decode, encode
 from tenure.app.operations.tombstones import tombstones
 from tenure.core import decisions, saga
-from tenure.core.decisions import Columns, Said
+from tenure.core.decisions import Columns, IntentChanges
 from tenure.core.errors import Defect, Invalid, LimitExceeded
 from tenure.core.events import event_of
 from tenure.core.limits import DEPTH_MAX, RESULT_BYTES_MAX
@@ -24,16 +24,16 @@ from tenure.core.operation import (
     PENDING,
     RUNNING,
     STUCK,
-    Hold,
     Intent,
-    Noted,
+    IntentState,
+    OperationState,
     Record,
-    State,
+    RecordKind,
 )
 from tenure.core.plain import refuse_odd
 from tenure.core.plan import Step
 from tenure.core.progress import Progress
-from tenure.core.saga import Settled
+from tenure.core.saga import MoveOutcome
 from tenure.ports.store import Change, Guarded, Header, Line, Next, Ring, Row, Set, Value, Write
 
 OPERATION_KEY, STEP_KEY = ("id",), ("operation", "step")
@@ -43,13 +43,13 @@ JOURNAL = Header(
 INTENT = Header(
     "intent", STEP_KEY, ("tenant", "slot", "key", "state", "token", "attempts", "due_at"), adds=True
 )
-IMPLIED: Columns = {"state": Hold.PRESENT}
-"""Not written: the record that a step is done says so already (see `Live.merge`)."""
+IMPLIED: Columns = {"state": IntentState.PRESENT}
+"""Not written: the record that a step is done says so already (see `OperationHandle.merge`)."""
 SHALLOW = 2 * DEPTH_MAX
 """Bytes of JSON that cannot be nested too deep: what is opened is closed again."""
 
 
-def kept(
+def encode_stored(
     body: object, what: str = "a result or payload", limit: int = RESULT_BYTES_MAX
 ) -> tuple[str, Any]:
     """The text under which a body is kept, and the body as it is read back from there.
@@ -73,20 +73,20 @@ def kept(
     return packed.decode(), value
 
 
-class Writing(Struct):
+class PendingChange(Struct):
     """A change on its way to the store, and what it means in memory once it is there."""
 
     change: Change
     progress: Progress
-    state: State
+    state: OperationState
     due_at: float | None
     seq: int
-    said: Said
+    said: IntentChanges
     """Columns of intents that change, by step."""
     fresh: Sequence[Intent] = ()
     """Intents that are new."""
 
-    def take_effect(self, live: Live) -> None:
+    def take_effect(self, live: OperationHandle) -> None:
         """The store has said yes."""
         if self.seq != live.seq:
             live.seq = self.seq
@@ -102,39 +102,43 @@ class Writing(Struct):
             live.intents[fresh.step] = fresh
 
 
-def recorded(live: Live, step: Step, settled: Settled, now: float) -> Writing:
+def record_outcome(
+    live: OperationHandle, step: Step, settled: MoveOutcome, now: float
+) -> PendingChange:
     """What an ended move writes: a record and all that follows, or a poll's next due time."""
     if settled.record is None:
         return _polled(live, step, settled, now)
     kind, body = settled.record
     said = {step.name: settled.intent}
     token = live.intents[step.name].token
-    return noted(live, kind, step.name, body, now, said=said, token=token, burned=settled.burned)
+    return build_record(
+        live, kind, step.name, body, now, said=said, token=token, burned=settled.burned
+    )
 
 
-def noted(
-    live: Live,
-    kind: Noted,
+def build_record(
+    live: OperationHandle,
+    kind: RecordKind,
     step: str,
     body: object,
     now: float,
     *,
-    said: Said | None = None,
+    said: IntentChanges | None = None,
     token: int | None = None,
     burned: tuple[tuple[str, str], ...] = (),
-) -> Writing:
+) -> PendingChange:
     """One more record, and all that follows from it: state, intents of the next stage, event.
 
     With a `token` it stands only while the step's intent has that one.
     """
     name, seq, before = live.id, live.seq + 1, live.progress
-    text, value = kept(body)  # later steps see what a restart would show them
+    text, value = encode_stored(body)  # later steps see what a restart would show them
     progress = saga.after(live.plan, before, Record(seq, kind, step, now, value))
     state = saga.state_of(live.plan, progress, live.intents)
     if live.state is PENDING and state is RUNNING:
         state = PENDING  # only a claim makes it run: a signal before it has called nobody
     said = said or {}
-    stuck = kind is Noted.STUCK and said
+    stuck = kind is RecordKind.STUCK and said
     due_at = _next_look(live, progress, _ahead(live, said), now) if stuck else 0.0
     columns, values = _changed(live, progress, state, due_at, kind=kind, now=now)
     guard = (live.revision,) if token is None else (step, token, live.revision)
@@ -142,14 +146,14 @@ def noted(
     lines: list[Line] = [
         (name, live.revision + 1, now, *values, *guard),
         (name, seq, live.tenant, kind, step, now, text),
-        event(live, kind, step, state, now=now, why=progress.cause),
+        event_line(live, kind, step, state, now=now, why=progress.cause),
     ]
     fresh: Sequence[Intent] = ()
     end = progress.end
     if end is None and progress.stage > before.stage:
-        fresh = intended(live, progress.stage, headers, lines)
+        fresh = intend_stage(live, progress.stage, headers, lines)
     if progress.compensating_at is not None and before.compensating_at is None:
-        said = said | decisions.turned_back(live.plan, progress, live.intents)
+        said = said | decisions.compensate(live.plan, progress, live.intents)
     for one, changed in said.items():
         if changed != IMPLIED:
             headers.append(_INTENTS[tuple(changed)])
@@ -164,7 +168,7 @@ def noted(
     # Who waits elsewhere for it to end or get stuck wants to know.
     settled = end is not None or (state is STUCK and live.state is not STUCK)
     ring = Ring(name) if settled else None
-    return Writing(
+    return PendingChange(
         Change(change, (), tuple(writes), ring=ring, headers=headers, lines=lines),
         progress, state, due_at, seq, said, fresh,
     )  # fmt: skip
@@ -203,7 +207,13 @@ _POLL = Header(
 
 
 def _changed(
-    live: Live, progress: Progress, state: State, due_at: float | None, *, kind: Noted, now: float
+    live: OperationHandle,
+    progress: Progress,
+    state: OperationState,
+    due_at: float | None,
+    *,
+    kind: RecordKind,
+    now: float,
 ) -> tuple[tuple[str, ...], tuple[Value, ...]]:
     """What a record changes in the operation's own row beside its revision: columns and values."""
     old = live.progress
@@ -232,7 +242,9 @@ def _removed(burned: tuple[tuple[str, str], ...], now: float) -> list[Write]:
     return [*writes, *(Set("operation", (other,), {"updated_at": now}) for other in others)]
 
 
-def intended(live: Live, stage: int, headers: list[Header], lines: list[Line]) -> list[Intent]:
+def intend_stage(
+    live: OperationHandle, stage: int, headers: list[Header], lines: list[Line]
+) -> list[Intent]:
     """Intend every step of a stage, by rows that are durable before the call leaves."""
     fresh: list[Intent] = []
     for step in live.plan.stages[stage]:
@@ -245,11 +257,11 @@ def intended(live: Live, stage: int, headers: list[Header], lines: list[Line]) -
     return fresh
 
 
-def event(
-    live: Live,
-    kind: Noted,
+def event_line(
+    live: OperationHandle,
+    kind: RecordKind,
     step: str,
-    state: State,
+    state: OperationState,
     *,
     now: float,
     why: str = "",
@@ -273,11 +285,11 @@ def event(
 
 _quoted = lru_cache(1_000)(encode)
 """Every undo of an operation tells the same cause."""
-_told: dict[tuple[str, Noted, str, State], tuple[str, str]] = {}
+_told: dict[tuple[str, RecordKind, str, OperationState], tuple[str, str]] = {}
 """Names and bodies of events without their cause: as many as plans have steps and states."""
 
 
-def _polled(live: Live, step: Step, settled: Settled, now: float) -> Writing:
+def _polled(live: OperationHandle, step: Step, settled: MoveOutcome, now: float) -> PendingChange:
     """Not there yet: only the due time moves; journal and revision do not grow with polls."""
     said = {step.name: settled.intent}
     ahead = _ahead(live, said)
@@ -290,11 +302,11 @@ def _polled(live: Live, step: Step, settled: Settled, now: float) -> Writing:
         (live.id, step.name, *columns.values()),
     )
     change = Change("", headers=headers, lines=lines)
-    return Writing(change, live.progress, state, due_at, live.seq, said)
+    return PendingChange(change, live.progress, state, due_at, live.seq, said)
 
 
 def _next_look(
-    live: Live, progress: Progress, intents: dict[str, Intent], now: float
+    live: OperationHandle, progress: Progress, intents: dict[str, Intent], now: float
 ) -> float | None:
     """When the operation is due once its intents are so; None: not by time."""
     moves = saga.next_moves(live.plan, progress, intents, now)
@@ -303,7 +315,7 @@ def _next_look(
     return 0.0 if moves.now or out else moves.wake_at
 
 
-def _ahead(live: Live, said: Said) -> dict[str, Intent]:
+def _ahead(live: OperationHandle, said: IntentChanges) -> dict[str, Intent]:
     """The intents as they will be; whose move has ended is no longer busy."""
     ahead = {
         name: replace(live.intents[name], **columns, busy=False)  # type: ignore[arg-type]

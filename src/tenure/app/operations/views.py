@@ -4,18 +4,18 @@ from typing import cast
 
 from msgspec import Struct
 
-from tenure.app.operations.handle import Live
-from tenure.core.operation import OPERATION, Hold, State
+from tenure.app.operations.handle import OperationHandle
+from tenure.core.operation import OPERATION, IntentState, OperationState
 from tenure.core.plan import Plan
 from tenure.ports.store import Row
 
 
-class Step(Struct, frozen=True, gc=False):
+class StepView(Struct, frozen=True, gc=False):
     """One step of an operation as it is shown; `state` is None before it is intended."""
 
     name: str
     kind: str
-    state: Hold | None
+    state: IntentState | None
     key: str = ""
     attempts: int = 0
     due_at: float | None = None
@@ -30,7 +30,7 @@ class Step(Struct, frozen=True, gc=False):
     """What it returned, once it is done."""
 
 
-class Operation(Struct, frozen=True, gc=False):
+class OperationView(Struct, frozen=True, gc=False):
     """One operation as its caller sees it."""
 
     id: str
@@ -39,8 +39,8 @@ class Operation(Struct, frozen=True, gc=False):
     agent_name: str
     """Empty: the plan is none of an agent's lifecycle, and knows of no name."""
     generation: int
-    state: State
-    steps: tuple[Step, ...]
+    state: OperationState
+    steps: tuple[StepView, ...]
     error: str
     created_at: float
     updated_at: float
@@ -51,15 +51,15 @@ class Operation(Struct, frozen=True, gc=False):
         return self.state in OPERATION.final
 
     @property
-    def left(self) -> tuple[Step, ...]:
+    def left(self) -> tuple[StepView, ...]:
         """The steps that hold, or may hold, something in the world."""
-        held = [s for s in self.steps if s.state not in (None, Hold.BURNED)]
+        held = [s for s in self.steps if s.state not in (None, IntentState.BURNED)]
         return tuple(s for s in held if s.slot or s.unknown)
 
 
-def operation(live: Live, row: Row) -> Operation:
+def view_operation(live: OperationHandle, row: Row) -> OperationView:
     """An operation with its steps in the order of its plan."""
-    return Operation(
+    return OperationView(
         id=live.id,
         kind=live.kind,
         agent=live.agent,
@@ -73,9 +73,9 @@ def operation(live: Live, row: Row) -> Operation:
     )
 
 
-def accepted(live: Live, now: float) -> Operation:
+def view_accepted(live: OperationHandle, now: float) -> OperationView:
     """An operation that was accepted just now: its first stage is intended, no more."""
-    return Operation(
+    return OperationView(
         id=live.id,
         kind=live.kind,
         agent=live.agent,
@@ -89,26 +89,28 @@ def accepted(live: Live, now: float) -> Operation:
     )
 
 
-_fresh: dict[str, tuple[Step, ...]] = {}
+_fresh: dict[str, tuple[StepView, ...]] = {}
 """The steps of a new operation, by its plan's digest."""
 
 
-def _steps_of_new(plan: Plan) -> tuple[Step, ...]:
+def _steps_of_new(plan: Plan) -> tuple[StepView, ...]:
     steps = _fresh[plan.digest] = tuple(
-        Step(step.name, str(step.kind), None if number else Hold.INTENDED, slot=step.slot)
+        StepView(
+            step.name, str(step.kind), None if number else IntentState.INTENDED, slot=step.slot
+        )
         for number, stage in enumerate(plan.stages)
         for step in stage
     )
     return steps
 
 
-def _step(live: Live, name: str) -> Step:
+def _step(live: OperationHandle, name: str) -> StepView:
     planned = live.plan.steps[name]
     kind = str(planned.kind)
     intent = live.intents.get(name)
     if intent is None:
-        return Step(name, kind, None, slot=planned.slot)
-    return Step(
+        return StepView(name, kind, None, slot=planned.slot)
+    return StepView(
         name,
         kind,
         intent.state,
@@ -116,7 +118,7 @@ def _step(live: Live, name: str) -> Step:
         attempts=intent.attempts,
         due_at=intent.due_at,
         stuck=name in live.progress.stuck,
-        unknown=intent.unknown_since is not None and intent.state is Hold.INTENDED,
+        unknown=intent.unknown_since is not None and intent.state is IntentState.INTENDED,
         detail=intent.detail or "",
         slot=planned.slot,
         waiting_on=(intent.waiting_on or "").partition(":")[2],

@@ -26,10 +26,10 @@ from tenure.app.safety.standing import (
 )
 from tenure.app.tenancy.audit import entry
 from tenure.app.tenancy.tokens import TENANT, require_owner
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict, ProviderError
 from tenure.core.limits import PAGE_MAX
-from tenure.core.operation import Hold
+from tenure.core.operation import IntentState
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Change, Is, Row, Set
 
@@ -259,9 +259,13 @@ async def review(plane: Plane, caller: Caller) -> Review:
         for intent in await plane.store.list_resources(tenant, uid):
             slot, key = str(intent["slot"]), str(intent["key"])
             ours.setdefault(slot, set()).add(key)
-            if intent["state"] == Hold.PRESENT and slot in theirs and key not in theirs[slot]:
+            if (
+                intent["state"] == IntentState.PRESENT
+                and slot in theirs
+                and key not in theirs[slot]
+            ):
                 missing.append(Missing(uid, str(agent["name"] or ""), tenant, slot, key))
-        if agent["state"] == State.READY and is_at_rest(agent):
+        if agent["state"] == AgentState.READY and is_at_rest(agent):
             ready.append(agent)
         if len(ready) == AT_ONCE:
             await _sort(plane, asked, ready, stand)

@@ -12,7 +12,7 @@ from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
 from tenure.core.errors import Conflict, NotFound
-from tenure.core.finding import Kind, finding_id
+from tenure.core.finding import FindingKind, finding_id
 from tenure.core.limits import PAGE_MAX
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Change, Is, Put, Row, Set, Writes
@@ -22,7 +22,7 @@ class Sighting(NamedTuple):
     """What a reconciler has seen at one look."""
 
     reconciler: str
-    kind: Kind
+    kind: FindingKind
     subject: str
     """What tells it apart from other findings of this reconciler."""
     tenant: str
@@ -39,7 +39,7 @@ class FindingView(NamedTuple):
 
     id: str
     reconciler: str
-    kind: Kind
+    kind: FindingKind
     agent: str
     resource: str
     first_seen: float
@@ -99,7 +99,7 @@ def abandoned(tenant: str, agent: str, operation: str, *, kind: str, by: str, no
     """The finding that tells of an abandoned operation, to be committed with its end."""
     what = f"operation {operation} ({kind}) was abandoned by {by}; delete the agent to clear up"
     seen = Sighting(
-        "operations", Kind.CONFIRMED, abandoned_subject(operation), tenant, agent, "",
+        "operations", FindingKind.CONFIRMED, abandoned_subject(operation), tenant, agent, "",
         {"what": what, "abandoned": True, "operation": operation},
     )  # fmt: skip
     key = (finding_id(seen.reconciler, seen.subject),)
@@ -192,7 +192,7 @@ async def count_open(plane: Plane, tenant: str) -> Mapping[str, int]:
         kind: await plane.store.count_rows(
             "finding", {"tenant": tenant, "kind": kind, "resolved_at": None}
         )
-        for kind in Kind
+        for kind in FindingKind
     }
 
 
@@ -209,7 +209,7 @@ def view(row: Row) -> FindingView:
     return FindingView(
         str(row["id"]),
         str(row["reconciler"]),
-        Kind(str(row["kind"])),
+        FindingKind(str(row["kind"])),
         str(row["agent"]),
         str(row["resource"]),
         cast(float, row["first_seen"]),

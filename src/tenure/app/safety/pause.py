@@ -9,7 +9,7 @@ SPAN = 1_000_000
 """Generations of one agent in one epoch: the millions are the epoch it was raised to, if it was."""
 
 
-class Hold:
+class Pause:
     """The epoch of one process's plane, and what holds it."""
 
     def __init__(self, keeper: EpochKeeper | None = None) -> None:

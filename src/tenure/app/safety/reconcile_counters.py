@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenure.core.subscription import Kind
+from tenure.core.subscription import SubscriptionKind
 from tenure.ports.bus import Verdict
 
 
@@ -50,7 +50,7 @@ class Reconciled:
 
 REACTION = "reaction"
 """The kind of a destination that is the plane's own."""
-NATS = str(Kind.NATS)
+NATS = str(SubscriptionKind.NATS)
 
 
 @dataclass(slots=True)

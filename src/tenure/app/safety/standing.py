@@ -17,7 +17,7 @@ from tenure.app.plane import Plane
 from tenure.app.safety.pause import SPAN
 from tenure.core.ids import ResourceKey
 from tenure.ports.credentials import Credentials
-from tenure.ports.provider import Observed, Presence
+from tenure.ports.provider import Observation, Presence
 from tenure.ports.store import Row
 
 RUNTIME, CREDENTIALS = "runtime", "credentials"
@@ -45,7 +45,7 @@ class Held(NamedTuple):
     slot: str
     key: ResourceKey
     operation: str
-    seen: Observed | None = None
+    seen: Observation | None = None
     """None: it could not be asked, or was not."""
     error: str = ""
 

@@ -8,7 +8,7 @@ from tenure.app.safety.findings import FindingView
 from tenure.app.tenancy.audit import entry
 from tenure.app.tenancy.tokens import require_owner
 from tenure.core.errors import Conflict, Invalid
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.provider import Presence
@@ -51,7 +51,7 @@ def _subject(plane: Plane, row: Row, tenant: str) -> tuple[str, ResourceKey]:
     """The provider and the key of what a finding is about; Invalid if it is no such finding."""
     said = findings.body_of(row)
     slot, generation = str(said.get("provider", "")), said.get("generation")
-    if row["kind"] != Kind.UNVERIFIABLE or slot not in plane.providers or generation is None:
+    if row["kind"] != FindingKind.UNVERIFIABLE or slot not in plane.providers or generation is None:
         raise Invalid(
             f"finding {row['id']!s} is not about a resource that our records know nothing of"
         )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 from tenure.app.operations.handle import decode, encode
 from tenure.app.pages import page_of
 from tenure.app.plane import Plane
-from tenure.core.audit import Broken, first_broken
+from tenure.core.audit import BrokenChain, first_broken
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Chained, Next, Put
 
@@ -34,7 +34,7 @@ class Verdict(NamedTuple):
 
     entries: int
     head: str
-    broken: Broken | None
+    broken: BrokenChain | None
 
 
 def entry(caller: Caller, action: str, *, target: str, now: float, **body: object) -> Put:
@@ -93,4 +93,4 @@ async def verify(plane: Plane, *, head: str = "") -> Verdict:
         return Verdict(position, previous, None)
     whose = "that was written down" if head in missing else "that this plane has seen last"
     why = f"the head {whose} is not there"
-    return Verdict(position, previous, Broken(position + 1, why, head_missing=True))
+    return Verdict(position, previous, BrokenChain(position + 1, why, head_missing=True))

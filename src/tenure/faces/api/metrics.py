@@ -14,15 +14,15 @@ from tenure.app.plane import count_states
 from tenure.app.safety.findings import count_open
 from tenure.app.tenancy.tokens import TENANT
 from tenure.core import agent
-from tenure.core.operation import OPERATION, State
+from tenure.core.operation import OPERATION, OperationState
 from tenure.faces.api.state import Api
 
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
-OPEN = tuple(str(state) for state in State if state not in OPERATION.final)
+OPEN = tuple(str(state) for state in OperationState if state not in OPERATION.final)
 """What is counted: what has ended grows for ever, and is told by events."""
 
 
-THERE = tuple(str(state) for state in agent.State if state not in agent.AGENT.final)
+THERE = tuple(str(state) for state in agent.AgentState if state not in agent.AGENT.final)
 
 
 class _Scrape:

@@ -12,7 +12,7 @@ import msgspec
 from tenure.app.operations import reads
 from tenure.core.errors import CommitUnknown, StoreError
 from tenure.core.events import OF_END, OF_RECORD
-from tenure.core.operation import SETTLED, Record, State
+from tenure.core.operation import SETTLED, OperationState, Record
 from tenure.core.retry import OPERATION_STREAM
 from tenure.faces.api.schemas import operations as schemas
 from tenure.faces.http.authenticate import caller_of
@@ -84,7 +84,7 @@ async def _follow(
         await plane.engine.wait(operation, next(pauses))
 
 
-def _event(record: Record, state: State, *, ends: bool) -> bytes:
+def _event(record: Record, state: OperationState, *, ends: bool) -> bytes:
     """One record; the one that ends its operation is called what is published of it."""
     told = schemas.Followed(
         seq=record.seq, kind=record.kind, step=record.step, at=record.at, state=state,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tenure.core.endings import Performed
+from tenure.core.endings import PerformedMove
 from tenure.core.moves import Act
 
 BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
@@ -26,7 +26,7 @@ class StepTimes:
         self._counts: dict[tuple[str, str], list[int]] = {}
         self._seconds: dict[tuple[str, str], float] = {}
 
-    def told_of(self, performed: Performed) -> None:
+    def describe_step(self, performed: PerformedMove) -> None:
         """A move was performed; what only looks or decides is no step's time."""
         if performed.act in {Act.DO, Act.UNDO}:
             seconds = performed.ended_at - performed.started_at

@@ -229,7 +229,7 @@ async def serve_plane(asked: Asked, begun: Callable[[], object] = lambda: None) 
         sandbox=asked.sandbox, works=asked.works, **asked.scale,
     )  # fmt: skip
     times = StepTimes()
-    async with managing(settings, observe=times.told_of) as plane:
+    async with managing(settings, observe=times.describe_step) as plane:
         await admit(plane, asked.home / "token", new=asked.new_token)
         bounds = Bounds(
             requests_per_second=settings.requests_per_second,

@@ -122,7 +122,7 @@ async def _work(asked: Asked, begun: Callable[[], None]) -> None:
     settings = Settings(home=str(asked.home), joins=True, traces=asked.traces, **asked.scale)
     times = StepTimes()
     async with (
-        managing(settings, observe=times.told_of if asked.listen else None) as plane,
+        managing(settings, observe=times.describe_step if asked.listen else None) as plane,
         _measured(plane, asked.listen, times) as where,
     ):
         then(stopped.set)

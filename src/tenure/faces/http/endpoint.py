@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tenure.app.safety.pause import Hold
+from tenure.app.safety.pause import Pause
 from tenure.core.errors import CommitUnknown, StoreError, TenureError
 from tenure.core.ids import uuid7
 from tenure.faces.api.state import Api
@@ -130,7 +130,7 @@ class Path:
         return status
 
 
-def _pause_reason(hold: Hold) -> str:
+def _pause_reason(hold: Pause) -> str:
     """Why nothing changes, and what lets it."""
     if hold.is_over:
         return f"{hold.why}; nothing changes here"

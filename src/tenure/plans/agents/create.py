@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import cast
 
-from tenure.core.agent import State, Trigger, Verb
+from tenure.core.agent import AgentState, AgentTrigger, Verb
 from tenure.core.endings import Done, Ending
-from tenure.core.operation import State as OperationState
+from tenure.core.operation import OperationState
 from tenure.core.plan import Plan, Step
 from tenure.core.verb import LifecycleVerb
 from tenure.plans.agents import steps as agent_steps
@@ -35,11 +35,11 @@ def _with_key(call: Call, ending: object) -> Ending:
 
 VERB = LifecycleVerb(
     Verb.CREATE,
-    during=State.CREATING,
+    during=AgentState.CREATING,
     ends={
-        OperationState.SUCCEEDED: Trigger.CREATED,
-        OperationState.COMPENSATED: Trigger.CREATE_ABORTED,
-        OperationState.ABANDONED: Trigger.CREATE_ABORTED,
+        OperationState.SUCCEEDED: AgentTrigger.CREATED,
+        OperationState.COMPENSATED: AgentTrigger.CREATE_ABORTED,
+        OperationState.ABANDONED: AgentTrigger.CREATE_ABORTED,
     },
     audit="agent.create",
     starts_runtime=True,

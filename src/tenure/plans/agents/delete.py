@@ -4,11 +4,11 @@ The pivot is the first thing that cannot be taken back: what was handed out is r
 is minted any more.  From there on there is only forward.
 """
 
-from tenure.core.agent import State, Trigger, Verb
+from tenure.core.agent import AgentState, AgentTrigger, Verb
 from tenure.core.endings import Done, Ending, NotYet
 from tenure.core.limits import YEARS, StepLimits
-from tenure.core.operation import State as OperationState
-from tenure.core.plan import Kind, Plan, Step, repeat
+from tenure.core.operation import OperationState
+from tenure.core.plan import Plan, Step, StepKind, repeat
 from tenure.core.verb import LifecycleVerb
 from tenure.plans.agents import steps as agent_steps
 from tenure.ports.provider import Call
@@ -36,14 +36,14 @@ async def _delete_owned(call: Call) -> Ending:
 
 VERB = LifecycleVerb(
     Verb.DELETE,
-    request=Trigger.DELETE,
-    during=State.DELETING,
-    during_stuck=State.DELETE_FAILED,
+    request=AgentTrigger.DELETE,
+    during=AgentState.DELETING,
+    during_stuck=AgentState.DELETE_FAILED,
     ends={
-        OperationState.SUCCEEDED: Trigger.RESOURCES_GONE,
-        OperationState.STUCK: Trigger.DELETE_STUCK,
-        OperationState.ABANDONED: Trigger.DELETE_STUCK,
-        OperationState.RUNNING: Trigger.DELETE_RETRIED,
+        OperationState.SUCCEEDED: AgentTrigger.RESOURCES_GONE,
+        OperationState.STUCK: AgentTrigger.DELETE_STUCK,
+        OperationState.ABANDONED: AgentTrigger.DELETE_STUCK,
+        OperationState.RUNNING: AgentTrigger.DELETE_RETRIED,
     },
     audit="agent.delete",
     closes=True,
@@ -55,13 +55,13 @@ PLAN = Plan(
     stages=(
         agent_steps.turn(),
         agent_steps.drained(),
-        agent_steps.closed(Kind.PIVOT),
+        agent_steps.closed(StepKind.PIVOT),
         Step(
             "sub_agents",
             _delete_owned,
             None,
             repeat,
-            kind=Kind.RETRIABLE,
+            kind=StepKind.RETRIABLE,
             limits=StepLimits(deadline_seconds=YEARS),
         ),
         agent_steps.removed("credentials", "credentials"),

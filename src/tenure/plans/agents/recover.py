@@ -5,10 +5,10 @@ identity, access and credentials are untouched, and the new one goes on with the
 If it does not come up nothing has changed: the state is back, and the old one's log can be read.
 """
 
-from tenure.core.agent import State, Trigger, Verb
+from tenure.core.agent import AgentState, AgentTrigger, Verb
 from tenure.core.endings import Done, Ending
-from tenure.core.operation import State as OperationState
-from tenure.core.plan import Kind, Plan, Step, repeat
+from tenure.core.operation import OperationState
+from tenure.core.plan import Plan, Step, StepKind, repeat
 from tenure.core.verb import LifecycleVerb
 from tenure.plans.agents import steps as agent_steps
 from tenure.plans.agents.create import runtime_step
@@ -29,9 +29,9 @@ async def _switch(call: Call) -> Ending:
 
 VERB = LifecycleVerb(
     Verb.RECOVER,
-    request=Trigger.RECOVER,
-    during=State.READY,
-    ends={OperationState.SUCCEEDED: Trigger.RECOVERED},
+    request=AgentTrigger.RECOVER,
+    during=AgentState.READY,
+    ends={OperationState.SUCCEEDED: AgentTrigger.RECOVERED},
     audit="agent.recover",
     starts_runtime=True,
     needs_open_owner=True,
@@ -44,7 +44,7 @@ PLAN = Plan(
         agent_steps.turn(),
         runtime_step(_with_state),
         agent_steps.ready(),
-        Step("exposed", _switch, None, repeat, kind=Kind.PIVOT),
+        Step("exposed", _switch, None, repeat, kind=StepKind.PIVOT),
         agent_steps.removed("replaced", "runtime"),
     ),
 )

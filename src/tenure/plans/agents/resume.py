@@ -2,11 +2,11 @@
 
 from typing import cast
 
-from tenure.core.agent import State, Trigger, Verb
+from tenure.core.agent import AgentState, AgentTrigger, Verb
 from tenure.core.endings import Done, Ending
 from tenure.core.errors import Rejected
-from tenure.core.operation import State as OperationState
-from tenure.core.plan import Perform, Plan, Step, nothing, repeat
+from tenure.core.operation import OperationState
+from tenure.core.plan import Plan, Step, StepFunction, nothing, repeat
 from tenure.core.verb import LifecycleVerb
 from tenure.plans.agents import steps as agent_steps
 from tenure.plans.agents.create import runtime_step
@@ -45,7 +45,7 @@ def _runtime() -> Step:
         return _kept(call) or cast(Ending, await made.do(call))
 
     async def inspect(call: Call) -> Ending:
-        look = cast(Perform, made.inspect)
+        look = cast(StepFunction, made.inspect)
         return _kept(call) or cast(Ending, await look(call))
 
     return Step("runtime", ensure, made.undo, inspect, slot="runtime", provider="runtime")
@@ -58,12 +58,12 @@ def _kept(call: Call) -> Ending | None:
 
 VERB = LifecycleVerb(
     Verb.RESUME,
-    request=Trigger.RESUME,
-    during=State.RESUMING,
+    request=AgentTrigger.RESUME,
+    during=AgentState.RESUMING,
     ends={
-        OperationState.SUCCEEDED: Trigger.RESUMED,
-        OperationState.COMPENSATED: Trigger.RESUME_ABORTED,
-        OperationState.ABANDONED: Trigger.RESUME_ABORTED,
+        OperationState.SUCCEEDED: AgentTrigger.RESUMED,
+        OperationState.COMPENSATED: AgentTrigger.RESUME_ABORTED,
+        OperationState.ABANDONED: AgentTrigger.RESUME_ABORTED,
     },
     audit="agent.resume",
     starts_runtime=True,

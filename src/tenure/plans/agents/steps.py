@@ -13,7 +13,7 @@ from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.instant import in_utc
 from tenure.core.limits import DETAIL_CHARACTERS_MAX, YEARS, StepLimits
 from tenure.core.operation import ACKNOWLEDGED
-from tenure.core.plan import Kind, Step, nothing, repeat
+from tenure.core.plan import Step, StepKind, nothing, repeat
 from tenure.plans.steps import unless_foreign
 from tenure.ports.credentials import Credentials
 from tenure.ports.identity import Authorization
@@ -90,9 +90,9 @@ async def _take_turn(call: Call) -> Ending:
     return Done({"was": lock.was, "holds": holds})
 
 
-def turn(kind: Kind = Kind.COMPENSATABLE) -> Step:
+def turn(kind: StepKind = StepKind.COMPENSATABLE) -> Step:
     """Wait until no other operation works on the agent; learn how it stood and what it holds."""
-    undo = nothing if kind is Kind.COMPENSATABLE else None
+    undo = nothing if kind is StepKind.COMPENSATABLE else None
     limits = StepLimits(deadline_seconds=YEARS)
     return Step("turn", _take_turn, undo, repeat, kind=kind, limits=limits)
 
@@ -202,7 +202,7 @@ async def _open(call: Call) -> Ending:
     return Done()
 
 
-def closed(kind: Kind) -> Step:
+def closed(kind: StepKind) -> Step:
     """Revoke: nothing is minted for the agent, and its tokens are void."""
     return Step("closed", _shut, None, repeat, kind=kind, provider="credentials")
 
@@ -229,7 +229,7 @@ def removed(name: str, slot: str, *, unless: Callable[[Call], bool] = lambda _: 
             gone.append((held["operation"], held["step"]))
         return Done({"removed": len(gone)}, burned=tuple(gone))
 
-    return Step(name, remove, None, repeat, kind=Kind.RETRIABLE, provider=slot)
+    return Step(name, remove, None, repeat, kind=StepKind.RETRIABLE, provider=slot)
 
 
 # --- whoever must have heard of it ----------------------------------------------------------------
@@ -249,7 +249,7 @@ def acknowledged() -> Step:
     """Wait until every required subscriber has acknowledged; last, so that all is safe before."""
     limits = StepLimits(deadline_seconds=YEARS)
     return Step(
-        "acknowledged", _await_acknowledged, None, repeat, kind=Kind.RETRIABLE, limits=limits,
+        "acknowledged", _await_acknowledged, None, repeat, kind=StepKind.RETRIABLE, limits=limits,
     )  # fmt: skip
 
 
@@ -260,7 +260,7 @@ async def _expose(_: Call) -> Ending:
     return Done()
 
 
-EXPOSED = Step("exposed", _expose, None, repeat, kind=Kind.PIVOT)
+EXPOSED = Step("exposed", _expose, None, repeat, kind=StepKind.PIVOT)
 """The record of this step makes the agent READY in the same commit: nothing is exposed before."""
 
 

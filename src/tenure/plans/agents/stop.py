@@ -5,10 +5,10 @@ Only forward.  It ends SUSPENDED; a resume brings it back.
 
 from typing import Any, cast
 
-from tenure.core.agent import State, Trigger, Verb
+from tenure.core.agent import AgentState, AgentTrigger, Verb
 from tenure.core.endings import Done, Ending
-from tenure.core.operation import State as OperationState
-from tenure.core.plan import Kind, Plan, Step, repeat
+from tenure.core.operation import OperationState
+from tenure.core.plan import Plan, Step, StepKind, repeat
 from tenure.core.verb import LifecycleVerb
 from tenure.plans.agents import steps as agent_steps
 from tenure.plans.steps import unless_foreign
@@ -25,11 +25,11 @@ async def _kill(call: Call) -> Ending:
 
 VERB = LifecycleVerb(
     Verb.STOP,
-    request=Trigger.STOP,
-    during=State.SUSPENDING,
+    request=AgentTrigger.STOP,
+    during=AgentState.SUSPENDING,
     ends={
-        OperationState.SUCCEEDED: Trigger.DRAINED,
-        OperationState.ABANDONED: Trigger.DRAINED,
+        OperationState.SUCCEEDED: AgentTrigger.DRAINED,
+        OperationState.ABANDONED: AgentTrigger.DRAINED,
     },
     audit="agent.stop",
     closes=True,
@@ -39,9 +39,9 @@ PLAN = Plan(
     VERB.name.value,
     subject="agent",
     stages=(
-        agent_steps.closed(Kind.RETRIABLE),
-        Step("killed", _kill, None, repeat, kind=Kind.RETRIABLE, provider="runtime"),
-        agent_steps.turn(Kind.RETRIABLE),
+        agent_steps.closed(StepKind.RETRIABLE),
+        Step("killed", _kill, None, repeat, kind=StepKind.RETRIABLE, provider="runtime"),
+        agent_steps.turn(StepKind.RETRIABLE),
         agent_steps.removed("runtime", "runtime"),
     ),
 )

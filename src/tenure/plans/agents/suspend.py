@@ -3,19 +3,19 @@
 Identity and access stay.  It can be cancelled until its credentials are being shut.
 """
 
-from tenure.core.agent import State, Trigger, Verb
-from tenure.core.operation import State as OperationState
-from tenure.core.plan import Kind, Plan
+from tenure.core.agent import AgentState, AgentTrigger, Verb
+from tenure.core.operation import OperationState
+from tenure.core.plan import Plan, StepKind
 from tenure.core.verb import LifecycleVerb
 from tenure.plans.agents import steps as agent_steps
 
 VERB = LifecycleVerb(
     Verb.SUSPEND,
-    request=Trigger.SUSPEND,
-    during=State.SUSPENDING,
+    request=AgentTrigger.SUSPEND,
+    during=AgentState.SUSPENDING,
     ends={
-        OperationState.SUCCEEDED: Trigger.DRAINED,
-        OperationState.ABANDONED: Trigger.DRAINED,
+        OperationState.SUCCEEDED: AgentTrigger.DRAINED,
+        OperationState.ABANDONED: AgentTrigger.DRAINED,
     },
     audit="agent.suspend",
     closes=True,
@@ -27,7 +27,7 @@ PLAN = Plan(
     stages=(
         agent_steps.turn(),
         agent_steps.drained(),
-        agent_steps.closed(Kind.PIVOT),
+        agent_steps.closed(StepKind.PIVOT),
         agent_steps.removed(
             "runtime", "runtime", unless=lambda call: bool(call.input["keep_runtime"])
         ),

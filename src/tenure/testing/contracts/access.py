@@ -23,7 +23,7 @@ import pytest
 from tenure.core.errors import ProviderError, Rejected
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.limits import PAGE_MAX
-from tenure.ports.access import Access, Grant, Kind
+from tenure.ports.access import Access, Grant, GrantKind
 from tenure.ports.provider import Presence, Spec
 from tenure.testing.contracts.provider import PLANE
 from tenure.testing.contracts.sized import Sized
@@ -137,8 +137,8 @@ class AccessContract:
             await access.ensure(access_key("b"), access_spec("writer", by="a"))
             first, second = await access.list_by_subject("t", "a")
             key = access_key().text
-            assert first == Grant("a", key, Kind.ROLE, "reader", "ann", first.at)
-            assert second == Grant("a", key, Kind.TEAM, "ops", "ann", second.at)
+            assert first == Grant("a", key, GrantKind.ROLE, "reader", "ann", first.at)
+            assert second == Grant("a", key, GrantKind.TEAM, "ops", "ann", second.at)
             assert list(await access.list_by_granter("t", "ann")) == [first, second]
             (third,) = await access.list_by_granter("t", "a")
             assert (third.subject, third.name) == ("b", "writer")

@@ -15,7 +15,7 @@ from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import Accept
 from tenure.app.plane import Plane
 from tenure.core.errors import CommitUnknown
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.testing.faults import Call, Fault
 from tenure.testing.operators import by
 from tenure.testing.plans import SIGNAL
@@ -69,12 +69,12 @@ async def accept(plane: Plane, plan: str) -> str:
     return (await admission.accept(plane, Accept(plan))).id
 
 
-async def ended(plane: Plane, operation: str, seconds: float = LONG) -> State:
+async def ended(plane: Plane, operation: str, seconds: float = LONG) -> OperationState:
     """The state of an operation when it has ended or is stuck, or after so many seconds."""
     return (await reads.wait(plane, TENANT, operation, seconds=seconds)).state
 
 
-async def stands(bench: Bench, plane: Plane, operation: str, state: State) -> None:
+async def stands(bench: Bench, plane: Plane, operation: str, state: OperationState) -> None:
     """Return when the operation stands so."""
     while (await reads.get_operation(plane, TENANT, operation)).state is not state:
         await bench.sleep(0.01)
@@ -100,7 +100,7 @@ class EngineContract:
         async def scenario(bench: Bench) -> None:
             plane = await bench.start()
             name = await accept(plane, "linear")
-            assert await ended(plane, name) is State.SUCCEEDED
+            assert await ended(plane, name) is OperationState.SUCCEEDED
             assert bench.applied() == LINEAR
 
         hold(scenario)
@@ -110,7 +110,7 @@ class EngineContract:
             plane = await bench.start()
             names = [await accept(plane, "parallel") for _ in range(20)]
             states = await asyncio.gather(*(ended(plane, name) for name in names))
-            assert set(states) == {State.SUCCEEDED}
+            assert set(states) == {OperationState.SUCCEEDED}
 
         hold(scenario)
 
@@ -118,7 +118,7 @@ class EngineContract:
         async def scenario(bench: Bench) -> None:
             plane = await bench.start()
             name = await accept(plane, "linear")
-            assert await plane.engine.wait(name, LONG) is State.SUCCEEDED
+            assert await plane.engine.wait(name, LONG) is OperationState.SUCCEEDED
             assert plane.engine.away == ""
 
         hold(scenario)
@@ -128,7 +128,7 @@ class EngineContract:
             bench.strike(Call("meter", "ensure", 1), Fault.BROKE)
             plane = await bench.start()
             name = await accept(plane, "unaskable")
-            assert await plane.engine.wait(name, LONG) is State.STUCK
+            assert await plane.engine.wait(name, LONG) is OperationState.STUCK
 
         hold(scenario)
 
@@ -144,7 +144,7 @@ class EngineContract:
         async def scenario(bench: Bench) -> None:
             bench.strike(Call("access", "ensure", 1), Fault.BUSY)
             plane = await bench.start()
-            assert await ended(plane, await accept(plane, "linear")) is State.SUCCEEDED
+            assert await ended(plane, await accept(plane, "linear")) is OperationState.SUCCEEDED
             assert bench.applied() == LINEAR
 
         hold(scenario)
@@ -153,9 +153,9 @@ class EngineContract:
         async def scenario(bench: Bench) -> None:
             plane = await bench.start()
             name = await accept(plane, "waits")
-            await stands(bench, plane, name, State.WAITING)
+            await stands(bench, plane, name, OperationState.WAITING)
             await operations.signal(plane, by("a friend"), name, name=SIGNAL)
-            assert await ended(plane, name, 5.0 * bench.pace) is State.SUCCEEDED
+            assert await ended(plane, name, 5.0 * bench.pace) is OperationState.SUCCEEDED
 
         hold(scenario)
 
@@ -167,7 +167,7 @@ class EngineContract:
             await is_intended(bench, plane, name, "access")
             await bench.sleep(0.05)
             await operations.cancel(plane, by("the caller"), name)
-            assert await ended(plane, name, 0.6 * bench.pace) is State.COMPENSATED
+            assert await ended(plane, name, 0.6 * bench.pace) is OperationState.COMPENSATED
             assert bench.applied() == ["identity.ensure", "identity.remove"]
 
         hold(scenario)
@@ -176,9 +176,9 @@ class EngineContract:
         async def scenario(bench: Bench) -> None:
             one, other = await bench.start(), await bench.start()
             name = await accept(one, "waits")
-            await stands(bench, one, name, State.WAITING)
+            await stands(bench, one, name, OperationState.WAITING)
             await operations.signal(other, by("a friend"), name, name=SIGNAL)
-            assert await ended(one, name) is State.SUCCEEDED
+            assert await ended(one, name) is OperationState.SUCCEEDED
 
         hold(scenario)
 
@@ -187,7 +187,7 @@ class EngineContract:
             one, other = await bench.start(), await bench.start()
             names = [await accept(plane, "linear") for plane in (one, other)]
             for name in names:
-                assert await ended(one, name) is State.SUCCEEDED
+                assert await ended(one, name) is OperationState.SUCCEEDED
             assert sorted(bench.applied()) == sorted(LINEAR * 2)
 
         hold(scenario)
@@ -201,7 +201,7 @@ class EngineContract:
             await bench.sleep(0.05)
             await bench.crash(plane)
             plane = await bench.start()
-            assert await ended(plane, name) is State.SUCCEEDED
+            assert await ended(plane, name) is OperationState.SUCCEEDED
             assert bench.applied() == LINEAR
 
         hold(scenario)
@@ -214,11 +214,11 @@ class EngineContract:
             assert not plane.engine.accepts
             again = await bench.start()
             name = await accept(again, "waits")
-            await stands(bench, again, name, State.WAITING)
+            await stands(bench, again, name, OperationState.WAITING)
             await bench.stop(again)
             last = await bench.start()
             await operations.signal(last, by("a friend"), name, name=SIGNAL)
-            assert await ended(last, name, 5.0 * bench.pace) is State.SUCCEEDED
+            assert await ended(last, name, 5.0 * bench.pace) is OperationState.SUCCEEDED
 
         hold(scenario)
 
@@ -234,7 +234,7 @@ class EngineContract:
             done = [step.name for step in seen.steps if step.state == "PRESENT"]
             # It may have gone on already.
             assert [f"{name}.ensure" for name in done[: len(before)]] == before
-            assert await ended(again, name) is State.SUCCEEDED
+            assert await ended(again, name) is OperationState.SUCCEEDED
             assert bench.applied() == LINEAR
 
         hold(scenario)

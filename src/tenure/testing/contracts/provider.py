@@ -18,7 +18,7 @@ import pytest
 
 from tenure.core.errors import Rejected
 from tenure.core.ids import ResourceKey, resource_key
-from tenure.ports.provider import Owned, Presence, Provider
+from tenure.ports.provider import OwnedResource, Presence, Provider
 
 PLANE = "contract"
 
@@ -44,7 +44,7 @@ def key(name: str = "one", *, generation: int = 1, plane: str = PLANE) -> Resour
     )
 
 
-async def owned(held: Held, plane: str = PLANE) -> list[Owned]:
+async def owned(held: Held, plane: str = PLANE) -> list[OwnedResource]:
     """What the provider lists, after it had time to catch up."""
     if held.settle is not None:
         await held.settle()

@@ -6,7 +6,7 @@ That suite knows no provider's own words: it says `{"size": 2}` where it means "
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from tenure.core.ids import ResourceKey
-from tenure.ports.provider import Observed, Owned, Provider, Spec
+from tenure.ports.provider import Observation, OwnedResource, Provider, Spec
 
 
 class Sized:
@@ -22,7 +22,7 @@ class Sized:
         own = self._spec_of(size) if isinstance(size, int) else spec
         return await self._provider.ensure(key, own)
 
-    async def inspect(self, key: ResourceKey) -> Observed:
+    async def inspect(self, key: ResourceKey) -> Observation:
         """Passed on."""
         return await self._provider.inspect(key)
 
@@ -30,6 +30,6 @@ class Sized:
         """Passed on."""
         await self._provider.remove(key)
 
-    def list_owned(self, plane: str) -> AsyncIterator[Owned]:
+    def list_owned(self, plane: str) -> AsyncIterator[OwnedResource]:
         """Passed on."""
         return self._provider.list_owned(plane)

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from tenure.core.decisions import unknown_after_claim
-from tenure.core.operation import Hold
+from tenure.core.operation import IntentState
 from tenure.ports.store import Claimed, Is, Queue, Refused, Store
 from tenure.testing.contracts.store_rows import (
     Names,
@@ -103,7 +103,9 @@ class ClaimPromises:
         self, store: Store, clock: StoppedClock, change: Names
     ) -> None:
         """The SQL of a store and `tenure.core.decisions.unknown_after_claim` say the same."""
-        cases = list(product(("PENDING", "RUNNING", "COMPENSATING", "STUCK"), Hold, (None, 3.0)))
+        cases = list(
+            product(("PENDING", "RUNNING", "COMPENSATING", "STUCK"), IntentState, (None, 3.0))
+        )
         puts = [operation(state, state=state, token=1) for state in {case[0] for case in cases}]
         puts += [
             intent(state, f"{hold}{since or 0:g}".lower(), state=hold, token=1, unknown_since=since)

@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 from tenure.core.audit import link
 from tenure.core.decisions import unknown_after_claim
 from tenure.core.errors import Defect, StoreFull
-from tenure.core.operation import Hold
+from tenure.core.operation import IntentState
 from tenure.ports.store import (
     TABLES,
     Chained,
@@ -190,7 +190,7 @@ class Tables:
                     continue
                 intent["token"] = row["token"]
                 intent["unknown_since"] = unknown_after_claim(
-                    Hold(str(intent["state"])),
+                    IntentState(str(intent["state"])),
                     cast("float | None", intent["unknown_since"]),
                     was_called=row["state"] != "PENDING",
                     now=now,

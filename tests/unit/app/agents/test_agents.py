@@ -12,7 +12,7 @@ from tenure.app.agents import views as agent_views
 from tenure.app.agents.commands import Asked
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.errors import (
     Conflict,
     Forbidden,
@@ -20,7 +20,7 @@ from tenure.core.errors import (
     NotFound,
     PreconditionFailed,
 )
-from tenure.core.operation import State as OperationState
+from tenure.core.operation import OperationState
 from tenure.testing.faults import Fault
 from tenure.testing.operators import by
 from tests.unit.support.agent_planes import STRANGER, VIEWER, alive, fault, keyed, refusal
@@ -35,7 +35,7 @@ SUCCEEDED, COMPENSATED = OperationState.SUCCEEDED, OperationState.COMPENSATED
 async def test_a_created_agent_holds_one_of_each_and_is_served(lives):
     uid = await lives.made()
     assert lives.held(uid) == sorted(SLOTS)
-    assert await lives.state() is State.READY
+    assert await lives.state() is AgentState.READY
     whose, address = await invocations.address_of(lives.plane, CALLER, "alpha")
     assert (whose, address) == (uid, f"{lives.world.holds(provider='runtime')[0].key.text}:1")
     assert await lives.wrong() == []
@@ -45,11 +45,11 @@ async def test_a_created_agent_holds_one_of_each_and_is_served(lives):
 async def test_a_life_from_create_to_delete_leaves_nothing_but_its_history(lives):
     uid = await lives.made()
     for verb, state in (
-        ("suspend", State.SUSPENDED),
-        ("resume", State.READY),
-        ("stop", State.SUSPENDED),
-        ("resume", State.READY),
-        ("delete", State.DELETED),
+        ("suspend", AgentState.SUSPENDED),
+        ("resume", AgentState.READY),
+        ("stop", AgentState.SUSPENDED),
+        ("resume", AgentState.READY),
+        ("delete", AgentState.DELETED),
     ):
         assert (await lives.verb(verb, uid)).state == SUCCEEDED
         assert await lives.state(uid) is state
@@ -66,7 +66,7 @@ async def test_a_failed_create_undoes_itself_and_keeps_its_row_to_be_looked_at(l
     operation = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
     assert operation.state == COMPENSATED
     assert "refuses" in operation.error
-    assert await lives.state() is State.CREATE_FAILED
+    assert await lives.state() is AgentState.CREATE_FAILED
     assert lives.world.things == {}
     assert await lives.wrong() == []
 
@@ -128,7 +128,7 @@ async def test_a_name_is_free_again_once_its_agent_is_deleted(lives):
     await lives.verb("delete")
     second = await lives.made()
     assert first != second
-    assert (await agent_views.get_agent(lives.plane, CALLER, first)).state is State.DELETED
+    assert (await agent_views.get_agent(lives.plane, CALLER, first)).state is AgentState.DELETED
     assert await lives.wrong() == []
 
 
@@ -139,7 +139,7 @@ async def test_a_create_replaces_one_that_has_failed_under_a_new_uid(lives):
     uid = await lives.made()
     assert uid != failed.agent
     old = await lives.plane.store.find("agent", (failed.agent,))
-    assert (old["state"], old["spec"]) == (State.DELETED, None)
+    assert (old["state"], old["spec"]) == (AgentState.DELETED, None)
     told = [row["type"] for row in await lives.plane.store.list_events(limit=100)
             if row["agent"] == failed.agent and row["type"].startswith("agent.")]  # fmt: skip
     assert told == ["agent.creating", "agent.create_failed", "agent.deleted"]
@@ -343,7 +343,7 @@ async def test_another_tenants_agent_is_as_absent_as_one_that_never_was(lives):
     assert await agent_views.list_agents(lives.plane, STRANGER) == []
     with pytest.raises(NotFound):
         await agents.create_agent(lives.plane, STRANGER, spec_of("beta", parent="alpha"))
-    assert await lives.state() is State.READY
+    assert await lives.state() is AgentState.READY
 
 
 @alive

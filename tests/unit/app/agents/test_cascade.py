@@ -20,7 +20,7 @@ from tenure.app.agents import views as agent_views
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
 from tenure.app.plane import Plane
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import Conflict, LimitExceeded
 from tenure.core.limits import OWNERS_MAX
@@ -94,7 +94,7 @@ async def made(lives, count, owns):
 
 async def standing(lives, uids):
     rows = [await lives.plane.store.find("agent", (uid,)) for uid in uids]
-    return {number for number, row in enumerate(rows) if row["state"] != State.DELETED}
+    return {number for number, row in enumerate(rows) if row["state"] != AgentState.DELETED}
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -136,7 +136,7 @@ def test_what_an_agent_owns_goes_on_serving_while_it_rests(verb):
         await lives.made("below", parent="top")
         await lives.verb(verb, "top")
         await refusal(invocations.address_of(lives.plane, CALLER, "top"), "suspended")
-        assert await lives.state("below") is State.READY
+        assert await lives.state("below") is AgentState.READY
         await invocations.address_of(lives.plane, CALLER, "below")
 
     play()
@@ -152,7 +152,7 @@ async def test_one_commit_closes_everything_below_and_taking_it_back_opens_it(li
     await refusal(invocations.address_of(lives.plane, CALLER, "bottom"), "wrong_state")
     below = agents.create_agent(lives.plane, CALLER, spec_of("more", parent="bottom"))
     await refusal(below, "wrong_state")
-    assert await lives.state("bottom") is State.READY
+    assert await lives.state("bottom") is AgentState.READY
     await operations.cancel(lives.plane, by("ann"), deleted.id)
     await lives.done(deleted)
     await invocations.address_of(lives.plane, CALLER, "bottom")
@@ -200,7 +200,7 @@ async def test_a_child_is_reassigned_where_its_edge_says_so(lives):
         ("credential", "revoke"), ("credential", "revoke"),  # of the parent and of the other
     ]  # fmt: skip
     await lives.verb("delete", "parent")
-    assert await lives.state("child") is State.READY
+    assert await lives.state("child") is AgentState.READY
     heir = await agent_views.get_agent(lives.plane, CALLER, "heir")
     assert (await agent_views.get_agent(lives.plane, CALLER, "child")).parent == heir.uid
     assert len(lives.held(child)) == 4

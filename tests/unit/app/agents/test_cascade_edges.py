@@ -11,10 +11,10 @@ from tenure.app.agents import commands as agents
 from tenure.app.agents import views as agent_views
 from tenure.app.events import subscriptions
 from tenure.app.events.subscriptions import Subscribe
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import Invalid
-from tenure.core.subscription import Kind
+from tenure.core.subscription import SubscriptionKind
 from tenure.ports.store import Change
 from tenure.reconcilers import grants
 from tenure.reconcilers.leader import Leader
@@ -25,7 +25,7 @@ from tests.unit.support.agent_planes import alive, fault, refusal
 
 async def subscribed(lives, caller=CALLER, name="mine", **more):
     """A pull subscription; its id."""
-    asked = Subscribe(name, Kind.PULL, **more)
+    asked = Subscribe(name, SubscriptionKind.PULL, **more)
     return (await subscriptions.create_subscription(lives.plane, caller, asked))[0].id
 
 
@@ -115,7 +115,7 @@ async def test_who_changes_while_somebody_subscribes_is_looked_at_again(lives, m
 
     monkeypatch.setattr(lives.plane.store, "commit", just_before)
     await subscribed(lives, agent="alpha")
-    assert await lives.state() is State.SUSPENDED
+    assert await lives.state() is AgentState.SUSPENDED
     (edge,) = [row for row in await lives.rows("edge") if row["kind"] == EdgeKind.WEBHOOK]
     assert edge["target"] == (await lives.rows("subscription"))[0]["id"]
 
@@ -133,7 +133,7 @@ async def test_a_create_that_fails_leaves_no_edge_to_what_was_never_registered(l
 async def test_what_is_about_a_deleted_agent_goes_though_its_event_was_lost(lives):
     """The reaction to its end never came: the edge is still there, and the reconciler looks."""
     uid = await lives.made()
-    asked = Subscribe("mine", Kind.NATS, target="mine", agent="alpha")
+    asked = Subscribe("mine", SubscriptionKind.NATS, target="mine", agent="alpha")
     await subscriptions.create_subscription(lives.plane, CALLER, asked)
     await lives.verb("delete")
     assert (await grants.tick(lives.plane)).fixed == 0, "it is to be told first"

@@ -11,13 +11,13 @@ from tenure.app.agents import cascade, invocations
 from tenure.app.agents import commands as agents
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.errors import (
     Conflict,
     PlanUnknown,
     StoreFull,
 )
-from tenure.core.operation import State as OperationState
+from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.ports.store import Ring
 from tenure.testing.faults import Fault
@@ -48,7 +48,7 @@ async def test_a_delete_during_a_create_cancels_it_and_takes_away_what_it_made(l
     created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
     await asyncio.sleep(0.025)
     deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
-    assert await lives.state(created.agent) is State.DELETING
+    assert await lives.state(created.agent) is AgentState.DELETING
     assert (await lives.done(deleted)).state == SUCCEEDED
     assert (await lives.done(created)).state == COMPENSATED
     assert lives.world.things == {}
@@ -67,7 +67,7 @@ def test_what_a_newer_release_works_on_is_for_that_one_to_close(verb):
         why = f"{resumed.id} works on .* resume_agent@2/.* ask a process of the newer release"
         with pytest.raises(PlanUnknown, match=why):
             await ask(lives.plane, CALLER, "alpha")
-        assert await lives.state() is State.RESUMING, "nothing was changed"
+        assert await lives.state() is AgentState.RESUMING, "nothing was changed"
         await ask(newer, CALLER, "alpha")
         assert (await reads.get_operation(newer, TENANT, resumed.id)).state == COMPENSATED
 
@@ -83,7 +83,7 @@ async def test_a_child_that_a_newer_release_works_on_is_asked_again_at_the_next_
     assert (await cascade.delete_below(lives.plane, top, deleted.id)).left == ["child"]
     await operations.cancel(newer, CALLER, theirs.id)
     assert (await lives.done(deleted)).state == SUCCEEDED
-    assert await lives.state(child) is State.DELETED
+    assert await lives.state(child) is AgentState.DELETED
 
 
 @alive
@@ -104,7 +104,7 @@ async def test_a_suspend_during_a_resume_cancels_it(lives):
     suspended = await agents.suspend_agent(lives.plane, CALLER, "alpha")
     assert (await lives.done(suspended)).state == SUCCEEDED
     assert (await lives.done(resumed)).state == COMPENSATED
-    assert await lives.state() is State.SUSPENDED
+    assert await lives.state() is AgentState.SUSPENDED
     assert await lives.wrong() == []
 
 
@@ -117,7 +117,7 @@ async def test_a_delete_during_a_suspend_ends_the_drain(lives):
     deleted = await agents.delete_agent(lives.plane, CALLER, "alpha", drain_seconds=1.0)
     assert (await lives.done(deleted)).state == SUCCEEDED
     assert (await lives.done(suspended)).state == COMPENSATED
-    assert await lives.state(uid) is State.DELETED
+    assert await lives.state(uid) is AgentState.DELETED
     assert await lives.wrong() == []
 
 
@@ -142,7 +142,7 @@ async def test_a_runtime_that_was_kept_warm_can_be_stopped(lives):
     assert "runtime" in lives.held(uid)
     assert (await lives.verb("stop")).state == SUCCEEDED
     assert "runtime" not in lives.held(uid)
-    assert await lives.state() is State.SUSPENDED
+    assert await lives.state() is AgentState.SUSPENDED
 
 
 @alive
@@ -181,7 +181,7 @@ async def test_a_stuck_delete_is_helped_and_not_overtaken(lives):
     fault(lives, "access", "remove", Fault.REFUSED)
     deleted = await lives.verb("delete")
     assert deleted.state == OperationState.STUCK
-    assert await lives.state() is State.DELETE_FAILED
+    assert await lives.state() is AgentState.DELETE_FAILED
     refused = await refusal(
         agents.delete_agent(lives.plane, CALLER, "alpha"), "operation_in_progress"
     )
@@ -189,7 +189,7 @@ async def test_a_stuck_delete_is_helped_and_not_overtaken(lives):
     lives.fakes.access._refuses.clear()
     await operations.retry(lives.plane, by("an operator"), deleted.id)
     assert (await lives.done(deleted)).state == SUCCEEDED
-    assert await lives.state(uid) is State.DELETED
+    assert await lives.state(uid) is AgentState.DELETED
     assert await lives.wrong() == []
 
 
@@ -199,10 +199,10 @@ async def test_a_delete_after_an_abandoned_one_takes_away_what_was_left(lives):
     fault(lives, "access", "remove", Fault.REFUSED)
     deleted = await lives.verb("delete")
     await operations.abandon(lives.plane, by("an operator"), deleted.id)
-    assert await lives.state() is State.DELETE_FAILED
+    assert await lives.state() is AgentState.DELETE_FAILED
     lives.fakes.access._refuses.clear()
     assert (await lives.verb("delete")).state == SUCCEEDED
-    assert await lives.state(uid) is State.DELETED
+    assert await lives.state(uid) is AgentState.DELETED
     assert lives.world.things == {}
 
 
@@ -217,7 +217,7 @@ def test_a_cancelled_delete_returns_the_agent_to_what_it_was(before, late):
     @alive
     async def play(lives):
         await _bring(lives, before)
-        assert await lives.state() is State(before)
+        assert await lives.state() is AgentState(before)
         held = lives.held()
         fault(lives, "runtime", "status", Fault.LOST)
         deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
@@ -229,7 +229,7 @@ def test_a_cancelled_delete_returns_the_agent_to_what_it_was(before, late):
             assert late and refused.code == "past_pivot"  # noqa: PT017, PT018
             return
         assert (await lives.done(deleted)).state == COMPENSATED
-        assert await lives.state() is State(before)
+        assert await lives.state() is AgentState(before)
         assert lives.held() == held
 
     play()
@@ -272,11 +272,11 @@ async def test_a_create_that_was_closed_past_its_pivot_still_says_where_it_is_re
     fault(lives, "runtime", "status", Fault.LOST)
     deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
     assert (await lives.done(created)).state == SUCCEEDED
-    assert await lives.state() is State.DELETING
+    assert await lives.state() is AgentState.DELETING
     await asyncio.sleep(0.5)
     await operations.cancel(lives.plane, by("someone"), deleted.id)
     assert (await lives.done(deleted)).state == COMPENSATED
-    assert await lives.state() is State.READY
+    assert await lives.state() is AgentState.READY
     await invocations.address_of(lives.plane, CALLER, "alpha")
     assert await lives.wrong() == []
 
@@ -329,7 +329,7 @@ async def test_a_delete_takes_what_the_agent_owns_along(lives):
     grandchild = await lives.made("gamma", parent="beta")
     assert (await lives.verb("delete")).state == SUCCEEDED
     for uid in (child, grandchild):
-        assert await lives.state(uid) is State.DELETED
+        assert await lives.state(uid) is AgentState.DELETED
     assert lives.world.things == {}
     assert await lives.rows("agent_name") == []
     assert await lives.wrong() == []
@@ -375,7 +375,7 @@ async def test_a_child_whose_delete_was_cancelled_is_asked_again(lives):
     ]  # fmt: skip
     await operations.cancel(lives.plane, by("someone"), asked)
     assert (await lives.done(deleted)).state == SUCCEEDED
-    assert await lives.state(child) is State.DELETED
+    assert await lives.state(child) is AgentState.DELETED
 
 
 @alive

@@ -12,8 +12,8 @@ from tenure.app.events.subscriptions import Subscribe
 from tenure.app.operations import reads
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import Conflict, NotFound
-from tenure.core.operation import State
-from tenure.core.subscription import Kind
+from tenure.core.operation import OperationState
+from tenure.core.subscription import SubscriptionKind
 from tenure.ports.store import Change, Set
 from tenure.testing.faults import Fault
 from tests.unit.support.agent_planes import STRANGER, alive, fault, refusal
@@ -25,7 +25,7 @@ async def test_a_create_that_failed_and_was_made_anew_is_owned_once(lives):
     fault(lives, "credentials", "ensure", Fault.REFUSED)
     spec = spec_of("child", parent="parent")
     failed = await lives.done(await agents.create_agent(lives.plane, CALLER, spec))
-    assert failed.state == State.COMPENSATED
+    assert failed.state == OperationState.COMPENSATED
 
     async def owned() -> list[str]:
         return [str(row["target"]) for row in await ownership.owned_by(lives.plane, parent)]
@@ -140,7 +140,7 @@ async def test_why_an_agent_is_closed_is_true(lives):
 @alive
 async def test_another_tenants_subscription_is_nobodys_to_own(lives):
     maker = await lives.made("maker")
-    asking, asked = CALLER._replace(principal=maker), Subscribe("theirs", Kind.PULL)
+    asking, asked = CALLER._replace(principal=maker), Subscribe("theirs", SubscriptionKind.PULL)
     theirs = (await subscriptions.create_subscription(lives.plane, asking, asked))[0].id
     stranger = await agents.create_agent(lives.plane, STRANGER, spec_of("stranger"))
     await reads.wait(lives.plane, STRANGER.tenant, stranger.id)

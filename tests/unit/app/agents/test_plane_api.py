@@ -8,9 +8,9 @@ from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.app.agents import commands as agents
 from tenure.app.agents.plane_api import ServingPlaneApi
 from tenure.app.operations import commands as operations
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.errors import Defect
-from tenure.core.operation import State as OperationState
+from tenure.core.operation import OperationState
 from tenure.testing.faults import Call, Fault
 from tenure.testing.operators import by
 from tests.unit.support.agent_planes import alive
@@ -88,7 +88,7 @@ async def test_the_agent_stood_as_the_operation_before_has_left_it(lives):
     assert resumed.state == OperationState.SUCCEEDED
     await operations.cancel(lives.plane, by("someone"), deleted.id)
     assert (await lives.done(deleted)).state == OperationState.COMPENSATED
-    assert await lives.state(uid) is State.READY
+    assert await lives.state(uid) is AgentState.READY
     assert await lives.wrong() == []
 
 

@@ -9,9 +9,9 @@ from tenure.app.agents import commands as agents
 from tenure.app.agents import invocations
 from tenure.app.agents.commands import Asked
 from tenure.app.operations import commands as operations
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict
-from tenure.core.operation import State as OperationState
+from tenure.core.operation import OperationState
 from tenure.testing.faults import Fault
 from tenure.testing.operators import by
 from tests.unit.support.agent_planes import alive, fault, refusal
@@ -34,10 +34,10 @@ async def test_a_resume_waits_for_the_suspend_before_it(lives):
     suspended = await draining(lives)
     await refusal(agents.resume_agent(lives.plane, CALLER, "alpha"), "operation_in_progress")
     resumed = await agents.resume_agent(lives.plane, CALLER, "alpha", asked=QUEUE)
-    assert await lives.state() is State.SUSPENDING
+    assert await lives.state() is AgentState.SUSPENDING
     assert (await lives.done(resumed)).state == SUCCEEDED
     assert (await lives.done(suspended)).state == SUCCEEDED
-    assert await lives.state() is State.READY
+    assert await lives.state() is AgentState.READY
     assert await lives.wrong() == []
 
 
@@ -47,7 +47,7 @@ async def test_a_suspend_waits_for_a_create_and_does_not_cancel_it(lives):
     suspended = await agents.suspend_agent(lives.plane, CALLER, "alpha", asked=QUEUE)
     assert (await lives.done(suspended)).state == SUCCEEDED
     assert (await lives.done(created)).state == SUCCEEDED
-    assert await lives.state() is State.SUSPENDED
+    assert await lives.state() is AgentState.SUSPENDED
     assert await lives.wrong() == []
 
 
@@ -70,7 +70,7 @@ async def test_one_that_finds_no_such_verb_at_its_turn_is_undone_and_says_so(liv
     assert (await lives.done(created)).state == COMPENSATED
     assert ended.state == COMPENSATED
     assert "agent alpha is CREATE_FAILED, from where there is no suspend" in ended.error
-    assert await lives.state() is State.CREATE_FAILED
+    assert await lives.state() is AgentState.CREATE_FAILED
     assert await lives.wrong() == []
     await lives.made()  # nobody stands in the way of the name
 
@@ -107,7 +107,7 @@ def test_what_closes_the_agent_takes_the_place_of_what_is_queued(verb):
         assert ended.state == COMPENSATED
         assert f"closed by operation {closing.id}" in ended.error
         then = await lives.state(resumed.agent)
-        assert then is (State.SUSPENDED if verb == "stop" else State.DELETED)
+        assert then is (AgentState.SUSPENDED if verb == "stop" else AgentState.DELETED)
         assert await lives.wrong() == []
 
     play()
@@ -119,7 +119,7 @@ async def test_a_queued_verb_can_be_cancelled_and_frees_its_place(lives):
     resumed = await agents.resume_agent(lives.plane, CALLER, "alpha", asked=QUEUE)
     await operations.cancel(lives.plane, by("someone"), resumed.id)
     assert (await lives.done(resumed)).state == COMPENSATED
-    assert await lives.state() is State.SUSPENDING
+    assert await lives.state() is AgentState.SUSPENDING
     again = await agents.resume_agent(lives.plane, CALLER, "alpha", asked=QUEUE)
     assert (await lives.done(suspended)).state == SUCCEEDED
     assert (await lives.done(again)).state == SUCCEEDED
@@ -133,7 +133,7 @@ async def test_a_queued_closing_can_be_cancelled_since_it_has_closed_nothing(liv
     await operations.cancel(lives.plane, by("someone"), suspended.id)
     assert (await lives.done(suspended)).state == COMPENSATED
     assert (await lives.done(created)).state == SUCCEEDED
-    assert await lives.state() is State.READY
+    assert await lives.state() is AgentState.READY
     assert await lives.wrong() == []
 
 
@@ -144,5 +144,5 @@ async def test_a_queued_verb_outlives_the_plane(lives):
     lives.processes[0].crash()
     await lives.start()
     assert (await lives.done(resumed)).state == SUCCEEDED
-    assert await lives.state() is State.READY
+    assert await lives.state() is AgentState.READY
     assert await lives.wrong() == []

@@ -6,7 +6,7 @@ from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.app.agents import commands as agents
 from tenure.app.agents import invocations
 from tenure.app.agents import views as agent_views
-from tenure.core.agent import State, Verb
+from tenure.core.agent import AgentState, Verb
 from tenure.core.errors import Conflict, NotFound, NotReady
 from tenure.testing.faults import Call, Fault
 from tests.unit.support.agent_planes import STRANGER, VIEWER, alive
@@ -17,7 +17,7 @@ async def test_an_agent_is_found_by_its_name_and_by_its_uid(lives):
     uid = await lives.made(labels={"team": "blue"})
     by_name = await agent_views.get_agent(lives.plane, VIEWER, "alpha")
     assert by_name == await agent_views.get_agent(lives.plane, VIEWER, uid)
-    assert (by_name.uid, by_name.state, by_name.operation) == (uid, State.READY, "")
+    assert (by_name.uid, by_name.state, by_name.operation) == (uid, AgentState.READY, "")
     assert by_name.spec["labels"] == {"team": "blue"}
     for name in ("beta", "0" * 32, "", "alpha\n"):
         with pytest.raises(NotFound):

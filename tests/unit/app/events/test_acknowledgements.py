@@ -16,8 +16,8 @@ from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
 from tenure.app.tenancy import audit
 from tenure.core.errors import Forbidden, Invalid, NotFound, Unavailable
-from tenure.core.operation import State
-from tenure.core.subscription import Kind
+from tenure.core.operation import OperationState
+from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.relay import Relay
 from tenure.ports.bus import Outgoing
 from tenure.ports.store import Change, Drop, Put, Ring
@@ -29,7 +29,7 @@ from tests.unit.support.sinks import Sink
 @alive
 async def test_what_is_about_a_deleted_agent_is_not_kept_for_ever(lives):
     uid = await lives.made()
-    mine = Subscribe("mine", Kind.NATS, target="mine", agent="alpha")
+    mine = Subscribe("mine", SubscriptionKind.NATS, target="mine", agent="alpha")
     await subscriptions.create_subscription(lives.plane, CALLER, mine)
     operation = await lives.verb("delete")
     event = Outgoing("1", TENANT, uid, operation.id, "agent.deleted", 1, b"{}")
@@ -41,7 +41,7 @@ async def test_what_is_about_a_deleted_agent_is_not_kept_for_ever(lives):
 
 
 async def required(lives, name="billing", **more):
-    asked = Subscribe(name, Kind.PULL, required=True, **more)
+    asked = Subscribe(name, SubscriptionKind.PULL, required=True, **more)
     view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
     return view.id
 
@@ -51,7 +51,7 @@ async def waits(lives, verb="suspend", name="alpha"):
     asked = await getattr(agents, f"{verb}_agent")(lives.plane, CALLER, name)
     for _ in range(200):
         seen = await reads.get_operation(lives.plane, TENANT, asked.id)
-        if seen.state == State.WAITING:
+        if seen.state == OperationState.WAITING:
             return seen
         await lives.loop_until(lives.plane.store.now() + 0.05)
     raise AssertionError(asked)
@@ -76,11 +76,11 @@ async def test_a_suspend_says_whom_it_waits_for_and_ends_when_they_have_acknowle
     await acknowledge(lives, first, operation.id)
     await lives.loop_until(lives.plane.store.now() + 1)
     seen = await reads.get_operation(lives.plane, TENANT, operation.id)
-    assert seen.state == State.WAITING
+    assert seen.state == OperationState.WAITING
     assert "billing" not in seen.steps[-1].detail
     one = await acknowledge(lives, second, operation.id)
     assert one.principal == CALLER.principal
-    assert (await lives.done(operation)).state == State.SUCCEEDED
+    assert (await lives.done(operation)).state == OperationState.SUCCEEDED
     assert await acknowledge(lives, second, operation.id) == one, "twice is once"
 
 
@@ -100,7 +100,7 @@ async def test_an_early_acknowledgement_counts(lives):
     subscription = await required(lives)
     asked = await agents.suspend_agent(lives.plane, CALLER, "alpha")
     await acknowledge(lives, subscription, asked.id)
-    assert (await lives.done(asked)).state == State.SUCCEEDED
+    assert (await lives.done(asked)).state == OperationState.SUCCEEDED
 
 
 @alive
@@ -109,7 +109,7 @@ async def test_an_operator_may_override_and_the_audit_log_says_so(lives):
     subscription = await required(lives)
     operation = await waits(lives, "delete")
     await acknowledge(lives, subscription, operation.id, why="it is switched off")
-    assert (await lives.done(operation)).state == State.SUCCEEDED
+    assert (await lives.done(operation)).state == OperationState.SUCCEEDED
     lines = await audit.list_audit(lives.plane, CALLER, limit=1_000)
     (line,) = [one for one in lines if one.action == "subscription.override"]
     assert line.body == {"operation": operation.id, "why": "it is switched off"}
@@ -150,7 +150,7 @@ async def test_a_subscriber_that_is_deleted_is_no_longer_waited_for(lives):
     subscription = await required(lives)
     operation = await waits(lives)
     await subscriptions.delete_subscription(lives.plane, CALLER, subscription)
-    assert (await lives.done(operation)).state == State.SUCCEEDED
+    assert (await lives.done(operation)).state == OperationState.SUCCEEDED
 
 
 @alive
@@ -162,7 +162,9 @@ async def test_a_subscriber_is_deleted_though_only_a_newer_release_can_release_i
     theirs = await agents.suspend_agent(newer, CALLER, "beta")
     operation = await waits(lives)
     await subscriptions.delete_subscription(lives.plane, CALLER, subscription)
-    assert (await lives.done(operation)).state == State.SUCCEEDED, "the other one is released"
+    assert (await lives.done(operation)).state == OperationState.SUCCEEDED, (
+        "the other one is released"
+    )
     assert await acknowledgements.close_vain(lives.plane, CALLER) == 0
     assert await acknowledgements.close_vain(newer, CALLER) == 1
     (row,) = [row for row in await lives.rows("awaited") if row["operation"] == theirs.id]
@@ -184,7 +186,7 @@ async def test_one_that_is_deleted_while_an_operation_is_accepted_is_not_waited_
         return ground
 
     monkeypatch.setattr(acknowledgements, "awaited_by", read_too_early)
-    assert (await lives.verb("suspend")).state == State.SUCCEEDED
+    assert (await lives.verb("suspend")).state == OperationState.SUCCEEDED
     assert await lives.rows("awaited") == []
 
 
@@ -203,7 +205,7 @@ async def test_what_is_accepted_while_one_is_deleted_does_not_wait_for_it(lives,
     await subscriptions.delete_subscription(lives.plane, CALLER, subscription)
     (row,) = await lives.rows("awaited")
     assert row["acknowledged_at"] is not None
-    assert (await lives.done(accepted[0])).state == State.SUCCEEDED
+    assert (await lives.done(accepted[0])).state == OperationState.SUCCEEDED
 
 
 @alive
@@ -217,7 +219,7 @@ async def test_what_waits_for_one_that_is_gone_can_be_ended(lives):
     assert await acknowledgements.missing_of(lives.plane, operation.id) == []
     told = await acknowledge(lives, subscription, operation.id, why="it is gone")
     assert told.acknowledged_at is not None
-    assert (await lives.done(operation)).state == State.SUCCEEDED
+    assert (await lives.done(operation)).state == OperationState.SUCCEEDED
 
 
 @alive
@@ -227,7 +229,7 @@ async def test_only_those_who_want_the_event_are_waited_for(lives):
     await required(lives, types=("agent.deleting",))
     await required(lives, "other", agent="beta")
     asked = await agents.suspend_agent(lives.plane, CALLER, "alpha")
-    assert (await lives.done(asked)).state == State.SUCCEEDED
+    assert (await lives.done(asked)).state == OperationState.SUCCEEDED
     waiting = await waits(lives, "delete")
     assert "billing" in waiting.steps[-1].detail
     assert "other" not in waiting.steps[-1].detail
@@ -294,9 +296,9 @@ async def test_others_see_nothing_and_may_nothing(lives):
 @alive
 async def test_what_is_about_a_deleted_agent_alone_goes_with_it(lives):
     uid = await lives.made()
-    mine = Subscribe("mine", Kind.NATS, target="mine", agent="alpha")
+    mine = Subscribe("mine", SubscriptionKind.NATS, target="mine", agent="alpha")
     await subscriptions.create_subscription(lives.plane, CALLER, mine)
-    all_of_them = Subscribe("all", Kind.NATS, target="all")
+    all_of_them = Subscribe("all", SubscriptionKind.NATS, target="all")
     await subscriptions.create_subscription(lives.plane, CALLER, all_of_them)
     operation = await lives.verb("delete")
     event = Outgoing("1", TENANT, uid, operation.id, "agent.deleted", 1, b"{}")
@@ -305,7 +307,7 @@ async def test_what_is_about_a_deleted_agent_alone_goes_with_it(lives):
     assert len(await subscriptions.list_subscriptions(lives.plane, CALLER)) == 2
     sink = Sink("mine")
     sink.refuses.add(uid)
-    buses = {Kind.NATS: LocalBus({"mine": sink.take, "all": Sink("all").take})}
+    buses = {SubscriptionKind.NATS: LocalBus({"mine": sink.take, "all": Sink("all").take})}
     relay = Relay(lives.plane, buses=buses)
     done = await relay.tick()
     with pytest.raises(Unavailable, match="mine"):  # it has refused it, and is asked again

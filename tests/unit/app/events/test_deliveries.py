@@ -5,7 +5,7 @@ from tenure.adapters.bus.local import LocalBus
 from tenure.app.events import subscriptions
 from tenure.app.events.deliveries import left
 from tenure.app.events.subscriptions import Subscribe
-from tenure.core.subscription import Kind
+from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.outbox import Route
 from tenure.delivery.relay import Relay
 from tenure.ports.bus import Destination, Verdict
@@ -17,9 +17,11 @@ from tests.unit.support.sinks import Sink
 async def test_deliveries_are_counted_by_the_kind_of_destination(lives):
     plane, own, theirs = lives.plane, Sink(), Sink("theirs")
     always = [Route(Destination("sink", "sink"), LocalBus({"sink": own.take}))]
-    relay = Relay(plane, buses={Kind.NATS: LocalBus({"theirs": theirs.take})}, always=always)
+    relay = Relay(
+        plane, buses={SubscriptionKind.NATS: LocalBus({"theirs": theirs.take})}, always=always
+    )
     await relay.begin()
-    asked = Subscribe("theirs", Kind.NATS, target="theirs")
+    asked = Subscribe("theirs", SubscriptionKind.NATS, target="theirs")
     await subscriptions.create_subscription(plane, CALLER, asked)
     good, bad = await lives.made("good"), await lives.made("bad")
     theirs.refuses.add(bad)

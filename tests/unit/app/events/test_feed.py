@@ -13,7 +13,7 @@ from tenure.app.events.cloudevents import Wanted
 from tenure.app.events.fair_lock import FairLock
 from tenure.app.events.feed import Feed
 from tenure.app.operations.handle import OUTBOX, POSITION
-from tenure.app.wakeups import News
+from tenure.app.wakeups import Wakeup
 from tenure.ports.store import Change
 from tenure.testing import memory_store
 from tests.unit.support.agent_planes import STRANGER, alive
@@ -43,7 +43,7 @@ def test_readers_behind_ahead_and_far_behind_skip_nothing(seed, monkeypatch):
     chance = random.Random(seed)
 
     async def main():
-        store, news = memory_store.build(clock=Clock()), News()
+        store, news = memory_store.build(clock=Clock()), Wakeup()
         feed = Feed(store, news)
         readers: dict[int, list[Any]] = {name: [0] for name in range(4)}
         made = told = 0
@@ -75,7 +75,7 @@ def test_readers_behind_ahead_and_far_behind_skip_nothing(seed, monkeypatch):
 
 def test_a_position_that_somebody_names_is_never_taken_for_that_of_the_newest_event():
     async def main():
-        store, news = memory_store.build(clock=Clock()), News()
+        store, news = memory_store.build(clock=Clock()), Wakeup()
         feed = Feed(store, news)
         assert await feed.after(2**63 - 1, limit=5) == []
         assert await feed.head() == 0
@@ -200,7 +200,7 @@ async def test_what_is_held_is_passed_over_without_a_pause(lives, monkeypatch):
 
 def test_who_waits_for_news_is_woken_by_them_and_not_before():
     async def main():
-        news = News()
+        news = Wakeup()
         waiting = asyncio.ensure_future(news.beyond(news.number, seconds=60))
         await asyncio.sleep(0)
         assert not waiting.done()

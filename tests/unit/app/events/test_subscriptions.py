@@ -14,7 +14,7 @@ from tenure.app.events.subscriptions import Subscribe
 from tenure.core.errors import Conflict, Invalid, NotFound
 from tenure.core.limits import IDEMPOTENCY_SECONDS, SUBSCRIPTIONS_MAX
 from tenure.core.roles import Caller, Role
-from tenure.core.subscription import Kind
+from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.relay import Relay
 from tenure.ports.bus import Outgoing
 from tenure.ports.store import Also, Change, Put, Row, Set
@@ -26,13 +26,19 @@ from tests.unit.support.sinks import Sink
 @alive
 async def test_what_makes_no_sense_is_refused_by_name(lives):
     for asked, field in (
-        (Subscribe("No", Kind.PULL), "name"),
-        (Subscribe("n", Kind.PULL, target="somewhere"), "target"),
-        (Subscribe("n", Kind.NATS, target="a b"), "target"),
-        (Subscribe("n", Kind.PULL, types=("nonsense",)), "types"),
-        (Subscribe("n", Kind.PULL, types=("agent.ready",), required=True), "required: it hears of"),
-        (Subscribe("n", Kind.WEBHOOK), "url: it is missing"),
-        (Subscribe("n", Kind.WEBHOOK, target="https://hooks.example/in"), "no place for secrets"),
+        (Subscribe("No", SubscriptionKind.PULL), "name"),
+        (Subscribe("n", SubscriptionKind.PULL, target="somewhere"), "target"),
+        (Subscribe("n", SubscriptionKind.NATS, target="a b"), "target"),
+        (Subscribe("n", SubscriptionKind.PULL, types=("nonsense",)), "types"),
+        (
+            Subscribe("n", SubscriptionKind.PULL, types=("agent.ready",), required=True),
+            "required: it hears of",
+        ),
+        (Subscribe("n", SubscriptionKind.WEBHOOK), "url: it is missing"),
+        (
+            Subscribe("n", SubscriptionKind.WEBHOOK, target="https://hooks.example/in"),
+            "no place for secrets",
+        ),
     ):
         with pytest.raises(Invalid, match=field):
             await subscriptions.create_subscription(lives.plane, CALLER, asked)
@@ -41,24 +47,36 @@ async def test_what_makes_no_sense_is_refused_by_name(lives):
 
 @alive
 async def test_a_tenant_has_so_many_and_no_more(lives):
-    row: Row = {"tenant": TENANT, "principal": "x", "name": "n", "kind": Kind.PULL, "target": "",
-                "agent": "", "types": "[]", "required": 0, "revision": 1, "created_at": 0.0,
-                "updated_at": 0.0}  # fmt: skip
+    row: Row = {
+        "tenant": TENANT,
+        "principal": "x",
+        "name": "n",
+        "kind": SubscriptionKind.PULL,
+        "target": "",
+        "agent": "",
+        "types": "[]",
+        "required": 0,
+        "revision": 1,
+        "created_at": 0.0,
+        "updated_at": 0.0,
+    }
     puts = tuple(Put("subscription", (f"{n:032x}",), row) for n in range(SUBSCRIPTIONS_MAX))
     await lives.plane.store.commit(Change("", (), puts))
     with pytest.raises(Conflict, match="the most"):
-        await subscriptions.create_subscription(lives.plane, CALLER, Subscribe("n", Kind.PULL))
+        await subscriptions.create_subscription(
+            lives.plane, CALLER, Subscribe("n", SubscriptionKind.PULL)
+        )
 
 
 @alive
 async def test_another_bound_of_a_later_release_reaches_who_has_some_already(lives):
     ask = subscriptions.create_subscription
     with patched(subscriptions, SUBSCRIPTIONS_MAX=1):
-        await ask(lives.plane, CALLER, Subscribe("one", Kind.PULL))
+        await ask(lives.plane, CALLER, Subscribe("one", SubscriptionKind.PULL))
     with patched(subscriptions, SUBSCRIPTIONS_MAX=2):
-        await ask(lives.plane, CALLER, Subscribe("two", Kind.PULL))
+        await ask(lives.plane, CALLER, Subscribe("two", SubscriptionKind.PULL))
         with pytest.raises(Conflict, match="has 2 subscriptions"):
-            await ask(lives.plane, CALLER, Subscribe("three", Kind.PULL))
+            await ask(lives.plane, CALLER, Subscribe("three", SubscriptionKind.PULL))
 
 
 @pytest.mark.parametrize("guarded", [True, False])
@@ -76,9 +94,11 @@ async def many_at_once(lives, guarded):
     reserve = subscriptions._reserve
     ask = subscriptions.create_subscription
     for number in range(SUBSCRIPTIONS_MAX - 10):
-        await ask(lives.plane, CALLER, Subscribe(f"n{number}", Kind.PULL))
+        await ask(lives.plane, CALLER, Subscribe(f"n{number}", SubscriptionKind.PULL))
     with patched(subscriptions, _reserve=slowly):
-        asked = (ask(lives.plane, CALLER, Subscribe(f"m{n}", Kind.PULL)) for n in range(50))
+        asked = (
+            ask(lives.plane, CALLER, Subscribe(f"m{n}", SubscriptionKind.PULL)) for n in range(50)
+        )
         answers = await asyncio.gather(*asked, return_exceptions=True)
     refused = [one for one in answers if isinstance(one, Conflict)]
     assert {one.code for one in refused} <= {"quota_exceeded"}
@@ -91,7 +111,7 @@ async def test_a_secret_that_was_sealed_with_a_lost_key_is_rotated_and_the_new_o
     lives, tmp_path
 ):
     plane = replace(lives.plane, seal=LocalSeal(tmp_path / "secrets.key"))
-    asked = Subscribe("n", Kind.WEBHOOK, target="https://hooks.example/in")
+    asked = Subscribe("n", SubscriptionKind.WEBHOOK, target="https://hooks.example/in")
     view, _ = await subscriptions.create_subscription(plane, CALLER, asked)
     moved = replace(lives.plane, seal=LocalSeal(tmp_path / "other.key"))
     row = await subscriptions.get_subscription_row(moved, CALLER, view.id)
@@ -105,7 +125,7 @@ async def test_a_secret_that_was_sealed_with_a_lost_key_is_rotated_and_the_new_o
 @alive
 async def test_of_two_who_change_a_secret_at_once_both_do_one_after_the_other(lives, tmp_path):
     plane = replace(lives.plane, seal=LocalSeal(tmp_path / "secrets.key"))
-    asked = Subscribe("n", Kind.WEBHOOK, target="https://hooks.example/in")
+    asked = Subscribe("n", SubscriptionKind.WEBHOOK, target="https://hooks.example/in")
     view, first = await subscriptions.create_subscription(plane, CALLER, asked)
     get, rotated = subscriptions.get_subscription_row, list[str]()
 
@@ -126,7 +146,7 @@ async def test_of_two_who_change_a_secret_at_once_both_do_one_after_the_other(li
     assert first not in keys
 
 
-HOOK = Subscribe("n", Kind.WEBHOOK, target="https://hooks.example/in")
+HOOK = Subscribe("n", SubscriptionKind.WEBHOOK, target="https://hooks.example/in")
 ONCE = "once"
 
 
@@ -151,7 +171,7 @@ async def test_the_same_key_makes_one_subscription_and_shows_the_same_secret(liv
 @alive
 async def test_the_same_key_finds_what_took_the_last_place(lives):
     reserve, ask = subscriptions._reserve, subscriptions.create_subscription
-    asked, made = Subscribe("n", Kind.PULL), list[str]()
+    asked, made = Subscribe("n", SubscriptionKind.PULL), list[str]()
 
     async def meanwhile(plane, tenant):
         if not made:
@@ -166,7 +186,7 @@ async def test_the_same_key_finds_what_took_the_last_place(lives):
 
 @alive
 async def test_a_key_is_good_for_a_day_and_makes_nothing_again_after_a_delete(lives):
-    ask, asked = subscriptions.create_subscription, Subscribe("n", Kind.PULL)
+    ask, asked = subscriptions.create_subscription, Subscribe("n", SubscriptionKind.PULL)
     first, _ = await ask(lives.plane, CALLER, asked, idempotency_key=ONCE)
     await subscriptions.delete_subscription(lives.plane, CALLER, first.id)
     with pytest.raises(NotFound, match="deleted since"):
@@ -202,9 +222,9 @@ async def test_its_letters_go_with_it(lives):
     await lives.made("good")
     sink = Sink()
     sink.refuses.add(bad)
-    asked = Subscribe("mine", Kind.NATS, target=sink.name, from_start=True)
+    asked = Subscribe("mine", SubscriptionKind.NATS, target=sink.name, from_start=True)
     view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
-    await Relay(lives.plane, buses={Kind.NATS: LocalBus({sink.name: sink.take})}).tick()
+    await Relay(lives.plane, buses={SubscriptionKind.NATS: LocalBus({sink.name: sink.take})}).tick()
     shown = await subscriptions.get_subscription(lives.plane, CALLER, view.id)
     assert shown.parked == 1
     assert len(await lives.rows("letter")) > 1
@@ -216,7 +236,7 @@ async def test_its_letters_go_with_it(lives):
 @alive
 async def test_one_with_a_parked_stream_was_not_told_yet(lives):
     uid = await lives.made()
-    asked = Subscribe("mine", Kind.NATS, target="mine", agent="alpha")
+    asked = Subscribe("mine", SubscriptionKind.NATS, target="mine", agent="alpha")
     view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
     row = await subscriptions.get_subscription_row(lives.plane, CALLER, view.id)
     assert await subscriptions.was_told(lives.plane, row)
@@ -224,7 +244,7 @@ async def test_one_with_a_parked_stream_was_not_told_yet(lives):
     await lives.plane.store.commit(Change("", (), (Put("parked", (view.id, uid), parked),)))
     assert not await subscriptions.was_told(lives.plane, row)
     reads, _ = await subscriptions.create_subscription(
-        lives.plane, CALLER, Subscribe("reads", Kind.PULL)
+        lives.plane, CALLER, Subscribe("reads", SubscriptionKind.PULL)
     )
     row = await subscriptions.get_subscription_row(lives.plane, CALLER, reads.id)
     assert await subscriptions.was_told(lives.plane, row)

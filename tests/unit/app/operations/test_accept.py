@@ -16,7 +16,7 @@ from tenure.core.limits import (
     IDEMPOTENCY_SECONDS,
     INPUT_BYTES_MAX,
 )
-from tenure.core.operation import Hold, State
+from tenure.core.operation import IntentState, OperationState
 from tenure.testing.operators import by
 from tenure.testing.plans import SIGNAL
 from tests.unit.support.scripted_planes import TENANT, Script, accept, refuse, step, virtual
@@ -28,8 +28,12 @@ ASKED = Accept("waits", idempotency_key="once")
 async def test_the_answer_shows_the_first_stage_intended_and_nothing_called(solo):
     plane = (await solo.start()).plane
     accepted = await admission.accept(plane, Accept("parallel"))
-    assert (accepted.state, accepted.generation, accepted.done) == (State.RUNNING, 1, False)
-    assert [s.state for s in accepted.steps] == [Hold.INTENDED, None, None, None, None]
+    assert (accepted.state, accepted.generation, accepted.done) == (
+        OperationState.RUNNING,
+        1,
+        False,
+    )
+    assert [s.state for s in accepted.steps] == [IntentState.INTENDED, None, None, None, None]
     assert not solo.holds()
     assert (await reads.get_operation(plane, TENANT, accepted.id)).agent == accepted.agent
 
@@ -40,9 +44,9 @@ async def test_the_same_key_and_request_answer_with_the_same_operation_also_afte
     asked = Accept("linear", idempotency_key="once")
     first = await admission.accept(plane, asked)
     assert (await admission.accept(plane, asked)).id == first.id
-    assert (await reads.wait(plane, TENANT, first.id)).state is State.SUCCEEDED
+    assert (await reads.wait(plane, TENANT, first.id)).state is OperationState.SUCCEEDED
     again = await admission.accept(plane, asked)
-    assert (again.id, again.state) == (first.id, State.SUCCEEDED)
+    assert (again.id, again.state) == (first.id, OperationState.SUCCEEDED)
     assert len(await reads.list_operations(plane, TENANT)) == 1
 
 
@@ -106,7 +110,7 @@ async def test_a_second_operation_on_an_agent_is_refused_by_the_name_of_the_firs
         await accept(plane, "linear", "bird")
     assert (refused.value.code, refused.value.holder) == ("operation_in_progress", first)
     await operations.cancel(plane, by("the caller"), first)
-    assert (await reads.wait(plane, TENANT, first)).state is State.COMPENSATED
+    assert (await reads.wait(plane, TENANT, first)).state is OperationState.COMPENSATED
     second = await admission.accept(plane, Accept("linear", "bird"))
     assert second.generation == 2
 
@@ -117,7 +121,7 @@ async def test_a_plan_that_is_no_verb_lets_go_of_its_agent_whatever_it_was_given
     plane = (await solo.start()).plane
     asked = Accept("looks_like_one", "bird", {"after": "another", "queued": True})
     first = await admission.accept(plane, asked)
-    assert (await reads.wait(plane, TENANT, first.id)).state is State.COMPENSATED
+    assert (await reads.wait(plane, TENANT, first.id)).state is OperationState.COMPENSATED
     assert (await admission.accept(plane, Accept("linear", "bird"))).generation == 2
 
 
@@ -132,7 +136,7 @@ async def test_of_many_at_the_same_time_one_agent_takes_one(solo):
         assert {error.code for error in refused} == {"operation_in_progress"}
         assert {error.holder for error in refused} == {name}
         seen = await reads.wait(plane, TENANT, name)
-        assert (seen.state, seen.generation) == (State.SUCCEEDED, round_ + 1)
+        assert (seen.state, seen.generation) == (OperationState.SUCCEEDED, round_ + 1)
 
 
 @virtual
@@ -146,7 +150,7 @@ async def test_who_is_overtaken_on_an_agent_reads_again_and_follows(solo):
         solo.stores[0].after["find"] = [overtaken]
         mine = await admission.accept(plane, Accept("linear", "bird"))
         assert mine.generation == 2 * round_ + 2
-        assert (await reads.wait(plane, TENANT, mine.id)).state is State.SUCCEEDED
+        assert (await reads.wait(plane, TENANT, mine.id)).state is OperationState.SUCCEEDED
 
 
 @virtual
@@ -201,7 +205,7 @@ async def test_what_is_just_within_the_bounds_is_accepted(solo):
     key = "k" * IDEMPOTENCY_KEY_CHARACTERS_MAX
     asked = Accept("linear", input={"x": most}, idempotency_key=key)
     accepted = await admission.accept(plane, asked)
-    assert (await reads.wait(plane, TENANT, accepted.id)).state is State.SUCCEEDED
+    assert (await reads.wait(plane, TENANT, accepted.id)).state is OperationState.SUCCEEDED
 
 
 @virtual
@@ -223,9 +227,9 @@ async def test_without_a_running_engine_it_is_kept_until_someone_claims_it(solo)
     idle = solo.boot("idle").plane
     await prepare(idle)
     accepted = await admission.accept(idle, Accept("linear"))
-    assert accepted.state is State.PENDING
+    assert accepted.state is OperationState.PENDING
     plane = (await solo.start()).plane
-    assert (await reads.wait(plane, TENANT, accepted.id)).state is State.SUCCEEDED
+    assert (await reads.wait(plane, TENANT, accepted.id)).state is OperationState.SUCCEEDED
 
 
 @virtual
@@ -238,5 +242,5 @@ async def test_when_the_store_has_no_room_the_caller_is_told_and_can_ask_again(s
         await accept(plane, "one")
     assert await reads.list_operations(plane, TENANT) == []
     name = await accept(plane, "one")
-    assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert len(do.calls) == 1

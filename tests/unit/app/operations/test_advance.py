@@ -19,8 +19,8 @@ from tenure.core.errors import (
 )
 from tenure.core.limits import RESULT_BYTES_MAX
 from tenure.core.moves import Act
-from tenure.core.operation import Hold, State
-from tenure.core.plan import Kind, nobody_knows
+from tenure.core.operation import IntentState, OperationState
+from tenure.core.plan import StepKind, nobody_knows
 from tenure.ports.store import Change, Set
 from tenure.testing.loop import forever
 from tenure.testing.operators import by
@@ -101,7 +101,7 @@ async def test_an_end_that_nobody_knows_is_looked_into_before_anything_is_repeat
     solo.plan("one", step("made", do, Script(), look))
     plane = (await solo.start()).plane
     name = await accept(plane, "one")
-    assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert (len(do.calls), len(look.calls)) == (2, 2)
     assert await journal(plane, name) == ["accepted", "done made"]
 
@@ -111,7 +111,7 @@ async def test_what_is_found_by_looking_counts_as_done(solo):
     do, look, later = Script(hang), Script(Done({"n": 1})), Script()
     solo.plan("two", step("made", do, Script(), look), step("later", later))
     plane = (await solo.start()).plane
-    assert (await ended(solo, plane, "two")).state is State.SUCCEEDED
+    assert (await ended(solo, plane, "two")).state is OperationState.SUCCEEDED
     assert (len(do.calls), later.calls[0].results) == (1, {"made": {"n": 1}})
 
 
@@ -120,7 +120,7 @@ async def test_a_bug_in_an_undo_is_tried_again(solo):
     undo = Script(KeyError("gone"), hang, Done())
     solo.plan("two", step("made", Script(), undo), step("later", Script(Rejected("no"))))
     plane = (await solo.start()).plane
-    assert (await ended(solo, plane, "two")).state is State.COMPENSATED
+    assert (await ended(solo, plane, "two")).state is OperationState.COMPENSATED
     assert len(undo.calls) == 3
 
 
@@ -130,7 +130,7 @@ async def test_a_step_is_done_when_it_returns_nothing_or_done(solo, ending):
     later = Script()
     solo.plan("two", step("made", Script(ending)), step("later", later))
     plane = (await solo.start()).plane
-    assert (await ended(solo, plane, "two")).state is State.SUCCEEDED
+    assert (await ended(solo, plane, "two")).state is OperationState.SUCCEEDED
     assert later.calls[0].results == {"made": ending.result if ending else None}
 
 
@@ -173,7 +173,7 @@ async def test_a_cancel_stops_a_call_and_its_outcome_is_then_unknown(solo):
     await asyncio.sleep(0.1)
     await operations.cancel(plane, by("the caller"), name)
     seen = await reads.wait(plane, TENANT, name, seconds=0.5)
-    assert (seen.state, len(undo.calls)) == (State.COMPENSATED, 1)
+    assert (seen.state, len(undo.calls)) == (OperationState.COMPENSATED, 1)
 
 
 @virtual
@@ -190,7 +190,7 @@ async def test_a_cancel_at_the_very_limit_of_a_call_stops_it_once(solo):
     solo.loop.call_at(1.0, process.engine._work.interrupt, live)
     await asyncio.sleep(1.0)
     await operations.cancel(plane, by("the caller"), name)
-    assert (await reads.wait(plane, TENANT, name)).state is State.COMPENSATED
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.COMPENSATED
     assert len(do.calls) == 1
 
 
@@ -220,7 +220,7 @@ async def test_a_shutdown_alone_records_nothing_and_the_next_worker_looks_first(
     await asyncio.sleep(0.1)
     await process.engine.stop(grace_seconds=0.1)
     plane = (await solo.start()).plane
-    assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert (len(do.calls), len(look.calls)) == (1, 1)
 
 
@@ -238,7 +238,7 @@ async def test_while_the_disk_refuses_the_end_of_a_call_is_remembered(solo):
         raise StoreFull("no room")
 
     solo.stores[0].before["commit"] = [full, refuse, full]
-    assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert (len(do.calls), solo.loop.time()) == (1, pytest.approx(3.0, abs=0.1))
 
 
@@ -255,9 +255,9 @@ async def test_while_the_disk_cannot_be_read_an_operation_is_read_again_and_agai
 
     solo.stores[0].after["commit"] = [then_refuse]
     signalled = await operations.signal(plane, by("a friend"), name, name="go")
-    assert signalled.state is State.RUNNING, "it was recorded, and the caller is told so"
+    assert signalled.state is OperationState.RUNNING, "it was recorded, and the caller is told so"
     await asyncio.sleep(4)
-    assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert len(do.calls) == 2
 
 
@@ -274,7 +274,7 @@ async def test_who_fails_on_the_revision_reads_again_and_decides_again(solo):
         await operations.signal(other, by("a friend"), name, name="go")
 
     solo.stores[0].before["commit"] = [meanwhile]
-    assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert await journal(plane, name) == ["accepted", "signalled", "done made"]
     assert len(do.calls) == 1
 
@@ -341,7 +341,7 @@ async def test_a_record_that_leads_where_no_row_leads_is_a_defect_and_is_not_wri
     work = process.engine._work
     name = await accept(process.plane, "one")
     live = process.engine._driven[name].live
-    live.state = State.COMPENSATING
+    live.state = OperationState.COMPENSATING
     (move,) = work.moves(live).now
     assert move.act is Act.DO
     with pytest.raises(Defect, match="done leads from COMPENSATING to SUCCEEDED: no such row"):
@@ -366,7 +366,7 @@ async def test_the_later_of_two_siblings_completes_the_stage(solo):
         step("later", later, needs=("slow",)),
     )
     plane = (await solo.start()).plane
-    assert (await ended(solo, plane, "fork")).state is State.SUCCEEDED
+    assert (await ended(solo, plane, "fork")).state is OperationState.SUCCEEDED
     assert later.calls[0].results == {"quick": None, "slow": {"slow": True}}
 
 
@@ -385,7 +385,7 @@ async def test_a_refusal_waits_for_the_call_of_a_sibling_before_it_undoes_it(sol
 
     solo.plan("fork", (step("bad", Script(Rejected("no"))), step("slow", Script(slow), remove)))
     plane = (await solo.start()).plane
-    assert (await ended(solo, plane, "fork")).state is State.COMPENSATED
+    assert (await ended(solo, plane, "fork")).state is OperationState.COMPENSATED
     assert order == ["made", "removed"]
 
 
@@ -399,8 +399,8 @@ async def test_a_late_end_of_what_nobody_else_could_tell_of_is_recorded_on_the_w
     solo.plan("fork", (step("bad", Script(Rejected("no"))), meter))
     plane = (await solo.start()).plane
     seen = await ended(solo, plane, "fork")
-    assert seen.state is State.COMPENSATED
-    assert [one.state for one in seen.steps] == [Hold.REFUSED, Hold.PRESENT]
+    assert seen.state is OperationState.COMPENSATED
+    assert [one.state for one in seen.steps] == [IntentState.REFUSED, IntentState.PRESENT]
 
 
 @virtual
@@ -408,12 +408,12 @@ async def test_after_the_pivot_a_refusal_is_tried_again_until_it_is_stuck(solo):
     no = [Rejected("not today")] * 20
     solo.plan(
         "forward",
-        step("pivot", Script(), None, kind=Kind.PIVOT),
-        step("notice", Script(*no), None, kind=Kind.RETRIABLE),
+        step("pivot", Script(), None, kind=StepKind.PIVOT),
+        step("notice", Script(*no), None, kind=StepKind.RETRIABLE),
     )
     plane = (await solo.start()).plane
     seen = await ended(solo, plane, "forward")
-    assert seen.state is State.STUCK
+    assert seen.state is OperationState.STUCK
     assert seen.error == f"notice was not done within {LIMITS.deadline_seconds:g} s: not today"
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tenure.app.operations.call_limits import Watch
+from tenure.app.operations.call_limits import CallLimits
 from tenure.testing.loop import forever, run
 
 
@@ -25,7 +25,7 @@ async def call(watch, seconds, works=forever):
 
 def test_each_call_ends_at_its_own_limit():
     async def main(loop):
-        watch, ends = Watch(), []
+        watch, ends = CallLimits(), []
 
         async def one(begins, seconds):
             await asyncio.sleep(begins)
@@ -45,7 +45,7 @@ def test_each_call_ends_at_its_own_limit():
 
 def test_a_call_that_is_over_is_left_alone_and_the_watch_goes_on_with_the_next():
     async def main(loop):
-        watch = Watch()
+        watch = CallLimits()
         assert await call(watch, 1.0, works=lambda: asyncio.sleep(0.5)) == ""
         await asyncio.sleep(0.25)
         began = loop.time()
@@ -62,7 +62,7 @@ def test_a_call_that_is_over_is_left_alone_and_the_watch_goes_on_with_the_next()
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_stopped_for_another_reason_at_its_limit_is_stopped_once(seed):
     async def main(loop):
-        watch = Watch()
+        watch = CallLimits()
         task = asyncio.create_task(call(watch, 1.0))
         loop.call_at(1.0, watch.stop, task, "the caller went away")
         why = await task
@@ -74,7 +74,7 @@ def test_what_is_stopped_for_another_reason_at_its_limit_is_stopped_once(seed):
 
 def test_a_cancel_from_elsewhere_is_nobody_s_stop():
     async def main(loop):
-        watch = Watch()
+        watch = CallLimits()
         task = asyncio.create_task(call(watch, 1.0))
         await asyncio.sleep(0.5)
         task.cancel()

@@ -9,8 +9,8 @@ from tenure.app.operations import reads
 from tenure.core.endings import Absent, Done
 from tenure.core.errors import Conflict, OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import LATE_SECONDS, StepLimits
-from tenure.core.operation import State
-from tenure.core.plan import Kind, nobody_knows, nothing, repeat
+from tenure.core.operation import OperationState
+from tenure.core.plan import StepKind, nobody_knows, nothing, repeat
 from tenure.ports.store import Change, Put
 from tenure.testing.operators import by
 from tests.unit.support.scripted_planes import TENANT, Script, accept, journal, step, virtual
@@ -40,11 +40,11 @@ async def test_a_cancelled_operation_ends_when_its_call_has_also_where_nothing_i
     name = await accept(plane, "one", agent="a")
     await asyncio.sleep(0.1)
     cancelled = await operations.cancel(plane, by("the caller"), name)
-    assert (cancelled.state, slow.out) == (State.COMPENSATING, 1)
+    assert (cancelled.state, slow.out) == (OperationState.COMPENSATING, 1)
     with pytest.raises(Conflict, match="works on this agent"):
         await accept(plane, "two", agent="a")
     ended = await reads.wait(plane, TENANT, name)
-    assert (ended.state, slow.out) == (State.COMPENSATED, 0)
+    assert (ended.state, slow.out) == (OperationState.COMPENSATED, 0)
     await accept(plane, "two", agent="a")
     assert await journal(plane, name) == ["accepted", "compensating", "undone told"]
 
@@ -58,7 +58,7 @@ async def test_who_abandons_an_operation_stops_its_calls(solo):
     name = await accept(plane, "two")
     await asyncio.sleep(0.1)
     abandoned = await operations.abandon(plane, by("an operator"), name)
-    assert (abandoned.state, slow.out) == (State.ABANDONED, 1)
+    assert (abandoned.state, slow.out) == (OperationState.ABANDONED, 1)
     await asyncio.sleep(0.5)
     assert slow.out == 0
 
@@ -72,13 +72,13 @@ async def test_what_is_stuck_is_read_when_it_is_due_and_not_before(solo):
     plane = process.plane
     names = [await accept(plane, "one"), await accept(plane, "two")]
     for name in names:
-        assert (await reads.wait(plane, TENANT, name)).state is State.STUCK
+        assert (await reads.wait(plane, TENANT, name)).state is OperationState.STUCK
     by_nothing, by_time = [await plane.store.find("operation", (name,)) for name in names]
     assert by_nothing["due_at"] is None
     assert by_time["due_at"] > plane.store.now()
     assert names[0] not in [one.id for one in await plane.store.list_due(process.engine.worker)]
     retried = await operations.retry(plane, by("an operator"), names[0])
-    assert retried.state is not State.STUCK
+    assert retried.state is not OperationState.STUCK
 
 
 @virtual
@@ -97,14 +97,14 @@ async def test_a_step_that_was_burned_before_is_burned_again(solo):
     await plane.store.commit(Change("", (), (stone,)))
     removed = await accept(plane, "two", operation=name)
     ended = await reads.wait(plane, TENANT, removed, seconds=20.0)
-    assert ended.state is State.SUCCEEDED
+    assert ended.state is OperationState.SUCCEEDED
     row = await plane.store.find("tombstone", (name, "made"))
     assert (row["sightings"], row["until"] > plane.store.now()) == (0, True)
 
 
 def pivot(do, look):
     limits = StepLimits(call_seconds=1.0, deadline_seconds=300.0, retry_cap_seconds=4.0)
-    return step("exposed", do, None, look, kind=Kind.PIVOT, limits=limits)
+    return step("exposed", do, None, look, kind=StepKind.PIVOT, limits=limits)
 
 
 @pytest.mark.parametrize("look", [Script(Absent()), repeat])
@@ -118,7 +118,7 @@ async def test_a_pivot_whose_first_call_comes_late_is_not_undone_for_the_second_
     solo.plan("one", step("made", Script(), undo), pivot(do, look))
     plane = (await solo.start()).plane
     ended = await reads.wait(plane, TENANT, await accept(plane, "one"))
-    assert (ended.state, ended.steps[1].result) == (State.SUCCEEDED, "the first")
+    assert (ended.state, ended.steps[1].result) == (OperationState.SUCCEEDED, "the first")
     assert not undo.calls
 
 
@@ -130,7 +130,7 @@ async def test_a_pivot_is_refused_once_no_earlier_call_can_arrive_any_more(solo,
     plane = (await solo.start()).plane
     began = plane.store.now()
     ended = await reads.wait(plane, TENANT, await accept(plane, "one"), seconds=200.0)
-    assert (ended.state, ended.error) == (State.COMPENSATED, "exposed was refused: no")
+    assert (ended.state, ended.error) == (OperationState.COMPENSATED, "exposed was refused: no")
     assert LATE_SECONDS <= plane.store.now() - began < LATE_SECONDS + 10
 
 
@@ -139,10 +139,10 @@ async def test_an_operators_word_that_a_pivot_is_absent_ends_the_doubt(solo):
     do = Script(OutcomeUnknown("late"), *[Rejected("no")] * 100)
     limits = StepLimits(call_seconds=1.0, deadline_seconds=5.0, retry_cap_seconds=1.0)
     look = Script(Absent())
-    solo.plan("one", step("exposed", do, None, look, kind=Kind.PIVOT, limits=limits))
+    solo.plan("one", step("exposed", do, None, look, kind=StepKind.PIVOT, limits=limits))
     plane = (await solo.start()).plane
     name = await accept(plane, "one")
-    assert (await reads.wait(plane, TENANT, name)).state is State.STUCK
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.STUCK
     await operations.mark_absent(plane, by("an operator"), name, step="exposed")
-    assert (await reads.wait(plane, TENANT, name)).state is State.COMPENSATED
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.COMPENSATED
     assert plane.store.now() < 1_700_000_000 + LATE_SECONDS

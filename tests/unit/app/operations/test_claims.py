@@ -10,13 +10,13 @@ from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.app.operations import admission, reads, record_change
 from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import Accept
-from tenure.app.operations.advance import Advance
-from tenure.app.operations.claims import OneByOne
+from tenure.app.operations.claims import SingleClaims
+from tenure.app.operations.executor import Executor
 from tenure.app.plane import Plane, prepare
 from tenure.core.endings import Done
 from tenure.core.errors import LeaseLost, OutcomeUnknown, Unavailable
 from tenure.core.moves import Act
-from tenure.core.operation import Hold, Noted, State
+from tenure.core.operation import IntentState, OperationState, RecordKind
 from tenure.core.plan import Plan, Step, nothing
 from tenure.plans.catalogue import Catalogue
 from tenure.testing import memory_store
@@ -58,10 +58,10 @@ class Bench:
             Plan("siblings", stages=((one, two),)),
         ]
         catalogue, entropy = Catalogue(plans), SystemEntropy()
-        self.work: Any = Advance(
+        self.work: Any = Executor(
             "plane", store=self.store, entropy=entropy, catalogue=catalogue, providers={}
         )
-        self.claims: Any = OneByOne(WORKER, resting=RESTING)
+        self.claims: Any = SingleClaims(WORKER, resting=RESTING)
         self.plane = Plane(
             id="plane",
             store=self.store,
@@ -95,7 +95,7 @@ def test_whoever_begins_second_is_turned_away():
         name = await bench.accept()
         live = await bench.claims.begin(name)
         assert live is not None
-        assert (live.worker, live.token, live.state) == (WORKER, 1, State.RUNNING)
+        assert (live.worker, live.token, live.state) == (WORKER, 1, OperationState.RUNNING)
         assert bench.acts(live) == {"one": Act.DO}  # nobody has called anything
         with pytest.raises(LeaseLost):
             await bench.claims.begin(name)
@@ -230,7 +230,7 @@ def test_a_raised_token_does_not_fence_a_sibling():
         assert bench.acts(again) == {"one": Act.INSPECT, "two": Act.DO}
         bench.asked[1].set_result(Done({}))
         await sibling
-        assert (await bench.work.load(name, token)).intents["two"].state is Hold.PRESENT
+        assert (await bench.work.load(name, token)).intents["two"].state is IntentState.PRESENT
         first.cancel()
 
     asyncio.run(main())
@@ -257,7 +257,7 @@ def test_siblings_that_try_for_one_number_in_the_journal_have_changes_of_their_o
         now = bench.store.now()
         steps = live.plan.steps
         written = [
-            record_change.noted(live, Noted.DONE, step, {}, now, token=1).change.id
+            record_change.build_record(live, RecordKind.DONE, step, {}, now, token=1).change.id
             for step in steps
         ]
         assert len(set(written)) == len(steps)
@@ -271,7 +271,7 @@ def test_a_cancel_is_the_operations_own():
         name = await bench.accept()
         await bench.claims.cancel(name)
         seen = await reads.get_operation(bench.plane, "default", name)
-        assert (seen.state, seen.error) == (State.COMPENSATED, "cancelled by temporal")
+        assert (seen.state, seen.error) == (OperationState.COMPENSATED, "cancelled by temporal")
         with pytest.raises(LeaseLost):
             await bench.claims.cancel("no such operation")
 

@@ -12,8 +12,8 @@ from tenure.app.plane import prepare
 from tenure.core.endings import Done, NotYet, Waiting
 from tenure.core.errors import Conflict, Invalid, LimitExceeded
 from tenure.core.limits import PAGE_MAX, RESULT_BYTES_MAX, SIGNALS_MAX
-from tenure.core.operation import Hold, State
-from tenure.core.plan import Kind
+from tenure.core.operation import IntentState, OperationState
+from tenure.core.plan import StepKind
 from tenure.testing.faults import Call, Fault
 from tenure.testing.operators import by
 from tenure.testing.plans import SIGNAL
@@ -34,7 +34,7 @@ async def test_a_page_lists_operations_oldest_first_and_the_next_follows_it(solo
     assert [row["id"] for row in first] == names[:2]
     rest = await reads.list_operations(plane, TENANT, after=names[1])
     assert [row["id"] for row in rest] == [*names[2:], waiting]
-    done = await reads.list_operations(plane, TENANT, states=(State.SUCCEEDED,))
+    done = await reads.list_operations(plane, TENANT, states=(OperationState.SUCCEEDED,))
     assert [row["id"] for row in done] == names
 
 
@@ -53,8 +53,8 @@ async def test_a_page_can_be_of_one_agent(solo):
         return [row["id"] for row in rows]
 
     assert await listed() == [*names, waiting]
-    assert await listed(states=(State.SUCCEEDED,), limit=2) == names[:2]
-    assert await listed(states=(State.SUCCEEDED,), after=names[1]) == names[2:]
+    assert await listed(states=(OperationState.SUCCEEDED,), limit=2) == names[:2]
+    assert await listed(states=(OperationState.SUCCEEDED,), after=names[1]) == names[2:]
     assert await listed("another") == []
 
 
@@ -80,10 +80,10 @@ async def test_an_operation_is_shown_with_what_each_step_holds_and_what_became_o
     await asyncio.sleep(0.05)
     seen = await reads.get_operation(plane, TENANT, name)
     identity, access, *rest = seen.steps
-    assert (identity.state, identity.kind) == (Hold.PRESENT, "compensatable")
+    assert (identity.state, identity.kind) == (IntentState.PRESENT, "compensatable")
     assert not identity.unknown
     assert (access.state, access.attempts, access.detail) == (
-        Hold.INTENDED, 1, "429: too many requests"
+        IntentState.INTENDED, 1, "429: too many requests"
     )  # fmt: skip
     assert access.due_at is not None
     assert access.due_at > seen.updated_at
@@ -101,12 +101,12 @@ async def test_waiting_returns_at_the_end_when_stuck_or_when_its_time_is_over(so
     waits = await accept(plane, "waits")
     began = solo.loop.time()
     seen = await reads.wait(plane, TENANT, waits, seconds=2.5)
-    assert (seen.state, solo.loop.time() - began) == (State.WAITING, pytest.approx(2.5))
+    assert (seen.state, solo.loop.time() - began) == (OperationState.WAITING, pytest.approx(2.5))
     solo.faults.script[Call("meter", "ensure", 1)] = Fault.BROKE
     stuck = await accept(plane, "unaskable")
-    assert (await reads.wait(plane, TENANT, stuck)).state is State.STUCK
-    assert (await reads.wait(plane, TENANT, stuck, seconds=0)).state is State.STUCK
-    assert (await reads.wait(plane, TENANT, waits, seconds=0)).state is State.WAITING
+    assert (await reads.wait(plane, TENANT, stuck)).state is OperationState.STUCK
+    assert (await reads.wait(plane, TENANT, stuck, seconds=0)).state is OperationState.STUCK
+    assert (await reads.wait(plane, TENANT, waits, seconds=0)).state is OperationState.WAITING
 
 
 @virtual
@@ -114,7 +114,7 @@ async def test_an_end_that_another_plane_brought_about_is_seen_as_well(solo):
     mover = (await solo.start()).plane
     other = (await solo.start()).plane
     name = await accept(mover, "linear")
-    assert (await reads.wait(other, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(other, TENANT, name)).state is OperationState.SUCCEEDED
 
 
 # ------------------------------------------------------------------------------------------- cancel
@@ -122,18 +122,21 @@ async def test_an_end_that_another_plane_brought_about_is_seen_as_well(solo):
 
 @virtual
 async def test_what_nobody_has_claimed_is_cancelled_without_a_call(solo):
-    solo.plan("forward", step("pivot", Script(), None, kind=Kind.PIVOT))
+    solo.plan("forward", step("pivot", Script(), None, kind=StepKind.PIVOT))
     idle = solo.boot("idle").plane
     await prepare(idle)
     names = [await accept(idle, plan) for plan in ("linear", "forward")]
     for name in names:  # also where nothing but the pivot is intended
         cancelled = await operations.cancel(idle, by("the caller"), name)
-        assert (cancelled.state, cancelled.error) == (State.COMPENSATED, "cancelled by the caller")
+        assert (cancelled.state, cancelled.error) == (
+            OperationState.COMPENSATED,
+            "cancelled by the caller",
+        )
         assert cancelled == await reads.get_operation(idle, TENANT, name)
         assert await journal(idle, name) == ["accepted", "compensating"]
     plane = (await solo.start()).plane
     for name in names:
-        assert (await reads.get_operation(plane, TENANT, name)).state is State.COMPENSATED
+        assert (await reads.get_operation(plane, TENANT, name)).state is OperationState.COMPENSATED
     assert not solo.world.log
 
 
@@ -143,11 +146,11 @@ async def test_a_running_operation_is_undone_newest_first(solo):
     name = await accept(plane, "waits")
     await asyncio.sleep(1)
     cancelled = await operations.cancel(plane, by("the caller"), name)
-    assert cancelled.state is State.COMPENSATING
+    assert cancelled.state is OperationState.COMPENSATING
     ended = await reads.wait(plane, TENANT, name)
-    assert (ended.state, ended.error) == (State.COMPENSATED, "cancelled by the caller")
+    assert (ended.state, ended.error) == (OperationState.COMPENSATED, "cancelled by the caller")
     assert not solo.holds()
-    assert [one.state for one in ended.steps] == [Hold.BURNED, Hold.BURNED, None]
+    assert [one.state for one in ended.steps] == [IntentState.BURNED, IntentState.BURNED, None]
 
 
 @virtual
@@ -159,7 +162,7 @@ async def test_a_second_cancel_changes_nothing(solo):
     for who in ("the caller", "a friend"):
         cancelled = await operations.cancel(plane, by(who), name)
         assert (cancelled.state, cancelled.error) == (
-            State.COMPENSATING, "cancelled by the caller"
+            OperationState.COMPENSATING, "cancelled by the caller"
         )  # fmt: skip
     await reads.wait(plane, TENANT, name)
     assert (await journal(plane, name)).count("compensating") == 1
@@ -174,7 +177,7 @@ async def test_a_cancel_that_comes_after_the_pivot_is_refused_and_names_it(solo)
     with pytest.raises(Conflict, match="exposure is under way or done") as refused:
         await operations.cancel(plane, by("the caller"), name)
     assert (refused.value.code, refused.value.holder) == ("past_pivot", name)
-    assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
 
 
 @virtual
@@ -212,7 +215,7 @@ async def test_a_cancel_beats_a_poll_that_is_recorded_at_the_same_time(solo):
 
     solo.stores[1].after["find"] = [after_the_poll]
     await operations.cancel(other, by("the caller"), name)
-    assert (await reads.wait(plane, TENANT, name, seconds=9)).state is State.COMPENSATED
+    assert (await reads.wait(plane, TENANT, name, seconds=9)).state is OperationState.COMPENSATED
 
 
 @virtual
@@ -227,7 +230,7 @@ async def test_a_cancel_decides_again_when_someone_was_faster(solo):
     with pytest.raises(Conflict) as refused:
         await operations.cancel(plane, by("the caller"), name)
     assert refused.value.code in ("past_pivot", "ended")
-    assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
 
 
 # ------------------------------------------------------------------------------------------ signals
@@ -238,7 +241,7 @@ async def test_a_signal_that_comes_early_is_kept_until_it_is_waited_for(solo):
     plane = (await solo.start()).plane
     name = await accept(plane, "waits")
     await operations.signal(plane, by("a friend"), name, name=SIGNAL, payload={"ok": True})
-    assert (await reads.wait(plane, TENANT, name, seconds=2)).state is State.SUCCEEDED
+    assert (await reads.wait(plane, TENANT, name, seconds=2)).state is OperationState.SUCCEEDED
     loaded = await plane.store.load(name)
     (said,) = [row["body"] for row in loaded.journal if row["step"] == "approval"]
     assert said == '{"said":{"ok":true}}'
@@ -252,10 +255,10 @@ async def test_signals_are_given_by_name_and_in_order(solo):
     name = await accept(plane, "asks")
     for signal, payload in (("colour", "red"), ("colour", "blue"), ("shape", None)):
         await asyncio.sleep(1)
-        assert (await reads.get_operation(plane, TENANT, name)).state is State.WAITING
+        assert (await reads.get_operation(plane, TENANT, name)).state is OperationState.WAITING
         seen = await operations.signal(plane, by("a friend"), name, name=signal, payload=payload)
-        assert seen.state is State.RUNNING
-    assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+        assert seen.state is OperationState.RUNNING
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert ask.calls[-1].signals == {"colour": ("red", "blue"), "shape": (None,)}
 
 
@@ -294,7 +297,7 @@ async def test_two_signals_at_the_same_time_are_both_kept(solo):
     await asyncio.sleep(1)
     said = (operations.signal(plane, by("a friend"), name, name="x", payload=n) for n in (1, 2))
     await asyncio.gather(*said)
-    assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert sorted(map(str, ask.calls[-1].signals["x"])) == ["1", "2"]
 
 

@@ -9,7 +9,7 @@ from tenure.app.operations import commands as operations
 from tenure.core.endings import Done
 from tenure.core.errors import Conflict, Forbidden, Invalid, LimitExceeded, NotFound, Rejected
 from tenure.core.limits import RESULT_BYTES_MAX
-from tenure.core.operation import Hold, State
+from tenure.core.operation import IntentState, OperationState
 from tenure.core.roles import Role
 from tenure.testing.faults import Call, Fault
 from tenure.testing.operators import by
@@ -22,7 +22,7 @@ async def stuck_forward(solo, plane):
     """Nobody can tell whether the meter was charged."""
     solo.faults.script[Call("meter", "ensure", 1)] = Fault.BROKE
     name = await accept(plane, "unaskable")
-    assert (await reads.wait(plane, TENANT, name)).state is State.STUCK
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.STUCK
     return name
 
 
@@ -31,7 +31,7 @@ async def stuck_backward(solo, plane):
     solo.faults.script[Call("runtime", "ensure", 1)] = Fault.REFUSED
     solo.faults.script[Call("access", "remove", 1)] = Fault.REFUSED
     name = await accept(plane, "linear")
-    assert (await reads.wait(plane, TENANT, name)).state is State.STUCK
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.STUCK
     await asyncio.sleep(1)
     return name
 
@@ -56,7 +56,7 @@ async def test_who_may_only_look_decides_nothing(solo):
     ):
         with pytest.raises(Forbidden, match="operator"):
             await asked
-    assert (await reads.get_operation(plane, TENANT, name)).state is State.STUCK
+    assert (await reads.get_operation(plane, TENANT, name)).state is OperationState.STUCK
 
 
 @virtual
@@ -102,10 +102,10 @@ async def test_what_is_adopted_counts_as_done_with_its_result(solo):
     with pytest.raises(Invalid):
         await operations.adopt(plane, BY, name, step="meter", result=object())
     adopted = await operations.adopt(plane, BY, name, step="meter", result={"n": 7})
-    assert adopted.state is State.RUNNING
+    assert adopted.state is OperationState.RUNNING
     assert adopted == await reads.get_operation(plane, TENANT, name)
     ended = await reads.wait(plane, TENANT, name)
-    assert (ended.state, ended.error) == (State.SUCCEEDED, "")
+    assert (ended.state, ended.error) == (OperationState.SUCCEEDED, "")
     assert ended.steps[1].detail == "adopted by an operator"
     assert sum(solo.world.made.values()) == 3
 
@@ -116,7 +116,7 @@ async def test_what_is_marked_absent_is_done_again(solo):
     name = await stuck_forward(solo, plane)
     marked = await operations.mark_absent(plane, BY, name, step="meter")
     assert marked == await reads.get_operation(plane, TENANT, name)
-    assert (await reads.wait(plane, TENANT, name)).state is State.SUCCEEDED
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert solo.faults.calls["meter", "ensure"] == 2
     assert "marked_absent meter" in await journal(plane, name)
 
@@ -128,10 +128,10 @@ async def test_a_stuck_operation_can_be_cancelled_and_asks_again_for_what_nobody
     await operations.cancel(plane, BY, name)
     seen = await reads.wait(plane, TENANT, name)
     await asyncio.sleep(1)
-    assert seen.state is State.STUCK
+    assert seen.state is OperationState.STUCK
     assert not solo.world.holds(provider="identity"), "older undos go on beside a stuck step"
     await operations.mark_absent(plane, BY, name, step="meter")
-    assert (await reads.wait(plane, TENANT, name)).state is State.COMPENSATED
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.COMPENSATED
     assert solo.faults.calls["meter", "ensure"] == 1
 
 
@@ -143,8 +143,8 @@ async def test_what_has_no_undo_can_be_adopted_also_on_the_way_back(solo):
     await reads.wait(plane, TENANT, name)
     await operations.adopt(plane, BY, name, step="meter")
     ended = await reads.wait(plane, TENANT, name)
-    assert (ended.state, ended.error) == (State.COMPENSATED, "cancelled by an operator")
-    assert ended.steps[1].state is Hold.PRESENT
+    assert (ended.state, ended.error) == (OperationState.COMPENSATED, "cancelled by an operator")
+    assert ended.steps[1].state is IntentState.PRESENT
 
 
 @virtual
@@ -156,7 +156,7 @@ async def test_a_retry_tries_what_is_stuck_at_once_and_its_clock_starts_anew(sol
     assert solo.holds() == ["access"], "the older undo went on without it"
     granted(solo, "access")
     await operations.retry(plane, BY, name)
-    assert (await reads.wait(plane, TENANT, name, seconds=0.5)).state is State.COMPENSATED
+    assert (await reads.wait(plane, TENANT, name, seconds=0.5)).state is OperationState.COMPENSATED
     assert not solo.holds()
 
 
@@ -165,9 +165,9 @@ async def test_a_retry_of_what_still_fails_is_stuck_again_after_its_time(solo):
     plane = (await solo.start()).plane
     name = await stuck_backward(solo, plane)
     again = await operations.retry(plane, BY, name)
-    assert again.state is State.COMPENSATING
+    assert again.state is OperationState.COMPENSATING
     assert again == await reads.get_operation(plane, TENANT, name)
-    assert (await reads.wait(plane, TENANT, name)).state is State.STUCK
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.STUCK
     assert (await journal(plane, name)).count("stuck access") == 2
 
 
@@ -177,7 +177,7 @@ async def test_what_is_stuck_is_still_tried_and_ends_by_itself(solo):
     name = await stuck_backward(solo, plane)
     granted(solo, "access")
     await asyncio.sleep(10)
-    assert (await reads.get_operation(plane, TENANT, name)).state is State.COMPENSATED
+    assert (await reads.get_operation(plane, TENANT, name)).state is OperationState.COMPENSATED
 
 
 @virtual
@@ -194,7 +194,7 @@ async def test_an_undo_that_is_marked_absent_counts_as_undone(solo):
     plane = (await solo.start()).plane
     name = await stuck_backward(solo, plane)
     ended = await operations.mark_absent(plane, BY, name, step="access")
-    assert ended.state is State.COMPENSATED
+    assert ended.state is OperationState.COMPENSATED
     assert [one.name for one in ended.left] == []
     assert ended.steps[1].detail == "marked absent by an operator"
     assert "runtime was refused" in ended.error
@@ -209,7 +209,11 @@ async def test_abandoning_ends_it_and_lists_what_is_left(solo):
         await accept(plane, "linear", (await reads.get_operation(plane, TENANT, name)).agent)
     ended = await operations.abandon(plane, BY, name)
     (left,) = ended.left
-    assert (ended.state, left.name, left.state) == (State.ABANDONED, "access", Hold.REMOVING)
+    assert (ended.state, left.name, left.state) == (
+        OperationState.ABANDONED,
+        "access",
+        IntentState.REMOVING,
+    )
     assert solo.world.holds(key=left.key)
     loaded = await plane.store.load(name)
     assert loaded.journal[-1]["body"] == (
@@ -235,9 +239,9 @@ async def test_two_steps_of_a_stage_get_stuck_and_are_settled_one_by_one(solo):
     seen = await reads.get_operation(plane, TENANT, name)
     assert [one.name for one in seen.steps if one.stuck] == ["left", "right"]
     half = await operations.mark_absent(plane, BY, name, step="left")
-    assert half.state is State.STUCK
+    assert half.state is OperationState.STUCK
     ended = await operations.mark_absent(plane, BY, name, step="right")
-    assert ended.state is State.COMPENSATED
+    assert ended.state is OperationState.COMPENSATED
 
 
 @virtual
@@ -248,7 +252,7 @@ async def test_an_operation_that_is_settled_elsewhere_is_not_tried_any_more(solo
     name = await accept(mover, "one")
     await reads.wait(mover, TENANT, name)
     ended = await operations.mark_absent(other, BY, name, step="made")
-    assert ended.state is State.COMPENSATED
+    assert ended.state is OperationState.COMPENSATED
     await asyncio.sleep(20)
     seen = len(tries.calls)
     await asyncio.sleep(60)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenure.app.operations.record_change import kept
+from tenure.app.operations.record_change import encode_stored
 from tenure.core.errors import Invalid, LimitExceeded
 from tenure.core.limits import DEPTH_MAX, RESULT_BYTES_MAX
 
@@ -23,12 +23,12 @@ def nested(depth):
     ],
 )
 def test_a_body_is_read_back_as_its_text_says(body, text, value):
-    assert kept(body) == (text, value)
+    assert encode_stored(body) == (text, value)
 
 
 def test_what_is_read_back_is_nobody_elses():
     body = {"names": ["a"]}
-    _, value = kept(body)
+    _, value = encode_stored(body)
     body["names"].append("b")
     assert value == {"names": ["a"]}
 
@@ -36,11 +36,11 @@ def test_what_is_read_back_is_nobody_elses():
 @pytest.mark.parametrize("beside", ["", "y" * 500])
 def test_a_body_is_nested_as_deep_as_it_may_and_no_deeper(beside):
     body = [beside, nested(DEPTH_MAX - 1)]
-    assert kept(body)[1] == body
+    assert encode_stored(body)[1] == body
     with pytest.raises(Invalid, match=f"nested more than {DEPTH_MAX} deep"):
-        kept([beside, nested(DEPTH_MAX)])
+        encode_stored([beside, nested(DEPTH_MAX)])
     with pytest.raises(Invalid, match=f"nested more than {DEPTH_MAX} deep"):
-        kept(nested(DEPTH_MAX + 1))
+        encode_stored(nested(DEPTH_MAX + 1))
 
 
 @pytest.mark.parametrize(
@@ -48,14 +48,14 @@ def test_a_body_is_nested_as_deep_as_it_may_and_no_deeper(beside):
 )
 def test_what_is_no_plain_data_is_refused(body):
     with pytest.raises(Invalid, match="a result or payload"):
-        kept(body)
+        encode_stored(body)
 
 
 @pytest.mark.parametrize("letter", ["x", "ü", "€"])
 def test_the_limit_is_one_of_bytes(letter):
     width = len(letter.encode())
     most = letter * ((RESULT_BYTES_MAX - 2) // width)
-    assert kept(most)[1] == most
+    assert encode_stored(most)[1] == most
     size = len(most.encode()) + 2 + width
     with pytest.raises(LimitExceeded, match=f"at most {RESULT_BYTES_MAX} bytes .* has {size}"):
-        kept(most + letter)
+        encode_stored(most + letter)

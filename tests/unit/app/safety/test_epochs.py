@@ -15,7 +15,7 @@ from tenure.app.events.cloudevents import outgoing
 from tenure.app.operations.admission import Accept, accept
 from tenure.app.operations.reads import wait
 from tenure.app.safety import epochs
-from tenure.app.safety.pause import SPAN, Hold
+from tenure.app.safety.pause import SPAN, Pause
 from tenure.app.tenancy import audit, tokens
 from tenure.core.errors import (
     Conflict,
@@ -25,7 +25,7 @@ from tenure.core.errors import (
     Unauthenticated,
     Unavailable,
 )
-from tenure.core.operation import State
+from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.core.roles import Caller, Role
 from tenure.home.epoch_file import EpochFile
@@ -50,7 +50,7 @@ async def plane_in(home):
     shelf = Shelf(home / "shelf", "identity", now=lambda: 0.0)
     async with running(
         Settings(store=str(home / "tenure.db")), plans=[PLAN], providers={"identity": shelf},
-        held=Hold(EpochFile(home)),
+        held=Pause(EpochFile(home)),
     ) as plane:  # fmt: skip
         yield plane
 
@@ -99,7 +99,7 @@ def test_an_older_copy_of_the_store_that_somebody_put_back_holds_the_plane(tmp_p
             while not plane.engine.worker:  # noqa: ASYNC110 (it has no event for this)
                 await asyncio.sleep(0)
             done = await accept(plane, Accept("onboard", agent="one"))
-            assert (await wait(plane, "default", done.id)).state is State.SUCCEEDED
+            assert (await wait(plane, "default", done.id)).state is OperationState.SUCCEEDED
 
     async def third():
         async with plane_in(tmp_path) as plane:
@@ -383,7 +383,7 @@ def test_a_reconciler_only_looks_while_the_plane_is_held(tmp_path):
             plane.hold.memo = plane.hold.memo._replace(held="")
             assert (await late_arrivals.tick(plane)).fixed == 1
             assert shelf.held() == []
-            assert done.state is State.SUCCEEDED
+            assert done.state is OperationState.SUCCEEDED
 
     asyncio.run(main())
 
@@ -409,7 +409,7 @@ def test_an_epoch_that_makes_no_sense_is_refused(tmp_path, text):
 
 def test_what_one_process_remembers_does_not_fall_by_another(tmp_path):
     EpochFile(tmp_path).write(Memo())
-    one, other = Hold(EpochFile(tmp_path)), Hold(EpochFile(tmp_path))
+    one, other = Pause(EpochFile(tmp_path)), Pause(EpochFile(tmp_path))
 
     async def main():
         await one.remember(position=9, head="nine")

@@ -7,9 +7,9 @@ import pytest
 
 from proofs.agents.lifecycle import FakeCredentials
 from tenure.app.safety.pause import SPAN
-from tenure.core.agent import State
+from tenure.core.agent import AgentState
 from tenure.core.errors import Unavailable
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.reconcilers import drift
 from tenure.testing.faults import Fault
 from tenure.testing.patches import patched
@@ -70,7 +70,7 @@ async def test_an_agent_that_is_shut_while_its_runtime_lives_is_told(lives):
     lives.fakes.credentials.door.stands[uid] = (1, True)
     await looks(lives)
     (found,) = await seen(lives)
-    assert (found.kind, found.body["provider"]) == (Kind.DRIFT, "credentials")
+    assert (found.kind, found.body["provider"]) == (FindingKind.DRIFT, "credentials")
     assert "looks suspended elsewhere" in found.body["what"]
     assert "tenure agent suspend alpha" in found.body["what"]
     kill(lives, uid)
@@ -96,7 +96,7 @@ async def test_an_agent_that_is_suspended_while_it_is_looked_at_is_not_told_of(l
     with instead(lives, "credentials", is_open=meanwhile):
         await drift.tick(lives.plane)
     assert await lives.rows("finding") == []
-    assert await lives.state() is State.SUSPENDED
+    assert await lives.state() is AgentState.SUSPENDED
 
 
 @pytest.mark.parametrize("error", [TimeoutError, Unavailable("is busy")])
@@ -111,7 +111,7 @@ def test_whether_an_agent_is_open_that_cannot_be_told_is_a_finding(error):
         with patched(FakeCredentials, is_open=nobody):
             await looks(lives)
         (found,) = await seen(lives)
-        assert (found.kind, found.body["provider"]) == (Kind.UNVERIFIABLE, "credentials")
+        assert (found.kind, found.body["provider"]) == (FindingKind.UNVERIFIABLE, "credentials")
         assert "whether the agent is open cannot be told" in found.body["what"]
         await looks(lives)
         assert await seen(lives) == []

@@ -8,7 +8,7 @@ from tenure.app.agents import quotas
 from tenure.app.operations import commands as operations
 from tenure.app.safety import epochs
 from tenure.app.tenancy import audit, tokens
-from tenure.core.audit import Broken, link
+from tenure.core.audit import BrokenChain, link
 from tenure.core.roles import Role
 from tenure.testing.operators import by
 from tests.unit.support.agent_planes import STRANGER, alive
@@ -113,7 +113,7 @@ async def test_a_cut_of_what_this_plane_has_seen_shows_and_goes_on_showing(lives
     assert (await audit.verify(lives.plane)).broken is None
     rows = lives.disk.tables.rows["audit"]
     _truncate(rows)
-    cut = Broken(5, "the head that this plane has seen last is not there", head_missing=True)
+    cut = BrokenChain(5, "the head that this plane has seen last is not there", head_missing=True)
     assert (await audit.verify(lives.plane)).broken == cut
     previous = rows[4,]["hash"]
     for number in range(5, 9):  # the log grows again, past what was seen

@@ -11,7 +11,7 @@ from tenure.adapters.access.local import spec as specs
 from tenure.core.errors import Invalid, Rejected, Unavailable
 from tenure.core.ids import ResourceKey
 from tenure.core.limits import PAGE_MAX
-from tenure.ports.access import Grant, Kind
+from tenure.ports.access import Grant, GrantKind
 from tenure.ports.provider import Spec
 from tenure.ports.store import Change, Drop, Is, Key, Put, Row, Set, Shape
 from tenure.sqlite.holdings import ATTEMPTS_MAX, Holdings, Part, differences, revised
@@ -105,7 +105,7 @@ class LocalAccess:
         asked["limit"] = max(0, min(limit, PAGE_MAX))
         rows = self._holdings.read(self._queries[query], asked)
         return [
-            Grant(subject, key, Kind(kind), name, granted_by, at)
+            Grant(subject, key, GrantKind(kind), name, granted_by, at)
             for subject, key, kind, name, granted_by, at in rows
         ]
 

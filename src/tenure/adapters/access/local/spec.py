@@ -5,18 +5,18 @@ from typing import NamedTuple
 
 from tenure.core.errors import Invalid
 from tenure.core.limits import GRANT_PATTERN, GRANTS_MAX, IDENTIFIER_CHARACTERS_MAX
-from tenure.ports.access import Kind
+from tenure.ports.access import GrantKind
 from tenure.ports.provider import Spec
 
 _NAME = re.compile(GRANT_PATTERN)
 _SHOWN_CHARACTERS = 80
-_FIELDS = {"roles": Kind.ROLE, "teams": Kind.TEAM}
+_FIELDS = {"roles": GrantKind.ROLE, "teams": GrantKind.TEAM}
 
 
 class Wanted(NamedTuple):
     """A spec that was read."""
 
-    names: tuple[tuple[Kind, str], ...]
+    names: tuple[tuple[GrantKind, str], ...]
     granted_by: str
 
 

@@ -23,10 +23,10 @@ from tenure.concurrency import cancel_and_wait
 from tenure.core.errors import Defect, LeaseLost, StoreError
 from tenure.core.ids import uuid7
 from tenure.core.moves import Move, Moves
-from tenure.core.operation import OPERATION, SETTLED, State
+from tenure.core.operation import OPERATION, SETTLED, OperationState
 from tenure.core.retry import HALTED_OPERATION
 from tenure.ports.clock import Clock
-from tenure.ports.engine import L, Work
+from tenure.ports.engine import L, MoveExecutor
 from tenure.ports.entropy import Entropy
 from tenure.ports.store import Change, Drop, Is, Put, Queue, Ring, Row, Set, Store
 
@@ -40,7 +40,7 @@ class EmbeddedEngine(Generic[L]):
 
     def __init__(
         self,
-        work: Work[L],
+        work: MoveExecutor[L],
         *,
         store: Store,
         clock: Clock,
@@ -165,7 +165,7 @@ class EmbeddedEngine(Generic[L]):
         """Halt operations with a call that does not end: it is left to itself, and claimed anew."""
         for operation, driven in list(self._driven.items()):
             tasks = (driven.task, *driven.running)
-            deaf = [task for task in tasks if self._work.is_deaf(task)]
+            deaf = [task for task in tasks if self._work.ignores_cancellation(task)]
             if not deaf or driven.dropped:
                 continue
             log.warning("operation %s: a call does not end though it was stopped", operation)
@@ -335,7 +335,7 @@ class EmbeddedEngine(Generic[L]):
 
     def wait(
         self, operation: str, seconds: float | None = None
-    ) -> Coroutine[None, None, State | None]:
+    ) -> Coroutine[None, None, OperationState | None]:
         """The state in which this operation ended or got stuck here; None if that took longer."""
         return self._waiters.wait(operation, seconds)
 

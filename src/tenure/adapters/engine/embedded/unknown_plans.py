@@ -8,8 +8,8 @@ import logging
 from typing import Generic
 
 from tenure.core.errors import PlanUnknown
-from tenure.core.operation import OPERATION, Hold, State, Trigger
-from tenure.ports.engine import L, Work
+from tenure.core.operation import OPERATION, IntentState, OperationState, OperationTrigger
+from tenure.ports.engine import L, MoveExecutor
 from tenure.ports.store import Change, Is, Loaded, Ring, Row, Set, Store
 
 log = logging.getLogger("tenure.engine")
@@ -18,7 +18,7 @@ log = logging.getLogger("tenure.engine")
 class Strangers(Generic[L]):
     """What this process has learned that it cannot perform."""
 
-    def __init__(self, work: Work[L], store: Store) -> None:
+    def __init__(self, work: MoveExecutor[L], store: Store) -> None:
         """Nothing yet."""
         self._work = work
         self._store = store
@@ -50,7 +50,7 @@ class Strangers(Generic[L]):
             guard = Is("operation", (operation,), {k: said[k] for k in ("worker", "revision")})
             row: Row = {"worker": ""}
             if _was_pending(loaded):
-                row["state"] = OPERATION.after(State.RUNNING, Trigger.GIVEN_BACK)
+                row["state"] = OPERATION.after(OperationState.RUNNING, OperationTrigger.GIVEN_BACK)
             change = Change(
                 "", (guard,), (Set("operation", (operation,), row),),
                 ring=Ring(operation, unclaimed=True),
@@ -61,6 +61,6 @@ class Strangers(Generic[L]):
 
 def _was_pending(claimed: Loaded) -> bool:
     """Whether the claim has found it so: else what is intended would be unknown since then."""
-    intended = [one for one in claimed.intents if one["state"] == Hold.INTENDED]
+    intended = [one for one in claimed.intents if one["state"] == IntentState.INTENDED]
     uncalled = all(one["unknown_since"] is None for one in intended)
-    return claimed.operation["state"] == State.RUNNING and bool(intended) and uncalled
+    return claimed.operation["state"] == OperationState.RUNNING and bool(intended) and uncalled

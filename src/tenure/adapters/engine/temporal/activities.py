@@ -23,9 +23,9 @@ from tenure.adapters.engine.temporal.sticky_cache import Cloakroom
 from tenure.concurrency import cancel_and_wait
 from tenure.core.errors import CallerError, LeaseLost, PlanUnknown
 from tenure.core.moves import Move
-from tenure.core.operation import SETTLED, State
+from tenure.core.operation import SETTLED, OperationState
 from tenure.core.retry import TEMPORAL_UNKNOWN_PLAN
-from tenure.ports.engine import Claims, L, Work
+from tenure.ports.engine import Claims, L, MoveExecutor
 from tenure.ports.store import Row, Store
 
 log = logging.getLogger("tenure.engine")
@@ -55,13 +55,13 @@ class Activities(Generic[L]):
 
     def __init__(
         self,
-        work: Work[L],
+        work: MoveExecutor[L],
         claims: Claims[L],
         *,
         store: Store,
         resting: str,
         monotonic: Callable[[], float],
-        tell: Callable[[str, State], None],
+        tell: Callable[[str, OperationState], None],
         fail: Callable[[BaseException], None],
     ) -> None:
         """`tell` hears of operations that ended or got stuck, `fail` of a store that failed."""
@@ -179,7 +179,7 @@ class Activities(Generic[L]):
             return await self._lost(task)
         if live is None:
             return await self._ended(task)
-        said = "" if move is None else line(live.told_of(task.step))
+        said = "" if move is None else line(live.describe_step(task.step))
         return replace(self._told(live), said=said)
 
     async def _found(self, task: Task) -> tuple[L | None, Move | None]:
@@ -256,7 +256,7 @@ class Activities(Generic[L]):
             return await self._ended(task)
         answer = self._told(live)
         # An earlier attempt may have put it to rest and lost its reply.
-        idle = live.state is State.STUCK and not answer.moves
+        idle = live.state is OperationState.STUCK and not answer.moves
         if idle and (live.worker == self._resting or await self._claims.rest(live)):
             why = line(f"{self._rests(live)}: {live.error}")
             return Answer(live.state, live.token, live.revision, over=True, why=why)
@@ -289,7 +289,7 @@ class Activities(Generic[L]):
 
     async def _ended(self, task: Task) -> Answer:
         row = await self._row(task)
-        state = State(str(row["state"]))
+        state = OperationState(str(row["state"]))
         self._tell(task.operation, state)
         why = line(str(row["error"] or ""))
         return Answer(state, task.token, int(str(row["revision"])), over=True, why=why)
@@ -337,14 +337,14 @@ def _carried(error: BaseException, **more: Any) -> ApplicationError:
     return ApplicationError(str(error)[:WORDS_MAX], type=type(error).__name__, **more)
 
 
-def decided(work: Work[L], live: L, now: float) -> Answer:
+def decided(work: MoveExecutor[L], live: L, now: float) -> Answer:
     """What the saga says of this operation, as the workflow is told."""
     moves = work.moves(live)
     wait, then = None, []
     if moves.wake_at is not None:
         wait = max(0.0, moves.wake_at - now)
         then = _due(live, work.moves(live, moves.wake_at).now)
-    over = live.state in SETTLED and live.state is not State.STUCK
+    over = live.state in SETTLED and live.state is not OperationState.STUCK
     return Answer(
         live.state, live.token, live.revision, _due(live, moves.now), wait, then,
         over=over, why=line(live.error),

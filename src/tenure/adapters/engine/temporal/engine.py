@@ -39,9 +39,9 @@ from tenure.adapters.engine.temporal.settings import TemporalSettings
 from tenure.adapters.engine.temporal.workflow import OperationRun
 from tenure.adapters.engine.waiters import Waiters
 from tenure.core.errors import Defect, EngineError, LeaseLost, StoreError
-from tenure.core.operation import SETTLED, State
+from tenure.core.operation import SETTLED, OperationState
 from tenure.ports.clock import Clock
-from tenure.ports.engine import Claims, L, Work
+from tenure.ports.engine import Claims, L, MoveExecutor
 from tenure.ports.entropy import Entropy
 from tenure.ports.store import Change, Put, Queue, Row, Set, Store
 
@@ -81,7 +81,7 @@ class TemporalEngine(Generic[L]):
 
     def __init__(
         self,
-        work: Work[L],
+        work: MoveExecutor[L],
         claims: Claims[L],
         *,
         store: Store,
@@ -343,13 +343,13 @@ class TemporalEngine(Generic[L]):
     async def _look(self, operation: str) -> None:
         row = await self._store.find("operation", (operation,))
         if row is not None:
-            self._tell(operation, State(str(row["state"])))
+            self._tell(operation, OperationState(str(row["state"])))
 
-    async def wait(self, operation: str, seconds: float | None = None) -> State | None:
+    async def wait(self, operation: str, seconds: float | None = None) -> OperationState | None:
         """The state in which this operation ended or got stuck here; None if that took longer."""
         return await self._waiters.wait(operation, seconds)
 
-    def _tell(self, operation: str, state: State) -> None:
+    def _tell(self, operation: str, state: OperationState) -> None:
         if state in SETTLED:
             self._waiters.tell(operation, state)
 
@@ -468,7 +468,7 @@ class TemporalEngine(Generic[L]):
         pairs: list[SearchAttributePair[Any]] = [
             SearchAttributePair(AGENT, about.agent),
             SearchAttributePair(KIND, about.kind),
-            SearchAttributePair(STATE, State.RUNNING),
+            SearchAttributePair(STATE, OperationState.RUNNING),
         ]
         if about.name:
             pairs.append(SearchAttributePair(NAME, about.name))

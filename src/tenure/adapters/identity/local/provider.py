@@ -23,7 +23,7 @@ from tenure.ports.identity import (
     TOKEN_PATH,
     Document,
 )
-from tenure.ports.provider import Observed, Presence, Spec
+from tenure.ports.provider import Observation, Presence, Spec
 from tenure.ports.store import Drop, Put, Row, Set, Value
 from tenure.sqlite.holdings import Holdings, Part
 
@@ -95,7 +95,7 @@ class LocalIdentity:
             also=also,
         )
 
-    async def inspect(self, key: ResourceKey) -> Observed:
+    async def inspect(self, key: ResourceKey) -> Observation:
         """What stands under this key; without its client it is broken."""
         seen = await self._holdings.inspect(key)
         if seen.presence is Presence.READY and not self._holdings.find("client", (key.text,)):

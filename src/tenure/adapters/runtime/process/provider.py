@@ -19,7 +19,7 @@ from tenure.core.errors import Invalid, OutcomeUnknown, Rejected, Unavailable
 from tenure.core.ids import ResourceKey
 from tenure.core.retry import RUNTIME_KEY
 from tenure.ports.clock import Clock
-from tenure.ports.provider import Observed, Owned, Presence, Spec
+from tenure.ports.provider import Observation, OwnedResource, Presence, Spec
 from tenure.ports.runtime import LogPart, Status
 
 ZONES = ("local-a", "local-b")
@@ -97,17 +97,17 @@ class ProcessRuntime:
         seen = await self._call(lambda: self._place.ensure(key, wanted, now=now))
         return seen.reference
 
-    async def inspect(self, key: ResourceKey) -> Observed:
+    async def inspect(self, key: ResourceKey) -> Observation:
         """The presence that `status` gives, with reference, owner and generation."""
         seen = await self._call(self._place.look, key)
         status = await self._status(seen)
-        return Observed(status.presence, seen.reference, seen.owner, seen.generation)
+        return Observation(status.presence, seen.reference, seen.owner, seen.generation)
 
     async def remove(self, key: ResourceKey) -> None:
         """Burn the key, end the whole tree, delete its directory."""
         await self._call(self._place.remove, key)
 
-    async def list_owned(self, plane: str) -> AsyncIterator[Owned]:
+    async def list_owned(self, plane: str) -> AsyncIterator[OwnedResource]:
         """Every directory of this plane."""
         for item in await self._call(lambda: list(self._place.owned(plane))):
             yield item

@@ -33,7 +33,7 @@ from tenure.adapters.runtime.process.recipe import Recipe
 from tenure.adapters.runtime.process.runtime_dir import Home, Owner
 from tenure.core.errors import Invalid, OutcomeUnknown, Rejected
 from tenure.core.ids import ResourceKey
-from tenure.ports.provider import Owned, Presence
+from tenure.ports.provider import OwnedResource, Presence
 
 LOGS, TRASH = "logs", "trash"
 PROCESSES = 512
@@ -182,13 +182,13 @@ class Place:
                     self._end(key, there, at_once=True)
         self._reap(key)
 
-    def owned(self, plane: str) -> Iterator[Owned]:
+    def owned(self, plane: str) -> Iterator[OwnedResource]:
         """Everything of this plane."""
         for zone in self.zones:
             for path in sorted((self.root / zone).iterdir()):
                 owner = Home(path).owner()
                 if owner is not None and owner.plane == plane:
-                    yield Owned(path.name, owner.agent, owner.generation, owner.since)
+                    yield OwnedResource(path.name, owner.agent, owner.generation, owner.since)
 
     def refuse(self, key: ResourceKey, sentence: str) -> None:
         """Raise Rejected, for good."""

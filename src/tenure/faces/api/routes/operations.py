@@ -20,7 +20,7 @@ DECIDED = ("ended", "plan_unknown", "conflict")
 
 async def settled(
     request: HttpRequest, operation: str, seconds: float
-) -> operation_views.Operation:
+) -> operation_views.OperationView:
     """The operation when it is settled, after so many seconds, or when the process is to end."""
     plane = request.plane
     until = plane.store.now() + seconds
@@ -31,7 +31,7 @@ async def settled(
             return seen
 
 
-async def accepted(request: HttpRequest, operation: operation_views.Operation) -> Reply:
+async def accepted(request: HttpRequest, operation: operation_views.OperationView) -> Reply:
     """202 with where to look; after as long a wait as was preferred."""
     headers = [(b"location", f"/v1/operations/{operation.id}".encode())]
     if request.wait_seconds is not None:

@@ -6,7 +6,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from tenure.app.agents import views as agent_views
 from tenure.app.agents.spec import OnDelete
-from tenure.core.agent import State, Verb
+from tenure.core.agent import AgentState, Verb
 from tenure.core.edge import EdgeKind
 from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, Told, Wire
 
@@ -27,7 +27,7 @@ class Agent(Told, frozen=True):
 
     uid: Id
     name: str
-    state: State
+    state: AgentState
     generation: int
     epoch: int
     operation: str
@@ -153,7 +153,7 @@ class ListAgents(Wire, frozen=True):
     """Which agents."""
 
     state: Annotated[
-        tuple[State, ...], Meta(description="Only in this state; may be given several times.")
+        tuple[AgentState, ...], Meta(description="Only in this state; may be given several times.")
     ] = ()
     label: Annotated[
         tuple[Annotated[str, Meta(pattern=r"^[^=]+=[^\n]*$(?!\n)", max_length=400)], ...],

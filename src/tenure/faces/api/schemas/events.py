@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from tenure.app.events.cloudevents import CloudEvent
 from tenure.core.limits import NAME_PATTERN
-from tenure.core.subscription import Kind
+from tenure.core.subscription import SubscriptionKind
 from tenure.faces.api.schemas.forms import Id, Instant, Limit, Told, Wire
 
 Position = Annotated[
@@ -45,7 +45,7 @@ class Subscribe(Wire, frozen=True):
     """What somebody wants to hear of, and how it is told."""
 
     name: Name
-    kind: Kind
+    kind: SubscriptionKind
     target: Annotated[
         str, Meta(max_length=2_048, description="A URL for webhook, a subject for nats.")
     ] = ""
@@ -60,7 +60,7 @@ class Subscription(Told, frozen=True):
 
     id: Id
     name: str
-    kind: Kind
+    kind: SubscriptionKind
     target: str
     agent: str
     types: tuple[str, ...]

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from tenure.core.finding import Kind
+from tenure.core.finding import FindingKind
 from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, Told, Wire
 
 Reconciler = Annotated[str, Meta(pattern=r"^[a-z]{0,20}$(?!\n)")]
@@ -15,7 +15,7 @@ class Finding(Told, frozen=True):
 
     id: Id
     reconciler: str
-    kind: Kind
+    kind: FindingKind
     agent: str
     resource: str
     first_seen: Instant
@@ -58,7 +58,7 @@ class OfTenant(Wire, frozen=True):
 class Seen(Told, frozen=True):
     """What is a finding now; of a dry run what would be one."""
 
-    kind: Kind
+    kind: FindingKind
     agent: str
     resource: str
     body: Any

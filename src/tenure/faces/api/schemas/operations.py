@@ -6,8 +6,8 @@ import msgspec
 from msgspec import Meta
 
 from tenure.app.operations import views as operation_views
-from tenure.core.operation import Hold, Noted, State
-from tenure.core.plan import Kind
+from tenure.core.operation import IntentState, OperationState, RecordKind
+from tenure.core.plan import StepKind
 from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, Told, Wire
 from tenure.faces.http.table import WAIT_SECONDS_MAX
 
@@ -16,8 +16,8 @@ class Step(Told, frozen=True):
     """One step of an operation."""
 
     name: str
-    kind: Kind
-    state: Hold | None
+    kind: StepKind
+    state: IntentState | None
     """null: it was not intended yet."""
     key: str
     attempts: int
@@ -38,7 +38,7 @@ class Operation(Told, frozen=True):
     agent: str
     agent_name: str
     generation: int
-    state: State
+    state: OperationState
     done: bool
     steps: list[Step]
     error: str
@@ -54,7 +54,7 @@ class Listed(Told, frozen=True):
     agent: str
     agent_name: str
     generation: int
-    state: State
+    state: OperationState
     done: bool
     error: str
     created_at: Instant
@@ -76,10 +76,10 @@ class Followed(Told, frozen=True):
     """
 
     seq: int
-    kind: Noted
+    kind: RecordKind
     step: str
     at: Instant
-    state: State
+    state: OperationState
     """Where the operation stands by now."""
     body: Any
     """A result, a cause, a signal's payload."""
@@ -90,7 +90,8 @@ class ListOperations(Wire, frozen=True):
 
     agent: Annotated[str, Meta(max_length=63, description="Only of this one: a name or uid.")] = ""
     state: Annotated[
-        tuple[State, ...], Meta(description="Only of this state; may be given several times.")
+        tuple[OperationState, ...],
+        Meta(description="Only of this state; may be given several times."),
     ] = ()
     after: Cursor = ""
     limit: Limit = 100
@@ -108,7 +109,7 @@ class Adopt(Wire, frozen=True):
     result: Any = None
 
 
-def operation(view: operation_views.Operation) -> Operation:
+def operation(view: operation_views.OperationView) -> Operation:
     """An operation as it is told."""
     return Operation(
         id=view.id,
@@ -125,10 +126,10 @@ def operation(view: operation_views.Operation) -> Operation:
     )
 
 
-def _step(step: operation_views.Step) -> Step:
+def _step(step: operation_views.StepView) -> Step:
     return Step(
         name=step.name,
-        kind=Kind(step.kind),
+        kind=StepKind(step.kind),
         state=step.state,
         key=step.key,
         attempts=step.attempts,

@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from math import isfinite
 from typing import TypeVar, cast
 
-from tenure.app.operations.call_limits import Watch
-from tenure.app.operations.handle import Calls, Live, read
-from tenure.app.operations.record_change import Writing, recorded
+from tenure.app.operations.call_limits import CallLimits
+from tenure.app.operations.handle import Calls, OperationHandle, load_handle
+from tenure.app.operations.record_change import PendingChange, record_outcome
 from tenure.app.operations.tombstones import renew_tombstones
 from tenure.core import saga
-from tenure.core.endings import Absent, Done, Ending, NotYet, Performed, Waiting, told
+from tenure.core.endings import Absent, Done, Ending, NotYet, PerformedMove, Waiting, error_text
 from tenure.core.errors import (
     Invalid,
     LeaseLost,
@@ -29,7 +29,7 @@ from tenure.core.errors import (
     Unavailable,
 )
 from tenure.core.moves import DO, FORGET, GIVE_UP, UNDO, Move, Moves
-from tenure.core.plan import Perform, Step
+from tenure.core.plan import Step, StepFunction
 from tenure.core.progress import Signals
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.entropy import Entropy
@@ -42,10 +42,10 @@ STORE_RETRY_SECONDS = 1.0
 _NO_TOMBSTONES: frozenset[Key] = frozenset()
 """None are known to stand there already."""
 T = TypeVar("T")
-Observe = Callable[[Performed], None]
+Observe = Callable[[PerformedMove], None]
 
 
-class Advance:
+class Executor:
     """The way to move one operation; an engine is a loop around it."""
 
     def __init__(
@@ -71,16 +71,18 @@ class Advance:
         self._catalogue = catalogue
         self._providers = providers
         self._api = api
-        self._watch = Watch()
+        self._watch = CallLimits()
 
-    async def load(self, operation: str, token: int) -> Live | None:
+    async def load(self, operation: str, token: int) -> OperationHandle | None:
         """Read an operation; None if it has ended.  LeaseLost if this token no longer holds it."""
-        live = await _surely(lambda: read(self._store, self._catalogue, self._plane, operation))
+        live = await _surely(
+            lambda: load_handle(self._store, self._catalogue, self._plane, operation)
+        )
         if live is None or live.token != token:
             raise LeaseLost(operation)
         return None if live.progress.end is not None else live
 
-    async def refresh(self, live: Live) -> None:
+    async def refresh(self, live: OperationHandle) -> None:
         """Read it again in place, since something else was recorded for it."""
         loaded = await _surely(lambda: self._store.load(live.id))
         if loaded is None or loaded.operation["token"] != live.token:
@@ -88,16 +90,16 @@ class Advance:
         live.take(loaded.operation)
         live.merge(loaded.intents, live.fold(loaded.journal))
 
-    def moves(self, live: Live, at: float | None = None) -> Moves:
+    def moves(self, live: OperationHandle, at: float | None = None) -> Moves:
         """What to perform now, or what it will be then if nothing else happens."""
         plan, progress, intents = live.plan, live.progress, live.intents
-        straight = saga.straight_on(plan, progress, intents)
+        straight = saga.sole_due_move(plan, progress, intents)
         if straight is not None:
             return straight
         return saga.next_moves(plan, progress, intents, self._now() if at is None else at)
 
     def perform(
-        self, live: Live, move: Move, task: asyncio.Task[None] | None = None
+        self, live: OperationHandle, move: Move, task: asyncio.Task[None] | None = None
     ) -> Coroutine[None, None, None]:
         """Perform one move and record how it ended; the step is busy from this very call on."""
         live.intents[move.step.name].busy = True
@@ -105,7 +107,9 @@ class Advance:
             live.lock = asyncio.Lock()
         return self._perform(live, move, task)
 
-    async def _perform(self, live: Live, move: Move, task: asyncio.Task[None] | None) -> None:
+    async def _perform(
+        self, live: OperationHandle, move: Move, task: asyncio.Task[None] | None
+    ) -> None:
         """One call, and what its end means written down; after a refusal decided again.
 
         LeaseLost if the step's token was raised meanwhile: another performs it now.
@@ -123,9 +127,9 @@ class Advance:
             if self._observe is not None:
                 self._tell(live, move, end, started_at)
             token, standing = live.intents[step.name].token, _NO_TOMBSTONES
-            while saga.wanted(live.progress, move, end):
+            while saga.is_relevant(live.progress, move, end):
                 writing = self._settled(live, move, end, started_at, signals)
-                if not isinstance(writing, Writing):
+                if not isinstance(writing, PendingChange):
                     end = writing
                     continue
                 try:
@@ -148,14 +152,14 @@ class Advance:
             if lock is not None:
                 lock.release()
 
-    async def _read_again(self, live: Live, step: Step, token: int) -> None:
+    async def _read_again(self, live: OperationHandle, step: Step, token: int) -> None:
         """Somebody else has recorded something; LeaseLost if the step is no longer ours."""
         await self.refresh(live)
         if live.intents[step.name].token != token:
             raise LeaseLost(live.id)
 
     async def _call(
-        self, live: Live, move: Move, task: "asyncio.Task[None]", started_at: float
+        self, live: OperationHandle, move: Move, task: "asyncio.Task[None]", started_at: float
     ) -> object:
         """How a call ended.  Every way to end is a value, a surprise is OutcomeUnknown."""
         act, step = move
@@ -172,7 +176,7 @@ class Advance:
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 (it may strike after the call was applied)
-            ending = OutcomeUnknown(f"{type(error).__name__}: {told(error)}")
+            ending = OutcomeUnknown(f"{type(error).__name__}: {error_text(error)}")
         finally:
             why = self._end(live, move, task)
         if why:
@@ -183,8 +187,8 @@ class Advance:
         return ending
 
     def _settled(
-        self, live: Live, move: Move, end: Ending, started_at: float, signals: Signals
-    ) -> Writing | OutcomeUnknown:
+        self, live: OperationHandle, move: Move, end: Ending, started_at: float, signals: Signals
+    ) -> PendingChange | OutcomeUnknown:
         """What is written of this end; unknown if its result cannot stand in the journal."""
         now, step = self._now(), move.step
         settled = saga.settle(
@@ -198,18 +202,20 @@ class Advance:
             signals=signals,
         )
         try:
-            return recorded(live, step, settled, now)
+            return record_outcome(live, step, settled, now)
         except (Invalid, LimitExceeded) as error:
             return OutcomeUnknown(str(error))
 
-    def _tell(self, live: Live, move: Move, end: Ending, started_at: float) -> None:
+    def _tell(self, live: OperationHandle, move: Move, end: Ending, started_at: float) -> None:
         """Tell whoever watches."""
         attempt = live.intents[move.step.name].attempts
         names = live.id, live.tenant, live.agent, live.kind, move.step.name, move.act
         observe = cast(Observe, self._observe)
-        observe(Performed(*names, end, attempt, started_at, self._now()))
+        observe(PerformedMove(*names, end, attempt, started_at, self._now()))
 
-    def _begin(self, live: Live, move: Move, task: "asyncio.Task[None]", started_at: float) -> Call:
+    def _begin(
+        self, live: OperationHandle, move: Move, task: "asyncio.Task[None]", started_at: float
+    ) -> Call:
         """From here on the outcome of a do is unknown, until it has ended."""
         (act, step), progress = move, live.progress
         intent = live.intents[step.name]
@@ -232,21 +238,21 @@ class Advance:
             self._api,
         )
 
-    def _end(self, live: Live, move: Move, task: "asyncio.Task[None]") -> str:
+    def _end(self, live: OperationHandle, move: Move, task: "asyncio.Task[None]") -> str:
         """The call is over; why it was stopped, if it was."""
         act, step = move
         if act is not UNDO:
             live.calls = () if len(live.calls) == 1 else _without(live.calls, task)
         return self._watch.end(task, step.limits.call_seconds)
 
-    def interrupt(self, live: Live) -> None:
+    def interrupt(self, live: OperationHandle) -> None:
         """Stop the calls of its do's that are under way; their outcome is then unknown."""
         for task in live.calls:
             self._watch.stop(task, "the call was interrupted by a cancel")
 
-    def is_deaf(self, task: "asyncio.Task[None]") -> bool:
+    def ignores_cancellation(self, task: "asyncio.Task[None]") -> bool:
         """Whether the call this task is in goes on though it was stopped a while ago."""
-        return self._watch.is_deaf(task)
+        return self._watch.ignores_cancellation(task)
 
 
 def _this_task() -> "asyncio.Task[None]":
@@ -269,10 +275,10 @@ async def _surely(ask: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(STORE_RETRY_SECONDS)
 
 
-def _function(move: Move) -> Perform:
+def _function(move: Move) -> StepFunction:
     """What an undo or an inspect calls; a plan that lacks it was refused."""
     act, step = move
-    return cast(Perform, step.undo if act is UNDO else step.inspect)
+    return cast(StepFunction, step.undo if act is UNDO else step.inspect)
 
 
 def _without(calls: Calls, task: "asyncio.Task[None]") -> Calls:
@@ -291,7 +297,7 @@ def _checked(ending: object) -> Ending:
         case Waiting(str() as signal, str()) if signal.isprintable() and signal:
             return ending
         case ProviderError():
-            return OutcomeUnknown(told(ending))
+            return OutcomeUnknown(error_text(ending))
         case NotYet() | Waiting():
             return OutcomeUnknown(f"the plan returned {ending!a}, which makes no sense")
         case _:
