@@ -13,7 +13,7 @@ MAY_IMPORT = {
     "concurrency": (),
     "ports": ("core",),
     "plans": ("core", "ports"),
-    "app": ("core", "concurrency", "ports", "plans"),
+    "app": ("core", "concurrency", "ports", "plans", "telemetry.counters"),
     "delivery": ("core", "concurrency", "ports", "app", "reconcilers.leader"),
     "reconcilers": ("core", "concurrency", "ports", "app"),
     "adapters": ("core", "concurrency", "ports", "sqlite", "home"),
@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "upkeep": ("core", "ports", "plans", "sqlite", "home"),
     "telemetry": ("core", "settings"),
     "testing": ("core", "ports", "plans", "app", "adapters", "sqlite"),
-    "faces": ("core", "concurrency", "app", "ports.identity"),
+    "faces": ("core", "concurrency", "app", "ports.identity", "telemetry"),
     "settings": ("core",),
     "wiring": (
         "core", "concurrency", "ports", "plans", "app", "delivery", "reconcilers", "adapters",
@@ -33,6 +33,8 @@ MAY_IMPORT = {
 }  # fmt: skip
 STARTS = ("wiring", "settings", "telemetry")
 ALSO = {
+    "src/tenure/telemetry/counters.py": ("ports.bus",),
+    "src/tenure/telemetry/scrape.py": ("app",),  # a scrape reads what the app counts and stores
     "src/tenure/faces/cli/up.py": (*STARTS, "home.atomic_file"),
     "src/tenure/faces/cli/worker.py": STARTS,
     **{

@@ -8,7 +8,7 @@ from tenure.app.agents.in_flight import InFlight
 from tenure.app.events.feed import Feed
 from tenure.app.operations.handle import OperationHandle
 from tenure.app.safety.pause import Pause
-from tenure.app.safety.reconcile_counters import Deliveries, Reconciled
+from tenure.app.safety.reconcile_state import ReconcileState
 from tenure.app.wakeups import Wakeup
 from tenure.core.errors import Invalid, PlanUnknown
 from tenure.plans.catalogue import Catalogue
@@ -17,6 +17,7 @@ from tenure.ports.entropy import Entropy
 from tenure.ports.provider import Provider
 from tenure.ports.seal import Seal
 from tenure.ports.store import Change, Drop, Put, Row, Store
+from tenure.telemetry.counters import DeliveryCounters
 
 log = logging.getLogger("tenure.plane")
 THIS = ("this",)
@@ -36,8 +37,8 @@ class Plane:
     catalogue: Catalogue
     providers: Mapping[str, Provider]
     in_flight: InFlight = field(default_factory=InFlight)
-    reconciled: Reconciled = field(default_factory=Reconciled)
-    deliveries: Deliveries = field(default_factory=Deliveries)
+    reconciled: ReconcileState = field(default_factory=ReconcileState)
+    deliveries: DeliveryCounters = field(default_factory=DeliveryCounters)
     news: Wakeup = field(default_factory=Wakeup)
     """Told of every commit of this process, where the store can tell."""
     subscribed: Wakeup = field(default_factory=Wakeup)

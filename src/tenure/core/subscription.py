@@ -19,3 +19,7 @@ class SubscriptionKind(StrEnum):
     """A message on its subject."""
     PULL = "pull"
     """Not at all: it reads `/v1/events`."""
+
+
+REACTION: Final = "reaction"
+"""The kind of a destination that is a function of the plane itself; it has no subscription."""

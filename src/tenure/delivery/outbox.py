@@ -19,7 +19,6 @@ from tenure.app.events.cloudevents import TRIMMED, Wanted, outgoing
 from tenure.app.events.subscriptions import FRESH
 from tenure.app.pages import every
 from tenure.app.plane import Plane
-from tenure.app.safety.reconcile_counters import REACTION
 from tenure.core.errors import LeaseLost, TenureError
 from tenure.core.limits import (
     DETAIL_CHARACTERS_MAX,
@@ -28,6 +27,7 @@ from tenure.core.limits import (
     OUTBOX_SECONDS,
 )
 from tenure.core.retry import DESTINATION, PARKED_STREAM, RetryPolicy
+from tenure.core.subscription import REACTION
 from tenure.delivery.event_count import Census
 from tenure.ports.bus import Bus, Destination, Outgoing, Receipt, Verdict
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set

@@ -10,13 +10,12 @@ from typing import cast
 from tenure.app.events.subscriptions import rows_of
 from tenure.app.pages import every
 from tenure.app.plane import Plane
-from tenure.app.safety.reconcile_counters import NATS, REACTION
-from tenure.core.subscription import SubscriptionKind
+from tenure.core.subscription import REACTION, SubscriptionKind
 from tenure.ports.bus import Verdict
 
 OWN_NATS = "tenure:nats"
 """The destination of every event where the plane has a NATS server."""
-KINDS = (REACTION, str(SubscriptionKind.WEBHOOK), NATS)
+KINDS = (REACTION, str(SubscriptionKind.WEBHOOK), str(SubscriptionKind.NATS))
 RESULTS = tuple(str(verdict) for verdict in Verdict)
 
 
@@ -29,13 +28,13 @@ class Left:
     failing: int = 0
     """Destinations that take nothing, or not all."""
     since: float | None = None
-    """Since when the one has not taken something that has not for longest."""
+    """Start of the longest current outage among these destinations."""
 
 
 async def left(plane: Plane) -> dict[str, Left]:
     """By the kind of destination; the cost grows with their number, and with what is left."""
     kinds = {str(row["id"]): str(row["kind"]) for row in await rows_of(plane)}
-    kinds[OWN_NATS] = NATS
+    kinds[OWN_NATS] = str(SubscriptionKind.NATS)
     found = {kind: Left() for kind in KINDS}
     since: dict[str, float] = {}
     parked = set[str]()

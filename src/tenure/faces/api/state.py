@@ -11,8 +11,8 @@ from tenure.app.safety.write_probe import Taking
 from tenure.app.tenancy import tokens
 from tenure.core.errors import CommitUnknown
 from tenure.core.roles import Caller
-from tenure.faces.api.step_times import StepTimes
 from tenure.faces.http.bounds import Allowances, Bounds
+from tenure.telemetry.counters import StepTimes
 
 Authenticate = Callable[[str], Awaitable[Caller]]
 

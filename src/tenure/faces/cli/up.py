@@ -204,10 +204,10 @@ async def serve_plane(asked: Asked, begun: Callable[[], object] = lambda: None) 
     """Serve until a signal, of which `begun` is told."""
     from tenure.concurrency import background
     from tenure.faces.api.state import Api
-    from tenure.faces.api.step_times import StepTimes
     from tenure.faces.http.bounds import Bounds
     from tenure.faces.http.server import Listen, serve
     from tenure.settings import Settings
+    from tenure.telemetry.counters import StepTimes
     from tenure.wiring import managing
 
     try:
@@ -229,7 +229,7 @@ async def serve_plane(asked: Asked, begun: Callable[[], object] = lambda: None) 
         sandbox=asked.sandbox, works=asked.works, **asked.scale,
     )  # fmt: skip
     times = StepTimes()
-    async with managing(settings, observe=times.describe_step) as plane:
+    async with managing(settings, observe=times.record) as plane:
         await admit(plane, asked.home / "token", new=asked.new_token)
         bounds = Bounds(
             requests_per_second=settings.requests_per_second,

@@ -21,8 +21,8 @@ from tenure.faces.cli.up import tell_of_bus
 
 if TYPE_CHECKING:
     from tenure.app.plane import Plane
-    from tenure.faces.api.step_times import StepTimes
     from tenure.faces.http.server import Listen
+    from tenure.telemetry.counters import StepTimes
 
 PORT_MAX = 65_535
 
@@ -114,15 +114,15 @@ def _listen(metrics: str, certificate: str, key: str) -> "Listen | None":
 
 async def _work(asked: Asked, begun: Callable[[], None]) -> None:
     from tenure.concurrency import background
-    from tenure.faces.api.step_times import StepTimes
     from tenure.settings import Settings
+    from tenure.telemetry.counters import StepTimes
     from tenure.wiring import managing
 
     then, stopped = stopping.at_signal(begun), asyncio.Event()
     settings = Settings(home=str(asked.home), joins=True, traces=asked.traces, **asked.scale)
     times = StepTimes()
     async with (
-        managing(settings, observe=times.describe_step if asked.listen else None) as plane,
+        managing(settings, observe=times.record if asked.listen else None) as plane,
         _measured(plane, asked.listen, times) as where,
     ):
         then(stopped.set)

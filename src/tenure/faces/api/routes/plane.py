@@ -6,10 +6,10 @@ from tenure.app.plane import until_answered
 from tenure.app.safety import epochs
 from tenure.core.errors import StoreError
 from tenure.core.roles import Role
-from tenure.faces.api import metrics
 from tenure.faces.api.schemas import plane as schemas
 from tenure.faces.http.problems import ProblemError
 from tenure.faces.http.table import HttpRequest, Route
+from tenure.telemetry import metrics, scrape
 
 UNTAKEN = "the store answers but takes no records: it is read-only, or held up; the log tells more"
 STORE_SECONDS = 1.0
@@ -75,8 +75,11 @@ async def confirm_plane(request: HttpRequest) -> schemas.Plane:
 
 
 async def get_metrics(request: HttpRequest) -> bytes:
-    """Everything there is to scrape."""
-    return await metrics.exposition(request.api, request.tenant)
+    """The metrics that the caller's tenant may see."""
+    api = request.api
+    return await scrape.exposition(
+        api.plane, request.tenant, step_times=api.step_times, requests=api.requests
+    )
 
 
 async def openapi(request: HttpRequest) -> bytes:
