@@ -32,6 +32,8 @@
 The last two are control flow that no `except Exception` may eat.
 """
 
+from enum import StrEnum
+
 
 class TenureError(Exception):
     """Carries a stable `code` (a word for machines) and a sentence for people."""
@@ -95,14 +97,42 @@ class PlanUnknown(CallerError):
         self.plan = plan
 
 
+class ConflictCode(StrEnum):
+    """What kind of thing stands in the way of a request; callers may depend on each word.
+
+    `docs/reference/errors.md` explains each, and says what the holder of such a conflict is.
+    """
+
+    OPERATION_IN_PROGRESS = "operation_in_progress"
+    QUEUE_FULL = "queue_full"
+    NOT_ITS_TURN = "not_its_turn"
+    PAST_PIVOT = "past_pivot"
+    COMPENSATING = "compensating"
+    NOT_STUCK = "not_stuck"
+    ENDED = "ended"
+    IDEMPOTENCY_MISMATCH = "idempotency_mismatch"
+    AWAITS_ACKNOWLEDGEMENT = "awaits_acknowledgement"
+    NAME_TAKEN = "name_taken"
+    WRONG_STATE = "wrong_state"
+    SUSPENDED = "suspended"
+    QUOTA_EXCEEDED = "quota_exceeded"
+    PLAN_EXISTS = "plan_exists"
+    RESOLVED = "resolved"
+    NOT_LEADING = "not_leading"
+    NOT_HELD = "not_held"
+
+
 class Conflict(CallerError):
     """Something stands in the way; `code` says what kind of thing, `holder` names it."""
 
     code = "conflict"
 
-    def __init__(self, sentence: str, *, code: str = "conflict", holder: str = "") -> None:
+    def __init__(
+        self, sentence: str, *, code: ConflictCode | None = None, holder: str = ""
+    ) -> None:
         super().__init__(sentence)
-        self.code = code
+        if code is not None:
+            self.code = code
         self.holder = holder
 
 

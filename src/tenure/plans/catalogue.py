@@ -6,7 +6,7 @@ An operation keeps its plan as data; do and undo are looked up here as plan@vers
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NoReturn
 
-from tenure.core.errors import Conflict, Defect, Invalid, NotFound, PlanUnknown
+from tenure.core.errors import Conflict, ConflictCode, Defect, Invalid, NotFound, PlanUnknown
 from tenure.core.plan import Plan, Step, missing_from, plan_from_body
 from tenure.ports.subject import PLAIN_SUBJECT, Subject
 
@@ -45,12 +45,12 @@ class Catalogue:
                 f"plan {plan.name}@{plan.version} is registered already with other steps; "
                 f"a changed plan needs a new version"
             )
-            raise Conflict(message, code="plan_exists", holder=known.digest)
+            raise Conflict(message, code=ConflictCode.PLAN_EXISTS, holder=known.digest)
         self._plans[plan.name, plan.version] = plan
         newest = self._newest.get(plan.name, plan)
         if newest.subject != plan.subject:
             message = f"plan {plan.name}: all of its versions act on {newest.subject or 'a lock'!r}"
-            raise Conflict(message, code="plan_exists", holder=newest.digest)
+            raise Conflict(message, code=ConflictCode.PLAN_EXISTS, holder=newest.digest)
         self._newest[plan.name] = plan if plan.version >= newest.version else newest
         self._kept[plan.digest] = plan
 

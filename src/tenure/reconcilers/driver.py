@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from tenure.app.plane import Plane
 from tenure.app.safety.reconcile_status import Look
 from tenure.concurrency import background, cancel_and_wait
-from tenure.core.errors import Conflict, Invalid, StoreError
+from tenure.core.errors import Conflict, ConflictCode, Invalid, StoreError
 from tenure.ports.clock import Clock
 from tenure.reconcilers import (
     acknowledgements,
@@ -89,7 +89,7 @@ async def reconciling(
 
 def _not_leading() -> Conflict:
     message = "another process has just been asked the same, and leads: ask again"
-    return Conflict(message, code="not_leading")
+    return Conflict(message, code=ConflictCode.NOT_LEADING)
 
 
 class Driver:

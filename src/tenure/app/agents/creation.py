@@ -15,7 +15,7 @@ from tenure.app.plane import Plane
 from tenure.core import agent as core
 from tenure.core.agent import AGENT, AgentState, Verb
 from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
-from tenure.core.errors import Conflict
+from tenure.core.errors import Conflict, ConflictCode
 from tenure.core.ids import resource_key
 from tenure.core.roles import Caller
 from tenure.ports.runtime import MISSING, RuntimeProvider
@@ -54,10 +54,10 @@ async def free_name(
     failed: Row = {"state": AgentState.CREATE_FAILED, "operation": None, "next": None}
     if row is None or any(row[column] != value for column, value in failed.items()):
         message = f"there is an agent called {name} already; choose another name, or delete it"
-        raise Conflict(message, code="name_taken", holder=old)
+        raise Conflict(message, code=ConflictCode.NAME_TAKEN, holder=old)
     if await holdings_of(plane, caller.tenant, old):
         message = f"the agent called {name} was abandoned with something left behind; delete it"
-        raise Conflict(message, code="name_taken", holder=old)
+        raise Conflict(message, code=ConflictCode.NAME_TAKEN, holder=old)
     then = AgentState(AGENT.after(AgentState.CREATE_FAILED, core.AgentTrigger.REPLACED))
     gone: Row = {"state": then, "updated_at": now}
     if kept_spec(row).get("spec", {}).get("retention") != "retain":

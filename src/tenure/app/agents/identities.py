@@ -11,7 +11,7 @@ from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
 from tenure.app.tenancy.tokens import require_owner
 from tenure.core.agent import CONDUCT, AgentState
-from tenure.core.errors import Conflict
+from tenure.core.errors import Conflict, ConflictCode
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.identity import Authorization, Invitation, Refusal
 from tenure.ports.store import Change
@@ -33,7 +33,7 @@ async def invite(plane: Plane, caller: Caller, name: str) -> Invitation:
     held = (await holdings_of(plane, caller.tenant, uid)).get(slot, [])
     if not held or not CONDUCT[AgentState(str(row["state"]))].serves:
         message = f"agent {name} is {row['state']!s}; only one that serves registers keys"
-        raise Conflict(message, code="wrong_state", holder=uid)
+        raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=uid)
     # The line comes first: after a crash between the two it tells of a right that nobody has seen.
     told = entry(caller, "agent.invite", target=uid, now=plane.store.now(), name=row["name"])
     await plane.store.commit(Change("", (), (told,)))
@@ -41,5 +41,7 @@ async def invite(plane: Plane, caller: Caller, name: str) -> Invitation:
         key_of(plane, row, slot, held[0])
     )
     if isinstance(answer, Refusal):
-        raise Conflict(f"agent {name}: {answer.sentence}", code="wrong_state", holder=uid)
+        raise Conflict(
+            f"agent {name}: {answer.sentence}", code=ConflictCode.WRONG_STATE, holder=uid
+        )
     return answer

@@ -13,7 +13,7 @@ from tenure.app.agents import ownership, views
 from tenure.app.plane import Plane
 from tenure.core import agent as core
 from tenure.core.agent import AgentState
-from tenure.core.errors import Conflict, NotReady
+from tenure.core.errors import Conflict, ConflictCode, NotReady
 from tenure.core.roles import Caller
 from tenure.ports.runtime import RuntimeProvider
 
@@ -79,8 +79,8 @@ async def address_of(plane: Plane, caller: Caller, name: str) -> tuple[str, str]
         raise NotReady(message, retry_seconds=RETRY_SECONDS)
     message = f"agent {name} is {state} and serves nothing"
     if state in {AgentState.SUSPENDING, AgentState.SUSPENDED}:
-        raise Conflict(message, code="suspended", holder=str(row["uid"]))
-    raise Conflict(message, code="wrong_state", holder=str(row["uid"]))
+        raise Conflict(message, code=ConflictCode.SUSPENDED, holder=str(row["uid"]))
+    raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=str(row["uid"]))
 
 
 async def is_at(plane: Plane, caller: Caller, agent: str, address: str) -> bool:

@@ -17,7 +17,7 @@ from tenure.app.tenancy.audit import entry
 from tenure.core import agent as core
 from tenure.core.agent import CONDUCT, AgentState
 from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
-from tenure.core.errors import Conflict, Invalid, LimitExceeded
+from tenure.core.errors import Conflict, ConflictCode, Invalid, LimitExceeded
 from tenure.core.limits import OWNERS_MAX, PAGE_MAX
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
@@ -185,7 +185,7 @@ async def guards_below(plane: Plane, row: Row) -> tuple[Is, ...]:
     uid, state = str(row["uid"]), AgentState(str(row["state"]))
     if not CONDUCT[state].serves:
         message = f"agent {row['name']!s} is {state} and can own nothing new"
-        raise Conflict(message, code="wrong_state", holder=uid)
+        raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=uid)
     chain = await guards_of(plane, row)
     if _depth(chain) >= OWNERS_MAX:
         raise LimitExceeded(TOO_DEEP)
@@ -204,7 +204,7 @@ async def guards_of(plane: Plane, row: Row) -> tuple[Is, ...]:
             name, state = vouching.going["name"], vouching.going["state"]
             why = f"agent {name!s}, which owns it or one that does, is {state!s}"
         message = f"agent {row['name']!s} is closed: {why}"
-        raise Conflict(message, code="wrong_state", holder=str(row["uid"]))
+        raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=str(row["uid"]))
     return chain
 
 
@@ -245,7 +245,7 @@ async def add_edge(
             guards += (Is("agent", (name,), as_read),)
             if not core.CONDUCT[AgentState(str(target["state"]))].serves:
                 message = f"agent {target['name']!s} is {target['state']!s} and can be given nobody"
-                raise Conflict(message, code="wrong_state", holder=name)
+                raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=name)
             new: Row = {"owner": uid, "kind": kind, "target": name, "on_delete": on_delete}
             guards += await _still_vouched(plane, target, new)
             if target["parent"] is None:
@@ -270,7 +270,7 @@ async def _still_vouched(plane: Plane, target: Row, new: Row) -> tuple[Is, ...]:
             f"agent {name} would be owned only by agents that it owns itself, and nobody would"
             " answer for them: let an agent that none of them owns have one of them first"
         )
-        raise Conflict(message, code="wrong_state", holder=uid)
+        raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=uid)
     if target["parent"] is None:  # all below it is further down from now on
         await _refuse_deep(plane, uid, OWNERS_MAX - _depth(chain))
     return chain

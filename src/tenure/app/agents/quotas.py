@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 from tenure.app.agents.subject import AGENTS
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
-from tenure.core.errors import Conflict, Invalid
+from tenure.core.errors import Conflict, ConflictCode, Invalid
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Also, Change, Is, Put, Row, Set
 
@@ -33,7 +33,7 @@ async def reserve(plane: Plane, tenant: str, *, agent: str, operation: str, now:
     most, revision = cast(int, quota["most"]), cast(int, quota["revision"])
     if used >= most:
         message = f"the tenant has {used} of {most} agents; delete one, or have the quota raised"
-        raise Conflict(message, code="quota_exceeded", holder=AGENTS)
+        raise Conflict(message, code=ConflictCode.QUOTA_EXCEEDED, holder=AGENTS)
     guard = Is("quota", (tenant, AGENTS), {"revision": revision})
     return Also((guard,), (put, Set("quota", (tenant, AGENTS), {"revision": revision + 1})))
 

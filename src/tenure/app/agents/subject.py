@@ -11,7 +11,7 @@ from tenure.app.operations.handle import OUTBOX, POSITION, encode, input_of, seq
 from tenure.app.operations.tombstones import tombstones
 from tenure.core.agent import AgentState, Verb
 from tenure.core.edge import EdgeKind
-from tenure.core.errors import Conflict
+from tenure.core.errors import Conflict, ConflictCode
 from tenure.core.events import agent_event
 from tenure.core.operation import CLOSED, OperationState
 from tenure.core.progress import Progress
@@ -76,7 +76,7 @@ class AgentSubject:
                 f"operation {operation['id']!s} has closed the agent and waits for"
                 f" {agent['operation']!s}; cancel it once that has ended"
             )
-            raise Conflict(message, code="not_its_turn", holder=str(operation["id"]))
+            raise Conflict(message, code=ConflictCode.NOT_ITS_TURN, holder=str(operation["id"]))
 
 
 def _state_before(operation: SubjectOperation, progress: Progress) -> AgentState:

@@ -13,7 +13,7 @@ from tenure.app.agents import ownership
 from tenure.app.agents.subject import QUEUED, agent_event_row
 from tenure.app.agents.views import holdings_of, kept_spec
 from tenure.app.events import acknowledgements
-from tenure.app.operations.admission import IN_PROGRESS, Admission, refuse_locked
+from tenure.app.operations.admission import Admission, refuse_locked
 from tenure.app.operations.commands import turned_back
 from tenure.app.operations.handle import encode, input_of, load_handle
 from tenure.app.operations.record_change import build_record
@@ -21,7 +21,7 @@ from tenure.app.plane import Plane
 from tenure.app.tenancy import audit
 from tenure.core import agent as core
 from tenure.core.agent import AGENT, AgentState, AgentTrigger, Verb
-from tenure.core.errors import Conflict, IllegalTransition, PlanUnknown
+from tenure.core.errors import Conflict, ConflictCode, IllegalTransition, PlanUnknown
 from tenure.core.operation import CLOSED, RecordKind
 from tenure.core.roles import Caller, Role
 from tenure.core.verb import LifecycleVerb
@@ -54,7 +54,7 @@ async def ground(
     try:
         then = _after(verb, row, queued=queued)
     except Conflict as refused:
-        if not queue or refused.code != IN_PROGRESS:
+        if not queue or refused.code != ConflictCode.OPERATION_IN_PROGRESS:
             raise
         return _in_line(caller, verb, row, body, operation=operation, audited=audited)
     generation = cast(int, row["generation"]) + 1
@@ -128,7 +128,7 @@ def _after(verb: LifecycleVerb, row: Row, *, queued: str = "") -> AgentState:
             refuse_locked(row)
         word = verb.name.removesuffix("_agent")
         message = f"agent {row['name']!s} is {state}, from where there is no {word}"
-        raise Conflict(message, code="wrong_state", holder=str(row["uid"])) from None
+        raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=str(row["uid"])) from None
 
 
 async def _given(
@@ -195,13 +195,13 @@ def _in_line(
     uid, holder, generation = str(row["uid"]), row["operation"], cast(int, row["generation"]) + 1
     if row["next"] is not None:
         message = f"operation {row['next']!s} waits for this agent already, and one can wait"
-        raise Conflict(message, code="queue_full", holder=str(row["next"]))
+        raise Conflict(message, code=ConflictCode.QUEUE_FULL, holder=str(row["next"]))
     if not verb.can_queue:
         message = (
             f"operation {holder!s} works on this agent, and a stop is never queued;"
             " cancel it, or delete the agent"
         )
-        raise Conflict(message, code=IN_PROGRESS, holder=str(holder))
+        raise Conflict(message, code=ConflictCode.OPERATION_IN_PROGRESS, holder=str(holder))
     free: Row = {"generation": row["generation"], "operation": holder, "next": None}
     taken: Row = {"generation": generation, "next": operation}
     given = {

@@ -15,7 +15,7 @@ from tenure.app.operations.record_change import build_record
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
-from tenure.core.errors import Conflict, Invalid, NotFound, PlanUnknown
+from tenure.core.errors import Conflict, ConflictCode, Invalid, NotFound, PlanUnknown
 from tenure.core.instant import in_utc
 from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import ACKNOWLEDGED, RecordKind
@@ -94,7 +94,7 @@ async def nothing_missing(plane: Plane, tenant: str) -> Also:
             f"nothing new is made before subscriber {first.name} has acknowledged operation"
             f" {first.operation}, for which it is waited since {in_utc(first.since)}{others}"
         )
-        raise Conflict(message, code="awaits_acknowledgement", holder=first.operation)
+        raise Conflict(message, code=ConflictCode.AWAITS_ACKNOWLEDGEMENT, holder=first.operation)
     return Also((Is("tenancy", (tenant,), {"revision": tenancy["revision"]}),))
 
 

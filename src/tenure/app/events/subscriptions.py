@@ -20,7 +20,7 @@ from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
 from tenure.core.edge import EdgeKind
 from tenure.core.egress import target_of
-from tenure.core.errors import Conflict, Invalid, NotFound
+from tenure.core.errors import Conflict, ConflictCode, Invalid, NotFound
 from tenure.core.ids import uuid7
 from tenure.core.limits import PAGE_MAX, SUBSCRIPTIONS_MAX
 from tenure.core.roles import Caller, Role, require
@@ -164,7 +164,7 @@ async def _reserve(plane: Plane, tenant: str) -> Also:
     count = await plane.store.count_rows("subscription", {"tenant": tenant})
     if count >= SUBSCRIPTIONS_MAX:
         message = f"the tenant has {count} subscriptions, which is the most; delete one"
-        raise Conflict(message, code="quota_exceeded", holder=SUBSCRIPTIONS)
+        raise Conflict(message, code=ConflictCode.QUOTA_EXCEEDED, holder=SUBSCRIPTIONS)
     if quota is None:
         first: Row = {"most": SUBSCRIPTIONS_MAX, "revision": 1}
         return Also((), (Put("quota", key, first),))
@@ -187,7 +187,7 @@ async def _owned(plane: Plane, caller: Caller, agent: str, name: str, *, now: fl
     if about is not None:
         if about["state"] in ownership.GOING:
             message = f"agent {about['name']!s} is {about['state']!s}: nobody subscribes to it now"
-            raise Conflict(message, code="wrong_state", holder=agent)
+            raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=agent)
         guards += (Is("agent", (agent,), {"tenant": caller.tenant, "state": about["state"]}),)
     for uid in dict.fromkeys(str(one["uid"]) for one in (about, asks) if one is not None):
         writes += (ownership.edge(caller.tenant, uid, EdgeKind.WEBHOOK, name, now=now),)

@@ -25,13 +25,19 @@ from tenure.app.operations.record_change import (
 )
 from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
-from tenure.core.errors import CommitUnknown, Conflict, Invalid, LimitExceeded, NotFound
+from tenure.core.errors import (
+    CommitUnknown,
+    Conflict,
+    ConflictCode,
+    Invalid,
+    LimitExceeded,
+    NotFound,
+)
 from tenure.core.ids import uuid7
 from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX, INPUT_BYTES_MAX
 from tenure.core.operation import OperationState, RecordKind
 from tenure.ports.store import Change, Header, Is, Line, Put, Ring, Row, Set, Writes, together
 
-IN_PROGRESS = "operation_in_progress"
 LOCK = Header("agent", ("uid",), ("tenant", "generation", "operation"), adds=True)
 OPERATION = Header(
     "operation",
@@ -216,4 +222,4 @@ def refuse_locked(locked: Row) -> None:
     holder = str(locked["operation"] or locked["next"] or "")
     if holder:
         message = f"operation {holder} works on this agent; wait for it or cancel it"
-        raise Conflict(message, code=IN_PROGRESS, holder=holder)
+        raise Conflict(message, code=ConflictCode.OPERATION_IN_PROGRESS, holder=holder)

@@ -18,7 +18,7 @@ from tenure.app.plane import Plane
 from tenure.app.safety.findings import abandoned
 from tenure.app.tenancy.audit import entry
 from tenure.core import decisions, saga
-from tenure.core.errors import Conflict, Invalid, LimitExceeded, NotFound
+from tenure.core.errors import Conflict, ConflictCode, Invalid, LimitExceeded, NotFound
 from tenure.core.limits import SIGNALS_MAX
 from tenure.core.operation import IntentState, OperationState, RecordKind
 from tenure.core.roles import Caller, Role, require
@@ -35,7 +35,7 @@ async def cancel(plane: Plane, caller: Caller, operation: str) -> OperationView:
         if back is None:
             pivot = live.plan.stages[live.plan.pivot_stage][0].name
             message = f"{pivot} is under way or done, after which there is only forward"
-            raise Conflict(message, code="past_pivot", holder=live.id)
+            raise Conflict(message, code=ConflictCode.PAST_PIVOT, holder=live.id)
         return back
 
     await _refuse_cancel(plane, caller.tenant, operation)
@@ -93,7 +93,7 @@ async def adopt(
         _must_be_stuck(live, step)
         if live.progress.compensating_at is not None and live.plan.steps[step].undoes:
             message = f"operation {live.id} is being undone; say mark-absent or abandon"
-            raise Conflict(message, code="compensating", holder=live.id)
+            raise Conflict(message, code=ConflictCode.COMPENSATING, holder=live.id)
         said = decisions.adopt(live.intents[step], caller.principal)
         return build_record(live, RecordKind.ADOPTED, step, result, now, said=said)
 
@@ -151,7 +151,7 @@ def _must_be_stuck(live: OperationHandle, step: str = "") -> None:
         what = f"step {step} of operation {live.id}" if step else f"operation {live.id}"
         there = f"stuck there: {stuck}" if stuck else f"it is {live.state}; cancel it, or wait"
         message = f"{what} is not stuck: {there}"
-        raise Conflict(message, code="not_stuck", holder=live.id)
+        raise Conflict(message, code=ConflictCode.NOT_STUCK, holder=live.id)
 
 
 async def _decide(
@@ -169,7 +169,7 @@ async def _decide(
         live, row = await reads.read_own(plane, caller.tenant, operation)
         if live.progress.end is not None:
             message = f"operation {operation} has ended as {live.progress.end}"
-            raise Conflict(message, code="ended", holder=operation)
+            raise Conflict(message, code=ConflictCode.ENDED, holder=operation)
         live.due_at = None  # so that it is set: a poll may have moved it, and raises no revision
         now = plane.store.now()
         writing = decide(live, now)

@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 
 from tenure.app.operations.handle import canonical
 from tenure.app.plane import Plane
-from tenure.core.errors import Conflict, Invalid
+from tenure.core.errors import Conflict, ConflictCode, Invalid
 from tenure.core.limits import IDEMPOTENCY_KEY_CHARACTERS_MAX, IDEMPOTENCY_SECONDS
 from tenure.ports.store import Change, Drop, Is, Put, Row
 
@@ -39,7 +39,7 @@ class Once(NamedTuple):
         if known["fingerprint"] != self.fingerprint:
             message = "this idempotency key was used for another request; use a new key"
             holder = str(known["operation"]) if self.of_operation else ""
-            raise Conflict(message, code="idempotency_mismatch", holder=holder)
+            raise Conflict(message, code=ConflictCode.IDEMPOTENCY_MISMATCH, holder=holder)
         return str(known["operation"])
 
     def kept(self, holder: str, now: float) -> tuple[Put, ...]:

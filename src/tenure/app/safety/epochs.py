@@ -27,7 +27,7 @@ from tenure.app.safety.standing import (
 from tenure.app.tenancy.audit import entry
 from tenure.app.tenancy.tokens import TENANT, require_owner
 from tenure.core.agent import AgentState
-from tenure.core.errors import Conflict, ProviderError
+from tenure.core.errors import Conflict, ConflictCode, ProviderError
 from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import IntentState
 from tenure.core.roles import Caller, Role
@@ -327,16 +327,18 @@ async def confirm(plane: Plane, caller: Caller) -> None:
     require_owner(caller)
     hold = plane.hold
     if hold.is_over:
-        raise Conflict(f"{hold.why}: it is not to be confirmed here", code="not_held")
+        raise Conflict(f"{hold.why}: it is not to be confirmed here", code=ConflictCode.NOT_HELD)
     if not hold.why:
-        raise Conflict("the plane is not held: there is nothing to confirm", code="not_held")
+        raise Conflict(
+            "the plane is not held: there is nothing to confirm", code=ConflictCode.NOT_HELD
+        )
     now, why = plane.store.now(), hold.why
     told = entry(caller, "plane.confirm", target=plane.id, now=now, epoch=hold.epoch, why=why)
     epoch = Is("plane", THIS, {"epoch": hold.epoch})
     change = Change("", (epoch,), (Set("plane", THIS, {"held": None}), told))
     if await plane.store.commit(change) is not None:
         raise Conflict(
-            "a later epoch was begun elsewhere: start this process anew", code="not_held"
+            "a later epoch was begun elsewhere: start this process anew", code=ConflictCode.NOT_HELD
         )
     await hold.remember(held="")
     hold.let_go.set()

@@ -11,7 +11,7 @@ from tenure.app.operations.handle import decode, encode
 from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
-from tenure.core.errors import Conflict, NotFound
+from tenure.core.errors import Conflict, ConflictCode, NotFound
 from tenure.core.finding import FindingKind, finding_id
 from tenure.core.limits import PAGE_MAX
 from tenure.core.roles import Caller, Role, require
@@ -176,7 +176,7 @@ async def resolve_finding(plane: Plane, caller: Caller, name: str) -> FindingVie
         if row["resolved_at"] is not None:
             by = row["resolved_by"]
             message = f"finding {name} was resolved by {by!s} already"
-            raise Conflict(message, code="resolved", holder=name)
+            raise Conflict(message, code=ConflictCode.RESOLVED, holder=name)
         now = plane.store.now()
         told = entry(caller, "finding.resolve", target=name, now=now, kind=row["kind"])
         guard = Is("finding", (name,), {"sightings": row["sightings"], "resolved_at": None})

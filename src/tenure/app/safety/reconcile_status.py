@@ -7,7 +7,7 @@ from tenure.app.plane import Plane
 from tenure.app.safety.findings import Sighting
 from tenure.app.tenancy.audit import entry
 from tenure.app.tenancy.tokens import require_owner
-from tenure.core.errors import Conflict
+from tenure.core.errors import Conflict, ConflictCode
 from tenure.core.roles import Caller
 from tenure.ports.store import Change
 
@@ -35,7 +35,7 @@ async def look_now(plane: Plane, caller: Caller, name: str, *, dry_run: bool) ->
     look = plane.reconciled.look
     if look is None:
         message = "no reconciler runs in this process; ask the one that leads"
-        raise Conflict(message, code="not_leading")
+        raise Conflict(message, code=ConflictCode.NOT_LEADING)
     if not dry_run:
         told = entry(caller, "reconcile", target=name or "all", now=plane.store.now())
         await plane.store.commit(Change("", (), (told,)))

@@ -7,7 +7,7 @@ from tenure.app.safety import findings
 from tenure.app.safety.findings import FindingView
 from tenure.app.tenancy.audit import entry
 from tenure.app.tenancy.tokens import require_owner
-from tenure.core.errors import Conflict, Invalid
+from tenure.core.errors import Conflict, ConflictCode, Invalid
 from tenure.core.finding import FindingKind
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.roles import Caller, Role, require
@@ -32,7 +32,7 @@ async def remove_resource(
         return findings.view(row)
     if key.text in await plane.store.list_living(slot, [(key.agent, key.generation)]):
         message = f"our records know {slot} {key.text} by now: it is an agent's, and was left"
-        raise Conflict(message, code="resolved", holder=finding)
+        raise Conflict(message, code=ConflictCode.RESOLVED, holder=finding)
     provider = plane.providers[slot]
     seen = await provider.inspect(key)
     if seen.presence is Presence.FOREIGN:
