@@ -46,7 +46,7 @@ ROUNDS = 16
 """So many that the lease of one that was killed is dropped, and that told and settled."""
 SINK = "sink"
 READS = frozenset({"find", "list_rows", "list_open", "list_living", "list_resources", "count_rows",
-                   "list_events", "newest_event", "list_operations"})  # fmt: skip
+                   "list_events", "newest_event", "count_events", "list_operations"})  # fmt: skip
 Doing = Callable[["Struck"], Awaitable[None]]
 
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from tenure.core.limits import OUTBOX_TENANT_MAX
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -63,6 +65,10 @@ class Settings:
     keep_operations_days: float = 90.0
     """How long an operation is kept after its end, with its journal, a day at least; 0: for ever.
     One that has made something which an agent still holds stays.
+    """
+    keep_events_per_tenant: int = OUTBOX_TENANT_MAX
+    """Events that the outbox has of each tenant at most, delivered or not.  All tenants together
+    have a million at most; beyond that those with most events lose their oldest.
     """
     concurrency_max: int = 2_000
     """Operations that are moved at the same time; more wait their turn as rows."""

@@ -60,9 +60,11 @@ SUBSCRIPTIONS_MAX = 100
 LETTERS_MAX = 10_000
 """Dead letters of one destination; with so many it takes no further event before some are gone."""
 OUTBOX_MAX = 1_000_000
-"""Events kept at most, delivered or not."""
+"""Events of all tenants in the outbox, delivered or not."""
+OUTBOX_TENANT_MAX = 500_000
+"""Events of one tenant in the outbox, delivered or not, unless the settings say otherwise."""
 OUTBOX_SECONDS = 86_400.0
-"""How long a delivered event is kept for whoever comes back late."""
+"""How long a delivered event stays in the outbox for readers who come back late."""
 POSITION_MAX = 2**63 - 1
 """The greatest position that an event can have."""
 STREAMS_MAX = 100

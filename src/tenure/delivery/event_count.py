@@ -1,46 +1,77 @@
-"""How many events are kept: counted once by whoever begins to lead, and followed from then on.
+"""How many events of each tenant the outbox has, without counting them in every round.
 
-Only the leader drops events, so it knows what goes, and what comes it reads from the feed as all
-others do.  It may know of some more than there are, those that come while it counts, and never of
-fewer.
+A process that begins to lead counts them once.  From then on it follows them: only the leader drops
+events, so it knows how many go, and it reads new events from the feed as every destination does.
 """
 
+from collections.abc import Collection, Mapping
 from typing import cast
 
 from tenure.app.plane import Plane
+from tenure.ports.store import TenantEvents
 
 PAGE = 1_000
-WHO = "tenure:census"
-"""In whose name events far behind are read."""
+READER = "tenure:event-count"
+"""The name under which the feed shares out reads of old events; no tenant is called so."""
 
 
-class Census:
-    """What one leader knows."""
+class EventCounts:
+    """The events of each tenant, as one leader knows them."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self._token = 0
+        """The fence token under which they were counted; 0: they are not known."""
         self._position = 0
-        self._total = 0
+        """Position of the newest event that is counted."""
+        self._tenants: dict[str, TenantEvents] = {}
 
-    async def total(self, plane: Plane, token: int) -> int:
-        """How many events are kept, as the one knows who leads under this token.
+    async def read(self, plane: Plane, token: int) -> Mapping[str, TenantEvents]:
+        """The events of each tenant now.
 
-        Under another token somebody else may have led, and dropped some: they are counted anew.
+        Under another token another process may have led and dropped events: count them again.
         """
         if self._token != token:
             position = await plane.feed.head()
-            self._total = await plane.store.count_rows("outbox", {})
+            self._tenants = dict(await plane.store.count_events(until=position))
             self._token, self._position = token, position
-        while rows := await plane.feed.more(self._position, limit=PAGE, tenant=WHO):
+        while rows := await plane.feed.more(self._position, limit=PAGE, tenant=READER):
+            for row in rows:
+                tenant, position = str(row["tenant"]), cast(int, row["position"])
+                known = self._tenants.get(tenant, TenantEvents(0, position))
+                self._tenants[tenant] = TenantEvents(known.total + 1, known.oldest)
             self._position = cast(int, rows[-1]["position"])
-            self._total += len(rows)
-        return self._total
+        return self._tenants
 
-    def drop(self, count: int) -> None:
-        """So many are gone."""
-        self._total -= count
+    def before_oldest(self, tenant: str) -> int:
+        """A position beyond which all events of this tenant are."""
+        return self._tenants[tenant].oldest - 1
+
+    def drop(self, tenant: str, count: int, *, oldest: int = 0) -> None:
+        """So many events of a tenant are gone; all others of it are beyond `oldest`."""
+        known = self._tenants.get(tenant)
+        if known is None:
+            return
+        if known.total > count:
+            self._tenants[tenant] = TenantEvents(known.total - count, max(known.oldest, oldest))
+        else:
+            del self._tenants[tenant]
 
     def forget(self) -> None:
-        """It is not followed any more."""
+        """They are not followed any more; the next `read` counts them."""
         self._token = 0
+        self._tenants = {}
+
+
+def bound_for_each(counts: Collection[int], *, tenant_max: int, all_max: int) -> int:
+    """How many events each tenant may have, so that all have `all_max` together at most.
+
+    A tenant with fewer events than its equal share of `all_max` keeps them all, however many events
+    the other tenants have.
+    """
+    room = all_max
+    for place, count in enumerate(sorted(counts)):
+        share = room // (len(counts) - place)
+        if count > share:
+            return min(tenant_max, share)
+        room -= count
+    return tenant_max

@@ -14,21 +14,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
-from tenure.app.events.acknowledgements import wanted_of
-from tenure.app.events.cloudevents import TRIMMED, Wanted, outgoing
-from tenure.app.events.subscriptions import FRESH
+from tenure.app.events.cloudevents import Wanted, outgoing
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.errors import LeaseLost, TenureError
 from tenure.core.limits import (
     DETAIL_CHARACTERS_MAX,
     LETTERS_MAX,
-    OUTBOX_MAX,
-    OUTBOX_SECONDS,
 )
 from tenure.core.retry import DESTINATION, PARKED_STREAM, RetryPolicy
 from tenure.core.subscription import REACTION
-from tenure.delivery.event_count import Census
 from tenure.ports.bus import Bus, Destination, Outgoing, Receipt, Verdict
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
 from tenure.reconcilers.leader import Leader
@@ -42,7 +37,6 @@ PARKED_ATTEMPTS_MAX = 20
 """Then a parked stream waits for a person to replay or discard it."""
 ALONE_ATTEMPTS = 5
 """How often the events of a page may all fail before it is asked whether others' are taken."""
-TRIM_ROWS = 500
 BREATH = 32
 """Events written out before others have the loop."""
 
@@ -406,69 +400,3 @@ async def _retry(
     if refused is not None and refused.what.table == "lease":
         raise LeaseLost(route.id)
     return sent.delivered, due_at
-
-
-# --- how long events are kept ---------------------------------------------------------------------
-
-
-async def trim(
-    plane: Plane, leader: Leader, census: Census, *, seconds: float = OUTBOX_SECONDS,
-    rows_max: int = OUTBOX_MAX,
-) -> Tick:  # fmt: skip
-    """Drop the oldest events: those that all have and that are old, and whatever is beyond the cap.
-
-    What a destination has not had of them is counted as missed, in the same commit.
-    """
-    rows = await plane.store.list_events(limit=TRIM_ROWS)
-    if not rows:
-        return Tick()
-    cursors = [one async for one in every(plane.store, "cursor") if one["destination"] != TRIMMED]
-    had = {str(row["destination"]): _had(row, rows) for row in cursors}
-    all_have, old = min(had.values(), default=len(rows)), plane.store.now() - seconds
-    count = 0
-    while count < min(all_have, len(rows)) and cast(float, rows[count]["at"]) < old:
-        count += 1
-    # Positions grow by one or more for each event: only where they span so many can there be more.
-    # They are followed from half of that on, so that at the cap it is known how many there are.
-    span = await plane.feed.head() - cast(int, rows[0]["position"])
-    if 2 * span < rows_max:
-        census.forget()
-    elif count < len(rows):
-        over = await census.total(plane, leader.token) - rows_max
-        count = max(count, min(over, len(rows)))
-    if not count:
-        return Tick(len(rows))
-    last = cast(int, rows[count - 1]["position"])
-    writes: list[Put | Set | Drop] = [
-        Drop("outbox", (cast(int, row["position"]),)) for row in rows[:count]
-    ]
-    for cursor in cursors:
-        name = str(cursor["destination"])
-        if missed := await _own(plane, name, rows[had[name] : count]):
-            log.warning("%s has missed %d events, no longer kept", name, missed)
-            total = cast(int, cursor["missed"]) + missed
-            writes.append(Set("cursor", (name,), {"missed": total}))
-    known = await plane.store.find("cursor", (TRIMMED,))
-    mark = Put("cursor", (TRIMMED,), {**FRESH, "position": last})
-    writes.append(Set("cursor", (TRIMMED,), {"position": last}) if known else mark)
-    refused = await plane.store.commit(Change("", (leader.guard,), tuple(writes)))
-    if refused is not None and refused.what.table == "lease":
-        raise LeaseLost(TRIMMED)
-    if refused is None:
-        census.drop(count)
-    return Tick(len(rows), count, more=count == len(rows))
-
-
-async def _own(plane: Plane, destination: str, rows: Sequence[Row]) -> int:
-    """How many of these events a destination was to hear of."""
-    subscription = await plane.store.find("subscription", (destination,)) if rows else None
-    if subscription is None:
-        return len(rows)
-    tenant, wanted = subscription["tenant"], wanted_of(subscription)
-    return sum(row["tenant"] == tenant and wanted.has(row) for row in rows)
-
-
-def _had(cursor: Row, oldest: Sequence[Row]) -> int:
-    """How many of the oldest events a destination has had."""
-    position = cast(int, cursor["position"])
-    return sum(cast(int, row["position"]) <= position for row in oldest)

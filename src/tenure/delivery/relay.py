@@ -27,8 +27,8 @@ from tenure.delivery.dispatcher import (
     Dispatcher,
     look_seconds,
 )
-from tenure.delivery.event_count import Census
-from tenure.delivery.outbox import NOTHING, Route, Tick, tick, trim
+from tenure.delivery.outbox import NOTHING, Route, Tick, tick
+from tenure.delivery.retention import Retention, RetentionLimits
 from tenure.ports.bus import Bus, Destination, Outgoing, Receipt, Verdict
 from tenure.ports.store import Change, Put, Row
 from tenure.reconcilers.leader import TTL_SECONDS, Leader
@@ -77,7 +77,12 @@ class Relay:
     """One process's part in publishing."""
 
     def __init__(
-        self, plane: Plane, *, buses: Mapping[SubscriptionKind, Bus], always: Sequence[Route] = ()
+        self,
+        plane: Plane,
+        *,
+        buses: Mapping[SubscriptionKind, Bus],
+        always: Sequence[Route] = (),
+        limits: RetentionLimits | None = None,
     ) -> None:
         """Carry to `always`, and to every subscription by the bus of its kind."""
         self.leader = Leader(plane, "relay")
@@ -89,7 +94,9 @@ class Relay:
         self._carried: dict[str, _Carried] = {}
         self._dispatch: _Dispatch | None = None
         """While this process leads."""
-        self._census = Census()
+        self.retention = Retention(
+            plane, self.leader, self._destinations, limits or RetentionLimits()
+        )
         self._told = 0
         """How often subscriptions had changed when this was last seen to."""
 
@@ -105,6 +112,9 @@ class Relay:
                 found[name] = known
         self._routes = found
         return found
+
+    async def _destinations(self) -> dict[str, Route]:
+        return {name: route for name, (_, route) in (await self.routes()).items()}
 
     def _route(self, row: Row) -> Route:
         kind = SubscriptionKind(str(row["kind"]))
@@ -151,7 +161,8 @@ class Relay:
                     await self._see_to_all()
                     if self._plane.store.now() >= trim_at:
                         trim_at = self._plane.store.now() + TRIM_SECONDS
-                        await self._trim()
+                        if (await self.retention.trim()).more:
+                            trim_at = 0.0
                 else:
                     await self._drop_all()
             except LeaseLost:
@@ -166,10 +177,6 @@ class Relay:
                 await self._plane.subscribed.beyond(number, seconds=ROUTES_SECONDS - pause)
             else:
                 await asyncio.sleep(TTL_SECONDS / 3)
-
-    async def _trim(self) -> None:
-        while (await trim(self._plane, self.leader, self._census)).more:
-            pass
 
     async def _see_to_all(self) -> None:
         """One task for each destination; one that has changed or died begins anew."""
@@ -271,10 +278,14 @@ def _next_page(page: int, done: Tick, seconds: float) -> int:
 
 @asynccontextmanager
 async def relaying(
-    plane: Plane, *, buses: Mapping[SubscriptionKind, Bus], always: Sequence[Route] = ()
+    plane: Plane,
+    *,
+    buses: Mapping[SubscriptionKind, Bus],
+    always: Sequence[Route] = (),
+    limits: RetentionLimits | None = None,
 ) -> AsyncIterator[Relay]:
     """Publish what is committed until the block is left."""
-    relay = Relay(plane, buses=buses, always=always)
+    relay = Relay(plane, buses=buses, always=always, limits=limits)
     try:
         async with background(relay.run(), name="tenure relay"):
             yield relay

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tenure.core.errors import Invalid, StoreError
+from tenure.core.limits import OUTBOX_TENANT_MAX
 from tenure.home.atomic_file import replace_whole
 from tenure.ports.clock import Clock
 
@@ -17,7 +18,10 @@ NAME = "terms"
 BEGUN_SECONDS = 10.0
 """How long a process that joins waits for the one that begins the home."""
 PAUSE_SECONDS = 0.1
-AGREED: Final = ("sandbox", "webhooks_here", "drift", "keep_findings_days", "keep_operations_days")
+AGREED: Final = (
+    "sandbox", "webhooks_here", "drift", "keep_findings_days", "keep_operations_days",
+    "keep_events_per_tenant",
+)  # fmt: skip
 """What every process of a home does alike: terms, and settings under the same names."""
 
 NAMED: Final = (
@@ -44,6 +48,7 @@ class Terms(NamedTuple):
     drift: str = "repair"
     keep_findings_days: float = 30.0
     keep_operations_days: float = 90.0
+    keep_events_per_tenant: int = OUTBOX_TENANT_MAX
     """Whoever leads repairs, or forgets what is over; it may be any of them."""
 
 

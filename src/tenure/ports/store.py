@@ -313,6 +313,14 @@ TABLES: dict[str, Shape] = {
 """Every table the app may name.  Beside them a store keeps its own: batches and counters."""
 
 
+class TenantEvents(NamedTuple):
+    """The events of one tenant in the outbox."""
+
+    total: int
+    oldest: int
+    """A position; the tenant has no event before it."""
+
+
 class Store(Protocol):
     """Every promise here is a test in `tenure.testing.contracts.store`."""
 
@@ -404,6 +412,13 @@ class Store(Protocol):
 
     async def newest_event(self) -> int:
         """The position of the last row that `list_events` would list by now; 0: there is none."""
+        ...
+
+    async def count_events(self, *, until: int) -> Mapping[str, TenantEvents]:
+        """The events of each tenant that has any, up to this position.
+
+        It reads every event: a leader calls it once.
+        """
         ...
 
     async def list_rows(

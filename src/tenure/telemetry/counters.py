@@ -35,6 +35,10 @@ class DeliveryCounters:
     """Events that had been sent before and were sent again."""
     seconds: dict[str, float] = field(default_factory=dict)
     """The sum of the times between an event's commit and its delivery."""
+    trimmed: Counter[str] = field(default_factory=Counter)
+    """Events dropped from the outbox, by reason."""
+    missed: Counter[str] = field(default_factory=Counter)
+    """Events dropped before a destination received them, by its kind."""
 
     def add(self, kind: str, verdict: Verdict, seconds: float) -> None:
         """Count one answer, which came so many seconds after the event's commit."""

@@ -122,6 +122,18 @@ DELIVERY_LAG_SECONDS: Final = Metric(
     "Duration of the longest current outage among the destinations of this kind.",
     ("kind",),
 )
+EVENTS_TRIMMED: Final = Metric(
+    "tenure_events_trimmed_total",
+    COUNTER,
+    "Events dropped from the outbox by this process, because of their age or a tenant's bound.",
+    ("reason",),
+)
+EVENTS_MISSED: Final = Metric(
+    "tenure_events_missed_total",
+    COUNTER,
+    "Events dropped from the outbox by this process before a destination received them.",
+    ("kind",),
+)
 
 METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 """Every metric, in the order above."""

@@ -7,7 +7,7 @@ process as a whole are shown to admins of the plane's own tenant only.
 from collections.abc import Iterable, Mapping
 from itertools import product
 
-from tenure.app.events.deliveries import KINDS, RESULTS, left
+from tenure.app.events.deliveries import KINDS, RESULTS, TRIM_REASONS, left
 from tenure.app.plane import Plane, count_states
 from tenure.app.safety.findings import count_open
 from tenure.app.tenancy.tokens import TENANT
@@ -107,4 +107,8 @@ async def _delivery_families(plane: Plane) -> Families:
             Sample((kind,), 0.0 if one.since is None else max(0.0, now - one.since))
             for kind, one in undelivered.items()
         ],
+        metrics.EVENTS_TRIMMED: [
+            Sample((reason,), counts.trimmed[reason]) for reason in TRIM_REASONS
+        ],
+        metrics.EVENTS_MISSED: [Sample((kind,), counts.missed[kind]) for kind in KINDS],
     }

@@ -24,6 +24,7 @@ from tenure.ports.store import (
     Ring,
     Row,
     Store,
+    TenantEvents,
     Value,
 )
 from tenure.testing.loop import Node, forever
@@ -269,6 +270,10 @@ class WiredStore:
     async def newest_event(self) -> int:
         """Cross."""
         return await self._read("store.newest_event", self._inner.newest_event)
+
+    async def count_events(self, *, until: int) -> Mapping[str, TenantEvents]:
+        """Cross."""
+        return await self._read("store.count_events", lambda: self._inner.count_events(until=until))
 
     async def list_rows(
         self, table: str, said: Mapping[str, Value], *, after: Key = (), limit: int = 100

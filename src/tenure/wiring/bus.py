@@ -12,6 +12,7 @@ from tenure.app.plane import Plane
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.outbox import Route
 from tenure.delivery.relay import relaying
+from tenure.delivery.retention import RetentionLimits
 from tenure.ports.bus import Bus, Destination
 from tenure.settings import Settings
 from tenure.wiring.extras import extra
@@ -47,7 +48,8 @@ async def publishing(
             )
         )
     try:
-        async with relaying(plane, buses=buses, always=always):
+        limits = RetentionLimits(tenant_max=settings.keep_events_per_tenant)
+        async with relaying(plane, buses=buses, always=always, limits=limits):
             yield
     finally:
         for bus in buses.values():

@@ -20,8 +20,8 @@ from tenure.adapters.store.postgres import functions, horizon, parts
 from tenure.adapters.store.postgres.schema import go_on_after_restore
 from tenure.app.operations.handle import sequence_of
 from tenure.core.errors import LimitExceeded
-from tenure.delivery.event_count import Census
-from tenure.delivery.outbox import trim
+from tenure.delivery.outbox import Route
+from tenure.delivery.retention import Retention, RetentionLimits
 from tenure.ports.store import Change, Is, Put, Ring, together
 from tenure.reconcilers.leader import Leader
 from tenure.settings import Settings
@@ -148,10 +148,16 @@ def test_the_cap_counts_events_though_positions_leap(postgres_url: str, tmp_path
             await leader.renew()
             first, *_, last = await plane.store.list_events()
             rows_max = 1_000
+
+            async def no_routes() -> dict[str, Route]:
+                return {}
+
             assert int(str(last["position"])) - int(str(first["position"])) > rows_max
-            await trim(plane, leader, Census(), seconds=1e10, rows_max=rows_max)
+            trims = Retention(plane, leader, no_routes, RetentionLimits(1e10, rows_max))
+            await trims.trim()
             assert len(await plane.store.list_events()) == 40
-            await trim(plane, leader, Census(), seconds=1e10, rows_max=25)
+            trims.limits = RetentionLimits(1e10, 25)
+            await trims.trim()
             assert len(await plane.store.list_events()) == 25
 
     asyncio.run(scenario())

@@ -18,8 +18,8 @@ from tenure.core.events import Event
 from tenure.core.retry import PARKED_STREAM
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery import outbox
-from tenure.delivery.event_count import Census
 from tenure.delivery.relay import Relay
+from tenure.delivery.retention import RetentionLimits
 from tenure.ports.bus import Destination
 from tenure.ports.store import Change, Drop, Put, Set
 from tenure.reconcilers.leader import TTL_SECONDS, Leader
@@ -190,7 +190,8 @@ async def test_no_destination_is_overlooked_however_many_there_are(lives, monkey
     await lives.loop_until(lives.plane.store.now() + 61.0)
     count = len(await rows(lives))
     await relay.leader.renew()
-    await outbox.trim(lives.plane, relay.leader, Census(), seconds=60.0)
+    relay.retention.limits = RetentionLimits(seconds=60.0)
+    await relay.retention.trim()
     assert len(await rows(lives)) == count
 
 
@@ -362,8 +363,9 @@ async def test_a_deposed_relay_neither_retries_nor_trims(lives):
     (route,) = [route for _, route in (await relay.routes()).values()]
     with pytest.raises(LeaseLost):
         await outbox.tick(lives.plane, relay.leader, route)
+    relay.retention.limits = RetentionLimits(seconds=-1e6, tenant_max=0)
     with pytest.raises(LeaseLost):
-        await outbox.trim(lives.plane, relay.leader, Census(), seconds=-1e6, rows_max=0)
+        await relay.retention.trim()
     assert await lives.rows("letter") == kept
     assert len(await rows(lives)) > 0
 

@@ -16,6 +16,7 @@ from tenure.core.subscription import SubscriptionKind
 from tenure.delivery import dispatcher, outbox, relay
 from tenure.delivery.outbox import Route
 from tenure.delivery.relay import NO_NATS, Relay, relaying
+from tenure.delivery.retention import RetentionLimits
 from tenure.ports.bus import Destination, Verdict
 from tenure.ports.store import Change, Set
 from tenure.reconcilers.leader import TTL_SECONDS, lease_of
@@ -266,12 +267,12 @@ async def test_a_backlog_of_many_pages_is_carried_in_one_go(lives, monkeypatch):
 
 
 @alive
-async def test_old_events_are_dropped_while_it_runs(lives, monkeypatch):
+async def test_old_events_are_dropped_while_it_runs(lives):
     sink = Sink()
-    async with carrying(lives, sink):
+    async with carrying(lives, sink) as one:
         await lives.made("alpha")
         await heard(lives, sink)
-        monkeypatch.setattr(outbox.trim, "__kwdefaults__", {"seconds": 1.0, "rows_max": 10**6})
+        one.retention.limits = RetentionLimits(seconds=1.0)
         await asyncio.sleep(2 * relay.TRIM_SECONDS)
         assert await lives.plane.store.list_events() == []
 

@@ -368,6 +368,8 @@ async def test_metrics_tell_of_deliveries_by_the_kind_of_destination(face):
     counts.add("nats", Verdict.DELIVERED, 1.5)
     counts.add("nats", Verdict.REFUSED, 9.0)
     counts.again["nats"] += 1
+    counts.trimmed["bound"] += 7
+    counts.missed["webhook"] += 5
     parked = {"attempts": 3, "due_at": None, "why": "it said no", "since": now - 600.0}
     said = {"tenant": "default", "operation": "o", "type": "agent.ready", "at": now, "body": "{}",
             "sequence": 1}  # fmt: skip
@@ -381,6 +383,10 @@ async def test_metrics_tell_of_deliveries_by_the_kind_of_destination(face):
         'tenure_deliveries_total{kind="webhook",result="unavailable"} 0.0',
         'tenure_delivery_retries_total{kind="nats"} 1.0',
         'tenure_delivery_seconds_total{kind="nats"} 1.5',
+        'tenure_events_trimmed_total{reason="age"} 0.0',
+        'tenure_events_trimmed_total{reason="bound"} 7.0',
+        'tenure_events_missed_total{kind="nats"} 0.0',
+        'tenure_events_missed_total{kind="webhook"} 5.0',
         'tenure_dead_letters{kind="nats"} 2.0',
         'tenure_dead_letters{kind="reaction"} 0.0',
         'tenure_destinations_failing{kind="nats"} 1.0',

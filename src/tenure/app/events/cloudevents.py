@@ -16,7 +16,7 @@ from tenure.ports.bus import Outgoing
 from tenure.ports.store import Row
 
 TRIMMED = "tenure:trimmed"
-"""The cursor that says up to where events are no longer kept."""
+"""The cursor of earlier releases: every event up to its position was dropped."""
 SCAN_MAX = 20_000
 """Events of others that one page may pass over before it says where it is."""
 SCAN_ROWS = 250
@@ -113,17 +113,22 @@ class Page(NamedTuple):
     """Whether some after the position asked for are no longer kept."""
 
 
-async def _trimmed(plane: Plane) -> int:
-    """Up to which position events are no longer kept."""
-    trimmed = await plane.store.find("cursor", (TRIMMED,))
-    return 0 if trimmed is None else cast(int, trimmed["position"])
+def trimmed_cursor(tenant: str) -> str:
+    """The cursor at the position of the newest event of a tenant that was dropped."""
+    return f"{TRIMMED}/{tenant}"
 
 
-async def position_of(plane: Plane, named: int) -> int:
+async def _trimmed(plane: Plane, tenant: str) -> int:
+    """The position of the newest event of a tenant that was dropped, as far as is known."""
+    rows = [await plane.store.find("cursor", (name,)) for name in (TRIMMED, trimmed_cursor(tenant))]
+    return max((cast(int, row["position"]) for row in rows if row is not None), default=0)
+
+
+async def position_of(plane: Plane, tenant: str, named: int) -> int:
     """The position that somebody names, but none beyond all events: what comes next follows it."""
     if not named:
         return 0
-    return min(named, max(await plane.feed.head(), await _trimmed(plane)))
+    return min(named, max(await plane.feed.head(), await _trimmed(plane, tenant)))
 
 
 async def list_events(
@@ -131,7 +136,7 @@ async def list_events(
 ) -> Page:
     """Events of the caller's tenant after a position, in the order of their commits."""
     limit = page_of(limit)
-    missed = after != 0 and after < await _trimmed(plane)
+    missed = after != 0 and after < await _trimmed(plane, caller.tenant)
     found: list[Row] = []
     scanned, count = 0, max(limit, SCAN_ROWS)
     rows = await plane.feed.after(after, limit=count)

@@ -16,6 +16,8 @@ from tenure.ports.bus import Verdict
 OWN_NATS = "tenure:nats"
 """The destination of every event where the plane has a NATS server."""
 KINDS = (REACTION, str(SubscriptionKind.WEBHOOK), str(SubscriptionKind.NATS))
+AGE, BOUND = TRIM_REASONS = ("age", "bound")
+"""Why the relay dropped an event: it was old, or its tenant had too many."""
 RESULTS = tuple(str(verdict) for verdict in Verdict)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from tenure.core.limits import OUTBOX_MAX
 from tenure.faces.cli.exits import Ended, Exit
 
 Command = Callable[..., Any]
@@ -48,6 +49,8 @@ _WAYS = (
      "How long operations that have ended are kept: 90; 0: for ever."),
     ("--keep-findings", "keep_findings_days", "DAYS", "TENURE_KEEP_FINDINGS",
      "How long findings that are resolved are kept: 30; 0: for ever."),
+    ("--keep-events", "keep_events_per_tenant", "EVENTS", "TENURE_KEEP_EVENTS",
+     "How many events of each tenant are kept at most, delivered or not: 500,000."),
     ("--drift", "drift", None, "TENURE_DRIFT",
      "What is done where reality differs from the records: repair."),
 )  # fmt: skip
@@ -56,6 +59,7 @@ _KINDS: Mapping[str, Any] = {
     "--engine": click.Choice(("embedded", "temporal")),
     "--drift": click.Choice(("repair", "report")),
     "DAYS": click.FloatRange(min=0.0),
+    "EVENTS": click.IntRange(min=1_000, max=OUTBOX_MAX),
     "SECONDS": click.FloatRange(min=0.0),
 }  # fmt: skip
 """What is said of an option, or of those with a metavariable, if it is not any text."""

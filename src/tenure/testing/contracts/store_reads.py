@@ -7,7 +7,8 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from tenure.core.events import EPOCH_SPAN
-from tenure.ports.store import Given, Next, Put, Row, Set, Store, Value
+from tenure.core.limits import POSITION_MAX
+from tenure.ports.store import Drop, Given, Next, Put, Row, Set, Store, TenantEvents, Value
 from tenure.testing.contracts.store_rows import (
     Names,
     StoppedClock,
@@ -160,6 +161,21 @@ class ReadPromises:
         }  # fmt: skip
         assert list(await store.list_events(after=places[4])) == []
         assert await store.newest_event() == places[4]
+
+    @scenario
+    async def test_counts_the_events_of_each_tenant(self, store: Store, change: Names) -> None:
+        assert await store.count_events(until=POSITION_MAX) == {}
+        for tenant in ("north", "south", "north", "north"):
+            put = event("told")
+            await store.commit(change(replace(put, row={**put.row, "tenant": tenant})))
+        places = [cast(int, row["position"]) for row in await store.list_events()]
+        assert await store.count_events(until=places[2]) == {
+            "north": TenantEvents(2, places[0]), "south": TenantEvents(1, places[1]),
+        }  # fmt: skip
+        await store.commit(change(Drop("outbox", (places[0],))))
+        assert await store.count_events(until=POSITION_MAX) == {
+            "north": TenantEvents(2, places[2]), "south": TenantEvents(1, places[1]),
+        }  # fmt: skip
 
     @scenario
     async def test_a_place_among_the_events_is_before_all_that_commit_later(

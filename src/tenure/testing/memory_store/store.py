@@ -24,6 +24,7 @@ from tenure.ports.store import (
     Refused,
     Ring,
     Row,
+    TenantEvents,
     Value,
 )
 from tenure.testing.memory_store.tables import Tables
@@ -221,6 +222,16 @@ class MemoryStore:
         """Look at every position."""
         self._use()
         return max((int(position) for (position,) in self.tables.rows["outbox"]), default=0)
+
+    async def count_events(self, *, until: int) -> Mapping[str, TenantEvents]:
+        """Look at every event."""
+        self._use()
+        found: dict[str, TenantEvents] = {}
+        for (position,), row in sorted(self.tables.rows["outbox"].items()):
+            if int(position) <= until:
+                known = found.get(str(row["tenant"]), TenantEvents(0, int(position)))
+                found[str(row["tenant"])] = known._replace(total=known.total + 1)
+        return found
 
     async def list_rows(
         self, table: str, said: Mapping[str, Value], *, after: Key = (), limit: int = 100

@@ -25,6 +25,7 @@ from tenure.ports.store import (
     Queue,
     Ring,
     Row,
+    TenantEvents,
     Value,
 )
 from tenure.sqlite.commit_thread import Flush
@@ -170,6 +171,11 @@ class SqliteStore:
     async def newest_event(self) -> int:
         """Read the end of the key."""
         return int(self._read(self._queries["newest_event"])[0][0])
+
+    async def count_events(self, *, until: int) -> Mapping[str, TenantEvents]:
+        """Read every event while the loop goes on."""
+        rows = await self._read_aside(self._queries["count_events"], {"until": until})
+        return {tenant: TenantEvents(count, oldest) for tenant, count, oldest in rows}
 
     async def list_rows(
         self, table: str, said: Mapping[str, Value], *, after: Key = (), limit: int = 100

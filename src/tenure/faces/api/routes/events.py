@@ -28,9 +28,9 @@ async def list_events(request: HttpRequest) -> schemas.Events | Stream:
     last = last_seen(request.headers) if resumes else after
     if event_stream.wants_stream(request):
         return event_stream.follow(
-            request, wanted, await cloudevents.position_of(request.plane, last)
+            request, wanted, await cloudevents.position_of(request.plane, request.tenant, last)
         )
-    after = await cloudevents.position_of(request.plane, after)
+    after = await cloudevents.position_of(request.plane, request.tenant, after)
     page = await cloudevents.list_events(
         request.plane, request.caller, wanted, after=after, limit=query.limit
     )

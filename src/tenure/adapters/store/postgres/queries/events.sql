@@ -1,3 +1,7 @@
+-- name: count_events
+-- The events of each tenant up to position $1: how many, and the position of the first.
+SELECT tenant, count(*), min(position) FROM outbox WHERE position <= $1 GROUP BY tenant
+
 -- name: begin_epoch
 -- Raises the numbers of each agent's events into an epoch that starts at $1, of which each has $2, and notes it under $3.
 -- Counters are held in the order of their names, as by everybody.

@@ -6,6 +6,10 @@ SELECT * FROM outbox WHERE position > :after ORDER BY position LIMIT :limit
 -- The last position that list_events would give.
 SELECT coalesce(max(position), 0) FROM outbox
 
+-- name: count_events
+-- The events of each tenant up to a position: how many, and the position of the first.
+SELECT tenant, count(*), min(position) FROM outbox WHERE position <= :until GROUP BY tenant
+
 -- name: begin_epoch
 -- Raises what events are numbered by into an epoch that starts there: the outbox, and the events of each agent.
 UPDATE counter

@@ -1,0 +1,275 @@
+"""How long the outbox has an event.
+
+Rule 1: an event that no destination needs any more is dropped when it is a day old.
+Rule 2: a tenant has a bounded number of events, and so have all tenants together.  Beyond the bound
+the oldest events of the tenant are dropped, delivered or not.  If all tenants together have too
+many, the tenants that have most lose theirs first.
+
+A destination needs the events of its own tenant that it subscribes to and that lie beyond its
+cursor.  So a destination that takes nothing keeps only those in the outbox, up to the bound of its
+tenant, and no others.  What it did not receive is counted as missed in the commit that drops it.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, cast
+
+from tenure.app.events.cloudevents import TRIMMED, Wanted, trimmed_cursor
+from tenure.app.events.deliveries import AGE, BOUND
+from tenure.app.events.subscriptions import FRESH
+from tenure.app.pages import every
+from tenure.app.plane import Plane
+from tenure.core.errors import LeaseLost
+from tenure.core.limits import OUTBOX_MAX, OUTBOX_SECONDS, OUTBOX_TENANT_MAX
+from tenure.core.subscription import REACTION
+from tenure.delivery.event_count import EventCounts, bound_for_each
+from tenure.delivery.outbox import Route
+from tenure.ports.store import Change, Drop, Put, Row, Set
+from tenure.reconcilers.leader import Leader
+
+log = logging.getLogger("tenure.reconcilers")
+PAGE = 500
+"""Events that are read together and dropped in one commit."""
+PAGES_IN_VAIN = 20
+"""Pages without an event to drop after which a round ends; the next round goes on from there."""
+ROUND_SECONDS = 5.0
+"""A round that takes longer ends and is followed by another, so that the lease is renewed."""
+
+
+class RetentionLimits(NamedTuple):
+    """How much the outbox has at most."""
+
+    seconds: float = OUTBOX_SECONDS
+    """Age at which an event that nobody needs is dropped."""
+    tenant_max: int = OUTBOX_TENANT_MAX
+    """Events of one tenant."""
+    all_max: int = OUTBOX_MAX
+    """Events of all tenants together."""
+
+
+class Dropped(NamedTuple):
+    """How many events one round has dropped."""
+
+    old: int = 0
+    beyond_bound: int = 0
+    more: bool = False
+    """Whether the round ended before everything was dropped that can be."""
+
+
+class Subscriber(NamedTuple):
+    """What a destination subscribes to, and how far it is."""
+
+    name: str
+    kind: str
+    tenant: str
+    """Empty: all tenants."""
+    wanted: Wanted
+    position: int
+    """Its cursor."""
+
+    def needs(self, row: Row) -> bool:
+        """Whether it is still to receive this event."""
+        return (
+            self.position < cast(int, row["position"])
+            and (not self.tenant or self.tenant == row["tenant"])
+            and self.wanted.has(row)
+        )
+
+
+class Retention:
+    """Drops events from the outbox while this process leads."""
+
+    def __init__(
+        self,
+        plane: Plane,
+        leader: Leader,
+        routes: Callable[[], Awaitable[Mapping[str, Route]]],
+        limits: RetentionLimits = RetentionLimits(),  # noqa: B008 (a value that nothing can change)
+    ) -> None:
+        """`routes` reads every destination there is now."""
+        self.limits = limits
+        self._plane = plane
+        self._leader = leader
+        self._routes = routes
+        self._counts = EventCounts()
+        self._walked = 0
+        """Position up to which this walk over old events has come; 0: at the beginning."""
+        self._missed = Counter[str]()
+        """Events that each destination has missed in this round."""
+        self._ends_at = 0.0
+        """When this round ends, by the clock of the loop."""
+
+    async def trim(self) -> Dropped:
+        """Do one round.  LeaseLost if another process leads by now; then nothing was written."""
+        first = await self._plane.store.list_events(limit=1)
+        if not first:
+            return Dropped()
+        excess = await self._excess(first[0])
+        before = self._plane.store.now() - self.limits.seconds
+        if not excess and not _count_old(first, before):
+            return Dropped()
+        self._ends_at = asyncio.get_running_loop().time() + ROUND_SECONDS
+        subscribers = await self._subscribers()
+        self._missed.clear()
+        try:
+            beyond_bound = await self._keep_to_bounds(excess, subscribers)
+        finally:
+            for name, count in self._missed.items():
+                log.warning(
+                    "destination %s has missed %d events: their tenant had more than the outbox"
+                    " keeps of one tenant, so its oldest were dropped", name, count,
+                )  # fmt: skip
+        old = await self._drop_old(before, subscribers)
+        return Dropped(old, beyond_bound, more=self._is_over())
+
+    def _is_over(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._ends_at
+
+    async def _subscribers(self) -> "Subscribers":
+        """Every destination with a cursor, read in an order that finds the route of each cursor."""
+        cursors = [row async for row in every(self._plane.store, "cursor")]
+        routes = await self._routes()
+        return Subscribers(cursors, routes)
+
+    async def _drop_old(self, before: float, subscribers: "Subscribers") -> int:
+        """Rule 1: walk over the old events, and drop those that no destination needs."""
+        store, dropped, in_vain = self._plane.store, 0, 0
+        while in_vain < PAGES_IN_VAIN and not self._is_over():
+            page = await store.list_events(after=self._walked, limit=PAGE)
+            old = page[: _count_old(page, before)]
+            drops = [row for row in old if not any(subscribers.needing(row))]
+            if drops:
+                if not await self._drop(drops, subscribers, AGE):
+                    break
+                dropped += len(drops)
+            else:
+                in_vain += 1
+            if len(old) < PAGE:
+                self._walked = 0
+                break
+            self._walked = _position(old[-1])
+            await asyncio.sleep(0)
+        return dropped
+
+    async def _keep_to_bounds(self, excess: Counter[str], subscribers: "Subscribers") -> int:
+        """Rule 2: drop the oldest events of every tenant that has too many."""
+        dropped, position = 0, min(map(self._counts.before_oldest, excess), default=0)
+        while excess:
+            page = await self._plane.store.list_events(after=position, limit=PAGE)
+            drops: list[Row] = []
+            for row in page:
+                if excess[tenant := str(row["tenant"])]:
+                    excess[tenant] -= 1
+                    drops.append(row)
+            if drops and not await self._drop(drops, subscribers, BOUND):
+                return dropped
+            dropped += len(drops)
+            excess = +excess
+            if len(page) < PAGE:
+                break
+            if self._is_over():
+                return dropped
+            position = _position(page[-1])
+            await asyncio.sleep(0)
+        if excess:  # there were fewer events than were counted
+            self._counts.forget()
+        return dropped
+
+    async def _excess(self, first: Row) -> Counter[str]:
+        """How many events each tenant has beyond its bound.
+
+        Positions grow by one or more for each event, so only where they span a bound can a tenant
+        have more.  Counts are followed from half of that on: near the bound they are known.
+        """
+        _, tenant_max, all_max = self.limits
+        span = await self._plane.feed.head() - _position(first)
+        if 2 * span < min(tenant_max, all_max):
+            self._counts.forget()
+            return Counter()
+        tenants = await self._counts.read(self._plane, self._leader.token)
+        counts = [one.total for one in tenants.values()]
+        bound = bound_for_each(counts, tenant_max=tenant_max, all_max=all_max)
+        return +Counter({name: one.total - bound for name, one in tenants.items()})
+
+    async def _drop(self, rows: Sequence[Row], subscribers: "Subscribers", reason: str) -> bool:
+        """Drop these events in one commit, with what each destination misses by it.
+
+        False if a destination was deleted meanwhile: then nothing was written.
+        """
+        plane = self._plane
+        writes: list[Put | Set | Drop] = [Drop("outbox", (_position(row),)) for row in rows]
+        missed = Counter(one for row in rows for one in subscribers.needing(row))
+        counts, names = Counter[str](), Counter[str]()
+        for one in missed:
+            cursor = await plane.store.find("cursor", (one.name,))
+            if cursor is None:
+                return False
+            now = one._replace(position=cast(int, cursor["position"]))
+            if count := sum(now.needs(row) for row in rows):
+                counts[one.kind] += count
+                total = cast(int, cursor["missed"]) + count
+                writes.append(Set("cursor", (one.name,), {"missed": total}))
+                names[one.name] += count
+        newest = {str(row["tenant"]): _position(row) for row in rows}
+        writes += [subscribers.mark(tenant, position) for tenant, position in newest.items()]
+        refused = await plane.store.commit(Change("", (self._leader.guard,), tuple(writes)))
+        if refused is not None and refused.what.table == "lease":
+            raise LeaseLost(TRIMMED)
+        if refused is not None:
+            return False
+        for tenant, position in newest.items():
+            subscribers.marks[tenant] = max(subscribers.marks.get(tenant, 0), position)
+        self._missed.update(names)
+        plane.deliveries.missed.update(counts)
+        plane.deliveries.trimmed[reason] += len(rows)
+        for tenant, count in Counter(str(row["tenant"]) for row in rows).items():
+            oldest = newest[tenant] + 1 if reason == BOUND else 0
+            self._counts.drop(tenant, count, oldest=oldest)
+        return True
+
+
+class Subscribers:
+    """All destinations, and up to where each tenant's events were dropped."""
+
+    def __init__(self, cursors: Sequence[Row], routes: Mapping[str, Route]) -> None:
+        """A cursor without a route may be of another release: it needs the events of everybody."""
+        self.marks: dict[str, int] = {}
+        """The position of the newest event that was dropped, by tenant."""
+        self._of_tenant: dict[str, list[Subscriber]] = {}
+        for row in cursors:
+            name, position = str(row["destination"]), cast(int, row["position"])
+            if name == TRIMMED:
+                continue
+            if name.startswith(trimmed_cursor("")):
+                self.marks[name.removeprefix(trimmed_cursor(""))] = position
+                continue
+            route = routes.get(name)
+            one = Subscriber(name, REACTION, "", Wanted(), position)
+            if route is not None:
+                one = Subscriber(name, route.kind, route.tenant, route.wanted, position)
+            self._of_tenant.setdefault(one.tenant, []).append(one)
+
+    def needing(self, row: Row) -> Iterator[Subscriber]:
+        """Destinations that are still to receive this event."""
+        for tenant in ("", str(row["tenant"])):
+            yield from (one for one in self._of_tenant.get(tenant, ()) if one.needs(row))
+
+    def mark(self, tenant: str, position: int) -> Put | Set:
+        """Write down that events of a tenant up to there may be gone."""
+        key = (trimmed_cursor(tenant),)
+        if tenant not in self.marks:
+            return Put("cursor", key, {**FRESH, "position": position})
+        return Set("cursor", key, {"position": max(position, self.marks[tenant])})
+
+
+def _count_old(rows: Sequence[Row], before: float) -> int:
+    """How many of the first rows are from before this time."""
+    return next(
+        (place for place, row in enumerate(rows) if cast(float, row["at"]) >= before), len(rows)
+    )
+
+
+def _position(row: Row) -> int:
+    return cast(int, row["position"])

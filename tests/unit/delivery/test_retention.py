@@ -1,0 +1,381 @@
+"""How long the outbox has events: by age and need, and by a bound for each tenant."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from proofs.agents.lifecycle import CALLER
+from tenure.adapters.bus.local import LocalBus
+from tenure.app.events import cloudevents, feed, subscriptions
+from tenure.app.events.cloudevents import Wanted, trimmed_cursor
+from tenure.app.events.subscriptions import Subscribe
+from tenure.core.roles import Caller, Role
+from tenure.core.subscription import SubscriptionKind
+from tenure.delivery import event_count, retention
+from tenure.delivery.event_count import bound_for_each
+from tenure.delivery.outbox import Route
+from tenure.delivery.relay import Relay
+from tenure.delivery.retention import Dropped, RetentionLimits
+from tenure.ports.bus import Destination
+from tenure.ports.store import Change, Drop, Put
+from tests.unit.support.agent_planes import alive
+from tests.unit.support.sinks import Sink, relay_to, rows
+
+
+async def put_events(lives, *tenants, kind="agent.ready", age=0.0, start=1):
+    """One event for each tenant that is named, in this order."""
+    at = lives.plane.store.now() - age
+    puts = tuple(
+        Put("outbox", (n,), {"tenant": tenant, "agent": f"agent-{tenant}", "operation": "o",
+                             "type": kind, "at": at, "body": "{}", "sequence": n})
+        for n, tenant in enumerate(tenants, start)
+    )  # fmt: skip
+    assert await lives.plane.store.commit(Change("", (), puts)) is None
+
+
+async def tenants_of(lives):
+    return Counter(row["tenant"] for row in await rows(lives))
+
+
+async def trim(relay, **limits):
+    relay.retention.limits = RetentionLimits(**limits)
+    await relay.leader.renew()
+    return await relay.retention.trim()
+
+
+async def cursor_of(lives, name):
+    return await lives.plane.store.find("cursor", (name,))
+
+
+async def missed_by(lives, name):
+    return (await cursor_of(lives, name))["missed"]
+
+
+def relay_to_tenants(plane, **sinks):
+    """A relay that carries the events of each tenant to the sink of that name."""
+    bus = LocalBus({sink.name: sink.take for sink in sinks.values()})
+    routes = [
+        Route(Destination(sink.name, sink.name), bus, Wanted(), tenant)
+        for tenant, sink in sinks.items()
+    ]
+    return Relay(plane, buses={}, always=routes)
+
+
+# --- by age and need ------------------------------------------------------------------------------
+
+
+@alive
+async def test_old_events_go_when_all_have_them(lives):
+    await lives.made("alpha")
+    sink, late = Sink(), Sink("late")
+    late.down = True
+    relay = relay_to(lives.plane, sink, late)
+    await relay.begin()
+    await relay.tick()
+    await lives.loop_until(lives.plane.store.now() + 61.0)
+    count = len(await rows(lives))
+    assert await trim(relay, seconds=60.0) == Dropped()
+    assert len(await rows(lives)) == count  # one destination lacks them
+    late.down = False
+    await relay.tick()
+    assert await trim(relay, seconds=60.0) == Dropped(old=count)
+    assert await rows(lives) == []
+    assert late.told == sink.told
+    await lives.made("beta")
+    await relay.tick()
+    assert late.told == sink.told
+    assert len(await rows(lives)) == len(late.seen) - count
+    assert lives.plane.deliveries.trimmed == {"age": count}
+    assert not lives.plane.deliveries.missed
+
+
+@alive
+async def test_a_dead_destination_holds_up_no_event_of_another_tenant(lives):
+    dead, live = Sink("dead"), Sink("live")
+    dead.down = True
+    relay = relay_to_tenants(lives.plane, north=dead, south=live)
+    await relay.begin()
+    await put_events(lives, *["north", "south", "elsewhere"] * 4, age=100.0)
+    await relay.tick()
+    assert await trim(relay, seconds=60.0) == Dropped(old=8)
+    assert await tenants_of(lives) == {"north": 4}
+    dead.down = False
+    await lives.loop_until(lives.plane.store.now() + 2.0)
+    await relay.tick()
+    assert len(dead.seen) == 4  # nothing of what it needs was lost
+    assert await trim(relay, seconds=60.0) == Dropped(old=4)
+
+
+@alive
+async def test_a_dead_destination_holds_up_only_what_it_subscribes_to(lives):
+    relay = relay_to(lives.plane, Sink())
+    await relay.begin()
+    asked = Subscribe("mine", SubscriptionKind.NATS, target="there", types=("agent.deleted",))
+    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    await put_events(lives, *[CALLER.tenant] * 3, age=100.0, start=1)
+    await put_events(lives, *[CALLER.tenant] * 2, kind="agent.deleted", age=100.0, start=4)
+    await put_events(lives, *[CALLER.tenant] * 3, age=100.0, start=6)
+    await relay.tick()
+    await trim(relay, seconds=60.0)
+    assert [row["position"] for row in await rows(lives)] == [4, 5]
+    await subscriptions.delete_subscription(lives.plane, CALLER, view.id)
+    await trim(relay, seconds=60.0)
+    assert await rows(lives) == []
+
+
+@alive
+async def test_a_walk_over_events_that_are_needed_goes_on_in_the_next_round(lives, monkeypatch):
+    """Events that a dead destination needs cost a round a few pages; the rest is dropped."""
+    monkeypatch.setattr(retention, "PAGE", 2)
+    monkeypatch.setattr(retention, "PAGES_IN_VAIN", 3)
+    dead = Sink("dead")
+    dead.down = True
+    relay = relay_to_tenants(lives.plane, north=dead)
+    await relay.begin()
+    await put_events(lives, *["north"] * 20, *["south"] * 4, age=100.0)
+    assert [(await trim(relay, seconds=60.0)).old for _ in range(4)] == [0, 0, 0, 4]
+    assert await tenants_of(lives) == {"north": 20}
+    dead.down = False
+    await relay.tick()
+    assert sum([(await trim(relay, seconds=60.0)).old for _ in range(2)]) == 20
+
+
+@alive
+async def test_a_cursor_that_this_process_has_no_route_for_needs_everything(lives):
+    """Another release, or a plane that is wired otherwise, may carry to it."""
+    relay = relay_to(lives.plane, Sink("gone"))
+    await relay.begin()
+    relay = relay_to(lives.plane, Sink())
+    await relay.begin()
+    await put_events(lives, "north", "south", age=100.0)
+    await relay.tick()
+    assert await trim(relay, seconds=60.0) == Dropped()
+    assert await trim(relay, seconds=60.0, tenant_max=0) == Dropped(beyond_bound=2)
+    assert await missed_by(lives, "gone") == 2
+
+
+@alive
+async def test_nothing_is_dropped_where_nothing_is(lives):
+    relay = relay_to(lives.plane, Sink())
+    assert await trim(relay) == Dropped()
+
+
+# --- by a bound for each tenant -------------------------------------------------------------------
+
+
+@alive
+async def test_a_noisy_tenant_drops_its_own_events_and_nobody_elses(lives):
+    sinks = {name: Sink(name) for name in ("noisy", "quiet")}
+    for sink in sinks.values():
+        sink.down = True
+    relay = relay_to_tenants(lives.plane, **sinks)
+    await relay.begin()
+    await put_events(lives, "quiet", "quiet", *["noisy"] * 40, "quiet")
+    assert await trim(relay, tenant_max=10) == Dropped(beyond_bound=30)
+    assert await tenants_of(lives) == {"quiet": 3, "noisy": 10}
+    assert [row["position"] for row in await rows(lives)] == [1, 2, *range(33, 44)]  # its oldest
+    assert await missed_by(lives, "noisy") == 30
+    assert await missed_by(lives, "quiet") == 0
+    assert lives.plane.deliveries.missed == {"reaction": 30}
+    assert lives.plane.deliveries.trimmed == {"bound": 30}
+
+
+@alive
+async def test_if_all_have_too_many_those_with_most_lose_first(lives):
+    relay = relay_to(lives.plane, Sink())
+    await relay.begin()
+    await put_events(lives, *["a"] * 3, *["b"] * 30, *["c"] * 12)
+    await trim(relay, all_max=20)
+    assert await tenants_of(lives) == {"a": 3, "b": 8, "c": 8}
+
+
+def test_a_tenant_below_its_share_keeps_all():
+    def bound(*counts, tenant_max=100, all_max=100):
+        return bound_for_each(counts, tenant_max=tenant_max, all_max=all_max)
+
+    assert bound() == 100
+    assert bound(50, 50) == 100
+    assert bound(1_000) == 100
+    assert bound(10, 1_000) == 90
+    assert bound(10, 500, 500) == 45
+    assert bound(10, 500, 500, tenant_max=20) == 20
+    assert bound(*[1] * 10, all_max=5) == 0  # more tenants than events: none can have any
+    for counts in ((0, 1, 7), (5, 5, 5), (3, 9, 27, 81)):
+        level = bound(*counts, all_max=13)
+        assert sum(min(count, level) for count in counts) <= 13
+
+
+@alive
+async def test_beyond_the_bound_events_go_and_who_missed_them_is_told(lives, caplog):
+    await lives.made("alpha")
+    sink = Sink()
+    sink.down = True
+    relay = relay_to(lives.plane, sink)
+    await relay.begin()
+    await relay.tick()
+    count = len(await rows(lives))
+    await trim(relay, tenant_max=3)
+    assert len(await rows(lives)) == 3
+    assert await missed_by(lives, "sink") == count - 3
+    assert f"destination sink has missed {count - 3} events" in caplog.text
+    assert (await cursor_of(lives, trimmed_cursor(CALLER.tenant)))["position"] == count - 3
+
+
+@alive
+async def test_only_what_it_was_to_hear_of_is_missed(lives):
+    """Of another tenant's events, or of those it never asked for, nobody misses any."""
+    relay = relay_to(lives.plane, Sink())
+    asked = Subscribe("mine", SubscriptionKind.NATS, target="there", types=("agent.ready",))
+    view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
+    for start in range(1_000, 1_020, 4):
+        await put_events(lives, "t", CALLER.tenant, start=start)
+        await put_events(lives, "t", CALLER.tenant, kind="agent.deleted", start=start + 2)
+    await trim(relay, tenant_max=0)
+    assert await rows(lives) == []
+    assert await missed_by(lives, view.id) == 5
+
+
+@alive
+async def test_a_reader_is_told_that_it_missed_events_of_its_own_tenant_alone(lives):
+    relay = relay_to(lives.plane, Sink())
+    await put_events(lives, "quiet", "noisy", "quiet", *["noisy"] * 20)
+    await trim(relay, tenant_max=5)
+
+    async def missed(tenant, after):
+        caller = Caller(tenant, "reader", Role.VIEWER)
+        return (await cloudevents.list_events(lives.plane, caller, Wanted(), after=after)).missed
+
+    assert await missed("noisy", 2)
+    assert not await missed("quiet", 1)
+    assert not await missed("noisy", 18)
+    # What a release that knows one bound for all tenants has dropped, everybody has missed.
+    mark = Put("cursor", (cloudevents.TRIMMED,), {**subscriptions.FRESH, "position": 3})
+    drop = Change("", (), (Drop("outbox", (1,)), Drop("outbox", (3,)), mark))
+    assert await lives.plane.store.commit(drop) is None
+    assert await missed("quiet", 1)
+    assert not await missed("quiet", 3)
+
+
+@alive
+async def test_the_bound_counts_events_whatever_their_positions_are(lives):
+    relay = relay_to(lives.plane, Sink())
+    await relay.begin()
+    row = {
+        "tenant": "t", "agent": "a", "operation": "o", "type": "agent.ready",
+        "at": lives.plane.store.now(), "body": "{}",
+    }  # fmt: skip
+    far = tuple(Put("outbox", (n << 40,), {**row, "sequence": n}) for n in range(1, 21))
+    assert await lives.plane.store.commit(Change("", (), far)) is None
+    await trim(relay, tenant_max=20)
+    assert len(await rows(lives)) == 20
+    await trim(relay, tenant_max=15)
+    assert [row["sequence"] for row in await rows(lives)] == list(range(6, 21))
+    assert await missed_by(lives, "sink") == 5
+
+
+@alive
+async def test_events_near_the_bound_are_counted_once_and_followed(lives, monkeypatch):
+    """By whoever leads: after another process has led they are counted again."""
+    relay, counted = relay_to(lives.plane, Sink()), list[int]()
+    await relay.begin()
+    monkeypatch.setattr(retention, "PAGE", 2)
+    monkeypatch.setattr(event_count, "PAGE", 3)
+    count_events = lives.plane.store.count_events
+
+    async def count(*, until):
+        counted.append(until)
+        return await count_events(until=until)
+
+    monkeypatch.setattr(lives.plane.store, "count_events", count)
+
+    async def trimmed(tenant_max):
+        await trim(relay, tenant_max=tenant_max)
+        return len(await rows(lives))
+
+    for name in ("alpha", "beta", "gamma"):
+        await lives.made(name)
+        before = len(await rows(lives))
+        assert await trimmed(before) == before
+        assert await trimmed(before - 2) == before - 2
+        assert await trimmed(5) == 5
+    assert len(counted) == 1
+    other = relay_to(lives.plane, Sink())
+    assert await other.leader.take_over()
+    await trim(other, tenant_max=4)
+    assert await relay.leader.take_over()
+    assert await trimmed(4) == 4
+    assert len(counted) == 3
+    assert await trimmed(100) == 4
+    assert await trimmed(3) == 3
+    assert len(counted) == 4  # far below the bound nobody follows them
+
+
+@alive
+async def test_a_round_that_takes_long_ends_and_says_that_there_is_more(lives, monkeypatch):
+    monkeypatch.setattr(retention, "PAGE", 2)
+    monkeypatch.setattr(retention, "ROUND_SECONDS", 0.0)
+    relay = relay_to(lives.plane, Sink())
+    await put_events(lives, *["north"] * 10)
+    assert await trim(relay, tenant_max=5) == Dropped(beyond_bound=2, more=True)
+    assert await trim(relay, tenant_max=5) == Dropped(beyond_bound=2, more=True)
+    monkeypatch.setattr(retention, "ROUND_SECONDS", 5.0)
+    assert await trim(relay, tenant_max=5) == Dropped(beyond_bound=1)
+    assert await tenants_of(lives) == {"north": 5}
+
+
+@alive
+async def test_a_destination_that_is_deleted_meanwhile_ends_the_round_and_nothing_is_dropped(
+    lives, monkeypatch
+):
+    relay = relay_to(lives.plane, Sink())
+    await relay.begin()
+    await put_events(lives, *["north"] * 4)
+    routes = relay.routes
+
+    async def deleted():
+        assert await lives.plane.store.commit(Change("", (), (Drop("cursor", ("sink",)),))) is None
+        return await routes()
+
+    monkeypatch.setattr(relay, "routes", deleted)
+    assert await trim(relay, tenant_max=1) == Dropped()
+    assert len(await rows(lives)) == 4
+    monkeypatch.setattr(relay, "routes", routes)
+    assert await trim(relay, tenant_max=1) == Dropped(beyond_bound=3)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bounds_hold_and_no_tenant_pays_for_another_however_rounds_fall(seed, monkeypatch):
+    """Tenants write, destinations come and go, and after each round every bound holds."""
+    monkeypatch.setattr(feed, "HELD", 0)  # or what was dropped would still come from memory
+    chance = Random(seed)
+
+    @alive
+    async def scenario(lives):
+        sinks = {name: Sink(name) for name in ("a", "b", "c")}
+        relay = relay_to_tenants(lives.plane, **sinks)
+        await relay.begin()
+        written, start = Counter[str](), 1
+        for _ in range(30):
+            for sink in sinks.values():
+                sink.down = chance.random() < 0.5
+            names = chance.choices(["a", "b", "c"], weights=[8, 2, 0.2], k=chance.randrange(12))
+            await put_events(lives, *names, start=start)
+            start += len(names)
+            written.update(names)
+            await lives.loop_until(lives.plane.store.now() + chance.choice([1.0, 40.0]))
+            await relay.tick()
+            await trim(relay, seconds=60.0, tenant_max=12, all_max=20)
+            found = await tenants_of(lives)
+            assert max(found.values(), default=0) <= 12
+            assert found.total() <= 20
+        for sink in sinks.values():
+            sink.down = False
+        await lives.loop_until(lives.plane.store.now() + 120.0)
+        await relay.tick()
+        for name, sink in sinks.items():
+            missed = await missed_by(lives, name)
+            assert len({one.id for one in sink.seen}) + missed == written[name]
+        assert await missed_by(lives, "c") == 0
+
+    scenario()
