@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from proofs import flow
+from proofs import flow, python_reference
 from tenure.core.agent import AGENT
 from tenure.core.operation import INTENT, OPERATION
 from tenure.core.retry import POLICIES, RetryPolicy
@@ -51,6 +51,7 @@ PAGES: Final[Mapping[str, Callable[[str], str]]] = {
     "http.md": lambda _text: reference.http_page(),
     "problems.md": lambda _text: reference.problems_page(),
     "flow.md": lambda _text: flow.page(),
+    "python.md": lambda _text: python_reference.page(),
     "retries.md": lambda _text: retries_page(),
     "states.md": with_diagrams,
 }

@@ -2,9 +2,8 @@
 
 usage: python examples/01_operations/demo.py
 
-What providers hold are files on three shelves (directories), so the truth can be looked at from
-outside Tenure; the store is one SQLite file beside them.  Everything is made in a temporary
-directory and removed.
+What providers hold are files in four directories, so you can count it without asking Tenure; the
+store is one SQLite file beside them.  Everything is made in a temporary directory and removed.
 """
 
 import asyncio
@@ -16,62 +15,101 @@ import tempfile
 import time
 from pathlib import Path
 
-from tenure.app.operations import admission, reads
-from tenure.app.operations.admission import Accept
-from tenure.app.operations.views import OperationView
-from tenure.app.plane import Plane
-from tenure.core.operation import IntentState, OperationState
-from tenure.core.plan import Plan, StepKind
-from tenure.plans.steps import provided
-from tenure.settings import Settings
-from tenure.testing.shelf import Shelf
-from tenure.wiring import running
+import tenure
 
-SHELVES = ("identity", "access", "runtime", "endpoint")
+PROVIDERS = ("identity", "access", "runtime", "endpoint")
 SLOW_SECONDS = 20.0
 """In the process that will be killed, the runtime exists long before its answer comes."""
 
-CREATE_AGENT = Plan(
+CREATE_AGENT = tenure.Plan(
     "create_agent",
     stages=(
-        provided("identity", "identity"),
-        provided("access", "access"),
-        provided("runtime", "runtime"),
-        provided("exposed", "endpoint", kind=StepKind.PIVOT),
+        tenure.provided("identity", "identity"),
+        tenure.provided("access", "access"),
+        tenure.provided("runtime", "runtime"),
+        tenure.provided("exposed", "endpoint", kind=tenure.StepKind.PIVOT),
     ),
 )
 
 
-def shelves(directory: Path, *, slow: float = 0.0) -> dict[str, Shelf]:
+class Folder:
+    """A provider whose resources are files: each is named by its key."""
+
+    def __init__(self, directory: Path, name: str, *, slow: float = 0.0) -> None:
+        self.folder = directory / name
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.name = name
+        self.slow = slow
+
+    async def ensure(self, key: tenure.ResourceKey, spec):
+        """Make the file.  The answer comes later: time for a crash between doing and knowing."""
+        burned = self.folder / f"{key.text}.burned"
+        if burned.exists() or spec.get("refuse") == self.name:
+            burned.touch()  # a refusal is final, also for a call that is still on its way
+            raise tenure.Rejected(f"{self.name} refuses this spec")
+        (self.folder / key.text).write_text(f"{key.plane} {key.agent} {key.generation}")
+        await asyncio.sleep(self.slow)
+        return {"file": key.text}
+
+    async def inspect(self, key: tenure.ResourceKey) -> tenure.Observation:
+        """Whether the file is there."""
+        if not (self.folder / key.text).exists():
+            return tenure.Observation(tenure.Presence.ABSENT)
+        found = {"file": key.text}
+        return tenure.Observation(tenure.Presence.READY, found, key.plane, key.generation)
+
+    async def remove(self, key: tenure.ResourceKey) -> None:
+        """Delete the file; a file beside it says that the key is never used again."""
+        (self.folder / f"{key.text}.burned").touch()
+        (self.folder / key.text).unlink(missing_ok=True)
+
+    async def list_owned(self, plane: str):
+        """Every file that was made for this plane."""
+        for name in self.files():
+            owner, agent, generation = (self.folder / name).read_text().split()
+            if owner == plane:
+                yield tenure.OwnedResource(name, agent, int(generation), 0.0)
+
+    def files(self) -> list[str]:
+        """The names of the files."""
+        return sorted(file.name for file in self.folder.iterdir() if file.suffix != ".burned")
+
+
+def folders(directory: Path, *, slow: float = 0.0) -> dict[str, Folder]:
     """The four providers; only the runtime's is slow."""
     return {
-        name: Shelf(directory, name, now=time.time, slow=slow if name == "runtime" else 0.0)
-        for name in SHELVES
+        name: Folder(directory, name, slow=slow if name == "runtime" else 0.0) for name in PROVIDERS
     }
 
 
-def world(directory: Path) -> dict[str, int]:
+def opened(directory: Path, *, slow: float = 0.0):
+    """A plane on the file in this directory."""
+    providers = folders(directory, slow=slow)
+    return tenure.open_plane(directory / "tenure.db", plans=[CREATE_AGENT], providers=providers)
+
+
+def count(directory: Path) -> dict[str, int]:
     """What the providers really hold, counted in their own files."""
-    return {name: len(shelf.held()) for name, shelf in shelves(directory).items()}
+    return {name: len(folder.files()) for name, folder in folders(directory).items()}
 
 
-def show_world(directory: Path) -> None:
-    """One line of truth."""
-    counted = "  ".join(f"{name} {count}" for name, count in world(directory).items())
-    print(f"    the world holds: {counted}")
+def show_count(directory: Path) -> None:
+    """What the providers hold, in one line."""
+    counted = "  ".join(f"{name} {number}" for name, number in count(directory).items())
+    print(f"    the providers hold: {counted}")
 
 
 MARKS = {
-    IntentState.PRESENT: "done",
-    IntentState.BURNED: "undone",
-    IntentState.REMOVING: "being undone",
-    IntentState.REFUSED: "refused",
-    IntentState.INTENDED: "under way",
+    tenure.IntentState.PRESENT: "done",
+    tenure.IntentState.BURNED: "undone",
+    tenure.IntentState.REMOVING: "being undone",
+    tenure.IntentState.REFUSED: "refused",
+    tenure.IntentState.INTENDED: "under way",
     None: "not reached",
 }
 
 
-def show(operation: OperationView) -> None:
+def show(operation: tenure.OperationView) -> None:
     """An operation and its steps."""
     for step in operation.steps:
         print(f"      {step.name:10} {MARKS[step.state]}")
@@ -79,67 +117,63 @@ def show(operation: OperationView) -> None:
     print(f"    => {operation.state}{why}")
 
 
-async def create(plane: Plane, **wanted: object) -> OperationView:
-    """Ask for an agent and wait for the end."""
-    accepted = await admission.accept(plane, Accept("create_agent", input=wanted))
-    return await reads.wait(plane, "default", accepted.id, seconds=120)
+async def create(plane: tenure.OpenPlane, **spec: object) -> tenure.OperationView:
+    """Start an operation and wait for its end."""
+    started = await plane.start("create_agent", input=spec)
+    return await plane.wait(started.id, seconds=120)
 
 
 async def victim(directory: Path) -> None:
-    """Accept one operation, say its id, and be killed before it ends."""
-    settings = Settings(store=str(directory / "tenure.db"))
-    providers = shelves(directory, slow=SLOW_SECONDS)
-    async with running(settings, plans=[CREATE_AGENT], providers=providers) as plane:
-        accepted = await admission.accept(plane, Accept("create_agent", input={"name": "carol"}))
-        print(accepted.id, flush=True)
+    """Start one operation, print its id, and be killed before it ends."""
+    async with opened(directory, slow=SLOW_SECONDS) as plane:
+        started = await plane.start("create_agent", input={"name": "carol"})
+        print(started.id, flush=True)
         await asyncio.sleep(60)
 
 
 def kill_one(directory: Path) -> str:
     """Kill a process with -9 once it has made a runtime but does not know; its operation."""
-    before = world(directory)["runtime"]
+    before = count(directory)["runtime"]
     child = subprocess.Popen(
         [sys.executable, __file__, "--victim", str(directory)], stdout=subprocess.PIPE, text=True
     )
     try:
         assert child.stdout is not None
-        accepted = child.stdout.readline().strip()
+        started = child.stdout.readline().strip()
         give_up_at = time.monotonic() + 60
-        while world(directory)["runtime"] == before and time.monotonic() < give_up_at:
+        while count(directory)["runtime"] == before and time.monotonic() < give_up_at:
             time.sleep(0.01)
     finally:
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
-    print(f"    operation {accepted} was accepted; its process is dead (kill -9)")
-    return accepted
+    print(f"    operation {started} was accepted; its process is dead (kill -9)")
+    return started
 
 
 async def tour(directory: Path) -> bool:
     """The three stories; whether all of them ended as they must."""
-    settings = Settings(store=str(directory / "tenure.db"))
-    providers = shelves(directory)
     print("1. A plan that finishes: identity, access, runtime, exposed.")
-    async with running(settings, plans=[CREATE_AGENT], providers=providers) as plane:
+    async with opened(directory) as plane:
         alice = await create(plane, name="alice")
         show(alice)
-        show_world(directory)
+        show_count(directory)
         print("\n2. The runtime refuses.  What was done before is undone, newest first.")
         bob = await create(plane, name="bob", refuse="runtime")
         show(bob)
-        show_world(directory)
+        show_count(directory)
     print("\n3. kill -9 in the middle: the runtime is there, and nobody has recorded it.")
     killed = await asyncio.to_thread(kill_one, directory)
-    show_world(directory)
+    show_count(directory)
     print("    a new process opens the same file and recovers:")
     began = time.monotonic()
-    async with running(settings, plans=[CREATE_AGENT], providers=providers) as plane:
-        carol = await reads.wait(plane, "default", killed, seconds=120)
+    async with opened(directory) as plane:
+        carol = await plane.wait(killed, seconds=120)
     print(f"    recovered in {time.monotonic() - began:.2f} s; the runtime was found by its key")
     show(carol)
-    show_world(directory)
+    show_count(directory)
     ends = alice.state, bob.state, carol.state
-    right = ends == (OperationState.SUCCEEDED, OperationState.COMPENSATED, OperationState.SUCCEEDED)
-    return right and set(world(directory).values()) == {2}
+    right = ends == ("SUCCEEDED", "COMPENSATED", "SUCCEEDED")
+    return right and set(count(directory).values()) == {2}
 
 
 def main() -> int:
@@ -152,7 +186,9 @@ def main() -> int:
         print(f"(files in {directory})\n")
         right = asyncio.run(tour(Path(directory)))
     if right:
-        print("\nTwo agents stand whole, the refused one left nothing, no resource was made twice.")
+        print(
+            "\nTwo agents are complete, the refused one left nothing, no resource was made twice."
+        )
         return 0
     print("\nThis is not how it should have ended: please report what stands above.")
     return 1

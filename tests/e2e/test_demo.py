@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.support.readme import deep_imports
+
 pytestmark = pytest.mark.timeout(300)
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -25,6 +27,11 @@ def run(demo, tmp_path, **more):
         capture_output=True, text=True, timeout=250, check=False,
         env={**os.environ, "TMPDIR": str(tmp_path), **more},
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.rglob("*.py")), ids=lambda file: file.parent.name)
+def test_an_example_imports_nothing_deeper_than_tenure(file):
+    assert deep_imports(file.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.slow
@@ -59,8 +66,8 @@ def test_the_demo_of_operations_finishes_undoes_survives_and_says_so(tmp_path):
     assert ran.stderr == ""
     ends = re.findall(r"=> (\w+)", ran.stdout)
     assert ends == ["SUCCEEDED", "COMPENSATED", "SUCCEEDED"]
-    worlds = re.findall(r"the world holds: (.*)", ran.stdout)
-    counts = [list(map(int, re.findall(r"\d+", world))) for world in worlds]
+    lines = re.findall(r"the providers hold: (.*)", ran.stdout)
+    counts = [list(map(int, re.findall(r"\d+", line))) for line in lines]
     assert counts == [[1, 1, 1, 1], [1, 1, 1, 1], [2, 2, 2, 1], [2, 2, 2, 2]]
     for words in ("runtime refuses this spec", "kill -9", "made twice", "left nothing"):
         assert words in ran.stdout

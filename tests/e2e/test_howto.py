@@ -7,14 +7,9 @@ from typing import Any
 
 import pytest
 
-from tenure import Plan, Rejected, Step, nothing, repeat
-from tenure.app.operations import admission, reads
-from tenure.app.operations import commands as operations
-from tenure.app.operations.admission import Accept
-from tenure.core.operation import OperationState
-from tenure.settings import Settings
-from tenure.testing.operators import by
-from tenure.wiring import running
+import tenure
+from tenure import OperationState
+from tests.e2e.support.readme import blocks_of, deep_imports
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -23,54 +18,42 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 def program_of(page: str) -> dict[str, Any]:
     """The names that the page's Python leaves behind."""
-    text = (DOCS / "howto" / page).read_text()
     names: dict[str, Any] = {}
-    for piece in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+    for piece in blocks_of("python", (DOCS / "howto" / page).read_text()):
         exec(compile(piece, page, "exec"), names)
     return names
 
 
+@pytest.mark.parametrize(("approver", "welcomed"), [("eve", True), ("no", False)])
+def test_the_first_plan_of_the_page_runs_as_it_shows(tmp_path, monkeypatch, approver, welcomed):
+    monkeypatch.chdir(tmp_path)
+    names = program_of("write-a-plan.md")
+    ended = asyncio.run(names["onboard"]("ada", approver))
+    assert ended.state is (OperationState.SUCCEEDED if welcomed else OperationState.COMPENSATED)
+    assert len(names["DESKS"]) == (1 if welcomed else 0), "the undo frees what its do has taken"
+    if welcomed:
+        assert ended.results["approval"] == {"by": "eve"}
+        assert ended.result == f"welcome to desk {ended.steps[0].key}"
+    else:
+        assert "it was not approved" in ended.error
+
+
 def test_the_plan_and_the_provider_of_the_page_work_together(tmp_path):
     names = program_of("write-a-plan.md")
-    provider, plan = names["Names"](), names["ONBOARD"]
+    provider, plan = names["Names"](), names["CREATE_AGENT"]
     providers = dict.fromkeys(("identity", "access", "runtime", "endpoint"), provider)
 
     async def main():
-        settings = Settings(store=str(tmp_path / "tenure.db"))
-        async with running(settings, plans=[plan], providers=providers) as plane:
-            one = await admission.accept(plane, Accept("onboard", input={"name": "ada"}))
-            two = await admission.accept(plane, Accept("onboard", input={"size": "huge"}))
-            for name in (one.id, two.id):
-                said = {"name": "approved", "payload": "eve"}
-                await operations.signal(plane, by("eve"), name, **said)
-            return [await reads.wait(plane, "default", name) for name in (one.id, two.id)]
+        file = tmp_path / "tenure.db"
+        async with tenure.open_plane(file, plans=[plan], providers=providers) as plane:
+            one = await plane.start("create_agent", input={"name": "ada"})
+            two = await plane.start("create_agent", input={"size": "huge"})
+            return [await plane.wait(each.id) for each in (one, two)]
 
     done, undone = asyncio.run(main())
     assert (done.state, undone.state) == (OperationState.SUCCEEDED, OperationState.COMPENSATED)
-    assert done.steps[0].result == {"by": "eve"}
     assert "no machine of that size" in undone.error
-    assert len(provider.held) == 4, "what the undone one made is gone"
-
-
-@pytest.mark.parametrize("refused", [False, True])
-def test_the_undo_of_the_page_frees_what_its_do_has_taken(tmp_path, refused):
-    names = program_of("write-a-plan.md")
-
-    async def last(_call):
-        if refused:
-            raise Rejected("no")
-
-    plan = Plan("desk", stages=(names["DESK"], Step("last", last, undo=nothing, inspect=repeat)))
-
-    async def main():
-        settings = Settings(store=str(tmp_path / "tenure.db"))
-        async with running(settings, plans=[plan], providers={}) as plane:
-            accepted = await admission.accept(plane, Accept("desk"))
-            return await reads.wait(plane, "default", accepted.id)
-
-    ended = asyncio.run(main())
-    assert ended.state is (OperationState.COMPENSATED if refused else OperationState.SUCCEEDED)
-    assert len(names["DESKS"]) == (0 if refused else 1)
+    assert len(provider.keys) == 4, "what the undone one made is gone"
 
 
 PAGES = [*DOCS.parent.glob("*.md"), *DOCS.rglob("*.md")]
@@ -81,3 +64,13 @@ def test_every_link_of_a_page_leads_somewhere(page):
     text = (DOCS.parent / page).read_text()
     for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", text):
         assert (DOCS.parent / page).parent.joinpath(target).exists(), f"{page} links to {target}"
+
+
+@pytest.mark.parametrize("page", sorted(str(page.relative_to(DOCS.parent)) for page in PAGES))
+def test_the_python_of_a_page_imports_nothing_deeper_than_tenure(page):
+    deep = [
+        name
+        for piece in blocks_of("python", (DOCS.parent / page).read_text())
+        for name in deep_imports(piece)
+    ]
+    assert deep == []

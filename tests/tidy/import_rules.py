@@ -28,7 +28,8 @@ MAY_IMPORT = {
         "core", "concurrency", "ports", "plans", "app", "delivery", "reconcilers", "adapters",
         "sqlite", "home", "telemetry", "settings", "upkeep",
     ),
-    "__init__": ("core", "ports", "plans", "app", "settings", "wiring"),
+    "library": ("core", "ports", "app", "settings", "wiring"),
+    "__init__": ("core", "ports", "plans", "app", "library"),
     "__main__": ("faces",),
 }  # fmt: skip
 STARTS = ("wiring", "settings", "telemetry")

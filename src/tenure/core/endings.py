@@ -11,9 +11,10 @@ from tenure.core.limits import DETAIL_CHARACTERS_MAX
 
 
 class Done(NamedTuple):
-    """It is there (do, inspect) or gone (undo).  `result` is plain data for later steps."""
+    """The step is done (do, inspect) or undone (undo)."""
 
     result: object = None
+    """Plain data for later steps, at most 64 KiB as JSON."""
     burned: tuple[tuple[str, str], ...] = ()
     """Steps of earlier operations, as (operation, step), whose resources this step has removed."""
 
@@ -23,13 +24,16 @@ class NotYet(NamedTuple):
 
     retry_seconds: float = 1.0
     why: str = ""
+    """Shown as the step's `detail`."""
 
 
 class Waiting(NamedTuple):
     """Nothing to do before a signal of this name comes: one more than the call has seen."""
 
     signal: str
+    """The name of the signal."""
     why: str = ""
+    """Shown as the step's `detail`."""
 
 
 class Absent(NamedTuple):

@@ -27,12 +27,18 @@ class ResourceKey(NamedTuple):
     """
 
     text: str
+    """At most 40 characters of [a-z0-9], a letter first: fit for the names of most services."""
     plane: str
+    """The name of the control plane."""
     tenant: str
     agent: str
+    """The uid of the agent, or what `start` was given."""
     generation: int
+    """The number of the operation among those of its agent."""
     slot: str
+    """The kind of resource."""
     name: str
+    """The name of the step."""
 
 
 def resource_key(

@@ -18,13 +18,21 @@ class OperationState(StrEnum):
     __hash__ = str.__hash__  # Enum's own is a function in Python, and of the name
 
     PENDING = "PENDING"
+    """On disk, and no worker has claimed it: nothing was called."""
     RUNNING = "RUNNING"
+    """Its steps are being done."""
     WAITING = "WAITING"
+    """Every step that it could do waits for a signal."""
     COMPENSATING = "COMPENSATING"
+    """It is being undone."""
     STUCK = "STUCK"
+    """A step needs an operator: retry, adopt, mark-absent or abandon."""
     SUCCEEDED = "SUCCEEDED"
+    """The end: every step is done."""
     COMPENSATED = "COMPENSATED"
+    """The end: every step that was intended is undone."""
     ABANDONED = "ABANDONED"
+    """The end by an operator's word: something may be left, and is listed."""
 
 
 # Those that are asked for most: before Python 3.12 an enum's attribute takes ten times as long.
@@ -98,10 +106,15 @@ class IntentState(StrEnum):
     __hash__ = str.__hash__
 
     INTENDED = "INTENDED"
+    """It may have been called; it is not known to be done."""
     PRESENT = "PRESENT"
+    """It is done."""
     REFUSED = "REFUSED"
+    """The provider refused it; it is undone all the same."""
     REMOVING = "REMOVING"
+    """It is being undone."""
     BURNED = "BURNED"
+    """It is undone, and its key is never used again."""
 
 
 class IntentTrigger(StrEnum):

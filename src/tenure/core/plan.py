@@ -123,7 +123,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A name, a version and stages; refused (Invalid) if it makes no sense."""
+    """What an operation does, as data; Invalid if it makes no sense.
+
+    Args:
+        name: lower-case letters, digits and _; a letter first.
+        stages: in order; a stage is one step, or a tuple of steps that run at the same time.
+        version: a changed plan needs a higher one; open operations keep the one they began with.
+        subject: the kind of thing that its operations act on; empty: a lock without a meaning.
+    """
 
     name: str
     stages: tuple[tuple[Step, ...], ...]

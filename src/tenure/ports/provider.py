@@ -34,21 +34,30 @@ class Observation(NamedTuple):
 
     presence: Presence
     reference: Mapping[str, object] = {}
+    """What later steps need to know of it, as `ensure` returned it."""
     owner: str = ""
+    """The plane of its key."""
     generation: int = 0
+    """The generation of its key."""
 
 
 class OwnedResource(NamedTuple):
     """One resource that carries our owner tag."""
 
     key: str
+    """The text of its key."""
     agent: str
     generation: int
+    """Both as its key has them."""
     since: float
+    """When it was made, in seconds since the epoch; 0.0 if that is not known."""
 
 
 class Provider(Protocol):
-    """Every promise here is a test in `tenure.testing.contracts.provider`."""
+    """A service that holds resources; you write one for each service that your plans use.
+
+    Every promise here is a test in `tenure.testing.contracts.provider`.
+    """
 
     async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
         """Make the resource, or converge it to `spec`; the same key twice is one resource.
@@ -78,16 +87,21 @@ class Call(Struct, frozen=True, gc=False):
     """What a step's do, undo or inspect is given: all it may depend on."""
 
     key: ResourceKey
+    """The key of this step in this operation: the same at every attempt and after a crash."""
     input: Mapping[str, object]
+    """What the operation was started with."""
     results: Mapping[str, object]
     """Results of earlier steps by name."""
     signals: Mapping[str, tuple[object, ...]]
     """Payloads of the signals that have come, by name, oldest first."""
     providers: Mapping[str, Provider]
+    """The providers of the plane, by name."""
     token: int = 0
     """The fence token under which this call is made."""
     attempt: int = 0
+    """How many calls of this step have failed before."""
     operation: str = ""
+    """The id of the operation."""
     now: float = 0.0
     """When this call was made, by the store's clock."""
     since: float = 0.0

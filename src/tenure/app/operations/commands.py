@@ -12,7 +12,8 @@ from tenure.app.operations import reads
 from tenure.app.operations import views as operation_views
 from tenure.app.operations.admission import refuse_odd_name
 from tenure.app.operations.handle import OperationHandle
-from tenure.app.operations.record_change import PendingChange, build_record
+from tenure.app.operations.idempotency import Once, once
+from tenure.app.operations.record_change import PendingChange, build_record, encode_stored
 from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
 from tenure.app.safety.findings import abandoned
@@ -54,9 +55,19 @@ def turned_back(
 
 
 async def signal(
-    plane: Plane, caller: Caller, operation: str, *, name: str, payload: object = None
+    plane: Plane,
+    caller: Caller,
+    operation: str,
+    *,
+    name: str,
+    payload: object = None,
+    idempotency_key: str = "",
 ) -> OperationView:
-    """Tell an operation something it waits for, or will wait for."""
+    """Deliver a signal to an operation; one that comes early is kept until a step waits for it.
+
+    The same idempotency key and request deliver one signal for a day, also after the operation has
+    ended.
+    """
     refuse_odd_name("signal", name)
     if name.startswith("tenure:"):
         message = f"a signal of a caller is not called {name!r}: what begins with tenure: is ours"
@@ -70,7 +81,11 @@ async def signal(
         body = {"signal": name, "payload": payload, "by": caller.principal}
         return build_record(live, RecordKind.SIGNALLED, "", body, now)
 
-    return await _decide(plane, caller, operation, decide, verb="signal")
+    _, plain = encode_stored(payload)
+    who = caller.tenant, caller.principal
+    request = [operation, name, plain]
+    only = once(*who, "signal", idempotency_key, request, of_operation=True)
+    return await _decide(plane, caller, operation, decide, verb="signal", only=only)
 
 
 async def retry(plane: Plane, caller: Caller, operation: str) -> OperationView:
@@ -162,10 +177,16 @@ async def _decide(
     *,
     verb: str,
     interrupt: bool = False,
+    only: Once | None = None,
 ) -> OperationView:
-    """Commit what `decide` says of the operation; read again while others are faster."""
+    """Commit what `decide` says of the operation; read again while others are faster.
+
+    A request that its idempotency key (`only`) shows to be a repetition changes nothing.
+    """
     require(caller, Role.OPERATOR)
     while True:
+        if only is not None and await only.holder(plane, plane.store.now()):
+            return await reads.get_operation(plane, caller.tenant, operation)
         live, row = await reads.read_own(plane, caller.tenant, operation)
         if live.progress.end is not None:
             message = f"operation {operation} has ended as {live.progress.end}"
@@ -177,8 +198,11 @@ async def _decide(
             return operation_views.view_operation(live, row)
         told = entry(caller, f"operation.{verb}", target=operation, now=now, record=writing.seq)
         ring = Ring(operation, interrupt=interrupt)
-        change = replace(writing.change, writes=(*writing.change.writes, told), ring=ring)
+        keyed = () if only is None else only.kept(operation, now)
+        change = replace(writing.change, writes=(*writing.change.writes, told, *keyed), ring=ring)
         if await plane.store.commit(change) is None:
             writing.take_effect(live)
             plane.engine.wake(operation, interrupt=interrupt)
-            return operation_views.view_operation(live, {**row, "updated_at": now})
+            ended_at = None if live.progress.end is None else now
+            written = {**row, "updated_at": now, "ended_at": ended_at}
+            return operation_views.view_operation(live, written)

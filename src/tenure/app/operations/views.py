@@ -1,5 +1,6 @@
-"""Reads for callers: an operation as it is shown.  No rules live here."""
+"""An operation as its caller sees it, in Python and over HTTP.  No rules live here."""
 
+from datetime import UTC, datetime
 from typing import cast
 
 from msgspec import Struct
@@ -11,50 +12,100 @@ from tenure.ports.store import Row
 
 
 class StepView(Struct, frozen=True, gc=False):
-    """One step of an operation as it is shown; `state` is None before it is intended."""
+    """One step of an operation, as it stands."""
 
     name: str
+    """The name of the step in its plan."""
     kind: str
+    """`compensatable`, `pivot` or `retriable`."""
     state: IntentState | None
+    """None before it is intended."""
     key: str = ""
+    """The key of its resource at the provider; known before the first call."""
     attempts: int = 0
+    """Calls that failed since the last one that made progress."""
     due_at: float | None = None
+    """When it is called again, while it is not done; None: once a signal has come."""
     stuck: bool = False
+    """Whether it needs an operator: retry, adopt, mark_absent or abandon."""
     unknown: bool = False
+    """Whether a call was made and nobody knows yet if it was carried out."""
     detail: str = ""
-    """The provider's last words, while it is not done."""
+    """The last message of the provider, while the step is not done."""
     slot: str = ""
+    """The kind of resource it makes; empty: it makes none."""
     waiting_on: str = ""
-    """The signal it waits for."""
+    """The signal it waits for; empty: it waits for none."""
     result: object = None
-    """What it returned, once it is done."""
+    """What the step returned, once it is done."""
 
 
 class OperationView(Struct, frozen=True, gc=False):
-    """One operation as its caller sees it."""
+    """One execution of a plan, as it stood when it was read.
+
+    Times are seconds since the epoch (`created_at`), and the same as UTC datetimes (`created`).
+    """
 
     id: str
+    """32 hexadecimal digits; later operations sort after earlier ones."""
     kind: str
+    """The name of its plan."""
     agent: str
+    """The uid of the agent that it locks: one operation at a time works on an agent."""
     agent_name: str
-    """Empty: the plan is none of an agent's lifecycle, and knows of no name."""
+    """The name of that agent; empty for a plan that is no part of an agent's lifecycle."""
     generation: int
+    """The number of this operation among those of its agent; part of every key it uses."""
     state: OperationState
+    """PENDING, RUNNING, WAITING, COMPENSATING, STUCK, or one of the three ends: SUCCEEDED,
+    COMPENSATED, ABANDONED.
+    """
     steps: tuple[StepView, ...]
+    """Every step of its plan, in the plan's order."""
     error: str
+    """Why it is or was undone; empty if it never was."""
     created_at: float
+    """When it was accepted."""
     updated_at: float
+    """When it last changed."""
+    ended_at: float | None = None
+    """When it ended; None while it is open."""
 
     @property
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Whether it has ended, in whichever way."""
         return self.state in OPERATION.final
 
     @property
     def left(self) -> tuple[StepView, ...]:
-        """The steps that hold, or may hold, something in the world."""
+        """The steps that hold, or may hold, a resource at a provider."""
         held = [s for s in self.steps if s.state not in (None, IntentState.BURNED)]
         return tuple(s for s in held if s.slot or s.unknown)
+
+    @property
+    def results(self) -> dict[str, object]:
+        """What each step returned, by its name; a step that returned nothing is left out."""
+        return {step.name: step.result for step in self.steps if step.result is not None}
+
+    @property
+    def result(self) -> object:
+        """What the last step returned, once the operation has SUCCEEDED; None otherwise."""
+        return self.steps[-1].result if self.state is OperationState.SUCCEEDED else None
+
+    @property
+    def created(self) -> datetime:
+        """`created_at` as a datetime in UTC."""
+        return datetime.fromtimestamp(self.created_at, UTC)
+
+    @property
+    def updated(self) -> datetime:
+        """`updated_at` as a datetime in UTC."""
+        return datetime.fromtimestamp(self.updated_at, UTC)
+
+    @property
+    def ended(self) -> datetime | None:
+        """`ended_at` as a datetime in UTC; None while the operation is open."""
+        return None if self.ended_at is None else datetime.fromtimestamp(self.ended_at, UTC)
 
 
 def view_operation(live: OperationHandle, row: Row) -> OperationView:
@@ -70,6 +121,7 @@ def view_operation(live: OperationHandle, row: Row) -> OperationView:
         error=live.error,
         created_at=cast(float, row.get("created_at", 0.0)),
         updated_at=cast(float, row.get("updated_at", 0.0)),
+        ended_at=cast("float | None", row.get("ended_at")),
     )
 
 

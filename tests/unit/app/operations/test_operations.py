@@ -1,6 +1,7 @@
 """What a caller may do with an operation that is there: look, wait, cancel, signal."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -286,6 +287,48 @@ async def test_a_signal_that_cannot_be_kept_is_refused(solo):
     with pytest.raises(Invalid, match="must be plain data"):
         await operations.signal(plane, by("a friend"), name, name=SIGNAL, payload=object())
     assert "signalled" not in await journal(plane, name)
+
+
+@virtual
+async def test_a_signal_with_the_same_idempotency_key_is_delivered_once(solo):
+    ask = Script(Waiting("x"), Waiting("x"))
+    solo.plan("asks", step("ask", ask))
+    plane = (await solo.start()).plane
+    name = await accept(plane, "asks")
+    await asyncio.sleep(1)
+
+    async def signal(payload=1, key="k", principal="a friend"):
+        return await operations.signal(
+            plane, by(principal), name, name="x", payload=payload, idempotency_key=key
+        )
+
+    await asyncio.gather(*(signal({"a": 1, "b": [2]}) for _ in range(3)))
+    await asyncio.sleep(1)
+    assert (await signal({"b": [2], "a": 1})).state is OperationState.WAITING
+    assert (await journal(plane, name)).count("signalled") == 1
+    with pytest.raises(Conflict) as refused:
+        await signal(2)
+    assert (refused.value.code, refused.value.holder) == ("idempotency_mismatch", name)
+    await signal(2, principal="another")  # whose keys are others
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
+    assert ask.calls[-1].signals == {"x": ({"a": 1, "b": [2]}, 2)}
+    ended = await signal({"a": 1, "b": [2]})
+    assert ended.state is OperationState.SUCCEEDED, "a repetition of what was done is no conflict"
+    with pytest.raises(Conflict, match="has ended"):
+        await signal(3, key="another")
+
+
+@virtual
+async def test_a_signal_and_its_key_survive_a_crash_of_the_process_that_took_them(solo):
+    first = await solo.start()
+    name = await accept(first.plane, "waits")
+    once = partial(operations.signal, name=SIGNAL, payload={"ok": True}, idempotency_key="k")
+    await once(first.plane, by("a friend"), name)
+    first.crash()
+    plane = (await solo.start()).plane
+    await once(plane, by("a friend"), name)
+    assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
+    assert (await journal(plane, name)).count("signalled") == 1
 
 
 @virtual

@@ -1,0 +1,232 @@
+"""Tenure as a library: `open_plane` opens a control plane inside your own process.
+
+`import tenure` offers all of this; nothing else of the package is needed to write and run a plan.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from os import PathLike, fspath
+
+from tenure.app.operations import admission, commands, reads
+from tenure.app.operations.admission import Accept
+from tenure.app.operations.views import OperationView
+from tenure.app.plane import Plane
+from tenure.core.errors import Invalid, NotFound
+from tenure.core.operation import OperationState
+from tenure.core.plan import Plan
+from tenure.core.roles import Caller, Role
+from tenure.ports.provider import Provider
+from tenure.settings import Settings
+from tenure.wiring import running
+
+
+class OpenPlane:
+    """A control plane that is open in this process; `open_plane` makes it.
+
+    Every method acts for one tenant, under the name of one principal. Another tenant's operation
+    is NotFound.
+    """
+
+    __slots__ = ("_caller", "_plane")
+
+    def __init__(self, plane: Plane, caller: Caller) -> None:
+        self._plane = plane
+        self._caller = caller
+
+    @property
+    def tenant(self) -> str:
+        """The tenant for which this object acts."""
+        return self._caller.tenant
+
+    @property
+    def principal(self) -> str:
+        """The name that the journal and the audit log show for what this object does."""
+        return self._caller.principal
+
+    def acting_for(self, *, tenant: str = "", principal: str = "") -> "OpenPlane":
+        """The same plane for another tenant, under another principal's name, or both.
+
+        What is left empty stays as it is here. It costs nothing: make one for each request.
+        """
+        caller = _operator(tenant or self.tenant, principal or self.principal)
+        return OpenPlane(self._plane, caller)
+
+    async def start(
+        self,
+        plan: str,
+        *,
+        input: Mapping[str, object] | None = None,  # noqa: A002 (the word of a plan's author)
+        agent: str = "",
+        idempotency_key: str = "",
+    ) -> OperationView:
+        """Start an operation; once this returns it is on disk, and it will end.
+
+        Args:
+            plan: the name of a plan; its newest version is used.
+            input: plain data for the steps (`call.input`), at most 256 KiB as JSON.
+            agent: what the operation works on. One operation at a time works on an agent: while
+                another one is open this raises Conflict `operation_in_progress`. Empty: a new one.
+            idempotency_key: for a day, the same key and request return the same operation.
+
+        Raises:
+            NotFound: there is no such plan.
+            Invalid: the input is no plain data.
+            Conflict: another operation works on this agent, or the key was used for something else.
+            StoreFull: there is no room for new work.
+        """
+        command = Accept(
+            plan,
+            agent,
+            dict(input) if isinstance(input, Mapping) else {} if input is None else input,
+            tenant=self.tenant,
+            principal=self.principal,
+            idempotency_key=idempotency_key,
+        )
+        return await admission.accept(self._plane, command)
+
+    async def get(self, operation: str) -> OperationView:
+        """The operation of this id, as it stands; NotFound if there is none."""
+        return await reads.get_operation(self._plane, self.tenant, operation)
+
+    async def wait(self, operation: str, *, seconds: float = 60.0) -> OperationView:
+        """The operation once it has ended or is STUCK, or as it stands after so many seconds.
+
+        Look at `state` of the answer: a wait that is over raises nothing.
+        """
+        return await reads.wait(self._plane, self.tenant, operation, seconds=seconds)
+
+    async def list(
+        self,
+        *,
+        states: Sequence[OperationState | str] = (),
+        agent: str = "",
+        after: str = "",
+        limit: int = 100,
+    ) -> tuple[OperationView, ...]:
+        """A page of operations, oldest first.
+
+        Args:
+            states: only operations in one of these states; empty: in any.
+            agent: only operations on this agent; empty: on any.
+            after: the id of the last operation of the page before; empty: the first page.
+            limit: how many there are on a page, 1 to 1000.
+        """
+        rows = await reads.list_operations(
+            self._plane, self.tenant, states=states, agent=agent, after=after, limit=limit
+        )
+        found = [await self._find(str(row["id"])) for row in rows]
+        return tuple(operation for operation in found if operation is not None)
+
+    async def signal(
+        self, operation: str, *, name: str, payload: object = None, idempotency_key: str = ""
+    ) -> OperationView:
+        """Deliver a signal; one that comes early is kept until a step waits for it.
+
+        Args:
+            operation: the id of an open operation.
+            name: the name that a step waits for: `Waiting(name)`.
+            payload: plain data for the steps: `call.signals[name]` has every payload, oldest first.
+            idempotency_key: for a day, the same key and request deliver one signal.
+
+        Raises:
+            Conflict: the operation has ended, or the key was used for something else.
+        """
+        return await commands.signal(
+            self._plane,
+            self._caller,
+            operation,
+            name=name,
+            payload=payload,
+            idempotency_key=idempotency_key,
+        )
+
+    async def cancel(self, operation: str) -> OperationView:
+        """Undo the operation; Conflict `past_pivot` if it can only go forward, `ended` at its end.
+
+        This returns when the decision is on disk; `wait` returns when everything is undone.
+        """
+        return await commands.cancel(self._plane, self._caller, operation)
+
+    async def retry(self, operation: str) -> OperationView:
+        """Try the stuck steps again now, with their full time; Conflict if none is stuck."""
+        return await commands.retry(self._plane, self._caller, operation)
+
+    async def adopt(self, operation: str, *, step: str, result: object = None) -> OperationView:
+        """Count a stuck step as done, with this result: you know that it happened."""
+        return await commands.adopt(self._plane, self._caller, operation, step=step, result=result)
+
+    async def mark_absent(self, operation: str, *, step: str) -> OperationView:
+        """Count a stuck step as not done, or as undone: you know that nothing of it is there.
+
+        A step that was being done is done again; one that was being undone is undone.
+        """
+        return await commands.mark_absent(self._plane, self._caller, operation, step=step)
+
+    async def abandon(self, operation: str) -> OperationView:
+        """End a stuck operation as it is; `left` of the answer has the steps that hold something.
+
+        Tenure no longer tries to undo it.
+        """
+        return await commands.abandon(self._plane, self._caller, operation)
+
+    async def _find(self, operation: str) -> OperationView | None:
+        try:
+            return await self.get(operation)
+        except NotFound:  # its time was over, and retention has removed it since it was listed
+            return None
+
+
+@asynccontextmanager
+async def open_plane(
+    store: str | PathLike[str] = "tenure.db",
+    *,
+    plans: Iterable[Plan],
+    providers: Mapping[str, Provider] | None = None,
+    tenant: str = "default",
+    principal: str = "local",
+    name: str = "local",
+    execute_operations: bool = True,
+    concurrency_max: int = 2_000,
+) -> AsyncIterator[OpenPlane]:
+    """Open a control plane in this process: `async with tenure.open_plane(…) as plane:`.
+
+    When the block begins, every operation that an earlier process left open goes on. When it is
+    left, calls that are under way have ten seconds to end; operations that are open then go on
+    when the plane is opened again.
+
+    Args:
+        store: a file, made if it is not there, which one process at a time has open; or a
+            `postgresql://` URL, which any number of processes share (`pip install
+            tenure[postgres]`).
+        plans: every plan that open operations follow, and those that can be started.
+        providers: your providers, by the names that `provided` and `call.providers` use.
+        tenant: for whom the plane's methods act; see `OpenPlane.acting_for`.
+        principal: the name that the journal and the audit log show.
+        name: the name of this control plane. It is part of every resource's key and must never
+            change for a store.
+        execute_operations: False: this process only starts and reads operations, and other
+            processes on the same PostgreSQL execute them.
+        concurrency_max: operations that are executed at the same time; others wait.
+
+    Raises:
+        Invalid: a plan or provider is missing, or the store has another name.
+        StoreError: the store cannot be used, and the sentence says why: StoreLocked if another
+            process has the file open. Nothing was changed.
+        CommitUnknown: at any time, in the block: the disk failed in a commit. End the process; the
+            next one finds out what was written.
+    """
+    if isinstance(plans, Plan):
+        raise Invalid("plans are several: write plans=[plan] for one")
+    caller = _operator(tenant, principal)
+    settings = Settings(
+        store=fspath(store), plane=name, works=execute_operations, concurrency_max=concurrency_max
+    )
+    async with running(settings, plans=plans, providers=providers or {}) as plane:
+        yield OpenPlane(plane, caller)
+
+
+def _operator(tenant: str, principal: str) -> Caller:
+    """A caller who may do all that this module offers; Invalid if a name is none."""
+    admission.refuse_odd_name("tenant", tenant)
+    admission.refuse_odd_name("principal", principal)
+    return Caller(tenant, principal, Role.OPERATOR)
