@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tenure.core import audit
+from tenure.core.agent import AgentState
 from tenure.faces.cli import logs
 from tenure.faces.cli.exits import Exit
 from tenure.faces.http.server import Listen, serving
@@ -55,6 +56,15 @@ async def test_the_verbs_of_an_agent(face, typing):
             assert out == "a\n"
         code, out, err = await tenure("agent", "delete", "a", "--no-wait", "-o", "yaml")
         assert (code, yaml.safe_load(out)["kind"]) == (0, "delete_agent")
+
+
+@faced
+async def test_agents_are_listed_by_every_state_but_the_last(face, typing):
+    async with served(face) as address:
+        tenure = typing(face, address)
+        for state in AgentState:
+            code, _, err = await tenure("agent", "list", "--state", state)
+            assert code == (2 if state is AgentState.DELETED else 0), err
 
 
 @faced

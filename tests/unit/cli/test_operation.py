@@ -2,7 +2,8 @@
 
 import json
 
-from tenure.faces.cli import progress
+from tenure.core.operation import OperationState
+from tenure.faces.cli import operation, progress
 from tenure.faces.http.server import Listen, serving
 from tests.unit.support.api_client import faced
 
@@ -96,3 +97,8 @@ async def test_what_is_not_there_and_what_may_not_be_asked_end_apart(face, typin
         assert (await typing(face, address, "viewer")("operation", "cancel", name))[0] == 4
         code, _, err = await typing(face, address, "viewer")("operation", "watch", "0" * 32)
         assert (code, "(not_found)" in err) == (1, True)
+
+
+def test_an_operation_is_open_until_it_has_ended():
+    assert set(operation.OPEN) == set(operation.STATES) - {"SUCCEEDED", "COMPENSATED", "ABANDONED"}
+    assert set(operation.STATES) == set(OperationState)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tenure.core.agent import AGENT, AgentState
 from tenure.core.instant import in_utc
 from tenure.faces.cli import nouns
 from tenure.faces.cli.accepted import attend
@@ -18,10 +19,8 @@ from tenure.faces.cli.output import TABLES, Item, pass_on, plain, say, show, sho
 
 NAMED_MAX = 10
 """Sub-agents that are named before they go with their owner; the others are counted."""
-STATES = (
-    "CREATING", "CREATE_FAILED", "READY", "SUSPENDING", "SUSPENDED", "RESUMING", "DELETING",
-    "DELETE_FAILED",
-)  # fmt: skip
+STATES = tuple(str(state) for state in AgentState if state not in AGENT.final)
+"""The states in which an agent can be listed: a deleted one is not."""
 
 
 @click.group(

@@ -7,17 +7,15 @@ from typing import Any
 
 import click
 
+from tenure.core.operation import OPERATION, OperationState
 from tenure.faces.cli import nouns, progress
 from tenure.faces.cli.accepted import attend, settled
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.options import Verbs, Waits, asking, confirm, examples, shown, waiting
 from tenure.faces.cli.output import say, show, show_all
 
-STATES = (
-    "PENDING", "RUNNING", "WAITING", "COMPENSATING", "STUCK", "SUCCEEDED", "COMPENSATED",
-    "ABANDONED",
-)  # fmt: skip
-OPEN = STATES[:5]
+STATES = tuple(str(state) for state in OperationState)
+OPEN = tuple(str(state) for state in OperationState if state not in OPERATION.final)
 
 
 @click.group(
