@@ -23,7 +23,7 @@ from tenure.core.operation import (
 from tenure.core.states import Table
 
 ROOT = Path(__file__).parents[3]
-SCHEMA = ROOT / "src/tenure/adapters/store/sqlite/schema.sql"
+STORES = ROOT / "src/tenure/adapters/store"
 PAGE = ROOT / "docs/reference/states.md"
 TABLES = pytest.mark.parametrize(
     ("table", "states", "triggers"),
@@ -128,10 +128,10 @@ def test_every_state_that_is_not_final_has_an_exit(table, states, triggers):
         ("agent_state", agent.AgentState),
     ],
 )
-def test_sql_allows_the_same_words(constraint, words):
-    checks = re.findall(
-        rf"CONSTRAINT {constraint} CHECK \((.*?)\n\s*\)", SCHEMA.read_text(), re.DOTALL
-    )
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_sql_allows_the_same_words(constraint, words, store):
+    scripts = "\n".join(file.read_text() for file in (STORES / store / "migrations").iterdir())
+    checks = re.findall(rf"CONSTRAINT {constraint} CHECK \((.*?)\n\s*\)", scripts, re.DOTALL)
     assert len(checks) == 1
     assert re.findall(r"'([^']*)'", checks[0]) == list(words)
 
