@@ -61,90 +61,67 @@ class AgentTrigger(StrEnum):
     SPARED_FAILED = "spared_failed"
 
 
+# fmt: off
+S, T = AgentState, AgentTrigger
 AGENT = Table(
     "agent",
-    start=AgentState.CREATING,
-    final={AgentState.DELETED},
+    start=S.CREATING,
+    final={S.DELETED},
     rows=[
-        (AgentState.CREATING, AgentTrigger.CREATED, AgentState.READY),
-        (AgentState.CREATING, AgentTrigger.CREATE_ABORTED, AgentState.CREATE_FAILED),
-        (AgentState.CREATING, AgentTrigger.DELETE, AgentState.DELETING),  # its create is cancelled
-        (AgentState.CREATE_FAILED, AgentTrigger.DELETE, AgentState.DELETING),
-        (
-            AgentState.CREATE_FAILED,
-            AgentTrigger.REPLACED,
-            AgentState.DELETED,
-        ),  # its name was created anew
-        (AgentState.READY, AgentTrigger.UPDATE, AgentState.UPDATING),  # no verb leads here yet
-        (AgentState.READY, AgentTrigger.SUSPEND, AgentState.SUSPENDING),  # closed in this commit
-        (AgentState.READY, AgentTrigger.STOP, AgentState.SUSPENDING),
-        (
-            AgentState.READY,
-            AgentTrigger.RECOVER,
-            AgentState.READY,
-        ),  # its runtime died; it serves again soon
-        (AgentState.READY, AgentTrigger.RECOVERED, AgentState.READY),
-        (AgentState.READY, AgentTrigger.MIGRATE, AgentState.MIGRATING),  # no verb leads here yet
-        (AgentState.READY, AgentTrigger.DELETE, AgentState.DELETING),  # closed in this commit
-        (AgentState.UPDATING, AgentTrigger.UPDATED, AgentState.READY),
-        (AgentState.UPDATING, AgentTrigger.UPDATE_ABORTED, AgentState.UPDATE_FAILED),
-        (AgentState.UPDATING, AgentTrigger.SUSPEND, AgentState.SUSPENDING),
-        (AgentState.UPDATING, AgentTrigger.STOP, AgentState.SUSPENDING),
-        (AgentState.UPDATING, AgentTrigger.DELETE, AgentState.DELETING),
-        (AgentState.UPDATE_FAILED, AgentTrigger.UPDATE, AgentState.UPDATING),
-        (AgentState.UPDATE_FAILED, AgentTrigger.SUSPEND, AgentState.SUSPENDING),
-        (AgentState.UPDATE_FAILED, AgentTrigger.STOP, AgentState.SUSPENDING),
-        (AgentState.UPDATE_FAILED, AgentTrigger.DELETE, AgentState.DELETING),
-        (AgentState.SUSPENDING, AgentTrigger.DRAINED, AgentState.SUSPENDED),
-        (
-            AgentState.SUSPENDING,
-            AgentTrigger.SPARED_READY,
-            AgentState.READY,
-        ),  # cancelled before the pivot
-        (AgentState.SUSPENDING, AgentTrigger.SPARED_SUSPENDED, AgentState.SUSPENDED),
-        (
-            AgentState.SUSPENDING,
-            AgentTrigger.STOP,
-            AgentState.SUSPENDING,
-        ),  # nothing is waited for any longer
-        (AgentState.SUSPENDING, AgentTrigger.DELETE, AgentState.DELETING),
-        (AgentState.SUSPENDED, AgentTrigger.RESUME, AgentState.RESUMING),
-        (
-            AgentState.SUSPENDED,
-            AgentTrigger.STOP,
-            AgentState.SUSPENDING,
-        ),  # its runtime may have been kept
-        (AgentState.SUSPENDED, AgentTrigger.DELETE, AgentState.DELETING),
-        (AgentState.RESUMING, AgentTrigger.RESUMED, AgentState.READY),
-        (AgentState.RESUMING, AgentTrigger.RESUME_ABORTED, AgentState.SUSPENDED),
-        (AgentState.RESUMING, AgentTrigger.SUSPEND, AgentState.SUSPENDING),
-        (AgentState.RESUMING, AgentTrigger.STOP, AgentState.SUSPENDING),
-        (AgentState.RESUMING, AgentTrigger.DELETE, AgentState.DELETING),
-        (AgentState.MIGRATING, AgentTrigger.MIGRATED, AgentState.READY),
-        (AgentState.MIGRATING, AgentTrigger.SUSPEND, AgentState.SUSPENDING),
-        (AgentState.MIGRATING, AgentTrigger.STOP, AgentState.SUSPENDING),
-        (AgentState.MIGRATING, AgentTrigger.DELETE, AgentState.DELETING),
-        (AgentState.DELETING, AgentTrigger.RESOURCES_GONE, AgentState.DELETED),
-        (AgentState.DELETING, AgentTrigger.DELETE_STUCK, AgentState.DELETE_FAILED),
-        (AgentState.DELETING, AgentTrigger.SPARED_READY, AgentState.READY),
-        (AgentState.DELETING, AgentTrigger.SPARED_SUSPENDED, AgentState.SUSPENDED),
-        (AgentState.DELETING, AgentTrigger.SPARED_FAILED, AgentState.CREATE_FAILED),
-        (AgentState.DELETE_FAILED, AgentTrigger.DELETE_RETRIED, AgentState.DELETING),
-        (AgentState.DELETE_FAILED, AgentTrigger.RESOURCES_GONE, AgentState.DELETED),
-        (
-            AgentState.DELETE_FAILED,
-            AgentTrigger.DELETE,
-            AgentState.DELETING,
-        ),  # after an abandoned delete
-        (
-            AgentState.DELETE_FAILED,
-            AgentTrigger.SPARED_READY,
-            AgentState.READY,
-        ),  # stuck before its pivot
-        (AgentState.DELETE_FAILED, AgentTrigger.SPARED_SUSPENDED, AgentState.SUSPENDED),
-        (AgentState.DELETE_FAILED, AgentTrigger.SPARED_FAILED, AgentState.CREATE_FAILED),
+        # from            trigger             to
+        (S.CREATING,      T.CREATED,          S.READY),
+        (S.CREATING,      T.CREATE_ABORTED,   S.CREATE_FAILED),
+        (S.CREATING,      T.DELETE,           S.DELETING),  # its create is cancelled
+        (S.CREATE_FAILED, T.DELETE,           S.DELETING),
+        (S.CREATE_FAILED, T.REPLACED,         S.DELETED),  # its name was created anew
+        (S.READY,         T.UPDATE,           S.UPDATING),  # no verb leads here yet
+        (S.READY,         T.SUSPEND,          S.SUSPENDING),  # closed in this commit
+        (S.READY,         T.STOP,             S.SUSPENDING),
+        (S.READY,         T.RECOVER,          S.READY),  # its runtime died; it serves again soon
+        (S.READY,         T.RECOVERED,        S.READY),
+        (S.READY,         T.MIGRATE,          S.MIGRATING),  # no verb leads here yet
+        (S.READY,         T.DELETE,           S.DELETING),  # closed in this commit
+        (S.UPDATING,      T.UPDATED,          S.READY),
+        (S.UPDATING,      T.UPDATE_ABORTED,   S.UPDATE_FAILED),
+        (S.UPDATING,      T.SUSPEND,          S.SUSPENDING),
+        (S.UPDATING,      T.STOP,             S.SUSPENDING),
+        (S.UPDATING,      T.DELETE,           S.DELETING),
+        (S.UPDATE_FAILED, T.UPDATE,           S.UPDATING),
+        (S.UPDATE_FAILED, T.SUSPEND,          S.SUSPENDING),
+        (S.UPDATE_FAILED, T.STOP,             S.SUSPENDING),
+        (S.UPDATE_FAILED, T.DELETE,           S.DELETING),
+        (S.SUSPENDING,    T.DRAINED,          S.SUSPENDED),
+        (S.SUSPENDING,    T.SPARED_READY,     S.READY),  # cancelled before the pivot
+        (S.SUSPENDING,    T.SPARED_SUSPENDED, S.SUSPENDED),
+        (S.SUSPENDING,    T.STOP,             S.SUSPENDING),  # nothing is waited for any longer
+        (S.SUSPENDING,    T.DELETE,           S.DELETING),
+        (S.SUSPENDED,     T.RESUME,           S.RESUMING),
+        (S.SUSPENDED,     T.STOP,             S.SUSPENDING),  # its runtime may have been kept
+        (S.SUSPENDED,     T.DELETE,           S.DELETING),
+        (S.RESUMING,      T.RESUMED,          S.READY),
+        (S.RESUMING,      T.RESUME_ABORTED,   S.SUSPENDED),
+        (S.RESUMING,      T.SUSPEND,          S.SUSPENDING),
+        (S.RESUMING,      T.STOP,             S.SUSPENDING),
+        (S.RESUMING,      T.DELETE,           S.DELETING),
+        (S.MIGRATING,     T.MIGRATED,         S.READY),
+        (S.MIGRATING,     T.SUSPEND,          S.SUSPENDING),
+        (S.MIGRATING,     T.STOP,             S.SUSPENDING),
+        (S.MIGRATING,     T.DELETE,           S.DELETING),
+        (S.DELETING,      T.RESOURCES_GONE,   S.DELETED),
+        (S.DELETING,      T.DELETE_STUCK,     S.DELETE_FAILED),
+        (S.DELETING,      T.SPARED_READY,     S.READY),
+        (S.DELETING,      T.SPARED_SUSPENDED, S.SUSPENDED),
+        (S.DELETING,      T.SPARED_FAILED,    S.CREATE_FAILED),
+        (S.DELETE_FAILED, T.DELETE_RETRIED,   S.DELETING),
+        (S.DELETE_FAILED, T.RESOURCES_GONE,   S.DELETED),
+        (S.DELETE_FAILED, T.DELETE,           S.DELETING),  # after an abandoned delete
+        (S.DELETE_FAILED, T.SPARED_READY,     S.READY),  # stuck before its pivot
+        (S.DELETE_FAILED, T.SPARED_SUSPENDED, S.SUSPENDED),
+        (S.DELETE_FAILED, T.SPARED_FAILED,    S.CREATE_FAILED),
     ],
 )
+del S, T
+# fmt: on
 
 
 UNREACHABLE: Final = frozenset(

@@ -1,6 +1,6 @@
-"""What a decision changes in the intents of an operation: a part of the saga, as pure as it.
+"""Which columns of an operation's intents a decision changes; pure, a part of the saga.
 
-Which decisions there are, and when, `tenure.core.saga` and whoever asks for one say.
+`tenure.core.saga` and the operator's commands say when a decision is made.
 """
 
 from collections.abc import Mapping
@@ -10,10 +10,11 @@ from tenure.core.plan import Plan
 from tenure.core.progress import Progress
 
 Columns = dict[str, int | float | str | None]
-"""Columns of an intent, those that change."""
+"""The columns of one intent that change, with their new values."""
 IntentChanges = dict[str, Columns]
+"""Changed columns by the name of the step."""
 REMOVED: Columns = {"state": INTENT.after(IntentState.PRESENT, IntentTrigger.REMOVED)}
-"""Of the intent of another operation, whose resource this one has removed."""
+"""For the intent of another operation whose resource this operation has removed."""
 
 
 def compensate(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> IntentChanges:
@@ -25,7 +26,7 @@ def compensate(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) ->
     done = progress.done
     return {
         name: {"state": INTENT.after(intent.state, fate)} if name in done and _was_prompt(intent)
-        else {"state": INTENT.after(intent.state, fate), **_ANEW}
+        else {"state": INTENT.after(intent.state, fate), **_DUE_NOW}
         for name, intent in intents.items() if plan.steps[name].undoes
     }  # fmt: skip
 
@@ -49,8 +50,8 @@ def unknown_after_claim(
     return unknown_since
 
 
-_ANEW: Columns = {"due_at": 0.0, "attempts": 0, "waiting_on": None}
-"""Of a step that is not done all are said: a poll may have moved them, and raises no revision."""
+_DUE_NOW: Columns = {"due_at": 0.0, "attempts": 0, "waiting_on": None}
+"""All three are written for a step that is not done: a poll may have moved them unseen."""
 
 
 def _was_prompt(intent: Intent) -> bool:
@@ -58,18 +59,21 @@ def _was_prompt(intent: Intent) -> bool:
 
 
 def retry(progress: Progress) -> IntentChanges:
-    """What is stuck is tried again, at once."""
+    """Steps that are stuck are tried again at once."""
     return {name: {"due_at": 0.0, "attempts": 0} for name in sorted(progress.stuck)}
 
 
 def adopt(intent: Intent, by: str) -> IntentChanges:
-    """A stuck step did happen."""
+    """An operator says that a stuck step did happen."""
     state = INTENT.after(intent.state, IntentTrigger.DONE)
     return {intent.step: {"state": state, "unknown_since": None, "detail": f"adopted by {by}"}}
 
 
 def mark_absent(progress: Progress, intent: Intent, by: str) -> IntentChanges:
-    """A stuck step holds nothing: it is done again, or going back counts as undone."""
+    """An operator says that a stuck step holds nothing.
+
+    It is done again; in an operation that is being undone it counts as undone.
+    """
     columns: Columns = {"unknown_since": None, "due_at": 0.0, "attempts": 0}
     if progress.compensating_at is not None:
         columns = {"state": INTENT.after(intent.state, IntentTrigger.UNDONE)}

@@ -1,7 +1,7 @@
 """The six ways in which a provider call ends, and an inspect's seventh.
 
-Three are returned because they are news, three are raised (`tenure.core.errors`) because they are
-trouble; both are values to the saga.  What an ending means is decided in `tenure.core.saga`.
+Three are returned: Done, NotYet and Waiting.  Three are errors and raised (`tenure.core.errors`):
+Rejected, Unavailable and OutcomeUnknown.  `tenure.core.saga` decides what an ending means.
 """
 
 from typing import NamedTuple, TypeGuard
@@ -20,7 +20,7 @@ class Done(NamedTuple):
 
 
 class NotYet(NamedTuple):
-    """Accepted and under way: look again after so many seconds."""
+    """The provider is still working: call again after so many seconds."""
 
     retry_seconds: float = 1.0
     why: str = ""
@@ -28,7 +28,7 @@ class NotYet(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Nothing to do before a signal of this name comes: one more than the call has seen."""
+    """The step is parked until one more signal of this name comes than the call has seen."""
 
     signal: str
     """The name of the signal."""
@@ -37,7 +37,7 @@ class Waiting(NamedTuple):
 
 
 class Absent(NamedTuple):
-    """An inspect's answer: the provider holds nothing under this key."""
+    """The answer of an inspect: the provider holds nothing under this key."""
 
 
 Unfinished = NotYet | Waiting | Absent | Rejected | Unavailable | OutcomeUnknown
@@ -45,7 +45,7 @@ Ending = Done | Unfinished
 
 
 class PerformedMove(NamedTuple):
-    """A move that was performed, for whoever watches: what, for whom, how it ended, how long."""
+    """A move that was performed, for metrics and traces."""
 
     operation: str
     tenant: str
@@ -60,25 +60,25 @@ class PerformedMove(NamedTuple):
 
 
 def is_error(ending: Ending) -> TypeGuard[Rejected | Unavailable | OutcomeUnknown]:
-    """Whether it was raised rather than returned."""
+    """Whether the ending was raised rather than returned."""
     return not isinstance(ending, Done | NotYet | Waiting | Absent)
 
 
 def message_of(ending: Ending) -> str:
-    """The provider's own words, cut to what is kept of them."""
+    """The provider's own message, cut to the length that is stored."""
     if is_error(ending):
         return error_text(ending)
-    return _kept(ending.why) if isinstance(ending, NotYet | Waiting) else ""
+    return _storable(ending.why) if isinstance(ending, NotYet | Waiting) else ""
 
 
 def error_text(error: BaseException) -> str:
-    """What an exception says, whatever its text does."""
+    """The message of an exception, also if its own `__str__` fails."""
     try:
-        return _kept(str(error))
-    except Exception:  # noqa: BLE001 (it is somebody else's)
+        return _storable(str(error))
+    except Exception:  # noqa: BLE001 (the exception may be of any library)
         return f"a {type(error).__name__} that cannot be shown"
 
 
-def _kept(words: str) -> str:
-    """Cut to what is kept, and free of what no UTF-8 can hold."""
-    return words[:DETAIL_CHARACTERS_MAX].encode(errors="replace").decode()
+def _storable(message: str) -> str:
+    """Cut to the length that is stored, without characters that UTF-8 cannot encode."""
+    return message[:DETAIL_CHARACTERS_MAX].encode(errors="replace").decode()

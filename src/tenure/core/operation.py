@@ -1,8 +1,8 @@
 """An operation: one execution of a plan, as its caller sees it; its records and its intents.
 
 The journal (`Record`) is append-only and is the truth.  An `Intent` is what one step holds, or may
-hold, in the world: its key, who may record its end (token), when it is due again.  Both states are
-tables.
+hold, in the world: its key, the token that permits a record of its end, when it is due again.
+Both states are tables.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class OperationState(StrEnum):
     """The end by an operator's word: something may be left, and is listed."""
 
 
-# Those that are asked for most: before Python 3.12 an enum's attribute takes ten times as long.
+# The most frequent members: before Python 3.12 an enum's attribute takes ten times as long.
 PENDING, RUNNING, WAITING, COMPENSATING, STUCK, SUCCEEDED, COMPENSATED, _ = OperationState
 
 
@@ -54,50 +54,43 @@ class OperationTrigger(StrEnum):
     ABANDONED = "abandoned"
 
 
+# fmt: off
+S, T = OperationState, OperationTrigger
 OPERATION = Table(
     "operation",
-    start=OperationState.PENDING,
-    final={OperationState.SUCCEEDED, OperationState.COMPENSATED, OperationState.ABANDONED},
+    start=S.PENDING,
+    final={S.SUCCEEDED, S.COMPENSATED, S.ABANDONED},
     rows=[
-        (OperationState.PENDING, OperationTrigger.CLAIMED, OperationState.RUNNING),
-        (
-            OperationState.PENDING,
-            OperationTrigger.CANCELLED,
-            OperationState.COMPENSATED,
-        ),  # never claimed: nothing to undo
-        (
-            OperationState.RUNNING,
-            OperationTrigger.GIVEN_BACK,
-            OperationState.PENDING,
-        ),  # by who cannot perform it: uncalled
-        (OperationState.RUNNING, OperationTrigger.PARKED, OperationState.WAITING),
-        (OperationState.RUNNING, OperationTrigger.TURNED_BACK, OperationState.COMPENSATING),
-        (OperationState.RUNNING, OperationTrigger.GAVE_UP, OperationState.STUCK),
-        (OperationState.RUNNING, OperationTrigger.ALL_DONE, OperationState.SUCCEEDED),
-        (
-            OperationState.RUNNING,
-            OperationTrigger.ALL_UNDONE,
-            OperationState.COMPENSATED,
-        ),  # turned back with nothing to undo
-        (OperationState.WAITING, OperationTrigger.RESUMED, OperationState.RUNNING),
-        (OperationState.WAITING, OperationTrigger.TURNED_BACK, OperationState.COMPENSATING),
-        (OperationState.WAITING, OperationTrigger.GAVE_UP, OperationState.STUCK),
-        (OperationState.WAITING, OperationTrigger.ALL_DONE, OperationState.SUCCEEDED),
-        (OperationState.WAITING, OperationTrigger.ALL_UNDONE, OperationState.COMPENSATED),
-        (OperationState.COMPENSATING, OperationTrigger.GAVE_UP, OperationState.STUCK),
-        (OperationState.COMPENSATING, OperationTrigger.ALL_UNDONE, OperationState.COMPENSATED),
-        (OperationState.STUCK, OperationTrigger.RESUMED, OperationState.RUNNING),
-        (OperationState.STUCK, OperationTrigger.PARKED, OperationState.WAITING),
-        (OperationState.STUCK, OperationTrigger.TURNED_BACK, OperationState.COMPENSATING),
-        (OperationState.STUCK, OperationTrigger.ALL_DONE, OperationState.SUCCEEDED),
-        (OperationState.STUCK, OperationTrigger.ALL_UNDONE, OperationState.COMPENSATED),
-        (OperationState.STUCK, OperationTrigger.ABANDONED, OperationState.ABANDONED),
+        # from           trigger        to
+        (S.PENDING,      T.CLAIMED,     S.RUNNING),
+        (S.PENDING,      T.CANCELLED,   S.COMPENSATED),  # never claimed: nothing to undo
+        (S.RUNNING,      T.GIVEN_BACK,  S.PENDING),  # its plan is unknown here: nobody was called
+        (S.RUNNING,      T.PARKED,      S.WAITING),
+        (S.RUNNING,      T.TURNED_BACK, S.COMPENSATING),
+        (S.RUNNING,      T.GAVE_UP,     S.STUCK),
+        (S.RUNNING,      T.ALL_DONE,    S.SUCCEEDED),
+        (S.RUNNING,      T.ALL_UNDONE,  S.COMPENSATED),  # turned back with nothing to undo
+        (S.WAITING,      T.RESUMED,     S.RUNNING),
+        (S.WAITING,      T.TURNED_BACK, S.COMPENSATING),
+        (S.WAITING,      T.GAVE_UP,     S.STUCK),
+        (S.WAITING,      T.ALL_DONE,    S.SUCCEEDED),
+        (S.WAITING,      T.ALL_UNDONE,  S.COMPENSATED),
+        (S.COMPENSATING, T.GAVE_UP,     S.STUCK),
+        (S.COMPENSATING, T.ALL_UNDONE,  S.COMPENSATED),
+        (S.STUCK,        T.RESUMED,     S.RUNNING),
+        (S.STUCK,        T.PARKED,      S.WAITING),
+        (S.STUCK,        T.TURNED_BACK, S.COMPENSATING),
+        (S.STUCK,        T.ALL_DONE,    S.SUCCEEDED),
+        (S.STUCK,        T.ALL_UNDONE,  S.COMPENSATED),
+        (S.STUCK,        T.ABANDONED,   S.ABANDONED),
     ],
 )
+del S, T
+# fmt: on
 
 
 SETTLED = OPERATION.final | {OperationState.STUCK}
-"""The states in which whoever waits for an operation is told."""
+"""The states in which a wait for an operation returns."""
 
 
 class IntentState(StrEnum):
@@ -129,33 +122,26 @@ class IntentTrigger(StrEnum):
     REMOVED = "removed"
 
 
+# fmt: off
+IS, IT = IntentState, IntentTrigger
 INTENT = Table(
     "intent",
-    start=IntentState.INTENDED,
-    final={IntentState.BURNED},
+    start=IS.INTENDED,
+    final={IS.BURNED},
     rows=[
-        (IntentState.INTENDED, IntentTrigger.DONE, IntentState.PRESENT),
-        (IntentState.INTENDED, IntentTrigger.REFUSED, IntentState.REFUSED),
-        (IntentState.INTENDED, IntentTrigger.TURNED_BACK, IntentState.REMOVING),
-        (
-            IntentState.INTENDED,
-            IntentTrigger.UNDONE,
-            IntentState.BURNED,
-        ),  # never called, or its undo is `nothing`
-        (IntentState.PRESENT, IntentTrigger.TURNED_BACK, IntentState.REMOVING),
-        (
-            IntentState.PRESENT,
-            IntentTrigger.REMOVED,
-            IntentState.BURNED,
-        ),  # by a later operation, or by a reconciler
-        (
-            IntentState.REFUSED,
-            IntentTrigger.TURNED_BACK,
-            IntentState.REMOVING,
-        ),  # a refusal can leave residue
-        (IntentState.REMOVING, IntentTrigger.UNDONE, IntentState.BURNED),
+        # from        trigger         to
+        (IS.INTENDED, IT.DONE,        IS.PRESENT),
+        (IS.INTENDED, IT.REFUSED,     IS.REFUSED),
+        (IS.INTENDED, IT.TURNED_BACK, IS.REMOVING),
+        (IS.INTENDED, IT.UNDONE,      IS.BURNED),  # never called, or its undo is `nothing`
+        (IS.PRESENT,  IT.TURNED_BACK, IS.REMOVING),
+        (IS.PRESENT,  IT.REMOVED,     IS.BURNED),  # by a later operation, or by a reconciler
+        (IS.REFUSED,  IT.TURNED_BACK, IS.REMOVING),  # a refusal can leave residue
+        (IS.REMOVING, IT.UNDONE,      IS.BURNED),
     ],
 )
+del IS, IT
+# fmt: on
 
 
 class RecordKind(StrEnum):
@@ -181,7 +167,7 @@ ACKNOWLEDGED = "tenure:acknowledged"
 CLOSED = "tenure:closed"
 """The signal that another operation has closed the agent: this one has no say in its state now."""
 DOUBTED = "tenure:doubted"
-"""The signal that a look found nothing of a pivot that had been called."""
+"""The signal that an inspect found nothing of a pivot that had been called."""
 
 
 class Record(NamedTuple):
@@ -196,7 +182,7 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class Intent:
-    """What one step holds, or may hold, and when to look at it again."""
+    """What one step holds, or may hold, and when it is due again."""
 
     step: str
     slot: str
@@ -207,10 +193,10 @@ class Intent:
     due_at: float | None = 0.0
     """None: not before a signal."""
     unknown_since: float | None = None
-    """Since when a call may be out whose end we do not know; None: none is."""
+    """Since when the outcome of a call is unknown; None: it is known."""
     waiting_on: str | None = None
     """`count:signal`: parked until that many signals of that name are in the journal."""
     detail: str | None = None
-    """The provider's last words."""
+    """The provider's last message."""
     busy: bool = False
     """A move of this step is being performed or recorded in this very process (never stored)."""

@@ -1,7 +1,7 @@
 """The orchestrator without I/O: all saga semantics live here and in `tenure.core.decisions`.
 
-`after` folds one journal record into a `Progress`; `next_moves` says what to perform now, or when
-to look again; `settle` says what to write when a performed move has ended.  All three are pure.
+`after` folds one journal record into a `Progress`.  `next_moves` says what to perform now, or when
+to check again.  `settle` says what to write when a performed move has ended.  All three are pure.
 
 The rules they hold:
 - A stage is intended by the record that completes the one before it, so an intent is durable before
@@ -13,7 +13,8 @@ The rules they hold:
   hold up the older ones.
 - Once the pivot is intended nothing turns back but the pivot's own refusal, and that only when no
   earlier call of it can still arrive.
-- Deadlines are measured from records, not in attempts, and pass only after a look later than they.
+- Deadlines are measured from records, not in attempts.  A deadline takes effect only after a call
+  or an inspect that started later than the deadline.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,13 +45,13 @@ from tenure.core.operation import (
 from tenure.core.plan import Inquiry, Plan, Step, StepKind
 from tenure.core.progress import NEVER, NO_STEPS, Progress, Signals
 
-# Most ends there are, and their words: looked up here, see core.moves.
+# The most frequent members, under names of their own; `tenure.core.moves` says why.
 _DONE, _ADOPTED, _UNDONE = RecordKind.DONE, RecordKind.ADOPTED, RecordKind.UNDONE
 _INTENDED, _REMOVING = IntentState.INTENDED, IntentState.REMOVING
 _PRESENT: Columns = {"state": INTENT.after(_INTENDED, IntentTrigger.DONE)}
 _BURNED: Columns = {"state": INTENT.after(_REMOVING, IntentTrigger.UNDONE)}
 UNDO_SUCCEEDED = (Done, Absent)
-"""How an undo ends that has nothing more to do."""
+"""The endings of an undo that has nothing more to do."""
 
 # --- where an operation stands --------------------------------------------------------------------
 
@@ -92,7 +93,7 @@ def after(plan: Plan, progress: Progress, record: Record) -> Progress:
 
 
 def _note(new: Progress, kind: RecordKind, record: Record) -> None:
-    """Any record but those that say a step is done or undone."""
+    """Fold any record except those that say that a step is done or undone."""
     step, body = record.step, record.body if isinstance(record.body, dict) else {}
     match kind:
         case RecordKind.ACCEPTED:
@@ -128,13 +129,13 @@ def _note(new: Progress, kind: RecordKind, record: Record) -> None:
         case RecordKind.ABANDONED:
             new.end = OperationState.ABANDONED
         case _:
-            assert_never(kind)  # type: ignore[arg-type]  # the others are `after`'s own
+            assert_never(kind)  # type: ignore[arg-type]  # `after` handles the others
 
 
 def steps_to_undo(plan: Plan, progress: Progress) -> Iterator[Step]:
-    """The steps whose undo, or an operator's word on them, is still to come; newest stage first.
+    """The steps that compensation still waits for, newest stage first.
 
-    A step whose undo is `nothing` owes one until it is sure that no call of it is out.
+    A step whose undo is `nothing` is among them until it is certain that no call of it is running.
     """
     newest, undone, done, refused = progress.stage, progress.undone, progress.done, progress.refused
     for stage, step in plan.undoable:
@@ -146,7 +147,7 @@ def steps_to_undo(plan: Plan, progress: Progress) -> Iterator[Step]:
 
 
 def state_of(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> OperationState:
-    """What the caller is told of an operation that has been claimed."""
+    """The state of an operation that has been claimed, as its caller sees it."""
     if progress.end is not None:
         return progress.end
     if progress.stuck:
@@ -183,9 +184,9 @@ def next_moves(plan: Plan, progress: Progress, intents: Mapping[str, Intent], no
 
 
 def sole_due_move(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) -> Moves | None:
-    """A move that nobody has made yet, alone and due at any time; None: ask `next_moves`.
+    """The next move, if it is the only one and due at once; None: `next_moves` must decide.
 
-    Most moves there are.
+    This is the short way for most moves.
     """
     if progress.end is not None:
         return None
@@ -239,9 +240,9 @@ def _forward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now:
 
 
 def _earliest(progress: Progress, step: Step, intent: Intent) -> float | None:
-    """When to look at a step that is not due: at once if its signal has come, or at its deadline.
+    """When a step that is not due is called: at once if its signal has come, else at its deadline.
 
-    None: not by time.  A step that is stuck has no deadline left.
+    None: not by time.  A step that is stuck has no deadline any more.
     """
     if intent.waiting_on is not None and progress.has_signal(intent.waiting_on):
         return 0.0
@@ -282,12 +283,12 @@ def _backward(plan: Plan, progress: Progress, intents: Mapping[str, Intent], now
 
 
 def deadline_of(progress: Progress, step: Step) -> float:
-    """When a step that is not done is turned back or stuck, if a later look finds it still not."""
+    """The deadline of a step that is not done: after it the step is compensated or STUCK."""
     return max(progress.since, progress.retried_at) + step.limits.deadline_seconds
 
 
 def undo_deadline_of(progress: Progress, step: Step) -> float:
-    """When an undo that is not done is stuck, if a later look finds it still not."""
+    """The deadline of an undo that is not done: after it the step is STUCK."""
     began = max(progress.compensating_at or 0.0, progress.retried_at)
     return began + step.limits.undo_seconds
 
@@ -296,7 +297,7 @@ def undo_deadline_of(progress: Progress, step: Step) -> float:
 
 
 class MoveOutcome(NamedTuple):
-    """What an ended move changes: at most one record (a poll makes none), columns of its intent."""
+    """What an ended move changes: columns of its intent, and one record unless it was a poll."""
 
     record: tuple[RecordKind, object] | None
     intent: Columns
@@ -304,9 +305,9 @@ class MoveOutcome(NamedTuple):
 
 
 def is_relevant(progress: Progress, move: Move, ending: Ending) -> bool:
-    """Whether this end of the move still says anything, after others have recorded theirs.
+    """Whether this end of the move is still recorded, after what others have recorded meanwhile.
 
-    A do that ends while its operation is being undone says something only where nobody else could.
+    The end of a do whose operation is being undone counts only if no inspect could find it out.
     """
     if progress.end is not None:
         return False
@@ -335,10 +336,10 @@ def settle(
     jitter: float,
     signals: Signals,
 ) -> MoveOutcome:
-    """What to write now that `move`, begun at `started_at`, ended like this.
+    """What to write when `move`, which started at `started_at`, has ended like this.
 
-    `jitter` is in [0, 1).  `signals` are those that the call was given: one that came later was not
-    seen by it, and wakes a step that waits for it.
+    `jitter` is in [0, 1).  `signals` are those that the call could see: a signal that came later
+    wakes the step if it waits for one.
     """
     act, step = move
     if act is DO or act is INSPECT:
@@ -346,11 +347,11 @@ def settle(
             return _settle_late(intent, ending)
         if isinstance(ending, Done):
             result, burned = ending
-            said = _PRESENT if intent.state is _INTENDED else _after(intent, IntentTrigger.DONE)
+            columns = _PRESENT if intent.state is _INTENDED else _after(intent, IntentTrigger.DONE)
             if intent.detail is not None:
-                said = said | {"detail": None}  # what went wrong before is no longer true
-            settled = (_DONE, result), said, burned
-            return tuple.__new__(MoveOutcome, settled)  # its own constructor takes twice as long
+                columns = columns | {"detail": None}  # the earlier trouble is over
+            outcome = (_DONE, result), columns, burned
+            return tuple.__new__(MoveOutcome, outcome)  # its own constructor takes twice as long
         refused = isinstance(ending, Rejected) and act is DO and step.kind is not StepKind.RETRIABLE
         if refused and not may_arrive(progress, intent, step, started_at, now):
             why = f"{step.name} was refused: {message_of(ending)}"
@@ -364,11 +365,11 @@ def settle(
         )  # fmt: skip
     if act is GIVE_UP:
         why = f"nobody can tell whether {step.name} happened: adopt it, mark it absent, or abandon"
-        kept: Columns = {"due_at": None, "unknown_since": intent.unknown_since}
-        return MoveOutcome((RecordKind.STUCK, {"why": why}), kept)
+        parked: Columns = {"due_at": None, "unknown_since": intent.unknown_since}
+        return MoveOutcome((RecordKind.STUCK, {"why": why}), parked)
     if act is FORGET or isinstance(ending, UNDO_SUCCEEDED):
-        said = _BURNED if intent.state is _REMOVING else _after(intent, IntentTrigger.UNDONE)
-        return MoveOutcome((_UNDONE, {}), said)
+        columns = _BURNED if intent.state is _REMOVING else _after(intent, IntentTrigger.UNDONE)
+        return MoveOutcome((_UNDONE, {}), columns)
     retry_at = now + step.limits.retry_seconds(intent.attempts, jitter)
     return _settle_undo(
         progress, intent, step, ending, started_at=started_at, now=now, retry_at=retry_at
@@ -380,16 +381,16 @@ def _after(intent: Intent, fate: IntentTrigger) -> Columns:
 
 
 def _settle_late(intent: Intent, ending: Ending) -> MoveOutcome:
-    """A do that nobody else could tell of has ended after all, while its operation is undone."""
-    said: Columns = {"unknown_since": None}
+    """What to write for a do that ended while its operation is being undone."""
+    columns: Columns = {"unknown_since": None}
     if (
         intent.state is IntentState.INTENDED
     ):  # its undo is `nothing`; else it is being removed already
         fate = IntentTrigger.DONE if isinstance(ending, Done) else IntentTrigger.REFUSED
-        said["state"] = INTENT.after(intent.state, fate)
+        columns["state"] = INTENT.after(intent.state, fate)
     if isinstance(ending, Done):
-        return MoveOutcome((RecordKind.DONE, ending.result), said)
-    return MoveOutcome((RecordKind.REFUSED, {"why": message_of(ending)}), said)
+        return MoveOutcome((RecordKind.DONE, ending.result), columns)
+    return MoveOutcome((RecordKind.REFUSED, {"why": message_of(ending)}), columns)
 
 
 def _settle_do(
@@ -403,12 +404,12 @@ def _settle_do(
     retry_at: float,
     signals: Signals,
 ) -> MoveOutcome:
-    """It is neither done nor refused: to be looked at again, or overdue."""
-    step, looked = move.step, move.act is INSPECT
+    """What to write for a step that is neither done nor refused: it is due again, or overdue."""
+    step, inspected = move.step, move.act is INSPECT
     again: Columns = {
         "attempts": intent.attempts + 1,
         "due_at": retry_at,
-        "unknown_since": intent.unknown_since if looked else None,
+        "unknown_since": intent.unknown_since if inspected else None,
         "waiting_on": None,
         "detail": message_of(ending),
     }
@@ -417,24 +418,24 @@ def _settle_do(
             due_at = now + max(ending.retry_seconds, POLL_SECONDS_MIN)
             again |= {"attempts": 0, "due_at": due_at, "unknown_since": None}
         case Waiting():
-            turn = f"{len(signals.get(ending.signal, ())) + 1}:{ending.signal}"
-            again |= {"attempts": 0, "due_at": None, "unknown_since": None, "waiting_on": turn}
+            awaited = f"{len(signals.get(ending.signal, ())) + 1}:{ending.signal}"
+            again |= {"attempts": 0, "due_at": None, "unknown_since": None, "waiting_on": awaited}
         case Absent():
             visible_at = (intent.unknown_since or 0.0) + step.limits.visible_seconds
-            if looked and started_at < visible_at:
+            if inspected and started_at < visible_at:
                 again["due_at"] = visible_at
-            elif looked:
+            elif inspected:
                 again |= {"attempts": intent.attempts, "due_at": 0.0, "unknown_since": None}
                 if step.kind is StepKind.PIVOT and started_at < deadline_of(progress, step):
                     return MoveOutcome((RecordKind.SIGNALLED, {"signal": DOUBTED}), again)
         case Rejected():
-            # A look that is refused says nothing of the call it asks about.  A pivot's earlier call
-            # may still arrive.
+            # An inspect that is refused says nothing about the call it asks for.  A pivot's
+            # earlier call may still arrive.
             if step.kind is StepKind.PIVOT and step.inquiry is Inquiry.REPEAT:
                 again["unknown_since"] = intent.unknown_since
         case OutcomeUnknown():
-            if not looked:
-                again["unknown_since"] = now  # it may have been applied up to this very moment
+            if not inspected:
+                again["unknown_since"] = now  # it may have been applied up to this moment
         case Unavailable():
             pass
         case _:
@@ -449,7 +450,7 @@ def _settle_do(
 def may_arrive(
     progress: Progress, intent: Intent, step: Step, started_at: float, now: float
 ) -> bool:
-    """Whether a pivot's earlier call, of unknown end, may still be applied: none is refused yet."""
+    """Whether an earlier call of a pivot, whose outcome is unknown, may still be applied."""
     earlier = progress.doubted_at
     if intent.unknown_since is not None and intent.unknown_since < started_at:
         earlier = intent.unknown_since
@@ -457,7 +458,7 @@ def may_arrive(
 
 
 def _overdue(step: Step, words: str, *, unknown: bool) -> tuple[RecordKind, object]:
-    """A look later than the deadline did not find the step done, or it only fails."""
+    """The record for a step that was not done at its deadline, or that only fails."""
     why = f"{step.name} was not done {step.limits.within}: {words}"
     if step.kind is StepKind.COMPENSATABLE and not (
         unknown and step.inquiry is Inquiry.NOBODY_KNOWS
@@ -476,7 +477,7 @@ def _settle_undo(
     now: float,
     retry_at: float,
 ) -> MoveOutcome:
-    """It is not undone: tried again, with or without a word to the operator."""
+    """What to write for an undo that is not done: it is due again, and STUCK past its deadline."""
     again: Columns = {
         "attempts": intent.attempts + 1, "due_at": retry_at, "detail": message_of(ending)
     }  # fmt: skip
