@@ -117,7 +117,7 @@ async def ours(address: str, sink: meter.Sink, store: Store) -> AsyncIterator[Pe
     plane = Plane(
         id="bench", store=store, engine=engine, entropy=entropy, catalogue=catalogue, providers={}
     )
-    claims.serve(plane)
+    claims.attach(plane)
     await prepare(plane)
     await engine.start()
 

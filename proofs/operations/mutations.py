@@ -274,7 +274,7 @@ def reads_not_repeated() -> AbstractContextManager[None]:
     async def once(read_it: Callable[[], Any]) -> Any:
         return await read_it()
 
-    return patched(executor, _surely=once)
+    return patched(executor, _retry_read=once)
 
 
 @contextmanager
@@ -284,7 +284,7 @@ def no_fence() -> Iterator[None]:
     async def refresh(self: Executor, live: OperationHandle) -> None:
         loaded = await self._store.load(live.id)
         assert loaded is not None
-        live.take(loaded.operation)
+        live.update(loaded.operation)
         held = {name: intent.token for name, intent in live.intents.items()}
         live.merge(loaded.intents, live.fold(loaded.journal))
         for name, token in held.items():

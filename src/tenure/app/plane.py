@@ -20,10 +20,10 @@ from tenure.ports.store import Change, Drop, Put, Row, Store
 from tenure.telemetry.counters import DeliveryCounters
 
 log = logging.getLogger("tenure.plane")
-THIS = ("this",)
-"""The key of the one row that says whose store it is."""
-HOME = ("home",)
-"""The key of the row that names the home of its processes, where several share a store."""
+PLANE_ROW = ("this",)
+"""The key of the row that names the plane of this store."""
+HOME_ROW = ("home",)
+"""The key of the row that names the home of its processes, if several share a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +39,25 @@ class Plane:
     in_flight: InFlight = field(default_factory=InFlight)
     reconciled: ReconcileState = field(default_factory=ReconcileState)
     deliveries: DeliveryCounters = field(default_factory=DeliveryCounters)
-    news: Wakeup = field(default_factory=Wakeup)
-    """Told of every commit of this process, where the store can tell."""
-    subscribed: Wakeup = field(default_factory=Wakeup)
-    """Told when a subscription was made, changed or deleted here, or is to be tried again."""
+    commits: Wakeup = field(default_factory=Wakeup)
+    """Notified of every commit of this process, if the store reports them."""
+    subscription_changes: Wakeup = field(default_factory=Wakeup)
+    """Notified when a subscription was made, changed or deleted here, or is to be tried again."""
     seal: Seal | None = None
-    """None: nothing secret can be kept here."""
-    webhooks_here: bool = False
+    """Seals secrets; None: this plane stores none."""
+    allow_local_webhooks: bool = False
     """Whether webhooks may lead to this very machine, for development."""
-    hold: Pause = field(default_factory=Pause)
+    pause: Pause = field(default_factory=Pause)
     home: str = ""
-    """The name of the home where its providers are; empty: nobody else could have another."""
+    """The name of the home with its providers; empty: the store belongs to one home only."""
     shared: bool = False
-    """Whether other processes use its store too, and perform what this one cannot."""
-    unserved: Callable[[], str] = lambda: ""
-    """Why the providers that processes share cannot be asked now, if that is known; or ""."""
+    """Whether other processes use its store too and perform plans that this one cannot."""
+    provider_outage: Callable[[], str] = lambda: ""
+    """Why the shared providers do not answer now, if that is known; otherwise empty."""
     feed: Feed = field(init=False)
 
     def __post_init__(self) -> None:
-        """What follows from the rest."""
-        object.__setattr__(self, "feed", Feed(self.store, self.news))
+        object.__setattr__(self, "feed", Feed(self.store, self.commits))
 
 
 async def prepare(plane: Plane, *, new_home: bool = False) -> None:
@@ -69,11 +68,11 @@ async def prepare(plane: Plane, *, new_home: bool = False) -> None:
     """
     await _refuse_another_planes_store(plane)
     if plane.home and not new_home:
-        kept = await plane.store.find("plane", HOME)
+        kept = await plane.store.find("plane", HOME_ROW)
         refuse_another_home(plane.home, str(kept["name"]) if kept is not None else "")
     _refuse_unknown_providers(plane)
     await _refuse_unknown_plans(plane)
-    await plane.store.commit(Change("", (), (Put("plane", THIS, {"name": plane.id}),)))
+    await plane.store.commit(Change("", (), (Put("plane", PLANE_ROW, {"name": plane.id}),)))
     if plane.home:
         await _keep_home(plane, new_home=new_home)
     for plan in plane.catalogue:
@@ -83,7 +82,7 @@ async def prepare(plane: Plane, *, new_home: bool = False) -> None:
 
 async def until_answered(plane: Plane) -> None:
     """Return once the store has answered; StoreError if it cannot."""
-    await plane.store.find("plane", THIS)
+    await plane.store.find("plane", PLANE_ROW)
 
 
 async def count_states(plane: Plane, tenant: str) -> Mapping[tuple[str, str], int]:
@@ -92,7 +91,7 @@ async def count_states(plane: Plane, tenant: str) -> Mapping[tuple[str, str], in
 
 
 async def _refuse_another_planes_store(plane: Plane) -> None:
-    kept = await plane.store.find("plane", THIS)
+    kept = await plane.store.find("plane", PLANE_ROW)
     if kept is not None and kept["name"] != plane.id:
         message = (
             f"this store belongs to plane {kept['name']!r}, not to {plane.id!r}; the name is part "
@@ -119,8 +118,8 @@ async def _keep_home(plane: Plane, *, new_home: bool) -> None:
     """Who comes first names it; of two the second is refused."""
     name: Row = {"name": plane.home}
     if new_home:
-        await plane.store.commit(Change("", (), (Drop("plane", HOME),)))
-    refused = await plane.store.commit(Change("", (), (Put("plane", HOME, name),)))
+        await plane.store.commit(Change("", (), (Drop("plane", HOME_ROW),)))
+    refused = await plane.store.commit(Change("", (), (Put("plane", HOME_ROW, name),)))
     if refused is not None and refused.row is not None:
         refuse_another_home(plane.home, str(refused.row["name"]))
 

@@ -1,22 +1,21 @@
-"""News: tells whoever waits in this process that something was committed.
+"""Wakeups: notify waiting tasks of this process that something was committed.
 
-A hint and no more: it may come for nothing, and what another process commits is not told.  So
-whoever waits looks from time to time all the same.
+A wakeup is only a hint: it may come without a reason, and commits of other processes give none.  So
+a waiting task also polls from time to time.
 """
 
 import asyncio
 
 
 class Wakeup:
-    """Wakes all who wait."""
+    """Wakes all waiting tasks."""
 
     def __init__(self) -> None:
-        """Nothing has happened."""
         self.number = 0
-        """Grows whenever something is told."""
+        """Grows with every notification."""
         self._waiting: list[asyncio.Future[None]] = []
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Something was committed."""
         self.number += 1
         if self._waiting:
@@ -26,21 +25,21 @@ class Wakeup:
                     one.set_result(None)
 
     async def beyond(self, number: int, *, seconds: float) -> None:
-        """Return when something was told after this number, or after so many seconds."""
+        """Return after a notification later than this number, or after so many seconds."""
         if self.number != number or seconds <= 0:
             return
         loop = asyncio.get_running_loop()
-        told = loop.create_future()
-        timer = loop.call_later(seconds, _give_up, told)
-        self._waiting.append(told)
+        wake = loop.create_future()
+        timer = loop.call_later(seconds, _give_up, wake)
+        self._waiting.append(wake)
         try:
-            await told
+            await wake
         finally:
             timer.cancel()
-            if told in self._waiting:
-                self._waiting.remove(told)
+            if wake in self._waiting:
+                self._waiting.remove(wake)
 
 
-def _give_up(told: "asyncio.Future[None]") -> None:
-    if not told.done():
-        told.set_result(None)
+def _give_up(wake: "asyncio.Future[None]") -> None:
+    if not wake.done():
+        wake.set_result(None)

@@ -32,7 +32,7 @@ PAGE: Final = 200
 
 def look_seconds(plane: Plane) -> float:
     """How long something may be there unseen; where every commit is told of, nothing is."""
-    return ALONE_SECONDS if plane.news.number and not plane.shared else LOOK_SECONDS
+    return ALONE_SECONDS if plane.commits.number and not plane.shared else LOOK_SECONDS
 
 
 class Concern:
@@ -101,7 +101,7 @@ class Dispatcher:
         """Read whatever is committed, until cancelled."""
         plane = self._plane
         while True:
-            number = plane.news.number
+            number = plane.commits.number
             try:
                 rows = await plane.feed.after(self._position, limit=PAGE)
                 self._tell(rows)
@@ -114,7 +114,7 @@ class Dispatcher:
                 await asyncio.sleep(STRAIN_SECONDS)
                 continue
             if len(rows) < PAGE:
-                await plane.news.beyond(number, seconds=look_seconds(plane))
+                await plane.commits.beyond(number, seconds=look_seconds(plane))
                 busy = len(rows) >= BUSY_EVENTS
                 await asyncio.sleep(BUSY_LINGER_SECONDS if busy else LINGER_SECONDS)
             else:
@@ -141,4 +141,4 @@ class Dispatcher:
             concern.clear = self._position
         concern.own = own
         if own > concern.looked:
-            concern.news.tell()
+            concern.news.notify()

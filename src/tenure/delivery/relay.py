@@ -151,13 +151,13 @@ class Relay:
         trim_at = self._plane.store.now() + TRIM_SECONDS
         loop = asyncio.get_running_loop()
         while True:
-            number, began = self._plane.subscribed.number, loop.time()
+            number, began = self._plane.subscription_changes.number, loop.time()
             try:
                 if not begun:
                     await self.begin()
                     begun = True
                 # Of a plane that is held nothing leaves: it may be the wrong backup.
-                if not self._plane.hold.why and await self.leader.renew():
+                if not self._plane.pause.why and await self.leader.renew():
                     await self._see_to_all()
                     if self._plane.store.now() >= trim_at:
                         trim_at = self._plane.store.now() + TRIM_SECONDS
@@ -174,13 +174,15 @@ class Relay:
             if self.leader.leads:
                 pause = min(ROUTES_SECONDS, PAUSES * (loop.time() - began))
                 await asyncio.sleep(pause)
-                await self._plane.subscribed.beyond(number, seconds=ROUTES_SECONDS - pause)
+                await self._plane.subscription_changes.beyond(
+                    number, seconds=ROUTES_SECONDS - pause
+                )
             else:
                 await asyncio.sleep(TTL_SECONDS / 3)
 
     async def _see_to_all(self) -> None:
         """One task for each destination; one that has changed or died begins anew."""
-        told, dispatcher = self._plane.subscribed.number, await self._dispatcher()
+        told, dispatcher = self._plane.subscription_changes.number, await self._dispatcher()
         wanted = await self.routes()
         for name, carried in list(self._carried.items()):
             known = wanted.get(name)
@@ -193,7 +195,9 @@ class Relay:
                 task = asyncio.create_task(carry, name=f"tenure relay {name}")
                 self._carried[name] = _Carried(revision, concern, task)
             elif told != self._told and self._carried[name].concern.parked:
-                self._carried[name].concern.news.tell()  # it may be asked to try its letters again
+                self._carried[
+                    name
+                ].concern.news.notify()  # it may be asked to try its letters again
         self._told = told
 
     async def _dispatcher(self) -> Dispatcher:
@@ -207,7 +211,7 @@ class Relay:
         """Send whatever there is to send, as soon as there is something."""
         plane, skimmed, most = self._plane, NOTHING, route.page
         route = replace(route, page=min(FIRST_PAGE, most))
-        while self.leader.leads and not plane.hold.why:
+        while self.leader.leads and not plane.pause.why:
             number, count, began = concern.news.number, dispatcher.count, plane.store.now()
             try:
                 done = await tick(plane, self.leader, route, skimmed=skimmed)

@@ -44,6 +44,6 @@ async def _follow(plane: Plane, clock: Clock, seconds: float) -> None:
 async def tick(plane: Plane) -> None:
     """Follow the plane, and remember how far its audit log goes."""
     if await epochs.follow(plane):
-        log.critical("the plane is held: %s", plane.hold.why)
+        log.critical("the plane is held: %s", plane.pause.why)
         await plane.engine.stop()
     await epochs.note(plane)

@@ -144,7 +144,7 @@ async def _compare(plane: Plane, term: Term, slot: str, provider: Provider, done
     """List one provider, and for each part of the list ask the store who lives."""
     loop = asyncio.get_running_loop()
     chunk: list[OwnedResource] = []
-    told = plane.news.number
+    told = plane.commits.number
     try:
         async with asyncio.timeout(SILENT_SECONDS) as patience:
             async for owned in provider.list_owned(plane.id):
@@ -152,7 +152,7 @@ async def _compare(plane: Plane, term: Term, slot: str, provider: Provider, done
                 if len(chunk) >= CHUNK:
                     await _claims(plane, slot, chunk, done)
                     chunk = []
-                    told, before = plane.news.number, told
+                    told, before = plane.commits.number, told
                     await asyncio.sleep(REST_SECONDS if told != before else 0)
                     patience.reschedule(loop.time() + SILENT_SECONDS)
     except (ProviderError, TimeoutError) as error:

@@ -70,7 +70,7 @@ class Term:
         """
         self._plane = plane
         self.reconciler = reconciler
-        self.read_only = read_only or dry_run or bool(plane.hold.why)
+        self.read_only = read_only or dry_run or bool(plane.pause.why)
         self.dry_run = dry_run
         self.repairs = repairs and not self.read_only
         """Whether what differs is put right where an agent does not say otherwise."""

@@ -111,14 +111,14 @@ async def running(
         engine, serve = build_engine(settings, work, store=store, clock=clock, entropy=entropy)
         plane = Plane(
             id=settings.plane, store=store, engine=engine, entropy=entropy,
-            catalogue=catalogue, providers=providers, news=news, seal=seal,
-            webhooks_here=settings.webhooks_here, in_flight=in_flight or InFlight(),
-            hold=held or Pause(), home=home, shared=is_shared(settings), unserved=unserved,
+            catalogue=catalogue, providers=providers, commits=news, seal=seal,
+            allow_local_webhooks=settings.webhooks_here, in_flight=in_flight or InFlight(),
+            pause=held or Pause(), home=home, shared=is_shared(settings), provider_outage=unserved,
         )  # fmt: skip
 
         def heard(ring: Ring) -> None:
             engine.heard(ring.operation, interrupt=ring.interrupt, unclaimed=ring.unclaimed)
-            news.tell()
+            news.notify()
 
         store.listen(heard)
         await keep_to_one(settings, store)
@@ -131,10 +131,10 @@ async def running(
         # A process that only accepts has an engine that never starts, unless it tells Temporal.
         moves = settings.works or settings.engine != EMBEDDED
         try:
-            if moves and not plane.hold.why:
+            if moves and not plane.pause.why:
                 with _uncollected(settings):
                     await engine.start()
-            life = life_of(engine, plane.hold) if moves else for_ever()
+            life = life_of(engine, plane.pause) if moves else for_ever()
             async with background(life, name="tenure engine", required=True):
                 yield plane
         finally:

@@ -53,7 +53,7 @@ def build_engine(
     engine = temporal.TemporalEngine(
         work, claims, store=store, clock=clock, entropy=entropy, settings=there
     )
-    return engine, claims.serve
+    return engine, claims.attach
 
 
 def _temporal(settings: Settings) -> "TemporalSettings":

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tenure.app.plane import HOME, refuse_another_home
+from tenure.app.plane import HOME_ROW, refuse_another_home
 from tenure.core.errors import Invalid
 from tenure.home.epoch_file import EpochFile
 from tenure.home.shared_settings import NAMED, TermsFile
@@ -30,7 +30,7 @@ async def refuse_unfit(settings: Settings) -> None:
 
 async def _refuse_unrelated(settings: Settings, home: Path) -> None:
     """Refuse a store of another plane than this home's: its agents would be left behind, unseen."""
-    theirs = (await names_in_store(settings)).get(HOME[0], "")
+    theirs = (await names_in_store(settings)).get(HOME_ROW[0], "")
     terms = TermsFile(home).read()
     mine, elsewhere = (terms.home, terms.store) if terms is not None else ("", "")
     if theirs and theirs == mine:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.store import sqlite
-from tenure.app.plane import HOME
+from tenure.app.plane import HOME_ROW
 from tenure.core.plan import Plan
 from tenure.home.shared_settings import TermsFile
 from tenure.plans.agents.lifecycle import PLANS
@@ -48,7 +48,7 @@ async def move_store(source: Path, url: str, *, told: Told) -> list[Compared]:
     with extra("postgres"):
         from tenure.adapters.store.postgres.landing import landing
     terms = TermsFile(source.parent).read()
-    names = {} if terms is None else {HOME[0]: terms.home}
+    names = {} if terms is None else {HOME_ROW[0]: terms.home}
     async with landing(url) as target:
         return await move(source, target, files_of_a_home()[0], names=names, told=told)
 

@@ -83,7 +83,7 @@ def wired(
         catalogue=catalogue,
         providers=providers,
     )
-    claims.serve(plane)
+    claims.attach(plane)
     return plane
 
 

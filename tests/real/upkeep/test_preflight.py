@@ -47,7 +47,7 @@ def start(settings: Settings) -> str:
 
     async def main() -> str:
         async with managing(settings) as plane:
-            return plane.hold.why
+            return plane.pause.why
 
     return asyncio.run(main())
 

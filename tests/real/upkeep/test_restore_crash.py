@@ -57,7 +57,7 @@ def live(home: Path):
 
     async def main():
         async with managing(Settings(home=str(home), sandbox="off")) as plane:
-            return plane.hold.epoch, plane.hold.why
+            return plane.pause.epoch, plane.pause.why
 
     return asyncio.run(main())
 

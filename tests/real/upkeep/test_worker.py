@@ -27,7 +27,7 @@ from tenure.app.agents.spec import read_spec
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import Accept
-from tenure.app.plane import HOME
+from tenure.app.plane import HOME_ROW
 from tenure.app.safety import epochs
 from tenure.core.endings import Waiting
 from tenure.core.errors import CommitUnknown, Invalid
@@ -301,7 +301,7 @@ def test_a_plane_that_is_held_starts_as_often_as_it_likes_whoever_comes_first(
 
     async def start(settings: Settings, *, confirms: bool = False) -> str:
         async with managing(settings) as plane:
-            why = plane.hold.why
+            why = plane.pause.why
             if confirms:
                 await epochs.confirm(plane, OWNER)
             return why
@@ -328,7 +328,7 @@ def test_of_two_homes_that_begin_with_one_store_at_once_one_is_refused(postgres_
 
         async def find_together(store: PostgresStore, table: str, key: Key) -> Row | None:
             found = await find(store, table, key)
-            if (table, key) == ("plane", HOME):
+            if (table, key) == ("plane", HOME_ROW):
                 await both.wait()  # neither has seen the other
             return found
 

@@ -128,7 +128,7 @@ async def _moved_by_temporal() -> str:
     """An operation that is open, and Temporal's."""
     claims = SingleClaims(temporal.WORKER, resting=temporal.RESTING)
     async with running(Settings(works=False), plans=[PLAN], providers={}) as plane:
-        claims.serve(plane)
+        claims.attach(plane)
         operation = (await admission.accept(plane, Accept("one"))).id
         await claims.begin(operation)
         for name in (temporal.WORKER, temporal.RESTING):

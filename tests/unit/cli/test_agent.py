@@ -205,7 +205,7 @@ async def test_what_an_admin_asks(face, typing, monkeypatch):
         assert name in (await tenure("token", "list", "-o", "name"))[1]
         assert "since a restore" not in (await tenure("token", "list"))[1]
         (kept,) = await face.plane.store.list_rows("token", {"id": name}, limit=2)
-        other = Set("token", (str(kept["hash"]),), {"epoch": face.plane.hold.epoch + 1})
+        other = Set("token", (str(kept["hash"]),), {"epoch": face.plane.pause.epoch + 1})
         assert await face.plane.store.commit(Change("", (), (other,))) is None
         (row,) = (line for line in (await tenure("token", "list"))[1].splitlines() if name in line)
         assert row.endswith("since a restore")
@@ -225,12 +225,12 @@ async def test_what_an_admin_asks(face, typing, monkeypatch):
         assert (code, err) == (0, "")
         code, out, err = await tenure("audit", "verify", "--head", head)
         assert (code, "unbroken, and that head is in it" in err) == (0, True)
-        seen = face.plane.hold.memo
-        await face.plane.hold.remember(position=99, head="f" * 64)
+        seen = face.plane.pause.memo
+        await face.plane.pause.remember(position=99, head="f" * 64)
         code, out, err = await tenure("audit", "verify")
         assert (code, "the head that this plane has seen last is not there" in out) == (1, True)
         assert "written anew since\n" in err
-        await face.plane.hold.remember(position=seen.position, head=seen.head)
+        await face.plane.pause.remember(position=seen.position, head=seen.head)
         code, out, err = await tenure("audit", "verify", "--head", "0" * 64)
         assert (code, "broken:" in out, "line " in out) == (1, True, False)
         assert "lines has that head: the audit log was cut off or written anew since, or" in err

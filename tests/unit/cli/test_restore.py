@@ -73,23 +73,23 @@ def test_what_is_no_backup_and_what_says_too_much_is_refused(home, tmp_path, cap
 
 @faced
 async def test_a_held_plane_is_looked_at_and_let_go(face, typing):
-    await face.plane.hold.remember(held="it was restored")
+    await face.plane.pause.remember(held="it was restored")
     async with served(face) as address:
         tenure = typing(face, address, "admin")
         code, _, err = await tenure("agent", "suspend", "one")
         assert (code, "tenure restore --review, then" in err) == (Exit.FAILED, True), err
-        face.plane.hold.is_over = True
+        face.plane.pause.is_over = True
         _, _, err = await tenure("agent", "suspend", "one")
         assert "nothing changes here" in err, "another process is to be asked"
-        face.plane.hold.is_over = False
+        face.plane.pause.is_over = False
         code, out, _ = await tenure("restore", "--review")
         assert (code, "held: it was restored" in out) == (0, True)
         code, out, _ = await tenure("restore", "--review", "-o", "json")
         assert json.loads(out)["held"] == "it was restored"
         code, _, err = await tenure("restore", "--confirm")
-        assert (code, face.plane.hold.why) == (Exit.USAGE, "it was restored"), err
+        assert (code, face.plane.pause.why) == (Exit.USAGE, "it was restored"), err
         code, out, _ = await tenure("restore", "--confirm", "--yes")
-        assert (code, "let go" in out, face.plane.hold.why) == (0, True, "")
+        assert (code, "let go" in out, face.plane.pause.why) == (0, True, "")
         code, _, err = await tenure("restore", "--confirm", "--yes")
         assert (code, "nothing to confirm" in err) == (Exit.FAILED, True)
 

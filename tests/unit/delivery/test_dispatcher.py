@@ -61,7 +61,7 @@ async def carried_to(plane, *sinks):
 async def happens(plane, *events, told=True):
     await plane.store.commit(Change("", (), events))
     if told:
-        plane.news.tell()
+        plane.commits.notify()
 
 
 def idle(count):
@@ -88,7 +88,7 @@ async def test_whom_an_event_does_not_concern_reads_nothing_for_it(lives):
 async def test_cursors_of_those_whom_nothing_concerns_move_on_all_the_same(lives, monkeypatch):
     monkeypatch.setattr(outbox, "SKIMMED", 10)
     plane, sinks = lives.plane, idle(6)
-    plane.news.tell()
+    plane.commits.notify()
     async with carried_to(plane, *sinks):
         await asyncio.sleep(1)
         for number in range(40):
@@ -162,7 +162,7 @@ async def test_a_wake_that_does_not_come_is_not_waited_for(lives, monkeypatch, c
     failures = [ZeroDivisionError("a bug"), StoreError("not now")]
     after, mine = feed.Feed.after, Heard("mine", "north", Wanted())
     plane = lives.plane
-    plane.news.tell()
+    plane.commits.notify()
 
     async def failing(of, position, *, limit):
         if limit == dispatcher.PAGE and failures:
@@ -186,14 +186,14 @@ async def test_a_wake_that_does_not_come_is_not_waited_for(lives, monkeypatch, c
 async def test_letters_that_are_to_be_tried_again_are_tried_at_once(lives):
     mine = Sink("mine")
     plane = lives.plane
-    plane.news.tell()
+    plane.commits.notify()
     async with relaying(plane, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}):
         asked = Subscribe("mine", SubscriptionKind.NATS, target="mine")
         view, _ = await subscriptions.create_subscription(plane, CALLER, asked)
         await asyncio.sleep(1)
         bad = await lives.made("bad")
         mine.refuses.add(bad)
-        plane.news.tell()
+        plane.commits.notify()
         await asyncio.sleep(0.2)
         assert mine.seen == []
         assert (await subscriptions.get_subscription(plane, CALLER, view.id)).parked == 1

@@ -129,7 +129,7 @@ def counted(lives):
     """What the plane reads from now on; its commits are told of, as the embedded store does."""
     store = Counted(lives.plane.store)
     lives.plane = replace(lives.plane, store=store)
-    lives.plane.news.tell()
+    lives.plane.commits.notify()
     return store.reads
 
 
@@ -144,7 +144,7 @@ async def test_where_every_commit_is_told_of_an_idle_relay_reads_next_to_nothing
         assert reads["cursor"] + reads["parked"] <= 2 * (60 / dispatcher.ALONE_SECONDS + 1)
         await lives.made("alpha")
         assert sink.told == []
-        lives.plane.news.tell()
+        lives.plane.commits.notify()
         await heard(lives, sink, 0.2)
         await lives.made("beta")  # of which nobody tells, against all that was promised
         await heard(lives, sink, dispatcher.ALONE_SECONDS + 1)
@@ -154,10 +154,10 @@ async def test_where_every_commit_is_told_of_an_idle_relay_reads_next_to_nothing
 async def test_beside_others_it_is_looked_for_what_they_commit(lives):
     sink, mine = Sink(), Sink("mine")
     lives.plane = replace(lives.plane, shared=True)
-    lives.plane.news.tell()
+    lives.plane.commits.notify()
     async with carrying(lives, sink, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}):
         await asyncio.sleep(5)
-        other = replace(lives.plane, news=Wakeup(), subscribed=Wakeup())
+        other = replace(lives.plane, commits=Wakeup(), subscription_changes=Wakeup())
         asked = Subscribe("mine", SubscriptionKind.NATS, target="mine")
         await subscriptions.create_subscription(other, CALLER, asked)
         await lives.made("alpha")
@@ -215,12 +215,12 @@ async def test_nothing_leaves_while_the_plane_is_held(lives):
         await lives.made("alpha")
         await heard(lives, sink)
         before = len(sink.told)
-        lives.plane.hold.memo = lives.plane.hold.memo._replace(held="restored")
+        lives.plane.pause.memo = lives.plane.pause.memo._replace(held="restored")
         await asyncio.sleep(TTL_SECONDS)
         await lives.made("beta")
         await asyncio.sleep(TTL_SECONDS)
         assert len(sink.told) == before
-        lives.plane.hold.memo = lives.plane.hold.memo._replace(held="")
+        lives.plane.pause.memo = lives.plane.pause.memo._replace(held="")
         await heard(lives, sink)
 
 

@@ -51,7 +51,7 @@ class Bench:
             catalogue=catalogue, providers={},
         )  # fmt: skip
         self.claims = SingleClaims(WORKER, resting=RESTING)
-        self.claims.serve(self.plane)
+        self.claims.attach(self.plane)
         find = self.store.find
 
         async def counted(table, key):

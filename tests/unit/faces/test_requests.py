@@ -283,7 +283,7 @@ async def test_it_is_ready_when_the_store_answers_and_the_engine_takes_work(face
 
 @faced
 async def test_it_says_so_while_who_serves_the_providers_cannot_be_asked(face):
-    face.api.plane = replace(face.api.plane, unserved=lambda: "process 12 is stopped")
+    face.api.plane = replace(face.api.plane, provider_outage=lambda: "process 12 is stopped")
     answer = await face.ask("GET", "/readyz", token="")
     told = {"status": "ready", "providers": "process 12 is stopped"}
     assert (answer.status, answer.json) == (200, told)

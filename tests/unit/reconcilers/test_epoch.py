@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tenure.app.plane import THIS
+from tenure.app.plane import PLANE_ROW
 from tenure.app.safety import epochs
 from tenure.app.tenancy import tokens
 from tenure.core.errors import StoreFull
@@ -39,11 +39,11 @@ def test_a_running_process_lets_go_when_another_has_begun_an_epoch(tmp_path):
         settings = Settings(home=str(tmp_path), reconcile_seconds=0.05, sandbox="off")
         async with managing(settings) as plane:
             assert plane.engine.accepts
-            later = Set("plane", THIS, {"epoch": 2, "held": "restored elsewhere"})
+            later = Set("plane", PLANE_ROW, {"epoch": 2, "held": "restored elsewhere"})
             await plane.store.commit(Change("", (), (later,)))
-            await until(lambda: plane.hold.why)
+            await until(lambda: plane.pause.why)
             await until(lambda: not plane.engine.accepts)
-            assert plane.hold.epoch == 2
+            assert plane.pause.epoch == 2
 
     asyncio.run(main())
 
@@ -68,10 +68,10 @@ def test_nothing_leaves_a_plane_that_is_held(tmp_path):
     async def main():
         settings = Settings(home=str(tmp_path), reconcile_seconds=0.05, sandbox="off")
         async with managing(settings) as plane:
-            assert plane.hold.why
+            assert plane.pause.why
             await asyncio.sleep(0.3)
             assert await leading(plane) is None
-            free = Set("plane", THIS, {"held": None})
+            free = Set("plane", PLANE_ROW, {"held": None})
             await plane.store.commit(Change("", (), (free,)))
             async with asyncio.timeout(30):
                 while await leading(plane) is None:  # noqa: ASYNC110 (as above)

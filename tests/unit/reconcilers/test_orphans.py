@@ -370,10 +370,10 @@ async def test_a_look_rests_after_each_part_while_others_commit(lives, monkeypat
     monkeypatch.setattr(orphans, "REST_SECONDS", 5.0)
     for number in range(8):
         plant(lives, agent=f"{number:032x}")
-    claims, others = orphans._claims, lives.plane.news
+    claims, others = orphans._claims, lives.plane.commits
 
     async def beside_others(*asked):
-        others.tell()
+        others.notify()
         await claims(*asked)
 
     began = lives.loop.time()

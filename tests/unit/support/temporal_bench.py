@@ -134,7 +134,7 @@ class Bench:
             id="plane", store=store, engine=cast(Any, Hands(activities)), entropy=entropy,
             catalogue=catalogue, providers={},
         )  # fmt: skip
-        claims.serve(plane)
+        claims.attach(plane)
         return plane, activities
 
     async def accept(self, plan: str = "linear") -> tuple[str, Answer]:

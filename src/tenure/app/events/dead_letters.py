@@ -80,7 +80,7 @@ async def replay(plane: Plane, caller: Caller, subscription: str, *, agent: str 
         told = entry(caller, "letters.replay", target=subscription, now=now, agent=key[1])
         write = Set("parked", key, {"due_at": now, "attempts": 0})
         count += await plane.store.commit(Change("", (guard,), (write, told))) is None
-    plane.subscribed.tell()
+    plane.subscription_changes.notify()
     return count
 
 

@@ -133,7 +133,7 @@ async def create_subscription(
         # Another was made, or one of its agents has changed: it is looked at again.
         if earlier := await only.holder(plane, now):
             return await _again(plane, caller, earlier)
-    plane.subscribed.tell()
+    plane.subscription_changes.notify()
     return await get_subscription(plane, caller, name), shown_secret(secret) if secret else ""
 
 
@@ -252,7 +252,7 @@ async def rotate_secret(
     if await plane.store.commit(Change("", (guard,), (write, *key, told))) is not None:
         # Someone was faster: another who changes it, or the same request.
         return await rotate_secret(plane, caller, name, idempotency_key=idempotency_key)
-    plane.subscribed.tell()
+    plane.subscription_changes.notify()
     return await get_subscription(plane, caller, name), shown_secret(secret)
 
 
@@ -280,7 +280,7 @@ async def remove(plane: Plane, caller: Caller, row: Row, *, guards: tuple[Is, ..
     refused = await plane.store.commit(Change("", (there, *guards), (*gone, told)))
     if refused is not None and refused.what.table != "subscription":
         return False
-    plane.subscribed.tell()
+    plane.subscription_changes.notify()
     await sweep(plane, name)
     # Nothing can be accepted that waits for it from here on; if we die now, a reconciler releases.
     await acknowledgements.release(plane, caller, name)
@@ -363,7 +363,7 @@ async def _checked(plane: Plane, caller: Caller, asked: Subscribe) -> str:
         raise Invalid("name: a lower-case letter, then such letters, digits and -; 63 at most")
     match asked.kind:
         case SubscriptionKind.WEBHOOK:
-            target_of(asked.target, loopback=plane.webhooks_here)
+            target_of(asked.target, loopback=plane.allow_local_webhooks)
         case SubscriptionKind.NATS:
             if not SUBJECT.fullmatch(asked.target):
                 raise Invalid("target: a subject is words of letters, digits, _ and -, with dots")

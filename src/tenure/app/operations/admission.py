@@ -137,15 +137,15 @@ async def submit(plane: Plane, command: Accept, admit: Admit) -> OperationView:
         if worker:
             live.token, live.worker, live.state = 1, worker, OperationState.RUNNING
         keyed = () if only is None else only.kept(operation, now)
-        writing = _accepted(live, command.principal, admission, keyed, text=text, now=now)
+        pending = _accepted(live, command.principal, admission, keyed, text=text, now=now)
         try:
-            refused = await plane.store.commit(writing.change)
+            refused = await plane.store.commit(pending.change)
         except CommitUnknown as error:
             message = f"{error} Whether operation {live.id} was accepted is known then."
             raise CommitUnknown(message) from None
         if refused is None:
             live.progress.since = now
-            writing.take_effect(live)
+            pending.apply_to(live)
             for ring in admission.rings:
                 plane.engine.wake(ring.operation, interrupt=ring.interrupt)
             plane.engine.take(live)

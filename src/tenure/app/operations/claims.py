@@ -1,8 +1,8 @@
 """Claims operations one by one, for an engine without a queue (`tenure.ports.engine.Claims`).
 
-Every claim raises the operation's token above all that were ever given out for it, so whoever held
-it before can record nothing more.  What they may have called has an unknown outcome from then on;
-but not what nobody had claimed, and not what was put to rest with no call under way.
+Every claim raises the operation's token above all earlier ones, so an earlier holder can record
+nothing more.  The outcome of the calls that it may have made is unknown from then on.  That does
+not apply to an operation that nobody had claimed, or that was put to rest with no call running.
 """
 
 from collections.abc import Callable
@@ -18,28 +18,28 @@ from tenure.ports.store import Below, Change, Is, Row, Set
 
 
 class SingleClaims:
-    """Keeps the promises of `tenure.ports.engine.Claims` on one plane, which it is given late."""
+    """Keeps the promises of `tenure.ports.engine.Claims` on one plane, which is attached later."""
 
     def __init__(self, worker: str, *, resting: str) -> None:
-        """Claim for `worker`; what is put to rest belongs to `resting`."""
+        """Claim for `worker`; operations that are put to rest belong to `resting`."""
         self._worker = worker
         self._resting = resting
         self._plane: Plane | None = None
 
-    def serve(self, plane: Plane) -> None:
+    def attach(self, plane: Plane) -> None:
         """Claim the operations of this plane."""
         self._plane = plane
 
     async def begin(
         self, operation: str, known: OperationHandle | None = None
     ) -> OperationHandle | None:
-        """Claim what nobody has claimed yet."""
+        """Claim an operation that nobody has claimed yet."""
         return await self._claim(
             operation, lambda live: live.state is OperationState.PENDING, known
         )
 
     async def take_over(self, operation: str) -> OperationHandle | None:
-        """Claim it from whoever held it for this worker; what another's holds is left alone."""
+        """Claim an operation that this worker held; those of other workers are left alone."""
         ours = {"", self._worker, self._resting}
         return await self._claim(operation, lambda live: live.worker in ours)
 
@@ -49,8 +49,8 @@ class SingleClaims:
         may: Callable[[OperationHandle], bool],
         known: OperationHandle | None = None,
     ) -> OperationHandle | None:
-        """Claim it as it stands; read again while others are faster."""
-        plane = self._of()
+        """Claim the operation; read it again if another process was faster."""
+        plane = self._attached()
         while True:
             live, known = known or await self._read(operation), None
             if live.progress.end is not None:
@@ -58,17 +58,17 @@ class SingleClaims:
             if not may(live):
                 raise LeaseLost(operation)
             called = live.state is not OperationState.PENDING and live.worker != self._resting
-            writes = _claimed(live, self._worker, plane.store.now(), called=called)
+            writes = _claim_writes(live, self._worker, plane.store.now(), called=called)
             guard = Is("operation", (live.id,), {"revision": live.revision, "token": live.token})
             if await plane.store.commit(Change("", (guard,), writes)) is None:
-                _take_effect(live, writes)
+                _apply(live, writes)
                 return live
 
     async def raise_token(
         self, live: OperationHandle, step: str, token: int
     ) -> OperationHandle | None:
         """Raise one step's token to this; its siblings go on under theirs."""
-        plane = self._of()
+        plane = self._attached()
         row: Row = {"token": token}
         intent = live.intents[step]
         since = unknown_after_claim(
@@ -90,44 +90,46 @@ class SingleClaims:
         return again if again.progress.end is None else None
 
     async def rest(self, live: OperationHandle) -> bool:
-        """Let go of it with no call under way; False if something was recorded meanwhile."""
-        said: Row = {"revision": live.revision, "token": live.token, "worker": self._worker}
-        guard = Is("operation", (live.id,), said)
+        """Release the operation with no call running; False if something was recorded meanwhile."""
+        columns: Row = {"revision": live.revision, "token": live.token, "worker": self._worker}
+        guard = Is("operation", (live.id,), columns)
         change = Change("", (guard,), (Set("operation", (live.id,), {"worker": self._resting}),))
-        return await self._of().store.commit(change) is None
+        return await self._attached().store.commit(change) is None
 
     async def cancel(self, operation: str) -> None:
-        """Cancel it as a caller would, in the name of the engine."""
+        """Cancel the operation in the name of the engine."""
         live = await self._read(operation)
         caller = Caller(live.tenant, self._worker, Role.OPERATOR)
-        await operations.cancel(self._of(), caller, operation)
+        await operations.cancel(self._attached(), caller, operation)
 
     async def _read(self, operation: str) -> OperationHandle:
-        plane = self._of()
+        plane = self._attached()
         live = await load_handle(plane.store, plane.catalogue, plane.id, operation)
         if live is None:
             raise LeaseLost(operation)
         return live
 
-    def _of(self) -> Plane:
+    def _attached(self) -> Plane:
         if self._plane is None:
             raise Defect("operations are claimed before their plane is there")
         return self._plane
 
 
-def _claimed(live: OperationHandle, worker: str, now: float, *, called: bool) -> tuple[Set, ...]:
-    """What a claim writes; `called`: somebody may have called what is intended."""
-    kept = {
+def _claim_writes(
+    live: OperationHandle, worker: str, now: float, *, called: bool
+) -> tuple[Set, ...]:
+    """The writes of a claim; `called`: an earlier worker may have called the intended steps."""
+    open_intents = {
         name: intent for name, intent in live.intents.items() if intent.state != IntentState.BURNED
     }
-    token = 1 + max([live.token, *(intent.token for intent in kept.values())])
+    token = 1 + max([live.token, *(intent.token for intent in open_intents.values())])
     row: Row = {
         "worker": worker, "token": token, "revision": live.revision + 1, "updated_at": now
     }  # fmt: skip
     if live.state is OperationState.PENDING:
         row["state"] = OperationState.RUNNING
     writes = [Set("operation", (live.id,), row)]
-    for name, intent in kept.items():
+    for name, intent in open_intents.items():
         since = unknown_after_claim(intent.state, intent.unknown_since, was_called=called, now=now)
         columns: Row = {"token": token}
         if since != intent.unknown_since:
@@ -136,8 +138,8 @@ def _claimed(live: OperationHandle, worker: str, now: float, *, called: bool) ->
     return tuple(writes)
 
 
-def _take_effect(live: OperationHandle, writes: tuple[Set, ...]) -> None:
-    """The store has said yes."""
+def _apply(live: OperationHandle, writes: tuple[Set, ...]) -> None:
+    """Update the operation in memory, after the commit."""
     for write in writes:
         target = live if write.table == "operation" else live.intents[str(write.key[1])]
         for column, value in write.row.items():

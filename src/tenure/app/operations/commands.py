@@ -93,8 +93,10 @@ async def retry(plane: Plane, caller: Caller, operation: str) -> OperationView:
 
     def decide(live: OperationHandle, now: float) -> PendingChange:
         _must_be_stuck(live)
-        said = decisions.retry(live.progress)
-        return build_record(live, RecordKind.RETRIED, "", {"by": caller.principal}, now, said=said)
+        intents = decisions.retry(live.progress)
+        return build_record(
+            live, RecordKind.RETRIED, "", {"by": caller.principal}, now, intents=intents
+        )
 
     return await _decide(plane, caller, operation, decide, verb="retry")
 
@@ -109,8 +111,8 @@ async def adopt(
         if live.progress.compensating_at is not None and live.plan.steps[step].undoes:
             message = f"operation {live.id} is being undone; say mark-absent or abandon"
             raise Conflict(message, code=ConflictCode.COMPENSATING, holder=live.id)
-        said = decisions.adopt(live.intents[step], caller.principal)
-        return build_record(live, RecordKind.ADOPTED, step, result, now, said=said)
+        intents = decisions.adopt(live.intents[step], caller.principal)
+        return build_record(live, RecordKind.ADOPTED, step, result, now, intents=intents)
 
     return await _decide(plane, caller, operation, decide, verb="adopt")
 
@@ -120,9 +122,9 @@ async def mark_absent(plane: Plane, caller: Caller, operation: str, *, step: str
 
     def decide(live: OperationHandle, now: float) -> PendingChange:
         _must_be_stuck(live, step)
-        said = decisions.mark_absent(live.progress, live.intents[step], caller.principal)
+        intents = decisions.mark_absent(live.progress, live.intents[step], caller.principal)
         return build_record(
-            live, RecordKind.MARKED_ABSENT, step, {"by": caller.principal}, now, said=said
+            live, RecordKind.MARKED_ABSENT, step, {"by": caller.principal}, now, intents=intents
         )
 
     return await _decide(plane, caller, operation, decide, verb="mark_absent")
@@ -138,14 +140,14 @@ async def abandon(plane: Plane, caller: Caller, operation: str) -> OperationView
             for intent in live.intents.values()
             if intent.state is not IntentState.BURNED
         ]
-        writing = build_record(
+        pending = build_record(
             live, RecordKind.ABANDONED, "", {"by": caller.principal, "left": left}, now
         )
         told = abandoned(
             caller.tenant, live.agent, live.id, kind=live.kind, by=caller.principal, now=now
         )
-        writing.change = replace(writing.change, writes=(*writing.change.writes, told))
-        return writing
+        pending.change = replace(pending.change, writes=(*pending.change.writes, told))
+        return pending
 
     return await _decide(plane, caller, operation, decide, verb="abandon", interrupt=True)
 
@@ -193,15 +195,15 @@ async def _decide(
             raise Conflict(message, code=ConflictCode.ENDED, holder=operation)
         live.due_at = None  # so that it is set: a poll may have moved it, and raises no revision
         now = plane.store.now()
-        writing = decide(live, now)
-        if writing is None:
+        pending = decide(live, now)
+        if pending is None:
             return operation_views.view_operation(live, row)
-        told = entry(caller, f"operation.{verb}", target=operation, now=now, record=writing.seq)
+        told = entry(caller, f"operation.{verb}", target=operation, now=now, record=pending.seq)
         ring = Ring(operation, interrupt=interrupt)
         keyed = () if only is None else only.kept(operation, now)
-        change = replace(writing.change, writes=(*writing.change.writes, told, *keyed), ring=ring)
+        change = replace(pending.change, writes=(*pending.change.writes, told, *keyed), ring=ring)
         if await plane.store.commit(change) is None:
-            writing.take_effect(live)
+            pending.apply_to(live)
             plane.engine.wake(operation, interrupt=interrupt)
             ended_at = None if live.progress.end is None else now
             written = {**row, "updated_at": now, "ended_at": ended_at}

@@ -1,9 +1,10 @@
-"""Performs ONE move of ONE operation and records how it ended: the heart.
+"""Performs one move of one operation and records how it ended.
 
 A crash between performing and recording repeats a move and never skips one.  Every record of a
-move guards its intent's token and the operation's revision: who fails on the revision but still
-holds the token reads again and decides again; who has lost the token stops (LeaseLost) and touches
-nothing.  What a record means is the saga's word, not ours.
+move guards its intent's token and the operation's revision.  If only the revision has changed, the
+executor reads the operation and decides again.  If the token has changed, another worker performs
+the step now: the executor stops with LeaseLost and writes nothing.  `tenure.core.saga` decides what
+a record means.
 """
 
 import asyncio
@@ -40,13 +41,13 @@ from tenure.ports.store import Key, Store
 STORE_RETRY_SECONDS = 1.0
 """Between attempts to record while the disk refuses."""
 _NO_TOMBSTONES: frozenset[Key] = frozenset()
-"""None are known to stand there already."""
+"""No tombstone is known to exist already."""
 T = TypeVar("T")
 Observe = Callable[[PerformedMove], None]
 
 
 class Executor:
-    """The way to move one operation; an engine is a loop around it."""
+    """Moves one operation at a time; an engine is a loop around it."""
 
     def __init__(
         self,
@@ -71,11 +72,11 @@ class Executor:
         self._catalogue = catalogue
         self._providers = providers
         self._api = api
-        self._watch = CallLimits()
+        self._limits = CallLimits()
 
     async def load(self, operation: str, token: int) -> OperationHandle | None:
         """Read an operation; None if it has ended.  LeaseLost if this token no longer holds it."""
-        live = await _surely(
+        live = await _retry_read(
             lambda: load_handle(self._store, self._catalogue, self._plane, operation)
         )
         if live is None or live.token != token:
@@ -83,15 +84,15 @@ class Executor:
         return None if live.progress.end is not None else live
 
     async def refresh(self, live: OperationHandle) -> None:
-        """Read it again in place, since something else was recorded for it."""
-        loaded = await _surely(lambda: self._store.load(live.id))
+        """Read the operation again in place, after something else was recorded for it."""
+        loaded = await _retry_read(lambda: self._store.load(live.id))
         if loaded is None or loaded.operation["token"] != live.token:
             raise LeaseLost(live.id)
-        live.take(loaded.operation)
+        live.update(loaded.operation)
         live.merge(loaded.intents, live.fold(loaded.journal))
 
     def moves(self, live: OperationHandle, at: float | None = None) -> Moves:
-        """What to perform now, or what it will be then if nothing else happens."""
+        """The moves to perform now, or at `at` if nothing else happens until then."""
         plan, progress, intents = live.plan, live.progress, live.intents
         straight = saga.sole_due_move(plan, progress, intents)
         if straight is not None:
@@ -110,30 +111,30 @@ class Executor:
     async def _perform(
         self, live: OperationHandle, move: Move, task: asyncio.Task[None] | None
     ) -> None:
-        """One call, and what its end means written down; after a refusal decided again.
+        """Call the step, then record its end; decide again if the record is refused.
 
-        LeaseLost if the step's token was raised meanwhile: another performs it now.
+        LeaseLost if the step's token was raised meanwhile: another worker performs it now.
         """
         (act, step), started_at = move, self._now()
-        signals = live.progress.signals  # what the call is given; a later one it has not seen
+        signals = live.progress.signals  # those that the call can see
         ending: object = None
         lock: asyncio.Lock | None = None
         try:
             if act is not GIVE_UP and act is not FORGET:  # those are decisions: no call
                 ending = await self._call(live, move, task or _this_task(), started_at)
-            end = ending if type(ending) is Done else _checked(ending)
+            end = ending if type(ending) is Done else _check_ending(ending)
             if live.lock is not None:  # several moves of it may end at the same time
-                lock = await _held(live.lock)
+                lock = await _acquire(live.lock)
             if self._observe is not None:
-                self._tell(live, move, end, started_at)
+                self._report(live, move, end, started_at)
             token, standing = live.intents[step.name].token, _NO_TOMBSTONES
             while saga.is_relevant(live.progress, move, end):
-                writing = self._settled(live, move, end, started_at, signals)
-                if not isinstance(writing, PendingChange):
-                    end = writing
+                pending = self._settle(live, move, end, started_at, signals)
+                if not isinstance(pending, PendingChange):
+                    end = pending
                     continue
                 try:
-                    change = renew_tombstones(writing.change, standing)
+                    change = renew_tombstones(pending.change, standing)
                     refused = await self._store.commit(change)
                 except StoreClosed:
                     raise
@@ -141,10 +142,10 @@ class Executor:
                     await asyncio.sleep(STORE_RETRY_SECONDS)
                     continue
                 if refused is None:
-                    writing.take_effect(live)
+                    pending.apply_to(live)
                     return
                 if refused.what.table == "tombstone":
-                    standing ^= {cast(Key, refused.what.key)}  # it stands there, or is gone again
+                    standing ^= {cast(Key, refused.what.key)}  # it exists already, or is gone again
                 else:
                     await self._read_again(live, step, token)
         finally:
@@ -153,7 +154,7 @@ class Executor:
                 lock.release()
 
     async def _read_again(self, live: OperationHandle, step: Step, token: int) -> None:
-        """Somebody else has recorded something; LeaseLost if the step is no longer ours."""
+        """Read what another worker has recorded; LeaseLost if the step is no longer ours."""
         await self.refresh(live)
         if live.intents[step.name].token != token:
             raise LeaseLost(live.id)
@@ -161,7 +162,7 @@ class Executor:
     async def _call(
         self, live: OperationHandle, move: Move, task: "asyncio.Task[None]", started_at: float
     ) -> object:
-        """How a call ended.  Every way to end is a value, a surprise is OutcomeUnknown."""
+        """Call the step and return its ending; an unexpected exception is OutcomeUnknown."""
         act, step = move
         ending: object
         cancelled = False
@@ -169,13 +170,13 @@ class Executor:
         try:
             ending = await (step.do if act is DO else _function(move))(call)
         except ProviderError as error:
-            ending = error.with_traceback(None)  # it leads to this frame: a cycle
+            ending = error.with_traceback(None)  # it refers to this frame, which would be a cycle
         except asyncio.CancelledError:
             cancelled = task.cancelling() > 0
             ending = OutcomeUnknown("the step was cancelled from within")
         except (KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as error:  # noqa: BLE001 (it may strike after the call was applied)
+        except BaseException as error:  # noqa: BLE001 (the call may have been applied)
             ending = OutcomeUnknown(f"{type(error).__name__}: {error_text(error)}")
         finally:
             why = self._end(live, move, task)
@@ -186,12 +187,12 @@ class Executor:
             raise asyncio.CancelledError
         return ending
 
-    def _settled(
+    def _settle(
         self, live: OperationHandle, move: Move, end: Ending, started_at: float, signals: Signals
     ) -> PendingChange | OutcomeUnknown:
-        """What is written of this end; unknown if its result cannot stand in the journal."""
+        """The change that records this end; OutcomeUnknown if its result cannot be stored."""
         now, step = self._now(), move.step
-        settled = saga.settle(
+        outcome = saga.settle(
             live.progress,
             live.intents[step.name],
             move,
@@ -202,12 +203,12 @@ class Executor:
             signals=signals,
         )
         try:
-            return record_outcome(live, step, settled, now)
+            return record_outcome(live, step, outcome, now)
         except (Invalid, LimitExceeded) as error:
             return OutcomeUnknown(str(error))
 
-    def _tell(self, live: OperationHandle, move: Move, end: Ending, started_at: float) -> None:
-        """Tell whoever watches."""
+    def _report(self, live: OperationHandle, move: Move, end: Ending, started_at: float) -> None:
+        """Report the move to metrics and traces."""
         attempt = live.intents[move.step.name].attempts
         names = live.id, live.tenant, live.agent, live.kind, move.step.name, move.act
         observe = cast(Observe, self._observe)
@@ -216,14 +217,14 @@ class Executor:
     def _begin(
         self, live: OperationHandle, move: Move, task: "asyncio.Task[None]", started_at: float
     ) -> Call:
-        """From here on the outcome of a do is unknown, until it has ended."""
+        """Start a call: from here on the outcome of a do is unknown until it has ended."""
         (act, step), progress = move, live.progress
         intent = live.intents[step.name]
         if act is DO and intent.unknown_since is None:
             intent.unknown_since = started_at
         if act is not UNDO:
             live.calls = (*live.calls, task)
-        self._watch.begin(task, step.limits.call_seconds)
+        self._limits.begin(task, step.limits.call_seconds)
         return Call(
             live.key_of(step),
             live.input,
@@ -239,36 +240,36 @@ class Executor:
         )
 
     def _end(self, live: OperationHandle, move: Move, task: "asyncio.Task[None]") -> str:
-        """The call is over; why it was stopped, if it was."""
+        """End a call; returns why it was stopped, or an empty string."""
         act, step = move
         if act is not UNDO:
             live.calls = () if len(live.calls) == 1 else _without(live.calls, task)
-        return self._watch.end(task, step.limits.call_seconds)
+        return self._limits.end(task, step.limits.call_seconds)
 
     def interrupt(self, live: OperationHandle) -> None:
-        """Stop the calls of its do's that are under way; their outcome is then unknown."""
+        """Stop the running calls of its do's; their outcome is then unknown."""
         for task in live.calls:
-            self._watch.stop(task, "the call was interrupted by a cancel")
+            self._limits.stop(task, "the call was interrupted by a cancel")
 
     def ignores_cancellation(self, task: "asyncio.Task[None]") -> bool:
-        """Whether the call this task is in goes on though it was stopped a while ago."""
-        return self._watch.ignores_cancellation(task)
+        """Whether the call in this task still runs, although it was stopped a while ago."""
+        return self._limits.ignores_cancellation(task)
 
 
 def _this_task() -> "asyncio.Task[None]":
     return cast("asyncio.Task[None]", asyncio.current_task())
 
 
-async def _held(lock: asyncio.Lock) -> asyncio.Lock:
+async def _acquire(lock: asyncio.Lock) -> asyncio.Lock:
     await lock.acquire()
     return lock
 
 
-async def _surely(ask: Callable[[], Awaitable[T]]) -> T:
-    """Read until the disk lets us."""
+async def _retry_read(read: Callable[[], Awaitable[T]]) -> T:
+    """Read, and try again while the disk refuses."""
     while True:
         try:
-            return await ask()
+            return await read()
         except StoreClosed:
             raise
         except StoreError:
@@ -276,7 +277,7 @@ async def _surely(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 def _function(move: Move) -> StepFunction:
-    """What an undo or an inspect calls; a plan that lacks it was refused."""
+    """The function of an undo or an inspect; a plan that lacks it was refused."""
     act, step = move
     return cast(StepFunction, step.undo if act is UNDO else step.inspect)
 
@@ -285,8 +286,8 @@ def _without(calls: Calls, task: "asyncio.Task[None]") -> Calls:
     return tuple(other for other in calls if other is not task)
 
 
-def _checked(ending: object) -> Ending:
-    """What a plan returned or raised, if it is an ending that makes sense; None means Done."""
+def _check_ending(ending: object) -> Ending:
+    """What a plan returned or raised, as an ending; None means Done."""
     match ending:
         case None:
             return Done()

@@ -1,7 +1,7 @@
-"""One operation as its worker sees it: rows turned into values, and back.
+"""One operation in the memory of its worker: rows turned into values.
 
-Nothing is decided here.  What is stored is plain columns; what the saga sees is `Record`, `Intent`
-and `Progress`.
+Nothing is decided here.  The store has plain columns; the saga reads `Record`, `Intent` and
+`Progress`.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ OUTBOX = Header(
 Calls = tuple["asyncio.Task[None]", ...]
 decode = msgspec.json.decode
 _ENDED = {IntentState.PRESENT: "done", IntentState.BURNED: "undone"}
-# The members of an enum by their words: to call the enum takes ten times as long.
+# The members of an enum by their values: calling the enum takes ten times as long.
 OPERATION_STATES = {str(state): state for state in OperationState}
 INTENT_STATES = {str(hold): hold for hold in IntentState}
 RECORD_KINDS = {str(kind): kind for kind in RecordKind}
@@ -42,17 +42,17 @@ def encode(value: object) -> str:
 
 
 def sequence_of(agent: str) -> Next:
-    """The number of an event among those of its agent: it grows by one with each."""
+    """The counter that numbers the events of an agent."""
     return Next(f"event/{agent}")
 
 
 def canonical(value: object) -> bytes:
-    """Plain data as JSON, its keys in order: equal for equal data."""
+    """Plain data as JSON with sorted keys: equal for equal data."""
     return msgspec.json.encode(value, order="sorted")
 
 
 class OperationHandle:
-    """An open operation in memory; dropped when it parks, since waiting ones are rows."""
+    """An open operation in memory; a waiting operation is only rows, so its handle is dropped."""
 
     __slots__ = (
         "agent", "calls", "due_at", "generation", "id", "input", "intents", "kind", "lock", "plan",
@@ -73,7 +73,6 @@ class OperationHandle:
         plane: str,
         subject: Subject = PLAIN_SUBJECT,
     ) -> None:
-        """An operation with nothing folded yet."""
         self.id = id
         self.tenant = tenant
         self.kind = kind
@@ -84,9 +83,9 @@ class OperationHandle:
         self.plane = plane
         self.subject = subject
         self.stem = ""
-        """What the keys of this operation have in common, once one was made."""
+        """The common part of the keys of this operation, once one was made."""
         self.sequence = sequence_of(agent)
-        """What numbers the events of its agent."""
+        """The counter that numbers the events of its agent."""
         self.progress = Progress()
         self.intents: dict[str, Intent] = {}
         self.seq = 0
@@ -96,22 +95,22 @@ class OperationHandle:
         self.state = OperationState.PENDING
         self.due_at: float | None = 0.0
         self.calls: Calls = ()
-        """The tasks in which a do or an inspect is out at a provider."""
+        """The tasks in which a do or an inspect is calling a provider."""
         self.lock = asyncio.Lock() if plan.parallel else None
         """Held while one of several parallel steps records its end."""
 
-    def take(self, row: Row) -> None:
-        """What the operation's row says now."""
-        said: dict[str, Any] = row
+    def update(self, row: Row) -> None:
+        """Take over the columns of the operation's row."""
+        columns: dict[str, Any] = row
         self.input = input_of(row)
-        self.revision = said["revision"]
-        self.token = said["token"]
-        self.worker = said["worker"]
-        self.state = OPERATION_STATES[said["state"]]
-        self.due_at = said["due_at"]
+        self.revision = columns["revision"]
+        self.token = columns["token"]
+        self.worker = columns["worker"]
+        self.state = OPERATION_STATES[columns["state"]]
+        self.due_at = columns["due_at"]
 
     def fold(self, journal: Sequence[Row]) -> set[str]:
-        """Fold the records not seen yet; the answer is the steps marked absent in them."""
+        """Fold the records that are new; returns the steps that they mark absent."""
         absent: set[str] = set()
         for row in journal[self.seq :]:
             record = record_of(row)
@@ -122,34 +121,36 @@ class OperationHandle:
         return absent
 
     def merge(self, rows: Sequence[Row], absent: set[str]) -> None:
-        """What the intents' rows say now; what only this process knows of its calls is kept."""
+        """Take over the rows of the intents, except what only this process knows of its calls."""
         for row in rows:
             new = intent_of(row)
             if new.state is IntentState.INTENDED and new.step in self.progress.done:
-                new.state, new.unknown_since = IntentState.PRESENT, None  # as its record says
+                new.state, new.unknown_since = IntentState.PRESENT, None  # its record implies it
             old = self.intents.get(new.step)
             if old is not None:
                 new.busy = old.busy
-                told = new.step in absent or new.state is IntentState.PRESENT
-                if new.unknown_since is None and not told:
+                known = new.step in absent or new.state is IntentState.PRESENT
+                if new.unknown_since is None and not known:
                     new.unknown_since = old.unknown_since
             self.intents[new.step] = new
 
     @property
     def agent_name(self) -> str:
-        """What people call its agent; empty: its plan knows of no name."""
+        """The name of its agent; empty: its plan has no agent name."""
         return self.subject.name_of(self.input)
 
     @property
     def error(self) -> str:
-        """Why it is stuck or was turned back; empty while all is well."""
+        """Why it is stuck or was turned back; otherwise empty."""
         cause, back = self.progress.cause, self.progress.compensating_at is not None
-        stuck = sorted(self.progress.stuck) if back else ()  # the cause tells only why it turned
-        said = [f"{one} is stuck: {self.intents[one].detail or 'not undone yet'}" for one in stuck]
-        return "; ".join(filter(None, [cause, *said]))
+        stuck = (
+            sorted(self.progress.stuck) if back else ()
+        )  # the cause says only why it turned back
+        parts = [f"{one} is stuck: {self.intents[one].detail or 'not undone yet'}" for one in stuck]
+        return "; ".join(filter(None, [cause, *parts]))
 
     def describe_step(self, step: str) -> str:
-        """How this step stands, for people: a word, and what its provider said last."""
+        """The state of this step for people: a word, and the last message of its provider."""
         intent, progress = self.intents[step], self.progress
         if step in progress.stuck:
             word = "stuck"
@@ -161,21 +162,21 @@ class OperationHandle:
             word = f"waits for {intent.waiting_on.partition(':')[2]}"
         else:
             word = "not yet" if intent.unknown_since is None else "unknown"
-        said = intent.detail or progress.cause.removeprefix(f"{step} was refused: ")
-        return f"{word}: {said}" if said else word
+        detail = intent.detail or progress.cause.removeprefix(f"{step} was refused: ")
+        return f"{word}: {detail}" if detail else word
 
     def token_of(self, step: str) -> int:
         """The fence token under which the end of this step may be recorded."""
         return self.intents[step].token
 
     def new_key(self, step: Step) -> str:
-        """The address of what this step will make."""
+        """The key of the resource that this step will make."""
         if not self.stem:
             self.stem = stem_of(self.plane, self.tenant, self.agent, self.generation)
         return key_text(self.stem, step.slot, step.name)
 
     def key_of(self, step: Step) -> ResourceKey:
-        """The address of what this step makes, as its intent has kept it."""
+        """The key of the resource that this step makes, as its intent stores it."""
         name = step.name
         text = self.intents[name].key
         parts = text, self.plane, self.tenant, self.agent, self.generation, step.slot, name
@@ -183,11 +184,11 @@ class OperationHandle:
 
 
 async def load_handle(
-    store: Store, catalogue: Catalogue, plane: str, operation: str, *, only_look: bool = False
+    store: Store, catalogue: Catalogue, plane: str, operation: str, *, read_only: bool = False
 ) -> OperationHandle | None:
     """One operation as it stands in the store; None if there is no such operation.
 
-    PlanUnknown if its plan cannot be performed here, unless it has ended or is `only_look`ed at.
+    PlanUnknown if its plan cannot be performed here, unless it has ended or is `read_only`.
     """
     loaded = await store.load(operation)
     if loaded is None:
@@ -197,7 +198,7 @@ async def load_handle(
     if plan is None:
         kept = cast(Row, await store.find("plan", (digest,)))
         body, ended = cast(str, kept["body"]), loaded.operation["ended_at"] is not None
-        plan = catalogue.shown(body) if ended or only_look else catalogue.restore(body, digest)
+        plan = catalogue.shown(body) if ended or read_only else catalogue.restore(body, digest)
     row = loaded.operation
     kind = cast(str, row["kind"])
     live = OperationHandle(
@@ -211,36 +212,40 @@ async def load_handle(
         plane=plane,
         subject=catalogue.subject_of(kind),
     )
-    live.take(row)
+    live.update(row)
     live.merge(loaded.intents, live.fold(loaded.journal))
     return live
 
 
 def input_of(row: Row) -> Mapping[str, object]:
-    """What the steps of an operation are given, as its row says."""
+    """The input of an operation's steps, decoded."""
     return cast("Mapping[str, object]", decode(cast(str, row["input"])))
 
 
 def record_of(row: Row) -> Record:
     """A journal row as the saga reads it."""
-    said: dict[str, Any] = row
+    columns: dict[str, Any] = row
     return Record(
-        said["seq"], RECORD_KINDS[said["kind"]], said["step"], said["at"], decode(said["body"])
-    )  # fmt: skip
+        columns["seq"],
+        RECORD_KINDS[columns["kind"]],
+        columns["step"],
+        columns["at"],
+        decode(columns["body"]),
+    )
 
 
 def intent_of(row: Row) -> Intent:
     """An intent row as the saga reads it."""
-    said: dict[str, Any] = row
+    columns: dict[str, Any] = row
     return Intent(
-        said["step"],
-        said["slot"],
-        said["key"],
-        state=INTENT_STATES[said["state"]],
-        token=said["token"],
-        attempts=said["attempts"],
-        due_at=said["due_at"],
-        unknown_since=said["unknown_since"],
-        waiting_on=said["waiting_on"],
-        detail=said["detail"],
+        columns["step"],
+        columns["slot"],
+        columns["key"],
+        state=INTENT_STATES[columns["state"]],
+        token=columns["token"],
+        attempts=columns["attempts"],
+        due_at=columns["due_at"],
+        unknown_since=columns["unknown_since"],
+        waiting_on=columns["waiting_on"],
+        detail=columns["detail"],
     )

@@ -15,7 +15,7 @@ from tenure.ports.store import Loaded, Row
 
 async def get_operation(plane: Plane, tenant: str, operation: str) -> OperationView:
     """One operation with its steps; NotFound if this tenant has none of that id."""
-    live, row = await read_own(plane, tenant, operation, only_look=True)
+    live, row = await read_own(plane, tenant, operation, read_only=True)
     return operation_views.view_operation(live, row)
 
 
@@ -77,10 +77,10 @@ async def wait(
 
 
 async def read_own(
-    plane: Plane, tenant: str, operation: str, *, only_look: bool = False
+    plane: Plane, tenant: str, operation: str, *, read_only: bool = False
 ) -> tuple[OperationHandle, Row]:
     """An operation of this tenant, and its row; NotFound if it has none of that id."""
-    live = await load_handle(plane.store, plane.catalogue, plane.id, operation, only_look=only_look)
+    live = await load_handle(plane.store, plane.catalogue, plane.id, operation, read_only=read_only)
     if live is None or live.tenant != tenant:
         message = f"there is no operation {operation}"
         raise NotFound(message)

@@ -1,7 +1,6 @@
 """Turns what the saga decided into a `Change`: journal, state, intents and event in one value.
 
-Nothing is decided here, and nothing in memory changes before the store has said yes
-(`take_effect`).
+Nothing is decided here.  Nothing in memory changes before the change is committed (`apply_to`).
 """
 
 from collections.abc import Callable, Sequence
@@ -44,29 +43,29 @@ INTENT = Header(
     "intent", STEP_KEY, ("tenant", "slot", "key", "state", "token", "attempts", "due_at"), adds=True
 )
 IMPLIED: Columns = {"state": IntentState.PRESENT}
-"""Not written: the record that a step is done says so already (see `OperationHandle.merge`)."""
+"""Not written: the record that a step is done implies it (see `OperationHandle.merge`)."""
 SHALLOW = 2 * DEPTH_MAX
-"""Bytes of JSON that cannot be nested too deep: what is opened is closed again."""
+"""JSON text of at most so many bytes cannot be nested too deep."""
 
 
 def encode_stored(
     body: object, what: str = "a result or payload", limit: int = RESULT_BYTES_MAX
 ) -> tuple[str, Any]:
-    """The text under which a body is kept, and the body as it is read back from there.
+    """The text under which a body is stored, and the body as it is read back.
 
-    Invalid if it is no plain data, LimitExceeded if it is too much of it.
+    Invalid if it is not plain data, LimitExceeded if it is too large.
     """
     try:
         packed = msgspec.json.encode(body)
         value = decode(packed)
     except (TypeError, ValueError, RecursionError) as error:
-        refuse_odd(body, what)  # it knows best what is odd
+        refuse_odd(body, what)  # its message names the odd value
         message = f"{what} must be plain data: {error}"
         raise Invalid(message) from None
     if value != body or (
         len(packed) > SHALLOW and packed.count(b"[") + packed.count(b"{") > DEPTH_MAX
     ):
-        refuse_odd(body, what)  # a tuple is read back as a list; anything else is odd, or too deep
+        refuse_odd(body, what)  # a tuple is read back as a list
     if len(packed) > limit:
         message = f"{what} has at most {limit} bytes as JSON; this one has {len(packed)}"
         raise LimitExceeded(message)
@@ -74,27 +73,27 @@ def encode_stored(
 
 
 class PendingChange(Struct):
-    """A change on its way to the store, and what it means in memory once it is there."""
+    """A change that is being committed, and what it changes in memory afterwards."""
 
     change: Change
     progress: Progress
     state: OperationState
     due_at: float | None
     seq: int
-    said: IntentChanges
+    intents: IntentChanges
     """Columns of intents that change, by step."""
     fresh: Sequence[Intent] = ()
     """Intents that are new."""
 
-    def take_effect(self, live: OperationHandle) -> None:
-        """The store has said yes."""
+    def apply_to(self, live: OperationHandle) -> None:
+        """Update the operation in memory, after the commit."""
         if self.seq != live.seq:
             live.seq = self.seq
             live.revision += 1
         live.progress = self.progress
         live.state = self.state
         live.due_at = self.due_at
-        for step, columns in self.said.items():
+        for step, columns in self.intents.items():
             intent = live.intents[step]
             for name, value in columns.items():
                 setattr(intent, name, value)
@@ -103,16 +102,16 @@ class PendingChange(Struct):
 
 
 def record_outcome(
-    live: OperationHandle, step: Step, settled: MoveOutcome, now: float
+    live: OperationHandle, step: Step, outcome: MoveOutcome, now: float
 ) -> PendingChange:
-    """What an ended move writes: a record and all that follows, or a poll's next due time."""
-    if settled.record is None:
-        return _polled(live, step, settled, now)
-    kind, body = settled.record
-    said = {step.name: settled.intent}
+    """The change for an ended move: a record with all that follows, or a poll's next due time."""
+    if outcome.record is None:
+        return _record_poll(live, step, outcome, now)
+    kind, body = outcome.record
+    intents = {step.name: outcome.intent}
     token = live.intents[step.name].token
     return build_record(
-        live, kind, step.name, body, now, said=said, token=token, burned=settled.burned
+        live, kind, step.name, body, now, intents=intents, token=token, burned=outcome.burned
     )
 
 
@@ -123,13 +122,13 @@ def build_record(
     body: object,
     now: float,
     *,
-    said: IntentChanges | None = None,
+    intents: IntentChanges | None = None,
     token: int | None = None,
     burned: tuple[tuple[str, str], ...] = (),
 ) -> PendingChange:
-    """One more record, and all that follows from it: state, intents of the next stage, event.
+    """The change for one more record: state, intents of the next stage and the event go with it.
 
-    With a `token` it stands only while the step's intent has that one.
+    With a `token` it is committed only while the step's intent has that token.
     """
     name, seq, before = live.id, live.seq + 1, live.progress
     text, value = encode_stored(body)  # later steps see what a restart would show them
@@ -137,10 +136,10 @@ def build_record(
     state = saga.state_of(live.plan, progress, live.intents)
     if live.state is PENDING and state is RUNNING:
         state = PENDING  # only a claim makes it run: a signal before it has called nobody
-    said = said or {}
-    stuck = kind is RecordKind.STUCK and said
-    due_at = _next_look(live, progress, _ahead(live, said), now) if stuck else 0.0
-    columns, values = _changed(live, progress, state, due_at, kind=kind, now=now)
+    changes = intents or {}
+    stuck = kind is RecordKind.STUCK and changes
+    due_at = _due_at(live, progress, _intents_after(live, changes), now) if stuck else 0.0
+    columns, values = _operation_columns(live, progress, state, due_at, kind=kind, now=now)
     guard = (live.revision,) if token is None else (step, token, live.revision)
     headers = [_RECORDS[columns, token is None], JOURNAL, OUTBOX]
     lines: list[Line] = [
@@ -153,8 +152,8 @@ def build_record(
     if end is None and progress.stage > before.stage:
         fresh = intend_stage(live, progress.stage, headers, lines)
     if progress.compensating_at is not None and before.compensating_at is None:
-        said = said | decisions.compensate(live.plan, progress, live.intents)
-    for one, changed in said.items():
+        changes = changes | decisions.compensate(live.plan, progress, live.intents)
+    for one, changed in changes.items():
         if changed != IMPLIED:
             headers.append(_INTENTS[tuple(changed)])
             lines.append((name, one, *changed.values()))
@@ -162,27 +161,27 @@ def build_record(
     if end is not None or state is not live.state:
         writes += live.subject.on_record(live, progress, state, now)
     if burned:
-        writes += _removed(burned, now)
-    # Two processes may try for this number, for siblings or by a verb: the id says whose it is.
+        writes += _burn(burned, now)
+    # Two processes may try for the same number: the id of the change tells them apart.
     change = f"{name}/{seq}/{live.token if token is None else token}/{step or kind}"
-    # Who waits elsewhere for it to end or get stuck wants to know.
+    # Other processes may wait for the operation to end or to get stuck.
     settled = end is not None or (state is STUCK and live.state is not STUCK)
     ring = Ring(name) if settled else None
     return PendingChange(
         Change(change, (), tuple(writes), ring=ring, headers=headers, lines=lines),
-        progress, state, due_at, seq, said, fresh,
+        progress, state, due_at, seq, changes, fresh,
     )  # fmt: skip
 
 
 class _Headers(dict[Any, Header]):
-    """Headers by what varies in them, made when they are first asked for."""
+    """Headers by what varies in them, made at first use."""
 
     def __init__(self, make: Callable[[Any], Header]) -> None:
         super().__init__()
         self._make = make
 
-    def __missing__(self, asked: Any) -> Header:  # noqa: ANN401
-        header = self[asked] = self._make(asked)
+    def __missing__(self, key: Any) -> Header:  # noqa: ANN401
+        header = self[key] = self._make(key)
         return header
 
 
@@ -190,14 +189,14 @@ _TOKEN = Guarded("intent", STEP_KEY, ("token",))
 _REVISION = Guarded("operation", OPERATION_KEY, ("revision",))
 
 
-def _record(asked: tuple[tuple[str, ...], bool]) -> Header:
-    columns, by_a_verb = asked
-    guards = (_REVISION,) if by_a_verb else (_TOKEN, _REVISION)
+def _record_header(key: tuple[tuple[str, ...], bool]) -> Header:
+    columns, by_command = key
+    guards = (_REVISION,) if by_command else (_TOKEN, _REVISION)
     columns = ("revision", "updated_at", *columns)
     return Header("operation", OPERATION_KEY, columns, guards=guards)
 
 
-_RECORDS = _Headers(_record)
+_RECORDS = _Headers(_record_header)
 """The operation's own row, by the columns that a record changes beside its revision."""
 _INTENTS = _Headers(partial(Header, "intent", STEP_KEY))
 """An intent, by the columns that change."""
@@ -206,7 +205,7 @@ _POLL = Header(
 )
 
 
-def _changed(
+def _operation_columns(
     live: OperationHandle,
     progress: Progress,
     state: OperationState,
@@ -215,10 +214,10 @@ def _changed(
     kind: RecordKind,
     now: float,
 ) -> tuple[tuple[str, ...], tuple[Value, ...]]:
-    """What a record changes in the operation's own row beside its revision: columns and values."""
+    """The columns that a record changes in the operation's row beside its revision, and values."""
     old = live.progress
     if state is live.state and due_at == live.due_at and progress.cause == old.cause:
-        return (), ()  # most records there are
+        return (), ()  # the most frequent case
     row: Row = {}
     if state is not live.state:
         if not OPERATION.permits(live.state, state):
@@ -234,18 +233,20 @@ def _changed(
     return tuple(row), tuple(row.values())
 
 
-def _removed(burned: tuple[tuple[str, str], ...], now: float) -> list[Write]:
-    """What other operations had intended and this one has removed."""
+def _burn(burned: tuple[tuple[str, str], ...], now: float) -> list[Write]:
+    """Burn the intents of other operations whose resources this operation has removed."""
     writes: list[Write] = [Set("intent", other, decisions.REMOVED) for other in burned]
     writes += tombstones(burned, now)
-    others = dict.fromkeys(other for other, _ in burned)  # kept from now on: see `retention`
+    others = dict.fromkeys(
+        other for other, _ in burned
+    )  # `retention` keeps it for a while from now
     return [*writes, *(Set("operation", (other,), {"updated_at": now}) for other in others)]
 
 
 def intend_stage(
     live: OperationHandle, stage: int, headers: list[Header], lines: list[Line]
 ) -> list[Intent]:
-    """Intend every step of a stage, by rows that are durable before the call leaves."""
+    """Add an intent for every step of a stage: durable before the call leaves."""
     fresh: list[Intent] = []
     for step in live.plan.stages[stage]:
         new = Intent(step.name, step.slot, live.new_key(step), token=live.token)
@@ -267,15 +268,15 @@ def event_line(
     why: str = "",
     first: bool = False,
 ) -> Line:
-    """The event that tells of a record, to be committed with it under `OUTBOX`.
+    """The event of a record, to be committed with it under `OUTBOX`.
 
-    It may be the `first` that is ever told of its agent.
+    `first`: no event of this agent was ever numbered.
     """
-    told = live.kind, kind, step, state
-    known = _told.get(told)
+    key = live.kind, kind, step, state
+    known = _EVENTS.get(key)
     if known is None:
         data = {"kind": live.kind, "record": kind, "step": step, "state": state}
-        known = _told[told] = event_of(kind, state), encode(data)
+        known = _EVENTS[key] = event_of(kind, state), encode(data)
     name, body = known
     if why:
         body = f'{body[:-1]},"why":{_quoted(why)}}}'
@@ -284,41 +285,43 @@ def event_line(
 
 
 _quoted = lru_cache(1_000)(encode)
-"""Every undo of an operation tells the same cause."""
-_told: dict[tuple[str, RecordKind, str, OperationState], tuple[str, str]] = {}
-"""Names and bodies of events without their cause: as many as plans have steps and states."""
+"""Every undo of an operation has the same cause."""
+_EVENTS: dict[tuple[str, RecordKind, str, OperationState], tuple[str, str]] = {}
+"""A cache of names and bodies of events without their cause; bounded by the steps of plans."""
 
 
-def _polled(live: OperationHandle, step: Step, settled: MoveOutcome, now: float) -> PendingChange:
-    """Not there yet: only the due time moves; journal and revision do not grow with polls."""
-    said = {step.name: settled.intent}
-    ahead = _ahead(live, said)
-    due_at = _next_look(live, live.progress, ahead, now)
-    state = saga.state_of(live.plan, live.progress, ahead)
-    token, columns = live.intents[step.name].token, settled.intent
+def _record_poll(
+    live: OperationHandle, step: Step, outcome: MoveOutcome, now: float
+) -> PendingChange:
+    """The change for a poll: only the due time moves; journal and revision do not grow."""
+    changes = {step.name: outcome.intent}
+    intents = _intents_after(live, changes)
+    due_at = _due_at(live, live.progress, intents, now)
+    state = saga.state_of(live.plan, live.progress, intents)
+    token, columns = live.intents[step.name].token, outcome.intent
     headers = (_POLL, _INTENTS[tuple(columns)])
     lines: tuple[Line, ...] = (
         (live.id, due_at, state, now, step.name, token, live.revision),
         (live.id, step.name, *columns.values()),
     )
     change = Change("", headers=headers, lines=lines)
-    return PendingChange(change, live.progress, state, due_at, live.seq, said)
+    return PendingChange(change, live.progress, state, due_at, live.seq, changes)
 
 
-def _next_look(
+def _due_at(
     live: OperationHandle, progress: Progress, intents: dict[str, Intent], now: float
 ) -> float | None:
-    """When the operation is due once its intents are so; None: not by time."""
+    """When the operation is due with these intents; None: not by time."""
     moves = saga.next_moves(live.plan, progress, intents, now)
-    # A sibling whose call is out has no time of its own: after a crash it is looked at at once.
-    out = any(intent.busy for intent in intents.values())
-    return 0.0 if moves.now or out else moves.wake_at
+    # A sibling whose call is running has no due time: after a crash it is inspected at once.
+    calling = any(intent.busy for intent in intents.values())
+    return 0.0 if moves.now or calling else moves.wake_at
 
 
-def _ahead(live: OperationHandle, said: IntentChanges) -> dict[str, Intent]:
-    """The intents as they will be; whose move has ended is no longer busy."""
-    ahead = {
+def _intents_after(live: OperationHandle, changes: IntentChanges) -> dict[str, Intent]:
+    """The intents with these changes; a step whose move has ended is no longer busy."""
+    changed = {
         name: replace(live.intents[name], **columns, busy=False)  # type: ignore[arg-type]
-        for name, columns in said.items()
+        for name, columns in changes.items()
     }
-    return live.intents | ahead
+    return live.intents | changed

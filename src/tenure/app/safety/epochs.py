@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar, cast
 
 from tenure.app.pages import every
-from tenure.app.plane import THIS, Plane
+from tenure.app.plane import PLANE_ROW, Plane
 from tenure.app.safety.pause import SPAN
 from tenure.app.safety.standing import (
     CREDENTIALS,
@@ -55,8 +55,8 @@ async def compare(plane: Plane) -> None:
     A store that lacks what was seen in it before is an older copy: a new epoch begins, and the
     plane is held.  A greater epoch in the store was begun by another process, and is taken over.
     """
-    hold = plane.hold
-    row = await plane.store.find("plane", THIS) or {}
+    hold = plane.pause
+    row = await plane.store.find("plane", PLANE_ROW) or {}
     theirs = cast(int, row.get("epoch") or 1)
     held = str(row.get("held") or "")
     if theirs > hold.epoch:
@@ -74,7 +74,7 @@ async def compare(plane: Plane) -> None:
 
 async def _older(plane: Plane, theirs: int) -> str:
     """What shows that the store is older than what was seen of it; empty: nothing does."""
-    hold = plane.hold
+    hold = plane.pause
     if theirs < hold.epoch:
         return f"the store is of epoch {theirs}, and this home has seen {hold.epoch}"
     if not await _has_last(plane):
@@ -85,7 +85,7 @@ async def _older(plane: Plane, theirs: int) -> str:
 
 async def _has_last(plane: Plane) -> bool:
     """Whether the last line of the audit log that was seen here is still as it was."""
-    memo = plane.hold.memo
+    memo = plane.pause.memo
     if not memo.position:
         return True
     line = await plane.store.find("audit", (memo.position,))
@@ -94,10 +94,10 @@ async def _has_last(plane: Plane) -> bool:
 
 async def _begin(plane: Plane, theirs: int) -> None:
     """Write the epoch to the store; if it is a later one, no number of an agent is used again."""
-    hold = plane.hold
+    hold = plane.pause
     said: Row = {"epoch": hold.epoch, "held": hold.why or None}
     if hold.epoch == theirs:
-        await plane.store.commit(Change("", (), (Set("plane", THIS, said),)))
+        await plane.store.commit(Change("", (), (Set("plane", PLANE_ROW, said),)))
         return
     async for agent in every(plane.store, "agent"):
         raised: Row = {
@@ -109,10 +109,10 @@ async def _begin(plane: Plane, theirs: int) -> None:
     await plane.store.begin_epoch(hold.epoch)
     owner = Caller(TENANT, "plane", Role.ADMIN)
     told = entry(
-        owner, "plane.hold", target=plane.id, now=plane.store.now(), epoch=hold.epoch,
+        owner, "plane.pause", target=plane.id, now=plane.store.now(), epoch=hold.epoch,
         before=theirs, why=hold.why,
     )  # fmt: skip
-    await plane.store.commit(Change("", (), (Set("plane", THIS, said), told)))
+    await plane.store.commit(Change("", (), (Set("plane", PLANE_ROW, said), told)))
 
 
 async def note(plane: Plane) -> None:
@@ -121,7 +121,7 @@ async def note(plane: Plane) -> None:
     If the one that is remembered is not there any more, it stays: a verification tells of it, and
     the next start holds the plane.
     """
-    hold = plane.hold
+    hold = plane.pause
     if not await _has_last(plane):
         return
     position, head = hold.memo.position, hold.memo.head
@@ -136,8 +136,8 @@ async def follow(plane: Plane) -> bool:
     From then on it is held itself, until it is started anew.  What was held from the start is let
     go once another process was told so.
     """
-    hold = plane.hold
-    row = await plane.store.find("plane", THIS) or {}
+    hold = plane.pause
+    row = await plane.store.find("plane", PLANE_ROW) or {}
     epoch, held = cast(int, row.get("epoch") or 1), str(row.get("held") or "")
     if hold.why and not hold.is_over and epoch == hold.epoch and not held:
         await hold.remember(held="")
@@ -287,7 +287,7 @@ async def review(plane: Plane, caller: Caller) -> Review:
         stand[one] for one in (Standing.REPLACED, Standing.SHUT, Standing.UNTOLD)
     )
     return Review(
-        plane.hold.epoch, plane.hold.why, len(resumed), resumed[:most], len(missing),
+        plane.pause.epoch, plane.pause.why, len(resumed), resumed[:most], len(missing),
         missing[:most], len(started), started[:most], len(shut), shut[:most],
         len(untold), untold[:most], len(unknown), unknown[:most],
         [f"{slot}: {why}" for slot, why in asked.silent.items()],
@@ -325,7 +325,7 @@ async def _stands(plane: Plane, asked: _Asked, row: Row) -> Standing:
 async def confirm(plane: Plane, caller: Caller) -> None:
     """Let the plane go: operations move again.  Twice is a Conflict."""
     require_owner(caller)
-    hold = plane.hold
+    hold = plane.pause
     if hold.is_over:
         raise Conflict(f"{hold.why}: it is not to be confirmed here", code=ConflictCode.NOT_HELD)
     if not hold.why:
@@ -334,8 +334,8 @@ async def confirm(plane: Plane, caller: Caller) -> None:
         )
     now, why = plane.store.now(), hold.why
     told = entry(caller, "plane.confirm", target=plane.id, now=now, epoch=hold.epoch, why=why)
-    epoch = Is("plane", THIS, {"epoch": hold.epoch})
-    change = Change("", (epoch,), (Set("plane", THIS, {"held": None}), told))
+    epoch = Is("plane", PLANE_ROW, {"epoch": hold.epoch})
+    change = Change("", (epoch,), (Set("plane", PLANE_ROW, {"held": None}), told))
     if await plane.store.commit(change) is not None:
         raise Conflict(
             "a later epoch was begun elsewhere: start this process anew", code=ConflictCode.NOT_HELD

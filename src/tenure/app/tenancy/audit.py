@@ -79,7 +79,7 @@ async def verify(plane: Plane, *, head: str = "") -> Verdict:
     this process has seen itself.
     """
     position, previous = 0, ""
-    missing = {head, plane.hold.memo.head} - {""}
+    missing = {head, plane.pause.memo.head} - {""}
     while rows := await plane.store.list_rows("audit", {}, after=(position,), limit=VERIFY_ROWS):
         values = [list(row.values()) for row in rows]
         broken = first_broken(values, previous=previous, position=position)

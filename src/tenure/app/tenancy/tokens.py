@@ -85,7 +85,7 @@ async def create_token(
     token = PREFIX + urlsafe_b64encode(plane.entropy.secret()).decode().rstrip("=")
     expires_at = None if seconds is None else now + seconds
     name = uuid7(now, plane.entropy.bits())
-    view = TokenView(name, tenant, principal, role, now, expires_at, None, plane.hold.epoch)
+    view = TokenView(name, tenant, principal, role, now, expires_at, None, plane.pause.epoch)
     await plane.store.commit(Change("", (), _created(caller, view, token)))
     return view, token
 
@@ -94,7 +94,7 @@ async def begin(plane: Plane, token: str) -> None:
     """Let whoever starts the plane in as its admin; the token was made for this store before."""
     now = plane.store.now()
     name = uuid7(now, plane.entropy.bits())
-    view = TokenView(name, TENANT, "admin", Role.ADMIN, now, None, None, plane.hold.epoch)
+    view = TokenView(name, TENANT, "admin", Role.ADMIN, now, None, None, plane.pause.epoch)
     await plane.store.commit(Change("", (), _created(STARTER, view, token)))
 
 
@@ -135,7 +135,7 @@ def require_owner(caller: Caller) -> None:
 
 def _is_current(plane: Plane, row: Row) -> bool:
     """Whether a token was issued in the epoch that the plane is in."""
-    return (row["epoch"] or FIRST) == plane.hold.epoch
+    return (row["epoch"] or FIRST) == plane.pause.epoch
 
 
 def _tenant(caller: Caller, tenant: str) -> str:

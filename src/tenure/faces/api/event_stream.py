@@ -63,10 +63,10 @@ async def _follow(
 ) -> None:
     plane, loop = request.plane, asyncio.get_running_loop()
     beat_at = loop.time() + HEARTBEAT_SECONDS
-    gone.add_done_callback(lambda _: plane.news.tell())
+    gone.add_done_callback(lambda _: plane.commits.notify())
     await send({"type": "http.response.body", "body": b": ok\n\n", "more_body": True})
     while not gone.done() and not request.api.stopping.is_set():
-        number = plane.news.number
+        number = plane.commits.number
         page = await cloudevents.list_events(plane, request.caller, wanted, after=last, limit=PAGE)
         authorise(
             await caller_of(request.headers, authenticate=request.api.authenticate), Role.VIEWER
@@ -84,4 +84,4 @@ async def _follow(
             await send({"type": "http.response.body", "body": text, "more_body": True})
             beat_at = loop.time() + HEARTBEAT_SECONDS
         if not page.more:
-            await plane.news.beyond(number, seconds=LOOK_SECONDS)
+            await plane.commits.beyond(number, seconds=LOOK_SECONDS)

@@ -242,7 +242,7 @@ async def serve_plane(asked: Asked, begun: Callable[[], object] = lambda: None) 
 
                 def told(address: str) -> None:
                     announce(address)
-                    _say_ready(asked, address, plane.hold.why)
+                    _say_ready(asked, address, plane.pause.why)
 
                 await serve(api, listen, told=told)
 
@@ -323,7 +323,7 @@ async def admit(plane: Plane, file: Path, *, new: bool = False) -> None:
     now = plane.store.now()
     admins = [
         one for one in known
-        if one.role is Role.ADMIN and one.revoked_at is None and one.epoch == plane.hold.epoch
+        if one.role is Role.ADMIN and one.revoked_at is None and one.epoch == plane.pause.epoch
         and (one.expires_at is None or one.expires_at > now)
     ]  # fmt: skip
     if admins and not new:

@@ -86,8 +86,8 @@ class Path:
                 request.caller = await caller_of(request.headers, authenticate=api.authenticate)
                 until_sent.enter_context(api.allowances.one(request.tenant))
                 authorise(request.caller, route.role)
-            if api.plane.hold.why and route.is_held:
-                raise ProblemError("held", _pause_reason(api.plane.hold))
+            if api.plane.pause.why and route.is_held:
+                raise ProblemError("held", _pause_reason(api.plane.pause))
             await take(route, request, scope["path_params"])
             value = await route.handler(request)
         except ProblemError as refusal:

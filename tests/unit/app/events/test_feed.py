@@ -54,7 +54,7 @@ def test_readers_behind_ahead_and_far_behind_skip_nothing(seed, monkeypatch):
                 await store.commit(Change("", (), puts))
                 made += count
                 if chance.random() < 0.7:
-                    news.tell()
+                    news.notify()
             name = chance.choice([0, 0, 1, 1, 2, 3] if chance.random() < 0.9 else [3])
             limit = chance.randrange(1, 12)
             rows = await feed.after(readers[name][-1], limit=limit)
@@ -64,7 +64,7 @@ def test_readers_behind_ahead_and_far_behind_skip_nothing(seed, monkeypatch):
             told = max(told, readers[name][-1])
             if chance.random() < 0.1:
                 told = max(told, await feed.head())
-        news.tell()
+        news.notify()
         for read in readers.values():
             while rows := await feed.after(read[-1], limit=5):
                 read += [row["position"] for row in rows]
@@ -204,7 +204,7 @@ def test_who_waits_for_news_is_woken_by_them_and_not_before():
         waiting = asyncio.ensure_future(news.beyond(news.number, seconds=60))
         await asyncio.sleep(0)
         assert not waiting.done()
-        news.tell()
+        news.notify()
         await waiting
         await news.beyond(0, seconds=60)  # it was told before: no wait
         await news.beyond(news.number, seconds=0.001)

@@ -70,7 +70,7 @@ class Bench:
             catalogue=catalogue,
             providers={},
         )
-        self.claims.serve(self.plane)
+        self.claims.attach(self.plane)
 
     async def accept(self, plan: str = "single") -> str:
         await prepare(self.plane)
@@ -203,7 +203,7 @@ def test_an_attempt_whose_token_was_raised_records_nothing_more():
 
 
 def test_ablation_without_the_guard_on_the_intents_token_a_lost_attempt_is_believed():
-    real = record_change._polled
+    real = record_change._record_poll
 
     def unguarded(*given):
         writing = real(*given)
@@ -212,7 +212,7 @@ def test_ablation_without_the_guard_on_the_intents_token_a_lost_attempt_is_belie
         writing.change = replace(change, guards=guards)
         return writing
 
-    with patched(record_change, _polled=unguarded):
+    with patched(record_change, _record_poll=unguarded):
         fenced, unknown, _ = asyncio.run(_a_first_attempt_comes_back())
     assert not fenced
     assert not unknown  # so the call whose outcome nobody knows would simply be sent again

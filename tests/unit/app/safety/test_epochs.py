@@ -67,7 +67,7 @@ def memo(home):
 def test_the_first_epoch_is_one_and_is_written_down(tmp_path):
     async def main():
         async with plane_in(tmp_path) as plane:
-            assert (plane.hold.epoch, plane.hold.why) == (1, "")
+            assert (plane.pause.epoch, plane.pause.why) == (1, "")
             assert (await plane.store.find("plane", ("this",)))["epoch"] == 1
 
     asyncio.run(main())
@@ -88,8 +88,8 @@ def test_an_older_copy_of_the_store_that_somebody_put_back_holds_the_plane(tmp_p
 
     async def second(token):
         async with plane_in(tmp_path) as plane:
-            assert plane.hold.epoch == 2
-            assert "line 2 of the audit log" in plane.hold.why
+            assert plane.pause.epoch == 2
+            assert "line 2 of the audit log" in plane.pause.why
             assert not plane.engine.worker, "nothing moves"
             with pytest.raises(Unauthenticated, match="before the plane was restored"):
                 await tokens.authenticate(plane, token)
@@ -103,7 +103,7 @@ def test_an_older_copy_of_the_store_that_somebody_put_back_holds_the_plane(tmp_p
 
     async def third():
         async with plane_in(tmp_path) as plane:
-            assert (plane.hold.epoch, plane.hold.why) == (2, "")
+            assert (plane.pause.epoch, plane.pause.why) == (2, "")
             assert plane.engine.worker
 
     token = asyncio.run(first())
@@ -151,7 +151,7 @@ def test_a_plane_stays_held_over_a_restart_until_it_is_confirmed(tmp_path):
 
     async def main():
         async with plane_in(tmp_path) as plane:
-            assert (plane.hold.epoch, plane.hold.why) == (4, "restored")
+            assert (plane.pause.epoch, plane.pause.why) == (4, "restored")
             assert not plane.engine.worker
 
     asyncio.run(main())
@@ -161,7 +161,7 @@ def test_a_plane_stays_held_over_a_restart_until_it_is_confirmed(tmp_path):
 def test_a_greater_epoch_in_the_store_is_taken_over_with_what_holds_it(tmp_path):
     async def main():
         async with plane_in(tmp_path) as plane:
-            return plane.hold.epoch, plane.hold.why
+            return plane.pause.epoch, plane.pause.why
 
     EpochFile(tmp_path).write(Memo(7, "restored"))
     asyncio.run(main())
@@ -177,7 +177,7 @@ def test_a_process_that_learns_of_a_later_epoch_holds_itself(tmp_path):
             raised = Set("plane", ("this",), {"epoch": 2, "held": "restored"})
             await plane.store.commit(Change("", (), (raised,)))
             assert await epochs.follow(plane)
-            assert (plane.hold.epoch, plane.hold.is_over) == (2, True)
+            assert (plane.pause.epoch, plane.pause.is_over) == (2, True)
             assert not await epochs.follow(plane), "once"
             with pytest.raises(Conflict, match="start this process anew"):
                 await epochs.confirm(plane, ADMIN)
@@ -192,11 +192,11 @@ def test_a_process_that_is_held_is_let_go_when_another_was_told_so(tmp_path):
     async def main():
         async with plane_in(tmp_path) as plane:
             assert not await epochs.follow(plane)
-            assert plane.hold.why
+            assert plane.pause.why
             free = Set("plane", ("this",), {"held": None})
             await plane.store.commit(Change("", (), (free,)))
             assert not await epochs.follow(plane)
-            assert not plane.hold.why
+            assert not plane.pause.why
             while not plane.engine.worker:  # noqa: ASYNC110 (it has no event for this)
                 await asyncio.sleep(0)
 
@@ -375,12 +375,12 @@ def test_a_reconciler_only_looks_while_the_plane_is_held(tmp_path):
             done = await wait(plane, "default", name)
             until = {"until": 0.0, "sightings": 0}
             await plane.store.commit(Change("", (), (Put("tombstone", (name, "identity"), until),)))
-            plane.hold.memo = plane.hold.memo._replace(held="restored")
+            plane.pause.memo = plane.pause.memo._replace(held="restored")
             assert (await late_arrivals.tick(plane)).fixed == 0
             shelf = plane.providers["identity"]
             assert len(shelf.held()) == 1, "what would be removed is there"
             assert (await plane.store.find("tombstone", (name, "identity")))["sightings"] == 0
-            plane.hold.memo = plane.hold.memo._replace(held="")
+            plane.pause.memo = plane.pause.memo._replace(held="")
             assert (await late_arrivals.tick(plane)).fixed == 1
             assert shelf.held() == []
             assert done.state is OperationState.SUCCEEDED
@@ -431,9 +431,9 @@ def test_a_confirmation_that_cannot_be_written_down_is_followed_once_it_can(tmp_
             (tmp_path / "epoch").mkdir()
             with pytest.raises(StoreError, match="Is a directory"):
                 await epochs.confirm(plane, ADMIN)
-            assert plane.hold.why == "restored"
+            assert plane.pause.why == "restored"
             (tmp_path / "epoch").rmdir()
             assert not await epochs.follow(plane)
-            assert (plane.hold.why, plane.hold.let_go.is_set()) == ("", True)
+            assert (plane.pause.why, plane.pause.let_go.is_set()) == ("", True)
 
     asyncio.run(main())

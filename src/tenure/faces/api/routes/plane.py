@@ -29,7 +29,7 @@ async def readyz(request: HttpRequest) -> schemas.Health:
     api = request.api
     if api.stopping.is_set():
         raise ProblemError("stopping", "the process is about to end")
-    held = api.plane.hold.why
+    held = api.plane.pause.why
     if not api.ready or not (api.plane.engine.accepts or held):
         raise ProblemError("starting", "the engine does not take work yet")
     try:
@@ -43,13 +43,15 @@ async def readyz(request: HttpRequest) -> schemas.Health:
     except (TimeoutError, StoreError):
         raise ProblemError("starting", UNTAKEN) from None
     plane, status = api.plane, "held" if held else "ready"
-    return schemas.Health(status=status, engine=plane.engine.away, providers=plane.unserved())
+    return schemas.Health(
+        status=status, engine=plane.engine.away, providers=plane.provider_outage()
+    )
 
 
 async def get_plane(request: HttpRequest) -> schemas.Plane:
     """Its epoch, and whether it is held."""
     plane = request.plane
-    return schemas.Plane(id=plane.id, epoch=plane.hold.epoch, held=plane.hold.why)
+    return schemas.Plane(id=plane.id, epoch=plane.pause.epoch, held=plane.pause.why)
 
 
 async def review_plane(request: HttpRequest) -> schemas.Review:

@@ -26,14 +26,14 @@ async def list_tokens(request: HttpRequest) -> schemas.Tokens:
     """A tenant's tokens."""
     tenant = cast(schemas.ListTokens, request.query).tenant
     views = await tokens.list_tokens(request.plane, request.caller, tenant=tenant)
-    epoch = request.plane.hold.epoch
+    epoch = request.plane.pause.epoch
     return schemas.Tokens(items=[schemas.token(view, epoch=epoch) for view in views])
 
 
 async def revoke_token(request: HttpRequest) -> schemas.Token:
     """No good from now on."""
     gone = await tokens.revoke_token(request.plane, request.caller, request.names["token"])
-    return schemas.token(gone, epoch=request.plane.hold.epoch)
+    return schemas.token(gone, epoch=request.plane.pause.epoch)
 
 
 ROUTES = (
