@@ -450,6 +450,13 @@ class Store(Protocol):
         """Write a consistent copy while work goes on; the copy opens as a store of its own."""
         ...
 
+    async def write_problem(self) -> str:
+        """Why the store takes no new work now, in words that name no address; "": it knows none.
+
+        It is asked after a commit has failed or taken long, and may open a connection.
+        """
+        ...
+
     def hurry(self) -> None:
         """Whoever uses it is leaving: from now on a store that is away is not waited for."""
         ...

@@ -54,6 +54,7 @@ class Committer:
         landed: Callable[[], None] | None = None,
     ) -> None:
         self._connection = connection
+        self.room = room
         self._told = landed
         self._applier = Applier(connection, tables, room=room)
         self._flush = flush

@@ -44,9 +44,13 @@ class OpenFile:
         return reader
 
     def room(self) -> int:
-        """Free bytes on the file's disk."""
+        """Free bytes on the file's disk; none on a file system that has become read-only."""
         disk = os.statvfs(self.path.parent)
-        return disk.f_bavail * disk.f_frsize
+        return 0 if disk.f_flag & os.ST_RDONLY else disk.f_bavail * disk.f_frsize
+
+    def is_read_only(self) -> bool:
+        """Whether the file system is read-only, as Linux makes one after an error of its disk."""
+        return bool(os.statvfs(self.path.parent).f_flag & os.ST_RDONLY)
 
     def close(self) -> None:
         """Close the readers, then the writer (it moves the log to the main file), then the lock."""

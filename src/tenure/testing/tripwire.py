@@ -300,6 +300,10 @@ class WiredStore:
         """Cross."""
         await self._read("store.backup", lambda: self._inner.backup(path))
 
+    async def write_problem(self) -> str:
+        """Cross."""
+        return await self._read("store.write_problem", self._inner.write_problem)
+
     def hurry(self) -> None:
         """Not a crossing: nothing is asked."""
         self._inner.hurry()

@@ -21,7 +21,7 @@ import pytest
 from tenure import Plan, provided
 from tenure.adapters.store.postgres import committer, server
 from tenure.app.plane import until_answered
-from tenure.app.safety.write_probe import Taking
+from tenure.app.safety.write_probe import WriteProbe
 from tenure.core.errors import StoreError, StoreFull
 from tenure.core.events import EPOCH_SPAN
 from tenure.ports.store import Change, Given, Next, Put, Value
@@ -93,14 +93,16 @@ def test_a_plane_whose_database_has_become_read_only_is_not_ready(
         shelf = Shelf(tmp_path, "identity", now=time.time)
         plan = Plan("make", stages=(provided("identity", "identity"),))
         async with running(settings, plans=[plan], providers={"identity": shelf}) as plane:
-            await Taking().until_taken(plane)
+            assert not await WriteProbe().problem(plane, seconds=5.0)
             await told(own_postgres, read_only(on=True), OTHERS)
-            taking = Taking()
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(taking.until_taken(plane), 1.0)
+            probe = WriteProbe()
+            assert await probe.problem(plane, seconds=1.0) == (
+                "the store answers but takes no records: the PostgreSQL database is read-only"
+                " (default_transaction_read_only)"
+            )
             await until_answered(plane)  # it can still be read
             await told(own_postgres, WRITES, read_only(on=False))
-            await asyncio.wait_for(taking.until_taken(plane), 10.0)  # by itself
+            assert not await probe.problem(plane, seconds=10.0)  # by itself
 
     asyncio.run(scenario())
 
@@ -161,6 +163,34 @@ def test_a_standby_is_refused_and_a_failover_to_it_is_followed(
         standby.stop()
 
 
+def test_a_plane_whose_server_has_become_a_standby_says_so(
+    own_postgres: PostgresServer, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        settings = Settings(store=own_postgres.url + SCHEMA, lease_ttl_seconds=600.0)
+        shelf = Shelf(tmp_path, "identity", now=time.time)
+        plan = Plan("make", stages=(provided("identity", "identity"),))
+        async with running(settings, plans=[plan], providers={"identity": shelf}) as plane:
+            probe = WriteProbe()
+            assert not await probe.problem(plane, seconds=5.0)
+            own_postgres.halt()
+            assert await probe.problem(plane, seconds=2.0) == (
+                "the store does not answer: the PostgreSQL server cannot be reached, or it accepts"
+                " no connection"
+            )
+            signal = own_postgres.folder / "data" / "standby.signal"
+            signal.touch()
+            own_postgres.start()
+            assert await WriteProbe().problem(plane, seconds=2.0) == (
+                "the store does not answer: the PostgreSQL server is a standby, which takes no"
+                " records"
+            )
+            await told(own_postgres, "SELECT pg_promote()")
+            assert not await probe.problem(plane, seconds=20.0)  # by itself
+
+    asyncio.run(scenario())
+
+
 def test_a_full_disk_takes_no_new_work_and_is_used_again_when_there_is_room(
     own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +217,7 @@ def test_a_full_disk_takes_no_new_work_and_is_used_again_when_there_is_room(
                 except StoreFull as error:
                     full = str(error)
             assert "is full: this was not kept" in full
+            assert await store.write_problem() == "the disk of the PostgreSQL server is full"
             with pytest.raises(StoreFull, match="what was accepted before is kept"):
                 await store.commit(Change("", (), (operation("new"),), admits=True))
             assert await store.find("operation", ("kept",)) is not None

@@ -17,7 +17,7 @@ from tenure.core.errors import CommitUnknown, StoreFull
 from tenure.ports.store import Set
 from tenure.sqlite.applier import RESERVE_BYTES
 from tenure.testing.contracts.store_rows import Names, StoppedClock, event, operation, record
-from tests.real.support.disks import mounted
+from tests.real.support.disks import mounted, read_only
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
@@ -62,6 +62,9 @@ def test_a_full_disk_refuses_new_work_and_goes_on_with_the_old(disk: Path) -> No
         leave(disk, RESERVE_BYTES - MEBIBYTE)
         with pytest.raises(StoreFull, match="Make room"):
             await store.commit(change(operation("new"), event("lost"), admits=True))
+        assert await store.write_problem() == (
+            "its disk is full; 31 MiB are free and new work needs 32 MiB"
+        )
         for n in range(100):
             step = change(
                 record(f"{n:03}", 1), Set("operation", (f"{n:03}",), {"revision": 1}), event()
@@ -78,6 +81,24 @@ def test_a_full_disk_refuses_new_work_and_goes_on_with_the_old(disk: Path) -> No
         loaded = await store.load("099")
         assert loaded is not None
         assert (loaded.operation["revision"], len(loaded.journal)) == (1, 1)
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_read_only_file_system_takes_no_new_work_and_is_named(disk: Path) -> None:
+    """Linux makes a file system read-only after an error of its disk; here one is mounted above."""
+    change = Names()
+
+    async def scenario() -> None:
+        store = build(disk)
+        assert await store.commit(change(operation("a"), event(), admits=True)) is None
+        assert await store.write_problem() == ""
+        with read_only(disk):
+            with pytest.raises(StoreFull):
+                await store.commit(change(operation("new"), event(), admits=True))
+            assert await store.write_problem() == "the file system of its file is read-only"
+        assert await store.commit(change(operation("new"), event(), admits=True)) is None
         await store.close()
 
     asyncio.run(scenario())

@@ -24,3 +24,14 @@ def mounted(size: str) -> Iterator[Path]:
     finally:
         subprocess.run(["umount", str(folder)], check=True)
         folder.rmdir()
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Whoever opens a file of this folder finds it on a read-only file system."""
+    subprocess.run(["mount", "--bind", str(folder), str(folder)], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)

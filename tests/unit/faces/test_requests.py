@@ -300,7 +300,11 @@ async def test_a_store_that_does_not_answer_makes_it_unready(face, monkeypatch):
 
     monkeypatch.setattr(type(face.plane.store), "find", never)
     answer = await face.ask("GET", "/readyz", token="")
-    assert (answer.status, answer.json["detail"]) == (503, "the store does not answer")
+    said = "the store does not answer; the log says more"
+    assert (answer.status, answer.json["detail"]) == (503, said)
+    monkeypatch.setattr(face.plane.store, "write_problem", never)
+    answer = await face.ask("GET", "/readyz", token="")
+    assert (answer.status, answer.json["detail"]) == (503, said)
 
 
 @faced
@@ -309,31 +313,55 @@ async def test_a_store_that_takes_no_records_makes_it_unready(face, monkeypatch)
     from tenure.faces.api.routes import plane as routes
 
     monkeypatch.setattr(routes, "STORE_SECONDS", 0.2)
-    asked, answer = list[Change](), asyncio.Event()
+    changes, causes, answer = list[Change](), list[str](), asyncio.Event()
 
     async def commit(change):
-        asked.append(change)
+        changes.append(change)
         await answer.wait()
         raise StoreError("The store postgresql://somewhere cannot be used now: it is read-only.")
 
+    async def write_problem():
+        causes.append("its disk is full")
+        return causes[-1]
+
     async def refused():
         told = await face.ask("GET", "/readyz", token="")
-        return (told.status, told.json["detail"]) == (503, routes.UNTAKEN)
+        said = "the store answers but takes no records: its disk is full"
+        return (told.status, told.json["detail"]) == (503, said)
 
     with monkeypatch.context() as patch:
         patch.setattr(face.plane.store, "commit", commit)
+        patch.setattr(face.plane.store, "write_problem", write_problem)
         assert all(await asyncio.gather(*(refused() for _ in range(3))))
-        assert len(asked) == 1
+        assert len(changes) == 1
         answer.set()
         await asyncio.sleep(0.01)
         assert await refused()
         assert await refused()
-        assert len(asked) == 3  # what was refused is asked again
+        assert len(changes) == 3  # what was refused is asked again
+        assert len(causes) == 1  # the cause is good for a while
+        assert all(change.admits for change in changes)  # as those of new work, which need room
     assert (await face.ask("GET", "/readyz", token="")).status == 200
     monkeypatch.setattr(face.plane.store, "commit", commit)
+    monkeypatch.setattr(face.plane.store, "write_problem", write_problem)
     assert (await face.ask("GET", "/readyz", token="")).status == 200
-    monkeypatch.setattr("tenure.app.safety.write_probe.LATELY_SECONDS", 0.0)
+    monkeypatch.setattr("tenure.app.safety.write_probe.FRESH_SECONDS", 0.0)
     assert await refused()
+
+
+@faced
+async def test_it_is_unready_with_the_cause_when_a_commit_was_lost(face, monkeypatch):
+    async def write_problem():
+        return "the file system of its file is read-only"
+
+    monkeypatch.setattr(face.plane.store, "write_problem", write_problem)
+    face.api.lose(CommitUnknown("The store failed while it committed (disk I/O error)."))
+    answer = await face.ask("GET", "/readyz", token="")
+    assert (answer.status, answer.json["code"]) == (503, "stopping")
+    assert answer.json["detail"] == (
+        "the process is about to end, because the store failed during a commit:"
+        " the file system of its file is read-only"
+    )
 
 
 @faced

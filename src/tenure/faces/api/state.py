@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from tenure.app.plane import Plane
-from tenure.app.safety.write_probe import Taking
+from tenure.app.safety.write_probe import WriteProbe
 from tenure.app.tenancy import tokens
 from tenure.core.errors import CommitUnknown
 from tenure.core.roles import Caller
@@ -33,7 +33,7 @@ class Api:
         self.streams: Counter[str] = Counter()
         """Streams of events that are open, by tenant."""
         self.step_times = StepTimes() if step_times is None else step_times
-        self.taking = Taking()
+        self.write_probe = WriteProbe()
         self.ready = False
         """Whether the plane has started; told by whoever starts it."""
         self.stopping = asyncio.Event()

@@ -366,7 +366,9 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
             await new
         assert await old is None
         assert await store.find("operation", ("b",)) is None
+        assert "full" in await store.write_problem()
         stores.fill(full=False)
+        assert await store.write_problem() == ""
         assert await store.commit(change(operation("b"), admits=True)) is None
 
     @scenario
@@ -429,7 +431,8 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         for read in (
             store.find("operation", ("0000",)), store.load("0000"), store.was_committed("x"),
             store.list_operations("north"), store.list_resources("north", "x"), store.list_due("w"),
-            store.list_events(), store.plans_of_open_operations(),
+            store.list_events(), store.plans_of_open_operations(), store.count_events(until=1),
+            store.write_problem(),
         ):  # fmt: skip
             with pytest.raises(StoreError):
                 await read

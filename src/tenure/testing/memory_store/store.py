@@ -282,6 +282,11 @@ class MemoryStore:
         except OSError as error:
             raise StoreError(f"No copy was made at {path} ({error.strerror}).") from None
 
+    async def write_problem(self) -> str:
+        """Look at the disk that a test plays."""
+        self._use()
+        return "its disk is full" if self.tables.full else ""
+
     def hurry(self) -> None:
         """It is never away."""
 

@@ -152,6 +152,12 @@ class Committer:
             self._due = True
             asyncio.get_running_loop().call_soon(self._start)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether new work is refused because the server's disk is full."""
+        full = self._room is not None and self._room() < RESERVE_BYTES
+        return full or asyncio.get_running_loop().time() < self._full_until
+
     def hurry(self) -> None:
         """Wait for a lost server no longer than who is leaving can."""
         self._patience = min(self._patience, server.HURRY_SECONDS)
@@ -266,8 +272,7 @@ class Committer:
         assert item.parts is not None  # noqa: S101 (work stands alone)
         if not item.parts.change.admits:
             return False
-        full = self._room is not None and self._room() < RESERVE_BYTES
-        if full or asyncio.get_running_loop().time() < self._full_until:
+        if self.is_full:
             item.answer = StoreFull(_FULL)
             return True
         return False

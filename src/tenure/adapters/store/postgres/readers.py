@@ -35,6 +35,11 @@ class Readers:
         """Every row that answers this about events, as far as they can be read."""
         return await self._ask(lambda connection: horizon.ask(connection, sql, *asked))
 
+    async def write_problem(self) -> str:
+        """Why a new session cannot write; see `Store.write_problem`."""
+        self._refuse_closed()
+        return await server.write_problem(self._address)
+
     def hurry(self) -> None:
         """Wait for a lost server no longer than who is leaving can."""
         self._patience = min(self._patience, server.HURRY_SECONDS)
@@ -60,8 +65,7 @@ class Readers:
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _ask_once(self, ask: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
-        if self._closed:
-            raise StoreClosed("This store is closed: nothing can be read.")
+        self._refuse_closed()
         async with self._places:
             connection = self._free.pop() if self._free else await self._connect()
             try:
@@ -75,6 +79,10 @@ class Readers:
                 raise
             self._give_back(connection, lost=False)
             return answer
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise StoreClosed("This store is closed: nothing can be read.")
 
     async def _connect(self) -> asyncpg.Connection:
         connection = await server.connect(self._address, "tenure reader", server.SESSION)

@@ -148,6 +148,25 @@ async def refuse_unfit(connection: asyncpg.Connection) -> None:
         )
 
 
+async def write_problem(address: Address) -> str:
+    """Why a new session cannot write, in words that name no address; "" if it can."""
+    try:
+        connection = await connect(address, "tenure probe", standby=True)
+    except (*GONE, asyncpg.PostgresError):
+        return "the PostgreSQL server cannot be reached, or it accepts no connection"
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            if await connection.fetchval("SELECT pg_is_in_recovery()"):
+                return "the PostgreSQL server is a standby, which takes no records"
+            if await connection.fetchval("SHOW transaction_read_only") == "on":
+                return "the PostgreSQL database is read-only (default_transaction_read_only)"
+    except (*GONE, asyncpg.PostgresError):
+        return "the PostgreSQL server does not answer"
+    finally:
+        connection.terminate()
+    return ""
+
+
 async def end_session(connection: asyncpg.Connection, name: str) -> None:
     """End the session of this name, if the server still has it, and wait until it is gone.
 

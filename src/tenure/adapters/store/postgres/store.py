@@ -207,6 +207,12 @@ class PostgresStore:
             " pg_dump for a copy of one instant or pg_basebackup with archived WAL for any."
         )
 
+    async def write_problem(self) -> str:
+        """Ask the server on a new connection: those that are open may be of another server."""
+        if self._committer.is_full:
+            return "the disk of the PostgreSQL server is full"
+        return await self._readers.write_problem()
+
     def hurry(self) -> None:
         """Bear it for a moment only if the server is away."""
         self._committer.hurry()

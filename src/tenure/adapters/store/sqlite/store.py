@@ -28,6 +28,7 @@ from tenure.ports.store import (
     TenantEvents,
     Value,
 )
+from tenure.sqlite.applier import RESERVE_BYTES
 from tenure.sqlite.commit_thread import Flush
 from tenure.sqlite.committer import Committer
 from tenure.sqlite.copy import copy_file
@@ -35,6 +36,7 @@ from tenure.sqlite.gate import OpenFile
 from tenure.sqlite.statements import Statements
 
 _Asked = Mapping[str, Value] | tuple[Value, ...]
+MEBIBYTE = 1024 * 1024
 _WHOLE = ("operation", *TABLES["operation"].key, *TABLES["operation"].columns)
 
 
@@ -205,6 +207,19 @@ class SqliteStore:
     async def backup(self, path: str) -> None:
         """Copy what is committed now."""
         await copy_file(self._file.path, Path(path))
+
+    async def write_problem(self) -> str:
+        """Look at the disk."""
+        if self._closed:
+            raise StoreClosed("This store is closed: nothing can be read.")
+        if self._file.is_read_only():
+            return "the file system of its file is read-only"
+        if (room := self._committer.room()) < RESERVE_BYTES:
+            return (
+                f"its disk is full; {room // MEBIBYTE} MiB are free and new work needs"
+                f" {RESERVE_BYTES // MEBIBYTE} MiB"
+            )
+        return ""
 
     def hurry(self) -> None:
         """A file is never away."""

@@ -1,17 +1,13 @@
 """The control plane itself: health, metrics, and the document that describes this face."""
 
-import asyncio
-
-from tenure.app.plane import until_answered
 from tenure.app.safety import epochs
-from tenure.core.errors import StoreError
 from tenure.core.roles import Role
 from tenure.faces.api.schemas import plane as schemas
 from tenure.faces.http.problems import ProblemError
 from tenure.faces.http.table import HttpRequest, Route
 from tenure.telemetry import metrics, scrape
 
-UNTAKEN = "the store answers but takes no records: it is read-only, or held up; the log tells more"
+LOST = "the process is about to end, because the store failed during a commit"
 STORE_SECONDS = 1.0
 """How long the store may take to answer before the plane counts as not ready."""
 
@@ -24,24 +20,20 @@ async def livez(_: HttpRequest) -> schemas.Health:
 async def readyz(request: HttpRequest) -> schemas.Health:
     """The store answers and takes records, and the engine takes work.
 
-    Work waits if the engine cannot be reached.
+    If not, the problem says what is wrong with the store.  Work waits if the engine cannot be
+    reached.
     """
     api = request.api
     if api.stopping.is_set():
-        raise ProblemError("stopping", "the process is about to end")
+        problem = "the process is about to end"
+        if api.lost is not None:
+            problem = await api.write_probe.explain(api.plane, LOST, STORE_SECONDS)
+        raise ProblemError("stopping", problem)
     held = api.plane.pause.why
     if not api.ready or not (api.plane.engine.accepts or held):
         raise ProblemError("starting", "the engine does not take work yet")
-    try:
-        async with asyncio.timeout(STORE_SECONDS):
-            await until_answered(api.plane)
-    except (TimeoutError, StoreError):
-        raise ProblemError("starting", "the store does not answer") from None
-    try:
-        async with asyncio.timeout(STORE_SECONDS):
-            await api.taking.until_taken(api.plane)
-    except (TimeoutError, StoreError):
-        raise ProblemError("starting", UNTAKEN) from None
+    if problem := await api.write_probe.problem(api.plane, seconds=STORE_SECONDS):
+        raise ProblemError("starting", problem)
     plane, status = api.plane, "held" if held else "ready"
     return schemas.Health(
         status=status, engine=plane.engine.away, providers=plane.provider_outage()
