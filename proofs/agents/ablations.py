@@ -43,39 +43,39 @@ from tenure.testing.patches import Off, patched
 # --- how each is taken out ------------------------------------------------------------------------
 
 
-def grounds(change: Callable[[Admission], Admission]) -> Off:
-    """Stand a verb on another ground than was found."""
-    real = verbs.ground
+def admissions(change: Callable[[Admission], Admission]) -> Off:
+    """Change the admission of every verb."""
+    real = verbs.admit_verb
 
-    async def ground(*given: Any, **named: Any) -> Admission:
+    async def admit_verb(*given: Any, **named: Any) -> Admission:
         return change(await real(*given, **named))
 
-    return lambda: patched(verbs, ground=ground)
+    return lambda: patched(verbs, admit_verb=admit_verb)
 
 
-def closed_later(ground: Admission) -> Admission:
+def closed_later(admission: Admission) -> Admission:
     """Leave the agent as it is until the operation has ended."""
     writes = tuple(
         Set(w.table, w.key, {c: v for c, v in w.row.items() if c != "state"})
         if isinstance(w, Set) and w.table == "agent" and "generation" in w.row
         else w
-        for w in ground.writes
+        for w in admission.writes
     )
-    return ground._replace(writes=writes)
+    return admission._replace(writes=writes)
 
 
-def same_epoch(ground: Admission) -> Admission:
+def same_epoch(admission: Admission) -> Admission:
     """Tell providers the same epoch every time."""
-    return ground._replace(input={**(ground.input or {}), "epoch": 1})
+    return admission._replace(input={**(admission.input or {}), "epoch": 1})
 
 
-def turn_not_waited_for() -> AbstractContextManager[None]:
+def lock_not_waited_for() -> AbstractContextManager[None]:
     """Begin though another operation works on the agent."""
     real = ServingPlaneApi.acquire_lock
 
     async def acquire_lock(self: ServingPlaneApi, agent: str, operation: str, **given: Any) -> Any:
-        turn = await real(self, agent, operation, **given)
-        return turn._replace(holder="", was=turn.was or given["was"])
+        lock = await real(self, agent, operation, **given)
+        return lock._replace(holder="", was=given["was"]) if lock.holder else lock
 
     return patched(ServingPlaneApi, acquire_lock=acquire_lock)
 
@@ -208,7 +208,7 @@ _TABLE = (
     Ablation(
         "closed_in_accept",
         "The commit that accepts a suspend, stop or delete closes the agent.",
-        "S15", (13,), "closing", grounds(closed_later),
+        "S15", (13,), "closing", admissions(closed_later),
     ),
     Ablation(
         "holder_is_told",
@@ -223,12 +223,12 @@ _TABLE = (
     Ablation(
         "turn_waited_for",
         "A closing operation begins when the one at work has ended.",
-        "S11", (2,), "closing", turn_not_waited_for,
+        "S11", (2,), "closing", lock_not_waited_for,
     ),
     Ablation(
         "queued_says_nothing",
         "An operation that is queued says nothing of the agent before its turn.",
-        "S11", (2,), "queued", lambda: patched(subject, QUEUED="nothing"),
+        "S11", (2,), "queued", lambda: patched(subject, _is_queued=lambda _: False),
     ),
     Ablation(
         "queued_gives_way",
@@ -258,7 +258,7 @@ _TABLE = (
     Ablation(
         "epoch_raised",
         "Each verb raises the epoch under which providers shut and open.",
-        "S6", (13,), "late", grounds(same_epoch),
+        "S6", (13,), "late", admissions(same_epoch),
     ),
     Ablation(
         "parent_guarded",

@@ -126,8 +126,8 @@ def test_a_turn_that_is_not_waited_for_is_seen():
     real = plane_api.ServingPlaneApi.acquire_lock
 
     async def take(self, agent, operation, **given):
-        turn = await real(self, agent, operation, **given)
-        return turn._replace(holder="", was=turn.was or given["was"])
+        lock = await real(self, agent, operation, **given)
+        return lock._replace(holder="", was=given["was"]) if lock.holder else lock
 
     with patched(plane_api.ServingPlaneApi, acquire_lock=take):
         assert run_case(Case("delete_while_creating")).wrong

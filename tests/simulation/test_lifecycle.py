@@ -74,7 +74,7 @@ def test_there_are_enough_of_them():
 
 def test_a_safeguard_is_on_again_afterwards():
     def now():
-        return verbs.ground, verbs._closing, vars(subject)["CLOSED"], subject._released
+        return verbs.admit_verb, verbs._closing, vars(subject)["CLOSED"], subject._released
 
     before = now()
     for ablation in ABLATIONS.values():

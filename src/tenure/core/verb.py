@@ -6,7 +6,7 @@ state the agent is meanwhile, and what each end of the operation makes of the ag
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tenure.core import operation
 from tenure.core.agent import AGENT, AgentState, AgentTrigger, Verb
@@ -31,6 +31,9 @@ class LifecycleVerb:
         is_announced: an event tells that it was accepted.
         can_queue: it may wait for the operation that has the agent's lock.
         waits_for: the event whose required subscribers the operation waits for; empty: for none.
+        options: the type of what a caller chooses; None: the verb has no options.
+        input: the type in which its steps read their input; None: it adds nothing to the fields
+            that every verb on an agent has.
     """
 
     name: Verb
@@ -45,6 +48,8 @@ class LifecycleVerb:
     is_announced: bool = True
     can_queue: bool = True
     waits_for: str = ""
+    options: type[Any] | None = None
+    input: type[Any] | None = None
 
     def interrupts(self, state: AgentState) -> bool:
         """Whether it is accepted while another operation has the lock of an agent in this state.

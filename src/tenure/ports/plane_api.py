@@ -6,7 +6,22 @@ A step reaches it as `call.plane`.  Every method is idempotent, as steps are rep
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, NoReturn, Protocol, cast
 
+from msgspec import Struct
+
+from tenure.core.agent import AgentState
 from tenure.core.errors import Defect
+
+
+class HeldResource(Struct, frozen=True, gc=False):
+    """A resource that an agent holds or may hold, by the step that made it.
+
+    It is part of stored inputs and results: its fields keep their names.
+    """
+
+    operation: str
+    step: str
+    key: str
+    generation: int
 
 
 class AgentLock(NamedTuple):
@@ -14,10 +29,10 @@ class AgentLock(NamedTuple):
 
     holder: str = ""
     """The operation that has the lock and must end first; empty: the lock is ours."""
-    was: str = ""
+    was: AgentState = AgentState.READY
     """The state to which the agent returns if our operation is cancelled."""
-    holds: Mapping[str, Sequence[Mapping[str, object]]] = {}
-    """What it holds or may hold, by slot: operation, step, key, generation."""
+    holds: Mapping[str, Sequence[HeldResource]] = {}
+    """The resources that the agent holds or may hold, by slot."""
     refused: str = ""
     """Why a queued operation cannot be carried out in the state that the agent is in now."""
 
@@ -41,11 +56,13 @@ class MissingAcknowledgement(NamedTuple):
 class PlaneApi(Protocol):
     """Every promise here is a test in `tests/unit/app/agents/test_plane_api.py`."""
 
-    async def acquire_lock(self, agent: str, operation: str, *, was: str, after: str) -> AgentLock:
+    async def acquire_lock(
+        self, agent: str, operation: str, *, was: AgentState, after: str
+    ) -> AgentLock:
         """Give this operation the agent's lock, once no other operation has it.
 
-        `was` is how the agent stood when the operation was accepted; `after` the operation that
-        worked on it then, on whose end it depends what the agent was.
+        `was` is the state to which the agent would have returned when the operation was accepted.
+        `after` is the operation that had the lock then; its end decides which state that is now.
         """
         ...
 

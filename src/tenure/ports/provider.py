@@ -7,7 +7,7 @@ nothing else may pass this port.
 
 from collections.abc import AsyncIterator, Mapping
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -88,8 +88,8 @@ class Call(Struct, frozen=True, gc=False):
 
     key: ResourceKey
     """The key of this step in this operation: the same at every attempt and after a crash."""
-    input: Mapping[str, object]
-    """What the operation was started with."""
+    input: Any
+    """What the operation was started with: plain data, or the type that a verb declares."""
     results: Mapping[str, object]
     """Results of earlier steps by name."""
     signals: Mapping[str, tuple[object, ...]]

@@ -7,7 +7,7 @@ on a `PlainSubject`, which is a lock and nothing more.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from tenure.core.operation import Intent, OperationState
 from tenure.core.plan import Plan, Step
@@ -24,7 +24,8 @@ class SubjectOperation(Protocol):
     """The name of its plan."""
     agent: str
     """The uid of the row that the operation locks."""
-    input: Mapping[str, object]
+    input: Any
+    """As the subject's `read_input` has read it."""
     plan: Plan
     state: OperationState
     intents: dict[str, Intent]
@@ -37,8 +38,19 @@ class SubjectOperation(Protocol):
 class Subject(Protocol):
     """What operations mean for the things of one kind."""
 
-    def name_of(self, operation_input: Mapping[str, object]) -> str:
-        """What people call the thing that an operation with this input acts on; empty: no name."""
+    def read_input(self, kind: str, stored: Mapping[str, object]) -> Any:  # noqa: ANN401
+        """The input of an operation of this plan, in the type that its steps read.
+
+        It is called once each time an operation is loaded.  PlanUnknown if the stored input does
+        not have the form that this release knows.
+        """
+        ...
+
+    def name_of(self, operation_input: Any) -> str:  # noqa: ANN401
+        """What people call the thing that an operation with this input acts on; empty: no name.
+
+        It takes the input as it is stored, and as `read_input` returns it.
+        """
         ...
 
     def may_use_reserve(self, kind: str) -> bool:
@@ -62,7 +74,11 @@ class Subject(Protocol):
 class PlainSubject:
     """A lock without a meaning of its own: the operation releases it when it ends."""
 
-    def name_of(self, operation_input: Mapping[str, object]) -> str:  # noqa: ARG002
+    def read_input(self, kind: str, stored: Mapping[str, object]) -> Mapping[str, object]:  # noqa: ARG002
+        """Plain data, as the caller sent it."""
+        return stored
+
+    def name_of(self, operation_input: object) -> str:  # noqa: ARG002
         """It has no name."""
         return ""
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from tenure.app.agents import commands as agents
-from tenure.app.agents.ownership import GOING
-from tenure.app.agents.views import holdings_of, kept_spec
+from tenure.app.agents.ownership import without_ended_grants
+from tenure.app.agents.views import holdings_of, stored_spec
 from tenure.app.operations.handle import load_handle
 from tenure.app.plane import Plane
 from tenure.app.safety import findings
@@ -99,7 +99,7 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
 async def _is_held(plane: Plane, finding: Row) -> bool:
     """Whether, by our records, the agent still holds what was found to differ."""
     holds = await holdings_of(plane, str(finding["tenant"]), str(finding["agent"]))
-    return any(one["key"] == finding["resource"] for some in holds.values() for one in some)
+    return any(one.key == finding["resource"] for some in holds.values() for one in some)
 
 
 async def _next(plane: Plane, limit: int) -> list[str]:
@@ -246,7 +246,7 @@ def _differs(plane: Plane, row: Row, held: Held, seen: Observation) -> Differenc
 
 
 def _may_repair(term: Term, row: Row) -> bool:
-    policy = kept_spec(row).get("spec", {}).get("on_drift")
+    policy = stored_spec(row).spec.get("on_drift")
     return (term.repairs and policy != "report") or (policy == "repair" and not term.read_only)
 
 
@@ -337,15 +337,7 @@ async def _make_again(plane: Plane, row: Row, held: Held) -> None:
         raise Rejected("the agent has changed since it was looked at")
     plan = plane.catalogue.restore(made.plan.body(), made.plan.digest)
     done, signals = made.progress.done, made.progress.signals
-    given = await _still_granted(plane, made.input)
-    call = Call(held.key, given, done, signals, plane.providers)
+    values = await without_ended_grants(plane, made.input)
+    call = Call(held.key, values, done, signals, plane.providers)
     async with asyncio.timeout(LOOK_SECONDS):
         await plan.steps[held.key.name].do(call)
-
-
-async def _still_granted(plane: Plane, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the step was given, without what an agent has granted that is deleted by now."""
-    granter = await plane.store.find("agent", (str(given.get("principal", "")),))
-    if granter is None or granter["state"] not in GOING:
-        return given
-    return {**given, "spec": {**given.get("spec", {}), "roles": [], "teams": []}}

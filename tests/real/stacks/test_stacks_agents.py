@@ -254,7 +254,7 @@ CHECKS: dict[int, Callable[[Stage], Awaitable[Cases]]] = {
 OFF: dict[int, Callable[[], AbstractContextManager[None]]] = {
     3: reconcile_proofs.ABLATIONS["reconciler_late"].off,
     4: reconcile_proofs.ABLATIONS["seen_twice"].off,
-    13: lifecycle_ablations.grounds(lifecycle_ablations.closed_later),
+    13: lifecycle_ablations.admissions(lifecycle_ablations.closed_later),
     17: event_proofs.ABLATIONS["one_of_an_agent_at_a_time"].off,
     18: lifecycle_ablations.ABLATIONS["agent_of_tenant"].off,
     20: lifecycle_ablations.ABLATIONS["head_compared"].off,

@@ -17,6 +17,7 @@ from tenure.core.limits import DETAIL_CHARACTERS_MAX
 from tenure.core.operation import OperationState
 from tenure.core.plan import StepKind
 from tenure.plans.agents import lifecycle
+from tenure.plans.agents.inputs import AgentInput
 from tenure.ports import provider as ports
 from tenure.ports.provider import Presence
 from tenure.ports.runtime import Status
@@ -56,6 +57,18 @@ def test_there_is_a_way_back_until_the_pivot(plan, pivot):
     assert [name for name, step in steps.items() if step.kind is StepKind.PIVOT] == [pivot]
 
 
+def test_the_digests_of_the_plans_do_not_change_between_releases():
+    """Open operations are found again by them: a changed plan needs a new version."""
+    assert {name: plan.digest for name, plan in PLANS.items()} == {
+        "create_agent": "9b733afec7ccc8a4b48be5b483e7402e",
+        "suspend_agent": "e578cb2917739ac1530cb83bf275f878",
+        "stop_agent": "80bff749e0f3bf3f6a231ad4817c7b8e",
+        "resume_agent": "092ca5aad99ddf2243f5c514e65e821f",
+        "delete_agent": "070581e3e16af1a61b5df024764e5223",
+        "recover_runtime": "dc184a43fa8cc57de42e1f8ed88eb156",
+    }
+
+
 def test_a_stop_has_no_way_back():
     assert {step.kind for step in PLANS["stop_agent"].steps.values()} == {StepKind.RETRIABLE}
 
@@ -64,7 +77,7 @@ def last_words(said):
     """What an operation says of a runtime that ended with these words."""
     runtime = SimpleNamespace(wait_ready=_answering(Status(Presence.BROKEN, said=said)))
     key = resource_key("plane", tenant="t", agent="a", generation=1, slot="", name="runtime_ready")
-    input_ = {"name": "alpha", "spec": {"runtime": {}}}
+    input_ = AgentInput(name="alpha", spec={"runtime": {}})
     call = ports.Call(
         key, input=input_, results={"runtime": {}}, signals={}, providers={"runtime": runtime}
     )

@@ -14,14 +14,14 @@ from tenure.app.agents import commands as agents
 from tenure.app.agents import ownership
 from tenure.app.agents.commands import Asked
 from tenure.app.agents.ownership import GOING, Vouching
-from tenure.app.agents.subject import QUEUED
+from tenure.app.agents.subject import input_of_row
 from tenure.app.events import subscriptions
-from tenure.app.operations.handle import input_of
 from tenure.app.plane import Plane
 from tenure.core.agent import AgentState, Verb
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import Conflict, PlanUnknown
 from tenure.core.roles import Caller, Role
+from tenure.plans.agents.delete import DeleteInput
 from tenure.ports.access import Access
 from tenure.ports.plane_api import OwnedAgents
 from tenure.ports.store import Change, Drop, Is, Row, Writes
@@ -117,10 +117,9 @@ async def _branch(vouching: _Without, one: Row, depth: int) -> Branch:
 async def delete_below(plane: Plane, agent: str, operation: str) -> OwnedAgents:
     """Let go of what others answer for, and have everything else below this agent deleted."""
     mine = await plane.store.find("operation", (operation,))
-    given = {} if mine is None else input_of(mine)
     await _let_go(plane, agent)
-    if given.get("cascade"):
-        return OwnedAgents(())  # whoever asked for this one walks the graph
+    if mine is not None and _is_part_of_cascade(mine):
+        return OwnedAgents(())  # the operation that requested this one walks the graph
     doomed = await _doomed(plane, agent)
     wanted = [
         row for row in doomed if row["state"] not in {AgentState.DELETING, AgentState.DELETED}
@@ -236,12 +235,18 @@ async def _is_older(plane: Plane, row: Row, operation: str) -> bool:
     """Whether a caller's own deletion of this agent began before ours, and waits for us."""
     for holder in (str(row["next"] or ""), str(row["operation"] or "")):
         theirs = await plane.store.find("operation", (holder,)) if holder else None
-        if theirs is None or input_of(theirs).get(QUEUED):
-            continue  # what is merely queued says nothing yet
+        if theirs is None or input_of_row(theirs).queued:
+            continue  # a queued operation has not begun
         if theirs["kind"] != Verb.DELETE or holder > operation:
             return False
-        return not input_of(theirs).get("cascade")
+        return not _is_part_of_cascade(theirs)
     return False
+
+
+def _is_part_of_cascade(operation: Row) -> bool:
+    """Whether another operation requested this delete, and not a caller."""
+    values = input_of_row(operation)
+    return isinstance(values, DeleteInput) and bool(values.cascade)
 
 
 async def _delete(plane: Plane, row: Row, operation: str) -> None:

@@ -7,7 +7,8 @@ verbs do to an agent that is there in `tenure.app.agents.verbs`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from msgspec import UNSET
 
 from tenure.app.agents import creation, ownership, quotas, verbs
 from tenure.app.agents.spec import AgentSpec, plain
@@ -24,7 +25,11 @@ from tenure.core.edge import REASSIGN, EdgeKind
 from tenure.core.errors import PreconditionFailed
 from tenure.core.ids import uuid7
 from tenure.core.roles import Caller, Role, require
+from tenure.plans.agents.delete import DeleteOptions
+from tenure.plans.agents.inputs import AgentInput, VerbOptions, plain_fields
 from tenure.plans.agents.lifecycle import VERBS
+from tenure.plans.agents.stop import StopOptions
+from tenure.plans.agents.suspend import SuspendOptions
 from tenure.ports.store import Put, Row, Writes
 
 
@@ -86,9 +91,7 @@ async def create_agent(
             writes += (creation.edge_to(plane, caller, EdgeKind.GRANT, by, uid, now=now),)
         if spec.credentials:
             writes += (creation.edge_to(plane, caller, EdgeKind.CREDENTIAL, uid, uid, now=now),)
-        given = {
-            "name": spec.name, "spec": kept, "runtime": runtime, "principal": caller.principal,
-        }  # fmt: skip
+        values = AgentInput(name=spec.name, spec=kept, runtime=runtime, principal=caller.principal)
         also: Writes = (
             Put("agent", (uid,), row),
             agent_event_row(
@@ -109,7 +112,9 @@ async def create_agent(
                 operation=operation,
             ),
         )
-        return Admission(uid, 1, guards + quota.guards, writes + quota.writes + also, given)
+        return Admission(
+            uid, 1, guards + quota.guards, writes + quota.writes + also, plain_fields(values)
+        )
 
     return await submit(plane, command, prepare)
 
@@ -124,22 +129,22 @@ async def suspend_agent(
     asked: Asked = PLAINLY,
 ) -> OperationView:
     """Close the agent now, let work in flight finish, shut its credentials, free its runtime."""
-    body = {"keep_runtime": keep_runtime, "drain_seconds": drain_seconds}
-    return await _ask(plane, caller, Verb.SUSPEND, name, body, asked=asked)
+    options = SuspendOptions(keep_runtime=keep_runtime, drain_seconds=drain_seconds)
+    return await _request(plane, caller, Verb.SUSPEND, name, options, asked=asked)
 
 
 async def stop_agent(
     plane: Plane, caller: Caller, name: str, *, asked: Asked = PLAINLY
 ) -> OperationView:
     """The emergency verb: revoke first, then fence, then kill; nothing is waited for."""
-    return await _ask(plane, caller, Verb.STOP, name, {"keep_runtime": False}, asked=asked)
+    return await _request(plane, caller, Verb.STOP, name, StopOptions(), asked=asked)
 
 
 async def resume_agent(
     plane: Plane, caller: Caller, name: str, *, asked: Asked = PLAINLY
 ) -> OperationView:
     """Bring a suspended agent back; exposed only when its runtime answers."""
-    return await _ask(plane, caller, Verb.RESUME, name, {}, asked=asked)
+    return await _request(plane, caller, Verb.RESUME, name, VerbOptions(), asked=asked)
 
 
 async def delete_agent(
@@ -156,17 +161,17 @@ async def delete_agent(
 
     `cascade` is the operation that deletes an owner of it, and walks the graph for both.
     """
-    body: dict[str, object] = {"drain_seconds": drain_seconds, "retention": retention}
-    if cascade:
-        body["cascade"] = cascade
-    return await _ask(plane, caller, Verb.DELETE, name, body, asked=asked)
+    options = DeleteOptions(
+        drain_seconds=drain_seconds, retention=retention, cascade=cascade or UNSET
+    )
+    return await _request(plane, caller, Verb.DELETE, name, options, asked=asked)
 
 
 async def recover_runtime(
     plane: Plane, caller: Caller, name: str, *, asked: Asked = PLAINLY
 ) -> OperationView:
     """Give a READY agent a new runtime in place of one that died, which goes last."""
-    return await _ask(plane, caller, Verb.RECOVER, name, {}, asked=asked)
+    return await _request(plane, caller, Verb.RECOVER, name, VerbOptions(), asked=asked)
 
 
 async def own(
@@ -189,18 +194,25 @@ async def own(
 # --- a verb on an agent that is there -------------------------------------------------------------
 
 
-async def _ask(
-    plane: Plane, caller: Caller, verb: Verb, name: str, body: Mapping[str, Any], *, asked: Asked
+async def _request(
+    plane: Plane, caller: Caller, verb: Verb, name: str, options: VerbOptions, *, asked: Asked
 ) -> OperationView:
     require(caller, Role.OPERATOR)
-    command = _command(verb, caller, agent=name, body=body, asked=asked)
+    command = _command(verb, caller, agent=name, body=plain_fields(options), asked=asked)
 
     async def prepare(now: float, operation: str) -> Admission:
         row = await get_agent_row(plane, caller, name)
         if asked.if_match and asked.if_match != etag(row):
             raise PreconditionFailed(f"the agent is {etag(row)} now, not {asked.if_match}")
-        return await verbs.ground(
-            plane, caller, VERBS[verb], row, body, now=now, operation=operation, queue=asked.queue
+        return await verbs.admit_verb(
+            plane,
+            caller,
+            VERBS[verb],
+            row,
+            options,
+            now=now,
+            operation=operation,
+            queue=asked.queue,
         )
 
     return await submit(plane, command, prepare)

@@ -7,10 +7,12 @@ change.
 from collections.abc import Mapping
 from typing import Any, cast
 
+import msgspec
+
 from tenure.app.agents import ownership
 from tenure.app.agents.spec import AgentSpec, plain
 from tenure.app.agents.subject import agent_event_row
-from tenure.app.agents.views import get_agent_row, holdings_of, kept_spec
+from tenure.app.agents.views import get_agent_row, holdings_of, stored_spec
 from tenure.app.plane import Plane
 from tenure.core import agent as core
 from tenure.core.agent import AGENT, AgentState, Verb
@@ -18,6 +20,7 @@ from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
 from tenure.core.errors import Conflict, ConflictCode
 from tenure.core.ids import resource_key
 from tenure.core.roles import Caller
+from tenure.plans.agents.inputs import SpecParts
 from tenure.ports.runtime import MISSING, RuntimeProvider
 from tenure.ports.store import Is, Put, Row, Set, Writes
 
@@ -60,7 +63,7 @@ async def free_name(
         raise Conflict(message, code=ConflictCode.NAME_TAKEN, holder=old)
     then = AgentState(AGENT.after(AgentState.CREATE_FAILED, core.AgentTrigger.REPLACED))
     gone: Row = {"state": then, "updated_at": now}
-    if kept_spec(row).get("spec", {}).get("retention") != "retain":
+    if msgspec.convert(stored_spec(row).spec, SpecParts).retention != "retain":
         gone["spec"] = None
     guards = (Is("agent_name", key, {"agent": old}), Is("agent", (old,), failed))
     return guards, (

@@ -73,7 +73,7 @@ async def address_of(plane: Plane, caller: Caller, name: str) -> tuple[str, str]
     state = AgentState(str(row["state"]))
     if core.CONDUCT[state].serves and row["serving"]:
         await ownership.guards_of(plane, row)
-        return str(row["uid"]), str(views.serving_of(row)["address"])
+        return str(row["uid"]), views.serving_of(row).address
     if state in {AgentState.CREATING, AgentState.RESUMING}:
         message = f"agent {name} is {state} and serves once it is READY"
         raise NotReady(message, retry_seconds=RETRY_SECONDS)

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
+from msgspec.structs import replace
+
 from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
@@ -20,6 +22,7 @@ from tenure.core.edge import REASSIGN, REVOKE, EdgeKind
 from tenure.core.errors import Conflict, ConflictCode, Invalid, LimitExceeded
 from tenure.core.limits import OWNERS_MAX, PAGE_MAX
 from tenure.core.roles import Caller, Role, require
+from tenure.plans.agents.inputs import AgentInput
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
 
 GOING: Final = frozenset({AgentState.DELETING, AgentState.DELETE_FAILED, AgentState.DELETED})
@@ -95,6 +98,16 @@ async def agent_that_asks(plane: Plane, caller: Caller) -> Row | None:
         return None
     row = await plane.store.find("agent", (caller.principal,))
     return None if row is None or row["tenant"] != caller.tenant else row
+
+
+async def without_ended_grants(plane: Plane, values: object) -> object:
+    """The input of an operation, without roles and teams that a deleted agent has granted."""
+    if not isinstance(values, AgentInput):
+        return values
+    granter = await plane.store.find("agent", (values.principal,))
+    if granter is None or granter["state"] not in GOING:
+        return values
+    return replace(values, spec={**values.spec, "roles": [], "teams": []})
 
 
 class Vouching:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from tenure.app.agents import cascade, verbs
-from tenure.app.agents.subject import QUEUED
+from tenure.app.agents.subject import input_of_row
 from tenure.app.agents.views import holdings_of
 from tenure.app.events import acknowledgements
 from tenure.app.operations.handle import encode, input_of
@@ -13,13 +13,14 @@ from tenure.core import agent as core
 from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict, Defect
 from tenure.core.operation import OperationState
+from tenure.plans.agents.inputs import LockedInput, QueuedInput, VerbInput, plain_fields
 from tenure.plans.agents.lifecycle import VERBS
 from tenure.ports.plane_api import AgentLock, MissingAcknowledgement, OwnedAgents
 from tenure.ports.store import Change, Is, Row, Set
 
 
 class ServingPlaneApi:
-    """Keeps the promises of `ports.plane_api.PlaneApi` on one plane, which it is given late."""
+    """Implements `ports.plane_api.PlaneApi` on one plane, which `serve` sets after the wiring."""
 
     def __init__(self) -> None:
         self._plane: Plane | None = None
@@ -28,7 +29,9 @@ class ServingPlaneApi:
         """Answer for this plane."""
         self._plane = plane
 
-    async def acquire_lock(self, agent: str, operation: str, *, was: str, after: str) -> AgentLock:
+    async def acquire_lock(
+        self, agent: str, operation: str, *, was: AgentState, after: str
+    ) -> AgentLock:
         """The agent's row is the lock: a guarded change takes it, once it is free."""
         plane, key = self._of(), (agent,)
         row = await plane.store.find("agent", key)
@@ -36,16 +39,16 @@ class ServingPlaneApi:
             if row["operation"] is not None:
                 return AgentLock(holder=str(row["operation"]))
             mine = await plane.store.find("operation", (operation,))
-            queued = mine is not None and input_of(mine).get(QUEUED)
+            queued = mine is not None and input_of_row(mine).queued
             if queued and row["next"] != operation:
                 return AgentLock(refused="another operation has closed the agent")
             if mine is None or row["next"] != operation:
                 raise Defect(f"operation {operation} does not wait for agent {agent}")
             try:
                 change = (
-                    await verbs.begin_queued(plane, row, mine)
+                    await verbs.start_queued(plane, row, mine)
                     if queued
-                    else await self._taken(key, mine, AgentState(was), after)
+                    else await self._take_lock(key, mine, was, after)
                 )
             except Conflict as refused:
                 return AgentLock(refused=str(refused))
@@ -55,15 +58,16 @@ class ServingPlaneApi:
             raise Defect(f"operation {operation} works on agent {agent}, which is not there")
         mine = await plane.store.find("operation", (operation,))
         holds = await holdings_of(plane, str(row["tenant"]), agent)
-        return AgentLock("", was if mine is None else str(input_of(mine).get("was", was)), holds)
+        values = None if mine is None else input_of_row(mine)
+        return AgentLock("", values.was if isinstance(values, VerbInput) else was, holds)
 
-    async def _taken(self, key: tuple[str], mine: Row, was: AgentState, after: str) -> Change:
-        """Take the free lock, and in the same commit keep how the agent stands now.
+    async def _take_lock(self, key: tuple[str], mine: Row, was: AgentState, after: str) -> Change:
+        """Take the free lock, and store in the same commit the state that the agent is in now.
 
-        So whoever ends this operation before its turn is recorded knows it too.
+        So an end of this operation that comes before the record of its lock step knows it too.
         """
-        stood = await self._stood(was, after)
-        given = encode({**input_of(mine), "was": stood, "after": ""})
+        locked = LockedInput(await self._settled_state(was, after))
+        stored = encode({**input_of(mine), **plain_fields(locked)})
         operation, revision = str(mine["id"]), cast(int, mine["revision"])
         guards = (
             Is("agent", key, {"operation": None, "next": operation}),
@@ -71,46 +75,47 @@ class ServingPlaneApi:
         )
         writes = (
             Set("agent", key, {"operation": operation, "next": None}),
-            Set("operation", (operation,), {"input": given, "revision": revision + 1}),
+            Set("operation", (operation,), {"input": stored, "revision": revision + 1}),
         )
         return Change("", guards, writes)
 
-    async def _stood(self, was: AgentState, after: str) -> AgentState:
-        """How the agent stood: as the operation before has left it, if there was one."""
+    async def _settled_state(self, was: AgentState, after: str) -> AgentState:
+        """The state in which the operation before has left the agent; `was` if there was none."""
         before = await self._of().store.find("operation", (after,)) if after else None
         if before is None:
             return was
         verb = VERBS.get(str(before["kind"]))
         if verb is None:
             return was
+        values = input_of_row(before)
         state = verb.agent_after(
             OperationState.RUNNING,
             OperationState(str(before["state"])),
-            was=AgentState(str(input_of(before).get("was", AgentState.READY))),
+            was=values.was if isinstance(values, VerbInput | QueuedInput) else AgentState.READY,
         )
         return was if state is None else core.settled_as(state)
 
     async def serve_from(self, agent: str, operation: str, serving: Mapping[str, object]) -> None:
-        """Written at once: the agent's row still names this operation, or nothing changes."""
+        """Write it at once, guarded by the lock: the agent's row still names this operation."""
         guard = Is("agent", (agent,), {"operation": operation})
         write = Set("agent", (agent,), {"serving": encode(dict(serving))})
         if await self._of().store.commit(Change("", (guard,), (write,))) is not None:
-            raise Defect(f"operation {operation} does not work on agent {agent} any more")
+            raise Defect(f"operation {operation} no longer has the lock of agent {agent}")
 
     async def delete_owned(self, agent: str, operation: str) -> OwnedAgents:
-        """Walk what it owns, if this operation is the one that a caller asked for."""
+        """Walk the agents that it owns, if a caller requested this operation."""
         return await cascade.delete_below(self._of(), agent, operation)
 
     async def unacknowledged(self, operation: str) -> Sequence[MissingAcknowledgement]:
-        """As its rows say."""
+        """As the store says."""
         return await acknowledgements.missing_of(self._of(), operation)
 
     def in_flight(self, agent: str) -> int:
-        """What this process passes through, and whether others do."""
+        """Those of this process, and one more if another process has some."""
         return self._of().in_flight.of(agent)
 
     def cut(self, agent: str) -> None:
-        """Through this process at once, through others as soon as they look."""
+        """In this process at once, in others when they next poll for it."""
         self._of().in_flight.cut(agent)
 
     def _of(self) -> Plane:

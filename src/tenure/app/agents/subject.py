@@ -1,40 +1,61 @@
-"""What an operation's record means for its agent: written in the same commit as the record.
+"""What an operation's record means for its agent: rows written in the same commit as the record.
 
-The verb's declaration says which state follows; here are the rows.  An operation whose agent was
+The verb's declaration says which state follows; the rows are here.  An operation whose agent was
 closed by another one releases the lock and changes nothing else of the agent.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+
+import msgspec
 
 from tenure.app.operations.handle import OUTBOX, POSITION, encode, input_of, sequence_of
 from tenure.app.operations.tombstones import tombstones
 from tenure.core.agent import AgentState, Verb
 from tenure.core.edge import EdgeKind
-from tenure.core.errors import Conflict, ConflictCode
+from tenure.core.errors import Conflict, ConflictCode, PlanUnknown
 from tenure.core.events import agent_event
 from tenure.core.operation import CLOSED, OperationState
 from tenure.core.progress import Progress
-from tenure.plans.agents.lifecycle import CLOSING, VERBS
+from tenure.plans.agents.inputs import AgentInput, QueuedInput, VerbInput, read_stored
+from tenure.plans.agents.lifecycle import CLOSING, VERBS, input_type, read_input
+from tenure.plans.agents.steps import LOCK_STEP, RUNTIME_STEP, LockResult
+from tenure.plans.agents.suspend import SuspendInput
 from tenure.ports.store import Drop, Row, Set, Store, Write
 from tenure.ports.subject import SubjectOperation
 
-TURN = "turn"
-"""The step by which an operation gets the agent for itself, and learns how it stood."""
-QUEUED = "queued"
-"""In the input of an operation that waits its turn and has changed nothing of the agent so far."""
 CREDENTIALS = "credentials"
-"""The slot of what an agent may ask tokens for."""
+"""The slot of the credentials that an agent may ask for."""
 AGENTS = "agents"
 """The kind of quota that counts agents."""
+
+
+def input_of_row(operation: Row) -> AgentInput | QueuedInput:
+    """The input of the operation of this row.
+
+    An operation on the agent that is none of the lifecycle's, or only of a newer release, has the
+    fields that are known here; those that it stores in another form count as missing.
+    """
+    kind, stored = str(operation["kind"]), input_of(operation)
+    if kind in VERBS:
+        return read_input(kind, stored)
+    try:
+        return read_stored(stored, input_type(kind, stored), what=kind)
+    except PlanUnknown:
+        return VerbInput()
 
 
 class AgentSubject:
     """What operations of the lifecycle verbs mean for agents (`tenure.ports.subject.Subject`)."""
 
-    def name_of(self, operation_input: Mapping[str, object]) -> str:
+    def read_input(self, kind: str, stored: Mapping[str, object]) -> AgentInput | QueuedInput:
+        """In the type that the verb declares."""
+        return read_input(kind, stored)
+
+    def name_of(self, operation_input: AgentInput | QueuedInput | Mapping[str, object]) -> str:
         """The agent's name."""
-        return str(operation_input.get("name", ""))
+        if isinstance(operation_input, Mapping):
+            return str(operation_input.get("name", ""))
+        return operation_input.name
 
     def may_use_reserve(self, kind: str) -> bool:
         """A verb that closes an agent is accepted on a full disk."""
@@ -44,9 +65,10 @@ class AgentSubject:
         self, operation: SubjectOperation, progress: Progress, state: OperationState, now: float
     ) -> Sequence[Write]:
         """The agent's row once its operation is in `state`, its event, and what an end releases."""
+        values: AgentInput | QueuedInput = operation.input
         row: Row = {} if progress.end is None else dict.fromkeys(_lock_column(operation, progress))
         others: list[Write] = []
-        if not operation.input.get(QUEUED):
+        if not _is_queued(operation):
             verb = VERBS[operation.kind]
             was = _state_before(operation, progress)
             then = verb.agent_after(operation.state, state, was=was)
@@ -55,8 +77,9 @@ class AgentSubject:
             if then is not None and CLOSED not in progress.signals:
                 row |= {"state": then, "updated_at": now}
                 whose = operation.tenant, operation.agent, operation.id
-                name = self.name_of(operation.input)
-                others.append(agent_event_row(*whose, then, name=name, by=verb.name, now=now))
+                others.append(
+                    agent_event_row(*whose, then, name=values.name, by=verb.name, now=now)
+                )
         if progress.end is not None:
             others += _released(operation, progress)
             if progress.end is OperationState.COMPENSATED:
@@ -68,34 +91,40 @@ class AgentSubject:
 
     async def refuse_cancel(self, store: Store, operation: Row) -> None:
         """A verb that has closed its agent cannot be cancelled until it has the lock."""
-        if operation["kind"] not in CLOSING or input_of(operation).get(QUEUED):
+        if operation["kind"] not in CLOSING or input_of_row(operation).queued:
             return
         agent = await store.find("agent", (str(operation["agent"]),))
         if agent is not None and agent["next"] == operation["id"]:
             message = (
-                f"operation {operation['id']!s} has closed the agent and waits for"
-                f" {agent['operation']!s}; cancel it once that has ended"
+                f"operation {operation['id']!s} has closed the agent and waits for operation"
+                f" {agent['operation']!s}; cancel it after that one has ended"
             )
             raise Conflict(message, code=ConflictCode.NOT_ITS_TURN, holder=str(operation["id"]))
 
 
+def _is_queued(operation: SubjectOperation) -> bool:
+    """Whether the operation waits for the lock and has changed nothing of the agent so far."""
+    values: AgentInput | QueuedInput = operation.input
+    return values.queued
+
+
 def _state_before(operation: SubjectOperation, progress: Progress) -> AgentState:
-    """The agent's state before: as the lock step has found it, or else as it was at acceptance."""
-    locked = _result_of(progress, TURN)
-    return AgentState(str(locked.get("was") or operation.input.get("was") or AgentState.READY))
+    """The state to which a cancel returns the agent: as of the lock step, or of the acceptance."""
+    values = operation.input
+    accepted = values.was if isinstance(values, VerbInput) else AgentState.READY
+    return _lock_result(progress).was or accepted
 
 
 def _lock_column(operation: SubjectOperation, progress: Progress) -> tuple[str, ...]:
-    """The column in which the agent names this operation: it works on it, or waits to.
+    """The column in which the agent's row names this operation: it has the lock, or is next.
 
-    One that waits can end too: a stop begins before its turn, and what is stuck can be abandoned.
-    One that was queued may have lost its place to what closed the agent.
+    An operation can end while it waits: a stop does much of its work before it has the lock, and a
+    stuck one can be abandoned.  A queued one is named nowhere once another verb closed the agent.
     """
-    if operation.input.get(QUEUED) and CLOSED in progress.signals:
+    if _is_queued(operation) and CLOSED in progress.signals:
         return ()
-    waits = (
-        operation.input.get("after") and TURN in operation.plan.steps and TURN not in progress.done
-    )
+    needs_lock = LOCK_STEP in operation.plan.steps and LOCK_STEP not in progress.done
+    waits = needs_lock and operation.input.after
     return ("next" if waits else "operation",)
 
 
@@ -109,46 +138,49 @@ def agent_event_row(
 
 
 def _serving(operation: SubjectOperation, progress: Progress, then: AgentState) -> Row:
-    """Where the agent is reached, when that changes."""
+    """The columns that say where the agent is reached, when that changes."""
+    values = operation.input
     if then is AgentState.READY and VERBS[operation.kind].starts_runtime:
-        return {"serving": encode(_result_of(progress, "runtime"))}
-    gone = then is AgentState.DELETED or (
-        then is AgentState.SUSPENDED and not operation.input.get("keep_runtime", False)
-    )
+        started = progress.done.get(RUNTIME_STEP)
+        return {"serving": encode(started if isinstance(started, dict) else {})}
+    keeps_runtime = isinstance(values, SuspendInput) and values.keep_runtime
+    gone = then is AgentState.DELETED or (then is AgentState.SUSPENDED and not keeps_runtime)
     row: Row = {"serving": None} if gone else {}
-    if then is AgentState.DELETED and operation.input.get("retention") != "retain":
+    if then is AgentState.DELETED and values.retention != "retain":
         row["spec"] = None
     return row
 
 
 def _released(operation: SubjectOperation, progress: Progress) -> list[Write]:
-    """What an end gives back: the quota of what is not there, the name of what is gone."""
+    """What the end releases: the quota of an agent that is not there, the name of a deleted one."""
     end = progress.end
     reserved = Drop("reservation", (operation.tenant, AGENTS, operation.agent))
     if operation.kind == Verb.CREATE and end is not OperationState.SUCCEEDED:
         steps = [step for name, step in operation.plan.steps.items() if name == CREDENTIALS]
-        return [
-            reserved,
-            *_registered(operation.agent, [operation.new_key(step) for step in steps]),
-        ]
+        keys = [operation.new_key(step) for step in steps]
+        return [reserved, *_credential_edges(operation.agent, keys)]
     if operation.kind == Verb.DELETE and end is OperationState.SUCCEEDED:
-        name = Drop("agent_name", (operation.tenant, str(operation.input["name"])))
-        owners = cast("list[str]", operation.input.get("owners", []))
-        edges = [Drop("edge", (one, EdgeKind.AGENT, operation.agent)) for one in owners]
-        held = _result_of(progress, TURN).get("holds", {}).get(CREDENTIALS, ())
-        return [reserved, name, *edges, *_registered(operation.agent, [one["key"] for one in held])]
+        values: VerbInput = operation.input
+        name = Drop("agent_name", (operation.tenant, values.name))
+        edges = [
+            Drop("edge", (owner, EdgeKind.AGENT, operation.agent)) for owner in values.owners or ()
+        ]
+        keys = [held.key for held in _lock_result(progress).holds.get(CREDENTIALS, ())]
+        return [reserved, name, *edges, *_credential_edges(operation.agent, keys)]
     return []
 
 
-def _registered(agent: str, keys: Iterable[str]) -> list[Drop]:
-    """The edges to an agent's own registrations, which have ended."""
+def _credential_edges(agent: str, keys: Iterable[str]) -> list[Drop]:
+    """Drop the edges from an agent to its own credentials, which are removed."""
     return [Drop("edge", (agent, EdgeKind.CREDENTIAL, key)) for key in keys]
 
 
-def _result_of(progress: Progress, step: str) -> dict[str, Any]:
-    """What a step returned, if it is done."""
-    result = progress.done.get(step)
-    return result if isinstance(result, dict) else {}
+def _lock_result(progress: Progress) -> LockResult:
+    """The result of the lock step; empty if it is not done, or an operator adopted it as done."""
+    try:
+        return msgspec.convert(progress.done.get(LOCK_STEP, {}), LockResult)
+    except msgspec.ValidationError:
+        return LockResult()
 
 
 SUBJECTS = {"agent": AgentSubject()}

@@ -1,17 +1,18 @@
-"""A verb on an agent that is there: whether it may be asked, and what is written when it is.
+"""A verb on an agent that is there: whether it is accepted, and the rows written when it is.
 
-The commit that accepts a suspend, stop or delete closes the agent, also while another operation
-works on it: that one is cancelled, and the new one waits for its turn.  A verb that would be
-refused because another works may be queued instead: it waits in the same place and changes nothing
-before its turn, at which it is judged by how the agent stands then.
+The commit that accepts a suspend, stop or delete closes the agent, even while another operation has
+the agent's lock: that operation is cancelled, and the new one waits for the lock.  If a verb would
+be refused because another operation has the lock, a caller may have it queued.  A queued verb waits
+in the same place, and changes nothing until it has the lock.  It is checked again at that time.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
+
+import msgspec
 
 from tenure.app.agents import ownership
-from tenure.app.agents.subject import QUEUED, agent_event_row
-from tenure.app.agents.views import holdings_of, kept_spec
+from tenure.app.agents.subject import agent_event_row, input_of_row
+from tenure.app.agents.views import holdings_of, stored_spec
 from tenure.app.events import acknowledgements
 from tenure.app.operations.admission import Admission, refuse_locked
 from tenure.app.operations.commands import turned_back
@@ -20,103 +21,109 @@ from tenure.app.operations.record_change import build_record
 from tenure.app.plane import Plane
 from tenure.app.tenancy import audit
 from tenure.core import agent as core
-from tenure.core.agent import AGENT, AgentState, AgentTrigger, Verb
+from tenure.core.agent import AGENT, AgentState, AgentTrigger
 from tenure.core.errors import Conflict, ConflictCode, IllegalTransition, PlanUnknown
 from tenure.core.operation import CLOSED, RecordKind
 from tenure.core.roles import Caller, Role
 from tenure.core.verb import LifecycleVerb
-from tenure.plans.agents.lifecycle import VERBS
+from tenure.plans.agents.delete import DeleteOptions
+from tenure.plans.agents.inputs import (
+    PlainData,
+    QueuedInput,
+    SpecParts,
+    VerbInput,
+    VerbOptions,
+    plain_fields,
+)
+from tenure.plans.agents.lifecycle import VERBS, read_options
 from tenure.ports.store import Change, Is, Put, Ring, Row, Set, Writes
 
-DRAIN_SECONDS = 30.0
 
-
-async def ground(
+async def admit_verb(
     plane: Plane,
     caller: Caller,
     verb: LifecycleVerb,
     row: Row,
-    body: Mapping[str, Any],
+    options: VerbOptions,
     *,
     now: float,
     operation: str,
     queue: bool,
 ) -> Admission:
-    """What must hold and be written for a verb on this agent, as it stands.
+    """Guards and rows that accept a verb on the agent of this row; Conflict if it is refused.
 
-    `queue`: where another operation works on it, the verb waits in line.
+    `queue`: if another operation has the agent's lock, the verb is queued and not refused.
     """
     uid, state, holder = str(row["uid"]), row["state"], row["operation"]
     audited = audit.entry(
         caller, verb.audit, target=uid, now=now, name=row["name"], operation=operation
     )
-    queued = await _queued(plane, row)
+    queued = await _queued_operation(plane, row)
     try:
-        then = _after(verb, row, queued=queued)
+        then = _state_after(verb, row, queued=queued)
     except Conflict as refused:
         if not queue or refused.code != ConflictCode.OPERATION_IN_PROGRESS:
             raise
-        return _in_line(caller, verb, row, body, operation=operation, audited=audited)
+        return _enqueue(caller, verb, row, options, operation=operation, audited=audited)
     generation = cast(int, row["generation"]) + 1
-    begun = await _begun(plane, caller, verb, row, body, then=then, operation=operation, now=now)
-    place: Row = {"next": operation} if holder else {"operation": operation, "next": None}
-    told: Row = {"generation": row["generation"], "state": state, "operation": holder}
-    guards = (Is("agent", (uid,), {**told, "next": row["next"]}), *begun.guards)
-    change = {"generation": generation, **begun.change, **place}
-    writes: Writes = (Set("agent", (uid,), change), *begun.writes, audited)
+    start = await _start(plane, caller, verb, row, options, then=then, operation=operation, now=now)
+    lock: Row = {"next": operation} if holder else {"operation": operation, "next": None}
+    as_read: Row = {
+        "generation": row["generation"], "state": state, "operation": holder, "next": row["next"],
+    }  # fmt: skip
+    guards = (Is("agent", (uid,), as_read), *start.guards)
+    change = {"generation": generation, **start.change, **lock}
+    writes: Writes = (Set("agent", (uid,), change), *start.writes, audited)
     closed = [str(one) for one in (holder, queued) if one]
     for one in closed:
-        writing = await _closing(plane, one, by=operation, now=now)
-        guards += writing.guards
-        writes += writing.writes
+        closing = await _closing(plane, one, by=operation, now=now)
+        guards += closing.guards
+        writes += closing.writes
     rings = tuple(Ring(one, interrupt=True) for one in closed)
-    return Admission(uid, generation, guards, writes, {**body, **begun.given}, rings)
+    stored = plain_fields(options, start.input)
+    return Admission(uid, generation, guards, writes, stored, rings)
 
 
-class _Begun(NamedTuple):
-    """What a verb means once it has the agent: for its row, beside it, and for its steps."""
+class VerbStart(NamedTuple):
+    """What a verb writes when it starts: to the agent's row, to other rows, to its own input."""
 
     guards: tuple[Is, ...]
     change: Row
     writes: Writes
-    given: dict[str, object]
+    input: VerbInput
 
 
-async def _begun(
+async def _start(
     plane: Plane,
     caller: Caller,
     verb: LifecycleVerb,
     row: Row,
-    body: Mapping[str, Any],
+    options: VerbOptions,
     *,
     then: AgentState,
     operation: str,
     now: float,
-) -> _Begun:
+) -> VerbStart:
     uid, epoch = str(row["uid"]), cast(int, row["epoch"]) + 1
     guards = await ownership.guards_of(plane, row) if verb.needs_open_owner else ()
-    given = {**await _given(plane, caller, row, body), "epoch": epoch}
-    if verb.name is Verb.DELETE and not body.get("cascade"):  # else the way down to it must stay
-        owners = await ownership.owners_of(plane, uid) if row["parent"] else ()
-        given["owners"] = [str(one["owner"]) for one in owners]
+    values = await _read_input(plane, caller, row, options, epoch=epoch)
     waits = await acknowledgements.awaited_by(
         plane, caller.tenant, verb.name, agent=uid, operation=operation, now=now
     )
     writes: Writes = waits.writes
     if verb.is_announced:
-        name = str(row["name"])
-        told = agent_event_row(
-            caller.tenant, uid, operation, then, name=name, by=verb.name, now=now
+        event = agent_event_row(
+            caller.tenant, uid, operation, then, name=str(row["name"]), by=verb.name, now=now
         )
-        writes = (told, *writes)
+        writes = (event, *writes)
     change: Row = {"epoch": epoch, "state": then, "updated_at": now}
-    return _Begun((*guards, *waits.guards), change, writes, given)
+    return VerbStart((*guards, *waits.guards), change, writes, values)
 
 
-def _after(verb: LifecycleVerb, row: Row, *, queued: str = "") -> AgentState:
-    """The state that the verb leads to; Conflict if it cannot be asked of the agent as it is.
+def _state_after(verb: LifecycleVerb, row: Row, *, queued: str = "") -> AgentState:
+    """The state that the verb leads to; Conflict if the agent's state or lock forbids the verb.
 
-    What closes the agent does not wait for what is merely queued, but takes its place.
+    A verb that closes the agent does not wait for a queued operation, but takes its place.
     """
     state = AgentState(str(row["state"]))
     if (row["next"] is not None and not queued) or not verb.interrupts(state):
@@ -131,39 +138,49 @@ def _after(verb: LifecycleVerb, row: Row, *, queued: str = "") -> AgentState:
         raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=str(row["uid"])) from None
 
 
-async def _given(
-    plane: Plane, caller: Caller, row: Row, body: Mapping[str, Any]
-) -> dict[str, object]:
-    """What the steps of a verb are given of an agent that is there."""
-    kept = kept_spec(row)
-    spec = kept.get("spec", {})
-    drain_seconds = body.get("drain_seconds")
-    if drain_seconds is None:
-        drain_seconds = spec.get("runtime", {}).get("drain_seconds", DRAIN_SECONDS)
-    holds = await holdings_of(plane, caller.tenant, str(row["uid"]))
-    return {
-        "name": row["name"],
-        "was": core.settled_as(AgentState(str(row["state"]))),
-        "after": row["operation"] or "",
-        "spec": spec,
-        "runtime": kept.get("runtime", {}),
-        "runtimes": holds.get("runtime", []),
-        "drain_seconds": drain_seconds,
-        "retention": body.get("retention") or spec.get("retention", "remove"),
-        "principal": caller.principal,
-    }
+async def _read_input(
+    plane: Plane, caller: Caller, row: Row, options: VerbOptions, *, epoch: int
+) -> VerbInput:
+    """What the steps of a verb need to know of the agent of this row."""
+    uid, stored = str(row["uid"]), stored_spec(row)
+    spec = msgspec.convert(stored.spec, SpecParts)
+    drain_seconds = options.drain_seconds
+    if not isinstance(drain_seconds, float | int):
+        drain_seconds = spec.runtime.drain_seconds
+    holds = await holdings_of(plane, caller.tenant, uid)
+    values = VerbInput(
+        name=str(row["name"]),
+        was=core.settled_as(AgentState(str(row["state"]))),
+        after=str(row["operation"] or ""),
+        spec=stored.spec,
+        runtime=stored.runtime,
+        runtimes=holds.get("runtime", []),
+        drain_seconds=drain_seconds,
+        retention=options.retention or spec.retention,
+        principal=caller.principal,
+        epoch=epoch,
+    )
+    if not isinstance(options, DeleteOptions) or options.cascade:
+        return values  # in a cascade the edges to its owners stay: it finds the agent by them
+    owners = await ownership.owners_of(plane, uid) if row["parent"] else ()
+    return msgspec.structs.replace(values, owners=[str(one["owner"]) for one in owners])
 
 
 async def _closing(plane: Plane, holder: str, *, by: str, now: float) -> Change:
-    """Tell the operation that works on the agent that it was closed, and cancel it if it can be."""
+    """Tell the operation with the agent's lock that the agent was closed, and cancel it if it can.
+
+    `by` is the operation that closes the agent.
+    """
     try:
         live = await load_handle(plane.store, plane.catalogue, plane.id, holder)
     except PlanUnknown as unknown:
-        told = f"operation {holder} works on this agent, and {unknown}; nothing was changed,"
-        advice = "ask a process of the newer release"
-        raise PlanUnknown(f"{told} {advice}", plan=unknown.plan) from None
+        message = (
+            f"operation {holder} has the lock of this agent, and {unknown}; nothing was changed,"
+            " send the request to a process of the newer release"
+        )
+        raise PlanUnknown(message, plan=unknown.plan) from None
     if live is None or live.progress.end is not None:
-        return Change("", (), ())  # it has ended since: the agent's row refuses, and is read anew
+        return Change("", (), ())  # it has just ended: a guard on the agent's row fails
     live.due_at = None
     if live.progress.compensating_at is None:
         why = {"why": f"the agent was closed by operation {by}", "closed": by}
@@ -173,28 +190,31 @@ async def _closing(plane: Plane, holder: str, *, by: str, now: float) -> Change:
     return build_record(live, RecordKind.SIGNALLED, "", body, now).change.plain()
 
 
-# --- a verb that waits in the queue ---------------------------------------------------------------
+# --- a queued verb --------------------------------------------------------------------------------
 
 
-async def _queued(plane: Plane, row: Row) -> str:
-    """The operation that waits for this agent and has not closed it; empty: there is none."""
+async def _queued_operation(plane: Plane, row: Row) -> str:
+    """The operation that is queued for the agent of this row; empty: none.
+
+    An operation that waits for the lock because it has closed the agent is not queued.
+    """
     waiting = await plane.store.find("operation", (str(row["next"]),)) if row["next"] else None
-    return str(waiting["id"]) if waiting is not None and input_of(waiting).get(QUEUED) else ""
+    return str(waiting["id"]) if waiting is not None and input_of_row(waiting).queued else ""
 
 
-def _in_line(
+def _enqueue(
     caller: Caller,
     verb: LifecycleVerb,
     row: Row,
-    body: Mapping[str, Any],
+    options: VerbOptions,
     *,
     operation: str,
     audited: Put,
 ) -> Admission:
-    """The one place behind the operation that works on the agent, which stays as it is."""
+    """Take the one place behind the operation with the agent's lock; the agent stays as it is."""
     uid, holder, generation = str(row["uid"]), row["operation"], cast(int, row["generation"]) + 1
     if row["next"] is not None:
-        message = f"operation {row['next']!s} waits for this agent already, and one can wait"
+        message = f"operation {row['next']!s} waits for this agent already, and only one can wait"
         raise Conflict(message, code=ConflictCode.QUEUE_FULL, holder=str(row["next"]))
     if not verb.can_queue:
         message = (
@@ -204,33 +224,40 @@ def _in_line(
         raise Conflict(message, code=ConflictCode.OPERATION_IN_PROGRESS, holder=str(holder))
     free: Row = {"generation": row["generation"], "operation": holder, "next": None}
     taken: Row = {"generation": generation, "next": operation}
-    given = {
-        **body, QUEUED: True, "name": row["name"], "principal": caller.principal,
-        "was": core.settled_as(AgentState(str(row["state"]))), "after": holder,
-    }  # fmt: skip
+    queued = QueuedInput(
+        name=str(row["name"]),
+        principal=caller.principal,
+        was=core.settled_as(AgentState(str(row["state"]))),
+        after=str(holder),
+    )
     guards, writes = (Is("agent", (uid,), free),), (Set("agent", (uid,), taken), audited)
-    return Admission(uid, generation, guards, writes, given)
+    return Admission(uid, generation, guards, writes, plain_fields(options, queued))
 
 
-async def begin_queued(plane: Plane, row: Row, operation: Row) -> Change:
-    """What begins a queued verb, now that its agent is free; Conflict if there is no such verb now.
+async def start_queued(plane: Plane, row: Row, operation: Row) -> Change:
+    """The change that starts a queued verb on its agent, whose lock is free.
 
-    From then on it is as if it had been asked for at this moment.
+    The verb is checked as if it were requested at this moment: Conflict if it is refused.
     """
     verb, name, now = VERBS[str(operation["kind"])], str(operation["id"]), plane.store.now()
     caller = Caller(str(operation["tenant"]), str(operation["principal"]), Role.OPERATOR)
-    body = {key: value for key, value in input_of(operation).items() if key != QUEUED}
-    then = _after(verb, {**row, "next": None})
-    begun = await _begun(plane, caller, verb, row, body, then=then, operation=name, now=now)
+    stored: PlainData = {
+        key: value for key, value in input_of(operation).items() if key != "queued"
+    }
+    options = read_options(verb.name, stored)
+    then = _state_after(verb, {**row, "next": None})
+    start = await _start(plane, caller, verb, row, options, then=then, operation=name, now=now)
     revision, key = cast(int, operation["revision"]), (str(row["uid"]),)
     waits: Row = {"state": row["state"], "operation": None, "next": name}
-    mine: Row = {"input": encode({**body, **begun.given}), "revision": revision + 1}
+    mine: Row = {
+        "input": encode({**stored, **plain_fields(start.input)}), "revision": revision + 1,
+    }  # fmt: skip
     return Change(
         "",
-        (Is("agent", key, waits), Is("operation", (name,), {"revision": revision}), *begun.guards),
+        (Is("agent", key, waits), Is("operation", (name,), {"revision": revision}), *start.guards),
         (
-            Set("agent", key, {**begun.change, "operation": name, "next": None}),
+            Set("agent", key, {**start.change, "operation": name, "next": None}),
             Set("operation", (name,), mine),
-            *begun.writes,
+            *start.writes,
         ),
     )

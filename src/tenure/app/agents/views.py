@@ -6,6 +6,8 @@ Another tenant's agent is as absent as one that never was.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from msgspec import Struct
+
 from tenure.app.operations.handle import decode
 from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
@@ -14,6 +16,9 @@ from tenure.core.errors import NotFound
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.plan import Plan
 from tenure.core.roles import Caller
+from tenure.plans.agents.inputs import PlainData
+from tenure.plans.agents.steps import RUNTIME_STEP, RuntimeResult
+from tenure.ports.plane_api import HeldResource
 from tenure.ports.runtime import LogPart, RuntimeProvider
 from tenure.ports.store import Row
 
@@ -63,18 +68,24 @@ def etag(row: Row) -> str:
     return f"{row['generation']!s}-{row['state']!s}"
 
 
-def kept_spec(row: Row) -> dict[str, Any]:
-    """What the agent should be (`spec`), and its runtime's part with digests (`runtime`)."""
-    return cast("dict[str, Any]", decode(cast(str, row["spec"]))) if row["spec"] else {}
+class StoredSpec(Struct, frozen=True):
+    """The column `spec` of an agent's row."""
+
+    spec: PlainData = {}
+    """What the agent should be, as its owner wrote it."""
+    runtime: PlainData = {}
+    """The runtime's part of it, with the digests of the files that it starts."""
 
 
-def serving_of(row: Row) -> dict[str, Any]:
-    """What is known of the runtime that answers for the agent, or did so last.
+def stored_spec(row: Row) -> StoredSpec:
+    """What the agent should be; empty once the agent is deleted."""
+    return decode(cast(str, row["spec"]), type=StoredSpec) if row["spec"] else StoredSpec()
 
-    `instead_of` is the key of the one that a resume would have made, had none been kept.
-    """
-    said = row["serving"]
-    return cast("dict[str, Any]", decode(cast(str, said))) if said else {}
+
+def serving_of(row: Row) -> RuntimeResult:
+    """The runtime to which invocations of the agent are passed, or were passed last."""
+    text = row["serving"]
+    return decode(cast(str, text), type=RuntimeResult) if text else RuntimeResult()
 
 
 async def get_agent_row(plane: Plane, caller: Caller, name: str) -> Row:
@@ -130,7 +141,7 @@ async def list_resources(plane: Plane, caller: Caller, name: str) -> list[Resour
     """What providers hold, or may hold, for an agent."""
     row = await get_agent_row(plane, caller, name)
     found = await plane.store.list_resources(caller.tenant, str(row["uid"]))
-    unused = serving_of(row).get("instead_of")
+    unused = serving_of(row).instead_of
     return [
         ResourceView(
             str(one["slot"]), str(one["key"]), str(one["state"]), str(one["operation"]),
@@ -141,30 +152,27 @@ async def list_resources(plane: Plane, caller: Caller, name: str) -> list[Resour
     ]  # fmt: skip
 
 
-async def holdings_of(plane: Plane, tenant: str, agent: str) -> dict[str, list[dict[str, Any]]]:
-    """What an agent holds or may hold, by slot, newest first: what later operations remove."""
-    holds: dict[str, list[dict[str, Any]]] = {}
-    generations: dict[str, object] = {}
+async def holdings_of(plane: Plane, tenant: str, agent: str) -> dict[str, list[HeldResource]]:
+    """The resources that an agent holds or may hold, by slot, newest first."""
+    holds: dict[str, list[HeldResource]] = {}
+    generations: dict[str, int] = {}
     for one in await plane.store.list_resources(tenant, agent):
         if not one["slot"]:
             continue
         operation = str(one["operation"])
         if operation not in generations:
             row = await plane.store.find("operation", (operation,))
-            generations[operation] = 0 if row is None else row["generation"]
-        held = {
-            "operation": operation, "step": one["step"], "key": one["key"],
-            "generation": generations[operation],
-        }  # fmt: skip
+            generations[operation] = 0 if row is None else cast(int, row["generation"])
+        held = HeldResource(operation, str(one["step"]), str(one["key"]), generations[operation])
         holds.setdefault(str(one["slot"]), []).insert(0, held)
     return holds
 
 
-def key_of(plane: Plane, row: Row, slot: str, held: Mapping[str, Any]) -> ResourceKey:
-    """The key of what an agent holds, by a line of `holdings_of`."""
+def key_of(plane: Plane, row: Row, slot: str, held: HeldResource) -> ResourceKey:
+    """The key of a resource that the agent of this row holds."""
     return resource_key(
-        plane.id, tenant=str(row["tenant"]), agent=str(row["uid"]), generation=held["generation"],
-        slot=slot, name=held["step"], text=held["key"],
+        plane.id, tenant=str(row["tenant"]), agent=str(row["uid"]), generation=held.generation,
+        slot=slot, name=held.step, text=held.key,
     )  # fmt: skip
 
 
@@ -201,9 +209,9 @@ async def _runtime(
 ) -> tuple[RuntimeProvider, ResourceKey | None]:
     """The newest runtime that the agent holds or may hold; if there is none, the last it had."""
     row = await get_agent_row(plane, caller, name)
-    unused = serving_of(row).get("instead_of")
+    unused = serving_of(row).instead_of
     holds = (await holdings_of(plane, caller.tenant, str(row["uid"]))).get("runtime", [])
-    holds = [held for held in holds if held["key"] != unused]
+    holds = [held for held in holds if held.key != unused]
     runtime = cast(RuntimeProvider, plane.providers["runtime"])
     held = holds[0] if holds else await _last_runtime(plane, row)
     if held is None:
@@ -211,14 +219,14 @@ async def _runtime(
     return runtime, key_of(plane, row, "runtime", held)
 
 
-async def _last_runtime(plane: Plane, row: Row) -> dict[str, Any] | None:
+async def _last_runtime(plane: Plane, row: Row) -> HeldResource | None:
     """The runtime of the agent's last operation that had one: its log may outlive it."""
-    had = [one async for one in every(plane.store, "operation", {"agent": row["uid"]})]
-    for one in reversed(had):
-        intent = await plane.store.find("intent", (str(one["id"]), "runtime"))
+    operations = [one async for one in every(plane.store, "operation", {"agent": row["uid"]})]
+    for one in reversed(operations):
+        intent = await plane.store.find("intent", (str(one["id"]), RUNTIME_STEP))
         if intent is not None and intent["slot"] == "runtime":
-            step, generation = intent["step"], one["generation"]
-            return {"key": intent["key"], "generation": generation, "step": step}
+            generation = cast(int, one["generation"])
+            return HeldResource(str(one["id"]), RUNTIME_STEP, str(intent["key"]), generation)
     return None
 
 
@@ -231,7 +239,7 @@ def _view(row: Row) -> AgentView:
         cast(int, row["epoch"]),
         str(row["next"] or row["operation"] or ""),
         str(row["parent"] or ""),
-        kept_spec(row).get("spec", {}),
+        stored_spec(row).spec,
         cast(float, row["created_at"]),
         cast(float, row["updated_at"]),
         etag(row),

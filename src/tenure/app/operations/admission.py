@@ -101,7 +101,8 @@ async def submit(plane: Plane, command: Accept, admit: Admit) -> OperationView:
     if not isinstance(command.input, dict):
         message = f"the input must be a dict of plain data, not a {type(command.input).__name__}"
         raise Invalid(message)
-    text, given = encode_stored(command.input, "the input", INPUT_BYTES_MAX)
+    text, stored = encode_stored(command.input, "the input", INPUT_BYTES_MAX)
+    subject = plane.catalogue.subject_of(plan.name)
     refuse_odd_name("tenant", command.tenant)
     refuse_odd_name("principal", command.principal)
     refuse_odd_key(command.idempotency_key)
@@ -121,17 +122,17 @@ async def submit(plane: Plane, command: Accept, admit: Admit) -> OperationView:
                 raise
             return await get_operation(plane, command.tenant, twin)
         if admission.input is not None:
-            text, given = encode_stored(admission.input, "the input", INPUT_BYTES_MAX)
+            text, stored = encode_stored(admission.input, "the input", INPUT_BYTES_MAX)
         live = OperationHandle(
             operation,
             tenant=command.tenant,
             kind=plan.name,
             agent=admission.agent,
             generation=admission.generation,
-            input=given,
+            input=subject.read_input(plan.name, stored),
             plan=plan,
             plane=plane.id,
-            subject=plane.catalogue.subject_of(plan.name),
+            subject=subject,
         )
         worker = plane.engine.worker
         if worker:

@@ -68,7 +68,7 @@ class OperationHandle:
         kind: str,
         agent: str,
         generation: int,
-        input: Mapping[str, object],  # noqa: A002
+        input: Any,  # noqa: A002, ANN401
         plan: Plan,
         plane: str,
         subject: Subject = PLAIN_SUBJECT,
@@ -102,7 +102,7 @@ class OperationHandle:
     def update(self, row: Row) -> None:
         """Take over the columns of the operation's row."""
         columns: dict[str, Any] = row
-        self.input = input_of(row)
+        self.input = self.subject.read_input(self.kind, input_of(row))
         self.revision = columns["revision"]
         self.token = columns["token"]
         self.worker = columns["worker"]

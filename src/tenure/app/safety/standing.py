@@ -9,10 +9,9 @@ else of it is known to differ, so that one silent provider holds up no other.
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
-from tenure.app.agents.views import holdings_of, key_of
-from tenure.app.operations.handle import decode
+from tenure.app.agents.views import holdings_of, key_of, serving_of
 from tenure.app.plane import Plane
 from tenure.app.safety.pause import SPAN
 from tenure.core.ids import ResourceKey
@@ -67,12 +66,12 @@ def is_at_rest(row: Row) -> bool:
 
 async def held_by(plane: Plane, row: Row) -> list[Held]:
     """What our records say that the agent holds; nobody was asked yet."""
-    serving = cast("dict[str, Any]", decode(cast(str, row["serving"]))) if row["serving"] else {}
+    serving = serving_of(row)
     return [
-        Held(slot, key_of(plane, row, slot, one), str(one["operation"]))
+        Held(slot, key_of(plane, row, slot, one), one.operation)
         for slot, holds in (await holdings_of(plane, str(row["tenant"]), str(row["uid"]))).items()
         for one in holds
-        if one["key"] != serving.get("instead_of") and slot in plane.providers
+        if one.key != serving.instead_of and slot in plane.providers
     ]
 
 

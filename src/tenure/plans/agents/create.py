@@ -9,21 +9,22 @@ from tenure.core.operation import OperationState
 from tenure.core.plan import Plan, Step
 from tenure.core.verb import LifecycleVerb
 from tenure.plans.agents import steps as agent_steps
+from tenure.plans.agents.inputs import AgentInput
 from tenure.plans.steps import provided
 from tenure.ports.provider import Call, Spec
 
 
 def runtime_step(spec: Callable[[Call], Spec] = agent_steps.runtime_spec) -> Step:
-    """The runtime, with its key in the result: that is how it is found later."""
-    made = provided("runtime", "runtime", spec=spec)
+    """Start a runtime; the result has its key, by which it is found later."""
+    step = provided(agent_steps.RUNTIME_STEP, "runtime", spec=spec)
 
     async def ensure(call: Call) -> Ending:
-        return _with_key(call, await made.do(call))
+        return _with_key(call, await step.do(call))
 
     async def inspect(call: Call) -> Ending:
-        return _with_key(call, await made.inspect(call))  # type: ignore[operator, misc]
+        return _with_key(call, await step.inspect(call))  # type: ignore[operator, misc]
 
-    return Step("runtime", ensure, made.undo, inspect, slot="runtime", provider="runtime")
+    return Step(step.name, ensure, step.undo, inspect, slot="runtime", provider="runtime")
 
 
 def _with_key(call: Call, ending: object) -> Ending:
@@ -42,6 +43,7 @@ VERB = LifecycleVerb(
         OperationState.ABANDONED: AgentTrigger.CREATE_ABORTED,
     },
     audit="agent.create",
+    input=AgentInput,
     starts_runtime=True,
     can_queue=False,
 )
@@ -52,8 +54,8 @@ PLAN = Plan(
         provided("identity", "identity", spec=agent_steps.identity_spec),
         provided("access", "access", spec=agent_steps.access_spec),
         runtime_step(),
-        agent_steps.ready(),
+        agent_steps.await_ready(),
         provided("credentials", "credentials", spec=agent_steps.credentials_spec),
-        agent_steps.EXPOSED,
+        agent_steps.EXPOSE,
     ),
 )

@@ -1,8 +1,10 @@
-"""Delete an agent: it is closed already; drain it, revoke, delete what it owns, take all away.
+"""Delete an agent: drain it, revoke its credentials, delete what it owns, remove all it holds.
 
-The pivot is the first thing that cannot be taken back: what was handed out is revoked, and nothing
-is minted any more.  From there on there is only forward.
+The agent is closed when the verb is accepted.  The pivot is the step that revokes, as that cannot
+be undone: after it the operation only goes forward.
 """
+
+from msgspec import UNSET, UnsetType
 
 from tenure.core.agent import AgentState, AgentTrigger, Verb
 from tenure.core.endings import Done, Ending, NotYet
@@ -11,27 +13,44 @@ from tenure.core.operation import OperationState
 from tenure.core.plan import Plan, Step, StepKind, repeat
 from tenure.core.verb import LifecycleVerb
 from tenure.plans.agents import steps as agent_steps
+from tenure.plans.agents.inputs import VerbInput, VerbOptions
 from tenure.ports.provider import Call
 
 EACH_SECONDS = 0.0005
-"""How much longer a look waits for each agent that is left: it reads them all."""
+"""How much longer each agent that is left delays the next poll, which reads them all."""
 SOON_SECONDS = 0.01
 
 
+class DeleteOptions(VerbOptions, frozen=True, kw_only=True):
+    """The options of a delete."""
+
+    drain_seconds: float | UnsetType | None = None
+    retention: str | UnsetType | None = None
+    cascade: str | UnsetType = UNSET
+    """The operation that deletes an owner of the agent, and walks the graph for both."""
+
+
+class DeleteInput(VerbInput, frozen=True, kw_only=True):
+    """The input of a delete."""
+
+    cascade: str = ""
+    """The operation that deletes an owner of the agent; empty: a caller requested this delete."""
+
+
 async def _delete_owned(call: Call) -> Ending:
-    """What was granted by the agent is revoked at once; agents that it owned are waited for."""
+    """Revoke what the agent has granted at once, and wait for the deletion of agents it owned."""
     left, more = await call.plane.delete_owned(call.key.agent, call.operation)
     if not left:
         return Done()
     if more:
         return NotYet(SOON_SECONDS, f"asks for {len(left)} agents to be deleted")
     rest = (
-        f" and {len(left) - agent_steps.NAMED_MAX} more"
-        if len(left) > agent_steps.NAMED_MAX
+        f" and {len(left) - agent_steps.NAMES_MAX} more"
+        if len(left) > agent_steps.NAMES_MAX
         else ""
     )
     pause = max(agent_steps.POLL_SECONDS, len(left) * EACH_SECONDS)
-    return NotYet(pause, f"waits for {', '.join(left[: agent_steps.NAMED_MAX])}{rest}")
+    return NotYet(pause, f"waits for {', '.join(left[: agent_steps.NAMES_MAX])}{rest}")
 
 
 VERB = LifecycleVerb(
@@ -46,6 +65,8 @@ VERB = LifecycleVerb(
         OperationState.RUNNING: AgentTrigger.DELETE_RETRIED,
     },
     audit="agent.delete",
+    options=DeleteOptions,
+    input=DeleteInput,
     closes=True,
     waits_for="agent.deleting",
 )
@@ -53,9 +74,9 @@ PLAN = Plan(
     VERB.name.value,
     subject="agent",
     stages=(
-        agent_steps.turn(),
-        agent_steps.drained(),
-        agent_steps.closed(StepKind.PIVOT),
+        agent_steps.acquire_lock(),
+        agent_steps.drain(),
+        agent_steps.close(StepKind.PIVOT),
         Step(
             "sub_agents",
             _delete_owned,
@@ -64,10 +85,10 @@ PLAN = Plan(
             kind=StepKind.RETRIABLE,
             limits=StepLimits(deadline_seconds=YEARS),
         ),
-        agent_steps.removed("credentials", "credentials"),
-        agent_steps.removed("access", "access"),
-        agent_steps.removed("runtime", "runtime"),
-        agent_steps.removed("identity", "identity"),
-        agent_steps.acknowledged(),
+        agent_steps.remove_held("credentials", "credentials"),
+        agent_steps.remove_held("access", "access"),
+        agent_steps.remove_held("runtime", "runtime"),
+        agent_steps.remove_held("identity", "identity"),
+        agent_steps.await_acknowledgements(),
     ),
 )

@@ -1,8 +1,8 @@
-"""Recover an agent whose runtime died: a new one under a new key, and only then the old one goes.
+"""Recover an agent whose runtime died: start a new one under a new key, then remove the old one.
 
-The agent stays READY: until the new runtime answers it is reached in vain, and then at once.  Its
-identity, access and credentials are untouched, and the new one goes on with the state of the old.
-If it does not come up nothing has changed: the state is back, and the old one's log can be read.
+The agent stays READY, but invocations fail until the new runtime answers.  Its identity, access and
+credentials are untouched, and the new runtime goes on with the state of the old one.  If the new
+one does not become ready nothing has changed, and the log of the old one can still be read.
 """
 
 from tenure.core.agent import AgentState, AgentTrigger, Verb
@@ -16,14 +16,15 @@ from tenure.ports.provider import Call, Spec
 
 
 def _with_state(call: Call) -> Spec:
-    """What a runtime is told, and whose state it goes on with: the newest that the agent had."""
-    held = sorted(agent_steps.held_in(call, "runtime"), key=lambda one: -int(one["generation"]))
-    return {**agent_steps.runtime_spec(call), "state_of": [str(one["key"]) for one in held]}
+    """The runtime's spec, and the keys of the runtimes whose state it takes over, newest first."""
+    held = sorted(agent_steps.held_resources(call, "runtime"), key=lambda one: -one.generation)
+    return {**agent_steps.runtime_spec(call), "state_of": [one.key for one in held]}
 
 
 async def _switch(call: Call) -> Ending:
-    """From here on the agent is reached at its new runtime, whatever becomes of the old one."""
-    await call.plane.serve_from(call.key.agent, call.operation, agent_steps.said(call, "runtime"))
+    """Pass invocations to the new runtime from now on, whatever happens to the old one."""
+    started = agent_steps.result_of(call, agent_steps.RUNTIME_STEP)
+    await call.plane.serve_from(call.key.agent, call.operation, started)
     return Done()
 
 
@@ -35,16 +36,16 @@ VERB = LifecycleVerb(
     audit="agent.recover",
     starts_runtime=True,
     needs_open_owner=True,
-    is_announced=False,  # the agent is in no other state by that
+    is_announced=False,  # the agent stays in its state
 )
 PLAN = Plan(
     VERB.name.value,
     subject="agent",
     stages=(
-        agent_steps.turn(),
+        agent_steps.acquire_lock(),
         runtime_step(_with_state),
-        agent_steps.ready(),
+        agent_steps.await_ready(),
         Step("exposed", _switch, None, repeat, kind=StepKind.PIVOT),
-        agent_steps.removed("replaced", "runtime"),
+        agent_steps.remove_held("replaced", "runtime"),
     ),
 )

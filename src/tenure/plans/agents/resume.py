@@ -2,6 +2,8 @@
 
 from typing import cast
 
+import msgspec
+
 from tenure.core.agent import AgentState, AgentTrigger, Verb
 from tenure.core.endings import Done, Ending
 from tenure.core.errors import Rejected
@@ -13,47 +15,49 @@ from tenure.plans.agents.create import runtime_step
 from tenure.ports.provider import Call, Presence
 
 
-async def _look_for_kept(call: Call) -> Ending:
-    """The newest runtime that lives; those that do not are removed.
+async def _find_kept_runtime(call: Call) -> Ending:
+    """Find the newest runtime that is alive, and remove those that are not.
 
-    A step of its own, so that whether one is made is decided once and not at every attempt.
+    This is a step of its own, so that the decision is made once and not at every attempt.
     """
     runtime = agent_steps.runtime_of(call)
     kept: dict[str, object] | None = None
-    gone: list[tuple[str, str]] = []
-    for held in agent_steps.held_in(call, "runtime"):
+    burned: list[tuple[str, str]] = []
+    for held in agent_steps.held_resources(call, "runtime"):
         key = agent_steps.key_of(call, "runtime", held)
         observed = await runtime.inspect(key)
         alive = observed.presence in {Presence.READY, Presence.STARTING}
         if alive and kept is None:
-            named = {"key": key.text, "generation": key.generation, "step": key.name}
-            kept = {**observed.reference, **named, "kept": True}
+            kept = {
+                **observed.reference, "key": key.text, "generation": key.generation,
+                "step": key.name, "kept": True,
+            }  # fmt: skip
         elif observed.presence is not Presence.FOREIGN:
             try:
                 await runtime.remove(key)
             except Rejected:
-                continue  # it stays among what the agent holds, and is removed with it
-            gone.append((held["operation"], held["step"]))
-    return Done({"kept": kept}, burned=tuple(gone))
+                continue  # the agent still holds it, and it is removed with the agent
+            burned.append((held.operation, held.step))
+    return Done({"kept": kept}, burned=tuple(burned))
 
 
 def _runtime() -> Step:
-    """The runtime that was kept, or a new one; the undo removes only what this operation made."""
-    made = runtime_step()
+    """Go on with the kept runtime, or start one; the undo removes only a new one."""
+    new = runtime_step()
 
     async def ensure(call: Call) -> Ending:
-        return _kept(call) or cast(Ending, await made.do(call))
+        return _kept_runtime(call) or cast(Ending, await new.do(call))
 
     async def inspect(call: Call) -> Ending:
-        look = cast(StepFunction, made.inspect)
-        return _kept(call) or cast(Ending, await look(call))
+        inspect_new = cast(StepFunction, new.inspect)
+        return _kept_runtime(call) or cast(Ending, await inspect_new(call))
 
-    return Step("runtime", ensure, made.undo, inspect, slot="runtime", provider="runtime")
+    return Step(new.name, ensure, new.undo, inspect, slot="runtime", provider="runtime")
 
 
-def _kept(call: Call) -> Ending | None:
-    kept = agent_steps.said(call, "kept")["kept"]
-    return Done({**kept, "instead_of": call.key.text}) if kept else None
+def _kept_runtime(call: Call) -> Ending | None:
+    found = msgspec.convert(agent_steps.result_of(call, "kept"), agent_steps.FoundRuntime)
+    return Done({**found.kept, "instead_of": call.key.text}) if found.kept else None
 
 
 VERB = LifecycleVerb(
@@ -73,11 +77,11 @@ PLAN = Plan(
     VERB.name.value,
     subject="agent",
     stages=(
-        agent_steps.turn(),
-        Step("kept", _look_for_kept, nothing, repeat, provider="runtime"),
+        agent_steps.acquire_lock(),
+        Step("kept", _find_kept_runtime, nothing, repeat, provider="runtime"),
         _runtime(),
-        agent_steps.ready(),
-        agent_steps.opened(),
-        agent_steps.EXPOSED,
+        agent_steps.await_ready(),
+        agent_steps.reopen(),
+        agent_steps.EXPOSE,
     ),
 )

@@ -1,12 +1,17 @@
-"""Steps that the plans of the lifecycle share: one port call for each do and undo, or a few.
+"""Steps that the plans of the lifecycle share.
 
-Fresh values are earlier results: what an agent holds is the result of its `turn`, and later steps
-remove exactly that.  A resource that an earlier operation made is removed by its own key.
+The first step of most plans acquires the agent's lock.  Its result lists the resources that the
+agent holds, and later steps remove exactly those.  A resource that an earlier operation made is
+removed by its own key.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
 
+import msgspec
+from msgspec import Struct
+
+from tenure.core.agent import AgentState
 from tenure.core.endings import Done, Ending, NotYet, Waiting
 from tenure.core.errors import OutcomeUnknown, Rejected
 from tenure.core.ids import ResourceKey, resource_key
@@ -14,27 +19,64 @@ from tenure.core.instant import in_utc
 from tenure.core.limits import DETAIL_CHARACTERS_MAX, YEARS, StepLimits
 from tenure.core.operation import ACKNOWLEDGED
 from tenure.core.plan import Step, StepKind, nothing, repeat
+from tenure.plans.agents.inputs import AgentInput, PlainData, QueuedInput, VerbInput
 from tenure.plans.steps import unless_foreign
 from tenure.ports.credentials import Credentials
 from tenure.ports.identity import Authorization
+from tenure.ports.plane_api import HeldResource
 from tenure.ports.provider import Call, Presence, Provider, Spec
 from tenure.ports.runtime import RuntimeProvider
 
+LOCK_STEP: Final = "turn"
+"""The name of the step that acquires the agent's lock, as journals store it."""
+RUNTIME_STEP: Final = "runtime"
+"""The name of the step that starts a runtime, and the slot of what it makes."""
 READY_SECONDS_MAX = 3_600.0
-"""The most that an agent's spec may give its runtime to become ready."""
-UNASKED_SECONDS = 600.0
+"""The longest time that an agent's spec may give its runtime to become ready."""
+UNREACHABLE_SECONDS = 600.0
+"""How much longer a provider of runtimes may be unreachable."""
 POLL_SECONDS = 0.25
 CUT_POLL_SECONDS = 0.05
 CUT_SECONDS = 2.0
-"""For invocations that were cut to end, in this process or another."""
+"""How long invocations that were cut may take to end, in this process or another."""
 WAIT_SECONDS = 2.0
-"""How long one look at a runtime that is starting waits for it, so that ready is told at once."""
+"""How long one call waits for a runtime that is starting, so that its readiness is seen at once."""
 REASON_CHARACTERS_MAX = 200
-"""So that there is room for what was printed last."""
-NAMED_MAX = 5
-"""Agents or subscribers named while they are waited for."""
+"""Leaves room for the last lines that the runtime printed."""
+NAMES_MAX = 5
+"""How many agents or subscribers are named while a step waits for them."""
 
-Plain = Mapping[str, Any]
+
+class LockResult(Struct, frozen=True):
+    """The stored result of the step that acquires the agent's lock."""
+
+    was: AgentState | None = None
+    """The state to which the agent returns if the operation is cancelled."""
+    holds: dict[str, list[HeldResource]] = {}
+    """The resources that the agent held, by slot."""
+
+
+class RuntimeResult(Struct, frozen=True):
+    """The stored result of the step that starts a runtime, beside the provider's own reference.
+
+    Once the agent is READY this is also stored as the place where it is reached.
+    """
+
+    key: str = ""
+    generation: int = 0
+    step: str = RUNTIME_STEP
+    kept: bool = False
+    """It is the runtime of an earlier operation, which a suspend has kept."""
+    instead_of: str = ""
+    """For a kept one: the key of the runtime that would have been made without it."""
+    address: str = ""
+    """Where it listens, as its provider says: `host:port`."""
+
+
+class FoundRuntime(Struct, frozen=True):
+    """The stored result of the step that looks for a runtime that a suspend has kept."""
+
+    kept: PlainData | None = None
 
 
 def runtime_of(call: Call) -> RuntimeProvider:
@@ -42,69 +84,71 @@ def runtime_of(call: Call) -> RuntimeProvider:
     return cast(RuntimeProvider, call.providers["runtime"])
 
 
-def spec_of(call: Call) -> Plain:
-    """What the agent should be."""
-    return cast(Plain, call.input["spec"])
+def result_of(call: Call, step: str) -> PlainData:
+    """The result of an earlier step, as it is stored."""
+    return cast(PlainData, call.results[step])
 
 
-def said(call: Call, step: str) -> Plain:
-    """What an earlier step returned."""
-    return cast(Plain, call.results[step])
+def runtime_result(call: Call) -> RuntimeResult:
+    """The runtime that this operation has started, or goes on with."""
+    return msgspec.convert(result_of(call, RUNTIME_STEP), RuntimeResult)
 
 
-def held_in(call: Call, slot: str) -> Sequence[Plain]:
-    """What the agent held in this slot when its turn came."""
-    holds = cast("Mapping[str, Sequence[Plain]]", said(call, "turn")["holds"])
-    return holds.get(slot, ())
+def held_resources(call: Call, slot: str) -> Sequence[HeldResource]:
+    """The resources that the agent held in this slot when the operation got its lock."""
+    return msgspec.convert(result_of(call, LOCK_STEP), LockResult).holds.get(slot, ())
 
 
-def key_of(call: Call, slot: str, held: Plain) -> ResourceKey:
-    """The key of what an earlier operation made."""
+def key_of(call: Call, slot: str, held: HeldResource | RuntimeResult) -> ResourceKey:
+    """The key of a resource that an earlier operation made."""
     key = call.key
     return resource_key(
-        key.plane, tenant=key.tenant, agent=key.agent, generation=held["generation"],
-        slot=slot, name=held["step"], text=held["key"],
+        key.plane, tenant=key.tenant, agent=key.agent, generation=held.generation,
+        slot=slot, name=held.step, text=held.key,
     )  # fmt: skip
 
 
 def runtime_key(call: Call) -> ResourceKey:
-    """The key of the runtime that this very operation makes."""
+    """The key of the runtime that this operation itself makes."""
     key = call.key
     return resource_key(
         key.plane, tenant=key.tenant, agent=key.agent, generation=key.generation,
-        slot="runtime", name="runtime",
+        slot="runtime", name=RUNTIME_STEP,
     )  # fmt: skip
 
 
-# --- whose turn it is -----------------------------------------------------------------------------
+# --- the agent's lock -----------------------------------------------------------------------------
 
 
-async def _take_turn(call: Call) -> Ending:
-    was, after = str(call.input["was"]), str(call.input["after"])
-    lock = await call.plane.acquire_lock(call.key.agent, call.operation, was=was, after=after)
+async def _acquire_lock(call: Call) -> Ending:
+    values: VerbInput | QueuedInput = call.input
+    lock = await call.plane.acquire_lock(
+        call.key.agent, call.operation, was=values.was, after=values.after
+    )
     if lock.holder:
         return NotYet(POLL_SECONDS, f"waits for operation {lock.holder} to end")
     if lock.refused:
-        raise Rejected(f"its turn came in vain: {lock.refused}")
-    holds = {slot: [dict(one) for one in some] for slot, some in lock.holds.items()}
-    return Done({"was": lock.was, "holds": holds})
+        raise Rejected(f"the queued operation cannot start: {lock.refused}")
+    holds = {slot: list(resources) for slot, resources in lock.holds.items()}
+    return Done(msgspec.to_builtins(LockResult(lock.was, holds)))
 
 
-def turn(kind: StepKind = StepKind.COMPENSATABLE) -> Step:
-    """Wait until no other operation works on the agent; learn how it stood and what it holds."""
+def acquire_lock(kind: StepKind = StepKind.COMPENSATABLE) -> Step:
+    """Wait until no other operation has the agent's lock, and list what the agent holds."""
     undo = nothing if kind is StepKind.COMPENSATABLE else None
     limits = StepLimits(deadline_seconds=YEARS)
-    return Step("turn", _take_turn, undo, repeat, kind=kind, limits=limits)
+    return Step(LOCK_STEP, _acquire_lock, undo, repeat, kind=kind, limits=limits)
 
 
 # --- a runtime ------------------------------------------------------------------------------------
 
 
 async def _await_ready(call: Call) -> Ending:
-    """READY at one look, also at one later than the deadline, is done."""
-    runtime, made = runtime_of(call), said(call, "runtime")
-    key = key_of(call, "runtime", made) if made.get("kept") else runtime_key(call)
-    ready_seconds = float(spec_of(call)["runtime"].get("ready_seconds", 60.0))
+    """A runtime that answers is ready, even if its deadline has passed before this call."""
+    values: AgentInput = call.input
+    runtime, started = runtime_of(call), runtime_result(call)
+    key = key_of(call, "runtime", started) if started.kept else runtime_key(call)
+    ready_seconds = values.read_spec().runtime.ready_seconds
     left = call.since + ready_seconds - call.now
     status = await runtime.wait_ready(key, seconds=max(0.0, min(left, WAIT_SECONDS)))
     match status.presence:
@@ -116,15 +160,16 @@ async def _await_ready(call: Call) -> Ending:
             why = f"the runtime is not ready after {ready_seconds:g} s"
         case _:
             why = "the runtime broke before it was ready"
-    raise Rejected(_with_last_words(why, status.said, name=str(call.input["name"])))
+    raise Rejected(_with_last_lines(why, status.said, name=values.name))
 
 
-def _with_last_words(why: str, said: str, *, name: str) -> str:
-    """Why, with the runtime's reason, where all it printed is, and whole lines of its end.
+def _with_last_lines(why: str, output: str, *, name: str) -> str:
+    """The reason, the command that shows the whole log, and the last lines of the log.
 
-    Of a last line that is too long alone its end is told.
+    `output` is the runtime's own reason and, below it, what it printed.  Only whole lines are
+    shown, unless the last line alone is too long.
     """
-    reason, _, printed = said.partition("\n")
+    reason, _, printed = output.partition("\n")
     head = f"{why}: {reason}"[:REASON_CHARACTERS_MAX] if reason else why
     head = f"{head}; all it printed: tenure agent logs {name}"
     printed = printed.rstrip()
@@ -134,23 +179,24 @@ def _with_last_words(why: str, said: str, *, name: str) -> str:
     return f"{head}\n{last}" if last else head
 
 
-def ready() -> Step:
-    """Wait until the runtime answers; refused at its deadline, with its last words.
+def await_ready() -> Step:
+    """Wait until the runtime answers; refused at its deadline, with the last lines of its log.
 
-    The step's own deadline is for a provider that cannot even be asked.
+    The step's own deadline is for a provider that cannot be reached.
     """
-    limits = StepLimits(deadline_seconds=READY_SECONDS_MAX + UNASKED_SECONDS)
+    limits = StepLimits(deadline_seconds=READY_SECONDS_MAX + UNREACHABLE_SECONDS)
     return Step("runtime_ready", _await_ready, nothing, repeat, limits=limits, provider="runtime")
 
 
 async def _drain(call: Call) -> Ending:
-    """Nothing new starts, since the agent is closed; what is in flight is waited for.
+    """Wait for the work in flight.  Nothing new starts, since the agent is closed.
 
-    Past the deadline nobody is asked any more: a runtime that cannot be asked ends it too, and what
-    is in flight is cut, also when the runtime is kept.  That takes a moment in another process; one
-    that stands still is not waited for.
+    After the deadline the runtime is not asked, so one that does not answer delays nothing.
+    Invocations in flight are cut then, also when the runtime is kept.  A cut reaches another
+    process a moment later; a process that does not react to it is not waited for.
     """
-    until = call.since + float(cast(float, call.input["drain_seconds"]))
+    values: VerbInput = call.input
+    until = call.since + values.drain_seconds
     in_flight = call.plane.in_flight(call.key.agent)
     busy = [f"{in_flight} invocations in flight"] if in_flight else []
     if call.now >= until:
@@ -158,7 +204,7 @@ async def _drain(call: Call) -> Ending:
         if in_flight and call.now < until + CUT_SECONDS:
             return NotYet(CUT_POLL_SECONDS, f"cuts {in_flight} invocations in flight")
         return Done({"forced": True, "busy": busy})
-    for held in held_in(call, "runtime"):
+    for held in held_resources(call, "runtime"):
         status = await runtime_of(call).status(key_of(call, "runtime", held))
         if status.presence is Presence.READY and status.busy:
             busy.append("the runtime says it is busy")
@@ -167,8 +213,8 @@ async def _drain(call: Call) -> Ending:
     return NotYet(min(POLL_SECONDS, until - call.now), f"drains: {', '.join(busy)}")
 
 
-def drained() -> Step:
-    """Let work in flight finish until the drain deadline; then go on without it."""
+def drain() -> Step:
+    """Let work in flight finish until the drain deadline, then continue without it."""
     limits = StepLimits(deadline_seconds=YEARS)
     return Step("drained", _drain, nothing, repeat, limits=limits, provider="runtime")
 
@@ -177,12 +223,13 @@ def drained() -> Step:
 
 
 async def _shut(call: Call) -> Ending:
-    """From here on nothing is minted, and what was minted before is void.
+    """Stop minting for the agent, and void what was minted before.
 
-    Providers are told two epochs for each of the agent's: the odd one shuts, so that an opening of
-    the same operation that arrives after its undo changes nothing.
+    Providers get two epochs for each one of the agent.  The odd one shuts, so an opening of the
+    same operation that arrives after its undo changes nothing.
     """
-    key, epoch = call.key, 2 * int(cast(int, call.input["epoch"])) + 1
+    values: VerbInput = call.input
+    key, epoch = call.key, 2 * values.epoch + 1
     credentials = cast(Credentials, call.providers["credentials"])
     identity = cast(Authorization, call.providers["identity"])
     try:
@@ -194,7 +241,8 @@ async def _shut(call: Call) -> Ending:
 
 
 async def _open(call: Call) -> Ending:
-    key, epoch = call.key, 2 * int(cast(int, call.input["epoch"]))
+    values: VerbInput = call.input
+    key, epoch = call.key, 2 * values.epoch
     credentials = cast(Credentials, call.providers["credentials"])
     identity = cast(Authorization, call.providers["identity"])
     await identity.raise_epoch(key.tenant, key.agent, epoch=epoch)
@@ -202,55 +250,63 @@ async def _open(call: Call) -> Ending:
     return Done()
 
 
-def closed(kind: StepKind) -> Step:
+def close(kind: StepKind) -> Step:
     """Revoke: nothing is minted for the agent, and its tokens are void."""
     return Step("closed", _shut, None, repeat, kind=kind, provider="credentials")
 
 
-def opened() -> Step:
-    """Take that back; its undo closes again."""
+def reopen() -> Step:
+    """Allow minting for the agent again; its undo closes again."""
     return Step("opened", _open, _shut, repeat, provider="credentials")
 
 
-# --- taking away what is there --------------------------------------------------------------------
+# --- removing what the agent holds ----------------------------------------------------------------
 
 
-def removed(name: str, slot: str, *, unless: Callable[[Call], bool] = lambda _: False) -> Step:
-    """Remove everything the agent held in a slot when its turn came."""
+def _never(_: Call) -> bool:
+    return False
+
+
+def remove_held(name: str, slot: str, *, unless: Callable[[Call], bool] = _never) -> Step:
+    """Remove all resources that the agent held in a slot when the operation got its lock."""
 
     async def remove(call: Call) -> Ending:
         if unless(call):
             return Done()
         provider: Provider = call.providers[slot]
-        gone: list[tuple[str, str]] = []
-        for held in held_in(call, slot):
-            key = key_of(call, slot, held)
-            await unless_foreign(provider, key, provider.remove)
-            gone.append((held["operation"], held["step"]))
-        return Done({"removed": len(gone)}, burned=tuple(gone))
+        burned: list[tuple[str, str]] = []
+        for held in held_resources(call, slot):
+            await unless_foreign(provider, key_of(call, slot, held), provider.remove)
+            burned.append((held.operation, held.step))
+        return Done({"removed": len(burned)}, burned=tuple(burned))
 
     return Step(name, remove, None, repeat, kind=StepKind.RETRIABLE, provider=slot)
 
 
-# --- whoever must have heard of it ----------------------------------------------------------------
+# --- required subscribers -------------------------------------------------------------------------
 
 
-async def _await_acknowledged(call: Call) -> Ending:
-    """Parked until one more of them says so: no timer, and what came early counts."""
+async def _await_acknowledgements(call: Call) -> Ending:
+    """Wait for a signal, without a timer; acknowledgements that came earlier count."""
     missing = await call.plane.unacknowledged(call.operation)
     if not missing:
         return Done()
-    named = ", ".join(f"{one.name} since {in_utc(one.since)}" for one in missing[:NAMED_MAX])
-    more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
-    return Waiting(ACKNOWLEDGED, f"waits for the acknowledgement of {named}{more}")
+    names = ", ".join(f"{one.name} since {in_utc(one.since)}" for one in missing[:NAMES_MAX])
+    more = f" and {len(missing) - NAMES_MAX} more" if len(missing) > NAMES_MAX else ""
+    return Waiting(ACKNOWLEDGED, f"waits for the acknowledgement of {names}{more}")
 
 
-def acknowledged() -> Step:
-    """Wait until every required subscriber has acknowledged; last, so that all is safe before."""
+def await_acknowledgements() -> Step:
+    """Wait until every required subscriber has acknowledged; last, after the agent is safe."""
     limits = StepLimits(deadline_seconds=YEARS)
     return Step(
-        "acknowledged", _await_acknowledged, None, repeat, kind=StepKind.RETRIABLE, limits=limits,
-    )  # fmt: skip
+        "acknowledged",
+        _await_acknowledgements,
+        None,
+        repeat,
+        kind=StepKind.RETRIABLE,
+        limits=limits,
+    )
 
 
 # --- exposure -------------------------------------------------------------------------------------
@@ -260,41 +316,39 @@ async def _expose(_: Call) -> Ending:
     return Done()
 
 
-EXPOSED = Step("exposed", _expose, None, repeat, kind=StepKind.PIVOT)
+EXPOSE = Step("exposed", _expose, None, repeat, kind=StepKind.PIVOT)
 """The record of this step makes the agent READY in the same commit: nothing is exposed before."""
 
 
 def identity_spec(call: Call) -> Spec:
-    """What the identity provider is told of an agent."""
-    spec = spec_of(call)
-    wanted = spec.get("credentials", ())
-    scopes = sorted({scope for one in wanted for scope in one.get("scopes", ())})
-    audiences = sorted({one["audience"] for one in wanted})
-    return {
-        "name": spec["name"], "owner": spec.get("owner", ""), "scopes": scopes,
-        "audiences": audiences,
-    }  # fmt: skip
+    """The spec of an agent's identity."""
+    values: AgentInput = call.input
+    spec = values.read_spec()
+    scopes = sorted({scope for one in spec.credentials for scope in one.scopes})
+    audiences = sorted({one.audience for one in spec.credentials})
+    return {"name": spec.name, "owner": spec.owner, "scopes": scopes, "audiences": audiences}
 
 
 def access_spec(call: Call) -> Spec:
-    """What the access provider is told."""
-    spec = spec_of(call)
+    """The spec of an agent's access: its roles and teams, and who granted them."""
+    values: AgentInput = call.input
+    spec = values.read_spec()
     return {
-        "roles": list(spec.get("roles", ())), "teams": list(spec.get("teams", ())),
-        "granted_by": str(call.input["principal"]),
+        "roles": list(spec.roles), "teams": list(spec.teams), "granted_by": values.principal,
     }  # fmt: skip
 
 
 def runtime_spec(call: Call) -> Spec:
-    """What the runtime provider is told: the agent's own words, with the digests of its bytes."""
-    return cast(Spec, call.input["runtime"])
+    """The spec of an agent's runtime, with the digests of the files that it starts."""
+    values: AgentInput = call.input
+    return values.runtime
 
 
 def credentials_spec(call: Call) -> Spec:
-    """What the credentials provider is told."""
-    wanted = [
-        {"audience": one["audience"], "scopes": list(one.get("scopes", ())),
-         "ttl_seconds": one.get("ttl_seconds", 300)}
-        for one in spec_of(call).get("credentials", ())
-    ]  # fmt: skip
-    return {"credentials": wanted}
+    """The spec of the credentials that an agent may ask for."""
+    values: AgentInput = call.input
+    credentials: list[dict[str, Any]] = [
+        {"audience": one.audience, "scopes": list(one.scopes), "ttl_seconds": one.ttl_seconds}
+        for one in values.read_spec().credentials
+    ]
+    return {"credentials": credentials}

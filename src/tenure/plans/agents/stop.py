@@ -1,9 +1,7 @@
-"""Stop an agent at once: revoke first, then fence, then kill; nothing waits for another operation.
+"""Stop an agent at once: revoke its credentials, kill its runtimes, and only then take the lock.
 
-Only forward.  It ends SUSPENDED; a resume brings it back.
+It cannot be cancelled.  The agent ends SUSPENDED, and a resume makes it READY again.
 """
-
-from typing import Any, cast
 
 from tenure.core.agent import AgentState, AgentTrigger, Verb
 from tenure.core.endings import Done, Ending
@@ -11,16 +9,24 @@ from tenure.core.operation import OperationState
 from tenure.core.plan import Plan, Step, StepKind, repeat
 from tenure.core.verb import LifecycleVerb
 from tenure.plans.agents import steps as agent_steps
+from tenure.plans.agents.inputs import VerbInput, VerbOptions
 from tenure.plans.steps import unless_foreign
 from tenure.ports.provider import Call
 
 
 async def _kill(call: Call) -> Ending:
-    """Every runtime that was known when the stop was accepted; a later one is removed below."""
-    for held in cast("list[dict[str, Any]]", call.input["runtimes"]):
+    """Kill every runtime that was known when the stop was accepted; a later step removes others."""
+    values: VerbInput = call.input
+    for held in values.runtimes:
         runtime, key = agent_steps.runtime_of(call), agent_steps.key_of(call, "runtime", held)
         await unless_foreign(runtime, key, runtime.stop)
     return Done()
+
+
+class StopOptions(VerbOptions, frozen=True, kw_only=True):
+    """The options of a stop: none that a caller can choose."""
+
+    keep_runtime: bool = False
 
 
 VERB = LifecycleVerb(
@@ -32,6 +38,7 @@ VERB = LifecycleVerb(
         OperationState.ABANDONED: AgentTrigger.DRAINED,
     },
     audit="agent.stop",
+    options=StopOptions,
     closes=True,
     can_queue=False,  # it revokes before it has the lock
 )
@@ -39,9 +46,9 @@ PLAN = Plan(
     VERB.name.value,
     subject="agent",
     stages=(
-        agent_steps.closed(StepKind.RETRIABLE),
+        agent_steps.close(StepKind.RETRIABLE),
         Step("killed", _kill, None, repeat, kind=StepKind.RETRIABLE, provider="runtime"),
-        agent_steps.turn(StepKind.RETRIABLE),
-        agent_steps.removed("runtime", "runtime"),
+        agent_steps.acquire_lock(StepKind.RETRIABLE),
+        agent_steps.remove_held("runtime", "runtime"),
     ),
 )

@@ -1,13 +1,38 @@
-"""Suspend an agent: it is closed already; drain it, shut its credentials, free its runtime.
+"""Suspend an agent: drain it, shut its credentials, remove its runtime.
 
-Identity and access stay.  It can be cancelled until its credentials are being shut.
+The agent is closed when the verb is accepted.  Its identity and access stay.  A suspend can be
+cancelled until the step that shuts the credentials begins.
 """
+
+from msgspec import UnsetType
 
 from tenure.core.agent import AgentState, AgentTrigger, Verb
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan, StepKind
 from tenure.core.verb import LifecycleVerb
 from tenure.plans.agents import steps as agent_steps
+from tenure.plans.agents.inputs import VerbInput, VerbOptions
+from tenure.ports.provider import Call
+
+
+class SuspendOptions(VerbOptions, frozen=True, kw_only=True):
+    """The options of a suspend."""
+
+    keep_runtime: bool = False
+    drain_seconds: float | UnsetType | None = None
+
+
+class SuspendInput(VerbInput, frozen=True, kw_only=True):
+    """The input of a suspend."""
+
+    keep_runtime: bool = False
+    """The runtime stays, so that a resume is faster."""
+
+
+def _keeps_runtime(call: Call) -> bool:
+    values: SuspendInput = call.input
+    return values.keep_runtime
+
 
 VERB = LifecycleVerb(
     Verb.SUSPEND,
@@ -18,6 +43,8 @@ VERB = LifecycleVerb(
         OperationState.ABANDONED: AgentTrigger.DRAINED,
     },
     audit="agent.suspend",
+    options=SuspendOptions,
+    input=SuspendInput,
     closes=True,
     waits_for="agent.suspending",
 )
@@ -25,12 +52,10 @@ PLAN = Plan(
     VERB.name.value,
     subject="agent",
     stages=(
-        agent_steps.turn(),
-        agent_steps.drained(),
-        agent_steps.closed(StepKind.PIVOT),
-        agent_steps.removed(
-            "runtime", "runtime", unless=lambda call: bool(call.input["keep_runtime"])
-        ),
-        agent_steps.acknowledged(),
+        agent_steps.acquire_lock(),
+        agent_steps.drain(),
+        agent_steps.close(StepKind.PIVOT),
+        agent_steps.remove_held("runtime", "runtime", unless=_keeps_runtime),
+        agent_steps.await_acknowledgements(),
     ),
 )

@@ -64,7 +64,7 @@ def test_what_a_newer_release_works_on_is_for_that_one_to_close(verb):
         newer = await lives.newer("resume_agent")
         resumed = await agents.resume_agent(newer, CALLER, "alpha")
         ask = getattr(agents, f"{verb}_agent")
-        why = f"{resumed.id} works on .* resume_agent@2/.* ask a process of the newer release"
+        why = f"{resumed.id} has the lock .* resume_agent@2/.* to a process of the newer release"
         with pytest.raises(PlanUnknown, match=why):
             await ask(lives.plane, CALLER, "alpha")
         assert await lives.state() is AgentState.RESUMING, "nothing was changed"

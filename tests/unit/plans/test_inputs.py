@@ -1,0 +1,124 @@
+"""The inputs of operations on agents: what is stored, and what is read of it."""
+
+import json
+
+import pytest
+
+from proofs.agents.lifecycle import CALLER, spec_of
+from tenure.app.agents import commands as agents
+from tenure.app.agents.commands import Asked
+from tenure.app.agents.subject import input_of_row
+from tenure.core.agent import AgentState
+from tenure.core.errors import PlanUnknown
+from tenure.plans.agents.delete import DeleteInput, DeleteOptions
+from tenure.plans.agents.inputs import AgentInput, QueuedInput, VerbInput, VerbOptions, plain_fields
+from tenure.plans.agents.lifecycle import VERBS, read_input, read_options
+from tenure.plans.agents.stop import StopOptions
+from tenure.plans.agents.suspend import SuspendInput, SuspendOptions
+from tenure.ports.store import Change, Row, Set
+from tests.unit.support.agent_planes import alive
+
+CREATE = {"name", "spec", "runtime", "principal"}
+VERB = CREATE | {"was", "after", "runtimes", "drain_seconds", "retention", "epoch"}
+
+
+async def stored(lives, operation):
+    return json.loads((await lives.plane.store.find("operation", (operation.id,)))["input"])
+
+
+@alive
+async def test_the_keys_of_a_stored_input_are_those_that_earlier_releases_read(lives):
+    created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
+    assert set(await stored(lives, created)) == CREATE
+    await lives.done(created)
+    suspended = await lives.verb("suspend")
+    assert set(await stored(lives, suspended)) == VERB | {"keep_runtime"}
+    assert set(await stored(lives, await lives.verb("resume"))) == VERB
+    assert set(await stored(lives, await lives.verb("stop"))) == VERB | {"keep_runtime"}
+    assert set(await stored(lives, await lives.verb("delete"))) == VERB | {"owners"}
+
+
+@alive
+async def test_the_runtimes_of_a_stored_input_have_the_keys_of_earlier_releases(lives):
+    await lives.made()
+    (held,) = (await stored(lives, await lives.verb("stop")))["runtimes"]
+    assert set(held) == {"operation", "step", "key", "generation"}
+
+
+@alive
+async def test_a_queued_verb_stores_its_options_and_no_more_of_the_agent(lives):
+    created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
+    resumed = await agents.resume_agent(lives.plane, CALLER, "alpha", asked=Asked(queue=True))
+    row = await lives.plane.store.find("operation", (resumed.id,))
+    assert set(json.loads(row["input"])) == {"name", "principal", "was", "after", "queued"}
+    values = input_of_row(row)
+    assert isinstance(values, QueuedInput)
+    assert (values.name, values.after, values.was) == (
+        "alpha",
+        created.id,
+        AgentState.CREATE_FAILED,
+    )
+
+
+@alive
+async def test_the_lock_keeps_what_a_newer_release_has_stored_beside_our_keys(lives):
+    """An operation may be accepted by one release and started by another."""
+    await lives.made()
+    lives.fakes.runtime.busy = {thing.key.text for thing in lives.world.holds(provider="runtime")}
+    suspended = await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=30.0)
+    deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
+    row = await lives.plane.store.find("operation", (deleted.id,))
+    text = json.dumps({**json.loads(row["input"]), "of_a_newer_release": 7})
+    write = Set("operation", (deleted.id,), {"input": text})
+    await lives.plane.store.commit(Change("", (), (write,)))
+    await lives.done(suspended)
+    await lives.done(deleted)
+    assert (await stored(lives, deleted))["of_a_newer_release"] == 7
+    assert (await stored(lives, deleted))["after"] == ""
+
+
+def test_an_input_that_lacks_newer_keys_is_read_with_defaults():
+    values = read_input(
+        "delete_agent", {"name": "alpha", "was": "SUSPENDED", "after": "", "epoch": 3}
+    )
+    assert isinstance(values, DeleteInput)
+    assert (values.was, values.epoch, values.cascade) == (AgentState.SUSPENDED, 3, "")
+    assert not values.owners
+    assert read_input("suspend_agent", {}) == SuspendInput()
+    assert read_input("create_agent", {}) == AgentInput()
+    assert type(read_input("resume_agent", {})) is VerbInput
+
+
+def test_a_key_that_a_newer_release_stores_in_another_form_is_left_to_that_release():
+    with pytest.raises(PlanUnknown, match="the input of stop_agent is stored in a form"):
+        read_input("stop_agent", {"was": "HIBERNATED"})
+
+
+def test_an_operation_that_is_no_verb_has_the_fields_that_are_known():
+    row: Row = {"kind": "no_verb_of_ours", "input": '{"queued":true,"after":"x"}'}
+    assert input_of_row(row) == QueuedInput(after="x")
+    row = {"kind": "no_verb_of_ours", "input": '{"was":7}'}
+    assert input_of_row(row) == VerbInput()
+
+
+def test_the_options_of_a_request_are_those_that_idempotency_keys_were_given_for():
+    """They are part of the fingerprint of a request, which outlives a release."""
+    assert plain_fields(VerbOptions()) == {}
+    assert plain_fields(StopOptions()) == {"keep_runtime": False}
+    assert plain_fields(SuspendOptions()) == {"keep_runtime": False, "drain_seconds": None}
+    assert plain_fields(DeleteOptions()) == {"drain_seconds": None, "retention": None}
+    assert plain_fields(DeleteOptions(cascade="x"))["cascade"] == "x"
+
+
+def test_the_options_of_a_queued_verb_are_read_when_it_starts():
+    stored_input = {"queued": True, "name": "alpha", "keep_runtime": True, "drain_seconds": None}
+    assert read_options("suspend_agent", stored_input) == SuspendOptions(keep_runtime=True)
+    assert read_options("resume_agent", stored_input) == VerbOptions(drain_seconds=None)
+
+
+@pytest.mark.parametrize("verb", VERBS.values(), ids=list(VERBS))
+def test_every_option_of_a_verb_reaches_its_steps(verb):
+    options = set((verb.options or VerbOptions).__struct_fields__)
+    values = set((verb.input or VerbInput).__struct_fields__)
+    ignored = {"keep_runtime"} if verb.name == "stop_agent" else set()
+    assert verb.request is None or options - ignored <= values
