@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "upkeep": ("core", "ports", "plans", "sqlite", "home"),
     "telemetry": ("core", "settings"),
     "testing": ("core", "ports", "plans", "app", "adapters", "sqlite"),
-    "faces": ("core", "concurrency", "app", "ports.identity", "telemetry"),
+    "faces": ("core", "concurrency", "app", "ports.identity", "ports.invoker", "telemetry"),
     "settings": ("core",),
     "wiring": (
         "core", "concurrency", "ports", "plans", "app", "delivery", "reconcilers", "adapters",

@@ -14,6 +14,7 @@ from tenure.core.errors import Invalid, PlanUnknown
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.engine import Engine
 from tenure.ports.entropy import Entropy
+from tenure.ports.invoker import Invoker
 from tenure.ports.provider import Provider
 from tenure.ports.seal import Seal
 from tenure.ports.store import Change, Drop, Put, Row, Store
@@ -43,6 +44,8 @@ class Plane:
     """Notified of every commit of this process, if the store reports them."""
     subscription_changes: Wakeup = field(default_factory=Wakeup)
     """Notified when a subscription was made, changed or deleted here, or is to be tried again."""
+    invoker: Invoker | None = None
+    """Passes invocations to runtimes; None: this process passes none."""
     seal: Seal | None = None
     """Seals secrets; None: this plane stores none."""
     allow_local_webhooks: bool = False

@@ -15,7 +15,8 @@
     ├── ProviderError     how a call to a provider can end badly
     │   ├── Unavailable        not applied; retry with the same key
     │   ├── Rejected           a definite no; compensate
-    │   └── OutcomeUnknown     may or may not have been applied; inspect by key first, always
+    │   ├── OutcomeUnknown     may or may not have been applied; inspect by key first, always
+    │   └── RuntimeBroken      an agent's runtime did not answer an invocation
     ├── StoreError        the store cannot be used as asked; nothing was touched
     │   ├── StoreLocked        another process holds it
     │   ├── StoreForeign       the file belongs to another program
@@ -170,6 +171,12 @@ class OutcomeUnknown(ProviderError):
     """The call may or may not have been applied."""
 
     code = "outcome_unknown"
+
+
+class RuntimeBroken(ProviderError):
+    """An agent's runtime did not answer an invocation, or broke off; it may have acted on it."""
+
+    code = "runtime_broken"
 
 
 class StoreError(TenureError):

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from tenure.adapters.clock.system import SteadyClock, SystemClock, SystemEntropy
+from tenure.adapters.invoker.aiohttp import AiohttpInvoker
 from tenure.adapters.provider_host import unix as house
 from tenure.adapters.seal.local import LocalSeal
 from tenure.app.agents.in_flight import HEED_SECONDS, InFlight
@@ -20,6 +21,7 @@ from tenure.app.agents.plane_api import ServingPlaneApi
 from tenure.app.agents.subject import SUBJECTS
 from tenure.app.events.reactions import REACTIONS, Reaction
 from tenure.app.operations.executor import Executor, Observe
+from tenure.app.operations.handle import OperationHandle
 from tenure.app.plane import Plane, prepare
 from tenure.app.safety import epochs
 from tenure.app.safety.pause import Pause
@@ -32,6 +34,7 @@ from tenure.home.shared_settings import TermsFile, agreed_of
 from tenure.plans.agents.lifecycle import PLANS
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.clock import Clock
+from tenure.ports.engine import Engine
 from tenure.ports.provider import Provider
 from tenure.ports.seal import Seal
 from tenure.ports.store import Ring
@@ -98,6 +101,7 @@ async def running(
         await probe_engine(settings)  # or nothing is made: that is what its refusals say
     store = await open_store(settings, clock=clock, entropy=entropy, news=news)
     collect_as_before = _collect_rarely(settings)
+    invoker = AiohttpInvoker()
     try:
         work = Executor(
             settings.plane,
@@ -111,16 +115,12 @@ async def running(
         engine, serve = build_engine(settings, work, store=store, clock=clock, entropy=entropy)
         plane = Plane(
             id=settings.plane, store=store, engine=engine, entropy=entropy,
-            catalogue=catalogue, providers=providers, commits=news, seal=seal,
+            catalogue=catalogue, providers=providers, commits=news, seal=seal, invoker=invoker,
             allow_local_webhooks=settings.webhooks_here, in_flight=in_flight or InFlight(),
             pause=held or Pause(), home=home, shared=is_shared(settings), provider_outage=unserved,
         )  # fmt: skip
 
-        def heard(ring: Ring) -> None:
-            engine.heard(ring.operation, interrupt=ring.interrupt, unclaimed=ring.unclaimed)
-            news.notify()
-
-        store.listen(heard)
+        store.listen(partial(_hear, engine, news))
         await keep_to_one(settings, store)
         await prepare(plane, new_home=settings.new_home)
         await epochs.compare(plane)
@@ -141,7 +141,14 @@ async def running(
             await engine.stop()
     finally:
         collect_as_before()
+        await invoker.close()
         await store.close()
+
+
+def _hear(engine: Engine[OperationHandle], news: Wakeup, ring: Ring) -> None:
+    """Wake the engine and the readers of the feed when another process has committed."""
+    engine.heard(ring.operation, interrupt=ring.interrupt, unclaimed=ring.unclaimed)
+    news.notify()
 
 
 def _collect_rarely(settings: Settings) -> Callable[[], None]:

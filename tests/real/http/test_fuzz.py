@@ -7,7 +7,7 @@ import time
 import pytest
 
 from proofs.http.fuzz import Complaint, Fuzzer, Party, World
-from tenure.faces.api import invoke
+from tenure.adapters.invoker.aiohttp import AiohttpInvoker
 from tenure.faces.http import body, query, server
 from tenure.faces.http.problems import Problem
 from tenure.testing.patches import patched
@@ -65,14 +65,12 @@ async def fuzzed(one: Face, *, seed: int, requests: int) -> None:
     print(f"{requests / took:.0f} requests/s, seed {seed}", fuzzer.statuses)
     assert fuzzer.statuses[202] > requests // 500, "too few of them fit"
     assert fuzzer.statuses[200] > requests // 50
-    if one.api.client is not None:
-        await one.api.client.close()
 
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_no_request_breaks_the_face_or_shows_anything_of_others(tmp_path, tally, share):
     async def main() -> None:
-        await asyncio.to_thread(invoke.load)
+        await AiohttpInvoker().load()
         async with face(tmp_path) as one:
             await fuzzed(one, seed=SEED * SHARES + share, requests=REQUESTS // SHARES)
         tally.add("fuzz_requests", REQUESTS // SHARES)
@@ -82,7 +80,7 @@ def test_no_request_breaks_the_face_or_shows_anything_of_others(tmp_path, tally,
 
 def test_nor_does_one_on_postgresql_which_refuses_more(tmp_path, tally, postgres_url):
     async def main() -> None:
-        await asyncio.to_thread(invoke.load)
+        await AiohttpInvoker().load()
         async with face(tmp_path, store=postgres_url) as one:
             await fuzzed(one, seed=SEED, requests=REQUESTS // 10)
         tally.add("fuzz_requests", REQUESTS // 10)
@@ -100,8 +98,6 @@ def test_a_face_that_asks_the_store_for_nul_is_found_out(tmp_path, tally, postgr
             with pytest.raises(ExceptionGroup) as found:
                 await fuzzer.run(REQUESTS)
             assert found.group_contains(Complaint, match="was asked what it cannot answer")
-            if one.api.client is not None:
-                await one.api.client.close()
 
     def let_through(*_: object) -> None:
         """Everything."""
@@ -127,8 +123,6 @@ def test_a_face_that_shows_others_is_found_out(tmp_path):
             with pytest.raises(ExceptionGroup) as found:
                 await fuzzer.run(5_000)
             assert found.group_contains(Complaint, match="belongs to another tenant")
-            if one.api.client is not None:
-                await one.api.client.close()
 
     asyncio.run(main())
 

@@ -65,11 +65,7 @@ async def invoked(home):
         ended = await reads.wait(plane, "default", made.id, seconds=120)
         assert ended.state is OperationState.SUCCEEDED, ended.error
         _, address = await invocations.address_of(plane, admin, "alpha")
-        try:
-            yield face, int(address.rpartition(":")[2])
-        finally:
-            if api.client is not None:
-                await api.client.close()
+        yield face, int(address.rpartition(":")[2])
 
 
 def kill_agent(home) -> None:

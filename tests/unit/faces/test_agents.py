@@ -266,7 +266,6 @@ async def test_an_invocation_reaches_an_agent_that_serves_and_no_other(face):
     assert (told.status, told.json["code"]) == (409, "suspended")
     assert "operation" not in told.json
     assert face.plane.in_flight.total() == 0
-    await face.api.client.close()
     listening.close()
 
 
@@ -365,7 +364,6 @@ async def test_an_invocation_that_outlives_the_drain_is_cut_off(face):
     told = await asyncio.wait_for(asked, 30)
     assert (told.status, told.json["code"]) == (409, "suspended")
     assert face.plane.in_flight.total() == 0
-    await face.api.client.close()
     listening.close()
 
 

@@ -5,16 +5,17 @@ The runtimes here are real sockets: one that captures what it is sent, and some 
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
 import pytest
 
+from tenure.adapters.invoker import aiohttp
+from tenure.app.agents.invocations import Invocation
 from tenure.core.errors import Unavailable
 from tenure.core.roles import Role
-from tenure.faces.api import invoke
-from tenure.faces.http import problems, server
+from tenure.faces.http import invoke, problems, server
 from tenure.faces.http.face import Face as HttpFace
 from tenure.faces.http.table import HttpRequest, Route, Stream
 from tests.unit.support.api_client import Face, faced
@@ -30,7 +31,15 @@ async def is_there() -> bool:
 
 async def pass_on(ask: HttpRequest) -> Stream:
     """Pass it on to the runtime of this test."""
-    return Stream(partial(invoke.forward, ask, ADDRESS, is_there=is_there, cut=asyncio.Event()))
+    invocation = Invocation(
+        ask.plane.invoker,
+        agent="adder",
+        address=ADDRESS,
+        is_owner=is_there,
+        closed=asyncio.Event(),
+        count=ExitStack(),
+    )
+    return Stream(partial(invoke.serve, ask, invocation))
 
 
 ROUTE = Route(
@@ -68,8 +77,8 @@ async def runtime(face: Face, serve: Serve) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        if face.api.client is not None:
-            await face.api.client.close()
+        assert face.plane.invoker is not None
+        await face.plane.invoker.close()
         listening.close()
         await listening.wait_closed()
 
@@ -228,16 +237,14 @@ def test_a_runtime_that_does_not_answer_as_http_asks_for_is_a_bad_gateway(tmp_pa
 async def test_a_runtime_that_is_not_there_is_a_bad_gateway(face):
     async with runtime(face, captures([], GOOD)):
         pass
-    face.api.client = None
     told = await face.ask("POST", PATH, raw=b"{}")
-    await face.api.client.close()
     assert (told.status, told.json["code"]) == (502, "runtime_broken")
     assert "the agent soon has a new one" in told.json["detail"]
 
 
 @faced
 async def test_a_silent_runtime_is_a_bad_gateway(face, monkeypatch):
-    monkeypatch.setattr(invoke, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(aiohttp, "SILENCE_SECONDS", 0.1)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
@@ -356,7 +363,7 @@ async def nobody_answers() -> bool:
 def test_who_is_not_known_to_be_the_agent_is_told_nothing(
     tmp_path, monkeypatch, answer, code, said
 ):
-    monkeypatch.setattr(invoke, "WHOSE_SECONDS", 0.1)
+    monkeypatch.setattr(aiohttp, "OWNER_SECONDS", 0.1)
     seen: list[bytes] = []
     heard = asyncio.Event()
 

@@ -1,47 +1,63 @@
-"""Invocations of agents: who may be invoked, where, and until when.
+"""Invocations of agents: which agent may be invoked, where, and until when.
 
-Every face that passes a request to an agent does so by `admit`, and by nothing else: the rule that
-nothing reaches an agent after it was closed stands here, once.
+Every face that passes a request to an agent does so by `admit` and `Invocation.run`, and by nothing
+else: the rule that nothing reaches an agent after it was closed stands here, once.
 """
 
 import asyncio
+import logging
+from asyncio import FIRST_COMPLETED
 from contextlib import ExitStack
 from functools import partial
 from typing import Self, cast
 
 from tenure.app.agents import ownership, views
 from tenure.app.plane import Plane
+from tenure.concurrency import cancel_and_wait
 from tenure.core import agent as core
 from tenure.core.agent import AgentState
-from tenure.core.errors import Conflict, ConflictCode, NotReady
+from tenure.core.errors import (
+    Conflict,
+    ConflictCode,
+    NotReady,
+    ProviderError,
+    RuntimeBroken,
+    Unavailable,
+)
 from tenure.core.roles import Caller
+from tenure.ports.invoker import Exchange, Invoker, OwnerCheck
 from tenure.ports.runtime import RuntimeProvider
 
+log = logging.getLogger("tenure.invoke")
 RETRY_SECONDS = 1.0
+WHAT_FOLLOWS = (
+    "if it has ended, the agent soon has a new one, unless drift is only reported:"
+    " then suspend and resume it"
+)
 
 
 class Invocation:
-    """One invocation that was let in; it counts as under way until the `with` block is left."""
+    """One admitted invocation; it counts as in flight until the `with` block is left."""
 
-    __slots__ = ("_count", "address", "closed", "is_there")
+    __slots__ = ("_agent", "_closed", "_count", "_invoker", "_is_owner", "address")
 
     def __init__(
         self,
-        plane: Plane,
-        caller: Caller,
-        uid: str,
+        invoker: Invoker | None,
         *,
+        agent: str,
         address: str,
+        is_owner: OwnerCheck,
         closed: asyncio.Event,
         count: ExitStack,
     ) -> None:
-        """`count` is left when the invocation ends."""
+        """`count` is left when the invocation ends; `closed` is set when it must end at once."""
         self.address = address
         """Where the agent's runtime listens: `host:port`."""
-        self.closed = closed
-        """Set when the agent was closed and the invocation must end now."""
-        self.is_there = partial(is_at, plane, caller, uid, address)
-        """To be asked of every new connection before anything is sent on it."""
+        self._invoker = invoker
+        self._agent = agent
+        self._is_owner = is_owner
+        self._closed = closed
         self._count = count
 
     def __enter__(self) -> Self:
@@ -49,8 +65,41 @@ class Invocation:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """It is no longer under way."""
+        """It is no longer in flight."""
         self._count.close()
+
+    async def run(self, exchange: Exchange) -> None:
+        """Pass the exchange to the runtime; return when it is over or the caller has gone.
+
+        If no response was started, an error says why: RuntimeBroken, Unavailable, or Conflict if
+        the agent was closed meanwhile.  A response that broke off is left without its end.
+        """
+        if self._invoker is None:
+            raise Unavailable("this process does not pass invocations on")
+        calling = asyncio.create_task(
+            self._invoker.invoke(self.address, exchange, is_owner=self._is_owner),
+            name="invocation call",
+        )
+        watching = asyncio.create_task(exchange.watch_caller(), name="invocation caller")
+        closing = asyncio.create_task(self._closed.wait(), name="invocation cut")
+        tasks = (calling, watching, closing)
+        try:
+            await asyncio.wait(tasks, return_when=FIRST_COMPLETED)  # sorted: sets are not used
+            if calling.done():
+                calling.result()
+                return
+        except ProviderError as error:
+            log.warning("agent %s: an invocation failed: %s", self._agent, error)
+            if exchange.has_started:
+                return
+            if isinstance(error, RuntimeBroken):
+                raise RuntimeBroken(f"{error}; {WHAT_FOLLOWS}") from error
+            raise
+        finally:
+            await cancel_and_wait(*tasks)
+        if self._closed.is_set() and not exchange.has_started:
+            message = "the agent was closed, and the time to finish what was under way is over"
+            raise Conflict(message, code=ConflictCode.SUSPENDED, holder=self._agent)
 
 
 async def admit(plane: Plane, caller: Caller, name: str) -> Invocation:
@@ -64,7 +113,14 @@ async def admit(plane: Plane, caller: Caller, name: str) -> Invocation:
         closed = stack.enter_context(plane.in_flight.one(uid))
         _, address = await address_of(plane, caller, uid)
         count = stack.pop_all()
-    return Invocation(plane, caller, uid, address=address, closed=closed, count=count)
+    return Invocation(
+        plane.invoker,
+        agent=uid,
+        address=address,
+        is_owner=partial(is_at, plane, caller, uid, address),
+        closed=closed,
+        count=count,
+    )
 
 
 async def address_of(plane: Plane, caller: Caller, name: str) -> tuple[str, str]:

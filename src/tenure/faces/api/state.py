@@ -4,7 +4,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 from tenure.app.plane import Plane
 from tenure.app.safety.write_probe import WriteProbe
@@ -42,8 +41,6 @@ class Api:
         """The commit whose outcome nobody knows; from then on nothing is acknowledged."""
         self.document = b"{}"
         """The OpenAPI document."""
-        self.client: Any = None
-        """The client that calls runtimes, made at the first invocation."""
 
     def lose(self, error: CommitUnknown) -> None:
         """Nobody knows what is on disk: stop, so that the next start reads it."""

@@ -27,7 +27,6 @@ from starlette.routing import Route as Mounted
 
 from tenure.core.errors import Invalid
 from tenure.faces.api import face as api_face
-from tenure.faces.api import invoke
 from tenure.faces.api.state import Api
 from tenure.faces.http import openapi, problems
 from tenure.faces.http.bounds import Bounds
@@ -88,20 +87,9 @@ def build(api: Api, *, faces: Sequence[Face] = FACES) -> Starlette:
     app = Starlette(
         routes=[*mounted, *(route for face in faces for route in face.foreign_routes(api))],
         exception_handlers={HTTPException: refused},
-        lifespan=_lifespan(api),
     )
     app.router.redirect_slashes = False  # a 307 would answer POST /v1/agents/ without a problem
     return app
-
-
-def _lifespan(api: Api) -> "Callable[[Starlette], contextlib.AbstractAsyncContextManager[None]]":
-    @contextlib.asynccontextmanager
-    async def life(_: Starlette) -> AsyncIterator[None]:
-        yield
-        if api.client is not None:
-            await api.client.close()
-
-    return life
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +229,9 @@ async def serve(api: Api, listen: Listen, *, told: Callable[[str], None]) -> Non
     async with serving(api, listen) as address:
         api.ready = True
         told(address)
-        loading = asyncio.create_task(asyncio.to_thread(invoke.load), name="tenure invoke")
-        await api.stopping.wait()
-        await loading
+        async with asyncio.TaskGroup() as tasks:
+            if api.plane.invoker is not None:
+                tasks.create_task(api.plane.invoker.load(), name="tenure invoker")
+            await api.stopping.wait()
     if api.lost is not None:
         raise api.lost

@@ -1,26 +1,140 @@
 """Invocations: who is let in, how it is counted, and how it learns that the agent was closed."""
 
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from dataclasses import replace
+
 import pytest
 
 from proofs.agents.lifecycle import CALLER
 from tenure.app.agents import invocations, views
-from tenure.app.agents.in_flight import InFlight
-from tenure.core.errors import Conflict, NotFound
+from tenure.app.agents.invocations import Invocation
+from tenure.core.errors import Conflict, ConflictCode, NotFound, RuntimeBroken, Unavailable
+from tenure.ports.invoker import Headers
 from tenure.testing.patches import patched
 from tests.unit.support.agent_planes import STRANGER, alive
+
+
+class FakeExchange:
+    """An exchange whose caller stays until it is told to leave."""
+
+    def __init__(self) -> None:
+        self.headers: Headers = ()
+        self.has_started = False
+        self.leaves = asyncio.Event()
+
+    async def watch_caller(self) -> None:
+        await self.leaves.wait()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        yield b"a request"
+
+    async def start(self, status: int, headers: Headers) -> None:
+        raise NotImplementedError
+
+    async def send(self, piece: bytes) -> None:
+        raise NotImplementedError
+
+    async def end(self) -> None:
+        raise NotImplementedError
+
+
+class Runtime:
+    """An invoker that starts a response if it should, and then does what it is made for."""
+
+    def __init__(self, *, starts=False, failure=None):
+        self.starts = starts
+        self.failure = failure
+        self.called = asyncio.Event()
+        self.ended = False
+
+    async def invoke(self, address, exchange, *, is_owner):
+        exchange.has_started = self.starts
+        self.called.set()
+        try:
+            if self.failure is not None:
+                raise self.failure
+            await asyncio.Event().wait()
+        finally:
+            self.ended = True
+
+
+async def is_owner():
+    return True
+
+
+def invocation_of(runtime, closed=None):
+    return Invocation(
+        runtime,
+        agent="a",
+        address="nowhere:1",
+        is_owner=is_owner,
+        closed=closed or asyncio.Event(),
+        count=ExitStack(),
+    )
 
 
 @alive
 async def test_an_invocation_counts_from_its_admission_until_its_block_is_left(lives):
     uid = await lives.made()
-    in_flight: InFlight = lives.plane.in_flight
-    invocation = await invocations.admit(lives.plane, CALLER, "alpha")
-    assert in_flight.of(uid) == 1
+    runtime = Runtime()
+    plane = replace(lives.plane, invoker=runtime)
+    invocation = await invocations.admit(plane, CALLER, "alpha")
+    assert plane.in_flight.of(uid) == 1
     with invocation:
-        assert not invocation.closed.is_set()
-        in_flight.cut(uid)
-        assert invocation.closed.is_set()
-    assert in_flight.of(uid) == 0
+        running = asyncio.ensure_future(invocation.run(FakeExchange()))
+        await runtime.called.wait()
+        assert plane.in_flight.of(uid) == 1
+        plane.in_flight.cut(uid)
+        with pytest.raises(Conflict) as refused:
+            await running
+    assert refused.value.code == ConflictCode.SUSPENDED
+    assert runtime.ended
+    assert plane.in_flight.of(uid) == 0
+
+
+def test_a_close_after_the_response_has_started_ends_it_without_another_response():
+    async def scenario():
+        runtime, closed = Runtime(starts=True), asyncio.Event()
+        running = asyncio.ensure_future(invocation_of(runtime, closed).run(FakeExchange()))
+        await runtime.called.wait()
+        closed.set()
+        await running
+        assert runtime.ended
+
+    asyncio.run(scenario())
+
+
+def test_a_caller_who_leaves_ends_the_call():
+    async def scenario():
+        runtime, caller = Runtime(), FakeExchange()
+        running = asyncio.ensure_future(invocation_of(runtime).run(caller))
+        await runtime.called.wait()
+        caller.leaves.set()
+        await running
+        assert runtime.ended
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("failure", [RuntimeBroken("it hung up"), Unavailable("who is that?")])
+def test_a_failure_is_raised_unless_the_response_has_started(failure):
+    async def scenario():
+        with pytest.raises(type(failure), match=re.escape(str(failure))):
+            await invocation_of(Runtime(failure=failure)).run(FakeExchange())
+        await invocation_of(Runtime(failure=failure, starts=True)).run(FakeExchange())
+
+    asyncio.run(scenario())
+
+
+def test_a_process_without_an_invoker_says_so():
+    async def scenario():
+        with pytest.raises(Unavailable, match="does not pass invocations on"):
+            await invocation_of(None).run(FakeExchange())
+
+    asyncio.run(scenario())
 
 
 @alive

@@ -1,6 +1,7 @@
 """Agents: create, look, suspend, stop, resume, delete, invoke."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
 from msgspec import UNSET
@@ -12,12 +13,12 @@ from tenure.app.agents.commands import Asked
 from tenure.app.agents.spec import AgentSpec, check_spec
 from tenure.core.agent import Verb
 from tenure.core.roles import Role
-from tenure.faces.api import invoke
 from tenure.faces.api.routes.operations import accepted
 from tenure.faces.api.schemas import agents as schemas
 from tenure.faces.api.schemas.operations import Operation
+from tenure.faces.http import invoke
 from tenure.faces.http.problems import ProblemError
-from tenure.faces.http.table import HttpRequest, Reply, Route, Send, Stream
+from tenure.faces.http.table import HttpRequest, Reply, Route, Stream
 
 CASCADE_MAX = 10_000
 """Edges of a cascade that a dry run shows."""
@@ -194,17 +195,7 @@ async def invoke_agent(request: HttpRequest) -> Stream:
     """Pass the request through to the agent's runtime."""
     invocation = await invocations.admit(request.plane, request.caller, request.names["agent"])
 
-    async def write(send: Send) -> int:
-        with invocation:
-            return await invoke.forward(
-                request,
-                invocation.address,
-                send,
-                is_there=invocation.is_there,
-                cut=invocation.closed,
-            )
-
-    return Stream(write)
+    return Stream(partial(invoke.serve, request, invocation))
 
 
 ONE = "/v1/agents/{agent}"

@@ -1,0 +1,1 @@
+"""How invocations reach the runtimes of agents."""
