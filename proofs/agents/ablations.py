@@ -30,7 +30,7 @@ from tenure.app.agents import views as agent_views
 from tenure.app.agents.plane_api import ServingPlaneApi
 from tenure.app.operations import admission, idempotency, reads
 from tenure.app.operations.admission import Admission
-from tenure.app.operations.idempotency import Once
+from tenure.app.operations.idempotency import IdempotentRequest
 from tenure.app.tenancy import audit
 from tenure.core import audit as chain
 from tenure.core import saga
@@ -141,7 +141,7 @@ def place_not_given_up() -> AbstractContextManager[None]:
 
 def keys_not_kept() -> AbstractContextManager[None]:
     """Accept an operation without its idempotency key."""
-    return patched(Once, kept=lambda *_: ())
+    return patched(IdempotentRequest, rows=lambda *_: ())
 
 
 def fingerprint_ignored() -> AbstractContextManager[None]:
@@ -151,8 +151,8 @@ def fingerprint_ignored() -> AbstractContextManager[None]:
 
 def one_scope() -> AbstractContextManager[None]:
     """Share idempotency keys between tenants."""
-    real = idempotency.once
-    return patched(admission, once=lambda _, *more, **named: real("everyone", *more, **named))
+    real = idempotency.identify
+    return patched(admission, identify=lambda _, *more, **named: real("everyone", *more, **named))
 
 
 def any_tenants_agent() -> AbstractContextManager[None]:

@@ -98,8 +98,12 @@ class Authorization(Protocol):
         """The token is inactive from now on; one that is not the asker's is left as it is."""
         ...
 
-    async def invite(self, key: ResourceKey) -> Invitation | Refusal:
-        """A one-time token for this key's client to register its keys; it ends an earlier one."""
+    async def invite(self, key: ResourceKey, *, nonce: str = "") -> Invitation | Refusal:
+        """A one-time token for this key's client to register its keys; it ends an earlier one.
+
+        The token holds the nonce, a secret of the caller's.  The same nonce gives the same
+        invitation again, until that is used or ended by another.  Without one it is random.
+        """
         ...
 
     async def register(self, bearer: str, metadata: Document) -> Document | Refusal:
@@ -123,8 +127,15 @@ class Authorization(Protocol):
         """
         ...
 
-    async def rotate(self) -> str:
-        """Sign with the next key from now on; the id of that key.  Older tokens stay valid."""
+    async def signing_key(self) -> str:
+        """The id of the key that signs now."""
+        ...
+
+    async def rotate(self, *, away_from: str = "") -> str:
+        """Sign with the next key from now on; the id of that key.  Older tokens stay valid.
+
+        Nothing is rotated if `away_from` is named and that key does not sign any more.
+        """
         ...
 
     async def raise_epoch(

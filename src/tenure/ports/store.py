@@ -269,7 +269,7 @@ TABLES: dict[str, Shape] = {
         ("position",), ("tenant", "principal", "action", "target", "at", "body", "hash")
     ),
     "idempotency": Shape(
-        ("tenant", "principal", "route", "key"), ("operation", "fingerprint", "at")
+        ("tenant", "principal", "route", "key"), ("operation", "fingerprint", "at", "answer")
     ),
     "operation": Shape(
         ("id",),

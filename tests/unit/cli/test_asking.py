@@ -52,12 +52,15 @@ def test_an_answer_that_is_late_is_waited_for_in_the_open(monkeypatch):
     assert "waiting for an answer from http://127.0.0.1:" in told[0]
 
 
-def test_a_connection_that_breaks_is_tried_again_for_reads_alone(monkeypatch):
+def test_after_a_broken_connection_a_change_is_sent_again_under_the_same_key(monkeypatch):
     monkeypatch.setattr("tenure.faces.cli.client.AGAIN_SECONDS", (0.01, 0.01))
     seen: list[str] = []
+    keys: list[str] = []
 
     async def breaks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen.append((await reader.readuntil(b"\r\n\r\n")).decode().split()[0])
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        seen.append(head.split()[0])
+        keys.extend(line for line in head.splitlines() if line.startswith("Idempotency-Key: "))
         writer.close()
 
     async def main() -> None:
@@ -70,7 +73,9 @@ def test_a_connection_that_breaks_is_tried_again_for_reads_alone(monkeypatch):
                 await asyncio.to_thread(client.send, "POST", "/v1/operations/x:cancel")
 
     asyncio.run(main())
-    assert seen == ["GET"] * 3 + ["POST"]
+    assert seen == ["GET"] * 3 + ["POST"] * 3 + ["GET"], "the last read asks what is wrong"
+    assert len(keys) == 3
+    assert len(set(keys)) == 1
 
 
 def test_silence_is_not_waited_for_twice_and_a_change_is_said_to_be_uncertain(monkeypatch):
@@ -95,21 +100,23 @@ def test_silence_is_not_waited_for_twice_and_a_change_is_said_to_be_uncertain(mo
             with pytest.raises(Ended, match="did not answer in time") as read:
                 await asyncio.to_thread(client.get, "/v1/agents")
             with pytest.raises(Ended, match="did not answer in time") as changed:
-                await asyncio.to_thread(client.send, "DELETE", "/v1/agents/a", keyed=True)
+                await asyncio.to_thread(client.send, "DELETE", "/v1/agents/a")
             words.clear()
             with pytest.raises(Ended) as unknown:
-                await asyncio.to_thread(client.send, "DELETE", "/v1/agents/a", keyed=True)
+                await asyncio.to_thread(client.send, "DELETE", "/v1/agents/a")
             with pytest.raises(Ended, match="did not answer in time") as said:
-                await asyncio.to_thread(client.send, "POST", "/v1/tokens", body={})
+                await asyncio.to_thread(
+                    client.send, "POST", "/v1/tokens", body={}, look="token list"
+                )
         assert "tenure doctor" in read.value.advice
-        assert "it may have been done" in said.value.advice
+        assert "token list" in said.value.advice
         assert "operation list" in changed.value.advice
         assert changed.value.sentence.endswith("in time: PostgreSQL is away (unavailable)")
         assert unknown.value.sentence.endswith("in time")
         assert client.patience == 0.1
 
     asyncio.run(main())
-    assert seen == ["GET", *["DELETE", "GET"] * 2, "POST"]
+    assert seen == ["GET", *["DELETE", "GET"] * 2, "POST", "GET"]
 
 
 def test_a_server_that_dies_in_the_middle_is_asked_again_when_it_is_back():
@@ -124,9 +131,7 @@ def test_a_server_that_dies_in_the_middle_is_asked_again_when_it_is_back():
         made.append(await asyncio.start_server(dies, "127.0.0.1", 0))
         port = made[0].sockets[0].getsockname()[1]
         client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
-        asking = asyncio.ensure_future(
-            asyncio.to_thread(client.send, "DELETE", "/v1/agents/a", keyed=True)
-        )
+        asking = asyncio.ensure_future(asyncio.to_thread(client.send, "DELETE", "/v1/agents/a"))
         await asyncio.sleep(0.3)
         text = b"HTTP/1.1 202 OK\r\nContent-Length: 2\r\n\r\n{}"
         async with await asyncio.start_server(answers(text), "127.0.0.1", port):
@@ -153,7 +158,7 @@ def test_a_server_that_dies_in_the_middle_and_stays_away_may_have_accepted(monke
         port = made[-1].sockets[0].getsockname()[1]
         client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
         with pytest.raises(Broken, match=r"broke: .*, and now no server answers at") as told:
-            await asyncio.to_thread(client.send, method, "/v1/a", keyed=True, look=look)
+            await asyncio.to_thread(client.send, method, "/v1/a", look=look)
         return told.value
 
     assert asyncio.run(main("DELETE")).advice == (

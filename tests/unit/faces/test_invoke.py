@@ -43,7 +43,13 @@ async def pass_on(ask: HttpRequest) -> Stream:
 
 
 ROUTE = Route(
-    "POST", "/v1/agents/{agent}/invocations", pass_on, "Pass on", role=Role.OPERATOR, raw_body="any"
+    "POST",
+    "/v1/agents/{agent}/invocations",
+    pass_on,
+    "Pass on",
+    role=Role.OPERATOR,
+    raw_body="any",
+    no_key="it is passed on",
 )
 PATH = "/v1/agents/adder/invocations"
 

@@ -26,6 +26,7 @@ from tenure.faces.http import server
 from tenure.plans.agents import lifecycle
 from tenure.plans.steps import provided
 from tenure.ports.provider import Call
+from tenure.ports.seal import Seal
 from tenure.settings import Settings
 from tenure.wiring import running
 from tests.unit.support import memory_providers
@@ -129,10 +130,10 @@ class Face:
         """A new operation; its id."""
         return (await admission.accept(self.plane, Accept(plan, **more))).id
 
-    async def until(self, operation: str, state: str) -> None:
+    async def until(self, operation: str, state: str, *, tenant: str = "default") -> None:
         """Return when the operation is in this state."""
         async with asyncio.timeout(30):
-            while (await reads.get_operation(self.plane, "default", operation)).state != state:
+            while (await reads.get_operation(self.plane, tenant, operation)).state != state:
                 await self.plane.engine.wait(operation, 0.005)
 
 
@@ -152,12 +153,14 @@ async def tokens_of(plane: Plane) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def face(directory: Path, *plans: Plan, store: str = "") -> AsyncIterator[Face]:
+async def face(
+    directory: Path, *plans: Plan, store: str = "", seal: Seal | None = None
+) -> AsyncIterator[Face]:
     """A face on a plane that runs."""
     settings = Settings(store=store or str(directory / "tenure.db"))
     made = memory_providers.providers()
     async with running(
-        settings, plans=(*(plans or PLANS), *lifecycle.PLANS), providers=made
+        settings, plans=(*(plans or PLANS), *lifecycle.PLANS), providers=made, seal=seal
     ) as plane:
         api = Api(plane)
         api.ready = True

@@ -21,6 +21,8 @@ class Memory:
         self.things: dict[str, ResourceKey] = {}
         self.burned: set[str] = set()
         self.closed: dict[str, bool] = {}
+        self.rotations = 0
+        self.invitations: list[str] = []
 
     async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
         if key.text in self.burned:
@@ -64,15 +66,23 @@ class Memory:
     ) -> None:
         self.closed[agent] = closed
 
-    async def rotate(self) -> str:
-        """There is one key, and it stays."""
-        return "the only one"
+    async def signing_key(self) -> str:
+        return f"key-{self.rotations}"
 
-    async def invite(self, key: ResourceKey) -> Invitation | Refusal:
-        """A token for what is there."""
+    async def rotate(self, *, away_from: str = "") -> str:
+        """The next key signs, unless another than `away_from` does already."""
+        if not away_from or away_from == await self.signing_key():
+            self.rotations += 1
+        return await self.signing_key()
+
+    async def invite(self, key: ResourceKey, *, nonce: str = "") -> Invitation | Refusal:
+        """A token for what is there; each nonce is minted once."""
         if key.text not in self.things:
             return Refusal(Word.INVALID_CLIENT, "there is no such client")
-        return Invitation(key.text, f"invitation-{key.text}", 300.0)
+        token = f"invitation-{key.text}.{nonce or len(self.invitations)}"
+        if token not in self.invitations:
+            self.invitations.append(token)
+        return Invitation(key.text, token, 300.0)
 
 
 class MemoryRuntime(Memory):

@@ -17,6 +17,7 @@ from tenure.app.agents.views import etag, get_agent_row
 from tenure.app.events import acknowledgements, subscriptions
 from tenure.app.operations.admission import Accept, Admission, submit
 from tenure.app.operations.handle import encode
+from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
 from tenure.app.tenancy import audit
@@ -175,7 +176,14 @@ async def recover_runtime(
 
 
 async def own(
-    plane: Plane, caller: Caller, name: str, *, kind: EdgeKind, target: str, on_delete: str
+    plane: Plane,
+    caller: Caller,
+    name: str,
+    *,
+    kind: EdgeKind,
+    target: str,
+    on_delete: str,
+    idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> ownership.EdgeView:
     """Let an agent own one more thing, also beside others; it goes with the last of them."""
     owner = await get_agent_row(plane, caller, name)
@@ -187,7 +195,13 @@ async def own(
     if kind is EdgeKind.WEBHOOK:  # nobody keeps another tenant's alive
         await subscriptions.get_subscription_row(plane, caller, target)
     return await ownership.add_edge(
-        plane, caller, owner, kind=kind, target=what, on_delete=on_delete
+        plane,
+        caller,
+        owner,
+        kind=kind,
+        target=what,
+        on_delete=on_delete,
+        idempotency=idempotency,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, cast
 
 from msgspec.structs import replace
 
+from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
@@ -237,7 +238,14 @@ async def list_edges(
 
 
 async def add_edge(
-    plane: Plane, caller: Caller, owner: Row, *, kind: EdgeKind, target: Row | str, on_delete: str
+    plane: Plane,
+    caller: Caller,
+    owner: Row,
+    *,
+    kind: EdgeKind,
+    target: Row | str,
+    on_delete: str,
+    idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> EdgeView:
     """Let an agent own one more thing; what it owns already is changed to this `on_delete`."""
     require(caller, Role.OPERATOR)
@@ -264,9 +272,10 @@ async def add_edge(
             if target["parent"] is None:
                 also = (Set("agent", (name,), {"parent": uid}),)
         change = Change("", guards, (write, *also, told))
-        if await plane.store.commit(change) is None:
-            at = now if known is None else float(str(known["at"]))
-            return EdgeView(uid, kind, name, on_delete, at)
+        at = now if known is None else float(str(known["at"]))
+        view = EdgeView(uid, kind, name, on_delete, at)
+        if await idempotency.commit(plane, change, view) is None:
+            return view
         owner, target = await _again(plane, owner, target)
 
 

@@ -8,6 +8,7 @@ are told apart by the quota's revision.
 from typing import NamedTuple, cast
 
 from tenure.app.agents.subject import AGENTS
+from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
 from tenure.core.errors import Conflict, ConflictCode, Invalid
@@ -45,7 +46,9 @@ async def get_quota(plane: Plane, caller: Caller) -> QuotaView:
     return QuotaView(AGENTS, None if quota is None else cast(int, quota["most"]), used)
 
 
-async def set_quota(plane: Plane, caller: Caller, *, most: int) -> QuotaView:
+async def set_quota(
+    plane: Plane, caller: Caller, *, most: int, idempotency: IdempotentRequest = WITHOUT_KEY
+) -> QuotaView:
     """From now on the tenant may have so many agents; what it has beyond that stays."""
     require(caller, Role.ADMIN)
     if most < 0:
@@ -63,5 +66,6 @@ async def set_quota(plane: Plane, caller: Caller, *, most: int) -> QuotaView:
             row: Row = {"most": most, "revision": revision + 1}
             guard = Is("quota", key, {"revision": revision})
             change = Change("", (guard,), (Set("quota", key, row), told))
-        if await plane.store.commit(change) is None:
-            return await get_quota(plane, caller)
+        view = (await get_quota(plane, caller))._replace(most=most)
+        if await idempotency.commit(plane, change, view) is None:
+            return view

@@ -11,6 +11,7 @@ from typing import NamedTuple, cast
 
 from tenure.app.events.cloudevents import Wanted
 from tenure.app.operations.handle import decode, load_handle
+from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.operations.record_change import build_record
 from tenure.app.pages import every
 from tenure.app.plane import Plane
@@ -119,7 +120,13 @@ async def missing_of(plane: Plane, operation: str) -> list[MissingAcknowledgemen
 
 
 async def acknowledge(
-    plane: Plane, caller: Caller, subscription: str, *, operation: str, why: str | None = None
+    plane: Plane,
+    caller: Caller,
+    subscription: str,
+    *,
+    operation: str,
+    why: str | None = None,
+    idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> Awaited:
     """The subscriber has done its part of this operation; with `why` an operator says so instead.
 
@@ -137,7 +144,7 @@ async def acknowledge(
         raise NotFound(f"operation {operation} does not wait for subscription {subscription}")
     action = "subscription.acknowledge" if why is None else "subscription.override"
     said = {} if why is None else {"why": why}
-    await _settle(plane, caller, row, action=action, said=said)
+    await _settle(plane, caller, row, action=action, said=said, idempotency=idempotency)
     found = await plane.store.find("awaited", (operation, subscription))
     return await _view(plane, found or row)
 
@@ -150,13 +157,20 @@ async def release(plane: Plane, caller: Caller, subscription: str) -> None:
 
 
 async def _settle(
-    plane: Plane, caller: Caller, row: Row, *, action: str, said: dict[str, str]
+    plane: Plane,
+    caller: Caller,
+    row: Row,
+    *,
+    action: str,
+    said: dict[str, str],
+    idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> None:
     """Record it and tell its operation, in one commit; read again while others are faster."""
     key = (str(row["operation"]), str(row["subscription"]))
     while True:
         now = plane.store.now()
-        settled = Set("awaited", key, {"acknowledged_at": now, "principal": caller.principal})
+        columns: Row = {"acknowledged_at": now, "principal": caller.principal}
+        settled = Set("awaited", key, columns)
         told = entry(caller, action, target=key[1], now=now, operation=key[0], **said)
         guards: tuple[Is, ...] = (Is("awaited", key, {"acknowledged_at": None}),)
         writes: Writes = (settled, told)
@@ -167,7 +181,9 @@ async def _settle(
             change = build_record(live, RecordKind.SIGNALLED, "", body, now).change.plain()
             guards += change.guards
             writes += change.writes
-        refused = await plane.store.commit(Change("", guards, writes, ring=Ring(key[0])))
+        change = Change("", guards, writes, ring=Ring(key[0]))
+        view = await _view(plane, {**row, **columns})
+        refused = await idempotency.commit(plane, change, view)
         if refused is None:
             plane.engine.wake(key[0])
             return
@@ -200,7 +216,9 @@ async def get_strictness(plane: Plane, caller: Caller) -> Strictness:
     return Strictness(strict, await _missing(plane, caller.tenant))
 
 
-async def set_strictness(plane: Plane, caller: Caller, *, strict: bool) -> Strictness:
+async def set_strictness(
+    plane: Plane, caller: Caller, *, strict: bool, idempotency: IdempotentRequest = WITHOUT_KEY
+) -> Strictness:
     """From now on, or no longer, nothing is provisioned while an acknowledgement is missing."""
     require(caller, Role.ADMIN)
     key = (caller.tenant,)
@@ -217,8 +235,9 @@ async def set_strictness(plane: Plane, caller: Caller, *, strict: bool) -> Stric
             guard = Is("tenancy", key, {"revision": revision})
             row: Row = {"strict": int(strict), "revision": revision + 1}
             change = Change("", (guard,), (Set("tenancy", key, row), told))
-        if await plane.store.commit(change) is None:
-            return await get_strictness(plane, caller)
+        view = Strictness(strict, await _missing(plane, caller.tenant))
+        if await idempotency.commit(plane, change, view) is None:
+            return view
 
 
 async def _missing(plane: Plane, tenant: str) -> list[Awaited]:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple, cast
 
 from tenure.app.events.subscriptions import get_subscription_row
+from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, RequestStart
 from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
@@ -60,45 +61,67 @@ async def list_letters(
     return found
 
 
-async def replay(plane: Plane, caller: Caller, subscription: str, *, agent: str = "") -> int:
+async def replay(
+    plane: Plane,
+    caller: Caller,
+    subscription: str,
+    *,
+    agent: str = "",
+    idempotency: IdempotentRequest = WITHOUT_KEY,
+) -> int:
     """Have the letters tried again now; how many agents' streams that concerns.
 
-    A destination that takes nothing at all, and so has no letters, is tried now as well.
+    A destination that takes nothing at all, and so has no letters, is tried now as well.  A request
+    that is repeated after a crash leaves the streams that were parked since it came first.
     """
     require(caller, Role.OPERATOR)
     await get_subscription_row(plane, caller, subscription)
+    start = await _begin(plane, subscription, agent, idempotency)
     now, count = plane.store.now(), 0
     cursor = None if agent else await plane.store.find("cursor", (subscription,))
-    if cursor is not None and cursor["since"] is not None:
+    if cursor is not None and cursor["since"] is not None and not _is_done(start, cursor, now):
         failing = Is("cursor", (subscription,), {"attempts": cursor["attempts"]})
         told = entry(caller, "letters.replay", target=subscription, now=now)
         write = Set("cursor", (subscription,), {"due_at": now})
         await plane.store.commit(Change("", (failing,), (write, told)))
-    async for row in _parked(plane, subscription, agent):
+    async for row in _parked_before(plane, subscription, agent, start):
+        if _is_done(start, row, now):
+            continue
         key = (subscription, str(row["agent"]))
         guard = Is("parked", key, {"attempts": row["attempts"]})
         told = entry(caller, "letters.replay", target=subscription, now=now, agent=key[1])
         write = Set("parked", key, {"due_at": now, "attempts": 0})
         count += await plane.store.commit(Change("", (guard,), (write, told))) is None
     plane.subscription_changes.notify()
-    return count
+    return int(start.draft or count)
 
 
-async def discard(plane: Plane, caller: Caller, subscription: str, *, agent: str) -> int:
-    """Give up an agent's letters: its next event is sent as if they had been taken."""
+async def discard(
+    plane: Plane,
+    caller: Caller,
+    subscription: str,
+    *,
+    agent: str,
+    idempotency: IdempotentRequest = WITHOUT_KEY,
+) -> int:
+    """Give up an agent's letters: its next event is sent as if they had been taken.
+
+    A request that is repeated after a crash leaves the streams that were parked since it came
+    first.
+    """
     require(caller, Role.OPERATOR)
     await get_subscription_row(plane, caller, subscription)
+    start = await _begin(plane, subscription, agent, idempotency)
     count = 0
-    async for row in _parked(plane, subscription, agent):
-        await _give_up(plane, caller, (subscription, str(row["agent"])))
-        count += 1
-    return count
+    async for row in _parked_before(plane, subscription, agent, start):
+        count += await _give_up(plane, caller, (subscription, str(row["agent"])), row)
+    return int(start.draft or count)
 
 
-async def _give_up(plane: Plane, caller: Caller, key: tuple[str, str]) -> None:
+async def _give_up(plane: Plane, caller: Caller, key: tuple[str, str], parked: Row) -> bool:
     """Drop a stream's letters, and with the last of them the stream; again if one came meanwhile.
 
-    No letter comes without the cursor moving.
+    No letter comes without the cursor moving.  False if the stream was gone already.
     """
     said: Row = {"destination": key[0], "agent": key[1]}
     gone = 0
@@ -114,14 +137,39 @@ async def _give_up(plane: Plane, caller: Caller, key: tuple[str, str]) -> None:
             caller, "letters.discard", target=key[0], now=plane.store.now(), agent=key[1],
             letters=gone + len(letters),
         )  # fmt: skip
-        still: tuple[Is, ...] = ()
+        still: tuple[Is, ...] = (Is("parked", key, {"since": parked["since"]}),)
         if cursor is not None:
-            still = (Is("cursor", (key[0],), {"position": cursor["position"]}),)
-        change = Change("", still, (*drops, Drop("parked", key), told))
-        if await plane.store.commit(change) is None:
-            return
+            still += (Is("cursor", (key[0],), {"position": cursor["position"]}),)
+        refused = await plane.store.commit(Change("", still, (*drops, Drop("parked", key), told)))
+        if refused is None or refused.what.table == "parked":
+            return refused is None
 
 
 def _parked(plane: Plane, subscription: str, agent: str = "") -> AsyncIterator[Row]:
     said: Row = {"destination": subscription, **({"agent": agent} if agent else {})}
     return every(plane.store, "parked", said)
+
+
+async def _begin(
+    plane: Plane, subscription: str, agent: str, idempotency: IdempotentRequest
+) -> RequestStart:
+    """Begin a request; the draft of one with a key is its answer, the number of streams now."""
+    if not idempotency.has_key:
+        return await idempotency.begin(plane, Change(""))
+    count = len([row async for row in _parked(plane, subscription, agent)])
+    return await idempotency.begin(plane, Change(""), str(count))
+
+
+def _is_done(start: RequestStart, row: Row, now: float) -> bool:
+    """Whether an earlier attempt of this request has replayed this: it is due."""
+    due = cast("float | None", row["due_at"])
+    return start.is_repeated and due is not None and due <= now
+
+
+async def _parked_before(
+    plane: Plane, subscription: str, agent: str, start: RequestStart
+) -> AsyncIterator[Row]:
+    """The streams that a request is about: a repeated one is not about those parked later."""
+    async for row in _parked(plane, subscription, agent):
+        if not start.is_repeated or cast(float, row["since"]) <= start.at:
+            yield row

@@ -14,7 +14,7 @@ from tenure.app.agents.views import get_agent_row
 from tenure.app.events import acknowledgements
 from tenure.app.events.cloudevents import Wanted, wanted_types
 from tenure.app.operations.handle import decode, encode
-from tenure.app.operations.idempotency import once
+from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, identify
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
@@ -94,9 +94,9 @@ async def create_subscription(
     """
     require(caller, Role.OPERATOR)
     who = caller.tenant, caller.principal
-    only = once(*who, SUBSCRIPTIONS, idempotency_key, asked._asdict())
+    keyed = identify(*who, SUBSCRIPTIONS, idempotency_key, asked._asdict())
     now = plane.store.now()
-    if earlier := await only.holder(plane, now):
+    if earlier := await keyed.find_holder(plane, now):
         return await _again(plane, caller, earlier)
     agent = await _checked(plane, caller, asked)
     name = uuid7(now, plane.entropy.bits())
@@ -112,7 +112,7 @@ async def create_subscription(
         caller, "subscription.create", target=name, now=now, name=asked.name, kind=asked.kind,
         where=asked.target, required=asked.required,
     )  # fmt: skip
-    writes = (Put("subscription", (name,), row), *only.kept(f"{name}/1", now))
+    writes = (Put("subscription", (name,), row), *keyed.rows(f"{name}/1", now))
     if asked.kind is not SubscriptionKind.PULL:
         # Whatever is committed from here on lies beyond it.
         start = 0 if asked.from_start else await plane.feed.head()
@@ -123,7 +123,7 @@ async def create_subscription(
             owned = await _owned(plane, caller, agent, name, now=now)
         except Conflict:
             # What stands in the way may be the same request, carried out since we looked for it.
-            if earlier := await only.holder(plane, now):
+            if earlier := await keyed.find_holder(plane, now):
                 return await _again(plane, caller, earlier)
             raise
         guards = (*place.guards, *owned.guards)
@@ -131,7 +131,7 @@ async def create_subscription(
         if await plane.store.commit(change) is None:
             break
         # Another was made, or one of its agents has changed: it is looked at again.
-        if earlier := await only.holder(plane, now):
+        if earlier := await keyed.find_holder(plane, now):
             return await _again(plane, caller, earlier)
     plane.subscription_changes.notify()
     return await get_subscription(plane, caller, name), shown_secret(secret) if secret else ""
@@ -233,9 +233,9 @@ async def rotate_secret(
     is told twice does not push out the secret that receivers still know.
     """
     require(caller, Role.OPERATOR)
-    only = once(caller.tenant, caller.principal, "rotate", idempotency_key, name)
+    keyed = identify(caller.tenant, caller.principal, "rotate", idempotency_key, name)
     now = plane.store.now()
-    if earlier := await only.holder(plane, now):
+    if earlier := await keyed.find_holder(plane, now):
         return await _again(plane, caller, earlier)
     row = await get_subscription_row(plane, caller, name)
     if row["secret"] is None:
@@ -248,7 +248,7 @@ async def rotate_secret(
     told = entry(caller, "subscription.rotate", target=name, now=now)
     guard = Is("subscription", (name,), {"revision": row["revision"]})
     write = Set("subscription", (name,), change)
-    key = only.kept(f"{name}/{revision}", now)
+    key = keyed.rows(f"{name}/{revision}", now)
     if await plane.store.commit(Change("", (guard,), (write, *key, told))) is not None:
         # Someone was faster: another who changes it, or the same request.
         return await rotate_secret(plane, caller, name, idempotency_key=idempotency_key)
@@ -256,19 +256,29 @@ async def rotate_secret(
     return await get_subscription(plane, caller, name), shown_secret(secret)
 
 
-async def delete_subscription(plane: Plane, caller: Caller, name: str) -> SubscriptionView:
+async def delete_subscription(
+    plane: Plane, caller: Caller, name: str, *, idempotency: IdempotentRequest = WITHOUT_KEY
+) -> SubscriptionView:
     """Nothing more is sent; its dead letters go with it, and nobody waits for it any more."""
     require(caller, Role.OPERATOR)
     row = await get_subscription_row(plane, caller, name)
     view = await _view(plane, row)
-    await remove(plane, caller, row)
+    await remove(plane, caller, row, idempotency=idempotency, view=view)
     return view
 
 
-async def remove(plane: Plane, caller: Caller, row: Row, *, guards: tuple[Is, ...] = ()) -> bool:
+async def remove(
+    plane: Plane,
+    caller: Caller,
+    row: Row,
+    *,
+    guards: tuple[Is, ...] = (),
+    idempotency: IdempotentRequest = WITHOUT_KEY,
+    view: SubscriptionView | None = None,
+) -> bool:
     """Take a subscription away with all that is kept for it; twice succeeds.
 
-    False if a guard refused: then it is still there.
+    False if a guard refused: then it is still there.  A request with a key is answered by `view`.
     """
     name = str(row["id"])
     now = plane.store.now()
@@ -277,7 +287,8 @@ async def remove(plane: Plane, caller: Caller, row: Row, *, guards: tuple[Is, ..
     gone = [Drop("subscription", (name,)), Drop("cursor", (name,))]
     owners = await ownership.owners_of(plane, name, EdgeKind.WEBHOOK)
     gone += [ownership.dropped(one) for one in owners]
-    refused = await plane.store.commit(Change("", (there, *guards), (*gone, told)))
+    change = Change("", (there, *guards), (*gone, told))
+    refused = await idempotency.commit(plane, change, view)
     if refused is not None and refused.what.table != "subscription":
         return False
     plane.subscription_changes.notify()

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tenure.app.operations import views as operation_views
 from tenure.app.operations.handle import OUTBOX, OperationHandle
-from tenure.app.operations.idempotency import Once, once, refuse_odd_key
+from tenure.app.operations.idempotency import IdempotentRequest, identify, refuse_odd_key
 from tenure.app.operations.reads import get_operation
 from tenure.app.operations.record_change import (
     JOURNAL,
@@ -106,10 +106,10 @@ async def submit(plane: Plane, command: Accept, admit: Admit) -> OperationView:
     refuse_odd_name("tenant", command.tenant)
     refuse_odd_name("principal", command.principal)
     refuse_odd_key(command.idempotency_key)
-    only = _once(command) if command.idempotency_key else None
+    keyed = _identify(command) if command.idempotency_key else None
     while True:
         now = plane.store.now()
-        earlier = None if only is None else await only.holder(plane, now)
+        earlier = None if keyed is None else await keyed.find_holder(plane, now)
         if earlier:
             return await get_operation(plane, command.tenant, earlier)
         operation = uuid7(now, plane.entropy.bits())
@@ -117,7 +117,7 @@ async def submit(plane: Plane, command: Accept, admit: Admit) -> OperationView:
             admission = await admit(now, operation)
         except Conflict:
             # What stands in the way may be the same request, accepted since we looked for it.
-            twin = None if only is None else await only.holder(plane, now)
+            twin = None if keyed is None else await keyed.find_holder(plane, now)
             if not twin:
                 raise
             return await get_operation(plane, command.tenant, twin)
@@ -137,8 +137,8 @@ async def submit(plane: Plane, command: Accept, admit: Admit) -> OperationView:
         worker = plane.engine.worker
         if worker:
             live.token, live.worker, live.state = 1, worker, OperationState.RUNNING
-        keyed = () if only is None else only.kept(operation, now)
-        pending = _accepted(live, command.principal, admission, keyed, text=text, now=now)
+        key_rows = () if keyed is None else keyed.rows(operation, now)
+        pending = _accepted(live, command.principal, admission, key_rows, text=text, now=now)
         try:
             refused = await plane.store.commit(pending.change)
         except CommitUnknown as error:
@@ -157,7 +157,7 @@ def _accepted(
     live: OperationHandle,
     principal: str,
     admission: Admission,
-    keyed: tuple[Put, ...],
+    key_rows: tuple[Put, ...],
     *,
     text: str,
     now: float,
@@ -175,7 +175,7 @@ def _accepted(
     waits_for_space = not live.subject.may_use_reserve(live.kind)
     rings = admission.rings if live.worker else (Ring(live.id, unclaimed=True), *admission.rings)
     change = Change(
-        live.id, admission.guards, keyed, waits_for_space,
+        live.id, admission.guards, key_rows, waits_for_space,
         ring=together(*rings), headers=headers, lines=lines,
     )  # fmt: skip
     if admission.writes:  # they come first: what they tell of the agent is told first
@@ -184,10 +184,10 @@ def _accepted(
     return PendingChange(change, live.progress, live.state, 0.0, 1, {}, fresh)
 
 
-def _once(command: Accept) -> Once:
+def _identify(command: Accept) -> IdempotentRequest:
     request = [command.plan, command.agent, command.input]
     who = command.tenant, command.principal
-    return once(*who, command.route, command.idempotency_key, request, of_operation=True)
+    return identify(*who, command.route, command.idempotency_key, request, names_operation=True)
 
 
 def refuse_odd_name(what: str, name: object) -> None:

@@ -1,10 +1,12 @@
 """The verbs on an operation that was accepted: cancel, signal, and an operator's exits.
 
 Each verb reads, asks the saga whether it may, and commits one change guarded by the revision it has
-read; if someone was faster it reads again and decides again.
+read; if someone was faster it reads again and decides again.  A verb that is repeated under the
+same idempotency key answers with the operation as it is now, and is carried out once.
 """
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -12,7 +14,7 @@ from tenure.app.operations import reads
 from tenure.app.operations import views as operation_views
 from tenure.app.operations.admission import refuse_odd_name
 from tenure.app.operations.handle import OperationHandle
-from tenure.app.operations.idempotency import Once, once
+from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, identify
 from tenure.app.operations.record_change import PendingChange, build_record, encode_stored
 from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
@@ -23,10 +25,25 @@ from tenure.core.errors import Conflict, ConflictCode, Invalid, LimitExceeded, N
 from tenure.core.limits import SIGNALS_MAX
 from tenure.core.operation import IntentState, OperationState, RecordKind
 from tenure.core.roles import Caller, Role, require
-from tenure.ports.store import Ring
+from tenure.ports.store import Change, Ring
 
 
-async def cancel(plane: Plane, caller: Caller, operation: str) -> OperationView:
+class VerbRequest(NamedTuple):
+    """How a caller asks for a verb on an operation."""
+
+    verb: str
+    idempotency_key: str = ""
+    arguments: Mapping[str, object] | None = None
+    """What else the caller sent: the same key with other arguments is refused."""
+    checks_cancel: bool = False
+    """The subject of the operation may forbid it now."""
+    interrupt: bool = False
+    """Whatever works on the operation is interrupted."""
+
+
+async def cancel(
+    plane: Plane, caller: Caller, operation: str, *, idempotency_key: str = ""
+) -> OperationView:
     """Undo all of it; Conflict `past_pivot` once the pivot is intended, `ended` at the end."""
 
     def decide(live: OperationHandle, now: float) -> PendingChange | None:
@@ -39,8 +56,8 @@ async def cancel(plane: Plane, caller: Caller, operation: str) -> OperationView:
             raise Conflict(message, code=ConflictCode.PAST_PIVOT, holder=live.id)
         return back
 
-    await _refuse_cancel(plane, caller.tenant, operation)
-    return await _decide(plane, caller, operation, decide, verb="cancel", interrupt=True)
+    request = VerbRequest("cancel", idempotency_key, checks_cancel=True, interrupt=True)
+    return await _decide(plane, caller, operation, decide, request)
 
 
 def turned_back(
@@ -82,13 +99,13 @@ async def signal(
         return build_record(live, RecordKind.SIGNALLED, "", body, now)
 
     _, plain = encode_stored(payload)
-    who = caller.tenant, caller.principal
-    request = [operation, name, plain]
-    only = once(*who, "signal", idempotency_key, request, of_operation=True)
-    return await _decide(plane, caller, operation, decide, verb="signal", only=only)
+    request = VerbRequest("signal", idempotency_key, {"name": name, "payload": plain})
+    return await _decide(plane, caller, operation, decide, request)
 
 
-async def retry(plane: Plane, caller: Caller, operation: str) -> OperationView:
+async def retry(
+    plane: Plane, caller: Caller, operation: str, *, idempotency_key: str = ""
+) -> OperationView:
     """Try what is stuck again, now; its clock starts anew."""
 
     def decide(live: OperationHandle, now: float) -> PendingChange:
@@ -98,11 +115,17 @@ async def retry(plane: Plane, caller: Caller, operation: str) -> OperationView:
             live, RecordKind.RETRIED, "", {"by": caller.principal}, now, intents=intents
         )
 
-    return await _decide(plane, caller, operation, decide, verb="retry")
+    return await _decide(plane, caller, operation, decide, VerbRequest("retry", idempotency_key))
 
 
 async def adopt(
-    plane: Plane, caller: Caller, operation: str, *, step: str, result: object = None
+    plane: Plane,
+    caller: Caller,
+    operation: str,
+    *,
+    step: str,
+    result: object = None,
+    idempotency_key: str = "",
 ) -> OperationView:
     """An operator's word that a stuck step did happen: it counts as done, with this result."""
 
@@ -114,10 +137,13 @@ async def adopt(
         intents = decisions.adopt(live.intents[step], caller.principal)
         return build_record(live, RecordKind.ADOPTED, step, result, now, intents=intents)
 
-    return await _decide(plane, caller, operation, decide, verb="adopt")
+    request = VerbRequest("adopt", idempotency_key, {"step": step, "result": result})
+    return await _decide(plane, caller, operation, decide, request)
 
 
-async def mark_absent(plane: Plane, caller: Caller, operation: str, *, step: str) -> OperationView:
+async def mark_absent(
+    plane: Plane, caller: Caller, operation: str, *, step: str, idempotency_key: str = ""
+) -> OperationView:
     """An operator's word that a stuck step holds nothing: do it again, or count it undone."""
 
     def decide(live: OperationHandle, now: float) -> PendingChange:
@@ -127,10 +153,13 @@ async def mark_absent(plane: Plane, caller: Caller, operation: str, *, step: str
             live, RecordKind.MARKED_ABSENT, step, {"by": caller.principal}, now, intents=intents
         )
 
-    return await _decide(plane, caller, operation, decide, verb="mark_absent")
+    request = VerbRequest("mark_absent", idempotency_key, {"step": step})
+    return await _decide(plane, caller, operation, decide, request)
 
 
-async def abandon(plane: Plane, caller: Caller, operation: str) -> OperationView:
+async def abandon(
+    plane: Plane, caller: Caller, operation: str, *, idempotency_key: str = ""
+) -> OperationView:
     """End a stuck operation as it is; the answer lists what was left behind."""
 
     def decide(live: OperationHandle, now: float) -> PendingChange:
@@ -149,7 +178,8 @@ async def abandon(plane: Plane, caller: Caller, operation: str) -> OperationView
         pending.change = replace(pending.change, writes=(*pending.change.writes, told))
         return pending
 
-    return await _decide(plane, caller, operation, decide, verb="abandon", interrupt=True)
+    request = VerbRequest("abandon", idempotency_key, interrupt=True)
+    return await _decide(plane, caller, operation, decide, request)
 
 
 async def _refuse_cancel(plane: Plane, tenant: str, operation: str) -> None:
@@ -176,35 +206,55 @@ async def _decide(
     caller: Caller,
     operation: str,
     decide: Callable[[OperationHandle, float], PendingChange | None],
-    *,
-    verb: str,
-    interrupt: bool = False,
-    only: Once | None = None,
+    request: VerbRequest,
 ) -> OperationView:
-    """Commit what `decide` says of the operation; read again while others are faster.
-
-    A request that its idempotency key (`only`) shows to be a repetition changes nothing.
-    """
+    """Commit what `decide` says of the operation; read again while others are faster."""
     require(caller, Role.OPERATOR)
+    keyed = _identify(caller, operation, request)
     while True:
-        if only is not None and await only.holder(plane, plane.store.now()):
+        if keyed.has_key and await keyed.find_holder(plane, plane.store.now()):
             return await reads.get_operation(plane, caller.tenant, operation)
         live, row = await reads.read_own(plane, caller.tenant, operation)
-        if live.progress.end is not None:
-            message = f"operation {operation} has ended as {live.progress.end}"
-            raise Conflict(message, code=ConflictCode.ENDED, holder=operation)
         live.due_at = None  # so that it is set: a poll may have moved it, and raises no revision
         now = plane.store.now()
-        pending = decide(live, now)
+        try:
+            if request.checks_cancel:
+                await _refuse_cancel(plane, caller.tenant, operation)
+            _refuse_ended(live)
+            pending = decide(live, now)
+        except Conflict:
+            # The request that stands in the way may be this one, carried out since we looked.
+            if keyed.has_key and await keyed.find_holder(plane, now):
+                continue
+            raise
+        key_rows = keyed.rows(operation, now)
         if pending is None:
-            return operation_views.view_operation(live, row)
-        told = entry(caller, f"operation.{verb}", target=operation, now=now, record=pending.seq)
-        ring = Ring(operation, interrupt=interrupt)
-        keyed = () if only is None else only.kept(operation, now)
-        change = replace(pending.change, writes=(*pending.change.writes, told, *keyed), ring=ring)
-        if await plane.store.commit(change) is None:
+            if not key_rows or await plane.store.commit(Change("", (), key_rows)) is None:
+                return operation_views.view_operation(live, row)
+            continue
+        audit_line = entry(
+            caller, f"operation.{request.verb}", target=operation, now=now, record=pending.seq
+        )
+        writes = (*pending.change.writes, audit_line, *key_rows)
+        ring = Ring(operation, interrupt=request.interrupt)
+        if await plane.store.commit(replace(pending.change, writes=writes, ring=ring)) is None:
             pending.apply_to(live)
-            plane.engine.wake(operation, interrupt=interrupt)
+            plane.engine.wake(operation, interrupt=request.interrupt)
             ended_at = None if live.progress.end is None else now
             written = {**row, "updated_at": now, "ended_at": ended_at}
             return operation_views.view_operation(live, written)
+
+
+def _identify(caller: Caller, operation: str, request: VerbRequest) -> IdempotentRequest:
+    if not request.idempotency_key:
+        return WITHOUT_KEY
+    return identify(
+        caller.tenant, caller.principal, f"operation.{request.verb}", request.idempotency_key,
+        [operation, request.arguments], names_operation=True,
+    )  # fmt: skip
+
+
+def _refuse_ended(live: OperationHandle) -> None:
+    if live.progress.end is not None:
+        message = f"operation {live.id} has ended as {live.progress.end}"
+        raise Conflict(message, code=ConflictCode.ENDED, holder=live.id)

@@ -1,76 +1,273 @@
-"""Idempotency keys: the same key and request make one thing for a day, an operation or another.
+"""Idempotency keys: the same key and request have one effect for a day, and one answer.
 
-A key is a row of the change that makes the thing, so either both are there or neither is; of two
-equal requests at the same time the second is refused by that row and finds the first.
+The row of a key is part of the change that has the effect, so either both are stored or neither is.
+Of two equal requests at the same time the second is refused by that row and finds the first.
+
+A request can be answered again in two ways.  Its row names the operation or subscription that it
+made, and the command answers with that as it is now (`find_holder`, `rows`).  Or its row holds the
+first answer itself (`find_answer`, `commit`), sealed if a secret stands in it.  A request whose
+effect is more than one commit, or lies in a provider, stores its row first, without an answer
+(`begin`): whoever repeats it after a crash goes on with what that row says.
 """
 
+from collections.abc import Callable
 from hashlib import blake2b
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
+
+from msgspec import Struct
+from msgspec import json as msgspec_json
+from msgspec.structs import replace
 
 from tenure.app.operations.handle import canonical
 from tenure.app.plane import Plane
-from tenure.core.errors import Conflict, ConflictCode, Invalid
+from tenure.core.errors import Conflict, ConflictCode, Defect, Invalid
 from tenure.core.limits import IDEMPOTENCY_KEY_CHARACTERS_MAX, IDEMPOTENCY_SECONDS
-from tenure.ports.store import Change, Drop, Is, Put, Row
+from tenure.ports.seal import Seal
+from tenure.ports.store import Change, Drop, Is, Put, Refused, Row, Set
+
+TABLE = "idempotency"
+Scope = tuple[str, str, str, str]
+"""Tenant, principal, route and key."""
 
 
-class Once(NamedTuple):
-    """A request that makes one thing however often it comes."""
+class StoredAnswer(NamedTuple):
+    """What the first request was answered with."""
 
-    scope: tuple[str, str, str, str]
-    """Its tenant, principal, route and key; without a key nothing is kept."""
-    fingerprint: str
-    """The same for the same request."""
-    of_operation: bool = False
-    """The thing is an operation: whoever is refused is told which."""
+    status: int
+    body: bytes
 
-    async def holder(self, plane: Plane, now: float) -> str:
-        """What the key was given for, while it is kept; empty if nothing.
 
-        Conflict `idempotency_mismatch` if that was another request.
+class RequestStart(NamedTuple):
+    """A request that was begun, by this attempt or by one before it."""
+
+    draft: str
+    """What the first attempt chose, such as an id: every attempt uses it."""
+    at: float
+    is_repeated: bool = False
+    """An attempt before this one began it, and may have done some of it."""
+
+
+class RepeatedRequest(Exception):
+    """An equal request under the same key was carried out meanwhile; its answer is stored."""
+
+
+class _AnswerRecord(Struct, frozen=True):
+    """The column `answer`: the body is JSON, or the sealed form of it."""
+
+    status: int
+    body: str
+    sealed: bool = False
+
+
+class IdempotentRequest:
+    """One request under the key that its caller gave it; without a key nothing is stored."""
+
+    __slots__ = (
+        "_begun_at", "_is_stored", "encode_answer", "fingerprint", "has_secret", "names_operation",
+        "scope", "status",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        scope: Scope,
+        fingerprint: str,
+        *,
+        names_operation: bool = False,
+        has_secret: bool = False,
+        status: int = 200,
+    ) -> None:
+        """A request whose answer has this status, and is sealed if it `has_secret`.
+
+        If its row `names_operation`, a refused request is told which.
         """
-        known = await plane.store.find("idempotency", self.scope) if self.scope[-1] else None
+        self.scope = scope
+        self.fingerprint = fingerprint
+        self.names_operation = names_operation
+        self.has_secret = has_secret
+        self.status = status
+        self.encode_answer: Callable[[Any], bytes] | None = None
+        """Makes the body of the answer from the result of the command."""
+        self._begun_at: float | None = None
+        self._is_stored = False
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the caller gave a key."""
+        return bool(self.scope[-1])
+
+    # --------------------------------------------------- an operation or subscription is answered
+
+    async def find_holder(self, plane: Plane, now: float) -> str:
+        """What the key was used for: the id that its row names; empty if it is unused.
+
+        Conflict `idempotency_mismatch` if it was used for another request.
+        """
+        known = await self._find(plane, now)
+        return "" if known is None else str(known["operation"])
+
+    def rows(self, holder: str, now: float) -> tuple[Put, ...]:
+        """The rows to commit with the effect: that of the key, if there is one."""
+        return (self._row(now, operation=holder),) if self.has_key else ()
+
+    # ----------------------------------------------------------------- the answer itself is stored
+
+    async def find_answer(self, plane: Plane) -> StoredAnswer | None:
+        """The answer that is stored under this key; None if there is none yet.
+
+        Conflict `idempotency_mismatch` if the key was used for another request.
+        """
+        known = await self._find(plane, plane.store.now())
+        if known is None or known["answer"] is None:
+            return None
+        record = msgspec_json.decode(str(known["answer"]), type=_AnswerRecord)
+        if not record.sealed:
+            return StoredAnswer(record.status, record.body.encode())
+        try:
+            body = _seal(plane).open_up(record.body, label=self._label)
+        except Invalid:
+            message = "the answer that is stored for this idempotency key cannot be opened: it was"
+            raise Invalid(f"{message} sealed with a key that is lost; use a new one") from None
+        return StoredAnswer(record.status, body)
+
+    async def commit(self, plane: Plane, change: Change, result: object) -> Refused | None:
+        """Commit a change together with the answer to its request, which is made from `result`.
+
+        RepeatedRequest if an equal request was carried out meanwhile: then nothing was written.
+        """
+        if not self.has_key:
+            return await plane.store.commit(change)
+        if self.encode_answer is None:
+            raise Defect(f"{self.scope[2]}: nobody says how its answer is encoded")
+        answer = self._answer(plane, self.encode_answer(result))
+        row = self._row(plane.store.now(), answer=answer)
+        refused = await plane.store.commit(replace(change, writes=(*change.writes, row)))
+        if refused is None:
+            self._is_stored = True
+        elif refused.what.table == TABLE:
+            raise RepeatedRequest
+        return refused
+
+    async def begin(self, plane: Plane, change: Change, draft: str = "") -> RequestStart:
+        """Commit a change without guards that comes before the effect, once for each key.
+
+        The start that counts is returned: that of the first attempt, if this one repeats it.
+        RepeatedRequest if an earlier attempt has been answered.
+        """
+        now = plane.store.now()
+        if not self.has_key:
+            if change.writes:
+                await plane.store.commit(change)
+            return RequestStart(draft, now)
+        kept = (
+            _seal(plane).close_up(draft.encode(), label=self._label) if self.has_secret else draft
+        )
+        row = self._row(now, operation=kept)
+        if await plane.store.commit(replace(change, writes=(*change.writes, row))) is None:
+            self._begun_at = now
+            return RequestStart(draft, now)
+        known = await self._find(plane, now)
+        if known is None or known["answer"] is not None:
+            raise RepeatedRequest
+        self._begun_at = cast(float, known["at"])
+        first = str(known["operation"])
+        if self.has_secret:
+            first = _seal(plane).open_up(first, label=self._label).decode()
+        return RequestStart(first, self._begun_at, is_repeated=True)
+
+    async def finish(self, plane: Plane, body: bytes, *, status: int = 0) -> None:
+        """Store the answer of a request whose command has not stored it.
+
+        RepeatedRequest if an equal request was answered meanwhile: its answer counts.
+        """
+        if not self.has_key or self._is_stored:
+            return
+        answer, now = self._answer(plane, body, status), plane.store.now()
+        if self._begun_at is None:
+            change = Change("", (), (self._row(now, answer=answer),))
+            if await plane.store.commit(change) is None:
+                self._is_stored = True
+                return
+            known = await self._find(plane, now)
+            if known is None or known["answer"] is not None:
+                raise RepeatedRequest
+            # An earlier attempt began, and did all that this one would have done.
+            self._begun_at = cast(float, known["at"])
+        guard = Is(TABLE, self.scope, {"at": self._begun_at, "answer": None})
+        write = Set(TABLE, self.scope, {"answer": answer})
+        if await plane.store.commit(Change("", (guard,), (write,))) is not None:
+            raise RepeatedRequest
+        self._is_stored = True
+
+    # --------------------------------------------------------------------------------------- inner
+
+    async def _find(self, plane: Plane, now: float) -> Row | None:
+        """The row of this key, unless its day is over."""
+        known = await plane.store.find(TABLE, self.scope) if self.has_key else None
         if known is None:
-            return ""
+            return None
         if cast(float, known["at"]) < now - IDEMPOTENCY_SECONDS:
-            guard = Is("idempotency", self.scope, {"at": known["at"]})
-            await plane.store.commit(Change("", (guard,), (Drop("idempotency", self.scope),)))
-            return ""
+            guard = Is(TABLE, self.scope, {"at": known["at"]})
+            await plane.store.commit(Change("", (guard,), (Drop(TABLE, self.scope),)))
+            return None
         if known["fingerprint"] != self.fingerprint:
             message = "this idempotency key was used for another request; use a new key"
-            holder = str(known["operation"]) if self.of_operation else ""
+            holder = str(known["operation"]) if self.names_operation else ""
             raise Conflict(message, code=ConflictCode.IDEMPOTENCY_MISMATCH, holder=holder)
-        return str(known["operation"])
+        return known
 
-    def kept(self, holder: str, now: float) -> tuple[Put, ...]:
-        """What goes into the change that makes the thing: its key, if it has one."""
-        if not self.scope[-1]:
-            return ()
-        row: Row = {"operation": holder, "fingerprint": self.fingerprint, "at": now}
-        return (Put("idempotency", self.scope, row),)
+    def _row(self, now: float, *, operation: str = "", answer: str | None = None) -> Put:
+        row: Row = {"operation": operation, "fingerprint": self.fingerprint, "at": now}
+        return Put(TABLE, self.scope, row if answer is None else {**row, "answer": answer})
+
+    def _answer(self, plane: Plane, body: bytes, status: int = 0) -> str:
+        text = body.decode()
+        if self.has_secret:
+            text = _seal(plane).close_up(body, label=self._label)
+        record = _AnswerRecord(status or self.status, text, self.has_secret)
+        return msgspec_json.encode(record).decode()
+
+    @property
+    def _label(self) -> str:
+        """What an answer is sealed under: one that is copied to another row does not open."""
+        return f"idempotency/{fingerprint(self.scope)}"
 
 
-def once(
+def _seal(plane: Plane) -> Seal:
+    if plane.seal is None:
+        message = "this control plane has no place for secrets: send no Idempotency-Key here"
+        raise Invalid(message)
+    return plane.seal
+
+
+WITHOUT_KEY = IdempotentRequest(("", "", "", ""), "")
+"""A request whose caller gave no key: it has its effect each time."""
+
+
+def identify(
     tenant: str,
     principal: str,
     route: str,
     key: str,
     request: object,
     *,
-    of_operation: bool = False,
-) -> Once:
-    """This request under this key of theirs; the same key may be used for another route."""
+    names_operation: bool = False,
+) -> IdempotentRequest:
+    """This request under this key of the principal; another route has keys of its own."""
     refuse_odd_key(key)
-    return Once((tenant, principal, route, key), fingerprint(request), of_operation)
+    scope = (tenant, principal, route, key)
+    return IdempotentRequest(scope, fingerprint(request), names_operation=names_operation)
 
 
 def fingerprint(request: object) -> str:
-    """The same for the same request, in whatever order its keys were given."""
-    return blake2b(canonical(request), digest_size=16).hexdigest()
+    """The same for equal requests, in whatever order their fields were sent."""
+    try:
+        return blake2b(canonical(request), digest_size=16).hexdigest()
+    except (TypeError, ValueError) as error:
+        raise Invalid(f"a request with an idempotency key is plain data: {error}") from None
 
 
 def refuse_odd_key(key: object) -> None:
-    """Invalid if no key can be so; an empty one stands for none."""
+    """Invalid if this cannot be a key; an empty one stands for none."""
     if not isinstance(key, str) or not (key.isprintable() and key.isascii()):
         message = f"an idempotency key is printable ASCII, not {key!a}"
         raise Invalid(message)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar, cast
 
+from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.pages import every
 from tenure.app.plane import PLANE_ROW, Plane
 from tenure.app.safety.pause import SPAN
@@ -322,7 +323,9 @@ async def _stands(plane: Plane, asked: _Asked, row: Row) -> Standing:
     return standing(row, held, is_open=opened)
 
 
-async def confirm(plane: Plane, caller: Caller) -> None:
+async def confirm(
+    plane: Plane, caller: Caller, *, idempotency: IdempotentRequest = WITHOUT_KEY
+) -> None:
     """Let the plane go: operations move again.  Twice is a Conflict."""
     require_owner(caller)
     hold = plane.pause
@@ -336,7 +339,7 @@ async def confirm(plane: Plane, caller: Caller) -> None:
     told = entry(caller, "plane.confirm", target=plane.id, now=now, epoch=hold.epoch, why=why)
     epoch = Is("plane", PLANE_ROW, {"epoch": hold.epoch})
     change = Change("", (epoch,), (Set("plane", PLANE_ROW, {"held": None}), told))
-    if await plane.store.commit(change) is not None:
+    if await idempotency.commit(plane, change, None) is not None:
         raise Conflict(
             "a later epoch was begun elsewhere: start this process anew", code=ConflictCode.NOT_HELD
         )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from tenure.app.operations.handle import decode, encode
+from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
@@ -168,7 +169,9 @@ async def get_finding(plane: Plane, caller: Caller, name: str) -> FindingView:
     return view(await get_finding_row(plane, caller, name))
 
 
-async def resolve_finding(plane: Plane, caller: Caller, name: str) -> FindingView:
+async def resolve_finding(
+    plane: Plane, caller: Caller, name: str, *, idempotency: IdempotentRequest = WITHOUT_KEY
+) -> FindingView:
     """A person's word that it is settled; what is still so is reported anew at the next look."""
     require(caller, Role.OPERATOR)
     while True:
@@ -182,8 +185,9 @@ async def resolve_finding(plane: Plane, caller: Caller, name: str) -> FindingVie
         guard = Is("finding", (name,), {"sightings": row["sightings"], "resolved_at": None})
         gone: Row = {"resolved_at": now, "resolved_by": caller.principal}
         change = Change("", (guard,), (Set("finding", (name,), gone), told))
-        if await plane.store.commit(change) is None:
-            return view({**row, **gone})
+        resolved = view({**row, **gone})
+        if await idempotency.commit(plane, change, resolved) is None:
+            return resolved
 
 
 async def count_open(plane: Plane, tenant: str) -> Mapping[str, int]:

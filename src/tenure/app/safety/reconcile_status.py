@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
+from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.plane import Plane
 from tenure.app.safety.findings import Sighting
 from tenure.app.tenancy.audit import entry
@@ -29,7 +30,14 @@ LookNow = Callable[[str, bool], Awaitable[Sequence[Look]]]
 """Let the reconciler of this name look now, or all of them; it may be only to look."""
 
 
-async def look_now(plane: Plane, caller: Caller, name: str, *, dry_run: bool) -> Sequence[Look]:
+async def look_now(
+    plane: Plane,
+    caller: Caller,
+    name: str,
+    *,
+    dry_run: bool,
+    idempotency: IdempotentRequest = WITHOUT_KEY,
+) -> Sequence[Look]:
     """Let reconcilers look now; Conflict `not_leading` if none run here, or another leads now."""
     require_owner(caller)
     look = plane.reconciled.look
@@ -38,6 +46,6 @@ async def look_now(plane: Plane, caller: Caller, name: str, *, dry_run: bool) ->
         raise Conflict(message, code=ConflictCode.NOT_LEADING)
     if not dry_run:
         told = entry(caller, "reconcile", target=name or "all", now=plane.store.now())
-        await plane.store.commit(Change("", (), (told,)))
+        await idempotency.begin(plane, Change("", (), (told,)))
     looks: Sequence[Look] = await look(name, dry_run)
     return looks

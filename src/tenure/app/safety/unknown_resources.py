@@ -2,6 +2,7 @@
 
 from typing import cast
 
+from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.plane import Plane
 from tenure.app.safety import findings
 from tenure.app.safety.findings import FindingView
@@ -16,7 +17,12 @@ from tenure.ports.store import Change, Row
 
 
 async def remove_resource(
-    plane: Plane, caller: Caller, finding: str, *, tenant: str = ""
+    plane: Plane,
+    caller: Caller,
+    finding: str,
+    *,
+    tenant: str = "",
+    idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> FindingView:
     """Remove at its provider what this finding is about; twice succeeds.
 
@@ -41,7 +47,7 @@ async def remove_resource(
         caller, "finding.remove", target=finding, now=plane.store.now(), provider=slot,
         resource=key.text, agent=key.agent,
     )  # fmt: skip
-    await plane.store.commit(Change("", (), (told,)))
+    await idempotency.begin(plane, Change("", (), (told,)))
     await provider.remove(key)
     await findings.settle(plane, row, by=caller.principal)
     return await findings.get_finding(plane, caller, finding)

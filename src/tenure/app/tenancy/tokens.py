@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple, cast
 
+from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
@@ -71,8 +72,9 @@ async def create_token(
     role: Role,
     tenant: str = "",
     seconds: float | None = None,
+    idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> tuple[TokenView, str]:
-    """A new token, which is shown here and nowhere else."""
+    """A new token, which is shown here and, sealed, to whoever repeats the request."""
     tenant = _tenant(caller, tenant)
     if not NAME.fullmatch(tenant):
         raise Invalid("tenant: a lower-case letter, then such letters, digits and -; 63 at most")
@@ -86,8 +88,9 @@ async def create_token(
     expires_at = None if seconds is None else now + seconds
     name = uuid7(now, plane.entropy.bits())
     view = TokenView(name, tenant, principal, role, now, expires_at, None, plane.pause.epoch)
-    await plane.store.commit(Change("", (), _created(caller, view, token)))
-    return view, token
+    made = view, token
+    await idempotency.commit(plane, Change("", (), _created(caller, *made)), made)
+    return made
 
 
 async def begin(plane: Plane, token: str) -> None:
@@ -105,7 +108,13 @@ async def list_tokens(plane: Plane, caller: Caller, *, tenant: str = "") -> Sequ
     return sorted(found, key=lambda view: view.id)
 
 
-async def revoke_token(plane: Plane, caller: Caller, token_id: str) -> TokenView:
+async def revoke_token(
+    plane: Plane,
+    caller: Caller,
+    token_id: str,
+    *,
+    idempotency: IdempotentRequest = WITHOUT_KEY,
+) -> TokenView:
     """No good from now on; twice succeeds, and the first time stands."""
     require(caller, Role.ADMIN)
     named: Row = {"id": token_id}
@@ -121,9 +130,11 @@ async def revoke_token(plane: Plane, caller: Caller, token_id: str) -> TokenView
     revoked: Row = {"revoked_at": now}
     told = entry(caller, "token.revoke", target=token_id, now=now)
     write = Set("token", (str(rows[0]["hash"]),), revoked)
-    if await plane.store.commit(Change("", (first,), (write, told))) is not None:
-        return await revoke_token(plane, caller, token_id)  # someone was faster
-    return _view({**rows[0], **revoked})
+    view = _view({**rows[0], **revoked})
+    change = Change("", (first,), (write, told))
+    if await idempotency.commit(plane, change, view) is not None:  # someone was faster
+        return await revoke_token(plane, caller, token_id, idempotency=idempotency)
+    return view
 
 
 def require_owner(caller: Caller) -> None:

@@ -76,9 +76,7 @@ def create(
     for note in files.absent(spec):
         say(plain(note))
     query = {"dry_run": True} if dry_run else None
-    answer = client.send(
-        "POST", path("agents"), body=spec, query=query, keyed=True, agent=str(spec["name"])
-    )
+    answer = client.send("POST", path("agents"), body=spec, query=query, agent=str(spec["name"]))
     if dry_run:
         show_all(answer["steps"], nouns.PLANNED, form=form)
         if answer["warnings"]:
@@ -213,7 +211,7 @@ def suspend(
     """
     answer = client.send(
         "POST", path("agents", name, verb="suspend"), query=_queue(asked=queue),
-        body={"keep_runtime": keep_runtime, **_drain(drain)}, keyed=True, agent=name,
+        body={"keep_runtime": keep_runtime, **_drain(drain)}, agent=name,
     )  # fmt: skip
     attend(client, answer, waits=waits, form=form, name=name, done=f"agent {name} is SUSPENDED")
 
@@ -229,7 +227,7 @@ def suspend(
 def resume(client: Client, *, name: str, queue: bool, waits: Waits, form: str) -> None:
     """Bring a suspended agent back; it serves once its runtime answers."""
     answer = client.send(
-        "POST", path("agents", name, verb="resume"), query=_queue(asked=queue), keyed=True,
+        "POST", path("agents", name, verb="resume"), query=_queue(asked=queue),
         agent=name,
     )  # fmt: skip
     attend(client, answer, waits=waits, form=form, name=name, done=f"agent {name} is READY")
@@ -242,7 +240,7 @@ def resume(client: Client, *, name: str, queue: bool, waits: Waits, form: str) -
 @asking
 def stop(client: Client, *, name: str, waits: Waits, form: str) -> None:
     """In an emergency: revoke its credentials, then kill it; nothing is waited for."""
-    answer = client.send("POST", path("agents", name, verb="stop"), keyed=True, agent=name)
+    answer = client.send("POST", path("agents", name, verb="stop"), agent=name)
     attend(client, answer, waits=waits, form=form, name=name, done=f"agent {name} is stopped")
 
 
@@ -285,7 +283,7 @@ def delete(
             count = f"{len(below)} sub-agents" if len(below) > 1 else "a sub-agent"
             confirm(f"{count} would go too: {named}", yes=yes)
     for name in names:
-        answer = client.send("DELETE", path("agents", name), query=query, keyed=True, agent=name)
+        answer = client.send("DELETE", path("agents", name), query=query, agent=name)
         attend(
             client, answer, waits=waits, form=form, name=name,
             done=f"agent {name} is deleted, and nothing of it is left",
@@ -298,7 +296,9 @@ def delete(
 @asking
 def invite(client: Client, *, name: str, form: str) -> None:
     """Print a token with which an agent may register its keys, once, at /oauth/register."""
-    made = client.send("POST", path("agents", name, verb="invite"), agent=name)
+    made = client.send(
+        "POST", path("agents", name, verb="invite"), agent=name, look="tenure audit list"
+    )
     if form in TABLES:
         say(f"client {made['client_id']}, good until {in_utc(made['expires_at'])}")
     show(made, nouns.INVITATION, form=form, text=lambda one: str(one["token"]))

@@ -83,9 +83,7 @@ def _create(client: Client, found: Sequence[Difference], waits: Waits) -> list[s
                 failed.append(one.name)
                 continue
             try:
-                made = client.send(
-                    "POST", path("agents"), body=one.spec, keyed=True, agent=one.name
-                )
+                made = client.send("POST", path("agents"), body=one.spec, agent=one.name)
             except Refused as error:
                 _refused(one.name, error)
                 failed.append(one.name)
@@ -100,7 +98,7 @@ def _delete(client: Client, names: Sequence[str], waits: Waits) -> list[str]:
     failed: list[str] = []
     for name in names:
         try:
-            made = client.send("DELETE", path("agents", name), keyed=True, agent=name)
+            made = client.send("DELETE", path("agents", name), agent=name)
         except Refused as error:
             if error.status != NOT_FOUND:
                 _refused(name, error)

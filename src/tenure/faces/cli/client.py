@@ -1,7 +1,7 @@
 """Asks a server: one request at a time over http.client, answers as plain data.
 
-A refusal is raised as Refused, no answer as Unreachable.  A request that can be repeated (a read,
-or one with an idempotency key) is sent again if the connection breaks, and no other is.
+A refusal is raised as Refused, no answer as Unreachable.  A request is sent again if the connection
+breaks: one that changes something has an idempotency key, and is carried out once.
 """
 
 import json
@@ -87,23 +87,22 @@ class Client:
         *,
         body: object = None,
         query: Query | None = None,
-        keyed: bool = False,
         look: str = "tenure operation list",
         agent: str = "",
         seconds: float = 0.0,
     ) -> Any:  # noqa: ANN401 (plain data)
-        """The answer to a request that changes something; `keyed`: the route takes a key.
+        """The answer to a request that changes something.
 
         `look` is the command that shows whether it was accepted, if no answer comes.
         """
-        headers = {"Idempotency-Key": os.urandom(16).hex()} if keyed else {}
+        headers = {"Idempotency-Key": os.urandom(16).hex()}
         data = None
         if body is not None:
             data = json.dumps(body).encode()
             headers["Content-Type"] = "application/json"
         return self._ask(
             method, path + _query(query), data, headers,
-            again=keyed, look=look, agent=agent, seconds=seconds,
+            look=look, agent=agent, seconds=seconds,
         )  # fmt: skip
 
     @contextmanager
@@ -156,23 +155,20 @@ class Client:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         *,
-        again: bool = True,
         look: str = "",
         seconds: float = 0.0,
         agent: str = "",
     ) -> Any:  # noqa: ANN401 (plain data)
         ask = partial(self._once, method, path, body, headers or {}, seconds)
         try:
-            status, data = self._repeatedly(ask, AGAIN_SECONDS if again else ())
+            status, data = self._repeatedly(ask, AGAIN_SECONDS)
         except Broken as error:
             if method == "GET":
                 error.advice = error.advice or DOCTOR
-            elif again:
+            else:
                 then = " once the server is back" if error.advice else ""
                 error.advice = f"it may have been accepted: {look} shows it{then}"
                 error.sentence += self._trouble()
-            else:
-                error.advice = "it may have been done: look before you say it again"
             raise
         if status >= 400:  # noqa: PLR2004 (HTTP's own line)
             raise _refusal(status, data, agent)

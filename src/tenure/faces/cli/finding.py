@@ -10,6 +10,8 @@ from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.options import Verbs, asking, confirm, examples, shown
 from tenure.faces.cli.output import TABLES, Item, fields, instant, say, show, show_all
 
+LIST = "tenure finding list"
+
 
 @click.group(
     "finding",
@@ -96,7 +98,7 @@ def remove(
     done: list[Item] = []
     for one in found:
         where = path("findings", str(one["id"]), verb="remove")
-        done.append(client.send("POST", where, body={"tenant": tenant}))
+        done.append(client.send("POST", where, body={"tenant": tenant}, look=LIST))
         if form in TABLES:
             say(f"{_resources([one])} is removed")
     if form not in TABLES:
@@ -118,7 +120,7 @@ def _resources(found: Sequence[Item]) -> str:
 def resolve(client: Client, *, finding_ids: tuple[str, ...], form: str) -> None:
     """Say that findings are settled; what is still so is found again."""
     done = [
-        client.send("POST", path("findings", finding_id, verb="resolve"))
+        client.send("POST", path("findings", finding_id, verb="resolve"), look=LIST)
         for finding_id in finding_ids
     ]
     if form in TABLES:

@@ -34,5 +34,5 @@ def show_quota(client: Client, *, form: str) -> None:
 @asking
 def set_quota(client: Client, *, most: int, form: str) -> None:
     """Let there be MOST agents from now on; those that are there stay."""
-    now = client.send("PUT", QUOTA, body={"most": most})
+    now = client.send("PUT", QUOTA, body={"most": most}, look="tenure quota show")
     show(now, nouns.QUOTA, form=form, text=_text)

@@ -23,7 +23,9 @@ def command(client: Client, *, name: str, dry_run: bool, form: str) -> None:
     several processes the one that is asked takes the lead.
     """
     body = {"name": name, "dry_run": dry_run}
-    answer = client.send("POST", "/v1/findings:reconcile", body=body, seconds=570.0)
+    answer = client.send(
+        "POST", "/v1/findings:reconcile", body=body, seconds=570.0, look="tenure audit list"
+    )
     looks = list(answer["items"])
     show_all(looks, nouns.LOOK, form=form)
     if form in TABLES:

@@ -127,7 +127,7 @@ def _confirm(client: Client, *, yes: bool, form: str) -> None:
     if not seen["held"]:
         raise Ended(Exit.FAILED, "the plane is not held: there is nothing to confirm")
     confirm("operations will move again", yes=yes)
-    told = client.send("POST", path("plane", verb="confirm"))
+    told = client.send("POST", path("plane", verb="confirm"), look="tenure restore --review")
     show(told, EPOCH, form=form, text=lambda one: f"the plane is let go; epoch {one['epoch']}")
 
 

@@ -109,7 +109,7 @@ def create(
         "types": list(types), "required": required, "from_start": from_start,
     }  # fmt: skip
     try:
-        made = client.send("POST", path("subscriptions"), body=body, keyed=True, look=LIST)
+        made = client.send("POST", path("subscriptions"), body=body, look=LIST)
     except Refused as refused:
         if refused.problem_code == "quota_exceeded":
             refused.advice = LIST  # what is shown by `quota` are agents
@@ -146,7 +146,7 @@ def show_subscription(client: Client, *, subscription_id: str, form: str) -> Non
 @asking
 def delete(client: Client, *, subscription_id: str, form: str) -> None:
     """Delete a subscription; nobody waits for it any more."""
-    gone = client.send("DELETE", _of(client, subscription_id))
+    gone = client.send("DELETE", _of(client, subscription_id), look=LIST)
     if form in TABLES:
         say(f"subscription {gone['name']} is deleted")
     else:
@@ -161,7 +161,7 @@ def rotate(client: Client, *, subscription_id: str, form: str) -> None:
     """Sign with a new secret, and print it; the one before signs beside it for a day."""
     where = _of(client, subscription_id, verb="rotate")
     look = f"tenure subscription show {subscription_id}"
-    made = client.send("POST", where, keyed=True, look=look)
+    made = client.send("POST", where, look=look)
     _tell_secret(made, form)
     show(made, nouns.SUBSCRIPTION, form=form, text=lambda one: str(one["secret"]))
 
@@ -224,7 +224,9 @@ def discard(client: Client, *, subscription_id: str, agent: str, yes: bool, form
 
 def _letters(client: Client, name: str, agent: str, *, verb: str) -> Item:
     where = _of(client, name, "dead-letters", verb=verb)
-    told: Item = client.send("POST", where, body={"agent": agent})
+    told: Item = client.send(
+        "POST", where, body={"agent": agent}, look=f"tenure subscription letters {name}"
+    )
     return told
 
 
@@ -263,7 +265,8 @@ def acknowledge(
     """Say that the subscriber has done its part of OPERATION."""
     body = {"operation": operation} | ({} if override is None else {"override": override})
     where = _of(client, subscription_id, "acknowledgements")
-    told = client.send("POST", where, body=body)
+    look = f"tenure subscription waits {subscription_id}"
+    told = client.send("POST", where, body=body, look=look)
     text = f"{told['name']} has acknowledged operation {operation}"
     if override is not None:
         text = f"operation {operation} no longer waits for {told['name']}"

@@ -42,5 +42,5 @@ def show_tenant(client: Client, *, form: str) -> None:
 @asking
 def set_tenant(client: Client, *, strict: bool, form: str) -> None:
     """Let nothing new be made while an acknowledgement is missing, or let it; for admins."""
-    now = client.send("PUT", path("tenant"), body={"strict": strict})
+    now = client.send("PUT", path("tenant"), body={"strict": strict}, look="tenure tenant show")
     show(now, NOUN, form=form, text=_text)

@@ -8,6 +8,7 @@ from tenure.faces.cli.options import Verbs, asking, examples, shown
 from tenure.faces.cli.output import TABLES, say, show, show_all
 
 ROLES = ("viewer", "operator", "approver", "admin")
+LIST = "tenure token list"
 
 
 @click.group(
@@ -41,7 +42,7 @@ def create(
 ) -> None:
     """Make a token for PRINCIPAL and print it: it is shown here and nowhere else."""
     body = {"principal": principal, "role": role, "tenant": tenant, "seconds": seconds}
-    made = client.send("POST", path("tokens"), body=body)
+    made = client.send("POST", path("tokens"), body=body, look=LIST)
     if form in TABLES:
         say(f"token {made['id']} for {principal} as {role}")
     if form == "name":
@@ -65,7 +66,7 @@ def list_tokens(client: Client, *, tenant: str, form: str) -> None:
 @asking
 def revoke(client: Client, *, token_id: str, form: str) -> None:
     """Revoke a token by its id: it is no good from now on."""
-    gone = client.send("DELETE", path("tokens", token_id))
+    gone = client.send("DELETE", path("tokens", token_id), look=LIST)
     if form in TABLES:
         say(f"token {token_id} of {gone['principal']} is revoked")
     else:

@@ -8,13 +8,11 @@ import logging
 from contextlib import ExitStack
 from typing import Any
 
-import msgspec
-
 from tenure.app.safety.pause import Pause
 from tenure.core.errors import CommitUnknown, StoreError, TenureError
 from tenure.core.ids import uuid7
 from tenure.faces.api.state import Api
-from tenure.faces.http import problems
+from tenure.faces.http import problems, repeats
 from tenure.faces.http.authenticate import CHALLENGE, authorise, caller_of
 from tenure.faces.http.body import Disconnected
 from tenure.faces.http.problems import Answer, ProblemError
@@ -27,12 +25,12 @@ from tenure.faces.http.table import (
     Scope,
     Send,
     Stream,
+    encode,
     single,
     take,
 )
 
 log = logging.getLogger("tenure.api")
-encode = msgspec.json.Encoder().encode
 JSON = (b"content-type", b"application/json")
 PROBLEM = (b"content-type", problems.MEDIA.encode())
 PLAIN = (
@@ -89,7 +87,7 @@ class Path:
             if api.plane.pause.why and route.is_held:
                 raise ProblemError("held", _pause_reason(api.plane.pause))
             await take(route, request, scope["path_params"])
-            value = await route.handler(request)
+            value = await repeats.call(route, request)
         except ProblemError as refusal:
             return await send_problem(send, problems.of_problem_error(refusal), bare=bare)
         except Disconnected:

@@ -109,7 +109,7 @@ def request_headers(route: Route) -> list[tuple[str, str]]:
     """The request headers that a route understands, and what each is for."""
     made: list[tuple[str, str]] = []
     if route.idempotent:
-        use = "The same key and request get the same operation, or subscription, for a day."
+        use = "The same key and request have one effect and get the same answer for a day."
         made.append(("Idempotency-Key", use))
     if route.conditional:
         made.append(("If-Match", "Only if the agent's ETag is still this one; else 412."))

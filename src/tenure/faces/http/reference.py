@@ -38,10 +38,14 @@ the name of the field. Instants are seconds since 1970.
   COMPENSATED if that has no such verb. What closes an agent closes it at once, also with
   `queue=true`, and takes the place of what is queued, which ends COMPENSATED. A stop is never
   queued.
-- `Idempotency-Key` (at most 255 printable characters): the same key and request get the same
-  operation, or subscription with its secret, for a day; another request under the same key gets
-  422. A key belongs to one principal and one verb. It is for what makes something: a token and an
-  invitation are shown once and kept by nobody, so those take none.
+- `Idempotency-Key` (at most 255 printable characters) is taken by every route that changes
+  something: the same key and request have one effect, and get the same answer for a day. Where the
+  answer is an operation or a subscription, it is shown as it is by then; any other answer is stored
+  with the key and sent again as it was, also if its subject has been deleted since. An answer that
+  shows a secret is sealed while it is stored. Another path, query or body under the same key gets
+  422. A key belongs to one principal and one route. A refusal is not stored: the repeated request
+  is judged anew. Exempt are invocations, which are passed to the agent unread, and the OAuth
+  routes, whose standards have no such key.
 - `GET /v1/agents/{agent}` answers with an `ETag`; a mutation with `If-Match` gets 412 once the
   agent has changed.
 - Lists answer `{"items": […], "next": "…"}`; `?after=NEXT` goes on from there, `"next": null` is

@@ -30,9 +30,9 @@ from tenure.faces.api import face as api_face
 from tenure.faces.api.state import Api
 from tenure.faces.http import openapi, problems
 from tenure.faces.http.bounds import Bounds
-from tenure.faces.http.endpoint import PLAIN, Path, encode
+from tenure.faces.http.endpoint import PLAIN, Path
 from tenure.faces.http.face import Face
-from tenure.faces.http.table import Route
+from tenure.faces.http.table import Route, encode
 from tenure.faces.http.wire import wire
 from tenure.faces.oauth import face as oauth_face
 

@@ -8,10 +8,13 @@ authenticate, authorise, check the path's names, the query, the headers, the bod
 import re
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 import msgspec
 
+from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, fingerprint
 from tenure.app.plane import Plane
 from tenure.core.limits import IDEMPOTENCY_KEY_CHARACTERS_MAX, NAME_PATTERN
 from tenure.core.roles import Caller, Role
@@ -42,6 +45,15 @@ PREFERRED_WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?:$|[,;])"
 SINGLE = (b"authorization", b"idempotency-key", b"if-match", b"content-type", b"content-length")
 
 
+class Repeat(Enum):
+    """What a repeated request under the same idempotency key is answered with."""
+
+    ANSWER = "answer"
+    """The first answer, which is stored with the key: the same status and bytes."""
+    RESULT = "result"
+    """What the first request made, as it is now: the command finds it by the key."""
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """One method on one path."""
@@ -66,8 +78,11 @@ class Route:
     query: type[msgspec.Struct] | None = None
     problems: tuple[str, ...] = ()
     """The codes that this route can answer with beside those that follow from its form."""
-    idempotent: bool = False
-    """It takes an Idempotency-Key."""
+    no_key: str = ""
+    """Why it takes no Idempotency-Key though it changes something; every other such route does."""
+    repeat: Repeat = Repeat.ANSWER
+    shows_secret: bool = False
+    """Its answer shows a secret: it is sealed while it is stored for a repeated request."""
     waits: bool = False
     """It takes `Prefer: wait=N`."""
     conditional: bool = False
@@ -81,9 +96,19 @@ class Route:
     """Further request headers, with what each is for."""
 
     @property
+    def mutates(self) -> bool:
+        """Whether it may change something."""
+        return self.method not in {"GET", "HEAD"}
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether it takes an Idempotency-Key."""
+        return self.mutates and not self.no_key
+
+    @property
     def is_held(self) -> bool:
         """Whether it is refused while the plane is held: whatever is no read."""
-        return self.method not in {"GET", "HEAD"} and not self.while_held
+        return self.mutates and not self.while_held
 
     @property
     def name(self) -> str:
@@ -112,7 +137,7 @@ class Route:
         yield from ("invalid_header", "unknown_parameter", "not_utf8", "invalid_parameter")
         if self.query is not None:
             yield from ("duplicate_parameter", "invalid")
-        if self.method not in {"GET", "HEAD"} and not self.raw_body:
+        if self.mutates and not self.raw_body:
             yield "request_timeout"
         if self.body is not None:
             yield from (
@@ -120,10 +145,14 @@ class Route:
                 "number_out_of_range", "invalid_field", "missing_field", "unknown_field",
                 "body_too_large", "unsupported_media_type",
             )  # fmt: skip
-        elif self.method not in {"GET", "HEAD"} and not self.raw_body:
+        elif self.mutates and not self.raw_body:
             yield from ("unexpected_body", "body_too_large")
         if self.idempotent:
-            yield from ("idempotency_mismatch", "store_full")
+            yield "idempotency_mismatch"
+        if self.idempotent and self.repeat is Repeat.RESULT:
+            yield "store_full"
+        if self.idempotent and self.shows_secret:
+            yield "invalid"
         if self.conditional:
             yield "precondition_failed"
         yield from self.problems
@@ -134,8 +163,8 @@ class HttpRequest:
     """One request as a handler sees it."""
 
     __slots__ = (
-        "api", "body", "caller", "headers", "idempotency_key", "if_match", "names", "query",
-        "receive", "scope", "wait_seconds",
+        "api", "body", "caller", "headers", "idempotency", "idempotency_key", "if_match", "names",
+        "query", "receive", "scope", "wait_seconds",
     )  # fmt: skip
 
     def __init__(self, api: Api, scope: Scope, receive: Receive) -> None:
@@ -151,6 +180,8 @@ class HttpRequest:
         self.body: Any = None
         """The body as the Struct that the route declares."""
         self.idempotency_key = ""
+        self.idempotency = WITHOUT_KEY
+        """The request under its key, where the route stores its answer."""
         self.if_match = ""
         self.wait_seconds: int | None = None
         """What `Prefer: wait` asks for."""
@@ -164,6 +195,15 @@ class HttpRequest:
     def plane(self) -> Plane:
         """The control plane."""
         return self.api.plane
+
+    def answered_by(self, show: Callable[[Any], Any]) -> IdempotentRequest:
+        """The request under its key, for a command that stores the answer with its effect.
+
+        `show` makes the answer from what the command returns.
+        """
+        if self.idempotency.has_key:
+            self.idempotency.encode_answer = lambda result: encode(show(result))
+        return self.idempotency
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +227,7 @@ class Stream:
 
 
 Handler = Callable[[HttpRequest], Awaitable[Any]]
+encode = msgspec.json.Encoder().encode
 
 
 def single(scope: Scope, headers: dict[bytes, bytes]) -> None:
@@ -221,22 +262,40 @@ async def take(route: Route, request: HttpRequest, names: dict[str, str]) -> Non
         asked = PREFERRED_WAIT.search(request.headers[b"prefer"].decode("latin-1"))
         if asked:
             request.wait_seconds = min(int(asked[1]), WAIT_SECONDS_MAX)
-    if route.method not in {"GET", "HEAD"} and not route.raw_body:
-        await _take_body(route, request)
+    tree = await _take_body(route, request) if route.mutates and not route.raw_body else None
+    if request.idempotency_key and route.repeat is Repeat.ANSWER:
+        request.idempotency = _identify(route, request, tree)
 
 
-async def _take_body(route: Route, request: HttpRequest) -> None:
+def _identify(route: Route, request: HttpRequest, tree: object) -> IdempotentRequest:
+    """The request under its key; it is the same if path, query and body are."""
+    pairs = sorted(
+        parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    )
+    template = f"{route.method} {route.path}"
+    scope = (request.tenant, request.caller.principal, template, request.idempotency_key)
+    return IdempotentRequest(
+        scope,
+        fingerprint([request.names, pairs, tree]),
+        has_secret=route.shows_secret,
+        status=route.status,
+    )
+
+
+async def _take_body(route: Route, request: HttpRequest) -> object:
+    """Read the body that the route declares; the JSON tree as it was sent."""
     seconds = request.api.bounds.body_seconds
     body = await bodies.read(request.receive, request.headers, seconds=seconds)
     if route.body is None:
         if body:
             raise ProblemError("unexpected_body", "this route takes no body")
-        return
+        return None
     tree: object = {}
     if body or not route.empty_body:
         bodies.refuse_other_media(request.headers)
         tree = bodies.parse(body)
     request.body = bodies.convert(tree, route.body)
+    return tree
 
 
 def _text(headers: dict[bytes, bytes], name: bytes) -> str:

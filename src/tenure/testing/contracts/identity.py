@@ -245,6 +245,15 @@ class IdentityContract(RegistrationContract):
 
         serve(scenario)
 
+    def test_a_rotation_away_from_a_key_happens_once(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            before = await served.identity.signing_key()
+            chosen = {await served.identity.rotate(away_from=before) for _ in range(3)}
+            assert chosen == {await served.identity.signing_key()} != {before}
+            assert await served.identity.rotate() not in {before, *chosen}
+
+        serve(scenario)
+
     def test_what_is_published_is_public(self, serve: Serve) -> None:
         async def scenario(served: Served) -> None:
             for item in await published(served):

@@ -99,6 +99,23 @@ class RegistrationContract:
 
         serve(scenario)
 
+    def test_the_same_nonce_gives_the_same_invitation(self, serve: Serve) -> None:
+        async def scenario(served: Served) -> None:
+            one, _ = await invited(served)
+            first = await served.identity.invite(key(), nonce="n" * 43)
+            assert not isinstance(first, Refusal)
+            served.clock.at += 10
+            assert await served.identity.invite(key(), nonce="n" * 43) == first
+            other = await served.identity.invite(key(), nonce="o" * 43)
+            assert not isinstance(other, Refusal)
+            assert other.token != first.token
+            ended = await served.identity.register(first.token, {"jwks": one.jwks})
+            assert word(ended) is Word.INVALID_TOKEN
+            answer = await served.identity.register(other.token, {"jwks": one.jwks})
+            assert not isinstance(answer, Refusal)
+
+        serve(scenario)
+
     def test_another_clients_token_registers_nothing(self, serve: Serve) -> None:
         async def scenario(served: Served) -> None:
             one, bearer = await registered(served)

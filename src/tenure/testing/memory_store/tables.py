@@ -35,6 +35,7 @@ CHANGES_KEPT = 100_000
 NULLABLE: dict[str, frozenset[str]] = {
     "agent": frozenset(TABLES["agent"].columns) - {"tenant", "generation"},
     "finding": frozenset({"resolved_at", "resolved_by"}),
+    "idempotency": frozenset({"answer"}),
     "plane": frozenset({"epoch", "held"}),
     "token": frozenset({"expires_at", "revoked_at", "epoch"}),
     "operation": frozenset({"due_at", "error", "ended_at"}),

@@ -65,6 +65,7 @@ class LocalIdentity:
         self.update_client = registrations.update_client
         self.withdraw_client = registrations.withdraw_client
         self.rotate = self._signers.rotate
+        self.signing_key = self._signers.signing_key
 
     async def ensure(self, key: ResourceKey, spec: Spec) -> Mapping[str, object]:
         """Make the agent's client, or converge it; keys that it registered itself stay."""

@@ -35,9 +35,9 @@ class Registrations:
         self._holdings = holdings
         self._issuer = issuer
 
-    async def invite(self, key: ResourceKey) -> Invitation | Refusal:
+    async def invite(self, key: ResourceKey, *, nonce: str = "") -> Invitation | Refusal:
         """Mint an invitation for the client of this key; an earlier permit is over."""
-        token = _new_token(key.text)
+        token = f"{key.text}.{nonce}" if nonce else _new_token(key.text)
         until = self._holdings.now() + PERMIT_SECONDS
 
         def decide(resource: Row, client: Row) -> _Writes | Refusal:
@@ -46,10 +46,17 @@ class Registrations:
                 return _NO_CLIENT
             if client["jwks_from"] == clients.BY_SPEC:
                 return Refusal(Word.UNAUTHORIZED_CLIENT, "The client's keys stand in its spec.")
+            if self._is_permitted(key.text, bearer=token, kind=INVITATION):
+                return ()  # it was minted before, and is still good
             return self._permit(key.text, kind=INVITATION, token=token, until=until)
 
         refusal = await self._amend(key.text, decide)
-        return Invitation(key.text, token, until) if refusal is None else refusal
+        if refusal is not None:
+            return refusal
+        permit = self._holdings.find("permit", (key.text,)) or {}
+        if permit.get("hash") == _hash(token):
+            until = float(str(permit["until"]))
+        return Invitation(key.text, token, until)
 
     async def register(self, bearer: str, metadata: Document) -> Document | Refusal:
         """Set the client's keys and use up the invitation."""

@@ -74,11 +74,17 @@ class Signers:
             return None
         return one.key
 
-    async def rotate(self) -> str:
+    async def signing_key(self) -> str:
+        """The id of the key that signs now."""
+        return (await self.ready()).kid
+
+    async def rotate(self, *, away_from: str = "") -> str:
         """Sign with the next key from now on, and publish a new one after it; the id that signs."""
         await self.ready()
         async with self._lock:
             loaded = self._loaded or await self._load()
+            if away_from and loaded.kid != away_from:
+                return loaded.kid
             now = self._holdings.now()
             chosen = next(k for k, one in loaded.by_kid.items() if one.state == NEXT)
             over = [k for k, one in loaded.by_kid.items() if one.until is not None]

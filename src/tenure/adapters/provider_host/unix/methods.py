@@ -27,7 +27,7 @@ PORTS: Mapping[str, tuple[type, ...]] = {
 READS = frozenset({
     "inspect", "list_owned", "jwks", "introspect", "read_client", "check", "list_by_subject",
     "list_by_granter", "list_team_roles", "list_registrations", "is_open", "digest", "status",
-    "wait_ready", "listens_at", "logs", "follow",
+    "wait_ready", "listens_at", "logs", "follow", "signing_key",
 })  # fmt: skip
 """They change nothing: one whose answer was lost is asked again, and was not applied."""
 PRESENTED: Mapping[str, tuple[str, ...]] = {

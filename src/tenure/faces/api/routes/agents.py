@@ -18,7 +18,7 @@ from tenure.faces.api.schemas import agents as schemas
 from tenure.faces.api.schemas.operations import Operation
 from tenure.faces.http import invoke
 from tenure.faces.http.problems import ProblemError
-from tenure.faces.http.table import HttpRequest, Reply, Route, Stream
+from tenure.faces.http.table import HttpRequest, Repeat, Reply, Route, Stream
 
 CASCADE_MAX = 10_000
 """Edges of a cascade that a dry run shows."""
@@ -166,7 +166,7 @@ async def list_edges(request: HttpRequest) -> schemas.Edges:
     query = cast(schemas.ListEdges, request.query)
     row = await agent_views.get_agent_row(request.plane, request.caller, request.names["agent"])
     found = await ownership.list_edges(request.plane, row, after=query.after, limit=query.limit)
-    items = [schemas.Edge(**one._asdict()) for one in found]
+    items = [_edge(one) for one in found]
     last = f"{items[-1].kind} {items[-1].target}" if len(items) == query.limit else None
     return schemas.Edges(items=items, next=last)
 
@@ -181,13 +181,20 @@ async def add_edge(request: HttpRequest) -> schemas.Edge:
         kind=body.kind,
         target=body.target,
         on_delete=body.on_delete,
+        idempotency=request.answered_by(_edge),
     )
-    return schemas.Edge(**made._asdict())
+    return _edge(made)
+
+
+def _edge(view: ownership.EdgeView) -> schemas.Edge:
+    return schemas.Edge(**view._asdict())
 
 
 async def invite_agent(request: HttpRequest) -> schemas.Invitation:
     """A one-time right to register its keys."""
-    made = await identities.invite(request.plane, request.caller, request.names["agent"])
+    made = await identities.invite(
+        request.plane, request.caller, request.names["agent"], idempotency=request.idempotency
+    )
     return schemas.Invitation(**made._asdict())
 
 
@@ -209,7 +216,7 @@ ROUTES = (
     Route(
         "POST", "/v1/agents", create_agent, "Create an agent",
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
-        body=AgentSpec, query=schemas.DryRunQuery, idempotent=True, waits=True,
+        body=AgentSpec, query=schemas.DryRunQuery, repeat=Repeat.RESULT, waits=True,
         problems=(
             "invalid", "name_taken", "quota_exceeded", "not_found", "limit_exceeded",
             "awaits_acknowledgement", *VERB,
@@ -227,23 +234,26 @@ ROUTES = (
     Route(
         "DELETE", ONE, delete_agent, "Close an agent and take everything away",
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
-        query=schemas.Delete, idempotent=True, waits=True, conditional=True, problems=CLOSES,
+        query=schemas.Delete, waits=True, conditional=True,
+        repeat=Repeat.RESULT, problems=CLOSES,
     ),
     Route(
         "POST", f"{ONE}:suspend", suspend_agent, "Close an agent and free its runtime",
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
-        body=schemas.Suspend, empty_body=True, query=schemas.QueueQuery, idempotent=True,
+        body=schemas.Suspend, empty_body=True, query=schemas.QueueQuery, repeat=Repeat.RESULT,
         waits=True, conditional=True, problems=CLOSES,
     ),
     Route(
         "POST", f"{ONE}:resume", resume_agent, "Bring a suspended agent back",
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
-        query=schemas.QueueQuery, idempotent=True, waits=True, conditional=True, problems=IN_TURN,
+        query=schemas.QueueQuery, waits=True, conditional=True,
+        repeat=Repeat.RESULT, problems=IN_TURN,
     ),
     Route(
         "POST", f"{ONE}:stop", stop_agent, "In an emergency: revoke, fence, kill",
         role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
-        query=schemas.QueueQuery, idempotent=True, waits=True, conditional=True, problems=CLOSES,
+        query=schemas.QueueQuery, waits=True, conditional=True,
+        repeat=Repeat.RESULT, problems=CLOSES,
     ),
     Route(
         "GET", f"{ONE}/edges", list_edges, "List what an agent owns or has granted",
@@ -257,7 +267,7 @@ ROUTES = (
     Route(
         "POST", f"{ONE}:invite", invite_agent,
         "A one-time token to register the agent's keys with at /oauth/register",
-        role=Role.OPERATOR, answer=schemas.Invitation,
+        role=Role.OPERATOR, answer=schemas.Invitation, shows_secret=True,
         problems=("wrong_state", "rejected", "unavailable", "outcome_unknown"),
     ),
     Route(
@@ -272,6 +282,7 @@ ROUTES = (
     Route(
         "POST", f"{ONE}/invocations", invoke_agent, "Pass a request to the agent's runtime",
         role=Role.OPERATOR, raw_body="Whatever the agent takes; at most 100 MiB.",
+        no_key="The request is passed to the agent unread; its effect is the agent's own.",
         problems=(
             "suspended", "wrong_state", "not_ready", "runtime_broken", "unavailable",
             "body_too_large",

@@ -19,37 +19,57 @@ async def list_findings(request: HttpRequest) -> schemas.Findings:
         after=query.after,
         limit=query.limit,
     )
-    items = [schemas.Finding(**one._asdict()) for one in found]
+    items = [_finding(one) for one in found]
     return schemas.Findings(items=items, next=items[-1].id if len(items) == query.limit else None)
 
 
 async def get_finding(request: HttpRequest) -> schemas.Finding:
     """One finding."""
-    found = await findings.get_finding(request.plane, request.caller, request.names["finding"])
-    return schemas.Finding(**found._asdict())
+    return _finding(
+        await findings.get_finding(request.plane, request.caller, request.names["finding"])
+    )
+
+
+def _finding(view: findings.FindingView) -> schemas.Finding:
+    return schemas.Finding(**view._asdict())
 
 
 async def resolve_finding(request: HttpRequest) -> schemas.Finding:
     """A person's word that it is settled."""
-    found = await findings.resolve_finding(request.plane, request.caller, request.names["finding"])
-    return schemas.Finding(**found._asdict())
+    return _finding(
+        await findings.resolve_finding(
+            request.plane,
+            request.caller,
+            request.names["finding"],
+            idempotency=request.answered_by(_finding),
+        )
+    )
 
 
 async def remove_resource(request: HttpRequest) -> schemas.Finding:
     """A person's word that what nobody knows is to go."""
     body = cast(schemas.OfTenant, request.body)
     name = request.names["finding"]
-    found = await unknown_resources.remove_resource(
-        request.plane, request.caller, name, tenant=body.tenant
+    return _finding(
+        await unknown_resources.remove_resource(
+            request.plane,
+            request.caller,
+            name,
+            tenant=body.tenant,
+            idempotency=request.idempotency,
+        )
     )
-    return schemas.Finding(**found._asdict())
 
 
 async def reconcile(request: HttpRequest) -> schemas.Looks:
     """Look now."""
     body = cast(schemas.Reconcile, request.body)
     looks = await reconcile_status.look_now(
-        request.plane, request.caller, body.name, dry_run=body.dry_run
+        request.plane,
+        request.caller,
+        body.name,
+        dry_run=body.dry_run,
+        idempotency=request.idempotency,
     )
     return schemas.Looks(
         items=[

@@ -11,7 +11,7 @@ from tenure.core.operation import OPERATION, SETTLED
 from tenure.core.roles import Role
 from tenure.faces.api import operation_stream
 from tenure.faces.api.schemas import operations as schemas
-from tenure.faces.http.table import HttpRequest, Reply, Route, Stream
+from tenure.faces.http.table import HttpRequest, Repeat, Reply, Route, Stream
 
 PIECE_SECONDS = 1.0
 """How long one wait lasts before it is looked whether the process is about to end."""
@@ -91,19 +91,34 @@ async def follow_operation(request: HttpRequest) -> Stream:
 
 async def cancel_operation(request: HttpRequest) -> Reply:
     """Undo it."""
-    done = await operations.cancel(request.plane, request.caller, request.names["operation"])
+    done = await operations.cancel(
+        request.plane,
+        request.caller,
+        request.names["operation"],
+        idempotency_key=request.idempotency_key,
+    )
     return await accepted(request, done)
 
 
 async def retry_operation(request: HttpRequest) -> Reply:
     """Try what is stuck again."""
-    done = await operations.retry(request.plane, request.caller, request.names["operation"])
+    done = await operations.retry(
+        request.plane,
+        request.caller,
+        request.names["operation"],
+        idempotency_key=request.idempotency_key,
+    )
     return await accepted(request, done)
 
 
 async def abandon_operation(request: HttpRequest) -> Reply:
     """End it as it is."""
-    done = await operations.abandon(request.plane, request.caller, request.names["operation"])
+    done = await operations.abandon(
+        request.plane,
+        request.caller,
+        request.names["operation"],
+        idempotency_key=request.idempotency_key,
+    )
     return await accepted(request, done)
 
 
@@ -115,6 +130,7 @@ async def adopt_step(request: HttpRequest) -> Reply:
         request.names["operation"],
         step=request.names["step"],
         result=cast(schemas.Adopt, request.body).result,
+        idempotency_key=request.idempotency_key,
     )
     return await accepted(request, done)
 
@@ -122,7 +138,11 @@ async def adopt_step(request: HttpRequest) -> Reply:
 async def mark_step_absent(request: HttpRequest) -> Reply:
     """A stuck step holds nothing."""
     done = await operations.mark_absent(
-        request.plane, request.caller, request.names["operation"], step=request.names["step"]
+        request.plane,
+        request.caller,
+        request.names["operation"],
+        step=request.names["step"],
+        idempotency_key=request.idempotency_key,
     )
     return await accepted(request, done)
 
@@ -150,28 +170,28 @@ ROUTES = (
     Route(
         "POST", f"{ONE}:cancel", cancel_operation, "Undo an operation",
         role=Role.OPERATOR, answer=schemas.Operation, status=202, waits=True,
-        problems=("past_pivot", "not_its_turn", *DECIDED),
+        repeat=Repeat.RESULT, problems=("past_pivot", "not_its_turn", *DECIDED),
     ),
     Route(
         "POST", f"{ONE}:retry", retry_operation, "Try what is stuck again, now",
         role=Role.OPERATOR, answer=schemas.Operation, status=202, waits=True,
-        problems=("not_stuck", *DECIDED),
+        repeat=Repeat.RESULT, problems=("not_stuck", *DECIDED),
     ),
     Route(
         "POST", f"{ONE}:abandon", abandon_operation, "End a stuck operation as it is",
         role=Role.OPERATOR, answer=schemas.Operation, status=202, waits=True,
-        problems=("not_stuck", *DECIDED),
+        repeat=Repeat.RESULT, problems=("not_stuck", *DECIDED),
     ),
     Route(
         "POST", f"{ONE}/steps/{{step}}:adopt", adopt_step, "Say that a stuck step did happen",
         role=Role.OPERATOR, answer=schemas.Operation, status=202, waits=True,
-        body=schemas.Adopt, empty_body=True,
+        repeat=Repeat.RESULT, body=schemas.Adopt, empty_body=True,
         problems=("not_stuck", "compensating", "limit_exceeded", "invalid", *DECIDED),
     ),
     Route(
         "POST", f"{ONE}/steps/{{step}}:mark-absent", mark_step_absent,
         "Say that a stuck step holds nothing",
         role=Role.OPERATOR, answer=schemas.Operation, status=202, waits=True,
-        problems=("not_stuck", *DECIDED),
+        repeat=Repeat.RESULT, problems=("not_stuck", *DECIDED),
     ),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from tenure.core.limits import POSITION_MAX
 from tenure.core.roles import Role
 from tenure.faces.api.schemas import events as schemas
 from tenure.faces.http.problems import ProblemError
-from tenure.faces.http.table import HttpRequest, Route
+from tenure.faces.http.table import HttpRequest, Repeat, Route
 
 ONE = "/v1/subscriptions/{subscription}"
 
@@ -51,7 +51,10 @@ async def get_subscription(request: HttpRequest) -> schemas.Subscription:
 async def delete_subscription(request: HttpRequest) -> schemas.Subscription:
     """Nothing more is sent."""
     name = request.names["subscription"]
-    return _shown(await subscriptions.delete_subscription(request.plane, request.caller, name))
+    gone = await subscriptions.delete_subscription(
+        request.plane, request.caller, name, idempotency=request.answered_by(_shown)
+    )
+    return _shown(gone)
 
 
 async def rotate_secret(request: HttpRequest) -> schemas.NewSubscription:
@@ -94,14 +97,18 @@ async def _agent(request: HttpRequest) -> str:
 async def replay_letters(request: HttpRequest) -> schemas.Count:
     """Try them again now."""
     name, agent = request.names["subscription"], await _agent(request)
-    count = await dead_letters.replay(request.plane, request.caller, name, agent=agent)
+    count = await dead_letters.replay(
+        request.plane, request.caller, name, agent=agent, idempotency=request.idempotency
+    )
     return schemas.Count(agents=count)
 
 
 async def discard_letters(request: HttpRequest) -> schemas.Count:
     """Give them up."""
     name, agent = request.names["subscription"], await _agent(request)
-    count = await dead_letters.discard(request.plane, request.caller, name, agent=agent)
+    count = await dead_letters.discard(
+        request.plane, request.caller, name, agent=agent, idempotency=request.idempotency
+    )
     return schemas.Count(agents=count)
 
 
@@ -111,7 +118,7 @@ async def acknowledge(request: HttpRequest) -> schemas.Acknowledgement:
     return _awaited(
         await acknowledgements.acknowledge(
             request.plane, request.caller, request.names["subscription"], operation=body.operation,
-            why=body.override,
+            why=body.override, idempotency=request.answered_by(_awaited),
         )
     )  # fmt: skip
 
@@ -137,7 +144,9 @@ async def set_tenant(request: HttpRequest) -> schemas.Tenant:
     """Strict from now on, or no longer."""
     strict = cast(schemas.SetTenant, request.body).strict
     return _tenant(
-        await acknowledgements.set_strictness(request.plane, request.caller, strict=strict)
+        await acknowledgements.set_strictness(
+            request.plane, request.caller, strict=strict, idempotency=request.answered_by(_tenant)
+        )
     )
 
 
@@ -145,7 +154,8 @@ ROUTES = (
     Route(
         "POST", "/v1/subscriptions", create_subscription, "Subscribe to events",
         role=Role.OPERATOR, answer=schemas.NewSubscription, status=201, body=schemas.Subscribe,
-        idempotent=True, problems=("invalid", "not_found", "quota_exceeded", "wrong_state"),
+        repeat=Repeat.RESULT, shows_secret=True,
+        problems=("invalid", "not_found", "quota_exceeded", "wrong_state"),
     ),
     Route(
         "GET", "/v1/subscriptions", list_subscriptions, "List subscriptions, oldest first",
@@ -162,8 +172,8 @@ ROUTES = (
     Route(
         "POST", f"{ONE}:rotate", rotate_secret,
         "Sign with a new secret; the one before signs beside it for a day",
-        role=Role.OPERATOR, answer=schemas.NewSubscription, idempotent=True,
-        problems=("invalid",),
+        role=Role.OPERATOR, answer=schemas.NewSubscription, repeat=Repeat.RESULT,
+        shows_secret=True, problems=("invalid",),
     ),
     Route(
         "GET", f"{ONE}/dead-letters", list_letters, "List events that were not taken",

@@ -35,20 +35,26 @@ async def verify_audit(request: HttpRequest) -> schemas.Verdict:
 
 async def rotate_keys(request: HttpRequest) -> schemas.SigningKey:
     """A new signing key."""
-    return schemas.SigningKey(kid=await identities.rotate(request.plane, request.caller))
+    kid = await identities.rotate(request.plane, request.caller, idempotency=request.idempotency)
+    return schemas.SigningKey(kid=kid)
 
 
 async def get_quota(request: HttpRequest) -> schemas.Quota:
     """The quota of agents."""
-    return schemas.Quota(**(await quotas.get_quota(request.plane, request.caller))._asdict())
+    return _quota(await quotas.get_quota(request.plane, request.caller))
 
 
 async def set_quota(request: HttpRequest) -> schemas.Quota:
     """So many agents from now on."""
     most = cast(schemas.SetQuota, request.body).most
-    return schemas.Quota(
-        **(await quotas.set_quota(request.plane, request.caller, most=most))._asdict()
+    view = await quotas.set_quota(
+        request.plane, request.caller, most=most, idempotency=request.answered_by(_quota)
     )
+    return _quota(view)
+
+
+def _quota(view: quotas.QuotaView) -> schemas.Quota:
+    return schemas.Quota(**view._asdict())
 
 
 ROUTES = (

@@ -1,5 +1,6 @@
 """Tokens: hand out, look, revoke."""
 
+from functools import partial
 from typing import cast
 
 from tenure.app.tenancy import tokens
@@ -11,14 +12,20 @@ from tenure.faces.http.table import HttpRequest, Route
 async def create_token(request: HttpRequest) -> schemas.NewToken:
     """A new token."""
     body = cast(schemas.CreateToken, request.body)
-    view, token = await tokens.create_token(
+    made = await tokens.create_token(
         request.plane,
         request.caller,
         principal=body.principal,
         role=body.role,
         tenant=body.tenant,
         seconds=body.seconds,
+        idempotency=request.answered_by(_new_token),
     )
+    return _new_token(made)
+
+
+def _new_token(made: tuple[tokens.TokenView, str]) -> schemas.NewToken:
+    view, token = made
     return schemas.NewToken(**view._asdict(), void=False, token=token)
 
 
@@ -32,14 +39,20 @@ async def list_tokens(request: HttpRequest) -> schemas.Tokens:
 
 async def revoke_token(request: HttpRequest) -> schemas.Token:
     """No good from now on."""
-    gone = await tokens.revoke_token(request.plane, request.caller, request.names["token"])
-    return schemas.token(gone, epoch=request.plane.pause.epoch)
+    show = partial(schemas.token, epoch=request.plane.pause.epoch)
+    return show(
+        await tokens.revoke_token(
+            request.plane, request.caller, request.names["token"],
+            idempotency=request.answered_by(show),
+        )
+    )  # fmt: skip
 
 
 ROUTES = (
     Route(
         "POST", "/v1/tokens", create_token, "Hand out a token", role=Role.ADMIN,
         answer=schemas.NewToken, status=201, body=schemas.CreateToken,
+        shows_secret=True,
         problems=("invalid", "not_found"),
     ),
     Route(
