@@ -52,7 +52,9 @@ def test_every_variable_is_one_that_is_read():
     said = lines_of(DEPLOY / "tenure.env")
     assert said
     assert set(said) <= UNDERSTOOD
-    assert where.of({}, {"TENURE_HOME": said["TENURE_HOME"]}).directory() == Path("/var/lib/tenure")
+    assert where.location_of({}, {"TENURE_HOME": said["TENURE_HOME"]}).directory() == Path(
+        "/var/lib/tenure"
+    )
 
 
 def test_the_services_are_where_the_settings_look_for_them():

@@ -35,7 +35,7 @@ from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.faces.cli import main as cli
 from tenure.faces.cli import worker
-from tenure.faces.cli.up import OWNER, admit
+from tenure.faces.cli.up import OWNER, ensure_admin_token
 from tenure.home import shared_settings
 from tenure.home.shared_settings import Terms, TermsFile
 from tenure.ports.store import Key, Row
@@ -193,7 +193,7 @@ def test_a_worker_tells_of_the_steps_it_has_performed(
     async def accepted() -> None:
         settings = Settings(home=str(home), store=postgres_url, joins=True, works=False)
         async with managing(settings) as plane:
-            await admit(plane, token)
+            await ensure_admin_token(plane, token)
             spec = read_spec({"name": "a", "runtime": {"command": ["/bin/false"]}})
             await agents.create_agent(plane, OWNER, spec)
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from tenure.faces.cli.client import Broken, Client
-from tenure.faces.cli.exits import Ended
-from tenure.faces.cli.where import Where
+from tenure.faces.cli.client import Client, ConnectionBroken
+from tenure.faces.cli.exits import CommandExit
+from tenure.faces.cli.where import ServerLocation
 from tests.unit.support.fixed_answer_server import answers
 
 
@@ -15,8 +15,8 @@ def test_a_server_that_is_no_tenure_is_told_apart():
         text = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>"
         async with await asyncio.start_server(answers(text), "127.0.0.1", 0) as listening:
             port = listening.sockets[0].getsockname()[1]
-            client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
-            with pytest.raises(Ended, match="is no Tenure"):
+            client = Client(ServerLocation(address=f"http://127.0.0.1:{port}", token="t"))
+            with pytest.raises(CommandExit, match="is no Tenure"):
                 await asyncio.to_thread(client.get, "/v1/agents")
             client.close()
 
@@ -44,7 +44,7 @@ def test_an_answer_that_is_late_is_waited_for_in_the_open(monkeypatch):
         monkeypatch.setattr("tenure.faces.cli.output.say", say)
         async with await asyncio.start_server(late, "127.0.0.1", 0) as listening:
             port = listening.sockets[0].getsockname()[1]
-            client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
+            client = Client(ServerLocation(address=f"http://127.0.0.1:{port}", token="t"))
             assert await asyncio.to_thread(client.get, "/v1/agents") == {}
             client.close()
 
@@ -66,10 +66,10 @@ def test_after_a_broken_connection_a_change_is_sent_again_under_the_same_key(mon
     async def main() -> None:
         async with await asyncio.start_server(breaks, "127.0.0.1", 0) as listening:
             port = listening.sockets[0].getsockname()[1]
-            client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
-            with pytest.raises(Ended, match="broke"):
+            client = Client(ServerLocation(address=f"http://127.0.0.1:{port}", token="t"))
+            with pytest.raises(CommandExit, match="broke"):
                 await asyncio.to_thread(client.get, "/v1/agents")
-            with pytest.raises(Ended, match="broke"):
+            with pytest.raises(CommandExit, match="broke"):
                 await asyncio.to_thread(client.send, "POST", "/v1/operations/x:cancel")
 
     asyncio.run(main())
@@ -95,16 +95,16 @@ def test_silence_is_not_waited_for_twice_and_a_change_is_said_to_be_uncertain(mo
     async def main() -> None:
         async with await asyncio.start_server(silent, "127.0.0.1", 0) as listening:
             port = listening.sockets[0].getsockname()[1]
-            client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
+            client = Client(ServerLocation(address=f"http://127.0.0.1:{port}", token="t"))
             client.patience = 0.1
-            with pytest.raises(Ended, match="did not answer in time") as read:
+            with pytest.raises(CommandExit, match="did not answer in time") as read:
                 await asyncio.to_thread(client.get, "/v1/agents")
-            with pytest.raises(Ended, match="did not answer in time") as changed:
+            with pytest.raises(CommandExit, match="did not answer in time") as changed:
                 await asyncio.to_thread(client.send, "DELETE", "/v1/agents/a")
             words.clear()
-            with pytest.raises(Ended) as unknown:
+            with pytest.raises(CommandExit) as unknown:
                 await asyncio.to_thread(client.send, "DELETE", "/v1/agents/a")
-            with pytest.raises(Ended, match="did not answer in time") as said:
+            with pytest.raises(CommandExit, match="did not answer in time") as said:
                 await asyncio.to_thread(
                     client.send, "POST", "/v1/tokens", body={}, look="token list"
                 )
@@ -130,14 +130,14 @@ def test_a_server_that_dies_in_the_middle_is_asked_again_when_it_is_back():
     async def main() -> object:
         made.append(await asyncio.start_server(dies, "127.0.0.1", 0))
         port = made[0].sockets[0].getsockname()[1]
-        client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
+        client = Client(ServerLocation(address=f"http://127.0.0.1:{port}", token="t"))
         asking = asyncio.ensure_future(asyncio.to_thread(client.send, "DELETE", "/v1/agents/a"))
         await asyncio.sleep(0.3)
         text = b"HTTP/1.1 202 OK\r\nContent-Length: 2\r\n\r\n{}"
         async with await asyncio.start_server(answers(text), "127.0.0.1", port):
             answer = await asking
         client.close()
-        with pytest.raises(Ended, match="no server answers"):
+        with pytest.raises(CommandExit, match="no server answers"):
             await asyncio.to_thread(client.get, "/v1/agents")
         return answer
 
@@ -153,11 +153,13 @@ def test_a_server_that_dies_in_the_middle_and_stays_away_may_have_accepted(monke
         made[-1].close()
         writer.close()
 
-    async def main(method: str, look: str = "tenure operation list") -> Ended:
+    async def main(method: str, look: str = "tenure operation list") -> CommandExit:
         made.append(await asyncio.start_server(dies, "127.0.0.1", 0))
         port = made[-1].sockets[0].getsockname()[1]
-        client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
-        with pytest.raises(Broken, match=r"broke: .*, and now no server answers at") as told:
+        client = Client(ServerLocation(address=f"http://127.0.0.1:{port}", token="t"))
+        with pytest.raises(
+            ConnectionBroken, match=r"broke: .*, and now no server answers at"
+        ) as told:
             await asyncio.to_thread(client.send, method, "/v1/a", look=look)
         return told.value
 

@@ -9,10 +9,10 @@ from tenure.faces.cli.differences import (
     _owners_first,
     between,
     matches,
-    wanted,
+    specs_of_files,
     waves,
 )
-from tenure.faces.cli.exits import Ended
+from tenure.faces.cli.exits import CommandExit
 
 SPEC = {"name": "a", "runtime": {"command": ["x"]}}
 
@@ -63,7 +63,7 @@ def test_owners_come_before_what_they_own():
 
 
 def test_agents_that_own_each_other_are_refused():
-    with pytest.raises(Ended, match="its own parent"):
+    with pytest.raises(CommandExit, match="its own parent"):
         _owners_first([one("a", "b"), one("b", "a")])
 
 
@@ -79,17 +79,17 @@ def test_a_name_may_stand_in_one_document_only(tmp_path):
     text = "name: a\nruntime: {command: [x]}\n"
     (tmp_path / "one.yaml").write_text(text)
     (tmp_path / "two.yaml").write_text(text)
-    with pytest.raises(Ended, match=r"two\.yaml: agent a is already in .*one\.yaml"):
-        wanted([str(tmp_path)], {})
+    with pytest.raises(CommandExit, match=r"two\.yaml: agent a is already in .*one\.yaml"):
+        specs_of_files([str(tmp_path)], {})
 
 
 def test_what_the_selector_passes_over_is_still_named_so_that_it_is_not_pruned(tmp_path):
     (tmp_path / "one.yaml").write_text("name: a\nruntime: {command: [x]}\n")
-    specs, named = wanted([str(tmp_path)], {"team": "ops"})
+    specs, named = specs_of_files([str(tmp_path)], {"team": "ops"})
     assert (specs, named) == ([], {"a"})
 
 
 def test_files_without_an_agent_are_refused(tmp_path):
     (tmp_path / "one.yaml").write_text("# nothing yet\n")
-    with pytest.raises(Ended, match="there is no agent in it"):
-        wanted([str(tmp_path)], {})
+    with pytest.raises(CommandExit, match="there is no agent in it"):
+        specs_of_files([str(tmp_path)], {})

@@ -10,7 +10,7 @@ import pytest
 from tenure.faces.cli import doctor
 from tenure.faces.cli import main as cli
 from tenure.faces.cli.client import Client
-from tenure.faces.cli.where import Where
+from tenure.faces.cli.where import ServerLocation
 from tenure.home import lock_holder
 from tenure.home.epoch_file import EpochFile
 from tenure.ports.epoch import Memo
@@ -97,7 +97,7 @@ def test_a_port_that_is_taken_is_told():
 
 def test_the_port_is_the_one_that_a_start_would_have(tmp_path, monkeypatch):
     def looked():
-        return {one.check: one for one in doctor.server(Where(home=str(tmp_path)))}["port"]
+        return {one.check: one for one in doctor.server(ServerLocation(home=str(tmp_path)))}["port"]
 
     number = lasting_port()
     monkeypatch.setenv("TENURE_PORT", str(number))
@@ -110,7 +110,7 @@ def test_the_port_is_the_one_that_a_start_would_have(tmp_path, monkeypatch):
 def test_of_a_server_that_is_dead_it_does_not_advise_itself(tmp_path):
     (tmp_path / "address").write_text("http://127.0.0.1:1\n")
     (tmp_path / "token").write_text("t\n")
-    found = {one.check: one for one in doctor.server(Where(home=str(tmp_path)))}
+    found = {one.check: one for one in doctor.server(ServerLocation(home=str(tmp_path)))}
     assert (found["server"].result, found["server"].advice) == ("warn", "start it: tenure up")
 
 
@@ -125,13 +125,13 @@ def test_of_a_server_that_is_dead_it_does_not_advise_itself(tmp_path):
 )  # fmt: skip
 def test_a_server_whose_engine_is_away_is_told(monkeypatch, ready, found):
     monkeypatch.setattr(Client, "get", lambda *_: ready)
-    asked = Where(address="http://127.0.0.1:1", token="t")
+    asked = ServerLocation(address="http://127.0.0.1:1", token="t")
     assert results(doctor.server(asked)) == found
 
 
 def test_no_server_is_a_warning_and_no_token_a_failure(tmp_path):
-    assert results(doctor.server(Where(home=str(tmp_path))))["server"] == "warn"
-    asked = Where(home=str(tmp_path), address="http://127.0.0.1:1")
+    assert results(doctor.server(ServerLocation(home=str(tmp_path))))["server"] == "warn"
+    asked = ServerLocation(home=str(tmp_path), address="http://127.0.0.1:1")
     assert results(doctor.server(asked)) == {"token": "fail"}
 
 

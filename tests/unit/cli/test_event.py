@@ -19,7 +19,7 @@ from tenure.app.operations import reads
 from tenure.app.tenancy import tokens
 from tenure.core.roles import Caller, Role
 from tenure.faces.cli import event
-from tenure.faces.cli.client import Broken
+from tenure.faces.cli.client import ConnectionBroken
 from tenure.faces.cli.exits import Exit, Unreachable
 from tenure.faces.http.server import Listen, serving
 from tenure.ports.store import Change, Drop, Put
@@ -318,7 +318,7 @@ async def test_what_is_no_longer_kept_is_said_and_a_broken_connection_goes_on(
     drops = (Drop("outbox", (first,)), Put("cursor", (TRIMMED,), {**FRESH, "position": first}))
     await face.plane.store.commit(Change("", (), drops))
     monkeypatch.setattr(event, "AGAIN_SECONDS", 0.01)
-    broken: list[Exception] = [Broken("cut"), Unreachable("nobody answers")]
+    broken: list[Exception] = [ConnectionBroken("cut"), Unreachable("nobody answers")]
     stream = event._stream
 
     def breaking(*given):

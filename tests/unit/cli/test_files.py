@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tenure.app.agents.spec import AgentSpec, Credential, Runtime
 from tenure.faces.cli import files
-from tenure.faces.cli.exits import Ended, Exit
+from tenure.faces.cli.exits import CommandExit, Exit
 from tenure.faces.cli.output import as_yaml
 
 AGENT = "name: a\nruntime: {command: [serve]}\n"
@@ -23,7 +23,7 @@ def trees(text, directory):
 
 
 def refused(text, directory) -> str:
-    with pytest.raises(Ended) as told:
+    with pytest.raises(CommandExit) as told:
         trees(text, directory)
     assert told.value.code is Exit.USAGE
     assert told.value.sentence.startswith("f.yaml")
@@ -127,19 +127,21 @@ def test_only_a_script_that_is_no_file_here_is_told_of(tmp_path):
         {"command": ["serve", "--as=x.py", "words"]},
         {"image": "agent"},
     ):
-        assert files.absent({"runtime": runtime}) == []
+        assert files.missing_scripts({"runtime": runtime}) == []
     told = [f"command: {script}.py is no file here"]
-    assert files.absent({"runtime": {"command": ["python3", f"{script}.py"]}}) == told
+    assert files.missing_scripts({"runtime": {"command": ["python3", f"{script}.py"]}}) == told
 
 
 def test_unknown_keys_are_refused_with_the_nearest_known_one():
-    with pytest.raises(Ended, match=r"f\.yaml: runtime\.comand: there is no such field; did you"):
+    with pytest.raises(
+        CommandExit, match=r"f\.yaml: runtime\.comand: there is no such field; did you"
+    ):
         files.check({"name": "a", "runtime": {"comand": ["x"]}}, source="f.yaml")
 
 
 def test_a_number_where_text_belongs_is_refused_with_what_to_do():
     tree = {"name": "a", "runtime": {"command": ["x"], "env": {"PORT": 80}}}
-    with pytest.raises(Ended, match="put it in quotes"):
+    with pytest.raises(CommandExit, match="put it in quotes"):
         files.check(tree, source="f.yaml")
 
 
@@ -150,7 +152,7 @@ def test_what_is_left_at_its_default_is_no_part_of_the_spec():
 
 def command_of(command, directory, **more):
     tree = {"name": "a", "runtime": {"command": command, **more}}
-    return files.resolved(tree, directory)["runtime"]
+    return files.resolve_paths(tree, directory)["runtime"]
 
 
 def test_relative_paths_are_meant_from_the_files_directory(tmp_path):
@@ -178,7 +180,7 @@ def test_an_odd_command_is_left_for_the_check(command, tmp_path):
 
 
 def test_a_directory_is_its_yaml_files_by_name_and_may_not_be_empty(tmp_path):
-    with pytest.raises(Ended, match="no file here ends in"):
+    with pytest.raises(CommandExit, match="no file here ends in"):
         files.read(str(tmp_path))
     (tmp_path / "b.yml").write_text("name: b\n")
     (tmp_path / "a.json").write_text('{"name": "a"}')
@@ -188,10 +190,10 @@ def test_a_directory_is_its_yaml_files_by_name_and_may_not_be_empty(tmp_path):
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
-    with pytest.raises(Ended, match=r"gone\.yaml: it cannot be read: No such file"):
+    with pytest.raises(CommandExit, match=r"gone\.yaml: it cannot be read: No such file"):
         files.read(str(tmp_path / "gone.yaml"))
     (tmp_path / "a.yaml").write_bytes(b"\xff\xfe\xfa")
-    with pytest.raises(Ended, match="not UTF-8"):
+    with pytest.raises(CommandExit, match="not UTF-8"):
         files.read(str(tmp_path / "a.yaml"))
 
 

@@ -12,7 +12,7 @@ import pytest
 from tenure import __version__
 from tenure.core.operation import OperationState
 from tenure.faces.cli import main as cli
-from tenure.faces.cli.exits import ADVICE, OF_STATE, Exit, Refused
+from tenure.faces.cli.exits import ADVICE, OF_STATE, Exit, ServerRefusal
 from tenure.faces.http.problems import PROBLEMS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -163,7 +163,7 @@ def test_options_of_place_may_stand_before_the_command_or_after_it(capsys):
 
 
 def test_every_refusal_of_the_server_has_an_exit_code():
-    codes = {code: Refused(meaning.status, {"code": code}).code for code, meaning in
+    codes = {code: ServerRefusal(meaning.status, {"code": code}).code for code, meaning in
              PROBLEMS.items()}  # fmt: skip
     assert codes["unauthenticated"] == codes["forbidden"] == Exit.AUTHENTICATION
     assert codes["invalid_field"] == codes["idempotency_mismatch"] == Exit.USAGE
@@ -174,12 +174,12 @@ def test_every_refusal_of_the_server_has_an_exit_code():
 
 def test_advice_names_what_it_is_about_or_is_left_out():
     problem = {"code": "operation_in_progress", "operation": "0" * 32}
-    assert Refused(409, problem).advice.startswith(f"tenure operation watch {'0' * 32}; ")
-    assert Refused(409, {"code": "suspended"}).advice == ""
-    assert Refused(409, {"code": "suspended"}, agent="a").advice == "tenure agent resume a"
+    assert ServerRefusal(409, problem).advice.startswith(f"tenure operation watch {'0' * 32}; ")
+    assert ServerRefusal(409, {"code": "suspended"}).advice == ""
+    assert ServerRefusal(409, {"code": "suspended"}, agent="a").advice == "tenure agent resume a"
     gone = {"code": "not_found", "detail": "there is no operation x"}
-    assert Refused(404, gone).advice == "tenure operation list shows which there are"
-    assert Refused(404, {"code": "not_found", "detail": "there is no plan x"}).advice == ""
+    assert ServerRefusal(404, gone).advice == "tenure operation list shows which there are"
+    assert ServerRefusal(404, {"code": "not_found", "detail": "there is no plan x"}).advice == ""
 
 
 def test_every_end_of_an_operation_has_an_exit_code():

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from tenure.faces.cli import apply, nouns
-from tenure.faces.cli.exits import Refused
+from tenure.faces.cli.exits import ServerRefusal
 from tenure.faces.cli.output import (
     Column,
-    _shortened,
-    counted,
+    _shorten,
+    count_of,
     fields,
     instant,
     pass_on,
@@ -55,7 +55,7 @@ def test_what_an_agent_printed_steers_no_terminal_and_is_as_it_is_for_a_program(
 
 
 def test_one_is_one():
-    assert [counted(n, "agent") for n in range(3)] == ["0 agents", "1 agent", "2 agents"]
+    assert [count_of(n, "agent") for n in range(3)] == ["0 agents", "1 agent", "2 agents"]
 
 
 def test_a_value_of_several_lines_stands_below_its_beginning():
@@ -226,7 +226,7 @@ def test_values_and_details_fit_too_and_no_tab_or_line_end_is_written_out(capsys
 
 def test_a_refusal_of_several_lines_is_told_in_several(capsys):
     told = {"code": "rejected", "detail": "it is refused:\nline 2"}
-    apply._refused("a", Refused(422, told))
+    apply._report_refusal("a", ServerRefusal(422, told))
     first, second, *_ = capsys.readouterr().err.splitlines()
     assert first.startswith("agent a: it is refused:")
     assert second.startswith("  line 2")
@@ -235,8 +235,8 @@ def test_a_refusal_of_several_lines_is_told_in_several(capsys):
 def test_of_two_long_columns_the_longer_gives_way_first():
     columns = [Column("A", str, free=True), Column("B", str, free=True)]
     rows = [["a" * 20, "b" * 40]]
-    assert _shortened(columns, rows, 42) == [["a" * 20, "b" * 19 + "…"]]
-    assert _shortened(columns, rows, 32) == [["a" * 14 + "…", "b" * 14 + "…"]]
+    assert _shorten(columns, rows, 42) == [["a" * 20, "b" * 19 + "…"]]
+    assert _shorten(columns, rows, 32) == [["a" * 14 + "…", "b" * 14 + "…"]]
 
 
 def test_a_list_has_forms_for_people_and_for_programs(capsys):

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from tenure.faces.cli import drawing, progress
-from tenure.faces.cli.progress import Line, Picture, events, text
+from tenure.faces.cli.progress import Picture, ProgressLine, events, text
 
 NAMES = ("identity", "runtime", "ready")
 
@@ -65,8 +65,8 @@ def test_what_was_seen_is_not_heard_again_and_the_other_way_round():
     assert picture.fates == {"identity": "done", "runtime": "running", "ready": ""}
     back = operation("COMPENSATED", "it broke", identity="BURNED", runtime="BURNED")
     lines = picture.see(back)
-    assert lines == [Line("", "undoing", "it broke"), Line("identity", "undone"),
-                     Line("runtime", "undone")]  # fmt: skip
+    assert lines == [ProgressLine("", "undoing", "it broke"), ProgressLine("identity", "undone"),
+                     ProgressLine("runtime", "undone")]  # fmt: skip
     assert told(picture, STORY[2:3]) == ["✓ runtime"]
 
 
@@ -122,14 +122,21 @@ def test_what_nobody_has_claimed_has_no_step_that_runs():
 
 
 def test_signs_have_a_form_without_utf8():
-    for line in (Line("a", "done"), Line("a", "undone"), Line("", "undoing", "x"),
-                 Line("a", "refused", "y")):  # fmt: skip
+    for line in (
+        ProgressLine("a", "done"),
+        ProgressLine("a", "undone"),
+        ProgressLine("", "undoing", "x"),
+        ProgressLine("a", "refused", "y"),
+    ):
         assert text(line, utf8=False).isascii()
 
 
 def test_a_step_cannot_steer_the_terminal():
-    assert "\x1b" not in text(Line("a", "refused", "\x1b[2J"), utf8=True)
-    assert text(Line("", "undoing", "it broke\nlast words"), utf8=True) == "  ↺ undoing: it broke"
+    assert "\x1b" not in text(ProgressLine("a", "refused", "\x1b[2J"), utf8=True)
+    assert (
+        text(ProgressLine("", "undoing", "it broke\nlast words"), utf8=True)
+        == "  ↺ undoing: it broke"
+    )
 
 
 def test_events_are_read_as_the_server_sends_them():
@@ -164,6 +171,6 @@ def test_the_drawing_shows_what_runs_and_what_was_undone():
 def test_every_hold_of_a_step_has_a_mark():
     from tenure.core.operation import SETTLED, IntentState
 
-    assert set(progress.OF_HOLD) == {str(hold) for hold in IntentState}
-    assert set(progress.OF_HOLD.values()) <= set(progress.MARKS)
+    assert set(progress.WORD_OF_STATE) == {str(hold) for hold in IntentState}
+    assert set(progress.WORD_OF_STATE.values()) <= set(progress.MARKS)
     assert {str(state) for state in SETTLED} == progress.SETTLED

@@ -7,7 +7,7 @@ import pytest
 
 from tenure.faces.cli import main as cli
 from tenure.faces.cli.exits import Exit
-from tenure.faces.cli.restore import told_of
+from tenure.faces.cli.restore import describe_review
 from tenure.home.shared_settings import TermsFile
 from tenure.settings import Settings
 from tenure.wiring import managing
@@ -105,7 +105,7 @@ def test_a_review_shows_the_first_of_many_and_says_that_there_are_more():
         "unknown_resources": 0, "unknown": [],
         "silent": ["identity does not answer"],
     }  # fmt: skip
-    told = told_of(seen, most=2)
+    told = describe_review(seen, most=2)
     assert "a1" in told
     assert "a2" not in told
     assert "--review shows more" in told

@@ -20,17 +20,17 @@ def test_what_does_not_end_in_time_is_ended(monkeypatch: pytest.MonkeyPatch, cap
         ended.set()
 
     monkeypatch.setattr(os, "_exit", over)
-    with stopping.bounded(0.01) as begun:
+    with stopping.exit_within(0.01) as begun:
         begun()
         assert ended.wait(30)
     assert codes == [Exit.FAILED]
-    assert "others take it over" in caplog.text
+    assert "others take over" in caplog.text
 
 
 @pytest.mark.parametrize("told", [True, False])
 def test_what_ends_in_time_is_left_alone(monkeypatch: pytest.MonkeyPatch, *, told: bool) -> None:
     monkeypatch.setattr(os, "_exit", lambda code: pytest.fail(f"ended with {code}"))
-    with stopping.bounded(60.0) as begun:
+    with stopping.exit_within(60.0) as begun:
         if told:
             begun()
     waiting = [one for one in threading.enumerate() if isinstance(one, threading.Timer)]

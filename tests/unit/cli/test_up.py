@@ -36,11 +36,11 @@ def test_the_first_start_makes_a_token_that_only_its_owner_can_read(tmp_path):
     file = tmp_path / "token"
 
     async def work(plane):
-        await up.admit(plane, file)
+        await up.ensure_admin_token(plane, file)
         caller = await tokens.authenticate(plane, file.read_text().strip())
         assert (caller.tenant, caller.role) == ("default", "admin")
         made = file.read_text()
-        await up.admit(plane, file)
+        await up.ensure_admin_token(plane, file)
         assert file.read_text() == made
         assert len(await tokens.list_tokens(plane, up.OWNER)) == 1
 
@@ -53,7 +53,7 @@ def test_a_token_that_was_written_before_a_crash_is_made_good(tmp_path):
     file.write_text("tenure_written\n")
 
     async def work(plane):
-        await up.admit(plane, file)
+        await up.ensure_admin_token(plane, file)
         assert file.read_text() == "tenure_written\n"
         await tokens.authenticate(plane, "tenure_written")
 
@@ -64,11 +64,11 @@ def test_a_revoked_token_is_never_let_in_again(tmp_path):
     file = tmp_path / "token"
 
     async def work(plane):
-        await up.admit(plane, file)
+        await up.ensure_admin_token(plane, file)
         old = file.read_text().strip()
         (view,) = await tokens.list_tokens(plane, up.OWNER)
         await tokens.revoke_token(plane, up.OWNER, view.id)
-        await up.admit(plane, file)  # nobody is left who could let anybody in
+        await up.ensure_admin_token(plane, file)  # nobody is left who could let anybody in
         new = file.read_text().strip()
         assert new != old
         await tokens.authenticate(plane, new)
@@ -82,13 +82,13 @@ def test_no_second_token_is_made_while_an_admin_is_there_unless_asked_for(tmp_pa
     file = tmp_path / "token"
 
     async def work(plane):
-        await up.admit(plane, file)
+        await up.ensure_admin_token(plane, file)
         first = file.read_text().strip()
         file.unlink()
-        await up.admit(plane, file)
+        await up.ensure_admin_token(plane, file)
         assert not file.exists()
         assert "--new-token" in capsys.readouterr().err
-        await up.admit(plane, file, new=True)
+        await up.ensure_admin_token(plane, file, new=True)
         await tokens.authenticate(plane, file.read_text().strip())
         await tokens.authenticate(plane, first)
 
@@ -96,12 +96,15 @@ def test_no_second_token_is_made_while_an_admin_is_there_unless_asked_for(tmp_pa
 
 
 def test_a_host_that_cannot_be_listened_on_is_refused():
-    with pytest.raises(Invalid, match=r"cannot listen on 192\.0\.2\.1"), up.held_port("192.0.2.1"):
+    with (
+        pytest.raises(Invalid, match=r"cannot listen on 192\.0\.2\.1"),
+        up.reserve_port("192.0.2.1"),
+    ):
         pytest.fail("nobody can")
 
 
 def test_a_port_that_is_held_can_be_listened_on_and_is_given_to_nobody_else():
-    with up.held_port("127.0.0.1") as port:
+    with up.reserve_port("127.0.0.1") as port:
         with pytest.raises(OSError, match="in use"), socket.socket() as stranger:
             stranger.bind(("127.0.0.1", port))
         with socket.create_server(("127.0.0.1", port)) as ours:
@@ -111,7 +114,7 @@ def test_a_port_that_is_held_can_be_listened_on_and_is_given_to_nobody_else():
 def asked_for(home, **more):
     given = {"host": "127.0.0.1", "port": 0, "certificate": "", "key": "", "new_token": False}
     given |= {"traces": False, "sandbox": "auto", "works": True, "scale": {}}
-    return up.Asked(home, **{**given, **more})
+    return up.UpOptions(home, **{**given, **more})
 
 
 def status(address, path, token=""):
@@ -156,7 +159,7 @@ def test_a_bus_that_is_not_there_is_told_of_and_not_waited_for(tmp_path, caplog)
     async def main():
         scale = {"bus": "nats://127.0.0.1:1"}
         serving = asyncio.ensure_future(up.serve_plane(asked_for(tmp_path / "home", scale=scale)))
-        said = "events are kept until they can leave by the bus: NATS cannot be used"
+        said = "the bus does not answer; events are stored until it does: NATS cannot be used"
         while said not in caplog.text:  # noqa: ASYNC110 (a log)
             await asyncio.sleep(0.01)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -168,12 +171,12 @@ def test_a_bus_that_is_not_there_is_told_of_and_not_waited_for(tmp_path, caplog)
 def test_an_address_is_taken_away_only_by_the_server_that_wrote_it(tmp_path):
     file = tmp_path / "address"
     file.write_text("http://127.0.0.1:7450\n")  # of a server that runs
-    with up._announced(file):
+    with up._announce_address(file):
         pass  # its port was taken
     assert file.read_text() == "http://127.0.0.1:7450\n"
-    with up._announced(file) as announce:
+    with up._announce_address(file) as announce:
         announce("http://127.0.0.1:7461")
-        with up._announced(file) as replacing:
+        with up._announce_address(file) as replacing:
             replacing("http://127.0.0.1:7462")
             file.write_text("http://127.0.0.1:7461\n")
         assert file.read_text() == "http://127.0.0.1:7461\n"
@@ -186,19 +189,19 @@ def test_servers_on_a_shared_store_each_have_a_line_and_take_only_theirs_away(tm
     with socket.create_server(here) as one, socket.create_server(here) as two:
         first, second = (f"http://127.0.0.1:{made.getsockname()[1]}" for made in (one, two))
         file.write_text("http://127.0.0.1:1\nnonsense\n")  # of one that was killed
-        with up._announced(file, shared=True) as announce:
+        with up._announce_address(file, shared=True) as announce:
             announce(first)
             assert file.read_text() == f"{first}\n"
-            with up._announced(file, shared=True) as beside:
+            with up._announce_address(file, shared=True) as beside:
                 beside(second)
                 assert where.addresses(tmp_path) == [second, first]
-                assert where.answering([second, first]) == second
+                assert where.first_listening([second, first]) == second
                 two.close()
-                assert where.answering([second, first]) == first
+                assert where.first_listening([second, first]) == first
             assert file.read_text() == f"{first}\n"
             file.write_text(f"{second}\n{first}\n")  # as if it had been killed
     assert not file.exists()
-    assert where.answering([second, first]) == second
+    assert where.first_listening([second, first]) == second
 
 
 def test_a_second_plane_in_a_home_is_told_where_the_first_is(tmp_path, capsys):
@@ -234,7 +237,7 @@ def test_servers_that_announce_themselves_at_once_all_have_their_line(tmp_path, 
         made = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
         first, *others = (f"http://127.0.0.1:{one.getsockname()[1]}" for one in made)
         (tmp_path / "address").write_text(f"{first}\n")
-        servers = [up._announced(tmp_path / "address", shared=True) for _ in others]
+        servers = [up._announce_address(tmp_path / "address", shared=True) for _ in others]
         announce = [stack.enter_context(one) for one in servers]
         list(threads.map(lambda say, address: say(address), announce, others))
         assert sorted(where.addresses(tmp_path)) == sorted([first, *others])
@@ -246,7 +249,7 @@ def test_a_signal_before_it_has_started_ends_it_as_well(tmp_path, monkeypatch, c
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.sleep(60)
 
-    monkeypatch.setattr(up, "admit", never)
+    monkeypatch.setattr(up, "ensure_admin_token", never)
     stopping.run(partial(up.serve_plane, asked_for(tmp_path / "home")))
     assert not (tmp_path / "home" / "address").exists()
     assert "is open to others" not in capsys.readouterr().err

@@ -13,10 +13,10 @@ import pytest
 
 from tenure.faces.cli import apply, progress
 from tenure.faces.cli.client import Client
-from tenure.faces.cli.exits import Ended, Exit, Refused
+from tenure.faces.cli.exits import CommandExit, Exit, ServerRefusal
 from tenure.faces.cli.options import Waits
 from tenure.faces.cli.progress import Picture
-from tenure.faces.cli.where import Where
+from tenure.faces.cli.where import ServerLocation
 from tenure.faces.http.server import Listen, serving
 from tests.unit.support.api_client import faced
 
@@ -54,7 +54,7 @@ async def answering(**answers: bytes):
 
     async with await asyncio.start_server(connected, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
-        client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
+        client = Client(ServerLocation(address=f"http://127.0.0.1:{port}", token="t"))
         try:
             yield client
         finally:
@@ -109,7 +109,7 @@ def test_a_stream_that_will_never_be_given_ends_the_wait(status, code):
 
     async def main() -> None:
         async with answering(events=answer(problem, status=status)) as client:
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(ServerRefusal) as refused:
                 await streamed(client)
             assert refused.value.code is code
 
@@ -152,7 +152,7 @@ def test_what_nobody_has_claimed_is_told_with_the_reason(ready, words, capsys):
 
     async def main() -> None:
         async with answering(**answers) as client:
-            with pytest.raises(Ended) as ended:
+            with pytest.raises(CommandExit) as ended:
                 await asyncio.to_thread(progress.watch, client, pending, waits=Waits(timeout=0.0))
             assert ended.value.code is Exit.TIMED_OUT
             assert ended.value.sentence == f"make is PENDING after 0 s and goes on: {words}"
@@ -174,8 +174,8 @@ def test_a_server_that_comes_back_is_asked_again(monkeypatch):
     async def main() -> None:
         async with await asyncio.start_server(connected, "127.0.0.1", 0) as listening:
             port = listening.sockets[0].getsockname()[1]
-            client = Client(Where(address=f"http://127.0.0.1:{port}", token="t"))
-            seen = await asyncio.to_thread(progress._look, client, NAME, 0.0, None)
+            client = Client(ServerLocation(address=f"http://127.0.0.1:{port}", token="t"))
+            seen = await asyncio.to_thread(progress._poll, client, NAME, 0.0, None)
             client.close()
             assert seen["state"] == "SUCCEEDED"
 
@@ -188,8 +188,8 @@ def test_a_server_that_stays_away_is_given_up_in_the_end(monkeypatch):
     async def main() -> None:
         async with answering() as client:
             pass
-        with pytest.raises(Ended, match="no server answers"):
-            await asyncio.to_thread(progress._look, client, NAME, 0.0, None)
+        with pytest.raises(CommandExit, match="no server answers"):
+            await asyncio.to_thread(progress._poll, client, NAME, 0.0, None)
 
     asyncio.run(main())
 
@@ -200,11 +200,11 @@ def interrupted(*_: object, **__: object) -> None:
 
 def test_an_interrupt_leaves_the_operation_alone_and_says_how_to_come_back(monkeypatch):
     monkeypatch.setattr(progress, "follow", interrupted)
-    client = Client(Where(address="http://127.0.0.1:1", token="t"))
-    with pytest.raises(Ended) as ended:
+    client = Client(ServerLocation(address="http://127.0.0.1:1", token="t"))
+    with pytest.raises(CommandExit) as ended:
         progress.watch(client, OPERATION, waits=Waits())
     assert (ended.value.code, NAME in ended.value.advice) == (Exit.INTERRUPTED, True)
-    with pytest.raises(Ended) as ended:
+    with pytest.raises(CommandExit) as ended:
         apply._await(client, [("a", OPERATION)], Waits(), "created")
     assert (ended.value.code, "goes on" in ended.value.sentence) == (Exit.INTERRUPTED, True)
 

@@ -11,10 +11,19 @@ import click
 from tenure.core.agent import AGENT, AgentState
 from tenure.core.instant import in_utc
 from tenure.faces.cli import nouns
-from tenure.faces.cli.accepted import attend
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.exits import Ended, Exit
-from tenure.faces.cli.options import Verbs, Waits, asking, confirm, examples, pairs, shown, waiting
+from tenure.faces.cli.exits import CommandExit, Exit
+from tenure.faces.cli.follow_operation import attend
+from tenure.faces.cli.options import (
+    Verbs,
+    Waits,
+    confirm,
+    examples,
+    output_option,
+    pairs,
+    wait_options,
+    with_client,
+)
 from tenure.faces.cli.output import TABLES, Item, pass_on, plain, say, show, show_all
 
 NAMED_MAX = 10
@@ -58,9 +67,9 @@ def command() -> None:
 @click.option("--ready-seconds", type=float, metavar="N", help="How long its start may take.")
 @click.option("--drain-seconds", type=float, metavar="N", help="How long its work may finish.")
 @click.option("--dry-run", is_flag=True, help="Only show the steps, and how each is undone.")
-@waiting
-@shown
-@asking
+@wait_options
+@output_option
+@with_client
 def create(
     client: Client, *, name: str | None, file: str | None, dry_run: bool, waits: Waits, form: str,
     **given: Any,  # noqa: ANN401 (one for each field of a file)
@@ -73,14 +82,14 @@ def create(
 
     tree = _tree(name, file, given)
     spec = files.check(tree, source=file or "the command line")
-    for note in files.absent(spec):
+    for note in files.missing_scripts(spec):
         say(plain(note))
     query = {"dry_run": True} if dry_run else None
     answer = client.send("POST", path("agents"), body=spec, query=query, agent=str(spec["name"]))
     if dry_run:
         show_all(answer["steps"], nouns.PLANNED, form=form)
         if answer["warnings"]:
-            raise Ended(Exit.FAILED, f"it would be undone: {'; '.join(answer['warnings'])}")
+            raise CommandExit(Exit.FAILED, f"it would be undone: {'; '.join(answer['warnings'])}")
         return
     attend(
         client, answer, waits=waits, form=form, name=str(spec["name"]),
@@ -121,7 +130,7 @@ def _tree(name: str | None, file: str | None, given: dict[str, Any]) -> dict[str
         if given[option]:
             value = given[option]
             tree[key] = list(value) if isinstance(value, tuple) else value
-    return files.resolved(tree, Path.cwd())
+    return files.resolve_paths(tree, Path.cwd())
 
 
 @command.command(
@@ -134,8 +143,8 @@ def _tree(name: str | None, file: str | None, given: dict[str, Any]) -> dict[str
 @click.option("--state", multiple=True, type=click.Choice(STATES, case_sensitive=False),
               metavar="STATE", help="Only in this state.")  # fmt: skip
 @click.option("-l", "--selector", multiple=True, metavar="K=V", help="Only with this label.")
-@shown
-@asking
+@output_option
+@with_client
 def list_agents(
     client: Client, *, state: tuple[str, ...], selector: tuple[str, ...], form: str
 ) -> None:
@@ -149,8 +158,8 @@ def list_agents(
 )
 @click.argument("name")
 @click.option("--resources", is_flag=True, help="What providers hold for it.")
-@shown
-@asking
+@output_option
+@with_client
 def show_agent(client: Client, *, name: str, resources: bool, form: str) -> None:
     """Show one agent, by its name or uid; if it failed, also why."""
     if resources:
@@ -198,9 +207,9 @@ QUEUE = click.option(
 @click.option("--keep-runtime", is_flag=True, help="Leave its process running.")
 @DRAIN
 @QUEUE
-@waiting
-@shown
-@asking
+@wait_options
+@output_option
+@with_client
 def suspend(
     client: Client, *, name: str, keep_runtime: bool, drain: float | None, queue: bool,
     waits: Waits, form: str,
@@ -221,9 +230,9 @@ def suspend(
 )
 @click.argument("name")
 @QUEUE
-@waiting
-@shown
-@asking
+@wait_options
+@output_option
+@with_client
 def resume(client: Client, *, name: str, queue: bool, waits: Waits, form: str) -> None:
     """Bring a suspended agent back; it serves once its runtime answers."""
     answer = client.send(
@@ -235,9 +244,9 @@ def resume(client: Client, *, name: str, queue: bool, waits: Waits, form: str) -
 
 @command.command("stop", epilog=examples("tenure agent stop hello"))
 @click.argument("name")
-@waiting
-@shown
-@asking
+@wait_options
+@output_option
+@with_client
 def stop(client: Client, *, name: str, waits: Waits, form: str) -> None:
     """In an emergency: revoke its credentials, then kill it; nothing is waited for."""
     answer = client.send("POST", path("agents", name, verb="stop"), agent=name)
@@ -261,9 +270,9 @@ def stop(client: Client, *, name: str, waits: Waits, form: str) -> None:
 @click.option("--retention", type=click.Choice(("remove", "retain")), help="Of its spec.")
 @click.option("--dry-run", is_flag=True, help="Only show what would go, as a tree.")
 @click.option("--yes", is_flag=True, help="Do not ask whether sub-agents shall go with it.")
-@waiting
-@shown
-@asking
+@wait_options
+@output_option
+@with_client
 def delete(
     client: Client, *, names: tuple[str, ...], drain: float | None, queue: bool,
     retention: str | None, dry_run: bool, yes: bool, waits: Waits, form: str,
@@ -292,8 +301,8 @@ def delete(
 
 @command.command("invite", epilog=examples("tenure agent invite hello > invitation"))
 @click.argument("name")
-@shown
-@asking
+@output_option
+@with_client
 def invite(client: Client, *, name: str, form: str) -> None:
     """Print a token with which an agent may register its keys, once, at /oauth/register."""
     made = client.send(
@@ -318,7 +327,7 @@ def invite(client: Client, *, name: str, form: str) -> None:
 @click.option("--session", metavar="ID", help="The session to go on with.")
 @click.option("--timeout", type=click.FloatRange(min=0), default=900.0, metavar="SECONDS",
               help="How long the agent may be silent.")  # fmt: skip
-@asking
+@with_client
 def invoke(
     client: Client, *, name: str, body: str | None, content_type: str | None, session: str | None,
     timeout: float,
@@ -340,7 +349,7 @@ def invoke(
               metavar="N", help="The last so many lines.")  # fmt: skip
 @click.option("--follow", is_flag=True,
               help="Go on, also once it is resumed, until ctrl-c, or it is deleted.")  # fmt: skip
-@asking
+@with_client
 def logs(client: Client, *, name: str, lines: int, follow: bool) -> None:
     """Print what an agent printed."""
     from tenure.faces.cli.logs import follow as followed
@@ -351,4 +360,4 @@ def logs(client: Client, *, name: str, lines: int, follow: bool) -> None:
     try:
         followed(client, name, lines=lines)
     except KeyboardInterrupt:
-        raise Ended(Exit.INTERRUPTED) from None
+        raise CommandExit(Exit.INTERRUPTED) from None

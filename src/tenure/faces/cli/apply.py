@@ -10,9 +10,24 @@ import click
 
 from tenure.faces.cli import nouns, progress
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.differences import Action, Difference, compare, foreseen, wanted, waves
-from tenure.faces.cli.exits import OF_STATE, Ended, Exit, Refused
-from tenure.faces.cli.options import Waits, asking, confirm, examples, pairs, shown, waiting
+from tenure.faces.cli.differences import (
+    Action,
+    Difference,
+    compare,
+    specs_of_files,
+    waves,
+    with_predicted_failures,
+)
+from tenure.faces.cli.exits import OF_STATE, CommandExit, Exit, ServerRefusal
+from tenure.faces.cli.options import (
+    Waits,
+    confirm,
+    examples,
+    output_option,
+    pairs,
+    wait_options,
+    with_client,
+)
 from tenure.faces.cli.output import TABLES, as_yaml, is_utf8, plain, plain_lines, say
 
 NOT_FOUND = 404
@@ -44,9 +59,9 @@ PRUNE = click.option(
 @PRUNE
 @click.option("--yes", is_flag=True, help="Prune without asking.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
-@waiting
-@shown
-@asking
+@wait_options
+@output_option
+@with_client
 def command(
     client: Client, *, sources: tuple[str, ...], selector: dict[str, str], prune: bool, yes: bool,
     dry_run: bool, waits: Waits, form: str,
@@ -57,10 +72,10 @@ def command(
     exit code is 1: update is not supported yet; delete and create it.  Whether the bytes that its
     command names have changed is not looked at.
     """
-    specs, named = wanted(sources, selector)
+    specs, named = specs_of_files(sources, selector)
     found = compare(client, specs, named=named, selector=selector, prune=prune)
     if dry_run:
-        tell(list(foreseen(client, found)), form=form)
+        print_differences(list(with_predicted_failures(client, found)), form=form)
         return
     gone = [one.name for one in found if one.action is Action.DELETE]
     if gone:
@@ -84,8 +99,8 @@ def _create(client: Client, found: Sequence[Difference], waits: Waits) -> list[s
                 continue
             try:
                 made = client.send("POST", path("agents"), body=one.spec, agent=one.name)
-            except Refused as error:
-                _refused(one.name, error)
+            except ServerRefusal as error:
+                _report_refusal(one.name, error)
                 failed.append(one.name)
             else:
                 begun.append((one.name, made))
@@ -99,9 +114,9 @@ def _delete(client: Client, names: Sequence[str], waits: Waits) -> list[str]:
     for name in names:
         try:
             made = client.send("DELETE", path("agents", name), agent=name)
-        except Refused as error:
+        except ServerRefusal as error:
             if error.status != NOT_FOUND:
-                _refused(name, error)
+                _report_refusal(name, error)
                 failed.append(name)
         else:
             failed += _await(client, [(name, made)], waits, "deleted")
@@ -123,13 +138,13 @@ def _await(
         if waits.timeout is not None:
             left = max(0.0, waits.timeout - (time.monotonic() - started))
         picture = progress.Picture.of(operation)
-        lines: list[progress.Line] = []
+        lines: list[progress.ProgressLine] = []
         try:
             seen = progress.follow(
                 client, operation, waits=Waits(timeout=left), tell=lines.extend, picture=picture
             )
         except KeyboardInterrupt:
-            raise Ended(
+            raise CommandExit(
                 Exit.INTERRUPTED, "interrupted; what was accepted goes on",
                 advice="tenure operation list --open",
             ) from None  # fmt: skip
@@ -145,7 +160,7 @@ def _await(
     return failed
 
 
-def _refused(name: str, error: Refused) -> None:
+def _report_refusal(name: str, error: ServerRefusal) -> None:
     if error.code is Exit.AUTHENTICATION:
         raise error
     say(f"agent {name}: {plain_lines(error.sentence, indent=2)}")
@@ -161,18 +176,18 @@ def _report(found: Sequence[Difference], failed: Sequence[str], *, form: str) ->
             count[one.action] += 1
     differing = [one for one in found if one.action is Action.DIFFERS]
     if form not in TABLES:
-        tell([one for one in found if one.name not in failed], form=form)
+        print_differences([one for one in found if one.name not in failed], form=form)
     else:
-        tell(differing, form=form)
+        print_differences(differing, form=form)
     say(
         f"{count[Action.CREATE]} created, {count[Action.KEEP]} unchanged,"
         f" {count[Action.DELETE]} deleted, {len(differing)} differ, {len(failed)} failed"
     )
     if failed or differing:
-        raise Ended(Exit.FAILED)
+        raise CommandExit(Exit.FAILED)
 
 
-def tell(found: Sequence[Difference], *, form: str) -> None:
+def print_differences(found: Sequence[Difference], *, form: str) -> None:
     """Print what is to be done, or was."""
     match form:
         case "json":

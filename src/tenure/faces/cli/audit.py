@@ -7,8 +7,8 @@ import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.exits import Ended, Exit
-from tenure.faces.cli.options import Verbs, asking, examples, shown
+from tenure.faces.cli.exits import CommandExit, Exit
+from tenure.faces.cli.options import Verbs, examples, output_option, with_client
 from tenure.faces.cli.output import TABLES, Item, fields, say, show, show_all
 
 HEAD = re.compile("[0-9a-f]{64}")
@@ -31,8 +31,8 @@ def command() -> None:
 )
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="From N + 1 on.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="So many lines at most.")
-@shown
-@asking
+@output_option
+@with_client
 def list_audit(client: Client, *, after: int, limit: int | None, form: str) -> None:
     """List the audit log, oldest first."""
     query = {"after": after, **({"limit": min(limit, 1_000)} if limit else {})}
@@ -66,8 +66,8 @@ def _head(_: click.Context, option: click.Parameter, value: str) -> str:
 )
 @click.option("--head", default="", metavar="HASH", callback=_head,
               help="A hash written down before.")  # fmt: skip
-@shown
-@asking
+@output_option
+@with_client
 def verify(client: Client, *, head: str, form: str) -> None:
     """Walk the chain of the audit log; exit 1 if a line is not as it was written.
 
@@ -80,14 +80,14 @@ def verify(client: Client, *, head: str, form: str) -> None:
     broken = verdict["broken"]
     if broken and broken["head_missing"]:
         perhaps = ", or it is not a head of this log" if head else ""
-        raise Ended(
+        raise CommandExit(
             Exit.FAILED,
             f"none of the {verdict['entries']} lines has that head: the audit log was cut off or"
             f" written anew since{perhaps}",
             advice=KEEP,
         )
     if broken:
-        raise Ended(
+        raise CommandExit(
             Exit.FAILED,
             f"the audit log was changed: the lines before {broken['position']} are as they were"
             " written, that one is not",

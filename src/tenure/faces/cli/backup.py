@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from tenure.core.errors import TenureError
-from tenure.faces.cli.exits import Ended, Exit
-from tenure.faces.cli.options import examples, placed, said, shown
+from tenure.faces.cli.exits import CommandExit, Exit
+from tenure.faces.cli.options import examples, output_option, server_location, server_options
 from tenure.faces.cli.output import Column, Item, Noun, fields, say, show
 
 NOUN = Noun((Column("PLANE", lambda one: str(one["plane"])),), lambda one: str(one["backup"]))
@@ -18,8 +18,8 @@ NOUN = Noun((Column("PLANE", lambda one: str(one["plane"])),), lambda one: str(o
 
 @click.command("backup", epilog=examples("tenure backup /srv/backups/2026-11-17"))
 @click.argument("target", metavar="DIRECTORY", type=click.Path(path_type=Path))
-@shown
-@placed
+@output_option
+@server_options
 @click.pass_context
 def command(context: click.Context, *, target: Path, form: str) -> None:
     """Copy the store and the embedded providers' files to a new DIRECTORY, with a manifest.
@@ -32,12 +32,12 @@ def command(context: click.Context, *, target: Path, form: str) -> None:
     from tenure.upkeep.backup import back_up
     from tenure.wiring import files_of_a_home, now
 
-    home = said(context).directory()
+    home = server_location(context).directory()
     release = str(sys.modules["tenure"].__version__)
     try:
         made = back_up(home, target, files_of_a_home(), release=release, now=now(), told=say)
     except TenureError as error:
-        raise Ended(Exit.FAILED, str(error)) from None
+        raise CommandExit(Exit.FAILED, str(error)) from None
     item = {"backup": str(target), **made._asdict()}
     item["files"] = {name: one._asdict() for name, one in made.files.items()}
     show(item, NOUN, form=form, text=lambda one: fields([

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from tenure.core.retry import CLI_CONNECT
-from tenure.faces.cli.exits import Ended, Refused, Unreachable
-from tenure.faces.cli.where import Server, Where
+from tenure.faces.cli.exits import CommandExit, ServerRefusal, Unreachable
+from tenure.faces.cli.where import ServerAddress, ServerLocation
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
@@ -41,19 +41,19 @@ Query = Mapping[str, object]
 class Client:
     """One server, as this command asks it."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: ServerLocation) -> None:
         """The server is looked for at the first request, and again whenever it is not there."""
         self.where = where
         self.patience = ANSWER_SECONDS
-        self._server: Server | None = None
+        self._server: ServerAddress | None = None
         self._connection: HTTPConnection | None = None
 
     @property
-    def server(self) -> Server:
+    def server(self) -> ServerAddress:
         """The server and its token."""
         return self._server or self.find()
 
-    def find(self) -> Server:
+    def find(self) -> ServerAddress:
         """Look where the server is; this comes before anything is loaded to ask it."""
         self._server = self.where.server()
         return self._server
@@ -142,7 +142,7 @@ class Client:
         except (OSError, HTTPException) as error:
             raise self._broken(error) from None
 
-    def refusal(self, answer: "HTTPResponse", *, agent: str = "") -> Refused:
+    def refusal(self, answer: "HTTPResponse", *, agent: str = "") -> ServerRefusal:
         """The problem in an answer that is one."""
         return _refusal(answer.status, answer.read(), agent)
 
@@ -162,7 +162,7 @@ class Client:
         ask = partial(self._once, method, path, body, headers or {}, seconds)
         try:
             status, data = self._repeatedly(ask, AGAIN_SECONDS)
-        except Broken as error:
+        except ConnectionBroken as error:
             if method == "GET":
                 error.advice = error.advice or DOCTOR
             else:
@@ -186,7 +186,7 @@ class Client:
         ask = partial(self._once, "GET", path("agents") + _query({"limit": 1}), None, {}, 0.0)
         try:
             status, data = self._repeatedly(ask, ())
-        except Ended:
+        except CommandExit:
             return ""
         finally:
             self.patience = usual
@@ -214,10 +214,12 @@ class Client:
             except (OSError, HTTPException) as error:
                 failure = self._broken(error)
                 silent = isinstance(error, TimeoutError)
-            if isinstance(failure, Broken):
+            if isinstance(failure, ConnectionBroken):
                 broke = failure.sentence
             elif broke:
-                failure = Broken(f"{broke}, and now {failure.sentence}", advice=failure.advice)
+                failure = ConnectionBroken(
+                    f"{broke}, and now {failure.sentence}", advice=failure.advice
+                )
             if pause is None or silent or not broke:
                 raise failure
             time.sleep(pause)
@@ -237,7 +239,7 @@ class Client:
         self._connection.timeout = timeout
         if self._connection.sock is not None:
             self._connection.sock.settimeout(timeout)
-        with _told_if_slow(self.server.address, seconds, self.patience):
+        with _report_if_slow(self.server.address, seconds, self.patience):
             self._connection.request(method, path, body, self._headers(headers))
             answer = self._connection.getresponse()
             return answer.status, answer.read()
@@ -264,13 +266,13 @@ class Client:
             advice = f"start it: tenure up; {DOCTOR}"
             return Unreachable(f"no server answers at {address}", advice=advice)
         if isinstance(error, TimeoutError):
-            return Broken(f"the server at {address} did not answer in time")
+            return ConnectionBroken(f"the server at {address} did not answer in time")
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return Broken(f"the connection to {address} broke: {why}")
+        return ConnectionBroken(f"the connection to {address} broke: {why}")
 
 
 @contextmanager
-def _told_if_slow(address: str, seconds: float, patience: float) -> Iterator[None]:
+def _report_if_slow(address: str, seconds: float, patience: float) -> Iterator[None]:
     """Say that an answer is waited for, if it is later than it was asked to be."""
     from threading import Timer
 
@@ -288,16 +290,16 @@ def _told_if_slow(address: str, seconds: float, patience: float) -> Iterator[Non
         timer.cancel()
 
 
-class Broken(Unreachable):
+class ConnectionBroken(Unreachable):
     """The connection broke: whether the request arrived is not known."""
 
 
-def _refusal(status: int, data: bytes, agent: str) -> Refused:
+def _refusal(status: int, data: bytes, agent: str) -> ServerRefusal:
     try:
         problem = json.loads(data)
     except ValueError:
         problem = {}
-    return Refused(status, problem if isinstance(problem, dict) else {}, agent=agent)
+    return ServerRefusal(status, problem if isinstance(problem, dict) else {}, agent=agent)
 
 
 def _query(query: Query | None) -> str:
@@ -318,7 +320,7 @@ def path(*parts: str, verb: str = "") -> str:
     return f"/v1/{whole}:{verb}" if verb else f"/v1/{whole}"
 
 
-def patiently(ask: Callable[[], Any], *, until: float) -> Any:  # noqa: ANN401 (plain data)
+def retry_until(ask: Callable[[], Any], *, until: float) -> Any:  # noqa: ANN401 (plain data)
     """What `ask` returns, asked again while no server answers, until this monotonic time."""
     for pause in CLI_CONNECT.delays():
         try:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from tenure.faces.cli import files
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.exits import Exit, Refused
+from tenure.faces.cli.exits import Exit, ServerRefusal
 
 Plain = Mapping[str, Any]
 GOING = frozenset({"DELETING", "DELETE_FAILED"})
@@ -33,7 +33,9 @@ class Difference(NamedTuple):
     note: str = ""
 
 
-def wanted(sources: Sequence[str], selector: Mapping[str, str]) -> tuple[list[Plain], set[str]]:
+def specs_of_files(
+    sources: Sequence[str], selector: Mapping[str, str]
+) -> tuple[list[Plain], set[str]]:
     """The agents that files name and the selector lets through, and every name in the files."""
     specs: dict[str, Plain] = {}
     origin: dict[str, str] = {}
@@ -42,10 +44,12 @@ def wanted(sources: Sequence[str], selector: Mapping[str, str]) -> tuple[list[Pl
             spec = files.check(document.tree, source=document.source)
             name = str(spec["name"])
             if name in specs:
-                raise files.wrong(document.source, f"agent {name} is already in {origin[name]}")
+                raise files.file_error(
+                    document.source, f"agent {name} is already in {origin[name]}"
+                )
             specs[name], origin[name] = spec, document.source
     if not specs:
-        raise files.wrong(", ".join(sources), "there is no agent in it")
+        raise files.file_error(", ".join(sources), "there is no agent in it")
     return [spec for spec in specs.values() if matches(spec, selector)], set(specs)
 
 
@@ -73,16 +77,16 @@ def compare(
     return [*made, *reversed(_owners_first(gone))]
 
 
-def foreseen(client: Client, found: Iterable[Difference]) -> Iterator[Difference]:
+def with_predicted_failures(client: Client, found: Iterable[Difference]) -> Iterator[Difference]:
     """The same; for one to be created also why that would fail, as far as the server can say."""
     for one in found:
         notes = [one.note] if one.note else []
         if one.action is Action.CREATE:
-            notes += files.absent(one.spec)
+            notes += files.missing_scripts(one.spec)
             try:
                 query = {"dry_run": True}
                 notes += client.send("POST", path("agents"), body=one.spec, query=query)["warnings"]
-            except Refused as error:
+            except ServerRefusal as error:
                 if error.code is not Exit.AUTHENTICATION:  # who may only look is told less
                     notes.append(error.sentence)
         yield one._replace(note="; ".join(notes))
@@ -124,7 +128,7 @@ def _owners_first(found: list[Difference]) -> list[Difference]:
     def place(one: Difference, below: tuple[str, ...]) -> None:
         parent = by_name.get(str(one.spec.get("parent") or ""))
         if one.name in below:
-            raise files.wrong(one.name, "it is its own parent, by way of others")
+            raise files.file_error(one.name, "it is its own parent, by way of others")
         if parent is not None and parent.name not in order:
             place(parent, (*below, one.name))
         order[one.name] = one

@@ -20,10 +20,10 @@ import click
 from tenure.core.errors import TenureError
 from tenure.faces.cli import where
 from tenure.faces.cli.client import DOCTOR, Client, path
-from tenure.faces.cli.exits import Ended, Exit, Refused, Unreachable
-from tenure.faces.cli.options import examples, placed, said, shown
+from tenure.faces.cli.exits import CommandExit, Exit, ServerRefusal, Unreachable
+from tenure.faces.cli.options import examples, output_option, server_location, server_options
 from tenure.faces.cli.output import Column, Item, Noun, show_all, table_with_text
-from tenure.faces.cli.scale import Scale, scaled
+from tenure.faces.cli.scale import Scale, scale_options
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 PYTHON = (3, 11)
@@ -36,7 +36,7 @@ PORT, PORT_MAX = 7450, 65_535
 WAITS = "operations are accepted and wait; they go on when it is back"
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """What one check found."""
 
     check: str
@@ -64,26 +64,26 @@ FINDING = Noun(
         "tenure doctor --store postgresql://tenure@db/tenure --engine temporal --temporal db:7233",
     ),
 )
-@shown
-@scaled
-@placed
+@output_option
+@scale_options
+@server_options
 @click.pass_context
 def command(context: click.Context, *, scale: Scale, form: str) -> None:
     """Look whether everything a control plane needs is in order; exit 1 if something is not.
 
     Told what `up` and `worker` are told of store, engine and bus, it reaches for those too.
     """
-    place = said(context)
+    place = server_location(context)
     found = [
         *python(), *sqlite(), *home(place.directory()), *epoch(place.directory()),
         *providers(place.directory()), *bubblewrap(), *scaled_out(scale), *server(place),
     ]  # fmt: skip
-    show_all([one._asdict() for one in found], FINDING, form=form, text=told_of)
+    show_all([one._asdict() for one in found], FINDING, form=form, text=describe_results)
     if any(one.result == FAIL for one in found):
-        raise Ended(Exit.FAILED)
+        raise CommandExit(Exit.FAILED)
 
 
-def told_of(found: Sequence[Item]) -> str:
+def describe_results(found: Sequence[Item]) -> str:
     """What was found with what to do below it, in no more width than there is."""
     rows = [
         [one["check"], one["result"], "\n  ".join(filter(None, [one["found"], one["advice"]]))]
@@ -92,54 +92,58 @@ def told_of(found: Sequence[Item]) -> str:
     return table_with_text(["CHECK", "RESULT", "FOUND"], rows)
 
 
-def python() -> Iterator[Finding]:
+def python() -> Iterator[CheckResult]:
     """The interpreter."""
     words = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] >= PYTHON:
-        yield Finding("python", OK, words)
+        yield CheckResult("python", OK, words)
     else:
-        yield Finding("python", FAIL, words, "Tenure needs Python 3.11 or newer")
+        yield CheckResult("python", FAIL, words, "Tenure needs Python 3.11 or newer")
     if not sys.platform.startswith("linux"):
-        yield Finding("system", WARN, sys.platform, "agents as local processes need Linux")
+        yield CheckResult("system", WARN, sys.platform, "agents as local processes need Linux")
 
 
-def sqlite() -> Iterator[Finding]:
+def sqlite() -> Iterator[CheckResult]:
     """The store's library."""
     try:
         import apsw
     except ImportError as error:
-        yield Finding("sqlite", FAIL, str(error), "pip install apsw")
+        yield CheckResult("sqlite", FAIL, str(error), "pip install apsw")
         return
     words = apsw.sqlite_lib_version()
     number = tuple(int(part) for part in words.split("."))
     if number >= SQLITE:
-        yield Finding("sqlite", OK, f"SQLite {words}, apsw {apsw.apsw_version()}")
+        yield CheckResult("sqlite", OK, f"SQLite {words}, apsw {apsw.apsw_version()}")
     else:
         advice = "it can corrupt a file in WAL mode: pip install --upgrade apsw"
-        yield Finding("sqlite", FAIL, f"SQLite {words}", advice)
+        yield CheckResult("sqlite", FAIL, f"SQLite {words}", advice)
 
 
-def home(directory: Path) -> Iterator[Finding]:
+def home(directory: Path) -> Iterator[CheckResult]:
     """The plane's directory, its files and the room on its disk."""
     above = next(one for one in (directory, *directory.absolute().parents) if one.exists())
     if not directory.exists():
-        yield Finding("home", WARN, f"{directory} is not there yet", "tenure up makes it")
+        yield CheckResult("home", WARN, f"{directory} is not there yet", "tenure up makes it")
     elif not directory.is_dir():
-        yield Finding("home", FAIL, f"{directory} is not a directory", "name another: --home DIR")
+        yield CheckResult(
+            "home", FAIL, f"{directory} is not a directory", "name another: --home DIR"
+        )
     else:
         yield private("home", directory, 0o077)
         token = directory / "token"
         if token.exists():
             yield private("token file", token, 0o077)
     if not os.access(above, os.W_OK | os.X_OK):
-        yield Finding("writable", FAIL, f"{above} cannot be written", "name another: --home DIR")
+        yield CheckResult(
+            "writable", FAIL, f"{above} cannot be written", "name another: --home DIR"
+        )
     free = shutil.disk_usage(above).free // MIB
     result = FAIL if free < ROOM_FAIL_MIB else WARN if free < ROOM_WARN_MIB else OK
     advice = "" if result == OK else "make room: new work is refused on a full disk"
-    yield Finding("disk", result, f"{free} MiB free", advice)
+    yield CheckResult("disk", result, f"{free} MiB free", advice)
 
 
-def epoch(directory: Path) -> Iterator[Finding]:
+def epoch(directory: Path) -> Iterator[CheckResult]:
     """The epoch's file, and whether a restore has left the plane held; older homes have none."""
     from tenure.home.epoch_file import EpochFile
 
@@ -147,49 +151,49 @@ def epoch(directory: Path) -> Iterator[Finding]:
     try:
         memo = file.read()
     except TenureError as error:
-        yield Finding("epoch", FAIL, str(error), "tenure restore --hold begins a new one")
+        yield CheckResult("epoch", FAIL, str(error), "tenure restore --hold begins a new one")
         return
     if memo is None:
         return
     yield private("epoch file", file.path, 0o077)
     if memo.restoring:
         advice = "the plane does not start: say tenure restore again"
-        yield Finding("epoch", FAIL, f"a restore of {memo.restoring} was interrupted", advice)
+        yield CheckResult("epoch", FAIL, f"a restore of {memo.restoring} was interrupted", advice)
     elif memo.held:
-        yield Finding("held", WARN, memo.held, "nothing moves: tenure restore --confirm")
+        yield CheckResult("held", WARN, memo.held, "nothing moves: tenure restore --confirm")
     else:
-        yield Finding("epoch", OK, f"epoch {memo.epoch}")
+        yield CheckResult("epoch", OK, f"epoch {memo.epoch}")
 
 
-def providers(directory: Path) -> Iterator[Finding]:
+def providers(directory: Path) -> Iterator[CheckResult]:
     """Who serves the embedded providers, if anybody does, and whether it can."""
     from tenure.home.lock_holder import holder, stopped
 
     process = holder(directory / "providers")
     if process and stopped(process) is not None:
         advice = f"kill -9 {process}: another takes over; or kill -CONT {process}: it goes on"
-        yield Finding("providers", FAIL, f"process {process} has them and is stopped", advice)
+        yield CheckResult("providers", FAIL, f"process {process} has them and is stopped", advice)
     elif process:
-        yield Finding("providers", OK, f"served by process {process}")
+        yield CheckResult("providers", OK, f"served by process {process}")
 
 
-def private(check: str, file: Path, others: int) -> Finding:
+def private(check: str, file: Path, others: int) -> CheckResult:
     """Whether nobody but its owner can use a file, and the owner is who asks."""
     seen = file.stat()
     mode = stat.S_IMODE(seen.st_mode)
     if seen.st_uid != os.geteuid():
-        return Finding(check, WARN, f"{file} belongs to user {seen.st_uid}", "ask as that user")
+        return CheckResult(check, WARN, f"{file} belongs to user {seen.st_uid}", "ask as that user")
     if mode & others:
         fix = f"chmod {mode & ~others:o} {file}"
-        return Finding(check, FAIL, f"{file} is open to others ({mode:04o})", fix)
-    return Finding(check, OK, f"{file} ({mode:04o})")
+        return CheckResult(check, FAIL, f"{file} is open to others ({mode:04o})", fix)
+    return CheckResult(check, OK, f"{file} ({mode:04o})")
 
 
-def bubblewrap() -> Iterator[Finding]:
+def bubblewrap() -> Iterator[CheckResult]:
     """The sandbox around agents, which is used where it works."""
     found = shutil.which("bwrap")
     if found is None:
-        yield Finding(
+        yield CheckResult(
             "bubblewrap", WARN, "not there", "agents run without a sandbox; install bubblewrap"
         )
         return
@@ -203,12 +207,12 @@ def bubblewrap() -> Iterator[Finding]:
         code = -1
     if code:
         advice = "agents run without a sandbox; are user namespaces allowed?"
-        yield Finding("bubblewrap", WARN, f"{found} does not work here", advice)
+        yield CheckResult("bubblewrap", WARN, f"{found} does not work here", advice)
     else:
-        yield Finding("bubblewrap", OK, found)
+        yield CheckResult("bubblewrap", OK, found)
 
 
-def scaled_out(scale: Scale) -> Iterator[Finding]:
+def scaled_out(scale: Scale) -> Iterator[CheckResult]:
     """The servers that processes of a plane share, as far as any is named."""
     from tenure.settings import Settings
     from tenure.wiring import probe_bus, probe_engine, probe_store, probe_workers
@@ -220,53 +224,55 @@ def scaled_out(scale: Scale) -> Iterator[Finding]:
     for name, probe in probes:
         if name not in scale:
             continue
-        found = asyncio.run(_probed(name, probe(settings)))
+        found = asyncio.run(_probe(name, probe(settings)))
         yield found
         if name == "engine" and found.result == OK:
-            workers = asyncio.run(_probed("workers", probe_workers(settings)))
+            workers = asyncio.run(_probe("workers", probe_workers(settings)))
             if workers.result != OK:
                 yield workers._replace(result=WARN, advice="start one: tenure worker")
             elif workers.found:
                 yield workers
 
 
-async def _probed(name: str, probing: Awaitable[str]) -> Finding:
+async def _probe(name: str, probing: Awaitable[str]) -> CheckResult:
     try:
-        return Finding(name, OK, await probing)
+        return CheckResult(name, OK, await probing)
     except TenureError as error:
-        return Finding(name, FAIL, str(error))
+        return CheckResult(name, FAIL, str(error))
 
 
-def server(place: where.Where) -> Iterator[Finding]:
+def server(place: where.ServerLocation) -> Iterator[CheckResult]:
     """The server, if one runs: that it answers, and that the token is good."""
     client = Client(place)
     client.patience = PROBE_SECONDS
     try:
         address = client.server.address
         ready = client.get("/readyz")
-        yield Finding("server", OK, f"{address} is ready")
+        yield CheckResult("server", OK, f"{address} is ready")
         if isinstance(ready, dict) and "engine" in ready:
-            yield Finding("its engine", WARN, str(ready["engine"]), WAITS)
+            yield CheckResult("its engine", WARN, str(ready["engine"]), WAITS)
         client.get(path("agents"), {"limit": 1})
-        yield Finding("token", OK, "the server knows it")
+        yield CheckResult("token", OK, "the server knows it")
     except Unreachable as error:
         advice = error.advice.removesuffix(DOCTOR).removesuffix("; ")
-        yield Finding("server", WARN, error.sentence, advice)
+        yield CheckResult("server", WARN, error.sentence, advice)
         if not place.address:
             yield from port(os.environ.get("TENURE_PORT") or str(PORT))
-    except Refused as error:
+    except ServerRefusal as error:
         name = "token" if error.code is Exit.AUTHENTICATION else "server"
-        yield Finding(name, FAIL, error.sentence, error.advice)
-    except Ended as error:
-        yield Finding("token", FAIL, error.sentence, error.advice)
+        yield CheckResult(name, FAIL, error.sentence, error.advice)
+    except CommandExit as error:
+        yield CheckResult("token", FAIL, error.sentence, error.advice)
     finally:
         client.close()
 
 
-def port(words: str) -> Iterator[Finding]:
+def port(words: str) -> Iterator[CheckResult]:
     """Whether the port of a server that is yet to be started is free."""
     if not words.isdecimal() or int(words) > PORT_MAX:
-        yield Finding("port", FAIL, f"TENURE_PORT is {words!r}", f"0 to {PORT_MAX}, or unset it")
+        yield CheckResult(
+            "port", FAIL, f"TENURE_PORT is {words!r}", f"0 to {PORT_MAX}, or unset it"
+        )
         return
     number = int(words)
     with socket.socket() as tried:
@@ -275,6 +281,6 @@ def port(words: str) -> Iterator[Finding]:
             tried.bind(("127.0.0.1", number))
         except OSError as error:
             advice = f"another program has it: tenure up --port {number + 1}"
-            yield Finding("port", WARN, f"{number}: {error.strerror}", advice)
+            yield CheckResult("port", WARN, f"{number}: {error.strerror}", advice)
         else:
-            yield Finding("port", OK, f"{number} is free")
+            yield CheckResult("port", OK, f"{number} is free")

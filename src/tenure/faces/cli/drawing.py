@@ -23,7 +23,7 @@ DETAIL_CHARACTERS_MAX = 200
 
 
 @contextmanager
-def drawn(picture: Picture, title: str, started: float, *, utf8: bool) -> Iterator[None]:
+def live_picture(picture: Picture, title: str, started: float, *, utf8: bool) -> Iterator[None]:
     """Draw the picture, as it is by then, until the block is left; the last state stays."""
     console = Console(file=sys.stderr, highlight=False)
     spinner = Spinner("dots" if utf8 else "line", style="cyan")

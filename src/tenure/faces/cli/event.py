@@ -11,9 +11,9 @@ import click
 
 from tenure.core.limits import POSITION_MAX
 from tenure.faces.cli import nouns
-from tenure.faces.cli.client import Broken, Client, path
-from tenure.faces.cli.exits import Ended, Exit, Unreachable
-from tenure.faces.cli.options import Command, Verbs, asking, examples, shown
+from tenure.faces.cli.client import Client, ConnectionBroken, path
+from tenure.faces.cli.exits import CommandExit, Exit, Unreachable
+from tenure.faces.cli.options import Command, Verbs, examples, output_option, with_client
 from tenure.faces.cli.output import say, show_all
 
 SILENCE_SECONDS = 30.0
@@ -47,7 +47,7 @@ def command() -> None:
     """Look at events, and follow them as they are committed."""
 
 
-def filtered(asked: Command) -> Command:
+def filter_options(asked: Command) -> Command:
     """Add --agent, --type and --operation."""
     for option, hint, words in (
         ("--operation", "ID", "Of this operation alone."),
@@ -68,11 +68,11 @@ def _query(agent: str, types: tuple[str, ...], operation: str) -> dict[str, obje
 @command.command(
     "list", epilog=examples("tenure event list --agent hello", "tenure event list --type 'agent.*'")
 )
-@filtered
+@filter_options
 @click.option("--after", type=POSITION, default=0, metavar="ID", help="After this event.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="So many at most.")
-@shown
-@asking
+@output_option
+@with_client
 def list_events(
     client: Client, *, agent: str, types: tuple[str, ...], operation: str, after: int,
     limit: int | None, form: str,
@@ -89,10 +89,10 @@ def list_events(
     "watch",
     epilog=examples("tenure event watch", "tenure event watch --type 'agent.*' -o json"),
 )
-@filtered
+@filter_options
 @click.option("--after", type=POSITION, metavar="ID", help="After this event, not from now on.")
-@shown
-@asking
+@output_option
+@with_client
 def watch(
     client: Client, *, agent: str, types: tuple[str, ...], operation: str, after: int | None,
     form: str,
@@ -105,7 +105,7 @@ def watch(
     try:
         _watch(client, query, after if after is not None else _now(client), form)
     except KeyboardInterrupt:
-        raise Ended(Exit.INTERRUPTED) from None
+        raise CommandExit(Exit.INTERRUPTED) from None
 
 
 def _watch(client: Client, query: dict[str, object], last: int, form: str) -> None:
@@ -115,7 +115,7 @@ def _watch(client: Client, query: dict[str, object], last: int, form: str) -> No
                 last = position
                 _print(event, form)
             say("the server has ended the stream; going on from the last event seen")
-        except Broken:
+        except ConnectionBroken:
             say("the connection broke; going on from the last event seen")
         except Unreachable as error:
             say(error.sentence)

@@ -72,7 +72,7 @@ ABSENT: Final = re.compile("there is no (agent|finding|operation|subscription|to
 """How the server says that something which can be listed is not there."""
 
 
-class Ended(Exception):
+class CommandExit(Exception):
     """The command ends here with this code; an empty sentence: all is said already."""
 
     def __init__(self, code: Exit, sentence: str = "", *, advice: str = "") -> None:
@@ -82,7 +82,7 @@ class Ended(Exception):
         self.advice = advice
 
 
-class Refused(Ended):
+class ServerRefusal(CommandExit):
     """The server refused: an RFC 9457 problem."""
 
     def __init__(self, status: int, problem: Mapping[str, object], *, agent: str = "") -> None:
@@ -103,7 +103,7 @@ class Refused(Ended):
         )
 
 
-class Unreachable(Ended):
+class Unreachable(CommandExit):
     """No server answers."""
 
     def __init__(self, sentence: str, *, advice: str = "") -> None:

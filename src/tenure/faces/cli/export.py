@@ -7,7 +7,7 @@ import click
 
 from tenure.faces.cli.client import Client, path
 from tenure.faces.cli.differences import GOING
-from tenure.faces.cli.options import asking, examples
+from tenure.faces.cli.options import examples, with_client
 from tenure.faces.cli.output import as_yaml, say
 
 FORMS = ("yaml", "json", "name")
@@ -19,7 +19,7 @@ FORMS = ("yaml", "json", "name")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("-l", "--selector", multiple=True, metavar="K=V", help="Only with this label.")
 @click.option("-o", "--output", "form", type=click.Choice(FORMS), default="yaml", show_default=True)
-@asking
+@with_client
 def command(
     client: Client, *, names: tuple[str, ...], selector: tuple[str, ...], form: str
 ) -> None:

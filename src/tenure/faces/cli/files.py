@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from tenure.faces.cli.exits import Ended, Exit
+from tenure.faces.cli.exits import CommandExit, Exit
 
 BYTES_MAX = 1 << 20
 NODES_MAX = 20_000
@@ -28,7 +28,7 @@ SCRIPTS: Final = (".py", ".js", ".mjs", ".cjs", ".ts", ".sh", ".rb", ".pl", ".ph
 MERGE = "tag:yaml.org,2002:merge"
 
 
-class Document(NamedTuple):
+class AgentDocument(NamedTuple):
     """One agent of a file, its paths made absolute."""
 
     source: str
@@ -87,7 +87,7 @@ for _tag, _pattern, _first in (
     )
 
 
-def read(source: str) -> list[Document]:
+def read(source: str) -> list[AgentDocument]:
     """Every agent in a file, in the files of a directory, or on standard input."""
     if source == STANDARD_INPUT:
         return list(documents(sys.stdin.read(BYTES_MAX + 1), "standard input", Path.cwd()))
@@ -96,41 +96,41 @@ def read(source: str) -> list[Document]:
         return list(_file(path))
     found = sorted(one for one in path.iterdir() if one.suffix in ENDINGS and one.is_file())
     if not found:
-        raise wrong(source, f"no file here ends in {', '.join(ENDINGS)}")
+        raise file_error(source, f"no file here ends in {', '.join(ENDINGS)}")
     return [document for one in found for document in _file(one)]
 
 
-def _file(path: Path) -> Iterator[Document]:
+def _file(path: Path) -> Iterator[AgentDocument]:
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(BYTES_MAX + 1)
     except UnicodeDecodeError:
-        raise wrong(str(path), "it is not UTF-8") from None
+        raise file_error(str(path), "it is not UTF-8") from None
     except OSError as error:
-        raise wrong(str(path), f"it cannot be read: {error.strerror}") from None
+        raise file_error(str(path), f"it cannot be read: {error.strerror}") from None
     yield from documents(text, str(path), path.absolute().parent)
 
 
-def documents(text: str, source: str, directory: Path) -> Iterator[Document]:
+def documents(text: str, source: str, directory: Path) -> Iterator[AgentDocument]:
     """Every agent in a text; empty documents are passed over."""
     if len(text) > BYTES_MAX:
-        raise wrong(source, f"it is longer than {BYTES_MAX} characters")
+        raise file_error(source, f"it is longer than {BYTES_MAX} characters")
     try:
         found = [tree for tree in _trees(text) if tree is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise wrong(source, f"{where}{error.problem or error.context}") from None
+        raise file_error(source, f"{where}{error.problem or error.context}") from None
     except yaml.YAMLError as error:
-        raise wrong(source, " ".join(str(error).split())) from None
+        raise file_error(source, " ".join(str(error).split())) from None
     except ValueError as error:  # a number with too many digits
-        raise wrong(source, str(error)) from None
+        raise file_error(source, str(error)) from None
     trees = [one for tree in found for one in (tree if isinstance(tree, list) else [tree])]
     for number, tree in enumerate(trees, 1):
         name = f"{source}, document {number}" if len(trees) > 1 else source
         if not isinstance(tree, dict):
-            raise wrong(name, "an agent is a mapping that begins with its name")
-        yield Document(name, resolved(tree, directory))
+            raise file_error(name, "an agent is a mapping that begins with its name")
+        yield AgentDocument(name, resolve_paths(tree, directory))
 
 
 def _trees(text: str) -> Iterator[Any]:
@@ -170,7 +170,7 @@ def _weigh(node: yaml.Node, known: dict[int, int]) -> int:
 # ------------------------------------------------------------------------------- what it means
 
 
-def resolved(tree: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+def resolve_paths(tree: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     """The same agent with its relative paths made absolute, as seen from this directory.
 
     That is its bundle, and without one every part of its command that begins with `./` or `../`,
@@ -206,7 +206,7 @@ def _is_path(part: object, number: int, directory: Path) -> bool:
     return not part.startswith("-") and os.path.isfile(directory / part)  # noqa: PTH113 (long names are no error)
 
 
-def absent(spec: Mapping[str, Any]) -> list[str]:
+def missing_scripts(spec: Mapping[str, Any]) -> list[str]:
     """A sentence about the script of a resolved command that is no file here, if there is one.
 
     It may be what the agent is to write, or be where the server is: nobody is refused for it.
@@ -231,10 +231,10 @@ def check(tree: Mapping[str, Any], *, source: str) -> dict[str, Any]:
     except Invalid as error:
         said = str(error)
         hint = "; put it in quotes" if "expected text; got `" in said else ""
-        raise wrong(source, said + hint) from None
+        raise file_error(source, said + hint) from None
 
 
-def wrong(source: str, why: str) -> Ended:
+def file_error(source: str, why: str) -> CommandExit:
     """The refusal of a file."""
     advice = "nothing was sent: mend it, and say it again"
-    return Ended(Exit.USAGE, f"{source}: {why}", advice=advice)
+    return CommandExit(Exit.USAGE, f"{source}: {why}", advice=advice)

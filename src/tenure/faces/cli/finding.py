@@ -7,7 +7,7 @@ import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.options import Verbs, asking, confirm, examples, shown
+from tenure.faces.cli.options import Verbs, confirm, examples, output_option, with_client
 from tenure.faces.cli.output import TABLES, Item, fields, instant, say, show, show_all
 
 LIST = "tenure finding list"
@@ -32,8 +32,8 @@ def command() -> None:
 @click.option("--all", "resolved", is_flag=True, help="Also what is resolved.")
 @click.option("--reconciler", default="", metavar="NAME", help="Only of this one.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="So many at most.")
-@shown
-@asking
+@output_option
+@with_client
 def list_findings(
     client: Client, *, resolved: bool, reconciler: str, limit: int | None, form: str
 ) -> None:
@@ -70,8 +70,8 @@ def _text(finding: Item) -> str:
     "show", epilog=examples("tenure finding show $(tenure finding list --limit 1 -o name)")
 )
 @click.argument("finding_id", metavar="ID")
-@shown
-@asking
+@output_option
+@with_client
 def show_finding(client: Client, *, finding_id: str, form: str) -> None:
     """Show one finding."""
     show(client.get(path("findings", finding_id)), nouns.FINDING, form=form, text=_text)
@@ -81,8 +81,8 @@ def show_finding(client: Client, *, finding_id: str, form: str) -> None:
 @click.argument("finding_ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--tenant", default="", metavar="NAME", help="Whose it is, if not your own tenant's.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@shown
-@asking
+@output_option
+@with_client
 def remove(
     client: Client, *, finding_ids: tuple[str, ...], tenant: str, yes: bool, form: str
 ) -> None:
@@ -115,8 +115,8 @@ def _resources(found: Sequence[Item]) -> str:
     "resolve", epilog=examples("tenure finding resolve $(tenure finding list -o name)")
 )
 @click.argument("finding_ids", metavar="ID...", nargs=-1, required=True)
-@shown
-@asking
+@output_option
+@with_client
 def resolve(client: Client, *, finding_ids: tuple[str, ...], form: str) -> None:
     """Say that findings are settled; what is still so is found again."""
     done = [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.exits import Ended, Exit, Unreachable
+from tenure.faces.cli.exits import CommandExit, Exit, Unreachable
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -38,7 +38,7 @@ def invoke(
         try:
             last = _pass_on(answer)
         except TimeoutError:
-            raise Ended(
+            raise CommandExit(
                 Exit.TIMED_OUT,
                 f"the agent was silent for {seconds:g} s; what it does meanwhile is not known",
                 advice=f"tenure agent logs {name}; --timeout SECONDS waits longer",
@@ -51,7 +51,7 @@ def invoke(
         if last not in {b"", b"\n"} and sys.stdout.isatty():
             click.echo()
         if answer.status >= REFUSED:
-            raise Ended(
+            raise CommandExit(
                 Exit.FAILED,
                 f"the agent answered with status {answer.status}",
                 advice=f"tenure agent logs {name}",

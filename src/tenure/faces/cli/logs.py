@@ -5,7 +5,7 @@ from collections import deque
 from typing import NamedTuple
 
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.exits import Refused
+from tenure.faces.cli.exits import ServerRefusal
 from tenure.faces.cli.output import pass_on, say
 
 LOOK_SECONDS = 0.5
@@ -34,7 +34,7 @@ def follow(client: Client, name: str, *, lines: int) -> None:
                 if now != known:  # maybe another runtime with a new log
                     at = _again(client, uid, since)
                     known, since = (known, since) if at is None else (now, at)
-        except Refused as error:
+        except ServerRefusal as error:
             if error.status == NOT_FOUND:
                 return
             raise

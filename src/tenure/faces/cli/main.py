@@ -13,7 +13,7 @@ from typing import Final
 
 import click
 
-from tenure.faces.cli.exits import Ended, Exit
+from tenure.faces.cli.exits import CommandExit, Exit
 
 COMMANDS: Final = {
     "up": ("tenure.faces.cli.up", "Start a control plane here, in the foreground."),
@@ -105,7 +105,7 @@ def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:  
 
 
 def _command() -> click.Group:
-    from tenure.faces.cli.options import placed
+    from tenure.faces.cli.options import server_options
 
     @click.group(
         cls=Late,
@@ -116,7 +116,7 @@ def _command() -> click.Group:
         "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version,
         help="Say which version this is.",
     )  # fmt: skip
-    @placed
+    @server_options
     def tenure() -> None:
         """Tenure: every operation on an agent finishes or is undone, and says which."""
 
@@ -141,7 +141,7 @@ def _run(args: Sequence[str] | None) -> int:
         )
         sys.stdout.flush()
         return int(code) if isinstance(code, int) else Exit.OK
-    except Ended as error:
+    except CommandExit as error:
         if error.sentence:
             _complain(error.sentence, error.advice)
         return int(error.code)

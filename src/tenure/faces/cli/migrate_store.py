@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from tenure.core.errors import TenureError
-from tenure.faces.cli.exits import Ended, Exit
-from tenure.faces.cli.options import examples, placed, said, shown
+from tenure.faces.cli.exits import CommandExit, Exit
+from tenure.faces.cli.options import examples, output_option, server_location, server_options
 from tenure.faces.cli.output import Column, Noun, say, show_all
 
 NOUN = Noun(
@@ -32,8 +32,8 @@ NOUN = Noun(
     "--from", "source", metavar="FILE", type=click.Path(path_type=Path),
     help="The embedded store; by default that of the home.",
 )  # fmt: skip
-@shown
-@placed
+@output_option
+@server_options
 @click.pass_context
 def command(context: click.Context, *, url: str, source: Path | None, form: str) -> None:
     """Copy every record of an embedded store to PostgreSQL, and compare both sides.
@@ -44,13 +44,13 @@ def command(context: click.Context, *, url: str, source: Path | None, form: str)
     """
     from tenure.wiring import move_store
 
-    path = source or said(context).directory() / "tenure.db"
+    path = source or server_location(context).directory() / "tenure.db"
     try:
         compared = asyncio.run(move_store(path, url, told=say))
     except TenureError as error:
-        raise Ended(Exit.FAILED, str(error)) from None
+        raise CommandExit(Exit.FAILED, str(error)) from None
     except OSError as error:
-        raise Ended(
+        raise CommandExit(
             Exit.FAILED,
             f"{error.filename or path}: {error.strerror}",
             advice="the store has not moved; once that is mended say it again, and it goes on",

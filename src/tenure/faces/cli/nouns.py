@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tenure.faces.cli.output import Column, Item, Noun, fields, instant, table_with_text
-from tenure.faces.cli.progress import MARKS, OF_HOLD, PENDING
+from tenure.faces.cli.progress import MARKS, PENDING, WORD_OF_STATE
 
 
 def _at(name: str, *, spare: int = 0) -> Column:
@@ -178,7 +178,7 @@ def operation_text(operation: Item) -> str:
 def _fate(step: Item, operation: Item) -> str:
     if step["stuck"]:
         return "stuck"
-    fate = OF_HOLD.get(str(step["state"] or ""), "not begun")
+    fate = WORD_OF_STATE.get(str(step["state"] or ""), "not begun")
     if fate == "running" and operation["state"] == PENDING:
         return "waits for a worker"
     return "not done" if fate == "running" and operation["done"] else fate

@@ -9,9 +9,17 @@ import click
 
 from tenure.core.operation import OPERATION, OperationState
 from tenure.faces.cli import nouns, progress
-from tenure.faces.cli.accepted import attend, settled
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.options import Verbs, Waits, asking, confirm, examples, shown, waiting
+from tenure.faces.cli.follow_operation import attend, print_operation
+from tenure.faces.cli.options import (
+    Verbs,
+    Waits,
+    confirm,
+    examples,
+    output_option,
+    wait_options,
+    with_client,
+)
 from tenure.faces.cli.output import say, show, show_all
 
 STATES = tuple(str(state) for state in OperationState)
@@ -46,8 +54,8 @@ def command() -> None:
     "--last", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
     help="The last so many.",
 )  # fmt: skip
-@shown
-@asking
+@output_option
+@with_client
 def list_operations(
     client: Client, *, state: tuple[str, ...], only_open: bool, agent: str | None, last: int,
     form: str,
@@ -66,8 +74,8 @@ def list_operations(
     ),
 )
 @click.argument("operation")
-@shown
-@asking
+@output_option
+@with_client
 def show_operation(client: Client, *, operation: str, form: str) -> None:
     """Show an operation with its steps; if it needs somebody, also what can be done."""
     found = client.get(path("operations", operation))
@@ -87,15 +95,17 @@ def show_operation(client: Client, *, operation: str, form: str) -> None:
 @click.option(
     "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait so long at most."
 )
-@shown
-@asking
+@output_option
+@with_client
 def watch(client: Client, *, operation: str, timeout: float | None, form: str) -> None:
     """Follow an operation until it has ended or is stuck, and end as it does."""
     started = time.monotonic()
     found = client.get(path("operations", operation))
     seen = progress.watch(client, found, waits=Waits(timeout=timeout))
-    settled(seen, form=form, name=operation)
-    progress.ended(seen, what=f"{seen['kind']} has succeeded", seconds=time.monotonic() - started)
+    print_operation(seen, form=form, name=operation)
+    progress.report_end(
+        seen, what=f"{seen['kind']} has succeeded", seconds=time.monotonic() - started
+    )
 
 
 def _decide(
@@ -114,9 +124,9 @@ def _decide(
     ),
 )
 @click.argument("operation")
-@waiting
-@shown
-@asking
+@wait_options
+@output_option
+@with_client
 def cancel(client: Client, *, operation: str, waits: Waits, form: str) -> None:
     """Undo an operation; the exit code is 0 once it is undone."""
     answer = _decide(client, operation, "cancel")
@@ -125,11 +135,11 @@ def cancel(client: Client, *, operation: str, waits: Waits, form: str) -> None:
         return
     started = time.monotonic()
     seen = progress.watch(client, answer, waits=waits)
-    settled(seen, form=form, name=operation)
+    print_operation(seen, form=form, name=operation)
     if seen["state"] == "COMPENSATED":
         say(f"{seen['kind']} was undone ({time.monotonic() - started:.1f} s)")
         return
-    progress.ended(
+    progress.report_end(
         seen, what=f"{seen['kind']} had succeeded already", seconds=time.monotonic() - started
     )
 
@@ -138,9 +148,9 @@ def cancel(client: Client, *, operation: str, waits: Waits, form: str) -> None:
     "retry", epilog=examples("tenure operation retry ID", "tenure operation retry ID --timeout 60")
 )
 @click.argument("operation")
-@waiting
-@shown
-@asking
+@wait_options
+@output_option
+@with_client
 def retry(client: Client, *, operation: str, waits: Waits, form: str) -> None:
     """Try what is stuck again, now."""
     answer = _decide(client, operation, "retry")
@@ -151,8 +161,8 @@ def retry(client: Client, *, operation: str, waits: Waits, form: str) -> None:
 @command.command("abandon", epilog=examples("tenure operation abandon ID"))
 @click.argument("operation")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@shown
-@asking
+@output_option
+@with_client
 def abandon(client: Client, *, operation: str, yes: bool, form: str) -> None:
     """End a stuck operation as it is: what it may hold stays in the world."""
     confirm("what it may hold stays in the world, and nobody looks after it", yes=yes)
@@ -164,9 +174,9 @@ def abandon(client: Client, *, operation: str, yes: bool, form: str) -> None:
 @click.argument("operation")
 @click.argument("step")
 @click.option("--result", metavar="JSON", help="What the step would have returned.")
-@waiting
-@shown
-@asking
+@wait_options
+@output_option
+@with_client
 def adopt(
     client: Client, *, operation: str, step: str, result: str | None, waits: Waits, form: str
 ) -> None:
@@ -183,9 +193,9 @@ def adopt(
 @command.command("mark-absent", epilog=examples("tenure operation mark-absent ID runtime"))
 @click.argument("operation")
 @click.argument("step")
-@waiting
-@shown
-@asking
+@wait_options
+@output_option
+@with_client
 def mark_absent(client: Client, *, operation: str, step: str, waits: Waits, form: str) -> None:
     """Say that a stuck step holds nothing; the operation goes on, or back."""
     answer = _decide(client, operation, "mark-absent", step=step)

@@ -12,7 +12,7 @@ import click
 
 from tenure.faces.cli import where
 from tenure.faces.cli.client import Client
-from tenure.faces.cli.exits import Ended, Exit
+from tenure.faces.cli.exits import CommandExit, Exit
 from tenure.faces.cli.output import FORMS
 
 Command = Callable[..., Any]
@@ -49,7 +49,7 @@ def _keep(context: click.Context, option: click.Parameter, value: str | None) ->
     return value
 
 
-def placed(command: Command) -> Command:
+def server_options(command: Command) -> Command:
     """Add --home, --address and --token-file."""
     for option, hint, words in (
         ("--token-file", "FILE", "The file with the token.  [TENURE_TOKEN: the token itself]"),
@@ -62,19 +62,19 @@ def placed(command: Command) -> Command:
     return command
 
 
-def said(context: click.Context) -> where.Where:
+def server_location(context: click.Context) -> where.ServerLocation:
     """What the command line and the environment say about the server."""
-    return where.of(context.find_root().ensure_object(dict), os.environ)
+    return where.location_of(context.find_root().ensure_object(dict), os.environ)
 
 
-def asking(command: Command) -> Command:
+def with_client(command: Command) -> Command:
     """Hand a client to the command as its first argument."""
 
-    @placed
+    @server_options
     @click.pass_context
     @wraps(command)
     def run(context: click.Context, /, **given: object) -> object:
-        client = Client(said(context))
+        client = Client(server_location(context))
         try:
             return command(client, **given)
         finally:
@@ -83,7 +83,7 @@ def asking(command: Command) -> Command:
     return run
 
 
-def logged(command: Command) -> Command:
+def log_options(command: Command) -> Command:
     """Add --log-level and --log-format: what a process that runs on says of itself."""
     for option, choices, default, words in (
         ("--log-format", ("plain", "json"), "plain", "How a line is written."),
@@ -95,7 +95,7 @@ def logged(command: Command) -> Command:
     return command
 
 
-def shown(command: Command) -> Command:
+def output_option(command: Command) -> Command:
     """Add -o; the command gets it as `form`."""
     return click.option(
         "-o", "--output", "form", type=click.Choice(FORMS), default="table", show_default=True,
@@ -103,7 +103,7 @@ def shown(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
-def waiting(command: Command) -> Command:
+def wait_options(command: Command) -> Command:
     """Add --no-wait and --timeout; the command gets them as `waits`."""
 
     @click.option("--no-wait", is_flag=True, help="Return as soon as it is accepted.")
@@ -123,9 +123,9 @@ def confirm(would: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Ended(Exit.USAGE, would, advice="say --yes to do it")
+        raise CommandExit(Exit.USAGE, would, advice="say --yes to do it")
     if not click.confirm(f"{would}. Go on?", err=True):
-        raise Ended(Exit.FAILED, "nothing was done")
+        raise CommandExit(Exit.FAILED, "nothing was done")
 
 
 def examples(*lines: str) -> str:

@@ -71,8 +71,8 @@ def show_all(
             columns = noun.columns
             rows = [[_one_line(column.of(item)) for column in columns] for item in items]
             if room:
-                columns, rows = _narrowed(columns, rows, room)
-                rows = _shortened(columns, rows, room)
+                columns, rows = _narrow(columns, rows, room)
+                rows = _shorten(columns, rows, room)
             _print(table([column.title for column in columns], rows))
 
 
@@ -95,7 +95,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     widths = _widths(lines)
     return "\n".join(
         GAP.join(
-            _coloured(cell) + " " * (width - len(cell))
+            _colour(cell) + " " * (width - len(cell))
             for cell, width in zip(line, widths, strict=True)
         ).rstrip()
         for line in lines
@@ -140,7 +140,7 @@ def _lines(text: str) -> list[str]:
     return [plain(line.removesuffix("\r").expandtabs()) for line in text.split("\n")]
 
 
-def _narrowed(
+def _narrow(
     columns: Sequence[Column], rows: list[list[str]], room: int
 ) -> tuple[Sequence[Column], list[list[str]]]:
     """The columns without those that can be spared, as long as there is no room for them all."""
@@ -162,7 +162,7 @@ def _across(widths: Sequence[int]) -> int:
     return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
-def _shortened(columns: Sequence[Column], rows: list[list[str]], room: int) -> list[list[str]]:
+def _shorten(columns: Sequence[Column], rows: list[list[str]], room: int) -> list[list[str]]:
     """The rows with no more of what may be cut off than there is room for, the longest first."""
     widths = _widths([[column.title for column in columns], *rows])
     over = _across(widths) - room
@@ -182,7 +182,7 @@ def _shortened(columns: Sequence[Column], rows: list[list[str]], room: int) -> l
     ]
 
 
-def _wrapped(line: str, room: int) -> list[str]:
+def _wrap(line: str, room: int) -> list[str]:
     """The line, or as many as it needs; what it was set in by stays."""
     if len(line) <= room or room < WRAPPED_CHARACTERS_MIN:
         return [line]
@@ -200,14 +200,14 @@ def fields(pairs: Iterable[tuple[str, str]]) -> str:
     indent = max((len(name) for name, _ in kept), default=0) + 2
     room = (terminal_width() or 0) - indent
     return "\n".join(
-        f"{name + ':':<{indent}}{_coloured(_below(_all_wrapped(value, room), indent))}"
+        f"{name + ':':<{indent}}{_colour(_below(_all_wrapped(value, room), indent))}"
         for name, value in kept
     )
 
 
 def _all_wrapped(text: str, room: int) -> Iterator[str]:
     for line in _lines(text):
-        yield from _wrapped(line, room)
+        yield from _wrap(line, room)
 
 
 def _below(lines: Iterable[str], indent: int) -> str:
@@ -228,7 +228,7 @@ def instant(at: float | None) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def counted(number: int, thing: str) -> str:
+def count_of(number: int, thing: str) -> str:
     """So many of them: `1 agent`, `2 agents`."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
@@ -266,7 +266,7 @@ def say(sentence: str) -> None:
     click.echo(_fitting(sentence, sys.stderr), err=True)
 
 
-def _coloured(cell: str) -> str:
+def _colour(cell: str) -> str:
     return click.style(cell, fg=COLOURS[cell]) if cell in COLOURS else cell
 
 

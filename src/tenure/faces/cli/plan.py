@@ -2,11 +2,11 @@
 
 import click
 
-from tenure.faces.cli.apply import FILES, PRUNE, SELECTOR, tell
+from tenure.faces.cli.apply import FILES, PRUNE, SELECTOR, print_differences
 from tenure.faces.cli.client import Client
-from tenure.faces.cli.differences import Action, compare, foreseen, wanted
-from tenure.faces.cli.exits import Ended, Exit
-from tenure.faces.cli.options import asking, examples, shown
+from tenure.faces.cli.differences import Action, compare, specs_of_files, with_predicted_failures
+from tenure.faces.cli.exits import CommandExit, Exit
+from tenure.faces.cli.options import examples, output_option, with_client
 from tenure.faces.cli.output import say
 
 
@@ -20,18 +20,18 @@ from tenure.faces.cli.output import say
 @click.option(
     "--detailed-exitcode", is_flag=True, help="Exit with 3 if anything is not as the files say."
 )
-@shown
-@asking
+@output_option
+@with_client
 def command(
     client: Client, *, sources: tuple[str, ...], selector: dict[str, str], prune: bool,
     detailed_exitcode: bool, form: str,
 ) -> None:  # fmt: skip
     """Show how files and agents differ, and do nothing."""
-    specs, named = wanted(sources, selector)
+    specs, named = specs_of_files(sources, selector)
     found = compare(client, specs, named=named, selector=selector, prune=prune)
-    tell(list(foreseen(client, found)), form=form)
+    print_differences(list(with_predicted_failures(client, found)), form=form)
     changes = [one for one in found if one.action is not Action.KEEP]
     if not changes:
         say("nothing to do: everything is as the files say")
     elif detailed_exitcode:
-        raise Ended(Exit.DIFFERS)
+        raise CommandExit(Exit.DIFFERS)

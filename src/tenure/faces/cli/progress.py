@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from tenure.faces.cli.client import Client, path, patiently
-from tenure.faces.cli.exits import OF_STATE, Ended, Exit, Refused, Unreachable
+from tenure.faces.cli.client import Client, path, retry_until
+from tenure.faces.cli.exits import OF_STATE, CommandExit, Exit, ServerRefusal, Unreachable
 from tenure.faces.cli.options import Waits
 from tenure.faces.cli.output import is_utf8, plain, say
 
@@ -46,7 +46,7 @@ MARKS: Final = {
     "undone": Mark("↺", "<", "yellow"),
     "stuck": Mark("!", "!", "red"),
 }
-OF_HOLD: Final = {
+WORD_OF_STATE: Final = {
     "INTENDED": "running", "PRESENT": "done", "REFUSED": "refused", "REMOVING": "undoing",
     "BURNED": "undone",
 }  # fmt: skip
@@ -54,7 +54,7 @@ SPOKEN: Final = frozenset({"done", "refused", "undone", "stuck"})
 """Fates that get a line of their own where lines are all there is; so does what is waited for."""
 
 
-class Line(NamedTuple):
+class ProgressLine(NamedTuple):
     """Something that happened; `step` is empty if it is about the operation as a whole."""
 
     step: str
@@ -85,7 +85,7 @@ class Picture:
             {str(step["name"]): "" for step in operation["steps"]},
         )  # fmt: skip
 
-    def hear(self, record: Plain) -> list[Line]:
+    def hear(self, record: Plain) -> list[ProgressLine]:
         """What a record of the journal tells."""
         if int(record["seq"]) <= self.last:
             return []
@@ -106,27 +106,27 @@ class Picture:
             case "stuck":
                 return self._now(step, "stuck", why)
             case "abandoned":
-                return [Line("", "stuck", "abandoned as it is")]
+                return [ProgressLine("", "stuck", "abandoned as it is")]
             case "retried":
                 self._stuck_no_more()
                 return []
             case _:
                 return []
 
-    def see(self, operation: Plain) -> list[Line]:
+    def see(self, operation: Plain) -> list[ProgressLine]:
         """What the operation itself tells: it also knows what is under way, and says why."""
         self.state = str(operation["state"])
-        lines: list[Line] = []
+        lines: list[ProgressLine] = []
         if self.state in {"COMPENSATING", "COMPENSATED"}:
             lines += self._turned(str(operation["error"]))
         for step in operation["steps"]:
             name, detail = str(step["name"]), str(step["detail"])
-            fate = "stuck" if step["stuck"] else OF_HOLD.get(str(step["state"] or ""), "")
+            fate = "stuck" if step["stuck"] else WORD_OF_STATE.get(str(step["state"] or ""), "")
             fate = "" if fate == "running" and self.state == PENDING else fate
             lines += self._now(name, fate, detail)
         return lines
 
-    def _now(self, step: str, fate: str, detail: str = "") -> list[Line]:
+    def _now(self, step: str, fate: str, detail: str = "") -> list[ProgressLine]:
         was = self.fates.get(step, "")
         if fate == "refused" and was in {"undoing", "undone"}:
             return []
@@ -135,18 +135,18 @@ class Picture:
         news |= fate == "running" and detail not in {"", self.details.get(step, "")}
         if detail or fate != was:  # why it failed stays, though nobody repeats it
             self.details[step] = detail
-        return [Line(step, fate, detail)] if news else []
+        return [ProgressLine(step, fate, detail)] if news else []
 
-    def _turned(self, why: str) -> list[Line]:
+    def _turned(self, why: str) -> list[ProgressLine]:
         if self.back:
             return []
         self.back = True
-        return [Line("", "undoing", why)]
+        return [ProgressLine("", "undoing", why)]
 
-    def wait(self, why: str) -> list[Line]:
+    def wait(self, why: str) -> list[ProgressLine]:
         """Nobody has begun with it, for this reason; empty: somebody has."""
         before, self.waits = self.waits, why
-        return [Line("", "running", why)] if why and why != before else []
+        return [ProgressLine("", "running", why)] if why and why != before else []
 
     def _stuck_no_more(self) -> None:
         for step, fate in self.fates.items():
@@ -164,7 +164,7 @@ class Picture:
 
 
 def follow(
-    client: Client, operation: Plain, *, waits: Waits, tell: Callable[[list[Line]], None],
+    client: Client, operation: Plain, *, waits: Waits, tell: Callable[[list[ProgressLine]], None],
     picture: Picture,
 ) -> dict[str, Any]:  # fmt: skip
     """The operation once it is settled; Ended with TIMED_OUT if that takes too long."""
@@ -174,18 +174,18 @@ def follow(
     while True:
         if streams:
             streams = _stream(client, name, picture, tell, until)
-        left = _left(until)
+        left = _seconds_left(until)
         seconds = LOOK_SECONDS if left is None else max(0.0, min(LOOK_SECONDS, left))
         if streams or picture.state in SETTLED:
             seconds = 0.0
-        seen = _look(client, name, seconds, until)
+        seen = _poll(client, name, seconds, until)
         tell(picture.see(seen))
         if seen["state"] in SETTLED:
             return seen
         if left is not None and left <= 0:
             state = f"{seen['kind']} is {seen['state']} after {waits.timeout:g} s and goes on"
-            why = f": {_unclaimed(client)}" if seen["state"] == PENDING else _why(seen)
-            raise Ended(Exit.TIMED_OUT, state + why, advice=f"tenure operation watch {name}")
+            why = f": {_why_unclaimed(client)}" if seen["state"] == PENDING else _why(seen)
+            raise CommandExit(Exit.TIMED_OUT, state + why, advice=f"tenure operation watch {name}")
 
 
 def _why(operation: Plain) -> str:
@@ -195,17 +195,17 @@ def _why(operation: Plain) -> str:
     return f": {first}" if first else ""
 
 
-def _unclaimed(client: Client) -> str:
+def _why_unclaimed(client: Client) -> str:
     """Why nobody has begun with it, as far as the server knows."""
-    with suppress(Ended):
+    with suppress(CommandExit):
         if away := client.get("/readyz").get("engine"):
             return f"{away}; it goes on when that is back"
     return "it waits for a worker"
 
 
-def _look(client: Client, name: str, seconds: float, until: float | None) -> dict[str, Any]:
+def _poll(client: Client, name: str, seconds: float, until: float | None) -> dict[str, Any]:
     away = time.monotonic() + AWAY_SECONDS
-    seen: dict[str, Any] = patiently(
+    seen: dict[str, Any] = retry_until(
         lambda: client.get(
             path("operations", name, "wait"), {"seconds": f"{seconds:.3f}"}, seconds=seconds
         ),
@@ -215,14 +215,14 @@ def _look(client: Client, name: str, seconds: float, until: float | None) -> dic
 
 
 def _stream(
-    client: Client, name: str, picture: Picture, tell: Callable[[list[Line]], None],
+    client: Client, name: str, picture: Picture, tell: Callable[[list[ProgressLine]], None],
     until: float | None,
 ) -> bool:  # fmt: skip
     """Hear records until the operation is settled, time is up or the connection breaks.
 
     Whether streaming works here at all: a proxy may not let it through.
     """
-    left = _left(until)
+    left = _seconds_left(until)
     silence = SILENCE_SECONDS if left is None else min(SILENCE_SECONDS, max(left, 0.05))
     headers = {"Accept": "text/event-stream", "Last-Event-ID": str(picture.last)}
     try:
@@ -240,11 +240,11 @@ def _stream(
                     tell(picture.hear(json.loads(data)))
                 else:  # a heartbeat: look why it takes so long
                     tell(picture.see(client.get(path("operations", name))))
-                    tell(picture.wait("" if picture.state != PENDING else _unclaimed(client)))
-                left = _left(until)
+                    tell(picture.wait("" if picture.state != PENDING else _why_unclaimed(client)))
+                left = _seconds_left(until)
                 if left is not None and left <= 0:
                     return True
-    except Refused as error:
+    except ServerRefusal as error:
         if error.code is Exit.AUTHENTICATION or error.status == 404:  # noqa: PLR2004 (not found)
             raise
         return False
@@ -273,7 +273,7 @@ def events(lines: Iterator[bytes]) -> Iterator[tuple[str, str]]:
                 data.append(value.removeprefix(" "))
 
 
-def _left(until: float | None) -> float | None:
+def _seconds_left(until: float | None) -> float | None:
     return None if until is None else until - time.monotonic()
 
 
@@ -285,32 +285,34 @@ def watch(client: Client, operation: Plain, *, waits: Waits, title: str = "") ->
     picture = Picture.of(operation)
     started = time.monotonic()
     try:
-        with _shown(picture, title or picture.kind, started) as tell:
+        with _display(picture, title or picture.kind, started) as tell:
             return follow(client, operation, waits=waits, tell=tell, picture=picture)
     except KeyboardInterrupt:
-        raise Ended(
+        raise CommandExit(
             Exit.INTERRUPTED, "interrupted; the operation goes on",
             advice=f"tenure operation watch {operation['id']}",
         ) from None  # fmt: skip
 
 
 @contextmanager
-def _shown(picture: Picture, title: str, started: float) -> Iterator[Callable[[list[Line]], None]]:
+def _display(
+    picture: Picture, title: str, started: float
+) -> Iterator[Callable[[list[ProgressLine]], None]]:
     if not sys.stderr.isatty():
-        yield _speak
+        yield _print_lines
         return
-    from tenure.faces.cli.drawing import drawn
+    from tenure.faces.cli.drawing import live_picture
 
-    with drawn(picture, title, started, utf8=is_utf8(sys.stderr)):
+    with live_picture(picture, title, started, utf8=is_utf8(sys.stderr)):
         yield lambda _: None
 
 
-def _speak(lines: list[Line]) -> None:
+def _print_lines(lines: list[ProgressLine]) -> None:
     for line in lines:
         say(text(line, utf8=is_utf8(sys.stderr)))
 
 
-def text(line: Line, *, utf8: bool) -> str:
+def text(line: ProgressLine, *, utf8: bool) -> str:
     """One line as it is printed where there is no terminal."""
     mark = MARKS[line.fate]
     sign = mark.sign if utf8 else mark.ascii
@@ -332,7 +334,7 @@ def text(line: Line, *, utf8: bool) -> str:
 # ------------------------------------------------------------------------------------- how it ended
 
 
-def ended(operation: Plain, *, what: str, seconds: float) -> None:
+def report_end(operation: Plain, *, what: str, seconds: float) -> None:
     """Say in one line how it ended; Ended with the code of that unless all is well."""
     code = OF_STATE[str(operation["state"])]
     why = str(operation["error"] or "")
@@ -353,4 +355,4 @@ def ended(operation: Plain, *, what: str, seconds: float) -> None:
         case _:
             sentence = f"{operation['kind']} is stuck ({took})"
             advice = f"tenure operation show {operation['id']} tells what can be done"
-    raise Ended(code, f"{sentence}: {why}" if why else sentence, advice=advice)
+    raise CommandExit(code, f"{sentence}: {why}" if why else sentence, advice=advice)

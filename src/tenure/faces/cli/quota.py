@@ -4,8 +4,8 @@ import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.options import Verbs, asking, examples, shown
-from tenure.faces.cli.output import Item, counted, show
+from tenure.faces.cli.options import Verbs, examples, output_option, with_client
+from tenure.faces.cli.output import Item, count_of, show
 
 QUOTA = path("quotas", "agents")
 
@@ -17,12 +17,12 @@ def command() -> None:
 
 def _text(quota: Item) -> str:
     most = "without bound" if quota["most"] is None else f"of {quota['most']}"
-    return f"{counted(quota['used'], str(quota['kind']).removesuffix('s'))} {most}"
+    return f"{count_of(quota['used'], str(quota['kind']).removesuffix('s'))} {most}"
 
 
 @command.command("show", epilog=examples("tenure quota show", "tenure quota show -o json"))
-@shown
-@asking
+@output_option
+@with_client
 def show_quota(client: Client, *, form: str) -> None:
     """Show how many agents there are and may be."""
     show(client.get(QUOTA), nouns.QUOTA, form=form, text=_text)
@@ -30,8 +30,8 @@ def show_quota(client: Client, *, form: str) -> None:
 
 @command.command("set", epilog=examples("tenure quota set 100"))
 @click.argument("most", type=click.IntRange(min=0))
-@shown
-@asking
+@output_option
+@with_client
 def set_quota(client: Client, *, most: int, form: str) -> None:
     """Let there be MOST agents from now on; those that are there stay."""
     now = client.send("PUT", QUOTA, body={"most": most}, look="tenure quota show")

@@ -4,8 +4,8 @@ import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client
-from tenure.faces.cli.exits import Ended, Exit
-from tenure.faces.cli.options import asking, examples, shown
+from tenure.faces.cli.exits import CommandExit, Exit
+from tenure.faces.cli.options import examples, output_option, with_client
 from tenure.faces.cli.output import TABLES, say, show_all
 
 
@@ -14,8 +14,8 @@ from tenure.faces.cli.output import TABLES, say, show_all
 )
 @click.argument("name", required=False, default="")
 @click.option("--dry-run", is_flag=True, help="Say what is seen; change nothing.")
-@shown
-@asking
+@output_option
+@with_client
 def command(client: Client, *, name: str, dry_run: bool, form: str) -> None:
     """Let the reconciler NAME look now, or all of them, and say what came of it; for admins.
 
@@ -34,4 +34,6 @@ def command(client: Client, *, name: str, dry_run: bool, form: str) -> None:
                 say(f"  {found['kind']} {found['body']['what']}")
     failed = [str(look["reconciler"]) for look in looks if look["error"]]
     if failed:
-        raise Ended(Exit.FAILED, f"{', '.join(failed)} could not look; see the log of the plane")
+        raise CommandExit(
+            Exit.FAILED, f"{', '.join(failed)} could not look; see the log of the plane"
+        )

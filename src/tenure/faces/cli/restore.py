@@ -10,8 +10,14 @@ import click
 
 from tenure.core.errors import TenureError
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.exits import Ended, Exit
-from tenure.faces.cli.options import confirm, examples, placed, said, shown
+from tenure.faces.cli.exits import CommandExit, Exit
+from tenure.faces.cli.options import (
+    confirm,
+    examples,
+    output_option,
+    server_location,
+    server_options,
+)
 from tenure.faces.cli.output import Column, Item, Noun, say, show, table
 
 SHOWN = 20
@@ -30,8 +36,8 @@ EPOCH = Noun((Column("EPOCH", lambda one: str(one["epoch"])),), lambda one: str(
 @click.option("--confirm", "confirmed", is_flag=True, help="Show it, and let the plane go.")
 @click.option("--hold", "held", is_flag=True, help="The store was put back by other means: hold.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@shown
-@placed
+@output_option
+@server_options
 @click.pass_context
 def command(
     context: click.Context,
@@ -56,27 +62,27 @@ def command(
     provider, until `tenure restore --confirm` has shown what would happen and was told to go on.
     """
     if sum((source is not None, review, confirmed, held)) != 1:
-        raise Ended(
+        raise CommandExit(
             Exit.USAGE, "say one of: a directory, --review, --confirm, --hold",
             advice="see tenure restore --help",
         )  # fmt: skip
     if review or confirmed:
-        client = Client(said(context))
+        client = Client(server_location(context))
         try:
             _confirm(client, yes=yes, form=form) if confirmed else _review(client, form=form)
         finally:
             client.close()
         return
-    home = said(context).directory()
+    home = server_location(context).directory()
     try:
         if source is None:
             _hold(home, yes=yes, form=form)
         else:
             _restore(source, home, yes=yes, form=form)
     except TenureError as error:
-        raise Ended(Exit.FAILED, str(error)) from None
+        raise CommandExit(Exit.FAILED, str(error)) from None
     except OSError as error:
-        raise Ended(
+        raise CommandExit(
             Exit.FAILED, f"{error.filename or home}: {error.strerror}",
             advice="the plane does not start before a restore has ended: say it again",
         ) from None  # fmt: skip
@@ -117,26 +123,26 @@ def _hold(home: Path, *, yes: bool, form: str) -> None:
 
 
 def _review(client: Client, *, form: str) -> None:
-    show(_seen(client), EPOCH, form=form, text=lambda seen: told_of(seen, most=1_000))
+    show(_get_review(client), EPOCH, form=form, text=lambda seen: describe_review(seen, most=1_000))
 
 
 def _confirm(client: Client, *, yes: bool, form: str) -> None:
     """Say what letting the plane go would mean, and do it if it shall be done."""
-    seen = _seen(client)
-    say(told_of(seen, most=SHOWN))
+    seen = _get_review(client)
+    say(describe_review(seen, most=SHOWN))
     if not seen["held"]:
-        raise Ended(Exit.FAILED, "the plane is not held: there is nothing to confirm")
+        raise CommandExit(Exit.FAILED, "the plane is not held: there is nothing to confirm")
     confirm("operations will move again", yes=yes)
     told = client.send("POST", path("plane", verb="confirm"), look="tenure restore --review")
     show(told, EPOCH, form=form, text=lambda one: f"the plane is let go; epoch {one['epoch']}")
 
 
-def _seen(client: Client) -> dict[str, Any]:
+def _get_review(client: Client) -> dict[str, Any]:
     found: dict[str, Any] = client.get(path("plane", "review"), seconds=120.0)
     return found
 
 
-def told_of(seen: Item, *, most: int) -> str:
+def describe_review(seen: Item, *, most: int) -> str:
     """What a review found, for a person; so many lines of each kind at most."""
     parts = [
         f"epoch {seen['epoch']}; held: {seen['held'] or 'no'}",

@@ -1,8 +1,8 @@
-"""What `up` and `worker` are told alike, as of a plane that has outgrown one process.
+"""Options that `up` and `worker` share, for planes of more than one process.
 
-How things are looked after only `up` is told: whoever leads goes by it, and that may be a worker.
+Only `up` has the options for retention and drift: they apply to whichever process leads.
 
-Every option can be said by the environment too, as units and containers do; what is secret only so.
+Every option can be given by the environment too.  A secret can be given only there.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from tenure.core.limits import OUTBOX_MAX
-from tenure.faces.cli.exits import Ended, Exit
+from tenure.faces.cli.exits import CommandExit, Exit
 
 Command = Callable[..., Any]
 Option = tuple[str, str, str | None, str, str]
@@ -43,8 +43,8 @@ _OPTIONS = (
     ("--stopped-seconds", "stopped_seconds", "SECONDS", "TENURE_STOPPED_SECONDS",
      "How long who serves the home may stand stopped until it is killed: 10; 0: for ever."),
 )  # fmt: skip
-"""Each option, the field of the settings that it says, its metavariable, variable and help."""
-_WAYS = (
+"""Each option: its flag, field of the settings, metavariable, environment variable and help."""
+_RETENTION_OPTIONS = (
     ("--keep-operations", "keep_operations_days", "DAYS", "TENURE_KEEP_OPERATIONS",
      "How long operations that have ended are kept: 90; 0: for ever."),
     ("--keep-findings", "keep_findings_days", "DAYS", "TENURE_KEEP_FINDINGS",
@@ -54,7 +54,7 @@ _WAYS = (
     ("--drift", "drift", None, "TENURE_DRIFT",
      "What is done where reality differs from the records: repair."),
 )  # fmt: skip
-"""The same of what holds for all processes of a home."""
+"""The same for settings that all processes of a home share."""
 _KINDS: Mapping[str, Any] = {
     "--engine": click.Choice(("embedded", "temporal")),
     "--drift": click.Choice(("repair", "report")),
@@ -62,30 +62,30 @@ _KINDS: Mapping[str, Any] = {
     "EVENTS": click.IntRange(min=1_000, max=OUTBOX_MAX),
     "SECONDS": click.FloatRange(min=0.0),
 }  # fmt: skip
-"""What is said of an option, or of those with a metavariable, if it is not any text."""
+"""The type of an option, or of all with a metavariable, if it is not plain text."""
 
 
-def ruled(command: Command) -> Command:
+def up_scale_options(command: Command) -> Command:
     """Add the options that only `up` has as well."""
-    return scaled(command, (*_OPTIONS, *_WAYS))
+    return scale_options(command, (*_OPTIONS, *_RETENTION_OPTIONS))
 
 
-def scaled(command: Command, options: Sequence[Option] = _OPTIONS) -> Command:
-    """Add the options; the command gets what was said as `scale`, and nothing of what was not."""
+def scale_options(command: Command, options: Sequence[Option] = _OPTIONS) -> Command:
+    """Add the options; the command gets those that were given as `scale`."""
 
     @wraps(command)
-    def run(*given: object, **named: object) -> object:
-        said = {field: named.pop(field) for _, field, *_ in options}
-        scale = {field: value for field, value in said.items() if value is not None}
+    def run(*args: object, **named: object) -> object:
+        values = {field: named.pop(field) for _, field, *_ in options}
+        scale = {field: value for field, value in values.items() if value is not None}
         if "store" in scale and not str(scale["store"]).startswith(SCHEMES):
-            raise Ended(
+            raise CommandExit(
                 Exit.USAGE,
                 "--store is the address of a PostgreSQL: postgresql://user@host/database",
                 advice="a store that is a file is in the home: --home DIR",
             )
         if key := os.environ.get(API_KEY):
             scale["temporal_api_key"] = key
-        return command(*given, scale=scale, **named)
+        return command(*args, scale=scale, **named)
 
     for option, field, hint, variable, words in reversed(options):
         run = click.option(

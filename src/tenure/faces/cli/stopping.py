@@ -1,7 +1,6 @@
-"""A process that runs until a signal, and then ends in time, whoever it still waits for.
+"""Runs a process until a signal, and then ends it within a bounded time.
 
-Whatever it holds can be taken from it at any instant, so nothing is lost by that; it is less polite
-than to give it back.
+Another process can take over its work at any instant, so nothing is lost if the time is up.
 """
 
 import asyncio
@@ -16,50 +15,50 @@ from tenure.faces.cli.exits import Exit
 
 log = logging.getLogger("tenure")
 STOP_SECONDS = 25.0
-"""For all that a stop waits for; the systemd units in deploy/ allow 30."""
+"""The longest time that a stop takes; the systemd units in deploy/ allow 30."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def run(work: Callable[[Callable[[], None]], Coroutine[None, None, None]]) -> None:
-    """Run this until it ends; it is given what it hands to `at_signal`."""
+    """Run this until it ends; its argument is for `at_signal`."""
     import uvloop
 
     with (
-        bounded() as begun,
+        exit_within() as on_signal,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         suppress(asyncio.CancelledError),  # stopped before it had started
     ):
-        runner.run(work(begun))
+        runner.run(work(on_signal))
 
 
-def at_signal(begun: Callable[[], object]) -> Callable[[Callable[[], object]], None]:
-    """From now on a signal tells `begun` and cancels this task; the answer takes what it does then.
+def at_signal(on_signal: Callable[[], object]) -> Callable[[Callable[[], object]], None]:
+    """From now on a signal calls `on_signal` and cancels this task.
 
-    That is given once the process has started, and can stop in order.  A second signal does not
-    wait: it does what it does to any process, unless it came before the first was looked at.
+    The function that is returned takes another action in place of the cancellation, once the
+    process has started and can stop in order.  A second signal ends the process at once.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    does: list[Callable[[], object]] = [] if task is None else [task.cancel]
-    stops = False
+    actions: list[Callable[[], object]] = [] if task is None else [task.cancel]
+    stopping = False
 
-    def told() -> None:
-        nonlocal stops
-        if stops:
+    def handle() -> None:
+        nonlocal stopping
+        if stopping:
             return
-        stops = True
-        begun()
-        does[-1]()
+        stopping = True
+        on_signal()
+        actions[-1]()
         for one in SIGNALS:
             loop.remove_signal_handler(one)
 
     for one in SIGNALS:
-        loop.add_signal_handler(one, told)
-    return does.append
+        loop.add_signal_handler(one, handle)
+    return actions.append
 
 
 @contextmanager
-def bounded(seconds: float = STOP_SECONDS) -> Iterator[Callable[[], None]]:
-    """Once what this gives is called, the block ends within so long, or the process does."""
+def exit_within(seconds: float = STOP_SECONDS) -> Iterator[Callable[[], None]]:
+    """Yield a function: `seconds` after it is called the process ends, if the block is not left."""
     timer = threading.Timer(seconds, _end, [seconds])
     timer.daemon = True
     try:
@@ -69,5 +68,7 @@ def bounded(seconds: float = STOP_SECONDS) -> Iterator[Callable[[], None]]:
 
 
 def _end(seconds: float) -> None:
-    log.critical("not everything could be given back within %g s; others take it over", seconds)
+    log.critical(
+        "the shutdown took longer than %g s; the process ends now and others take over", seconds
+    )
     os._exit(Exit.FAILED)

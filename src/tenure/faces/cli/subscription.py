@@ -6,9 +6,9 @@ import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.exits import Ended, Exit, Refused
-from tenure.faces.cli.options import Verbs, asking, confirm, examples, shown
-from tenure.faces.cli.output import TABLES, Item, counted, fields, instant, say, show, show_all
+from tenure.faces.cli.exits import CommandExit, Exit, ServerRefusal
+from tenure.faces.cli.options import Verbs, confirm, examples, output_option, with_client
+from tenure.faces.cli.output import TABLES, Item, count_of, fields, instant, say, show, show_all
 
 UUID = re.compile("[0-9a-f]{32}")
 KINDS = ("webhook", "nats", "pull")
@@ -42,13 +42,13 @@ def _of(client: Client, given: str, *parts: str, verb: str = "") -> str:
             if one["name"] == given
         ]
         if not called:
-            raise Ended(
+            raise CommandExit(
                 Exit.FAILED, f"there is no subscription {given}, by id or by name",
                 advice=LIST,
             )  # fmt: skip
         if len(called) > 1:
             several = ", ".join(called)
-            raise Ended(
+            raise CommandExit(
                 Exit.USAGE, f"several subscriptions are called {given}: {several}",
                 advice="name one of them by its id",
             )  # fmt: skip
@@ -91,8 +91,8 @@ def _text(one: Item) -> str:
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Of this type alone.")
 @click.option("--required", is_flag=True, help="Suspend and delete wait for its acknowledgement.")
 @click.option("--from-start", is_flag=True, help="Also what is kept of the time before.")
-@shown
-@asking
+@output_option
+@with_client
 def create(
     client: Client, *, name: str, kind: str | None, url: str, subject: str, agent: str,
     types: tuple[str, ...], required: bool, from_start: bool, form: str,
@@ -100,7 +100,7 @@ def create(
     """Have events sent; a webhook's secret is printed here and nowhere else."""
     kind = kind or ("webhook" if url else "nats" if subject else None)
     if kind is None:
-        raise Ended(
+        raise CommandExit(
             Exit.USAGE, "say how it is told",
             advice="--url URL (a webhook), --subject WORDS (NATS), or --kind pull: it asks itself",
         )  # fmt: skip
@@ -110,7 +110,7 @@ def create(
     }  # fmt: skip
     try:
         made = client.send("POST", path("subscriptions"), body=body, look=LIST)
-    except Refused as refused:
+    except ServerRefusal as refused:
         if refused.problem_code == "quota_exceeded":
             refused.advice = LIST  # what is shown by `quota` are agents
         raise
@@ -123,8 +123,8 @@ def create(
 @command.command(
     "list", epilog=examples("tenure subscription list", "tenure subscription list -o wide")
 )
-@shown
-@asking
+@output_option
+@with_client
 def list_subscriptions(client: Client, *, form: str) -> None:
     """List subscriptions, oldest first."""
     show_all(client.get(path("subscriptions"))["items"], nouns.SUBSCRIPTION, form=form)
@@ -132,8 +132,8 @@ def list_subscriptions(client: Client, *, form: str) -> None:
 
 @command.command("show", epilog=examples("tenure subscription show billing"))
 @ID
-@shown
-@asking
+@output_option
+@with_client
 def show_subscription(client: Client, *, subscription_id: str, form: str) -> None:
     """Show a subscription and how far it is."""
     one = client.get(_of(client, subscription_id))
@@ -142,8 +142,8 @@ def show_subscription(client: Client, *, subscription_id: str, form: str) -> Non
 
 @command.command("delete", epilog=examples("tenure subscription delete billing"))
 @ID
-@shown
-@asking
+@output_option
+@with_client
 def delete(client: Client, *, subscription_id: str, form: str) -> None:
     """Delete a subscription; nobody waits for it any more."""
     gone = client.send("DELETE", _of(client, subscription_id), look=LIST)
@@ -155,8 +155,8 @@ def delete(client: Client, *, subscription_id: str, form: str) -> None:
 
 @command.command("rotate", epilog=examples("tenure subscription rotate billing > secret"))
 @ID
-@shown
-@asking
+@output_option
+@with_client
 def rotate(client: Client, *, subscription_id: str, form: str) -> None:
     """Sign with a new secret, and print it; the one before signs beside it for a day."""
     where = _of(client, subscription_id, verb="rotate")
@@ -174,8 +174,8 @@ def _tell_secret(made: Item, form: str) -> None:
 
 @command.command("letters", epilog=examples("tenure subscription letters billing"))
 @ID
-@shown
-@asking
+@output_option
+@with_client
 def letters(client: Client, *, subscription_id: str, form: str) -> None:
     """List the events that were not taken."""
     found = client.pages(_of(client, subscription_id, "dead-letters"))
@@ -191,8 +191,8 @@ def letters(client: Client, *, subscription_id: str, form: str) -> None:
 )
 @ID
 @click.option("--agent", default="", metavar="NAME", help="This agent's alone: a name or uid.")
-@shown
-@asking
+@output_option
+@with_client
 def replay(client: Client, *, subscription_id: str, agent: str, form: str) -> None:
     """Send the events that were not taken again, now; a destination that fails is tried now."""
     told = _letters(client, subscription_id, agent, verb="replay")
@@ -210,13 +210,13 @@ def replay(client: Client, *, subscription_id: str, agent: str, form: str) -> No
 @ID
 @click.option("--agent", default="", metavar="NAME", help="This agent's alone: a name or uid.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@shown
-@asking
+@output_option
+@with_client
 def discard(client: Client, *, subscription_id: str, agent: str, yes: bool, form: str) -> None:
     """Give up the events that were not taken; what comes later is sent."""
     one = client.get(_of(client, subscription_id))
     if one["parked"]:
-        whose = f"agent {agent}" if agent else counted(one["parked"], "agent")
+        whose = f"agent {agent}" if agent else count_of(one["parked"], "agent")
         confirm(f"the dead letters of {whose} will never be sent to {one['name']}", yes=yes)
     told = _letters(client, str(one["id"]), agent, verb="discard")
     _show_letters(told, "are given up", "there are none", form=form)
@@ -233,14 +233,14 @@ def _letters(client: Client, name: str, agent: str, *, verb: str) -> Item:
 def _show_letters(told: Item, done: str, none: str, *, form: str) -> None:
     """What was done with the letters of so many agents, or that there are none."""
     noun = nouns.SUBSCRIPTION._replace(name=lambda one: str(one["agents"]))
-    text = f"the dead letters of {counted(told['agents'], 'agent')} {done}"
+    text = f"the dead letters of {count_of(told['agents'], 'agent')} {done}"
     show(told, noun, form=form, text=lambda one: text if one["agents"] else none)
 
 
 @command.command("waits", epilog=examples("tenure subscription waits billing"))
 @ID
-@shown
-@asking
+@output_option
+@with_client
 def waits(client: Client, *, subscription_id: str, form: str) -> None:
     """List what the subscriber is, or was, waited for; what is missing comes first."""
     found = client.get(_of(client, subscription_id, "acknowledgements"))["items"]
@@ -257,8 +257,8 @@ def waits(client: Client, *, subscription_id: str, form: str) -> None:
 @ID
 @click.argument("operation")
 @click.option("--override", metavar="WHY", help="Say so in the subscriber's place, and why.")
-@shown
-@asking
+@output_option
+@with_client
 def acknowledge(
     client: Client, *, subscription_id: str, operation: str, override: str | None, form: str
 ) -> None:

@@ -4,7 +4,7 @@ import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.options import Verbs, asking, examples, shown
+from tenure.faces.cli.options import Verbs, examples, output_option, with_client
 from tenure.faces.cli.output import Item, show, table
 
 NOUN = nouns.AWAITED._replace(name=lambda one: "strict" if one["strict"] else "lenient")
@@ -27,8 +27,8 @@ def _text(tenant: Item) -> str:
 
 
 @command.command("show", epilog=examples("tenure tenant show"))
-@shown
-@asking
+@output_option
+@with_client
 def show_tenant(client: Client, *, form: str) -> None:
     """Show whether it is strict, and whose acknowledgement is missing."""
     show(client.get(path("tenant")), NOUN, form=form, text=_text)
@@ -38,8 +38,8 @@ def show_tenant(client: Client, *, form: str) -> None:
     "set", epilog=examples("tenure tenant set --strict", "tenure tenant set --lenient")
 )
 @click.option("--strict/--lenient", required=True, help="Whether creates wait until all have.")
-@shown
-@asking
+@output_option
+@with_client
 def set_tenant(client: Client, *, strict: bool, form: str) -> None:
     """Let nothing new be made while an acknowledgement is missing, or let it; for admins."""
     now = client.send("PUT", path("tenant"), body={"strict": strict}, look="tenure tenant show")

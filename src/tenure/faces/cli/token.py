@@ -4,7 +4,7 @@ import click
 
 from tenure.faces.cli import nouns
 from tenure.faces.cli.client import Client, path
-from tenure.faces.cli.options import Verbs, asking, examples, shown
+from tenure.faces.cli.options import Verbs, examples, output_option, with_client
 from tenure.faces.cli.output import TABLES, say, show, show_all
 
 ROLES = ("viewer", "operator", "approver", "admin")
@@ -35,8 +35,8 @@ def command() -> None:
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What it may ask for.")
 @click.option("--tenant", default="", metavar="NAME", help="Another tenant than your own.")
 @click.option("--seconds", type=float, metavar="N", help="How long it is good; else until revoked.")
-@shown
-@asking
+@output_option
+@with_client
 def create(
     client: Client, *, principal: str, role: str, tenant: str, seconds: float | None, form: str
 ) -> None:
@@ -52,8 +52,8 @@ def create(
 
 @command.command("list", epilog=examples("tenure token list", "tenure token list --tenant acme"))
 @click.option("--tenant", default="", metavar="NAME", help="Another tenant than your own.")
-@shown
-@asking
+@output_option
+@with_client
 def list_tokens(client: Client, *, tenant: str, form: str) -> None:
     """List tokens, also those that are no good any more."""
     query = {"tenant": tenant} if tenant else {}
@@ -62,8 +62,8 @@ def list_tokens(client: Client, *, tenant: str, form: str) -> None:
 
 @command.command("revoke", epilog=examples("tenure token revoke ID"))
 @click.argument("token_id", metavar="ID")
-@shown
-@asking
+@output_option
+@with_client
 def revoke(client: Client, *, token_id: str, form: str) -> None:
     """Revoke a token by its id: it is no good from now on."""
     gone = client.send("DELETE", path("tokens", token_id), look=LIST)

@@ -1,8 +1,8 @@
-"""`tenure up`: a plane and its HTTP face in this process, until it is told to stop.
+"""`tenure up`: runs a plane and its HTTP server in this process until a signal stops it.
 
-The first start makes the admin's token: the file `token` in the home, which only its owner can
-read; the store keeps no more than its hash.  `address` in the home says where the server listens
-while it runs.  This is the only part of the command line that starts a plane.
+The first start makes the admin's token.  It is in the file `token` of the home, which only its
+owner can read; the store has only its hash.  The file `address` of the home says where the server
+listens while it runs.  No other command starts a plane, except `tenure worker`.
 """
 
 import fcntl
@@ -23,10 +23,10 @@ from tenure.app.tenancy import tokens
 from tenure.core.errors import CommitUnknown, Invalid, StoreLocked, TenureError, Unauthenticated
 from tenure.core.roles import Caller, Role
 from tenure.faces.cli import stopping, where
-from tenure.faces.cli.exits import Ended, Exit
-from tenure.faces.cli.options import examples, logged, placed, said
+from tenure.faces.cli.exits import CommandExit, Exit
+from tenure.faces.cli.options import examples, log_options, server_location, server_options
 from tenure.faces.cli.output import say
-from tenure.faces.cli.scale import Scale, ruled
+from tenure.faces.cli.scale import Scale, up_scale_options
 from tenure.home.atomic_file import replace_whole
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("tenure")
 PORT = 7450
 OWNER = Caller(tokens.TENANT, "admin", Role.ADMIN)
-"""Whoever starts the plane holds its files, and so everything there is to it."""
+"""The user who starts the plane owns its files, and so is its admin."""
 
 
-class Asked(NamedTuple):
-    """How to start."""
+class UpOptions(NamedTuple):
+    """The options of `tenure up`."""
 
     home: Path
     host: str
@@ -81,7 +81,7 @@ class Asked(NamedTuple):
     is_flag=True,
     help="Move by --engine embedded what Temporal moved; stop every process of the plane before.",
 )
-@logged
+@log_options
 @click.option(
     "--sandbox", type=click.Choice(("auto", "off", "require")), default="auto", show_default=True,
     envvar="TENURE_SANDBOX",
@@ -97,11 +97,11 @@ class Asked(NamedTuple):
     "  [TENURE_WEBHOOKS_HERE]",
 )  # fmt: skip
 @click.option("--traces", is_flag=True, help="Tell OpenTelemetry's tracer of every attempt.")
-@ruled
+@up_scale_options
 @click.option(
     "--api-only", is_flag=True, help="Accept operations and leave them to `tenure worker`."
 )
-@placed
+@server_options
 @click.pass_context
 def command(
     context: click.Context,
@@ -131,8 +131,8 @@ def command(
     from tenure.telemetry import logs
 
     logs.configure(json_lines=log_format == "json", level=log_level.upper())
-    asked = Asked(
-        said(context).directory().absolute(),
+    options = UpOptions(
+        server_location(context).directory().absolute(),
         host,
         port,
         tls_cert,
@@ -150,58 +150,58 @@ def command(
         },
     )
     if api_only and "store" not in scale:
-        raise Ended(
+        raise CommandExit(
             Exit.USAGE,
             "--api-only leaves the work to other processes, and a file in the home admits none",
             advice="say --store postgresql://… as well",
         )
     if new_home and "store" not in scale:
-        raise Ended(
+        raise CommandExit(
             Exit.USAGE,
             "--new-home replaces a lost home in a store that is shared, and a file in the home is"
             " not: nothing was touched",
             advice="say --store postgresql://… as well; if there is no store to go on with, leave"
             " --new-home out",
         )
-    _start(asked)
+    _start(options)
 
 
-def _start(asked: Asked) -> None:
-    """Serve until a signal; Ended with what to do if that cannot be, or cannot go on."""
+def _start(options: UpOptions) -> None:
+    """Serve until a signal; CommandExit with advice if that is not possible."""
     try:
-        stopping.run(partial(serve_plane, asked))
+        stopping.run(partial(serve_plane, options))
     except StoreLocked as error:
-        raise _held(asked.home, error) from None
+        raise _home_in_use(options.home, error) from None
     except TenureError as error:
-        raise Ended(Exit.FAILED, str(error)) from None
+        raise CommandExit(Exit.FAILED, str(error)) from None
     except OSError as error:
-        raise Ended(
+        raise CommandExit(
             Exit.FAILED,
-            f"{error.filename or asked.home}: {error.strerror}",
-            advice=f"tenure doctor --home {asked.home} looks what is wrong",
+            f"{error.filename or options.home}: {error.strerror}",
+            advice=f"tenure doctor --home {options.home} looks what is wrong",
         ) from None
     except CommitUnknown as error:
-        raise Ended(
+        raise CommandExit(
             Exit.FAILED,
             f"nobody knows what is on disk, so the plane has stopped: {error}",
             advice="look after the disk, then start it again: it reads what was kept",
         ) from None
 
 
-def _held(home: Path, error: StoreLocked) -> Ended:
-    """By whom, and where it listens if it does: a restore does not, nor does who was killed."""
-    there = where.answering(where.addresses(home))
+def _home_in_use(home: Path, error: StoreLocked) -> CommandExit:
+    """The error for a home in use: who uses it and, if it is a server, its address."""
+    there = where.first_listening(where.addresses(home))
     if not where.is_listener(error.holder, there):
-        return Ended(Exit.FAILED, str(error))
-    return Ended(
+        return CommandExit(Exit.FAILED, str(error))
+    return CommandExit(
         Exit.FAILED, f"a control plane already runs in {home}, at {there}: {error}",
         advice="ask that one; another one needs a home and a port of its own: tenure up --home DIR"
         " --port 0",
     )  # fmt: skip
 
 
-async def serve_plane(asked: Asked, begun: Callable[[], object] = lambda: None) -> None:
-    """Serve until a signal, of which `begun` is told."""
+async def serve_plane(options: UpOptions, on_signal: Callable[[], object] = lambda: None) -> None:
+    """Serve until a signal, at which `on_signal` is called."""
     from tenure.concurrency import background
     from tenure.faces.api.state import Api
     from tenure.faces.http.bounds import Bounds
@@ -211,44 +211,47 @@ async def serve_plane(asked: Asked, begun: Callable[[], object] = lambda: None) 
     from tenure.wiring import managing
 
     try:
-        listen = Listen(asked.host, asked.port, asked.certificate, asked.key)
+        listen = Listen(options.host, options.port, options.certificate, options.key)
     except Invalid as error:
-        raise Ended(Exit.USAGE, str(error)) from None
-    if not asked.port:
-        with held_port(asked.host) as port:
-            await serve_plane(asked._replace(port=port), begun)
+        raise CommandExit(Exit.USAGE, str(error)) from None
+    if not options.port:
+        with reserve_port(options.host) as port:
+            await serve_plane(options._replace(port=port), on_signal)
         return
-    then = stopping.at_signal(begun)
-    if asked.home.is_dir() and asked.home.stat().st_mode & 0o077:
-        say(f"{asked.home} is open to others: chmod 700 {asked.home}")
-    scheme = "https" if asked.certificate else "http"
-    host = f"[{asked.host}]" if ":" in asked.host else asked.host
-    issuer = f"{scheme}://{host}:{asked.port}"
+    when_ready = stopping.at_signal(on_signal)
+    if options.home.is_dir() and options.home.stat().st_mode & 0o077:
+        say(f"{options.home} is open to others: chmod 700 {options.home}")
+    scheme = "https" if options.certificate else "http"
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    issuer = f"{scheme}://{host}:{options.port}"
     settings = Settings(
-        home=str(asked.home), host=asked.host, port=asked.port, issuer=issuer, traces=asked.traces,
-        sandbox=asked.sandbox, works=asked.works, **asked.scale,
+        home=str(options.home), host=options.host, port=options.port, issuer=issuer,
+        traces=options.traces,
+        sandbox=options.sandbox, works=options.works, **options.scale,
     )  # fmt: skip
     times = StepTimes()
     async with managing(settings, observe=times.record) as plane:
-        await admit(plane, asked.home / "token", new=asked.new_token)
+        await ensure_admin_token(plane, options.home / "token", new=options.new_token)
         bounds = Bounds(
             requests_per_second=settings.requests_per_second,
             requests_at_once=settings.requests_at_once,
         )
         api = Api(plane, step_times=times, bounds=bounds)
-        then(api.stopping.set)
-        async with background(tell_of_bus(settings), name="tenure bus probe"):
-            with _announced(asked.home / "address", shared="store" in asked.scale) as announce:
+        when_ready(api.stopping.set)
+        async with background(warn_about_bus(settings), name="tenure bus probe"):
+            with _announce_address(
+                options.home / "address", shared="store" in options.scale
+            ) as announce:
 
-                def told(address: str) -> None:
+                def ready(address: str) -> None:
                     announce(address)
-                    _say_ready(asked, address, plane.pause.why)
+                    _say_ready(options, address, plane.pause.why)
 
-                await serve(api, listen, told=told)
+                await serve(api, listen, told=ready)
 
 
-async def tell_of_bus(settings: "Settings") -> None:
-    """Say so if events cannot leave by a bus that was named: nothing else waits for it."""
+async def warn_about_bus(settings: "Settings") -> None:
+    """Log a warning if the configured bus does not answer; nothing else waits for it."""
     from tenure.wiring import probe_bus
 
     if not settings.bus:
@@ -256,21 +259,21 @@ async def tell_of_bus(settings: "Settings") -> None:
     try:
         await probe_bus(settings)
     except TenureError as error:
-        log.warning("events are kept until they can leave by the bus: %s", error)
+        log.warning("the bus does not answer; events are stored until it does: %s", error)
 
 
 @contextmanager
-def _announced(file: Path, *, shared: bool = False) -> Iterator[Callable[[str], None]]:
-    """Says in a file where the server is, until the block is left, or another server says so.
+def _announce_address(file: Path, *, shared: bool = False) -> Iterator[Callable[[str], None]]:
+    """Write the address of the server to a file, and remove it at the end of the block.
 
-    On a store that is shared there may be several, each with a line; the newest comes first.
+    On a shared store there may be several servers, each with a line; the newest comes first.
     """
     mine = ""
 
     def announce(address: str) -> None:
         nonlocal mine
         mine = address
-        with _alone(file.parent):
+        with _address_lock(file.parent):
             others = [one for one in where.addresses(file.parent) if one != mine] if shared else []
             others = [one for one in others if where.listens(one)]  # or it was killed
             replace_whole(file, "\n".join([mine, *others, ""]))
@@ -278,18 +281,18 @@ def _announced(file: Path, *, shared: bool = False) -> Iterator[Callable[[str], 
     try:
         yield announce
     finally:
-        with suppress(OSError), _alone(file.parent):
-            kept = where.addresses(file.parent)
-            others = [one for one in kept if one != mine and where.listens(one)]
-            if mine in kept and others:
+        with suppress(OSError), _address_lock(file.parent):
+            addresses = where.addresses(file.parent)
+            others = [one for one in addresses if one != mine and where.listens(one)]
+            if mine in addresses and others:
                 replace_whole(file, "\n".join([*others, ""]))
-            elif mine in kept:
+            elif mine in addresses:
                 file.unlink()
 
 
 @contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """While no other server of this home writes where it is."""
+def _address_lock(directory: Path) -> Iterator[None]:
+    """Exclude other servers of this home that write their addresses."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -298,26 +301,26 @@ def _alone(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _say_ready(asked: Asked, address: str, held: str) -> None:
-    hint = f" --home {asked.home}" if asked.home != Path(where.NAME).absolute() else ""
+def _say_ready(options: UpOptions, address: str, pause_reason: str) -> None:
+    hint = f" --home {options.home}" if options.home != Path(where.NAME).absolute() else ""
     then = "tenure agent create NAME --command …"
-    if held:
-        say(f"the plane is held: {held}; it answers reads and moves nothing")
+    if pause_reason:
+        say(f"the plane is held: {pause_reason}; it answers reads and moves nothing")
         then = "tenure restore --confirm"
     print(f"tenure is ready at {address}; next: {then}{hint}", flush=True)
 
 
-async def admit(plane: Plane, file: Path, *, new: bool = False) -> None:
-    """Let the owner of the home in: a token in this file that the store knows.
+async def ensure_admin_token(plane: Plane, file: Path, *, new: bool = False) -> None:
+    """Make sure that the file has an admin token that the store knows.
 
-    The file is written before the store learns of it, so a crash between the two is made good by
-    the next start.  A token that was revoked is never let in again, and where other admins are
-    there none is made unless asked for.
+    The file is written before the store, so the next start repairs a crash between the two.  A
+    token that was revoked is never accepted again.  If there are other admins, no token is made
+    unless `new` asks for it.
     """
-    kept = where.read(file)
-    if kept and not new:
+    token = where.read(file)
+    if token and not new:
         with suppress(Unauthenticated):
-            await tokens.authenticate(plane, kept)
+            await tokens.authenticate(plane, token)
             return
     known = await tokens.list_tokens(plane, OWNER)
     now = plane.store.now()
@@ -329,23 +332,23 @@ async def admit(plane: Plane, file: Path, *, new: bool = False) -> None:
     if admins and not new:
         say(f"{file} holds no token that is known here; tenure up --new-token makes one")
         return
-    if known or not kept:
+    if known or not token:
         secret = urlsafe_b64encode(plane.entropy.secret()).decode().rstrip("=")
-        kept = tokens.PREFIX + secret
-        replace_whole(file, f"{kept}\n")
-    await tokens.begin(plane, kept)
+        token = tokens.PREFIX + secret
+        replace_whole(file, f"{token}\n")
+    await tokens.begin(plane, token)
 
 
 @contextmanager
-def held_port(host: str) -> Iterator[int]:
-    """A port that is free, and that nobody else is given until we listen there.
+def reserve_port(host: str) -> Iterator[int]:
+    """A free port that no other process is given until we listen there.
 
-    The issuer's name has it in it, so it must be known beforehand.
+    The issuer's URL contains the port, so it must be known before.
     """
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as reserved:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            held.bind((host, 0))
+            reserved.bind((host, 0))
         except OSError as error:
             raise Invalid(f"cannot listen on {host}: {error.strerror}") from None
-        yield int(held.getsockname()[1])
+        yield int(reserved.getsockname()[1])

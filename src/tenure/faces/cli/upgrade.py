@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tenure.core.errors import TenureError
-from tenure.faces.cli.exits import Ended, Exit
-from tenure.faces.cli.options import examples, placed, said, shown
+from tenure.faces.cli.exits import CommandExit, Exit
+from tenure.faces.cli.options import examples, output_option, server_location, server_options
 from tenure.faces.cli.output import Column, Item, Noun, fields, show
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ BACK = {True: "possible", False: "only by a backup made before", None: "not know
 @click.option(
     "--detailed-exitcode", is_flag=True, help="Exit 3 if a start would migrate something."
 )
-@shown
-@placed
+@output_option
+@server_options
 @click.pass_context
 def command(
     context: click.Context, *, check: bool, store: str, detailed_exitcode: bool, form: str
@@ -52,12 +52,12 @@ def command(
     from tenure.upkeep.upgrade import look
     from tenure.wiring import files_of_a_home, plans_of_agents
 
-    home = said(context).directory()
+    home = server_location(context).directory()
     try:
         kept, why = _store_of(home, store)
         seen = look(home, files_of_a_home(), plans_of_agents(), kept)
     except TenureError as error:
-        raise Ended(Exit.FAILED, str(error)) from None
+        raise CommandExit(Exit.FAILED, str(error)) from None
     item = {
         **seen._asdict(),
         "pending": [one._asdict() for one in seen.pending],
@@ -66,20 +66,20 @@ def command(
     }
     show(item, NOUN, form=form, text=_text)
     if seen.is_possible is None:
-        raise Ended(
+        raise CommandExit(
             Exit.FAILED,
             "whether this release can take the plane over is not known, since its store was not"
             f" looked at: {why}; nothing was changed",
             advice="" if store else "say --store URL, or TENURE_STORE",
         )
     if not seen.is_possible:
-        raise Ended(
+        raise CommandExit(
             Exit.FAILED,
             "this release cannot take the home over; nothing was changed",
             advice="let the release before end what is open" if seen.missing else "",
         )
     if seen.pending and detailed_exitcode:
-        raise Ended(Exit.DIFFERS)
+        raise CommandExit(Exit.DIFFERS)
 
 
 def _store_of(home: Path, url: str) -> "tuple[Kept | None, str]":

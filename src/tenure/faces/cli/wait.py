@@ -4,9 +4,9 @@ import time
 
 import click
 
-from tenure.faces.cli.client import ANSWER_SECONDS, Client, patiently
-from tenure.faces.cli.exits import Ended, Exit, Refused, Unreachable
-from tenure.faces.cli.options import asking, examples
+from tenure.faces.cli.client import ANSWER_SECONDS, Client, retry_until
+from tenure.faces.cli.exits import CommandExit, Exit, ServerRefusal, Unreachable
+from tenure.faces.cli.options import examples, with_client
 
 UNREADY = 503
 LOOK_SECONDS = 1.0
@@ -18,22 +18,22 @@ LOOK_SECONDS = 1.0
     "--timeout", type=click.FloatRange(min=0), default=60.0, show_default=True,
     metavar="SECONDS", help="Wait so long at most; the exit code is then 5.",
 )  # fmt: skip
-@asking
+@with_client
 def command(client: Client, *, timeout: float) -> None:
     """Wait until the control plane answers and is ready."""
     try:
         until = time.monotonic() + timeout
-        patiently(lambda: _ready(client, until), until=until)
+        retry_until(lambda: _ready(client, until), until=until)
     except Unreachable as error:
         said = f"not ready after {timeout:g} s: {error.sentence}"
-        raise Ended(Exit.TIMED_OUT, said, advice=error.advice) from None
+        raise CommandExit(Exit.TIMED_OUT, said, advice=error.advice) from None
 
 
 def _ready(client: Client, until: float) -> None:
     client.patience = max(LOOK_SECONDS, min(ANSWER_SECONDS, until - time.monotonic()))
     try:
         client.get("/readyz")
-    except Refused as refused:
+    except ServerRefusal as refused:
         if refused.status != UNREADY:
             raise
         raise Unreachable(refused.sentence) from None

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tenure.faces.cli.exits import Ended, Exit, Unreachable
+from tenure.faces.cli.exits import CommandExit, Exit, Unreachable
 
 NAME = ".tenure"
 LOOK_SECONDS = 1.0
@@ -20,7 +20,7 @@ LISTEN = "0A"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class Server(NamedTuple):
+class ServerAddress(NamedTuple):
     """A server and the token for it."""
 
     scheme: str
@@ -35,7 +35,7 @@ class Server(NamedTuple):
         return f"{self.scheme}://{host}:{self.port}"
 
 
-class Where(NamedTuple):
+class ServerLocation(NamedTuple):
     """What was said about the server, on the command line or by the environment."""
 
     home: str = ""
@@ -50,11 +50,11 @@ class Where(NamedTuple):
         here, own = Path(NAME), Path(os.path.expanduser("~")) / NAME  # noqa: PTH111 (no HOME: `~`)
         return own if not here.is_dir() and own.is_dir() else here
 
-    def server(self) -> Server:
+    def server(self) -> ServerAddress:
         """The server with the token for it; Ended with what to type if either is missing."""
         home = self.directory()
         kept = addresses(home)
-        address = self.address or answering(kept)
+        address = self.address or first_listening(kept)
         if not address:
             looked = "" if self.home else f", nor in ~/{NAME}"
             raise Unreachable(
@@ -64,7 +64,7 @@ class Where(NamedTuple):
         scheme, host, port = parts(address)
         token = self._given_token()
         if token and not self.address and host not in LOOPBACK:
-            raise Ended(
+            raise CommandExit(
                 Exit.USAGE,
                 f"{home / 'address'} names another machine, {host}, and the token was given by"
                 " hand",
@@ -73,25 +73,25 @@ class Where(NamedTuple):
         if not token and (not self.address or address.rstrip("/") in kept):
             token = read(home / "token")
         if not token:
-            raise Ended(
+            raise CommandExit(
                 Exit.AUTHENTICATION,
                 f"there is no token for {address}",
                 advice="give one: --token-file FILE, or TENURE_TOKEN=…"
                 + (f"; this home's own is in {home / 'token'}" if read(home / "token") else ""),
             )
         if scheme == "http" and host not in LOOPBACK:
-            raise Ended(
+            raise CommandExit(
                 Exit.USAGE,
                 f"the token would travel to {host} in the clear",
                 advice="use https://, or a tunnel that ends on this machine",
             )
         if not token.isascii() or not token.isprintable():
-            raise Ended(
+            raise CommandExit(
                 Exit.AUTHENTICATION,
                 "this is no token: it is not one line of ASCII",
                 advice="give what tenure token create has printed, or a file with it: --token-file",
             )
-        return Server(scheme, host, port, token)
+        return ServerAddress(scheme, host, port, token)
 
     def _given_token(self) -> str:
         if not self.token_file:
@@ -100,13 +100,17 @@ class Where(NamedTuple):
             token = Path(self.token_file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or "it is not text"
-            raise Ended(Exit.AUTHENTICATION, f"{self.token_file} cannot be read: {why}") from None
+            raise CommandExit(
+                Exit.AUTHENTICATION, f"{self.token_file} cannot be read: {why}"
+            ) from None
         if not token:  # the home's own would be another one than was meant
-            raise Ended(Exit.AUTHENTICATION, f"there is no token in {self.token_file}: it is empty")
+            raise CommandExit(
+                Exit.AUTHENTICATION, f"there is no token in {self.token_file}: it is empty"
+            )
         return token
 
 
-def of(given: Mapping[str, str | None], environment: Mapping[str, str]) -> Where:
+def location_of(given: Mapping[str, str | None], environment: Mapping[str, str]) -> ServerLocation:
     """What the command line says, and where it is silent the environment."""
 
     def said(option: str, variable: str) -> str:
@@ -114,12 +118,12 @@ def of(given: Mapping[str, str | None], environment: Mapping[str, str]) -> Where
 
     token_file = given.get("token_file") or ""
     if not token_file and not environment.get("TENURE_TOKEN", "x").strip():
-        raise Ended(
+        raise CommandExit(
             Exit.USAGE,
             "TENURE_TOKEN is set and empty",
             advice="unset it to use the home's own token, or give a token",
         )
-    return Where(
+    return ServerLocation(
         home=said("home", "TENURE_HOME"),
         address=said("address", "TENURE_ADDRESS"),
         token_file=token_file,
@@ -138,7 +142,7 @@ def parts(address: str) -> tuple[str, str, int]:
         url, port = urlsplit(""), None
     rest = url.path.strip("/") or url.query or url.fragment or url.username or url.password
     if url.scheme not in {"http", "https"} or not url.hostname or rest:
-        raise Ended(
+        raise CommandExit(
             Exit.USAGE,
             f"{address!r} is no address of a server",
             advice="such as http://127.0.0.1:7450",
@@ -159,7 +163,7 @@ def addresses(home: Path) -> list[str]:
     return read(home / "address").split()
 
 
-def answering(kept: list[str]) -> str:
+def first_listening(kept: list[str]) -> str:
     """The newest of several at which somebody listens, for one that was killed is still among them.
 
     If nobody listens, or there is only one, the newest.
@@ -178,7 +182,7 @@ def listens(address: str) -> bool:
     try:
         _, host, port = parts(address)
         create_connection((host, port), timeout=LOOK_SECONDS).close()
-    except (OSError, Ended):
+    except (OSError, CommandExit):
         return False
     return True
 
@@ -194,7 +198,7 @@ def is_listener(process: str, address: str) -> bool:
                 if state == LISTEN and int(local.rpartition(":")[2], 16) == port:
                     sockets.add(f"socket:[{inode}]")
         held = list(Path(f"/proc/{process}/fd").iterdir())
-    except (OSError, ValueError, Ended):
+    except (OSError, ValueError, CommandExit):
         return False
     for file in held:
         with suppress(OSError):  # it was closed since
@@ -203,5 +207,5 @@ def is_listener(process: str, address: str) -> bool:
     return False
 
 
-def _up(where: Where, home: Path) -> str:
+def _up(where: ServerLocation, home: Path) -> str:
     return f"tenure up --home {home}" if where.home else "tenure up"

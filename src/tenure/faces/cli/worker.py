@@ -1,6 +1,6 @@
-"""`tenure worker`: a process that moves operations and has no HTTP face but its own metrics.
+"""`tenure worker`: a process that performs operations and serves only its own metrics.
 
-Any number of them share one PostgreSQL store; whoever dies is taken over from.
+Any number of workers share one PostgreSQL store; the others take over the work of one that dies.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ import click
 
 from tenure.core.errors import CommitUnknown, Invalid, TenureError
 from tenure.faces.cli import stopping
-from tenure.faces.cli.exits import Ended, Exit
-from tenure.faces.cli.options import examples, logged, placed, said
-from tenure.faces.cli.scale import Scale, scaled
-from tenure.faces.cli.up import tell_of_bus
+from tenure.faces.cli.exits import CommandExit, Exit
+from tenure.faces.cli.options import examples, log_options, server_location, server_options
+from tenure.faces.cli.scale import Scale, scale_options
+from tenure.faces.cli.up import warn_about_bus
 
 if TYPE_CHECKING:
     from tenure.app.plane import Plane
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 PORT_MAX = 65_535
 
 
-class Asked(NamedTuple):
-    """How to work."""
+class WorkerOptions(NamedTuple):
+    """The options of `tenure worker`."""
 
     home: Path
     scale: Scale
     traces: bool
     listen: "Listen | None"
-    """Where to tell of it; None: nowhere."""
+    """Where to serve metrics; None: nowhere."""
 
 
 @click.command(
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
         "tenure worker --store postgresql://tenure@db/tenure --metrics 127.0.0.1:9450",
     ),
 )
-@scaled
+@scale_options
 @click.option(
     "--metrics", default="", metavar="HOST:PORT",
     help="Serve /metrics, /livez and /readyz here, as `up` does; port 0: any that is free.",
@@ -53,8 +53,8 @@ class Asked(NamedTuple):
 @click.option("--tls-cert", default="", metavar="FILE", help="For --metrics: its chain, as PEM.")
 @click.option("--tls-key", default="", metavar="FILE", help="Its key, as PEM.")
 @click.option("--traces", is_flag=True, help="Tell OpenTelemetry's tracer of every attempt.")
-@logged
-@placed
+@log_options
+@server_options
 @click.pass_context
 def command(
     context: click.Context,
@@ -76,20 +76,20 @@ def command(
     from tenure.telemetry import logs
 
     if "store" not in scale:
-        raise Ended(
+        raise CommandExit(
             Exit.USAGE,
             "a worker needs a store that several processes share: --store postgresql://…",
             advice="on one SQLite file `tenure up` does all the work itself",
         )
     listen = _listen(metrics, tls_cert, tls_key)
     logs.configure(json_lines=log_format == "json", level=log_level.upper())
-    asked = Asked(said(context).directory().absolute(), scale, traces, listen)
+    options = WorkerOptions(server_location(context).directory().absolute(), scale, traces, listen)
     try:
-        stopping.run(partial(_work, asked))
+        stopping.run(partial(_work, options))
     except TenureError as error:
-        raise Ended(Exit.FAILED, str(error)) from None
+        raise CommandExit(Exit.FAILED, str(error)) from None
     except CommitUnknown as error:
-        raise Ended(
+        raise CommandExit(
             Exit.FAILED,
             f"the store is gone, and what became of the last changes is not known: {error}",
             advice="start it again: it reads what was kept, and others go on meanwhile",
@@ -99,43 +99,43 @@ def command(
 def _listen(metrics: str, certificate: str, key: str) -> "Listen | None":
     if not metrics:
         if certificate or key:
-            raise Ended(Exit.USAGE, "--tls-cert and --tls-key are for --metrics HOST:PORT")
+            raise CommandExit(Exit.USAGE, "--tls-cert and --tls-key are for --metrics HOST:PORT")
         return None
     from tenure.faces.http.server import Listen
 
     host, _, port = metrics.rpartition(":")
     if not (host and port.isdecimal() and int(port) <= PORT_MAX):
-        raise Ended(Exit.USAGE, f"--metrics is HOST:PORT, as 127.0.0.1:9450, not {metrics!r}")
+        raise CommandExit(Exit.USAGE, f"--metrics is HOST:PORT, as 127.0.0.1:9450, not {metrics!r}")
     try:
         return Listen(host.removeprefix("[").removesuffix("]"), int(port), certificate, key)
     except Invalid as error:
-        raise Ended(Exit.USAGE, str(error)) from None
+        raise CommandExit(Exit.USAGE, str(error)) from None
 
 
-async def _work(asked: Asked, begun: Callable[[], None]) -> None:
+async def _work(options: WorkerOptions, on_signal: Callable[[], None]) -> None:
     from tenure.concurrency import background
     from tenure.settings import Settings
     from tenure.telemetry.counters import StepTimes
     from tenure.wiring import managing
 
-    then, stopped = stopping.at_signal(begun), asyncio.Event()
-    settings = Settings(home=str(asked.home), joins=True, traces=asked.traces, **asked.scale)
+    when_ready, stopped = stopping.at_signal(on_signal), asyncio.Event()
+    settings = Settings(home=str(options.home), joins=True, traces=options.traces, **options.scale)
     times = StepTimes()
     async with (
-        managing(settings, observe=times.record if asked.listen else None) as plane,
-        _measured(plane, asked.listen, times) as where,
+        managing(settings, observe=times.record if options.listen else None) as plane,
+        _serve_metrics(plane, options.listen, times) as where,
     ):
-        then(stopped.set)
-        print(f"tenure works for plane {plane.id} in {asked.home}{where}", flush=True)
-        async with background(tell_of_bus(settings), name="tenure bus probe"):
+        when_ready(stopped.set)
+        print(f"tenure works for plane {plane.id} in {options.home}{where}", flush=True)
+        async with background(warn_about_bus(settings), name="tenure bus probe"):
             await stopped.wait()
 
 
 @asynccontextmanager
-async def _measured(
+async def _serve_metrics(
     plane: "Plane", listen: "Listen | None", times: "StepTimes"
 ) -> AsyncIterator[str]:
-    """Tell of it over HTTP while the block runs, which is given a clause that says where."""
+    """Serve metrics while the block runs; yields a clause that says where."""
     if listen is None:
         yield ""
         return

@@ -27,11 +27,11 @@ def attend(
         return
     started = time.monotonic()
     seen = progress.watch(client, operation, waits=waits, title=f"{operation['kind']} {name}")
-    settled(seen, form=form, name=name)
-    progress.ended(seen, what=done, seconds=time.monotonic() - started)
+    print_operation(seen, form=form, name=name)
+    progress.report_end(seen, what=done, seconds=time.monotonic() - started)
 
 
-def settled(operation: Mapping[str, Any], *, form: str, name: str) -> None:
+def print_operation(operation: Mapping[str, Any], *, form: str, name: str) -> None:
     """Print the operation, if data was asked for; a name only if all is well."""
     match form:
         case "json":
