@@ -32,7 +32,7 @@ async with tenure.open_plane("tenure.db", plans=[PLAN]) as plane:
 ```
 """
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "A plane": ("open_plane", "OpenPlane"),
+    "A plane": ("open_plane", "OpenPlane", "Temporal"),
     "An operation": ("OperationView", "OperationState", "StepView", "IntentState"),
     "A plan": (
         "Plan",
@@ -46,6 +46,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         "Call",
     ),
     "How a call ends": ("Done", "NotYet", "Waiting", "Absent"),
+    "A conflict": ("ConflictCode",),
     "A provider": ("Provider", "ResourceKey", "Presence", "Observation", "OwnedResource"),
 }
 """Which names stand under which heading; all others but the version are errors."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         CallerError,
         CommitUnknown,
         Conflict,
+        ConflictCode,
         Defect,
         EngineError,
         Forbidden,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         PreconditionFailed,
         ProviderError,
         Rejected,
+        RuntimeBroken,
         StoreClosed,
         StoreError,
         StoreForeign,
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from tenure.core.limits import StepLimits
     from tenure.core.operation import IntentState, OperationState
     from tenure.core.plan import Plan, Step, StepKind, nobody_knows, nothing, repeat
-    from tenure.library import OpenPlane, open_plane
+    from tenure.library import OpenPlane, Temporal, open_plane
     from tenure.plans.steps import provided
     from tenure.ports.provider import Call, Observation, OwnedResource, Presence, Provider
 
@@ -55,6 +57,7 @@ __all__ = [
     "CallerError",
     "CommitUnknown",
     "Conflict",
+    "ConflictCode",
     "Defect",
     "Done",
     "EngineError",
@@ -80,6 +83,7 @@ __all__ = [
     "ProviderError",
     "Rejected",
     "ResourceKey",
+    "RuntimeBroken",
     "Step",
     "StepKind",
     "StepLimits",
@@ -91,6 +95,7 @@ __all__ = [
     "StoreLocked",
     "StoreNewer",
     "StoreUnsafe",
+    "Temporal",
     "TenureError",
     "Unauthenticated",
     "Unavailable",
@@ -110,7 +115,7 @@ _MODULES = {
     "tenure.core.limits": ("StepLimits",),
     "tenure.core.operation": ("OperationState", "IntentState"),
     "tenure.core.plan": ("StepKind", "Plan", "Step", "nobody_knows", "nothing", "repeat"),
-    "tenure.library": ("OpenPlane", "open_plane"),
+    "tenure.library": ("OpenPlane", "Temporal", "open_plane"),
     "tenure.plans.steps": ("provided",),
     "tenure.ports.provider": ("Call", "Observation", "OwnedResource", "Presence", "Provider"),
 }

@@ -5,6 +5,7 @@
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, fields, replace
 from os import PathLike, fspath
 
 from tenure.app.operations import admission, commands, reads
@@ -18,6 +19,29 @@ from tenure.core.roles import Caller, Role
 from tenure.ports.provider import Provider
 from tenure.settings import Settings
 from tenure.wiring import running
+
+
+@dataclass(frozen=True, slots=True)
+class Temporal:
+    """A Temporal server that executes the operations of a plane; the store keeps their records."""
+
+    address: str = "127.0.0.1:7233"
+    """Host and port of its frontend."""
+    namespace: str = "default"
+    queue: str = ""
+    """The task queue of this plane's workers; empty: one that the store names."""
+    tls_ca: str = ""
+    """File with the certificates that sign the server's. Naming any of these files means TLS."""
+    tls_certificate: str = ""
+    tls_key: str = ""
+    """Files with our own certificate and its key, if the server asks for one."""
+    api_key: str = field(default="", repr=False)
+    """Our key, if the server asks for one; it means TLS."""
+
+    def settings(self) -> dict[str, str]:
+        """The settings of a plane that uses it."""
+        named = {f"temporal_{one.name}": getattr(self, one.name) for one in fields(self)}
+        return {"engine": "temporal", **named}
 
 
 class OpenPlane:
@@ -187,6 +211,7 @@ async def open_plane(
     name: str = "local",
     execute_operations: bool = True,
     concurrency_max: int = 2_000,
+    temporal: Temporal | None = None,
 ) -> AsyncIterator[OpenPlane]:
     """Open a control plane in this process: `async with tenure.open_plane(…) as plane:`.
 
@@ -207,11 +232,14 @@ async def open_plane(
         execute_operations: False: this process only starts and reads operations, and other
             processes on the same PostgreSQL execute them.
         concurrency_max: operations that are executed at the same time; others wait.
+        temporal: the Temporal server that executes operations, on a PostgreSQL store (`pip install
+            tenure[postgres,temporal]`); None: the plane executes them itself.
 
     Raises:
         Invalid: a plan or provider is missing, or the store has another name.
         StoreError: the store cannot be used, and the sentence says why: StoreLocked if another
             process has the file open. Nothing was changed.
+        EngineError: Temporal cannot be reached or used. Nothing was changed.
         CommitUnknown: at any time, in the block: the disk failed in a commit. End the process; the
             next one finds out what was written.
     """
@@ -221,6 +249,8 @@ async def open_plane(
     settings = Settings(
         store=fspath(store), plane=name, works=execute_operations, concurrency_max=concurrency_max
     )
+    if temporal is not None:
+        settings = replace(settings, **temporal.settings())  # type: ignore[arg-type]
     async with running(settings, plans=plans, providers=providers or {}) as plane:
         yield OpenPlane(plane, caller)
 

@@ -8,7 +8,7 @@ import inspect
 
 import pytest
 
-from tests.tidy import checks, import_rules, migrations
+from tests.tidy import checks, import_rules, migrations, signposts
 from tests.tidy.sources import Source
 
 HERE = "/" + "work" + "/"  # in pieces, because the rule about machines reads this file too
@@ -37,6 +37,9 @@ def complaints_about(rule, path, text):
             there = source("core/saga.py", '"""Decides."""\ndef next_moves(): ...\n')
             paths = [at.path, there.path, "tests/tidy/checks.py"]
             return rule(at, [at, there], paths)
+        case "gone_paths":
+            tree = ["src/tenure/core/saga.py", "src/tenure/faces/api/routes/agents.py"]
+            return rule(path, text, [*tree, "tests/tidy/checks.py"])
         case "undocumented":
             names = checks.event_names(at) if "event" in path else checks.error_names(at)
             return rule(
@@ -138,6 +141,10 @@ BAD = [
     (checks.undocumented, "core/events.py", "class AgentCreated: ...", "AgentCreated"),
     (checks.machine_traces, "notes.md", f"see {HERE}main", "one machine"),
     (checks.machine_traces, "notes.md", f"--index-url https://{REGISTRY}/simple", REGISTRY),
+    (signposts.gone_paths, "notes.md", "see\n`core/gone.py`", "notes.md:2: core/gone.py is named here and gone"),
+    (signposts.gone_paths, "notes.md", "`src/tenure/core/<noun>/saga.py`", "gone"),
+    (signposts.gone_paths, "notes.md", "tests/real/ has them", "tests/real"),
+    (signposts.gone_paths, "notes.md", "`app/{a,b}.py` and core/a|b", "app/{a,b}.py"),
     (migrations.misnamed_migrations, "", "1_add.sql", "called like"),
     (migrations.misnamed_migrations, "", "0001_pre_a.sql 0001_pre_b.sql", "without a gap"),
     (migrations.misnamed_migrations, "", "0001_pre_a.sql 0003_post_b.sql", "without a gap"),
@@ -178,6 +185,8 @@ GOOD = [
     (checks.undocumented, "core/events.py", "class Event(StrEnum):\n    CREATED = 'agent.created'"),
     (checks.undocumented, "core/events.py", ""),
     (checks.machine_traces, "notes.md", f"the frame/{WORK}/s of ${{dir}}/{ROOT_HOME}/x"),
+    (signposts.gone_paths, "notes.md", "`core/saga.py` core/saga `core/saga.next_moves` core/ src/tenure/core/{saga,plan}.py."),
+    (signposts.gone_paths, "notes.md", "faces/api/routes/<noun>.py faces/api|oauth/routes and/or tests/tidy [a](core/gone.md)"),
     (migrations.misnamed_migrations, "", "0001_pre_a.sql 0002_post_b.sql"),
     (migrations.misread_columns, "", "CREATE TABLE t (\n    a TEXT -- why\n); => ALTER TABLE t ADD COLUMN b TEXT; => CREATE TABLE u (\n    a TEXT\n); => DROP TABLE t;"),
     (migrations.twin_differences, "", "CREATE TABLE t (\n    a REAL\n) => CREATE TABLE t (\n    a DOUBLE PRECISION\n)"),
@@ -205,7 +214,7 @@ def test_a_rule_lets_pass_what_only_looks_alike(case):
 def test_every_rule_has_been_seen_to_fail_and_to_pass():
     rules = {
         rule
-        for module in (checks, import_rules, migrations)
+        for module in (checks, import_rules, migrations, signposts)
         for name, rule in inspect.getmembers(module, inspect.isfunction)
         if rule.__module__ == module.__name__
         and not name.startswith("_")

@@ -12,7 +12,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from tests.tidy import checks, import_rules, migrations
+from tests.tidy import checks, import_rules, migrations, signposts
 from tests.tidy.sources import Source
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,6 +144,13 @@ def test_every_event_is_in_the_reference():
     source = Source("src/tenure/core/events.py", read("src/tenure/core/events.py"))
     page = "docs/reference/events.md"
     hold(checks.undocumented(checks.event_names(source), page, read(page)))
+
+
+def test_every_path_on_a_page_leads_somewhere():
+    pages = [path for path in project_files() if path.endswith(".md") and path != "CHANGELOG.md"]
+    assert {"CONTRIBUTING.md", "ARCHITECTURE.md", "docs/glossary.md"} <= set(pages)
+    known = project_files()
+    hold([c for page in pages for c in signposts.gone_paths(page, read(page), known)])
 
 
 def test_no_file_names_a_registry_or_a_place_on_one_machine():
