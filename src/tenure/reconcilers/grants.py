@@ -83,7 +83,7 @@ async def _take_away(plane: Plane, term: Term, row: Row, silence: Silence) -> in
         return 0
     try:
         async with silence.asking(kind, subject):
-            gone = await cascade.take_away(plane, row, guards=term.fence())
+            gone = await cascade.end_edge(plane, row, guards=term.fence())
     except (ProviderError, TimeoutError) as error:
         await term.report(
             FindingKind.UNVERIFIABLE, subject, f"{what}: {error!r}", about=about, said=said

@@ -14,15 +14,14 @@ from tenure.app.agents import creation, ownership, quotas, verbs
 from tenure.app.agents.spec import AgentSpec, plain
 from tenure.app.agents.subject import agent_event_row
 from tenure.app.agents.views import etag, get_agent_row
-from tenure.app.events import acknowledgements, subscriptions
+from tenure.app.events import acknowledgements
 from tenure.app.operations.admission import Accept, Admission, submit
 from tenure.app.operations.handle import encode
-from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
 from tenure.app.tenancy import audit
 from tenure.core.agent import AgentState, Verb
-from tenure.core.edge import REASSIGN, EdgeKind
+from tenure.core.edge import EdgeKind
 from tenure.core.errors import PreconditionFailed
 from tenure.core.ids import uuid7
 from tenure.core.roles import Caller, Role, require
@@ -63,9 +62,9 @@ async def create_agent(
 
     async def prepare(now: float, operation: str) -> Admission:
         nonlocal runtime  # looked at once, and not at all for a key that has its operation
-        runtime = runtime or await creation.resolved(plane, kept)
+        runtime = runtime or await creation.resolve_runtime(plane, kept)
         uid = uuid7(now, plane.entropy.bits())
-        guards, writes = await creation.free_name(plane, caller, spec.name, uid, now=now)
+        guards, writes = await creation.claim_name(plane, caller, spec.name, uid, now=now)
         guards += (await acknowledgements.nothing_missing(plane, caller.tenant)).guards
         parent = None if spec.parent is None else await get_agent_row(plane, caller, spec.parent)
         quota = await quotas.reserve(plane, caller.tenant, agent=uid, operation=operation, now=now)
@@ -83,41 +82,36 @@ async def create_agent(
         if parent is not None:
             row["parent"] = str(parent["uid"])
             guards += await ownership.guards_below(plane, parent)
-            owned = await creation.owned_edge(plane, caller, row, uid, spec, now=now)
+            owned = await creation.parent_edge(plane, caller, row, uid, spec, now=now)
             writes += (owned,)
         granter = await ownership.agent_that_asks(plane, caller)
         if granter is not None:
             guards += await ownership.guards_below(plane, granter)
             by = caller.principal
-            writes += (creation.edge_to(plane, caller, EdgeKind.GRANT, by, uid, now=now),)
+            edge = creation.resource_edge(
+                plane, caller, EdgeKind.GRANT, by, uid, slot="access", now=now
+            )
+            writes += (edge,)
         if spec.credentials:
-            writes += (creation.edge_to(plane, caller, EdgeKind.CREDENTIAL, uid, uid, now=now),)
+            edge = creation.resource_edge(
+                plane, caller, EdgeKind.CREDENTIAL, uid, uid, slot="credentials", now=now
+            )
+            writes += (edge,)
         values = AgentInput(name=spec.name, spec=kept, runtime=runtime, principal=caller.principal)
-        also: Writes = (
-            Put("agent", (uid,), row),
-            agent_event_row(
-                caller.tenant,
-                uid,
-                operation,
-                AgentState.CREATING,
-                name=spec.name,
-                by=Verb.CREATE,
-                now=now,
-            ),
-            audit.entry(
-                caller,
-                VERBS[Verb.CREATE].audit,
-                target=uid,
-                now=now,
-                name=spec.name,
-                operation=operation,
-            ),
-        )
-        return Admission(
-            uid, 1, guards + quota.guards, writes + quota.writes + also, plain_fields(values)
-        )
+        writes += (*quota.writes, *_new_agent(caller, uid, row, operation=operation, now=now))
+        return Admission(uid, 1, guards + quota.guards, writes, plain_fields(values))
 
     return await submit(plane, command, prepare)
+
+
+def _new_agent(caller: Caller, uid: str, row: Row, *, operation: str, now: float) -> Writes:
+    """The row of a new agent, its first event and its entry in the audit log."""
+    name, state, verb = str(row["name"]), AgentState.CREATING, VERBS[Verb.CREATE]
+    return (
+        Put("agent", (uid,), row),
+        agent_event_row(caller.tenant, uid, operation, state, name=name, by=verb.name, now=now),
+        audit.entry(caller, verb.audit, target=uid, now=now, name=name, operation=operation),
+    )
 
 
 async def suspend_agent(
@@ -173,36 +167,6 @@ async def recover_runtime(
 ) -> OperationView:
     """Give a READY agent a new runtime in place of one that died, which goes last."""
     return await _request(plane, caller, Verb.RECOVER, name, VerbOptions(), asked=asked)
-
-
-async def own(
-    plane: Plane,
-    caller: Caller,
-    name: str,
-    *,
-    kind: EdgeKind,
-    target: str,
-    on_delete: str,
-    idempotency: IdempotentRequest = WITHOUT_KEY,
-) -> ownership.EdgeView:
-    """Let an agent own one more thing, also beside others; it goes with the last of them."""
-    owner = await get_agent_row(plane, caller, name)
-    heir = on_delete.removeprefix(REASSIGN)
-    if heir != on_delete:
-        ownership.refuse_heir(kind)
-        on_delete = REASSIGN + str((await get_agent_row(plane, caller, heir))["uid"])
-    what = await get_agent_row(plane, caller, target) if kind is EdgeKind.AGENT else target
-    if kind is EdgeKind.WEBHOOK:  # nobody keeps another tenant's alive
-        await subscriptions.get_subscription_row(plane, caller, target)
-    return await ownership.add_edge(
-        plane,
-        caller,
-        owner,
-        kind=kind,
-        target=what,
-        on_delete=on_delete,
-        idempotency=idempotency,
-    )
 
 
 # --- a verb on an agent that is there -------------------------------------------------------------

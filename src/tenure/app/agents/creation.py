@@ -1,7 +1,6 @@
-"""What a create stands on: a runtime that can be started, a name that is free, who answers for it.
+"""The parts of a create: a runtime that can be started, a name that is free, edges of owners.
 
-The verb itself is `tenure.app.agents.commands.create_agent`, which commits all of this in one
-change.
+`tenure.app.agents.commands.create_agent` commits all of them in one change.
 """
 
 from collections.abc import Mapping
@@ -24,29 +23,32 @@ from tenure.plans.agents.inputs import SpecParts
 from tenure.ports.runtime import MISSING, RuntimeProvider
 from tenure.ports.store import Is, Put, Row, Set, Writes
 
-OURS = ("kind", "ready_seconds", "drain_seconds")
-"""Parts of a runtime's spec that plans read, and the provider does not."""
+PLAN_SETTINGS = ("kind", "ready_seconds", "drain_seconds")
+"""Settings of a runtime that plans read, and its provider does not."""
 
 
-async def resolved(plane: Plane, spec: Mapping[str, Any]) -> Mapping[str, object]:
+async def resolve_runtime(plane: Plane, spec: Mapping[str, Any]) -> Mapping[str, object]:
     """The runtime's part with the digests of what it starts; Invalid if it cannot be enforced."""
     runtime = cast(RuntimeProvider, plane.providers["runtime"])
-    wanted = {k: v for k, v in spec["runtime"].items() if k not in OURS}
-    return await runtime.digest(wanted)
+    settings = {k: v for k, v in spec["runtime"].items() if k not in PLAN_SETTINGS}
+    return await runtime.digest(settings)
 
 
-async def missing(plane: Plane, spec: AgentSpec) -> list[str]:
-    """What an agent that is created now would fail for: its runtime does not find it."""
-    digests = cast("Mapping[str, str]", (await resolved(plane, plain(spec))).get("digests", {}))
+async def missing_files(plane: Plane, spec: AgentSpec) -> list[str]:
+    """The files that the runtime of this spec does not find; a create would fail for them."""
+    digests = cast(
+        "Mapping[str, str]", (await resolve_runtime(plane, plain(spec))).get("digests", {})
+    )
     return [one.removeprefix(MISSING) for one in digests.values() if one.startswith(MISSING)]
 
 
-async def free_name(
+async def claim_name(
     plane: Plane, caller: Caller, name: str, uid: str, *, now: float
 ) -> tuple[tuple[Is, ...], Writes]:
-    """What makes the name this agent's; Conflict `name_taken` unless its last create has failed.
+    """Guards and writes that give the name to this agent.
 
-    One that was abandoned with something left behind has to be deleted, or nobody would remove it.
+    Conflict `name_taken` if another agent has it, unless the create of that one failed.  An agent
+    whose create was abandoned with something left behind has to be deleted first.
     """
     key = (caller.tenant, name)
     taken = await plane.store.find("agent_name", key)
@@ -70,31 +72,27 @@ async def free_name(
         Set("agent_name", key, {"agent": uid}),
         Set("agent", (old,), gone),
         agent_event_row(caller.tenant, old, "", then, name=name, by=Verb.CREATE, now=now),
-        *[ownership.dropped(one) for one in await ownership.owners_of(plane, old)],
+        *[ownership.drop_edge(one) for one in await ownership.owners_of(plane, old)],
     )
 
 
-async def owned_edge(
+async def parent_edge(
     plane: Plane, caller: Caller, row: Row, uid: str, spec: AgentSpec, *, now: float
 ) -> Put:
-    """The edge from its parent, and to whom it goes when that is deleted."""
+    """The edge from the agent's parent, with the heir that the spec names."""
     heir, on_delete = spec.on_delete.removeprefix(REASSIGN), REVOKE
     if heir != spec.on_delete:
         on_delete = REASSIGN + str((await get_agent_row(plane, caller, heir))["uid"])
-    return ownership.edge(
+    return ownership.put_edge(
         caller.tenant, str(row["parent"]), EdgeKind.AGENT, uid, on_delete=on_delete, now=now
     )
 
 
-_SLOTS = {EdgeKind.GRANT: "access", EdgeKind.CREDENTIAL: "credentials"}
-
-
-def edge_to(
-    plane: Plane, caller: Caller, kind: EdgeKind, owner: str, uid: str, *, now: float
+def resource_edge(
+    plane: Plane, caller: Caller, kind: EdgeKind, owner: str, uid: str, *, slot: str, now: float
 ) -> Put:
-    """The edge to what a new agent is given: access by who makes it, a registration of its own."""
-    slot = _SLOTS[kind]
+    """The edge to a resource that the create of this agent makes in a slot."""
     key = resource_key(
         plane.id, tenant=caller.tenant, agent=uid, generation=1, slot=slot, name=slot
     )
-    return ownership.edge(caller.tenant, owner, kind, key.text, now=now)
+    return ownership.put_edge(caller.tenant, owner, kind, key.text, now=now)

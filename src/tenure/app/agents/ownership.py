@@ -1,9 +1,9 @@
-"""Edges: what an agent owns or has granted, and whether somebody still answers for it.
+"""Edges: what an agent owns or has granted, and whether an open owner vouches for an agent.
 
 An edge is written in the commit that makes its target, and dropped in the one that ends it.  An
-agent that others own is open only while a chain of open owners leads up from it to one that nobody
-owns: so the one commit that closes an agent closes everything below it, however much that is, and a
-close that is taken back opens it again.
+agent that others own is open only while a chain of open owners leads up from it to an agent that
+nobody owns (reachability, as of a garbage collector's roots).  So the one commit that closes an
+agent closes everything below it, and a cancelled close opens all of it again.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from tenure.plans.agents.inputs import AgentInput
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
 
 GOING: Final = frozenset({AgentState.DELETING, AgentState.DELETE_FAILED, AgentState.DELETED})
-"""States in which an agent answers for nothing any more."""
+"""States in which an agent vouches for nothing any more."""
 TOO_DEEP: Final = f"agents own each other at most {OWNERS_MAX} deep"
 _UID = re.compile(r"[0-9a-f]{32}")
 
@@ -42,43 +42,36 @@ class EdgeView(NamedTuple):
     at: float
 
 
-def edge(
+def put_edge(
     tenant: str, owner: str, kind: EdgeKind, target: str, *, on_delete: str = REVOKE, now: float
 ) -> Put:
     """The row of an edge, to be committed with its target."""
     return Put("edge", (owner, kind, target), {"tenant": tenant, "on_delete": on_delete, "at": now})
 
 
-def reassigned(row: Row) -> str:
-    """The agent that gets the target when the owner goes; empty: nobody."""
-    return str(row["on_delete"]).removeprefix(REASSIGN) if _moves(row) else ""
+def heir_of(row: Row) -> str:
+    """The uid of the agent that owns the target after its owner is deleted; empty: none."""
+    return str(row["on_delete"]).removeprefix(REASSIGN) if _has_heir(row) else ""
 
 
-def refuse_heir(kind: EdgeKind) -> None:
-    """Invalid if what stands at the end of such an edge cannot be another's."""
-    if kind not in {EdgeKind.AGENT, EdgeKind.WEBHOOK}:
-        message = f"on_delete: a {kind} ends with its owner; agents and webhooks can be reassigned"
-        raise Invalid(message)
-
-
-def _moves(row: Row) -> bool:
+def _has_heir(row: Row) -> bool:
     return str(row["on_delete"]).startswith(REASSIGN)
 
 
 async def owners_of(plane: Plane, target: str, kind: EdgeKind = EdgeKind.AGENT) -> Sequence[Row]:
     """The edges by which agents own this agent, or another thing."""
-    said: Row = {"target": target, "kind": kind}
-    return await plane.store.list_rows("edge", said, limit=PAGE_MAX)
+    columns: Row = {"target": target, "kind": kind}
+    return await plane.store.list_rows("edge", columns, limit=PAGE_MAX)
 
 
 async def edges_of(plane: Plane, uid: str) -> list[Row]:
     """Every edge that begins at an agent, agents that it owns first."""
     found = [row async for row in every(plane.store, "edge", {"owner": uid})]
-    return [*await _unwritten(plane, uid, {str(row["target"]) for row in found}), *found]
+    return [*await _edges_of_parent(plane, uid, {str(row["target"]) for row in found}), *found]
 
 
-async def _unwritten(plane: Plane, uid: str, known: set[str]) -> list[Row]:
-    """The edges of agents that the release before this one has made: it wrote the parent alone."""
+async def _edges_of_parent(plane: Plane, uid: str, known: set[str]) -> list[Row]:
+    """The edges to agents that an earlier release made: it wrote the column `parent` alone."""
     children = await plane.store.list_rows("agent", {"parent": uid}, limit=PAGE_MAX)
     return [
         {"owner": uid, "kind": EdgeKind.AGENT, "target": child["uid"], "tenant": child["tenant"],
@@ -94,7 +87,7 @@ async def owned_by(plane: Plane, uid: str) -> list[Row]:
 
 
 async def agent_that_asks(plane: Plane, caller: Caller) -> Row | None:
-    """The agent that asks, if it is one: what it makes or grants goes with it."""
+    """The agent that sends the request, if it is one: what it makes or grants ends with it."""
     if not _UID.fullmatch(caller.principal):
         return None
     row = await plane.store.find("agent", (caller.principal,))
@@ -112,13 +105,13 @@ async def without_ended_grants(plane: Plane, values: object) -> object:
 
 
 class Vouching:
-    """Whether somebody open answers for an agent, as of one reading; each agent is read once."""
+    """Whether an open owner vouches for an agent; each agent is read once."""
 
     def __init__(self, plane: Plane, *, as_if: Row | None = None) -> None:
-        """Nothing is read yet; `as_if` is an edge that counts as if it were written already."""
+        """`as_if` is an edge that counts as if it were written already."""
         self.plane = plane
         self.going: Row | None = None
-        """An owner that was met and answers for nothing any more."""
+        """The first owner that was found to be closed."""
         self._as_if = as_if
         self._known: dict[str, bool] = {}
         self._rows: dict[str, Row | None] = {}
@@ -130,9 +123,9 @@ class Vouching:
         return self._rows[uid]
 
     async def guards(self, uid: str) -> tuple[Is, ...] | None:
-        """The shortest chain of owners that answers for this agent, as guards; None: nobody does.
+        """The shortest chain of owners that vouches for this agent, as guards; None: there is none.
 
-        Of an agent that nobody owns the chain is empty.  That nobody owns its last is guarded too.
+        An agent that nobody owns has an empty chain.  The guards say that nobody owns the last one.
         """
         below: dict[str, tuple[str, tuple[Is, ...]]] = {uid: ("", ())}
         queue = [uid]
@@ -140,10 +133,10 @@ class Vouching:
             edges = await self._owners_of(one)
             if not edges:
                 return await self._chain(one, below)
-            for above, says in self._above(edges):
+            for above, guards in self._owners_and_heirs(edges):
                 if above in below or self._known.get(above) is False:
                     continue
-                below[above] = one, says
+                below[above] = one, guards
                 row = await self.find(above)
                 if row is not None and row["state"] not in GOING:
                     queue.append(above)
@@ -164,26 +157,47 @@ class Vouching:
             return found
         return [*(row for row in found if row["owner"] != new["owner"]), new]
 
-    def _above(self, edges: Sequence[Row]) -> Iterator[tuple[str, tuple[Is, ...]]]:
-        """Those who own it, and those who are to own it when these go, while an edge says so."""
+    def _owners_and_heirs(self, edges: Sequence[Row]) -> Iterator[tuple[str, tuple[Is, ...]]]:
+        """The owners, then the heirs with a guard on the edge that names them."""
         for row in edges:
             yield str(row["owner"]), ()
         for row in edges:
-            if _moves(row):
-                says = Is("edge", dropped(row).key, {"on_delete": row["on_delete"]})
-                yield reassigned(row), () if row is self._as_if else (says,)
+            if _has_heir(row):
+                guard = Is("edge", drop_edge(row).key, {"on_delete": row["on_delete"]})
+                yield heir_of(row), () if row is self._as_if else (guard,)
 
     async def _chain(
         self, top: str, below: Mapping[str, tuple[str, tuple[Is, ...]]]
     ) -> tuple[Is, ...]:
-        """From the owner next to the agent that was asked about up to the top."""
+        """Guards from the owner next to the agent up to the top."""
         chain: list[Is] = []
-        one, said = top, ["state", "parent"]
+        one, columns = top, ["state", "parent"]
         while below[one][0]:
             row = cast(Row, await self.find(one))
-            chain += (Is("agent", (one,), {name: row[name] for name in said}), *below[one][1])
-            one, said = below[one][0], ["state"]
+            chain += (Is("agent", (one,), {name: row[name] for name in columns}), *below[one][1])
+            one, columns = below[one][0], ["state"]
         return tuple(reversed(chain))
+
+
+class VouchingWithout(Vouching):
+    """Whether an open owner would vouch for an agent if the root were being deleted."""
+
+    def __init__(self, plane: Plane, root: str) -> None:
+        super().__init__(plane)
+        self.root = root
+
+    async def find(self, uid: str) -> Row | None:
+        """The agent's row; that of the root says that it is being deleted."""
+        row = await super().find(uid)
+        if row is None or uid != self.root:
+            return row
+        return {**row, "state": AgentState.DELETING}
+
+    async def find_heir(self, uid: str) -> Row | None:
+        """The row of an agent that can own more: neither it nor its owners are being deleted."""
+        row = await self.find(uid) if uid else None
+        stays = row is not None and row["state"] not in GOING and await self.vouched(uid)
+        return row if stays else None
 
 
 def _depth(chain: Sequence[Is]) -> int:
@@ -192,7 +206,7 @@ def _depth(chain: Sequence[Is]) -> int:
 
 
 async def guards_below(plane: Plane, row: Row) -> tuple[Is, ...]:
-    """What must hold for something new below this agent: it and its owners stay as they are.
+    """Guards for something new below this agent: it and its owners stay as they are.
 
     Conflict `wrong_state` if the agent is closed, by itself or by an owner.
     """
@@ -207,7 +221,7 @@ async def guards_below(plane: Plane, row: Row) -> tuple[Is, ...]:
 
 
 async def guards_of(plane: Plane, row: Row) -> tuple[Is, ...]:
-    """The owners that answer for an agent, as guards; Conflict `wrong_state` if none does."""
+    """The owners that vouch for an agent, as guards; Conflict `wrong_state` if none does."""
     if row["parent"] is None:
         return ()
     vouching = Vouching(plane)
@@ -222,7 +236,7 @@ async def guards_of(plane: Plane, row: Row) -> tuple[Is, ...]:
     return chain
 
 
-# --- what callers ask -----------------------------------------------------------------------------
+# --- requests of callers --------------------------------------------------------------------------
 
 
 async def list_edges(
@@ -256,11 +270,11 @@ async def add_edge(
     while True:
         now = plane.store.now()
         guards = await guards_below(plane, owner)
-        put = edge(caller.tenant, uid, kind, name, on_delete=on_delete, now=now)
-        told = entry(caller, "edge.add", target=name, now=now, owner=uid, kind=kind)
+        put = put_edge(caller.tenant, uid, kind, name, on_delete=on_delete, now=now)
+        audited = entry(caller, "edge.add", target=name, now=now, owner=uid, kind=kind)
         known = await plane.store.find("edge", (uid, kind, name))
         write: Put | Set = put if known is None else Set("edge", put.key, {"on_delete": on_delete})  # type: ignore[arg-type]
-        also: tuple[Set, ...] = ()
+        parent: tuple[Set, ...] = ()
         if not isinstance(target, str):
             as_read = {"state": target["state"], "parent": target["parent"]}
             guards += (Is("agent", (name,), as_read),)
@@ -270,20 +284,20 @@ async def add_edge(
             new: Row = {"owner": uid, "kind": kind, "target": name, "on_delete": on_delete}
             guards += await _still_vouched(plane, target, new)
             if target["parent"] is None:
-                also = (Set("agent", (name,), {"parent": uid}),)
-        change = Change("", guards, (write, *also, told))
+                parent = (Set("agent", (name,), {"parent": uid}),)
+        change = Change("", guards, (write, *parent, audited))
         at = now if known is None else float(str(known["at"]))
         view = EdgeView(uid, kind, name, on_delete, at)
         if await idempotency.commit(plane, change, view) is None:
             return view
-        owner, target = await _again(plane, owner, target)
+        owner, target = await _read_again(plane, owner, target)
 
 
 async def _still_vouched(plane: Plane, target: Row, new: Row) -> tuple[Is, ...]:
-    """Who answers for an agent once it has this edge, as guards.
+    """The owners that vouch for an agent once it has this edge, as guards.
 
-    Conflict `wrong_state` if nobody does: its owners would own only each other.  LimitExceeded if
-    it and all below it would be too far down; what is added at the same time is not seen.
+    Conflict `wrong_state` if there are none: its owners would own only each other.  LimitExceeded
+    if it and all below it would be too deep; edges that are added at the same time are not seen.
     """
     name, uid = str(target["name"]), str(target["uid"])
     chain = await Vouching(plane, as_if=new).guards(uid)
@@ -314,7 +328,7 @@ async def _refuse_deep(plane: Plane, top: str, most: int) -> None:
     raise LimitExceeded(TOO_DEEP)
 
 
-async def _again(plane: Plane, owner: Row, target: Row | str) -> tuple[Row, Row | str]:
+async def _read_again(plane: Plane, owner: Row, target: Row | str) -> tuple[Row, Row | str]:
     """Both as they are now."""
     row = await plane.store.find("agent", (str(owner["uid"]),))
     if not isinstance(target, str):
@@ -329,14 +343,14 @@ def _view(row: Mapping[str, object]) -> EdgeView:
     )  # fmt: skip
 
 
-def without(row: Row, owner: str, others: Sequence[str]) -> tuple[Set, ...]:
-    """The child's row once this owner lets go of it: another is shown as its parent."""
+def parent_without(row: Row, owner: str, others: Sequence[str]) -> tuple[Set, ...]:
+    """The change of an agent that loses this owner: another one becomes its parent."""
     if row["parent"] != owner:
         return ()
     left = [one for one in others if one != owner]
     return (Set("agent", (str(row["uid"]),), {"parent": left[0] if left else None}),)
 
 
-def dropped(row: Row) -> Drop:
-    """An edge that is no longer."""
+def drop_edge(row: Row) -> Drop:
+    """The write that ends an edge."""
     return Drop("edge", (str(row["owner"]), str(row["kind"]), str(row["target"])))

@@ -190,7 +190,7 @@ async def _owned(plane: Plane, caller: Caller, agent: str, name: str, *, now: fl
             raise Conflict(message, code=ConflictCode.WRONG_STATE, holder=agent)
         guards += (Is("agent", (agent,), {"tenant": caller.tenant, "state": about["state"]}),)
     for uid in dict.fromkeys(str(one["uid"]) for one in (about, asks) if one is not None):
-        writes += (ownership.edge(caller.tenant, uid, EdgeKind.WEBHOOK, name, now=now),)
+        writes += (ownership.put_edge(caller.tenant, uid, EdgeKind.WEBHOOK, name, now=now),)
     return Also(guards, writes)
 
 
@@ -286,7 +286,7 @@ async def remove(
     there = Is("subscription", (name,), {"tenant": row["tenant"]})
     gone = [Drop("subscription", (name,)), Drop("cursor", (name,))]
     owners = await ownership.owners_of(plane, name, EdgeKind.WEBHOOK)
-    gone += [ownership.dropped(one) for one in owners]
+    gone += [ownership.drop_edge(one) for one in owners]
     change = Change("", (there, *guards), (*gone, told))
     refused = await idempotency.commit(plane, change, view)
     if refused is not None and refused.what.table != "subscription":

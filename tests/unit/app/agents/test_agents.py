@@ -234,9 +234,11 @@ async def test_a_key_answers_also_when_what_was_started_is_there_no_more(lives):
 
 @alive
 async def test_what_its_runtime_does_not_find_is_accepted_undone_and_foretold(lives):
-    assert await creation.missing(lives.plane, spec_of("alpha")) == []
+    assert await creation.missing_files(lives.plane, spec_of("alpha")) == []
     lives.fakes.runtime.missing = True
-    assert await creation.missing(lives.plane, spec_of("alpha")) == ["command: it cannot be found"]
+    assert await creation.missing_files(lives.plane, spec_of("alpha")) == [
+        "command: it cannot be found"
+    ]
     ended = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
     assert ended.state == COMPENSATED
     assert "command: it cannot be found" in ended.error
@@ -246,7 +248,7 @@ async def test_what_its_runtime_does_not_find_is_accepted_undone_and_foretold(li
 @alive
 async def test_a_request_that_meets_its_own_twin_is_told_the_same_operation(lives, monkeypatch):
     """The twin is accepted after this one has looked for its key, before it looks at the name."""
-    real, answers = creation.free_name, list[Any]()
+    real, answers = creation.claim_name, list[Any]()
 
     async def late(*given, **more):
         if not answers:
@@ -255,7 +257,7 @@ async def test_a_request_that_meets_its_own_twin_is_told_the_same_operation(live
             answers[0] = await asked
         return await real(*given, **more)
 
-    monkeypatch.setattr(creation, "free_name", late)
+    monkeypatch.setattr(creation, "claim_name", late)
     mine = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"), asked=keyed("k"))
     assert mine.id == answers[0].id
 

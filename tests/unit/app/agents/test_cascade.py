@@ -14,7 +14,7 @@ import pytest
 from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.store import sqlite
-from tenure.app.agents import cascade, invocations, ownership
+from tenure.app.agents import cascade, invocations, owned_kinds, ownership
 from tenure.app.agents import commands as agents
 from tenure.app.agents import views as agent_views
 from tenure.app.operations import commands as operations
@@ -85,7 +85,7 @@ async def made(lives, count, owns):
     """The agents of a graph, READY, with its edges."""
     uids = [await lives.made(f"agent-{number}") for number in range(count)]
     for owner, target in sorted(owns):
-        await agents.own(
+        await owned_kinds.own(
             lives.plane, CALLER, uids[owner], kind=EdgeKind.AGENT, target=uids[target],
             on_delete="revoke",
         )  # fmt: skip
@@ -221,7 +221,7 @@ async def test_an_heir_that_goes_too_inherits_nothing(lives):
 async def test_two_deletions_in_one_ring_do_not_wait_for_each_other(lives):
     uids = [*await made(lives, 3, {(0, 1), (1, 2)}), await lives.made("outside")]
     for owner, target in ((3, 0), (2, 0)):
-        await agents.own(
+        await owned_kinds.own(
             lives.plane, CALLER, uids[owner], kind=EdgeKind.AGENT, target=uids[target],
             on_delete="revoke",
         )  # fmt: skip
@@ -234,8 +234,8 @@ async def test_two_deletions_in_one_ring_do_not_wait_for_each_other(lives):
 
 @alive
 async def test_what_there_was_no_time_to_ask_for_is_asked_at_the_next_look(lives, monkeypatch):
-    monkeypatch.setattr(cascade, "ASKED_AT_ONCE", 1)
-    monkeypatch.setattr(cascade, "ASKING_SECONDS", 0.0)
+    monkeypatch.setattr(cascade, "REQUESTS_AT_ONCE", 1)
+    monkeypatch.setattr(cascade, "REQUEST_SECONDS", 0.0)
     uids = await made(lives, 4, {(0, 1), (1, 2), (1, 3)})
     top = await agents.delete_agent(lives.plane, CALLER, uids[0], drain_seconds=0.0)
     below = await cascade.delete_below(lives.plane, uids[0], top.id)
@@ -251,7 +251,7 @@ async def deep(lives, count, *, top="agent-0"):
         uid, name = f"{number:032x}", f"{top}-{number}"
         row = {"tenant": "default", "generation": 1, "name": name, "state": "READY",
                "epoch": 1, "parent": uids[-1], "spec": "{}"}  # fmt: skip
-        edge = ownership.edge("default", uids[-1], EdgeKind.AGENT, uid, now=0.0)
+        edge = ownership.put_edge("default", uids[-1], EdgeKind.AGENT, uid, now=0.0)
         named = Put("agent_name", ("default", name), {"agent": uid})
         await lives.plane.store.commit(Change("", (), (Put("agent", (uid,), row), named, edge)))
         uids.append(uid)
@@ -274,7 +274,9 @@ async def test_a_chain_of_owners_is_bounded_from_below_too(lives):
 
     async def own(owner, target):
         kind = EdgeKind.AGENT
-        await agents.own(lives.plane, CALLER, owner, kind=kind, target=target, on_delete="revoke")
+        await owned_kinds.own(
+            lives.plane, CALLER, owner, kind=kind, target=target, on_delete="revoke"
+        )
 
     await own("top", uids[0])
     with pytest.raises(LimitExceeded, match="at most 64 deep"):
@@ -319,7 +321,7 @@ async def written(tmp_path, count, owns):
     pairs = sorted(owns)
     for start in range(0, len(pairs), 500):
         rows: Any = [
-            ownership.edge("default", uid[a], EdgeKind.AGENT, uid[b], now=0.0)
+            ownership.put_edge("default", uid[a], EdgeKind.AGENT, uid[b], now=0.0)
             for a, b in pairs[start : start + 500]
         ]
         await store.commit(Change("", (), tuple(rows)))

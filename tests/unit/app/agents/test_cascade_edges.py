@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from proofs.agents.lifecycle import CALLER, spec_of
-from tenure.app.agents import cascade, ownership
+from proofs.agents.lifecycle import CALLER, TENANT, spec_of
+from tenure.app.agents import cascade, owned_kinds, ownership
 from tenure.app.agents import commands as agents
 from tenure.app.agents import views as agent_views
 from tenure.app.events import subscriptions
@@ -15,7 +15,7 @@ from tenure.core.agent import AgentState
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import Invalid
 from tenure.core.subscription import SubscriptionKind
-from tenure.ports.store import Change
+from tenure.ports.store import Change, Put, Row
 from tenure.reconcilers import grants
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS, Term
@@ -40,7 +40,7 @@ async def test_what_an_agent_subscribed_to_goes_with_it_or_to_its_heir(lives):
     await subscribed(lives, asking, "gone")
     kept = await subscribed(lives, asking, "kept")
     await subscribed(lives, name="another")
-    await agents.own(
+    await owned_kinds.own(
         lives.plane, CALLER, maker, kind=EdgeKind.WEBHOOK, target=kept, on_delete="reassign:heir"
     )
     row = await agent_views.get_agent_row(lives.plane, CALLER, "maker")
@@ -63,7 +63,7 @@ async def test_a_subscription_that_another_agent_owns_too_stays_with_that_one(li
     asking = CALLER._replace(principal=maker)
     shared = await subscribed(lives, asking, "shared")
     await subscribed(lives, asking, "about", agent="subject")
-    await agents.own(
+    await owned_kinds.own(
         lives.plane, CALLER, other, kind=EdgeKind.WEBHOOK, target=shared, on_delete="revoke"
     )
     row = await agent_views.get_agent_row(lives.plane, CALLER, "maker")
@@ -80,7 +80,7 @@ async def test_what_an_heir_has_already_it_has_once(lives):
     maker, heir = await lives.made("maker"), await lives.made("heir")
     kept = await subscribed(lives, CALLER._replace(principal=maker), "kept")
     for owner, on_delete in ((heir, "revoke"), (maker, "reassign:heir")):
-        await agents.own(
+        await owned_kinds.own(
             lives.plane, CALLER, owner, kind=EdgeKind.WEBHOOK, target=kept, on_delete=on_delete
         )
     await lives.verb("delete", "maker")
@@ -165,7 +165,7 @@ async def test_a_deposed_leader_removes_no_subscription(lives):
 @alive
 async def test_an_edge_to_a_subscription_that_is_not_there_ends_alone(lives):
     maker = await lives.made("maker")
-    edge = ownership.edge(CALLER.tenant, maker, EdgeKind.WEBHOOK, "nowhere", now=0.0)
+    edge = ownership.put_edge(CALLER.tenant, maker, EdgeKind.WEBHOOK, "nowhere", now=0.0)
     await lives.plane.store.commit(Change("", (), (edge,)))
     await lives.verb("delete", "maker")
     assert await lives.rows("edge") == []
@@ -177,11 +177,11 @@ async def test_what_can_be_nobody_elses_is_reassigned_to_nobody(lives):
     await lives.made("heir")
     for kind in (EdgeKind.GRANT, EdgeKind.CREDENTIAL, EdgeKind.SESSION):
         with pytest.raises(Invalid, match="on_delete"):
-            await agents.own(
+            await owned_kinds.own(
                 lives.plane, CALLER, uid, kind=kind, target="x", on_delete="reassign:heir"
             )
     with pytest.raises(Invalid, match="itself"):
-        await agents.own(
+        await owned_kinds.own(
             lives.plane, CALLER, uid, kind=EdgeKind.AGENT, target="maker", on_delete="revoke"
         )
 
@@ -213,10 +213,25 @@ async def test_an_agent_that_closes_while_it_is_given_away_is_looked_at_again(li
 
     monkeypatch.setattr(lives.plane.store, "commit", just_before)
     await refusal(
-        agents.own(
+        owned_kinds.own(
             lives.plane, CALLER, owner, kind=EdgeKind.AGENT, target=child, on_delete="revoke"
         ),
         "wrong_state",
     )
     assert suspended
     assert [row for row in await lives.rows("edge") if row["kind"] == EdgeKind.AGENT] == []
+
+
+def test_every_kind_of_edge_has_a_row_that_says_how_it_ends():
+    assert set(owned_kinds.OWNED_KINDS) == set(EdgeKind)
+
+
+@alive
+async def test_an_edge_of_a_kind_that_only_a_newer_release_knows_is_left_to_that_release(lives):
+    uid = await lives.made()
+    edge = {"owner": uid, "kind": "effect", "target": "x", "tenant": TENANT, "on_delete": "revoke"}
+    key = (uid, "effect", "x")
+    columns: Row = {"tenant": TENANT, "on_delete": "revoke", "at": 0.0}
+    await lives.plane.store.commit(Change("", (), (Put("edge", key, columns),)))
+    assert not await cascade.end_edge(lives.plane, edge)
+    assert await lives.plane.store.find("edge", key) is not None

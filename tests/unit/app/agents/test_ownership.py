@@ -6,7 +6,7 @@ import pytest
 
 from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.app.agents import commands as agents
-from tenure.app.agents import invocations, ownership
+from tenure.app.agents import invocations, owned_kinds, ownership
 from tenure.app.events import subscriptions
 from tenure.app.events.subscriptions import Subscribe
 from tenure.app.operations import reads
@@ -38,7 +38,7 @@ async def test_a_create_that_failed_and_was_made_anew_is_owned_once(lives):
 
 
 async def own(lives, owner, target, on_delete="revoke"):
-    return await agents.own(
+    return await owned_kinds.own(
         lives.plane, CALLER, owner, kind=EdgeKind.AGENT, target=target, on_delete=on_delete
     )
 
@@ -123,7 +123,7 @@ async def test_who_answers_by_a_promise_alone_is_asked_before_it_is_taken_back(l
 async def test_why_an_agent_is_closed_is_true(lives):
     uids = [await lives.made(name) for name in ("one", "two")]
     for owner, target in (uids, reversed(uids)):  # as an earlier release let them
-        edge = ownership.edge("default", owner, EdgeKind.AGENT, target, now=0.0)
+        edge = ownership.put_edge("default", owner, EdgeKind.AGENT, target, now=0.0)
         parent = Set("agent", (target,), {"parent": owner})
         await lives.plane.store.commit(Change("", (), (edge, parent)))
     with pytest.raises(Conflict, match="agent one is closed: those that own it are owned by each"):
@@ -146,11 +146,11 @@ async def test_another_tenants_subscription_is_nobodys_to_own(lives):
     await reads.wait(lives.plane, STRANGER.tenant, stranger.id)
     for target in (theirs, "nowhere"):
         with pytest.raises(NotFound, match=f"there is no subscription {target}"):
-            await agents.own(
+            await owned_kinds.own(
                 lives.plane, STRANGER, "stranger", kind=EdgeKind.WEBHOOK, target=target,
                 on_delete="revoke",
             )  # fmt: skip
-    edge = ownership.edge(STRANGER.tenant, stranger.agent, EdgeKind.WEBHOOK, theirs, now=0.0)
+    edge = ownership.put_edge(STRANGER.tenant, stranger.agent, EdgeKind.WEBHOOK, theirs, now=0.0)
     await lives.plane.store.commit(Change("", (), (edge,)))  # as an earlier release let them
     await lives.verb("delete", "maker")
     assert await lives.rows("subscription") == []

@@ -6,7 +6,7 @@ from typing import cast
 
 from msgspec import UNSET
 
-from tenure.app.agents import cascade, creation, identities, invocations, ownership
+from tenure.app.agents import cascade, creation, identities, invocations, owned_kinds, ownership
 from tenure.app.agents import commands as agents
 from tenure.app.agents import views as agent_views
 from tenure.app.agents.commands import Asked
@@ -61,7 +61,7 @@ async def create_agent(request: HttpRequest) -> Reply:
     check_spec(spec)
     if cast(schemas.DryRunQuery, request.query).dry_run:
         return await _dry(
-            request, Verb.CREATE, warnings=await creation.missing(request.plane, spec)
+            request, Verb.CREATE, warnings=await creation.missing_files(request.plane, spec)
         )
     made = await agents.create_agent(request.plane, request.caller, spec, asked=options_of(request))
     return await accepted(request, made)
@@ -174,7 +174,7 @@ async def list_edges(request: HttpRequest) -> schemas.Edges:
 async def add_edge(request: HttpRequest) -> schemas.Edge:
     """One more thing that it owns."""
     body = cast(schemas.AddEdge, request.body)
-    made = await agents.own(
+    made = await owned_kinds.own(
         request.plane,
         request.caller,
         request.names["agent"],

@@ -1,0 +1,285 @@
+"""The kinds of things that an agent can own: one row of a table for each kind.
+
+A row says how a caller names such a thing, and what happens to it when its owner is deleted.  A new
+kind is a member of `EdgeKind` and a row of `OWNED_KINDS`; the cascade and the reconciler of grants
+know no kind by name.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, NamedTuple, cast
+
+from tenure.app.agents import commands as agents
+from tenure.app.agents import ownership
+from tenure.app.agents.commands import Asked
+from tenure.app.agents.ownership import GOING, Vouching, VouchingWithout
+from tenure.app.agents.views import get_agent_row
+from tenure.app.events import subscriptions
+from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
+from tenure.app.plane import Plane
+from tenure.core.agent import AgentState
+from tenure.core.edge import REASSIGN, EdgeKind
+from tenure.core.errors import Conflict, Invalid, PlanUnknown
+from tenure.core.roles import Caller, Role
+from tenure.ports.access import Access
+from tenure.ports.store import Change, Is, Row, Writes
+
+Guards = tuple[Is, ...]
+
+
+class EdgeFate(NamedTuple):
+    """What would happen to a thing if an owner of it were deleted now."""
+
+    name: str
+    """The name of an agent; the target of the edge for anything else."""
+    word: str
+    """`delete`, `revoke`, `keep` (another owner stays), or `reassign:` and a uid."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedKind:
+    """One kind of thing that an agent can own.
+
+    Args:
+        find: the thing that a caller names; NotFound if the caller's tenant has none of that name.
+        preview: what would happen to it if its owner, the root of `vouching`, were deleted.
+        release: ends the edge while its owner is being deleted, unless something else ends it.
+        end: ends the edge of an owner that is deleted, with the thing itself unless it has another
+            owner.  False if that is not done yet.
+        can_be_reassigned: another agent can own it after its owner.
+    """
+
+    find: Callable[[Plane, Caller, str], Awaitable[Row | str]]
+    preview: Callable[[VouchingWithout, Row], Awaitable[EdgeFate]]
+    release: Callable[[Plane, VouchingWithout, Row], Awaitable[None]]
+    end: Callable[[Plane, Row, Guards], Awaitable[bool]]
+    can_be_reassigned: bool = False
+
+
+async def own(
+    plane: Plane,
+    caller: Caller,
+    name: str,
+    *,
+    kind: EdgeKind,
+    target: str,
+    on_delete: str,
+    idempotency: IdempotentRequest = WITHOUT_KEY,
+) -> ownership.EdgeView:
+    """Let an agent own one more thing, which may have other owners; it goes with the last one."""
+    owner, row = await get_agent_row(plane, caller, name), OWNED_KINDS[kind]
+    heir = on_delete.removeprefix(REASSIGN)
+    if heir != on_delete:
+        if not row.can_be_reassigned:
+            message = (
+                f"on_delete: a {kind} ends with its owner; agents and webhooks can be reassigned"
+            )
+            raise Invalid(message)
+        on_delete = REASSIGN + str((await get_agent_row(plane, caller, heir))["uid"])
+    found = await row.find(plane, caller, target)
+    return await ownership.add_edge(
+        plane,
+        caller,
+        owner,
+        kind=kind,
+        target=found,
+        on_delete=on_delete,
+        idempotency=idempotency,
+    )
+
+
+def kind_of(edge: Row) -> OwnedKind:
+    """The row of the table for this edge; one of a newer release is left to that release."""
+    return OWNED_KINDS.get(str(edge["kind"]), _OF_A_NEWER_RELEASE)
+
+
+# --- things without a life of their own -----------------------------------------------------------
+
+
+async def _by_name(_plane: Plane, _caller: Caller, name: str) -> str:
+    return name
+
+
+async def _preview_revoke(_: VouchingWithout, edge: Row) -> EdgeFate:
+    return EdgeFate(str(edge["target"]), "revoke")
+
+
+async def _leave(_plane: Plane, _vouching: VouchingWithout, _edge: Row) -> None:
+    """Something else ends the edge."""
+
+
+async def _drop(plane: Plane, edge: Row, guards: Guards) -> bool:
+    """End the edge alone."""
+    return await plane.store.commit(Change("", guards, (ownership.drop_edge(edge),))) is None
+
+
+async def _drop_now(plane: Plane, _: VouchingWithout, edge: Row) -> None:
+    await _drop(plane, edge, ())
+
+
+async def _keep_edge(_plane: Plane, _edge: Row, _guards: Guards) -> bool:
+    return False
+
+
+# --- grants ---------------------------------------------------------------------------------------
+
+
+async def _end_grant(plane: Plane, edge: Row, guards: Guards) -> bool:
+    """Revoke what this owner has granted; the same grant by somebody else stays."""
+    access = cast(Access, plane.providers["access"])
+    await access.revoke_granter(str(edge["tenant"]), str(edge["owner"]))
+    return await _drop(plane, edge, guards)
+
+
+async def _release_grant(plane: Plane, _: VouchingWithout, edge: Row) -> None:
+    await _end_grant(plane, edge, ())
+
+
+# --- webhooks -------------------------------------------------------------------------------------
+
+
+async def _find_webhook(plane: Plane, caller: Caller, name: str) -> str:
+    """Refuse another tenant's: an owner would keep it from being deleted."""
+    await subscriptions.get_subscription_row(plane, caller, name)
+    return name
+
+
+async def _preview_webhook(vouching: VouchingWithout, edge: Row) -> EdgeFate:
+    target, heir = str(edge["target"]), ownership.heir_of(edge)
+    owner = await _next_owner(vouching, edge)
+    if owner is None:
+        return EdgeFate(target, "revoke")
+    return EdgeFate(target, f"reassign:{heir}" if owner["uid"] == heir else "keep")
+
+
+async def _end_webhook(plane: Plane, edge: Row, guards: Guards) -> bool:
+    """Give a subscription to its next owner; remove it if there is none.
+
+    A subscription about its owner stays until the event of that owner's end was delivered.
+    """
+    owner, tenant, target = str(edge["owner"]), str(edge["tenant"]), str(edge["target"])
+    subscription = await plane.store.find("subscription", (target,))
+    if subscription is None or subscription["tenant"] != tenant:
+        return await _drop(plane, edge, guards)
+    if subscription["agent"] == owner:
+        agent = await plane.store.find("agent", (owner,))
+        gone = agent is None or agent["state"] == AgentState.DELETED
+        if not gone or not await subscriptions.may_go(plane, subscription, agent):
+            return False
+    elif next_owner := await _next_owner(VouchingWithout(plane, owner), edge):
+        uid = str(next_owner["uid"])
+        guards += (Is("agent", (uid,), {"state": next_owner["state"]}),)
+        writes: Writes = (ownership.drop_edge(edge),)
+        if await plane.store.find("edge", (uid, EdgeKind.WEBHOOK, target)) is None:
+            now = plane.store.now()
+            writes += (ownership.put_edge(tenant, uid, EdgeKind.WEBHOOK, target, now=now),)
+        return await plane.store.commit(Change("", guards, writes)) is None
+    caller = Caller(tenant, f"deletion of {owner}", Role.OPERATOR)
+    return await subscriptions.remove(plane, caller, subscription, guards=guards)
+
+
+async def _release_webhook(plane: Plane, _: VouchingWithout, edge: Row) -> None:
+    await _end_webhook(plane, edge, ())
+
+
+async def _next_owner(vouching: VouchingWithout, edge: Row) -> Row | None:
+    """The owner of a subscription after this one: the agent that was named, or another owner.
+
+    The agent that the subscription is about does not count as an owner.
+    """
+    store, target = vouching.plane.store, str(edge["target"])
+    subscription = await store.find("subscription", (target,)) or {"agent": ""}
+    owners = await ownership.owners_of(vouching.plane, target, EdgeKind.WEBHOOK)
+    others = [str(one["owner"]) for one in owners if one["tenant"] == edge["tenant"]]
+    apart = {str(edge["owner"]), str(subscription["agent"])}
+    for uid in (ownership.heir_of(edge), *(one for one in others if one not in apart)):
+        if (row := await vouching.find_heir(uid)) is not None:
+            return row
+    return None
+
+
+# --- agents ---------------------------------------------------------------------------------------
+
+
+async def _preview_agent(vouching: VouchingWithout, edge: Row) -> EdgeFate:
+    target, heir = str(edge["target"]), ownership.heir_of(edge)
+    row = await vouching.find(target)
+    name = target if row is None else str(row["name"])
+    if target == vouching.root:
+        return EdgeFate(name, "keep")  # it is the one that is being deleted
+    if await vouching.vouched(target):
+        return EdgeFate(name, f"reassign:{heir}" if heir else "keep")
+    return EdgeFate(name, "delete")
+
+
+async def _release_agent(plane: Plane, vouching: VouchingWithout, edge: Row) -> None:
+    """End the edge to an agent that stays; the cascade deletes the others, and then their edges."""
+    target = str(edge["target"])
+    chain = await vouching.guards(target)
+    child = await plane.store.find("agent", (target,))
+    if child is None:
+        await _drop(plane, edge, ())
+    elif chain:
+        await _pass_on(plane, edge, child, chain)
+
+
+async def _end_agent(plane: Plane, edge: Row, guards: Guards) -> bool:
+    """Pass an agent that has another owner on; request the deletion of one that has none."""
+    owner, target = str(edge["owner"]), str(edge["target"])
+    child = await plane.store.find("agent", (target,))
+    if child is None or child["state"] == AgentState.DELETED:
+        return await _drop(plane, edge, guards)
+    chain = await Vouching(plane).guards(target)
+    if chain:
+        await _pass_on(plane, edge, child, (*guards, *chain))
+        return True
+    if child["state"] != AgentState.DELETING:
+        await request_delete(plane, child, f"deletion of {owner}")
+    return False
+
+
+async def _pass_on(plane: Plane, edge: Row, child: Row, guards: Guards) -> None:
+    """Take this owner from an agent that stays, and add the one that the edge names instead."""
+    owner, target, heir = str(edge["owner"]), str(edge["target"]), ownership.heir_of(edge)
+    others = [str(one["owner"]) for one in await ownership.owners_of(plane, target)]
+    guards = (*guards, Is("agent", (target,), {"parent": child["parent"]}))
+    writes: Writes = (ownership.drop_edge(edge),)
+    row = await plane.store.find("agent", (heir,)) if heir and heir not in others else None
+    if row is not None and row["state"] not in GOING and await Vouching(plane).vouched(heir):
+        now, tenant = plane.store.now(), str(edge["tenant"])
+        guards += (Is("agent", (heir,), {"state": row["state"]}),)
+        writes += (ownership.put_edge(tenant, heir, EdgeKind.AGENT, target, now=now),)
+        others = [heir, *others]
+    writes += ownership.parent_without(child, owner, others)
+    await plane.store.commit(Change("", guards, writes))
+
+
+async def request_delete(plane: Plane, row: Row, operation: str) -> None:
+    """Request the deletion of the agent of this row, for an operation that deletes its owner.
+
+    The idempotency key has the agent's generation, so it is new after a delete was cancelled.
+    """
+    child = str(row["uid"])
+    caller = Caller(str(row["tenant"]), f"operation {operation}", Role.OPERATOR)
+    asked = Asked(idempotency_key=f"{operation}/{child}/{row['generation']!s}")
+    # Another operation closes it, or only a newer release can: the next poll requests it again.
+    with suppress(Conflict, PlanUnknown):
+        await agents.delete_agent(plane, caller, child, cascade=operation, asked=asked)
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+OWNED_KINDS: Final[Mapping[str, OwnedKind]] = {
+    EdgeKind.AGENT: OwnedKind(
+        get_agent_row, _preview_agent, _release_agent, _end_agent, can_be_reassigned=True
+    ),
+    EdgeKind.GRANT: OwnedKind(_by_name, _preview_revoke, _release_grant, _end_grant),
+    EdgeKind.WEBHOOK: OwnedKind(
+        _find_webhook, _preview_webhook, _release_webhook, _end_webhook, can_be_reassigned=True
+    ),
+    # Steps of the deletion itself remove an agent's credentials, and their edges with them.
+    EdgeKind.CREDENTIAL: OwnedKind(_by_name, _preview_revoke, _leave, _drop),
+    EdgeKind.SESSION: OwnedKind(_by_name, _preview_revoke, _drop_now, _drop),
+}
+_OF_A_NEWER_RELEASE = OwnedKind(_by_name, _preview_revoke, _leave, _keep_edge)
