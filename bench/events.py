@@ -32,8 +32,8 @@ from tenure.app.operations.handle import OUTBOX, POSITION, sequence_of
 from tenure.app.tenancy import tokens
 from tenure.delivery.outbox import Route
 from tenure.delivery.relay import relaying
-from tenure.faces.api.state import Api
 from tenure.faces.http.server import Listen, serving
+from tenure.faces.http.state import HttpState
 from tenure.ports.bus import Destination
 from tenure.ports.store import Change
 from tenure.settings import Settings
@@ -191,7 +191,7 @@ async def told(folder, count):
 
     async with plane_at(folder) as plane:
         await tokens.begin(plane, "tenure_bench")
-        api = Api(plane)
+        api = HttpState(plane)
         api.ready = True
         async with serving(api, Listen(port=0)) as address, aiohttp.ClientSession() as session:
             headers = {"authorization": "Bearer tenure_bench", "accept": "text/event-stream"}

@@ -12,8 +12,8 @@ import time
 
 from tenure.app.tenancy import tokens
 from tenure.core.errors import Rejected
-from tenure.faces.api.state import Api
 from tenure.faces.http.server import Listen, serving
+from tenure.faces.http.state import HttpState
 from tenure.ports.provider import Observation, OwnedResource, Presence
 from tenure.ports.runtime import LogPart, Status
 from tenure.settings import Settings
@@ -80,7 +80,7 @@ async def main(home):
     settings = Settings(home=home, port=8450)
     async with managing(settings, instead={"runtime": Remembered()}) as plane:
         await tokens.begin(plane, TOKEN)
-        api = Api(plane)
+        api = HttpState(plane)
         async with serving(api, Listen(port=0)) as address:
             api.ready = True
             print(json.dumps({"address": address, "token": TOKEN}), flush=True)

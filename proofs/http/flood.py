@@ -20,10 +20,10 @@ from proofs.operations.ablations import PROVED, Ablation
 from tenure.app.operations import reads
 from tenure.app.tenancy import tokens
 from tenure.core.roles import Role
-from tenure.faces.api.state import Api
 from tenure.faces.http import body
 from tenure.faces.http.bounds import BURST_SECONDS, Allowances, Bounds, Bucket
 from tenure.faces.http.server import build
+from tenure.faces.http.state import HttpState
 from tenure.faces.http.wire import Wire, wire
 from tenure.testing.loop import SeededLoop, run
 from tenure.testing.patches import Off, patched
@@ -157,7 +157,7 @@ def _parsed(data: bytes) -> Reply | None:
 class Flooded:
     """A face on a plane, the tokens of two tenants, and what went wrong."""
 
-    def __init__(self, rig: LifeRig, api: Api, *, loud: str, quiet: str) -> None:
+    def __init__(self, rig: LifeRig, api: HttpState, *, loud: str, quiet: str) -> None:
         """Nobody is connected."""
         self.rig = rig
         self.loop = rig.loop
@@ -207,7 +207,7 @@ async def _flooded(loop: SeededLoop, case: "Case") -> list[str]:
         await tokens.create_token(plane, CALLER, tenant=t, principal="p", role=Role.OPERATOR)
         for t in ("loud", "quiet")
     ]
-    one = Flooded(rig, Api(plane, bounds=BOUNDS), loud=made[0][1], quiet=made[1][1])
+    one = Flooded(rig, HttpState(plane, bounds=BOUNDS), loud=made[0][1], quiet=made[1][1])
     polite = loop.create_task(one.politely(20.0))
     await asyncio.sleep(0.5)  # it is connected
     await case(one)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tenure.faces.api.state import Api
 from tenure.faces.http.bounds import Bounds
 from tenure.faces.http.server import Listen, serving
+from tenure.faces.http.state import HttpState
 from tests.real.support import runtimes
 from tests.unit.support.api_client import face
 
@@ -56,7 +56,7 @@ def _ends(file: Path) -> set[object]:
 def test_a_flood_of_one_tenant_leaves_anothers_requests_alive(tmp_path):
     async def main() -> None:
         async with face(tmp_path) as one:
-            api = Api(one.plane, bounds=FLOODED)
+            api = HttpState(one.plane, bounds=FLOODED)
             async with serving(api, Listen(port=0)) as address:
                 host, _, port = address.removeprefix("http://").rpartition(":")
                 loop = asyncio.get_running_loop()
@@ -105,7 +105,7 @@ def test_a_flood_of_one_tenant_leaves_anothers_requests_alive(tmp_path):
 def test_a_client_that_does_not_finish_is_cut_off(tmp_path, said):
     async def main() -> None:
         async with face(tmp_path) as one:
-            api = Api(one.plane, bounds=UNFINISHED)
+            api = HttpState(one.plane, bounds=UNFINISHED)
             async with serving(api, Listen(port=0)) as address:
                 host, _, port = address.removeprefix("http://").rpartition(":")
                 slow = []
@@ -132,7 +132,7 @@ def test_a_client_that_does_not_finish_is_cut_off(tmp_path, said):
 def test_a_client_that_does_not_read_is_cut_off(tmp_path):
     async def main() -> None:
         async with face(tmp_path) as one:
-            api = Api(one.plane, bounds=Bounds(write_seconds=0.5))
+            api = HttpState(one.plane, bounds=Bounds(write_seconds=0.5))
             async with serving(api, Listen(port=0)) as address:
                 host, _, port = address.removeprefix("http://").rpartition(":")
                 with socket.socket() as deaf:

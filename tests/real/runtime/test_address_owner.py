@@ -19,8 +19,8 @@ from tenure.app.agents.spec import read_spec
 from tenure.app.operations import reads
 from tenure.app.tenancy import tokens
 from tenure.core.operation import OperationState
-from tenure.faces.api.state import Api
 from tenure.faces.http import server
+from tenure.faces.http.state import HttpState
 from tenure.settings import Settings
 from tenure.testing.contracts.provider import key
 from tenure.wiring import managing
@@ -57,7 +57,7 @@ async def invoked(home):
     settings = Settings(home=str(home), sandbox="off", reconcile_seconds=1_000.0)
     async with managing(settings) as plane:
         await tokens.begin(plane, ADMIN)
-        api = Api(plane)
+        api = HttpState(plane)
         face = Face(api, server.build(api), tokens=await tokens_of(plane), held={})
         admin = await tokens.authenticate(plane, ADMIN)
         spec = read_spec({"name": "alpha", "runtime": agent()})

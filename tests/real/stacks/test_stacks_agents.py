@@ -37,10 +37,10 @@ from tenure.core.operation import OperationState
 from tenure.core.roles import Role
 from tenure.delivery.outbox import Route
 from tenure.delivery.relay import Relay
-from tenure.faces.api.state import Api
 from tenure.faces.http import bounds
 from tenure.faces.http.bounds import Bounds
 from tenure.faces.http.server import Listen, serving
+from tenure.faces.http.state import HttpState
 from tenure.ports.bus import Destination, Outgoing
 from tenure.reconcilers import orphans
 from tenure.reconcilers.driver import Driver, Ways
@@ -209,7 +209,7 @@ async def flood_is_bounded(stage: Stage) -> Cases:
     seen: Counter[int] = Counter()
     accepted: list[str] = []
     with patched(bounds, BURST_SECONDS=BURST_SECONDS):
-        api = Api(stage.plane, bounds=BOUNDS)
+        api = HttpState(stage.plane, bounds=BOUNDS)
     async with serving(api, Listen(port=0)) as address:
         for number in range(FLOOD):
             wanted = {

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
-from tenure.faces.api.state import Api
 from tenure.faces.http.bounds import Bounds
 from tenure.faces.http.server import Listen, _Server, serving
+from tenure.faces.http.state import HttpState
 from tenure.testing.loop import run
 from tests.unit.support.api_client import faced
 
@@ -19,7 +19,7 @@ ASK = b"GET /livez HTTP/1.1\r\nHost: h\r\n"
 @asynccontextmanager
 async def listening(face, **bounds):
     """Where a face with these bounds listens."""
-    api = Api(face.plane, bounds=Bounds(**bounds))
+    api = HttpState(face.plane, bounds=Bounds(**bounds))
     async with serving(api, Listen(port=0)) as address:
         host, _, port = address.removeprefix("http://").rpartition(":")
         yield host, int(port)

@@ -21,8 +21,8 @@ from tenure.core.endings import Done, Ending, Waiting
 from tenure.core.limits import StepLimits
 from tenure.core.plan import Plan, Step, nobody_knows, nothing, repeat
 from tenure.core.roles import Role
-from tenure.faces.api.state import Api
 from tenure.faces.http import server
+from tenure.faces.http.state import HttpState
 from tenure.plans.agents import lifecycle
 from tenure.plans.steps import provided
 from tenure.ports.provider import Call
@@ -67,7 +67,7 @@ class Face:
     """The HTTP face of a plane, and who asks."""
 
     def __init__(
-        self, api: Api, app: Starlette, *, tokens: dict[str, str], held: dict[str, Any]
+        self, api: HttpState, app: Starlette, *, tokens: dict[str, str], held: dict[str, Any]
     ) -> None:
         self.api = api
         self.app = app
@@ -162,7 +162,7 @@ async def face(
     async with running(
         settings, plans=(*(plans or PLANS), *lifecycle.PLANS), providers=made, seal=seal
     ) as plane:
-        api = Api(plane)
+        api = HttpState(plane)
         api.ready = True
         yield Face(api, server.build(api), tokens=await tokens_of(plane), held=made)
 

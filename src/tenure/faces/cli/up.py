@@ -203,9 +203,9 @@ def _home_in_use(home: Path, error: StoreLocked) -> CommandExit:
 async def serve_plane(options: UpOptions, on_signal: Callable[[], object] = lambda: None) -> None:
     """Serve until a signal, at which `on_signal` is called."""
     from tenure.concurrency import background
-    from tenure.faces.api.state import Api
     from tenure.faces.http.bounds import Bounds
     from tenure.faces.http.server import Listen, serve
+    from tenure.faces.http.state import HttpState
     from tenure.settings import Settings
     from tenure.telemetry.counters import StepTimes
     from tenure.wiring import managing
@@ -236,7 +236,7 @@ async def serve_plane(options: UpOptions, on_signal: Callable[[], object] = lamb
             requests_per_second=settings.requests_per_second,
             requests_at_once=settings.requests_at_once,
         )
-        api = Api(plane, step_times=times, bounds=bounds)
+        api = HttpState(plane, step_times=times, bounds=bounds)
         when_ready(api.stopping.set)
         async with background(warn_about_bus(settings), name="tenure bus probe"):
             with _announce_address(

@@ -140,11 +140,11 @@ async def _serve_metrics(
         yield ""
         return
     from tenure.faces.api.routes.plane import PROBES
-    from tenure.faces.api.state import Api
     from tenure.faces.http.face import Face
     from tenure.faces.http.server import serving
+    from tenure.faces.http.state import HttpState
 
-    api = Api(plane, step_times=times)
+    api = HttpState(plane, step_times=times)
     api.ready = True
     async with serving(api, listen, faces=[Face("probes", PROBES)]) as address:
         yield f"; metrics at {address}/metrics"

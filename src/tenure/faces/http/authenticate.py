@@ -8,8 +8,8 @@ import re
 
 from tenure.core.errors import Unauthenticated
 from tenure.core.roles import Caller, Role
-from tenure.faces.api.state import Authenticate
 from tenure.faces.http.problems import ProblemError
+from tenure.faces.http.state import Authenticate
 
 BEARER = re.compile(rb"(?i:bearer) +([A-Za-z0-9._~+/-]{1,512}=*)\Z")
 CHALLENGE = (b"www-authenticate", b'Bearer realm="tenure"')

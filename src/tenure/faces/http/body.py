@@ -62,20 +62,26 @@ class _Pairs(NamedTuple):
     pairs: list[tuple[str, object]]
 
 
-async def read(receive: Receive, headers: dict[bytes, bytes], *, seconds: float) -> bytes:
+async def read(
+    receive: Receive,
+    headers: dict[bytes, bytes],
+    *,
+    seconds: float,
+    bytes_max: int = BODY_BYTES_MAX,
+) -> bytes:
     """The whole body, if it is small enough and comes in time; also when it comes in pieces."""
     try:
         async with asyncio.timeout(seconds):
-            return await _read(receive, headers)
+            return await _read(receive, headers, bytes_max)
     except TimeoutError:
         raise ProblemError("request_timeout", f"a body has {seconds:g} s to come") from None
 
 
-async def _read(receive: Receive, headers: dict[bytes, bytes]) -> bytes:
+async def _read(receive: Receive, headers: dict[bytes, bytes], bytes_max: int) -> bytes:
     promised = headers.get(b"content-length", b"0")
     if not promised.isdigit() or len(promised) > INTEGER_CHARACTERS_MAX:
         raise ProblemError("invalid_header", "a content length is a number", "Content-Length")
-    too_large = int(promised) > BODY_BYTES_MAX
+    too_large = int(promised) > bytes_max
     parts: list[bytes] = []
     size = 0
     more = int(promised) <= UNREAD_BYTES_MAX
@@ -85,26 +91,24 @@ async def _read(receive: Receive, headers: dict[bytes, bytes]) -> bytes:
             raise Disconnected
         part = message.get("body", b"")
         size += len(part)
-        too_large = too_large or size > BODY_BYTES_MAX
+        too_large = too_large or size > bytes_max
         if not too_large:
             parts.append(part)
         more = message.get("more_body", False) and size <= UNREAD_BYTES_MAX
     if too_large:
-        raise ProblemError("body_too_large", f"a body has at most {BODY_BYTES_MAX} bytes")
+        raise ProblemError("body_too_large", f"a body has at most {bytes_max} bytes")
     return b"".join(parts) if len(parts) > 1 else parts[0]
 
 
-def refuse_other_media(headers: dict[bytes, bytes]) -> None:
-    """Only JSON in UTF-8 is read."""
+def refuse_other_media(headers: dict[bytes, bytes], media: str = "application/json") -> None:
+    """Only this media type, in UTF-8, is read."""
     kind, _, rest = headers.get(b"content-type", b"").decode("latin-1").partition(";")
     charset = rest.replace(" ", "").replace('"', "").lower()
-    if kind.strip().lower() != "application/json" or charset not in {"", "charset=utf-8"}:
-        raise ProblemError(
-            "unsupported_media_type", "send Content-Type: application/json", "Content-Type"
-        )
+    if kind.strip().lower() != media or charset not in {"", "charset=utf-8"}:
+        raise ProblemError("unsupported_media_type", f"send Content-Type: {media}", "Content-Type")
 
 
-def parse(body: bytes) -> object:
+def parse(body: bytes, *, depth_max: int = DEPTH_MAX) -> object:
     """The body as plain data."""
     try:
         text = body.decode("utf-8")
@@ -114,14 +118,14 @@ def parse(body: bytes) -> object:
     try:
         tree = _strict(text)
     except RecursionError:
-        raise ProblemError("too_deep", f"nested more than {DEPTH_MAX} deep") from None
+        raise ProblemError("too_deep", f"nested more than {depth_max} deep") from None
     except _Odd:
-        _explain(text)
+        _explain(text, depth_max)
         raise
     except ValueError as error:
         raise ProblemError("malformed_json", str(error)[:FIELD_CHARACTERS_MAX]) from None
-    if text.count("[") + text.count("{") > DEPTH_MAX or ODD_ESCAPE.search(text):
-        _explain(text)
+    if text.count("[") + text.count("{") > depth_max or ODD_ESCAPE.search(text):
+        _explain(text, depth_max)
     return tree
 
 
@@ -170,12 +174,12 @@ _lenient = json.JSONDecoder(
 ).decode
 
 
-def _explain(text: str) -> None:
+def _explain(text: str, depth_max: int) -> None:
     """Refuse the first odd thing with its place; return if there is none."""
     try:
         tree = _lenient(text)
     except RecursionError:
-        raise ProblemError("too_deep", f"nested more than {DEPTH_MAX} deep") from None
+        raise ProblemError("too_deep", f"nested more than {depth_max} deep") from None
     except ValueError as error:
         raise ProblemError("malformed_json", str(error)[:FIELD_CHARACTERS_MAX]) from None
     left: list[tuple[str, int, object]] = [("", 0, tree)]
@@ -191,8 +195,8 @@ def _explain(text: str) -> None:
                 raise ProblemError("lone_surrogate", detail, _field(place))
             case str():
                 refuse_nul(value, "invalid_field", place)
-            case _Pairs() | list() if depth >= DEPTH_MAX:
-                raise ProblemError("too_deep", f"nested more than {DEPTH_MAX} deep", _field(place))
+            case _Pairs() | list() if depth >= depth_max:
+                raise ProblemError("too_deep", f"nested more than {depth_max} deep", _field(place))
             case _Pairs(pairs):
                 _refuse_odd_keys(place, pairs)
                 inner = [(f"{place}.{key}" if place else key, v) for key, v in pairs]

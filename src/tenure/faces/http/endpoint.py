@@ -11,11 +11,11 @@ from typing import Any
 from tenure.app.safety.pause import Pause
 from tenure.core.errors import CommitUnknown, StoreError, TenureError
 from tenure.core.ids import uuid7
-from tenure.faces.api.state import Api
 from tenure.faces.http import problems, repeats
 from tenure.faces.http.authenticate import CHALLENGE, authorise, caller_of
 from tenure.faces.http.body import Disconnected
 from tenure.faces.http.problems import Answer, ProblemError
+from tenure.faces.http.state import HttpState
 from tenure.faces.http.table import (
     Headers,
     HttpRequest,
@@ -43,7 +43,7 @@ PLAIN = (
 class Path:
     """All methods of one path."""
 
-    def __init__(self, api: Api, path: str, routes: dict[str, Route]) -> None:
+    def __init__(self, api: HttpState, path: str, routes: dict[str, Route]) -> None:
         """These routes, by method."""
         self._api = api
         self._path = path

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from starlette.routing import BaseRoute
 
-from tenure.faces.api.state import Api
+from tenure.faces.http.state import HttpState
 from tenure.faces.http.table import Route
 
 
-def _no_routes(_: Api) -> Sequence[BaseRoute]:
+def _no_routes(_: HttpState) -> Sequence[BaseRoute]:
     return ()
 
 
@@ -20,5 +20,5 @@ class Face:
     name: str
     routes: tuple[Route, ...] = ()
     """From the route table: they are in the OpenAPI document and in the reference."""
-    foreign_routes: Callable[[Api], Sequence[BaseRoute]] = _no_routes
+    foreign_routes: Callable[[HttpState], Sequence[BaseRoute]] = _no_routes
     """Routes whose wire format somebody else has defined, such as OAuth's."""

@@ -27,11 +27,11 @@ from starlette.routing import Route as Mounted
 
 from tenure.core.errors import Invalid
 from tenure.faces.api import face as api_face
-from tenure.faces.api.state import Api
 from tenure.faces.http import openapi, problems
 from tenure.faces.http.bounds import Bounds
 from tenure.faces.http.endpoint import PLAIN, Path
 from tenure.faces.http.face import Face
+from tenure.faces.http.state import HttpState
 from tenure.faces.http.table import Route, encode
 from tenure.faces.http.wire import wire
 from tenure.faces.oauth import face as oauth_face
@@ -65,7 +65,7 @@ class Segment(Convertor[str]):
 register_url_convertor("segment", Segment())
 
 
-def build(api: Api, *, faces: Sequence[Face] = FACES) -> Starlette:
+def build(api: HttpState, *, faces: Sequence[Face] = FACES) -> Starlette:
     """The application: one entry for each path, so that 405 names every method of it."""
     routes = [route for face in faces for route in face.routes]
     api.document = msgspec.json.encode(openapi.document(routes, version=version("tenure")))
@@ -153,7 +153,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _config(api: Api, listen: Listen, app: Starlette) -> uvicorn.Config:
+def _config(api: HttpState, listen: Listen, app: Starlette) -> uvicorn.Config:
     """What uvicorn is told, loaded: a certificate that is none is refused here."""
     config = uvicorn.Config(
         app,
@@ -189,7 +189,9 @@ def _config(api: Api, listen: Listen, app: Starlette) -> uvicorn.Config:
 
 
 @contextlib.asynccontextmanager
-async def serving(api: Api, listen: Listen, *, faces: Sequence[Face] = FACES) -> AsyncIterator[str]:
+async def serving(
+    api: HttpState, listen: Listen, *, faces: Sequence[Face] = FACES
+) -> AsyncIterator[str]:
     """Serve while the block runs; it is given the address, such as `http://127.0.0.1:7450`.
 
     The socket listens before the block begins, and answers under way may end when it is left.
@@ -221,7 +223,7 @@ async def serving(api: Api, listen: Listen, *, faces: Sequence[Face] = FACES) ->
         await asyncio.shield(running)
 
 
-async def serve(api: Api, listen: Listen, *, told: Callable[[str], None]) -> None:
+async def serve(api: HttpState, listen: Listen, *, told: Callable[[str], None]) -> None:
     """Serve until `api.stopping` is set; raise the CommitUnknown that set it, if one did.
 
     `told` is called with the address as soon as it can be asked.

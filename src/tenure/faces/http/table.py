@@ -18,10 +18,10 @@ from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, fi
 from tenure.app.plane import Plane
 from tenure.core.limits import IDEMPOTENCY_KEY_CHARACTERS_MAX, NAME_PATTERN
 from tenure.core.roles import Caller, Role
-from tenure.faces.api.state import Api
 from tenure.faces.http import body as bodies
 from tenure.faces.http import query as queries
 from tenure.faces.http.problems import ProblemError
+from tenure.faces.http.state import HttpState
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -167,7 +167,7 @@ class HttpRequest:
         "query", "receive", "scope", "wait_seconds",
     )  # fmt: skip
 
-    def __init__(self, api: Api, scope: Scope, receive: Receive) -> None:
+    def __init__(self, api: HttpState, scope: Scope, receive: Receive) -> None:
         """Nothing is read yet."""
         self.api = api
         self.scope = scope

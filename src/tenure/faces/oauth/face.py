@@ -7,13 +7,13 @@ from starlette.routing import BaseRoute
 
 from tenure.core.errors import Unauthenticated
 from tenure.core.roles import Role
-from tenure.faces.api.state import Api
 from tenure.faces.http.face import Face
+from tenure.faces.http.state import HttpState
 from tenure.faces.oauth.routes import routes
 from tenure.ports.identity import Authorization
 
 
-def _routes(api: Api) -> Sequence[BaseRoute]:
+def _routes(api: HttpState) -> Sequence[BaseRoute]:
     plane = api.plane
     if "identity" not in plane.providers:
         return ()

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tenure.core.errors import ProviderError
-from tenure.faces.oauth.bodies import Odd, read_bearer, read_form, read_json
+from tenure.faces.oauth.bodies import UnreadableRequest, read_bearer, read_form, read_json
 from tenure.ports.identity import (
     INTROSPECT_PATH,
     JWKS_PATH,
@@ -162,10 +162,10 @@ def _spoken(handler: Handler) -> Handler:
     async def spoken(request: Request) -> Response:
         try:
             return await handler(request)
-        except Odd as odd:
-            word = Word.INVALID_TOKEN if odd.status == _STATUS[Word.INVALID_TOKEN] else None
-            refusal = Refusal(word or Word.INVALID_REQUEST, str(odd))
-            return _refused(refusal, status=odd.status)
+        except UnreadableRequest as error:
+            word = Word.INVALID_TOKEN if error.status == _STATUS[Word.INVALID_TOKEN] else None
+            refusal = Refusal(word or Word.INVALID_REQUEST, str(error))
+            return _refused(refusal, status=error.status)
         except ProviderError:
             # What the provider says may name files; a client has no use for that.
             return _refused(Refusal(Word.TEMPORARILY_UNAVAILABLE, "Try again shortly."))

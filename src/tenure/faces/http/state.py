@@ -1,4 +1,4 @@
-"""What one running HTTP face holds: the plane, its counters, and whether it is about to stop."""
+"""What all faces of one HTTP server share: the plane, counters, limits, whether it is stopping."""
 
 import asyncio
 from collections import Counter
@@ -16,8 +16,8 @@ from tenure.telemetry.counters import StepTimes
 Authenticate = Callable[[str], Awaitable[Caller]]
 
 
-class Api:
-    """The state of one HTTP face."""
+class HttpState:
+    """The state of one HTTP server and its faces."""
 
     def __init__(
         self, plane: Plane, *, step_times: StepTimes | None = None, bounds: Bounds | None = None
