@@ -153,6 +153,13 @@ def test_every_path_on_a_page_leads_somewhere():
     hold([c for page in pages for c in signposts.gone_paths(page, read(page), known)])
 
 
+def test_the_readme_shows_every_room():
+    shown = read("README.md").partition("## Where things are")[2]
+    inside = {path.split("/")[2] for path in files_of("src/tenure/", "")}
+    rooms = inside - {"__init__.py", "__main__.py", "py.typed"}
+    assert sorted(room for room in rooms if f"src/tenure/{room} " not in shown) == []
+
+
 def test_no_file_names_a_registry_or_a_place_on_one_machine():
     complaints = []
     for path in project_files():
