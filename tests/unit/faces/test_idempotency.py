@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from tenure.adapters.seal.local import LocalSeal
 from tenure.app.operations import idempotency
 from tenure.app.operations.idempotency import IdempotentRequest, RequestStart
 from tenure.core.limits import IDEMPOTENCY_SECONDS
@@ -12,7 +11,7 @@ from tenure.faces.http.openapi import document
 from tenure.faces.http.server import ROUTES
 from tenure.faces.http.table import Repeat
 from tenure.ports.store import TABLES, Change, Drop, Put, Set
-from tests.unit.support.api_client import PLANS, face
+from tests.unit.support.api_client import face
 from tests.unit.support.idempotency_checks import (
     Killed,
     at_the_same_time,
@@ -31,7 +30,7 @@ SECRETS = {"secret", "token", "registration_access_token"}
 
 def faced(tmp_path, check):
     async def main():
-        async with face(tmp_path, *PLANS, seal=LocalSeal(tmp_path / "secrets.key")) as one:
+        async with face(tmp_path) as one:
             return await check(one)
 
     return asyncio.run(main())
@@ -138,7 +137,7 @@ def test_without_a_place_for_secrets_a_key_is_refused_and_nothing_is_done(tmp_pa
         assert await one.plane.store.count_rows("token", {"principal": "p"}) == 0
 
     async def main():
-        async with face(tmp_path) as one:
+        async with face(tmp_path, seals=False) as one:
             await check(one)
 
     asyncio.run(main())

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from starlette.applications import Starlette
 
+from tenure.adapters.seal.local import LocalSeal
 from tenure.app.operations import admission, reads
 from tenure.app.operations.admission import Accept
 from tenure.app.plane import Plane
@@ -26,7 +27,6 @@ from tenure.faces.http.state import HttpState
 from tenure.plans.agents import lifecycle
 from tenure.plans.steps import provided
 from tenure.ports.provider import Call
-from tenure.ports.seal import Seal
 from tenure.settings import Settings
 from tenure.wiring import running
 from tests.unit.support import memory_providers
@@ -154,9 +154,10 @@ async def tokens_of(plane: Plane) -> dict[str, str]:
 
 @asynccontextmanager
 async def face(
-    directory: Path, *plans: Plan, store: str = "", seal: Seal | None = None
+    directory: Path, *plans: Plan, store: str = "", seals: bool = True
 ) -> AsyncIterator[Face]:
-    """A face on a plane that runs."""
+    """A face on a plane that runs; it has a place for secrets if it `seals`."""
+    seal = LocalSeal(directory / "secrets.key") if seals else None
     settings = Settings(store=store or str(directory / "tenure.db"))
     made = memory_providers.providers()
     async with running(
