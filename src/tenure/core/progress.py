@@ -23,7 +23,6 @@ class Progress:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        """Nothing was recorded yet."""
         self.stage = 0
         """The newest intended stage; beyond the last when all are done."""
         self.since = 0.0

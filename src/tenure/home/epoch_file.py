@@ -26,7 +26,6 @@ class EpochFile:
     """See `tenure.ports.epoch.EpochKeeper`."""
 
     def __init__(self, home: Path) -> None:
-        """In this home."""
         self.path = home / NAME
 
     def read(self) -> Memo | None:

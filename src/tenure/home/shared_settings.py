@@ -56,7 +56,6 @@ class TermsFile:
     """The terms of one home."""
 
     def __init__(self, home: Path) -> None:
-        """In this directory."""
         self.path = home.absolute() / NAME
 
     def read(self) -> Terms | None:

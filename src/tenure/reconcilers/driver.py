@@ -96,7 +96,6 @@ class Driver:
     """The reconcilers of one process."""
 
     def __init__(self, plane: Plane, *, clock: Clock, ways: Ways) -> None:
-        """Nothing looks yet."""
         self._plane = plane
         self._clock = clock
         self._ways = ways

@@ -25,7 +25,6 @@ class Leader:
     """One candidate for one lease."""
 
     def __init__(self, plane: Plane, name: str, *, ttl_seconds: float = TTL_SECONDS) -> None:
-        """Not leading yet."""
         self._plane = plane
         self._key = lease_of(name)
         self._ttl = ttl_seconds

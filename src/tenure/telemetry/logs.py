@@ -71,7 +71,6 @@ class Sparing(logging.Filter):
     """
 
     def __init__(self) -> None:
-        """Nothing was written yet."""
         super().__init__()
         self._said: dict[tuple[str, str, str], tuple[float, int]] = {}
         """When each line was written, and how often it would have been since."""

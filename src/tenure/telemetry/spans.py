@@ -38,7 +38,6 @@ class Spans:
     """Tells the process's tracer, as the operator has set it up; without a set-up nothing."""
 
     def __init__(self) -> None:
-        """Ask for the tracer once."""
         self._tracer = trace.get_tracer("tenure")
 
     def __call__(self, performed: PerformedMove) -> None:

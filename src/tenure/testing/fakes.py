@@ -55,7 +55,6 @@ class World:
     """What is true, whatever anyone believes."""
 
     def __init__(self, loop: SeededLoop) -> None:
-        """Empty."""
         self.loop = loop
         self.trace = Trace()
         self.things: dict[tuple[str, str], Thing] = {}

@@ -45,7 +45,6 @@ class SeededLoop(asyncio.BaseEventLoop):
     _stopping: bool
 
     def __init__(self, seed: int) -> None:
-        """Begin at time 0."""
         super().__init__()
         self.seed = seed
         self.random = random.Random(seed)
@@ -207,7 +206,6 @@ class Node:
     """One process: whatever is spawned in it, or by what was, dies with it."""
 
     def __init__(self, loop: SeededLoop, name: str) -> None:
-        """Alive, with nothing running."""
         self.loop = loop
         self.name = name
         self.dead = False
@@ -275,7 +273,6 @@ class VirtualClock:
     """See `tenure.ports.clock.Clock`; it may be set wrong (`skew`) and run wrong (`rate`)."""
 
     def __init__(self, loop: SeededLoop, *, skew: float = 0.0, rate: float = 1.0) -> None:
-        """The loop's time, as this clock shows it."""
         self._loop = loop
         self.skew = skew
         self._rate = rate
@@ -297,7 +294,6 @@ class SeededEntropy:
     """See `tenure.ports.entropy.Entropy`."""
 
     def __init__(self, seed: int) -> None:
-        """The same seed draws the same."""
         self._random = random.Random(seed)
 
     def bits(self) -> int:
@@ -317,7 +313,6 @@ class Trace:
     """What happened in a run, as one hash: two runs of one seed have the same."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self._hash = blake2b(digest_size=8)
 
     def add(self, *words: object) -> None:

@@ -53,7 +53,6 @@ class Tripwire:
     """The numbered crossings of one process, and the one at which it dies (0: none)."""
 
     def __init__(self, node: Node, *, crash_at: int = 0, side: Side = Side.BEFORE) -> None:
-        """Nothing was crossed yet."""
         self.node = node
         self.crash_at = crash_at
         self.side = side

@@ -9,7 +9,6 @@ class Waiters:
     """One for each engine, made before its loop is known."""
 
     def __init__(self) -> None:
-        """Nobody waits yet."""
         self._waiting: dict[str, list[asyncio.Future[OperationState | None]]] = {}
         self._stopped: asyncio.Future[None] | None = None
 

@@ -20,7 +20,7 @@ class InFlight:
     """
 
     def __init__(self, marks: Marks | None = None) -> None:
-        """Nothing is under way here; without marks there is no other process."""
+        """Share `marks` with the other processes of this home; None: there are no others."""
         self._cuts: dict[str, list[asyncio.Event]] = {}
         self._marks = marks
         self._heeded: set[str] = set()

@@ -46,7 +46,6 @@ class Bucket:
     __slots__ = ("at_once", "left", "since")
 
     def __init__(self, left: float, now: float) -> None:
-        """Full."""
         self.left = left
         self.since = now
         self.at_once = 0
@@ -56,7 +55,6 @@ class Allowances:
     """The buckets of all tenants."""
 
     def __init__(self, bounds: Bounds) -> None:
-        """Every tenant begins with a full one."""
         self._rate = bounds.requests_per_second or inf
         self._most = max(self._rate * BURST_SECONDS, 1.0)
         self._at_once = bounds.requests_at_once

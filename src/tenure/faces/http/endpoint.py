@@ -44,7 +44,6 @@ class Path:
     """All methods of one path."""
 
     def __init__(self, api: HttpState, path: str, routes: dict[str, Route]) -> None:
-        """These routes, by method."""
         self._api = api
         self._path = path
         self._routes = routes

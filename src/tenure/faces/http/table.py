@@ -168,7 +168,6 @@ class HttpRequest:
     )  # fmt: skip
 
     def __init__(self, api: HttpState, scope: Scope, receive: Receive) -> None:
-        """Nothing is read yet."""
         self.api = api
         self.scope = scope
         self.receive = receive

@@ -18,7 +18,6 @@ class LocalBus:
     """Keeps the promises of `tenure.ports.bus.Bus` by calling functions of this process."""
 
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
-        """Call these, by the names of their destinations."""
         self._handlers = handlers
 
     async def publish(

@@ -76,7 +76,7 @@ class NatsBus:
         messages_max: int = MESSAGES_MAX,
         bytes_max: int = BYTES_MAX,
     ) -> None:
-        """Publish there; it is connected to at the first event."""
+        """Connect at the first event."""
         self._url = url
         self._stream = stream
         self._prefix = prefix

@@ -38,7 +38,6 @@ class SteadyClock:
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Follow this clock."""
         self.monotonic = clock.monotonic
         self.sleep = clock.sleep
         self._follow = clock.now
@@ -61,7 +60,6 @@ class SystemEntropy:
     """The machine's randomness; see `tenure.ports.entropy.Entropy`."""
 
     def __init__(self) -> None:
-        """Seeded by the machine."""
         self._random = random.Random()  # noqa: S311 (ids and jitter)
 
     def bits(self) -> int:

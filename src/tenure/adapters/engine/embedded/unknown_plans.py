@@ -19,7 +19,6 @@ class Strangers(Generic[L]):
     """What this process has learned that it cannot perform."""
 
     def __init__(self, work: MoveExecutor[L], store: Store) -> None:
-        """Nothing yet."""
         self._work = work
         self._store = store
         self.plans: list[str] = []

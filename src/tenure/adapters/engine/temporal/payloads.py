@@ -49,7 +49,6 @@ class Converter(CompositePayloadConverter):
     """Nothing, or JSON."""
 
     def __init__(self) -> None:
-        """Temporal makes its own."""
         super().__init__(BinaryNullPayloadConverter(), Json())
 
 

@@ -29,7 +29,6 @@ class Cloakroom(Generic[L]):
     """Where operations are left between two moves; each is given to one at most."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        """Nothing is left here yet."""
         self._monotonic = monotonic
         self._lives: dict[str, One[L]] = {}
         """Oldest first."""

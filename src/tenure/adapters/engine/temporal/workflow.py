@@ -53,7 +53,6 @@ class OperationRun:
 
     @workflow.init
     def __init__(self, start: Start) -> None:
-        """Nothing is under way."""
         self._operation = start.operation
         self._title = start.title
         self._attributes = start.attributes

@@ -24,7 +24,6 @@ class FileMarks:
     """See `tenure.ports.marks.Marks`."""
 
     def __init__(self, home: Path) -> None:
-        """Nothing is marked by this process."""
         self._file = os.open(home / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def put(self, agent: str) -> None:

@@ -24,7 +24,6 @@ class Serving:
     """Who serves now, for those who wait for somebody."""
 
     def __init__(self) -> None:
-        """Nobody."""
         self._by: Served | None = None
         self._somebody = asyncio.Event()
         self.presented: Mapping[str, Any] = {}

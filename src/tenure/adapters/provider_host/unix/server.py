@@ -35,7 +35,6 @@ class Server:
     """Serves these providers to who has the same user as this process."""
 
     def __init__(self, providers: Mapping[str, Provider], *, uid: int | None = None) -> None:
-        """Nobody is served yet."""
         self._providers = providers
         self._uid = os.geteuid() if uid is None else uid
         self._server: asyncio.Server | None = None

@@ -20,7 +20,6 @@ class Watch:
     """Of who is at the other end of one line, for as long as that is open."""
 
     def __init__(self, home: Path, process: int) -> None:
-        """It runs, as far as is known."""
         self.process = process
         self._lock = home / "providers"
         self._file = _opened(process)

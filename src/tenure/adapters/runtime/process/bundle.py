@@ -28,7 +28,6 @@ class Digests:
     """Digests of files, remembered."""
 
     def __init__(self) -> None:
-        """Knows nothing yet."""
         self._known: dict[str, tuple[Mark, str]] = {}
 
     def of(self, path: str) -> str:

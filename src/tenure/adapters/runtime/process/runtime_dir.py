@@ -66,7 +66,6 @@ class Home:
     """One key's directory, which need not be there."""
 
     def __init__(self, path: Path) -> None:
-        """At this place."""
         self.path = path
         self.work = path / keeper.WORK
         self.bundle = path / keeper.BUNDLE

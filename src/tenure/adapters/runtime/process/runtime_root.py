@@ -83,7 +83,7 @@ class Place:
     """See the module."""
 
     def __init__(self, root: Path, *, zones: tuple[str, ...], means: Means) -> None:
-        """Below this directory, made if it is not there."""
+        """Create the directory if it does not exist."""
         self.root = root
         self.zones = zones
         self.means = means

@@ -19,7 +19,6 @@ class LocalSeal:
     """Keeps the promises of `tenure.ports.seal.Seal`; the key is read, or made, at first use."""
 
     def __init__(self, path: Path | str) -> None:
-        """Seal with the key in this file."""
         self._path = Path(path)
         self._key = b""
 

@@ -66,7 +66,6 @@ class Landing:
     """One schema while records are moved to it."""
 
     def __init__(self, connection: asyncpg.Connection, address: Address) -> None:
-        """By this connection."""
         self._connection = connection
         self._address = address
 
