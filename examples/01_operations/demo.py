@@ -47,6 +47,8 @@ class Folder:
         if burned.exists() or spec.get("refuse") == self.name:
             burned.touch()  # a refusal is final, also for a call that is still on its way
             raise tenure.Rejected(f"{self.name} refuses this spec")
+        if self.generation(key) > key.generation:
+            raise tenure.Rejected(f"{key.text} belongs to a later operation")
         (self.folder / key.text).write_text(f"{key.plane} {key.agent} {key.generation}")
         await asyncio.sleep(self.slow)
         return {"file": key.text}
@@ -56,7 +58,7 @@ class Folder:
         if not (self.folder / key.text).exists():
             return tenure.Observation(tenure.Presence.ABSENT)
         found = {"file": key.text}
-        return tenure.Observation(tenure.Presence.READY, found, key.plane, key.generation)
+        return tenure.Observation(tenure.Presence.READY, found, key.plane, self.generation(key))
 
     async def remove(self, key: tenure.ResourceKey) -> None:
         """Delete the file; a file beside it says that the key is never used again."""
@@ -69,6 +71,11 @@ class Folder:
             owner, agent, generation = (self.folder / name).read_text().split()
             if owner == plane:
                 yield tenure.OwnedResource(name, agent, int(generation), 0.0)
+
+    def generation(self, key: tenure.ResourceKey) -> int:
+        """The number of the operation that made the file; 0: there is none."""
+        file = self.folder / key.text
+        return int(file.read_text().split()[2]) if file.exists() else 0
 
     def files(self) -> list[str]:
         """The names of the files."""
