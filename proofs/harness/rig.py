@@ -20,6 +20,7 @@ from tenure.app.operations.executor import Executor
 from tenure.app.operations.handle import OperationHandle
 from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane, prepare
+from tenure.app.safety.operator_rows import write_operator_rows
 from tenure.core.errors import CommitUnknown, StoreError
 from tenure.core.plan import Plan
 from tenure.plans.catalogue import Catalogue
@@ -115,6 +116,7 @@ class Process:
             entropy=rig.entropy,
             catalogue=rig.catalogue,
             providers=providers,
+            operator_rows=write_operator_rows,
         )
         api.serve(self.plane)
 

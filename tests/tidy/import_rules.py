@@ -60,6 +60,7 @@ KERNEL = (
     "src/tenure/adapters/store/",
     "src/tenure/sqlite/",
     "src/tenure/ports/subject.py",
+    "src/tenure/ports/operator_rows.py",
     "src/tenure/ports/engine.py",
     "src/tenure/ports/store.py",
 )
@@ -70,13 +71,6 @@ CAPABILITIES = (
     "tenure.delivery",
     "tenure.reconcilers",
 )
-CROSS_CUTTING = {
-    # An operator's verb is audited, and what an abandoned operation leaves is listed.
-    "src/tenure/app/operations/commands.py": (
-        "tenure.app.tenancy.audit",
-        "tenure.app.safety.findings",
-    ),
-}
 ROOMS = tuple(room for room in MAY_IMPORT if not room.startswith("__"))
 NOT_IN_CORE = frozenset(
     "os io socket time random uuid threading asyncio logging subprocess".split()  # noqa: SIM905
@@ -113,10 +107,8 @@ def capability_imports(source: Source) -> list[str]:
     """The kernel, the engines and the stores import no capability; see KERNEL for what they are."""
     if not source.path.startswith(KERNEL):
         return []
-    allowed = CROSS_CUTTING.get(source.path, ())
     return [
         source.complain(line, f"the kernel may not import {name}, which belongs to a capability")
         for line, name in imports(source)
         if any(is_within(name, one) for one in CAPABILITIES)
-        and not any(is_within(name, one) for one in allowed)
     ]

@@ -15,6 +15,7 @@ from tenure.plans.catalogue import Catalogue
 from tenure.ports.engine import Engine
 from tenure.ports.entropy import Entropy
 from tenure.ports.invoker import Invoker
+from tenure.ports.operator_rows import OperatorRows, write_no_rows
 from tenure.ports.provider import Provider
 from tenure.ports.seal import Seal
 from tenure.ports.store import Change, Drop, Put, Row, Store
@@ -57,6 +58,8 @@ class Plane:
     """Whether other processes use its store too and perform plans that this one cannot."""
     provider_outage: Callable[[], str] = lambda: ""
     """Why the shared providers do not answer now, if that is known; otherwise empty."""
+    operator_rows: OperatorRows = write_no_rows
+    """What else is written with an operator's verb on an operation: audit entry and finding."""
     feed: Feed = field(init=False)
 
     def __post_init__(self) -> None:

@@ -24,6 +24,7 @@ from tenure.app.operations.executor import Executor, Observe
 from tenure.app.operations.handle import OperationHandle
 from tenure.app.plane import Plane, prepare
 from tenure.app.safety import epochs
+from tenure.app.safety.operator_rows import write_operator_rows
 from tenure.app.safety.pause import Pause
 from tenure.app.wakeups import Wakeup
 from tenure.concurrency import background
@@ -118,6 +119,7 @@ async def running(
             catalogue=catalogue, providers=providers, commits=news, seal=seal, invoker=invoker,
             allow_local_webhooks=settings.webhooks_here, in_flight=in_flight or InFlight(),
             pause=held or Pause(), home=home, shared=is_shared(settings), provider_outage=unserved,
+            operator_rows=write_operator_rows,
         )  # fmt: skip
 
         store.listen(partial(_hear, engine, news))

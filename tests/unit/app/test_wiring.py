@@ -10,6 +10,7 @@ from tenure import wiring
 from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.engine import temporal
 from tenure.app.operations import admission, reads
+from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import Accept
 from tenure.app.operations.claims import SingleClaims
 from tenure.core.errors import Invalid, StoreLocked
@@ -21,6 +22,7 @@ from tenure.reconcilers.driver import reconciling
 from tenure.reconcilers.term import KeptFor
 from tenure.settings import Settings
 from tenure.testing import memory_store
+from tenure.testing.operators import by
 from tenure.wiring import managing, running
 from tenure.wiring.engine import TEMPORAL_LEASES, keep_to_one
 from tests.unit.support.scripted_planes import TENANT, Script, step
@@ -63,6 +65,21 @@ def test_a_plane_that_is_to_publish_by_nats_does_not_start_without_its_client(
 
     with pytest.raises(Invalid, match=r"nats is not installed: in a checkout make .*\[nats\]"):
         asyncio.run(main())
+
+
+def test_a_verb_of_an_operator_is_audited_by_a_wired_plane(tmp_path):
+    """The kernel knows no audit log: the plane is wired with what writes to it."""
+
+    async def main():
+        settings = Settings(store=str(tmp_path / "tenure.db"))
+        async with running(settings, plans=[PLAN], providers={}) as plane:
+            await plane.engine.stop()
+            name = (await admission.accept(plane, Accept("one"))).id
+            await operations.cancel(plane, by("someone"), name)
+            rows = await plane.store.list_rows("audit", {}, limit=10)
+            return [(row["action"], row["target"] == name) for row in rows]
+
+    assert asyncio.run(main()) == [("operation.cancel", True)]
 
 
 def test_an_engine_that_is_stopped_inside_the_block_ends_nothing_else(tmp_path):

@@ -18,13 +18,12 @@ from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, id
 from tenure.app.operations.record_change import PendingChange, build_record, encode_stored
 from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
-from tenure.app.safety.findings import abandoned
-from tenure.app.tenancy.audit import entry
 from tenure.core import decisions, saga
 from tenure.core.errors import Conflict, ConflictCode, Invalid, LimitExceeded, NotFound
 from tenure.core.limits import SIGNALS_MAX
 from tenure.core.operation import IntentState, OperationState, RecordKind
 from tenure.core.roles import Caller, Role, require
+from tenure.ports.operator_rows import OperatorVerb
 from tenure.ports.store import Change, Ring
 
 
@@ -169,14 +168,8 @@ async def abandon(
             for intent in live.intents.values()
             if intent.state is not IntentState.BURNED
         ]
-        pending = build_record(
-            live, RecordKind.ABANDONED, "", {"by": caller.principal, "left": left}, now
-        )
-        told = abandoned(
-            caller.tenant, live.agent, live.id, kind=live.kind, by=caller.principal, now=now
-        )
-        pending.change = replace(pending.change, writes=(*pending.change.writes, told))
-        return pending
+        body = {"by": caller.principal, "left": left}
+        return build_record(live, RecordKind.ABANDONED, "", body, now)
 
     request = VerbRequest("abandon", idempotency_key, interrupt=True)
     return await _decide(plane, caller, operation, decide, request)
@@ -232,10 +225,8 @@ async def _decide(
             if not key_rows or await plane.store.commit(Change("", (), key_rows)) is None:
                 return operation_views.view_operation(live, row)
             continue
-        audit_line = entry(
-            caller, f"operation.{request.verb}", target=operation, now=now, record=pending.seq
-        )
-        writes = (*pending.change.writes, audit_line, *key_rows)
+        verb = OperatorVerb(caller, request.verb, live, pending.seq, now)
+        writes = (*pending.change.writes, *plane.operator_rows(verb), *key_rows)
         ring = Ring(operation, interrupt=request.interrupt)
         if await plane.store.commit(replace(pending.change, writes=writes, ring=ring)) is None:
             pending.apply_to(live)

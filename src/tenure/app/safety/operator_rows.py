@@ -1,0 +1,27 @@
+"""The rows of an operator's verb on an operation: an audit entry, a finding for an abandon."""
+
+from collections.abc import Sequence
+
+from tenure.app.safety.findings import abandoned
+from tenure.app.tenancy.audit import entry
+from tenure.ports.operator_rows import OperatorVerb
+from tenure.ports.store import Write
+
+
+def write_operator_rows(one: OperatorVerb) -> Sequence[Write]:
+    """Audit the verb; what an abandoned operation left behind is reported as a finding."""
+    caller, operation = one.caller, one.operation
+    audited = entry(
+        caller, f"operation.{one.verb}", target=operation.id, now=one.now, record=one.record
+    )
+    if one.verb != "abandon":
+        return (audited,)
+    finding = abandoned(
+        caller.tenant,
+        operation.agent,
+        operation.id,
+        kind=operation.kind,
+        by=caller.principal,
+        now=one.now,
+    )
+    return (finding, audited)
