@@ -96,41 +96,110 @@ def fill(home, count, *, tree):
     kept = json.dumps({"spec": spec, "runtime": {"command": ["x"]}})
     given = json.dumps({"name": "a", "spec": spec, "runtime": {}, "principal": "bench"})
     told = {"tenant": "default", "created_at": 1.0, "updated_at": 1.0}
-    insert(store, "agent", (
-        {"uid": uid, "generation": 1, "name": f"a{n}", "state": "READY", "epoch": 1, "spec": kept,
-         "serving": json.dumps(REFERENCE), "parent": owner[n] if tree else None, **told}
-        for n, uid in enumerate(uids)
-    ))  # fmt: skip
-    insert(store, "agent_name", (
-        {"tenant": "default", "name": f"a{n}", "agent": uid} for n, uid in enumerate(uids)
-    ))  # fmt: skip
-    insert(store, "operation", (
-        {"id": uid, "principal": "bench", "kind": "create_agent", "plan": CREATE.digest,
-         "agent": uid, "generation": 1, "state": "SUCCEEDED", "revision": 8, "token": 1,
-         "worker": "w", "input": given, "ended_at": 1.0, **told}
-        for uid in uids
-    ))  # fmt: skip
-    insert(store, "intent", (
-        {"operation": uid, "step": slot, "tenant": "default", "slot": slot,
-         "key": key_of(uid, slot).text, "state": "PRESENT", "token": 1, "attempts": 0}
-        for uid in uids for slot in SLOTS
-    ))  # fmt: skip
+    insert(
+        store,
+        "agent",
+        (
+            {
+                "uid": uid,
+                "generation": 1,
+                "name": f"a{n}",
+                "state": "READY",
+                "epoch": 1,
+                "spec": kept,
+                "serving": json.dumps(REFERENCE),
+                "parent": owner[n] if tree else None,
+                **told,
+            }
+            for n, uid in enumerate(uids)
+        ),
+    )
+    insert(
+        store,
+        "agent_name",
+        ({"tenant": "default", "name": f"a{n}", "agent": uid} for n, uid in enumerate(uids)),
+    )
+    insert(
+        store,
+        "operation",
+        (
+            {
+                "id": uid,
+                "principal": "bench",
+                "kind": "create_agent",
+                "plan": CREATE.digest,
+                "agent": uid,
+                "generation": 1,
+                "state": "SUCCEEDED",
+                "revision": 8,
+                "token": 1,
+                "worker": "w",
+                "input": given,
+                "ended_at": 1.0,
+                **told,
+            }
+            for uid in uids
+        ),
+    )
+    insert(
+        store,
+        "intent",
+        (
+            {
+                "operation": uid,
+                "step": slot,
+                "tenant": "default",
+                "slot": slot,
+                "key": key_of(uid, slot).text,
+                "state": "PRESENT",
+                "token": 1,
+                "attempts": 0,
+            }
+            for uid in uids
+            for slot in SLOTS
+        ),
+    )
     if tree:
-        insert(store, "edge", (
-            {"owner": owner[n], "kind": "agent", "target": uids[n], "tenant": "default",
-             "on_delete": "revoke", "at": 1.0}
-            for n in range(1, count)
-        ))  # fmt: skip
+        insert(
+            store,
+            "edge",
+            (
+                {
+                    "owner": owner[n],
+                    "kind": "agent",
+                    "target": uids[n],
+                    "tenant": "default",
+                    "on_delete": "revoke",
+                    "at": 1.0,
+                }
+                for n in range(1, count)
+            ),
+        )
     store.close()
     for slot in SLOTS:
         if slot != "runtime":
             file = apsw.Connection(str(home / f"{slot}.db"))
-            insert(file, "resource", (
-                {"key": key_of(uid, slot).text, "plane": "local", "tenant": "default",
-                 "agent": uid, "generation": 1, "slot": slot, "name": slot, "state": "PRESENT",
-                 "revision": 1, "spec": "{}", "reference": "{}", "since": 1.0}
-                for uid in uids
-            ))  # fmt: skip
+            insert(
+                file,
+                "resource",
+                (
+                    {
+                        "key": key_of(uid, slot).text,
+                        "plane": "local",
+                        "tenant": "default",
+                        "agent": uid,
+                        "generation": 1,
+                        "slot": slot,
+                        "name": slot,
+                        "state": "PRESENT",
+                        "revision": 1,
+                        "spec": "{}",
+                        "reference": "{}",
+                        "since": 1.0,
+                    }
+                    for uid in uids
+                ),
+            )
             file.close()
     (home / "count").write_text(str(count))
 
@@ -209,11 +278,13 @@ async def measure_look(home, *, patience=None):
         tick = await orphans.tick(plane)
         seconds = time.perf_counter() - began
         told = {
-            "resources": tick.seen, "fixed": tick.fixed, "seconds": round(seconds, 2),
+            "resources": tick.seen,
+            "fixed": tick.fixed,
+            "seconds": round(seconds, 2),
             "cpu_seconds": round(time.process_time() - cpu, 2),
             "rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
             "rss_before_mb": round(before / 1024, 1),
-        }  # fmt: skip
+        }
         if patience is not None:
             told["load"] = await measure_load(plane, patience)
         return told
@@ -297,10 +368,11 @@ def compared(turns, ended):
         )
         cuts = statistics.quantiles(itertools.chain(*took[kind]), n=100)
         found[kind] = {
-            "turns": len(counted), "turns_left_out": len(every) - len(counted),
+            "turns": len(counted),
+            "turns_left_out": len(every) - len(counted),
             "others_share": round(statistics.median(turn.others for turn in counted), 3),
             "rate": round(done[kind], 1),
-        } | {f"p{n}_ms": round(cuts[n - 1] * 1e3, 2) for n in (50, 95, 99)}  # fmt: skip
+        } | {f"p{n}_ms": round(cuts[n - 1] * 1e3, 2) for n in (50, 95, 99)}
     found["rate_lost"] = round(1 - done["beside"] / done["alone"], 4)
     found["p95_slower"] = round(found["beside"]["p95_ms"] / found["alone"]["p95_ms"] - 1, 3)
     for name, kind in (("p50_slower", "beside"), ("control", "again")):
@@ -330,10 +402,14 @@ async def measure_cascade(home, nodes):
             async for _ in plane.providers[slot].list_owned("local"):
                 held += 1
         return {
-            "nodes": nodes, "state": ended.state, "seconds": round(seconds, 2),
+            "nodes": nodes,
+            "state": ended.state,
+            "seconds": round(seconds, 2),
             "cpu_seconds": round(time.process_time() - cpu, 2),
-            "accepted_ms": round(accepted * 1e3, 1), "agents_left": left, "resources_left": held,
-        }  # fmt: skip
+            "accepted_ms": round(accepted * 1e3, 1),
+            "agents_left": left,
+            "resources_left": held,
+        }
 
 
 def alone(*arguments):
@@ -379,11 +455,13 @@ def run(place, asked):
     first = alone("--part", "half", "--home", half)
     looked = alone("--part", "look", "--home", whole, "--patience", asked.patience)
     return {
-        "bench": "reconcile", "half": first, "look": looked,
+        "bench": "reconcile",
+        "half": first,
+        "look": looked,
         "linear": round(looked["seconds"] / first["seconds"] / 2, 2),
         "pass_seconds_beside_load": looked["load"]["look_seconds_beside"],
         "cascade": alone("--part", "cascade", "--home", tree, "--nodes", asked.nodes),
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

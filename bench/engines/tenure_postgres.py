@@ -88,9 +88,10 @@ async def fill(connection: asyncpg.Connection, first: int, last: int) -> None:
             for row in await connection.fetch(
                 "SELECT column_name FROM information_schema.columns"
                 " WHERE table_schema = $1 AND table_name = $2",
-                SCHEMA, table,
+                SCHEMA,
+                table,
             )
-        ]  # fmt: skip
+        ]
         values = ", ".join(given.get(column, f"one.{column}") for column in columns)
         sql = _COPY.format(table=table, columns=", ".join(columns), values=values, key=key)
         await connection.execute(sql, agent if table == "agent" else one, first, last)
@@ -119,9 +120,14 @@ async def scaling(url: str, directory: Path, sizes: list[int], server: int) -> N
     async with plane_on(url, plan(None)) as plane:
         await many(plane, PERFORMED_FIRST)
         rows = await cost_by_size(
-            plane, directory, sizes, grow,
-            finished=PERFORMED_FIRST, servers=(server,), calm=partial(settle, connection),
-        )  # fmt: skip
+            plane,
+            directory,
+            sizes,
+            grow,
+            finished=PERFORMED_FIRST,
+            servers=(server,),
+            calm=partial(settle, connection),
+        )
     stands = await connection.fetchval("SELECT count(*) FROM operation")
     await connection.close()
     if stands != rows[-1]["finished"] + SCALING_RUNS * SCALING_OPERATIONS:

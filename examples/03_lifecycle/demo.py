@@ -58,8 +58,11 @@ class Demo:
         with words.open("wb") as log:
             self.plane = subprocess.Popen(
                 [sys.executable, "-m", "tenure", "up", "--port", "0"],
-                env=self.environment, start_new_session=True, stdout=log, stderr=log,
-            )  # fmt: skip
+                env=self.environment,
+                start_new_session=True,
+                stdout=log,
+                stderr=log,
+            )
 
         def answers():
             ended = self.plane.poll()
@@ -75,15 +78,22 @@ class Demo:
         out = subprocess.DEVNULL if quiet else None
         return subprocess.run(
             [sys.executable, "-m", "tenure", *arguments],
-            env=self.environment, cwd=self.directory, stdout=out, stderr=out, check=False,
-        ).returncode  # fmt: skip
+            env=self.environment,
+            cwd=self.directory,
+            stdout=out,
+            stderr=out,
+            check=False,
+        ).returncode
 
     def asks(self, *arguments):
         """What a command prints."""
         return subprocess.run(
             [sys.executable, "-m", "tenure", *arguments],
-            env=self.environment, capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
 
     def write(self, name, **more):
         """The agent's file."""

@@ -49,17 +49,26 @@ class Server:
 def assertion(pair, client_id, audience, number):
     now = int(time.time())
     claims = {
-        "iss": client_id, "sub": client_id, "aud": audience, "iat": now, "exp": now + 60,
+        "iss": client_id,
+        "sub": client_id,
+        "aud": audience,
+        "iat": now,
+        "exp": now + 60,
         "jti": f"n{number}",
-    }  # fmt: skip
+    }
     return jwt.encode({"alg": "ES256", "kid": "mine"}, claims, pair, algorithms=["ES256"])
 
 
 def token_form(signed):
     return urlencode(
-        {"grant_type": "client_credentials", "client_assertion_type": ASSERTION_TYPE,
-         "client_assertion": signed, "scope": "mail:read", "resource": AUDIENCE}
-    )  # fmt: skip
+        {
+            "grant_type": "client_credentials",
+            "client_assertion_type": ASSERTION_TYPE,
+            "client_assertion": signed,
+            "scope": "mail:read",
+            "resource": AUDIENCE,
+        }
+    )
 
 
 def test_an_agent_registers_its_own_key_and_loses_its_token_when_it_is_suspended(tmp_path):

@@ -42,8 +42,10 @@ def test_an_agent_is_created_invoked_and_deleted(plane):
     made = plane.run("agent", "create", "hello", *AGENT, "--label", "team=x")
     assert made.stdout == ""
     *steps, summary = lines_of(made.stderr)
-    assert steps == [f"✓ {name}" for name in (
-        "identity", "access", "runtime", "runtime_ready", "credentials", "exposed")]  # fmt: skip
+    assert steps == [
+        f"✓ {name}"
+        for name in ("identity", "access", "runtime", "runtime_ready", "credentials", "exposed")
+    ]
     assert summary.startswith("agent hello is READY (")
     said = plane.run("agent", "invoke", "hello", '{"prompt": "hi"}')
     assert item(said) == {"answer": "you said: hi", "asked": 1}
@@ -247,9 +249,13 @@ def test_an_apply_that_fails_in_part_says_which_and_goes_on_with_the_rest(plane,
 def test_a_terminal_gets_a_drawing(plane):
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [*TENURE, "agent", "create", "drawn", *AGENT], stdin=theirs, stdout=theirs, stderr=theirs,
-        env=environment(TENURE_HOME=str(plane.home), TERM="xterm"), start_new_session=True,
-    ) as drawing:  # fmt: skip
+        [*TENURE, "agent", "create", "drawn", *AGENT],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment(TENURE_HOME=str(plane.home), TERM="xterm"),
+        start_new_session=True,
+    ) as drawing:
         os.close(theirs)
         seen = b""
         while True:
@@ -270,9 +276,12 @@ def test_a_terminal_gets_a_drawing(plane):
 def test_a_reader_that_goes_away_is_no_defect(plane, words):
     line = f"{' '.join(TENURE)} {words} | true; echo ${{PIPESTATUS[0]}}"
     ran = subprocess.run(
-        ["bash", "-c", line], capture_output=True, text=True, check=True,
+        ["bash", "-c", line],
+        capture_output=True,
+        text=True,
+        check=True,
         env=environment(TENURE_HOME=str(plane.home), PYTHONUNBUFFERED=""),
-    )  # fmt: skip
+    )
     assert ran.stdout.strip() in {"0", "1"}
     assert "Traceback" not in ran.stderr
     assert "Broken" not in ran.stderr
@@ -363,9 +372,13 @@ def test_whoever_waits_survives_a_kill_of_the_plane(tmp_path):
 
 def refused(*args: str) -> tuple[int, str]:
     ran = subprocess.run(
-        [*TENURE, "up", *args], capture_output=True, text=True, timeout=120, check=False,
+        [*TENURE, "up", *args],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
         env=environment(),
-    )  # fmt: skip
+    )
     assert ran.stdout == ""
     assert "Traceback" not in ran.stderr
     return ran.returncode, ran.stderr

@@ -15,18 +15,23 @@ pytestmark = pytest.mark.timeout(300)
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ELSEWHERE = {
-    "TENURE_HOME": "/nowhere", "TENURE_STORE": "postgresql://nobody@127.0.0.1:1/none",
-    "TENURE_ENGINE": "temporal", "TENURE_TEMPORAL": "127.0.0.1:1",
-}  # fmt: skip
+    "TENURE_HOME": "/nowhere",
+    "TENURE_STORE": "postgresql://nobody@127.0.0.1:1/none",
+    "TENURE_ENGINE": "temporal",
+    "TENURE_TEMPORAL": "127.0.0.1:1",
+}
 """What a shell says in which README's way to scale out was typed."""
 
 
 def run(demo, tmp_path, **more):
     return subprocess.run(
         [sys.executable, str(EXAMPLES / demo / "demo.py")],
-        capture_output=True, text=True, timeout=250, check=False,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
         env={**os.environ, "TMPDIR": str(tmp_path), **more},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.rglob("*.py")), ids=lambda file: file.parent.name)

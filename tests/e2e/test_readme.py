@@ -71,9 +71,13 @@ def test_an_agent_answers_within_sixty_lines_of_the_readme(tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     ran = subprocess.run(
         ["bash", "-m", "-e", "-c", "\n".join([*typed, "wait || true"])],
-        cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
         env=environment(tmp_path),
-    )  # fmt: skip
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "you said: hi" in ran.stdout
     assert "is deleted, and nothing of it is left" in ran.stderr
@@ -109,13 +113,20 @@ def test_three_commands_of_the_readme_scale_out(postgres_url, tmp_path):
             "tenure agent delete hello", "tenure doctor",
         ]  # fmt: skip
         ran = subprocess.run(
-            ["bash", "-m", "-e", "-c", "\n".join(script)], cwd=tmp_path, capture_output=True,
-            text=True, timeout=250, check=False, env=environment(tmp_path),
-        )  # fmt: skip
+            ["bash", "-m", "-e", "-c", "\n".join(script)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=250,
+            check=False,
+            env=environment(tmp_path),
+        )
         moved = subprocess.run(
             [str(temporal_server.program()), "workflow", "count", "--address", server.address],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "you said: hi" in ran.stdout
     assert "is deleted, and nothing of it is left" in ran.stderr

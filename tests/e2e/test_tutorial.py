@@ -54,14 +54,20 @@ class Terminal:
 
     def type(self, command: str) -> str:
         ran = subprocess.run(
-            ["bash", "-c", f"(exit {self._code}); {command}"], cwd=self._directory, check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
+            ["bash", "-c", f"(exit {self._code}); {command}"],
+            cwd=self._directory,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
             timeout=120,
             env=environment(
                 PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-                HOME=str(self._directory), PYTHONUNBUFFERED="1",
+                HOME=str(self._directory),
+                PYTHONUNBUFFERED="1",
             ),
-        )  # fmt: skip
+        )
         self._code = ran.returncode
         whole = not ran.stdout or ran.stdout.endswith("\n")
         return ran.stdout if whole else f"{ran.stdout}\n"  # a terminal gets it, a pipe does not

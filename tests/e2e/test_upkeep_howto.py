@@ -31,9 +31,14 @@ def typed(line: str, home: Path, **env: str) -> str:
     """What the line prints."""
     command = re.sub("^tenure ", '"$PYTHON" -m tenure ', line)
     ran = subprocess.run(
-        ["/bin/sh", "-c", command], capture_output=True, text=True, timeout=120, check=False,
-        cwd=home.parent, env=environment(PYTHON=sys.executable, TENURE_HOME=str(home), **env),
-    )  # fmt: skip
+        ["/bin/sh", "-c", command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=home.parent,
+        env=environment(PYTHON=sys.executable, TENURE_HOME=str(home), **env),
+    )
     assert ran.returncode == 0, (line, ran.stderr)
     return ran.stdout
 

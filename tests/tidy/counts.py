@@ -33,8 +33,11 @@ def working_tree() -> Files:
     """The files that git tracks, as they lie here."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout.split("\0")  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split("\0")
     paths = [ROOT / name for name in listed if name.endswith((".py", ".md"))]
     return {p.relative_to(ROOT).as_posix(): p.read_text("utf-8") for p in paths if p.is_file()}
 

@@ -26,8 +26,12 @@ def misnamed_migrations(folder: str, names: Sequence[str]) -> list[str]:
 
 
 OWN = {
-    ("horizon", "one"), ("horizon", "moved"), ("batch", "id"), ("batch", "at"), ("batch", "number"),
-}  # fmt: skip
+    ("horizon", "one"),
+    ("horizon", "moved"),
+    ("batch", "id"),
+    ("batch", "at"),
+    ("batch", "number"),
+}
 """Columns that one database alone needs: how it numbers transactions and events."""
 
 

@@ -30,17 +30,24 @@ def project_files() -> tuple[str, ...]:
     if (ROOT / ".git").exists() and (git := shutil.which("git")):
         asked = subprocess.run(
             [git, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=ROOT, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if asked.returncode == 0:
             found = (path for path in asked.stdout.split("\0") if path)
             return tuple(sorted(path for path in found if (ROOT / path).is_file()))
     found_here = []
     for folder, inner, names in os.walk(ROOT):
         inner[:] = [
-            n for n in inner if n not in NEVER_TRACKED and not n.startswith(".venv")
-            and not n.endswith(("_cache", ".egg-info")) and n != ".hypothesis"
-        ]  # fmt: skip
+            n
+            for n in inner
+            if n not in NEVER_TRACKED
+            and not n.startswith(".venv")
+            and not n.endswith(("_cache", ".egg-info"))
+            and n != ".hypothesis"
+        ]
         found_here += [(Path(folder) / name).relative_to(ROOT).as_posix() for name in names]
     return tuple(sorted(found_here))
 

@@ -90,8 +90,11 @@ async def test_an_operation_is_started_signalled_waited_for_and_read(opened, des
         started = await plane.start("onboard", input={"name": "ada"})
         assert started.state in (OperationState.PENDING, OperationState.RUNNING)
         assert (started.done, started.ended, started.result, started.results) == (
-            False, None, None, {},
-        )  # fmt: skip
+            False,
+            None,
+            None,
+            {},
+        )
         waiting = await until(plane, started.id, OperationState.WAITING)
         assert waiting.steps[1].waiting_on == "approved"
         assert waiting.steps[1].detail == "a person must approve this"
@@ -103,8 +106,10 @@ async def test_an_operation_is_started_signalled_waited_for_and_read(opened, des
     assert done.done
     assert done.result == "welcome, ada"
     assert done.results == {
-        "desk": {"for": "ada"}, "approval": {"by": "eve"}, "greeting": "welcome, ada",
-    }  # fmt: skip
+        "desk": {"for": "ada"},
+        "approval": {"by": "eve"},
+        "greeting": "welcome, ada",
+    }
     assert [step.state for step in done.steps] == [IntentState.PRESENT] * 3
     assert done.steps[0].key in desk.reserved
     assert done.created_at < done.ended_at == done.updated_at

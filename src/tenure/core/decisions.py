@@ -25,10 +25,12 @@ def compensate(plan: Plan, progress: Progress, intents: Mapping[str, Intent]) ->
     fate = IntentTrigger.TURNED_BACK if progress.end is None else IntentTrigger.UNDONE
     done = progress.done
     return {
-        name: {"state": INTENT.after(intent.state, fate)} if name in done and _was_prompt(intent)
+        name: {"state": INTENT.after(intent.state, fate)}
+        if name in done and _was_prompt(intent)
         else {"state": INTENT.after(intent.state, fate), **_DUE_NOW}
-        for name, intent in intents.items() if plan.steps[name].undoes
-    }  # fmt: skip
+        for name, intent in intents.items()
+        if plan.steps[name].undoes
+    }
 
 
 MAY_BE_CALLED = frozenset({IntentState.INTENDED, IntentState.REMOVING})

@@ -107,9 +107,13 @@ def is_public(address: Address) -> bool:
     if any(address in net for net in _SPECIAL):
         return False
     return address.is_global and not (
-        address.is_multicast or address.is_reserved or address.is_unspecified
-        or address.is_loopback or address.is_link_local or address.is_private
-    )  # fmt: skip
+        address.is_multicast
+        or address.is_reserved
+        or address.is_unspecified
+        or address.is_loopback
+        or address.is_link_local
+        or address.is_private
+    )
 
 
 def _is_name(host: str) -> bool:

@@ -40,62 +40,81 @@ class RetryPolicy(NamedTuple):
 
 
 STEP: Final = RetryPolicy(
-    0.2, 30.0, jitter=0.5,
+    0.2,
+    30.0,
+    jitter=0.5,
     purpose="A do, an undo or an inspect of a step that did not succeed. "
     "A plan can set first and cap for each step (`StepLimits`).",
-)  # fmt: skip
+)
 HALTED_OPERATION: Final = RetryPolicy(
-    5.0, 300.0,
+    5.0,
+    300.0,
     purpose="An operation whose task in the embedded engine failed unexpectedly. "
     "The first delay is a third of the setting `lease_ttl_seconds`.",
-)  # fmt: skip
+)
 DESTINATION: Final = RetryPolicy(
-    1.0, 60.0, jitter=0.5,
+    1.0,
+    60.0,
+    jitter=0.5,
     purpose="A destination of events that does not answer. "
     "A longer `Retry-After` of the destination is respected.",
-)  # fmt: skip
+)
 PARKED_STREAM: Final = RetryPolicy(
-    5.0, 3_600.0, jitter=0.5,
+    5.0,
+    3_600.0,
+    jitter=0.5,
     purpose="The events of one agent that a destination has rejected, until the stream waits for "
     "an operator.",
-)  # fmt: skip
+)
 WEBHOOK_BREAKER: Final = RetryPolicy(
-    30.0, 30.0, factor=1.0,
+    30.0,
+    30.0,
+    factor=1.0,
     purpose="A webhook endpoint that has failed several times in a row.",
-)  # fmt: skip
+)
 DRIFT_REPAIR: Final = RetryPolicy(
-    30.0, 3_600.0,
+    30.0,
+    3_600.0,
     purpose="The repair of a resource that differs from what was recorded.",
-)  # fmt: skip
+)
 TEMPORAL_ACTIVITY: Final = RetryPolicy(
-    0.5, 60.0,
+    0.5,
+    60.0,
     purpose="An activity whose Temporal worker was lost. Temporal itself waits.",
-)  # fmt: skip
+)
 TEMPORAL_UNKNOWN_PLAN: Final = RetryPolicy(
-    0.1, 30.0, factor=1.3,
+    0.1,
+    30.0,
+    factor=1.3,
     purpose="An activity on a worker whose release does not know the plan; another worker may.",
-)  # fmt: skip
+)
 TEMPORAL_WAKE: Final = RetryPolicy(
-    15.0, 960.0,
+    15.0,
+    960.0,
     purpose="The wake-up of a Temporal run that made no progress. "
     "The first delay is the margin of the run starter.",
-)  # fmt: skip
+)
 POSTGRES_COMMIT: Final = RetryPolicy(
-    0.02, 0.5,
+    0.02,
+    0.5,
     purpose="A batch that PostgreSQL did not acknowledge, while the store's patience lasts.",
-)  # fmt: skip
+)
 RUNTIME_KEY: Final = RetryPolicy(
-    0.001, 0.05,
+    0.001,
+    0.05,
     purpose="A call to the process runtime while another call uses the same key.",
-)  # fmt: skip
+)
 OPERATION_STREAM: Final = RetryPolicy(
-    0.02, 0.5, factor=1.5,
+    0.02,
+    0.5,
+    factor=1.5,
     purpose="A poll of an operation for a client that follows it over HTTP.",
-)  # fmt: skip
+)
 CLI_CONNECT: Final = RetryPolicy(
-    0.1, 1.0,
+    0.1,
+    1.0,
     purpose="A request of the command line that waits until a server answers.",
-)  # fmt: skip
+)
 
 POLICIES: Final = {
     name: value for name, value in list(globals().items()) if isinstance(value, RetryPolicy)

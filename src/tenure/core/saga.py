@@ -360,9 +360,15 @@ def settle(
             )
         retry_at = now + step.limits.retry_seconds(intent.attempts, jitter)
         return _settle_do(
-            progress, intent, move, ending,
-            started_at=started_at, now=now, retry_at=retry_at, signals=signals,
-        )  # fmt: skip
+            progress,
+            intent,
+            move,
+            ending,
+            started_at=started_at,
+            now=now,
+            retry_at=retry_at,
+            signals=signals,
+        )
     if act is GIVE_UP:
         why = f"nobody can tell whether {step.name} happened: adopt it, mark it absent, or abandon"
         parked: Columns = {"due_at": None, "unknown_since": intent.unknown_since}
@@ -479,8 +485,10 @@ def _settle_undo(
 ) -> MoveOutcome:
     """What to write for an undo that is not done: it is due again, and STUCK past its deadline."""
     again: Columns = {
-        "attempts": intent.attempts + 1, "due_at": retry_at, "detail": message_of(ending)
-    }  # fmt: skip
+        "attempts": intent.attempts + 1,
+        "due_at": retry_at,
+        "detail": message_of(ending),
+    }
     if isinstance(ending, NotYet):
         again |= {"attempts": 0, "due_at": now + max(ending.retry_seconds, POLL_SECONDS_MIN)}
     if started_at < undo_deadline_of(progress, step) or step.name in progress.stuck:

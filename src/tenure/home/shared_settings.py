@@ -19,9 +19,13 @@ BEGUN_SECONDS = 10.0
 """How long a process that joins waits for the one that begins the home."""
 PAUSE_SECONDS = 0.1
 AGREED: Final = (
-    "sandbox", "webhooks_here", "drift", "keep_findings_days", "keep_operations_days",
+    "sandbox",
+    "webhooks_here",
+    "drift",
+    "keep_findings_days",
+    "keep_operations_days",
     "keep_events_per_tenant",
-)  # fmt: skip
+)
 """What every process of a home does alike: terms, and settings under the same names."""
 
 NAMED: Final = (

@@ -259,10 +259,12 @@ async def _report(
 ) -> Row | None:
     what = f"{held.slot} {held.key.text} of agent {row['name']!s} {said}"
     return await term.report(
-        kind, _subject(row, held), what,
+        kind,
+        _subject(row, held),
+        what,
         about=About(str(row["tenant"]), str(row["uid"]), held.key.text),
         said={**more, "provider": held.slot},
-    )  # fmt: skip
+    )
 
 
 async def _tell(

@@ -177,9 +177,13 @@ class Driver:
             if not dry_run and not self.leader.token:
                 raise _not_leading()  # deposed meanwhile: without a token nothing would be fenced
             term = Term(
-                plane, name, token=self.leader.token, dry_run=dry_run,
-                repairs=self._ways.repairs, kept=self._ways.kept,
-            )  # fmt: skip
+                plane,
+                name,
+                token=self.leader.token,
+                dry_run=dry_run,
+                repairs=self._ways.repairs,
+                kept=self._ways.kept,
+            )
             try:
                 done = await one.tick(plane, limit=LIMIT, term=term)
             except Exception as error:

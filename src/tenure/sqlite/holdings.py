@@ -88,9 +88,13 @@ class Holdings:
     """One provider's resources on one file; made by `open_holdings`."""
 
     def __init__(
-        self, open_held: Callable[[], _Held], *, tables: Mapping[str, Shape], clock: Clock,
+        self,
+        open_held: Callable[[], _Held],
+        *,
+        tables: Mapping[str, Shape],
+        clock: Clock,
         flush: Flush,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.now = clock.now
         self._open_held = open_held
         self._held = open_held()

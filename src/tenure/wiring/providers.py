@@ -58,5 +58,8 @@ async def embedded(
         )
         stack.callback(runtime.close)
         yield {
-            "identity": known, "access": granted, "runtime": runtime, "credentials": registered,
-        }  # fmt: skip
+            "identity": known,
+            "access": granted,
+            "runtime": runtime,
+            "credentials": registered,
+        }

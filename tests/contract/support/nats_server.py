@@ -29,8 +29,10 @@ class NatsServer:
     def start(self) -> None:
         self._process = subprocess.Popen(
             [BINARY, "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(self._folder)],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         until = time.monotonic() + 60
         while time.monotonic() < until:
             try:

@@ -45,9 +45,12 @@ class Plane:
         """Start it; the line that it prints when it is ready."""
         self.process = subprocess.Popen(
             [*self.tenure, "up", "--home", str(self.home), "--port", "0"],
-            stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment(**env),
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env=environment(**env),
             preexec_fn=listens,  # noqa: PLW1509 (one call, no lock)
-        )  # fmt: skip
+        )
         out: IO[str] | None = self.process.stdout
         assert out is not None
         line = out.readline()
@@ -68,20 +71,29 @@ class Plane:
     ) -> subprocess.CompletedProcess[str]:
         """Run one command against it; `code` is how it must end."""
         ran = subprocess.run(
-            [*self.tenure, *args], capture_output=True, text=True, timeout=END_SECONDS, check=False,
-            input=stdin or "", env=environment(TENURE_HOME=str(self.home), **env),
+            [*self.tenure, *args],
+            capture_output=True,
+            text=True,
+            timeout=END_SECONDS,
+            check=False,
+            input=stdin or "",
+            env=environment(TENURE_HOME=str(self.home), **env),
             cwd=self.home.parent,
-        )  # fmt: skip
+        )
         assert code in {None, ran.returncode}, (args, ran.returncode, ran.stdout, ran.stderr)
         return ran
 
     def begin(self, *args: str) -> subprocess.Popen[str]:
         """Begin a command that takes its time."""
         return subprocess.Popen(
-            [*self.tenure, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=environment(TENURE_HOME=str(self.home)), start_new_session=True,
+            [*self.tenure, *args],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(TENURE_HOME=str(self.home)),
+            start_new_session=True,
             preexec_fn=listens,  # noqa: PLW1509 (one call, no lock)
-        )  # fmt: skip
+        )
 
 
 @contextmanager

@@ -35,8 +35,12 @@ def run_program(python: str, directory: Path) -> str:
     file.write_text(program(), encoding="utf-8")
     ran = subprocess.run(
         [python, "-I", str(file)],
-        cwd=directory, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 

@@ -164,9 +164,11 @@ def test_a_webhooks_inbox_applies_each_event_once_whoever_is_killed(plane, tmp_p
     try:
         plane.up(TENURE_WEBHOOKS_HERE="1")
         body = {
-            "name": "consumer", "kind": "webhook", "types": ["agent.*"],
+            "name": "consumer",
+            "kind": "webhook",
+            "types": ["agent.*"],
             "target": f"http://127.0.0.1:{receiver.server_port}/",
-        }  # fmt: skip
+        }
         hook.secret = plane.ask("/v1/subscriptions", body)["secret"]
         for round_ in range(4):
             threads = [
@@ -216,9 +218,13 @@ def test_a_required_subscriber_that_is_dead_is_named_and_a_strict_tenant_waits(p
     )["id"]
     plane.ask("/v1/tenant", {"strict": True}, method="PUT")
     program = [
-        sys.executable, SUBSCRIBER, plane.address, plane.token,
-        subscription, str(tmp_path / "position"),
-    ]  # fmt: skip
+        sys.executable,
+        SUBSCRIBER,
+        plane.address,
+        plane.token,
+        subscription,
+        str(tmp_path / "position"),
+    ]
 
     def begun():
         process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)

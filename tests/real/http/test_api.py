@@ -144,10 +144,25 @@ def test_it_ends_by_what_made_it_stop(tmp_path):
 def test_https_is_served(tmp_path):
     certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
     made = subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ed25519", "-nodes", "-days", "1", "-subj",
-         "/CN=localhost", "-keyout", str(key), "-out", str(certificate)],
-        check=False, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ed25519",
+            "-nodes",
+            "-days",
+            "1",
+            "-subj",
+            "/CN=localhost",
+            "-keyout",
+            str(key),
+            "-out",
+            str(certificate),
+        ],
+        check=False,
+        capture_output=True,
+    )
     if made.returncode:
         pytest.skip("openssl is not there")
 
@@ -176,9 +191,12 @@ def test_the_face_imports_no_more_than_it_needs_to_start():
         "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     )
     found = subprocess.run(
-        [sys.executable, "-c", script], check=True, capture_output=True, text=True,
+        [sys.executable, "-c", script],
+        check=True,
+        capture_output=True,
+        text=True,
         cwd=Path(__file__).parents[3],
-    ).stdout.split()  # fmt: skip
+    ).stdout.split()
     late = {"aiohttp", "joserfc", "jinja2", "prometheus_client", "yaml", "rich", "structlog",
             "sse_starlette", "cryptography", "httpx", "opentelemetry"}  # fmt: skip
     assert not late & set(found)

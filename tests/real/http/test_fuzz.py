@@ -27,17 +27,22 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + REQUESTS // 50)]
 async def populated(one: Face) -> World:
     """Two tenants with agents and operations, whose words the other must never see."""
     known: dict[str, list[str]] = {
-        "agent": ["nobody"], "operation": ["0" * 32], "step": ["charge", "identity", "turn"],
+        "agent": ["nobody"],
+        "operation": ["0" * 32],
+        "step": ["charge", "identity", "turn"],
         "token": ["0" * 32],
         "subscription": ["0" * 32],
-    }  # fmt: skip
+    }
     secrets: dict[str, list[str]] = {OURS: [OURS], THEIRS: [THEIRS]}
     for word, token in ((OURS, "operator"), (THEIRS, "stranger")):
         for n in range(3):
             name = f"{word}-{n}"
             body = {
-                "name": name, "runtime": {"command": [word]}, "labels": {word: word}, "owner": word,
-            }  # fmt: skip
+                "name": name,
+                "runtime": {"command": [word]},
+                "labels": {word: word},
+                "owner": word,
+            }
             told = await one.ask("POST", "/v1/agents", body, token=token, headers=WAIT)
             assert told.json["state"] == "SUCCEEDED"
             known["agent"] += [name, told.json["agent"]]

@@ -61,8 +61,17 @@ def test_a_token_is_what_rfc_9068_says_and_verifies_with_the_published_keys(live
     )
     assert token.header["typ"] == "at+jwt"
     assert token.claims.keys() >= {
-        "iss", "sub", "aud", "client_id", "scope", "iat", "exp", "jti", "tenant", "epoch",
-    }  # fmt: skip
+        "iss",
+        "sub",
+        "aud",
+        "client_id",
+        "scope",
+        "iat",
+        "exp",
+        "jti",
+        "tenant",
+        "epoch",
+    }
     assert token.claims["aud"] == RESOURCE
     assert token.claims["exp"] - token.claims["iat"] == 300
 
@@ -114,9 +123,11 @@ def test_none_and_symmetric_signatures_are_refused(live):
     _, claims, signature = good.split(".")
     public = json.dumps(pair.as_dict(private=False)).encode()
     forged = jwt.encode(
-        {"alg": "HS256", "kid": "one"}, json.loads(_decoded(claims)),
-        OctKey.import_key(public), algorithms=["HS256"],
-    )  # fmt: skip
+        {"alg": "HS256", "kid": "one"},
+        json.loads(_decoded(claims)),
+        OctKey.import_key(public),
+        algorithms=["HS256"],
+    )
     for assertion in (
         f"{encoded({'alg': 'none', 'kid': 'one'})}.{claims}.",
         f"{encoded({'alg': 'none', 'kid': 'one'})}.{claims}.{signature}",
@@ -131,9 +142,7 @@ def test_none_and_symmetric_signatures_are_refused(live):
     ):
         sent = live.form(assertion, grant_type="client_credentials")
         refused(live.post("/oauth/token", sent), 401, "invalid_client")
-    assert live.post(
-        "/oauth/token", live.form(good, grant_type="client_credentials")
-    ).status == 200  # fmt: skip
+    assert live.post("/oauth/token", live.form(good, grant_type="client_credentials")).status == 200
 
 
 def _decoded(part: str) -> bytes:
@@ -451,8 +460,9 @@ def test_kill_9_during_registration_leaves_whole_clients_only(tmp_path, tally):
     for life in range(20):
         child = subprocess.Popen(
             [sys.executable, "-c", CHILD, str(path), str(life * 100_000)],
-            stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert child.stdout is not None
         for _ in range(3 + life * 2):
             acknowledged.add(int(child.stdout.readline()))
@@ -462,9 +472,9 @@ def test_kill_9_during_registration_leaves_whole_clients_only(tmp_path, tally):
         child.stdout.close()
         tally.add("kills")
         connection = apsw.Connection(str(path))
-        present = {k for (k,) in connection.execute(
-            "SELECT key FROM resource WHERE state = 'PRESENT'"
-        )}  # fmt: skip
+        present = {
+            k for (k,) in connection.execute("SELECT key FROM resource WHERE state = 'PRESENT'")
+        }
         clients = {k for (k,) in connection.execute("SELECT id FROM client")}
         permits = {k for (k,) in connection.execute("SELECT client FROM permit")}
         connection.close()

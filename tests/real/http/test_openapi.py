@@ -59,9 +59,12 @@ HELD_TO = [
     ACCEPTANCE,
 ]
 BY_MEANING = {
-    "idempotency_mismatch", "invalid", "limit_exceeded", "number_out_of_range",
+    "idempotency_mismatch",
+    "invalid",
+    "limit_exceeded",
+    "number_out_of_range",
     "precondition_failed",
-}  # fmt: skip
+}
 """What is refused though it fits its schema: two fields that exclude each other, and the like."""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + CASES // 10)]
 
@@ -131,9 +134,11 @@ def test_the_face_does_as_its_document_says(route, mode, host, tally):
     counts = {"cases": 0}
 
     @hypothesis.settings(
-        max_examples=EACH, suppress_health_check=list(hypothesis.HealthCheck), database=None,
+        max_examples=EACH,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        database=None,
         phases=[hypothesis.Phase.generate],
-    )  # fmt: skip
+    )
     @hypothesis.given(operation.as_strategy(mode), hypothesis.strategies.integers(0, 3))
     def judge(case, luck) -> None:
         counts["cases"] += 1

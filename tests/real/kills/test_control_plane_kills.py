@@ -114,9 +114,11 @@ def stopped(home: Path):
     with driven(home) as driver:
         for name, mode in (("alpha", "healthy"), ("beta", "healthy"), ("gamma", "exits")):
             spec = {
-                **driver.spec(mode), "name": name, "roles": ["reader"],
+                **driver.spec(mode),
+                "name": name,
+                "roles": ["reader"],
                 "credentials": [{"audience": "https://a.example", "scopes": ["a:read"]}],
-            }  # fmt: skip
+            }
             made = driver.plane.ended("POST", "/v1/agents", spec)
             driver.promises.append(promise(made))
         shut = driver.plane.ended("POST", "/v1/agents/beta:suspend")

@@ -61,8 +61,10 @@ RECOVERY = Case("interrupted", commits=False)
 RECOVERY_ON_STORE = Case("interrupted", commits=False, endings=STORE, calls=(*CHANGES, "pread64"))
 RECOVERY_COMMIT = Case("interrupted", commits=True, endings=("-wal",))
 ENDS = {
-    "nothing": ["accepted", "ended"], "empty": ["accepted", "ended"], "interrupted": ["accepted"],
-}  # fmt: skip
+    "nothing": ["accepted", "ended"],
+    "empty": ["accepted", "ended"],
+    "interrupted": ["accepted"],
+}
 """What was said when all went well; `finished` is no line with an id."""
 
 

@@ -31,9 +31,13 @@ class PostgresStores:
         proxy = await Proxy(parts.hostname or "", parts.port or 0).__aenter__()
         near = parts._replace(netloc=f"tenure@127.0.0.1:{proxy.port}").geturl()
         store = await postgres.build(
-            near, clock=clock, entropy=SystemEntropy(), lanes=self.lanes, room=self.room,
+            near,
+            clock=clock,
+            entropy=SystemEntropy(),
+            lanes=self.lanes,
+            room=self.room,
             own_clock=True,
-        )  # fmt: skip
+        )
         self.proxies[id(store)] = proxy
         return store
 
@@ -54,9 +58,10 @@ class PostgresStores:
 
 NEWEST, OLDEST = "postgres_server", "old_postgres_server"
 WHERE = {
-    "one writer": (NEWEST, 1), "three writers": (NEWEST, 3),
+    "one writer": (NEWEST, 1),
+    "three writers": (NEWEST, 3),
     "the oldest server, two writers": (OLDEST, 2),
-}  # fmt: skip
+}
 SLOW = [name for name in WHERE if name != "three writers"]
 
 

@@ -158,8 +158,10 @@ def test_a_plane_whose_user_may_do_little_knows_neighbours_from_strangers_of_oth
         return told
 
     assert asyncio.run(scenario()) == [
-        ["stranger"], ["stranger"], ["stranger", "neighbour"],
-    ]  # fmt: skip
+        ["stranger"],
+        ["stranger"],
+        ["stranger", "neighbour"],
+    ]
 
 
 async def names_of_sessions(url: str) -> set[str]:

@@ -44,8 +44,9 @@ def test_only_what_touches_a_held_row_waits(
             other = await stranger(postgres_url)
             async with other.transaction():
                 await other.execute("SELECT 1 FROM operation WHERE id = $1 FOR UPDATE", HELD)
-                answers = {name: asyncio.ensure_future(store.commit(said(name, 0)))
-                           for name in NAMES}  # fmt: skip
+                answers = {
+                    name: asyncio.ensure_future(store.commit(said(name, 0))) for name in NAMES
+                }
                 held = [answers.pop(HELD)]
                 held += [asyncio.ensure_future(store.commit(said(HELD, n))) for n in (1, 2)]
                 assert set(await asyncio.gather(*answers.values())) == {None}

@@ -229,8 +229,15 @@ def test_nothing_of_the_plane_is_in_the_environment(root, runtime, monkeypatch):
     lines = run(runtime.logs(key())).splitlines()
     env = dict(line.split("=", 1) for line in lines)
     assert set(env) == {
-        "PATH", "LANG", "HOME", "PORT", "UVICORN_PORT", "TENURE_KEY", "TENURE_DIRECTORY", "OWN",
-    }  # fmt: skip
+        "PATH",
+        "LANG",
+        "HOME",
+        "PORT",
+        "UVICORN_PORT",
+        "TENURE_KEY",
+        "TENURE_DIRECTORY",
+        "OWN",
+    }
     assert env["HOME"] == str(root / "local-a" / key().text / "work")
     assert env["TENURE_KEY"] == key().text
 
@@ -363,8 +370,11 @@ open(os.environ["HOME"] + "/mine", "w").write("fine")
     ended(wrapped, program(text))
     lines = run(wrapped.logs(key())).splitlines()
     assert lines == [
-        "FileNotFoundError", "OSError", "ProcessLookupError", "['local-a'] True",
-    ]  # fmt: skip
+        "FileNotFoundError",
+        "OSError",
+        "ProcessLookupError",
+        "['local-a'] True",
+    ]
     assert (root / "local-a" / key().text / "work" / "mine").read_text() == "fine"
 
 

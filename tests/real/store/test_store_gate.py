@@ -325,9 +325,11 @@ def test_an_older_file_is_brought_forward(tmp_path: Path) -> None:
 def test_a_migration_that_fails_refuses_the_file_and_keeps_its_records(tmp_path: Path) -> None:
     make(tmp_path / "a.db", FIRST)
     refuse(
-        tmp_path / "a.db", StoreError, "cannot be opened",
-        migrations=(FIRST, Migration(2, "bad", "CREATE TABLE thing (x)"))
-    )  # fmt: skip
+        tmp_path / "a.db",
+        StoreError,
+        "cannot be opened",
+        migrations=(FIRST, Migration(2, "bad", "CREATE TABLE thing (x)")),
+    )
     make(tmp_path / "a.db", FIRST)
 
 

@@ -67,9 +67,13 @@ class Process:
     def start(self) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._words, env=self._env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                self._words,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     def kill(self) -> bool:
         """Kill -9; whether it lived until then."""
@@ -146,9 +150,11 @@ class Chaos:
         url = urlsplit(self.postgres.url)._replace(netloc=f"tenure@127.0.0.1:{near}").geturl()
         env = {name: one for name, one in os.environ.items() if not name.startswith("TENURE_")}
         env |= {
-            "TENURE_STORE": f"{url}?schema={SCHEMA}", "TENURE_ENGINE": self.engine,
-            "TENURE_HOME": str(self.home), "PYTHONUTF8": "1",
-        }  # fmt: skip
+            "TENURE_STORE": f"{url}?schema={SCHEMA}",
+            "TENURE_ENGINE": self.engine,
+            "TENURE_HOME": str(self.home),
+            "PYTHONUTF8": "1",
+        }
         if self.temporal is not None:
             await asyncio.to_thread(self.temporal.start)
             env["TENURE_TEMPORAL"] = f"127.0.0.1:{await self._behind(self.temporal.port)}"
@@ -258,10 +264,11 @@ class Chaos:
             name = f"agent-{next(self._names)}"
             mode = "exits" if self.chance.random() < 0.1 else "healthy"
             spec = {
-                "name": name, "roles": ["reader"],
+                "name": name,
+                "roles": ["reader"],
                 "runtime": {"command": AGENT, "env": {"MODE": mode}, "drain_seconds": 0.0},
                 "credentials": [{"audience": "https://a.example", "scopes": ["a:read"]}],
-            }  # fmt: skip
+            }
             path = f"/v1/agents/{name}"
             ended = await self._do("POST", "/v1/agents", spec)
             for turn in range(TURNS if ended == "SUCCEEDED" else 0):
@@ -335,14 +342,16 @@ class Chaos:
         while True:
             await self._after(self.chance.uniform(0.5, 3.0), BETWEEN_DISTURBANCES)
             proxy = self.chance.choice(self.proxies)
-            how = self.chance.choice((
-                Behaviour(delay_seconds=self.chance.uniform(0.005, 0.05)),
-                Behaviour(mute=True),
-                Behaviour(deaf=True, mute=True),
-                Behaviour(refuses=True),
-                Behaviour(cut_after_sent=self.chance.randint(1, 20_000)),
-                Behaviour(cut_after_answered=self.chance.randint(1, 20_000)),
-            ))  # fmt: skip
+            how = self.chance.choice(
+                (
+                    Behaviour(delay_seconds=self.chance.uniform(0.005, 0.05)),
+                    Behaviour(mute=True),
+                    Behaviour(deaf=True, mute=True),
+                    Behaviour(refuses=True),
+                    Behaviour(cut_after_sent=self.chance.randint(1, 20_000)),
+                    Behaviour(cut_after_answered=self.chance.randint(1, 20_000)),
+                )
+            )
             proxy.behaviour = how
             self.counts["disturbances"] += 1
             await asyncio.sleep(self.chance.uniform(0.1, 0.6))
@@ -359,8 +368,9 @@ class Chaos:
             began = time.monotonic()
             while (
                 time.monotonic() < began + seconds
-                or len(self.promises) < operations or self.kills.total() < kills
-            ) and not self.wrong:  # fmt: skip
+                or len(self.promises) < operations
+                or self.kills.total() < kills
+            ) and not self.wrong:
                 await asyncio.sleep(0.2)
                 for task in (*hurting, *living, *clients):
                     if task.done():

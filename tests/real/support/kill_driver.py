@@ -47,8 +47,13 @@ PLANS = {plan.name: tuple(plan.steps) for plan in lifecycle.PLANS}
 """The steps of each plan, in order."""
 REQUESTED: tuple[str, ...] = tuple(name for name in PLANS if name != "recover_runtime")
 """Plans that a caller can ask for; the other one is asked for when a runtime has died."""
-HELD = {"identity": "identity", "access": "access", "credentials": "credentials",
-        "closed": "credentials", "opened": "credentials"}  # fmt: skip
+HELD = {
+    "identity": "identity",
+    "access": "access",
+    "credentials": "credentials",
+    "closed": "credentials",
+    "opened": "credentials",
+}
 """Steps that a lock on a provider's file keeps from ending."""
 
 
@@ -284,8 +289,11 @@ class Driver:
         Whoever led the reconcilers before the last kill would be waited for: that is taken out.
         """
         world = resource_checker.read_world(self.plane.home)
-        (serving,) = [row["serving"] for row in world.store["agent"]
-                      if row["name"] == name and row["state"] != "DELETED"]  # fmt: skip
+        (serving,) = [
+            row["serving"]
+            for row in world.store["agent"]
+            if row["name"] == name and row["state"] != "DELETED"
+        ]
         key = json.loads(serving)["key"]
         look = ("POST", "/v1/findings:reconcile", {"name": "drift"})
         pids = [process.pid for process in world.processes if process.key == key]

@@ -92,9 +92,12 @@ class Live:
 
     def put_json(self, method: str, path: str, body: object, bearer: str) -> Answer:
         return self.send(
-            method, path, json.dumps(body).encode(), content_type="application/json",
+            method,
+            path,
+            json.dumps(body).encode(),
+            content_type="application/json",
             authorization=f"Bearer {bearer}",
-        )  # fmt: skip
+        )
 
     # ------------------------------------------------------------------------------- a client
 
@@ -111,9 +114,13 @@ class Live:
     def assertion(self, client_id: str, pair, *, alg: str = "ES256", header=None, **claims):
         now = int(time.time())
         said = {
-            "iss": client_id, "sub": client_id, "aud": self.issuer, "iat": now, "exp": now + 60,
+            "iss": client_id,
+            "sub": client_id,
+            "aud": self.issuer,
+            "iat": now,
+            "exp": now + 60,
             "jti": f"jti-{next(self._numbers)}",
-        } | claims  # fmt: skip
+        } | claims
         top = {"alg": alg, "kid": "one"} | (header or {})
         sent = jwt.encode(top, said, pair, algorithms=[alg])
         self.sent.append(sent)

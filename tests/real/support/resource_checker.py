@@ -380,9 +380,10 @@ def _is_kept_warm(world: World, agent: Row) -> bool:
     """Whether the last of the operations that suspended it was asked to keep its runtime."""
     kinds = {"suspend_agent", "stop_agent"}
     shut = [
-        row for row in world.store["operation"]
+        row
+        for row in world.store["operation"]
         if row["agent"] == agent["uid"] and row["kind"] in kinds and row["state"] == "SUCCEEDED"
-    ]  # fmt: skip
+    ]
     last = max(shut, key=lambda row: row["generation"], default=None)
     return last is not None and bool(json.loads(last["input"])["keep_runtime"])
 

@@ -86,9 +86,13 @@ async def creates(home: Path, providers: Providers, name: str, count: int) -> No
             credentials = [{"audience": "https://mail.example", "scopes": ["read"]}]
             runtime = {**runtimes.agent(), "ready_seconds": 300.0}
             spec = read_spec(
-                {"name": f"a{number}", "runtime": runtime, "roles": ["reader"],
-                 "credentials": credentials}
-            )  # fmt: skip
+                {
+                    "name": f"a{number}",
+                    "runtime": runtime,
+                    "roles": ["reader"],
+                    "credentials": credentials,
+                }
+            )
             asked = Asked(idempotency_key=f"{name}{number}")
             made = None
             while made is None:

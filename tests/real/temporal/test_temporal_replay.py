@@ -80,9 +80,7 @@ def test_an_open_run_goes_on_under_another_plan_and_another_order_of_undos(tempo
         name = await waiting(old)
         await bench.stop(old)
         steps = [stage for stage in PLANS["waits"].stages if stage[0].name != "runtime"]
-        bench.plans = [
-            *bench.plans, paced(Plan("waits", stages=tuple(steps), version=2))
-        ]  # fmt: skip
+        bench.plans = [*bench.plans, paced(Plan("waits", stages=tuple(steps), version=2))]
 
         def other_order(plan, progress, intents, now):
             moves = real(plan, progress, intents, now)

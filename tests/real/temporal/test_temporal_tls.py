@@ -101,10 +101,12 @@ def test_with_a_certificate_of_its_own_it_is_let_in(
         server = authority.sign("temporal.internal")
         async with behind_tls(temporal, server, clients=authority.file) as port:
             settings = TemporalSettings(
-                address=f"127.0.0.1:{port}", tls_server_ca=authority.file,
+                address=f"127.0.0.1:{port}",
+                tls_server_ca=authority.file,
                 tls_server_name="temporal.internal",
-                tls_client_certificate=mine.certificate, tls_client_key=mine.key,
-            )  # fmt: skip
+                tls_client_certificate=mine.certificate,
+                tls_client_key=mine.key,
+            )
             return await probe(settings)
 
     assert asyncio.run(main()).startswith("Temporal ")
@@ -126,9 +128,12 @@ def test_who_has_no_good_certificate_is_told_to_look_at_it(
             temporal, authority.sign("localhost"), clients=authority.file
         ) as port:
             settings = TemporalSettings(
-                address=f"localhost:{port}", tls_server_ca=authority.file, connect_seconds=5.0,
-                tls_client_certificate=mine.certificate, tls_client_key=mine.key,
-            )  # fmt: skip
+                address=f"localhost:{port}",
+                tls_server_ca=authority.file,
+                connect_seconds=5.0,
+                tls_client_certificate=mine.certificate,
+                tls_client_key=mine.key,
+            )
             return await refusal(settings)
 
     words = asyncio.run(main())
@@ -139,9 +144,12 @@ def test_who_has_no_good_certificate_is_told_to_look_at_it(
 
 @pytest.mark.parametrize(
     ("server", "said"),
-    [("expired", "a certificate has expired"), ("a stranger's", "check the server's CA"),
-     ("another host's", "check the server's CA")],
-)  # fmt: skip
+    [
+        ("expired", "a certificate has expired"),
+        ("a stranger's", "check the server's CA"),
+        ("another host's", "check the server's CA"),
+    ],
+)
 def test_a_server_that_cannot_be_trusted_is_not_asked(
     temporal: TemporalServer, tmp_path: Path, server: str, said: str
 ) -> None:
@@ -238,9 +246,12 @@ def test_who_may_not_do_it_is_told_to_look_at_the_key(
         pair = authority.sign("localhost")
         async with a_gate(pair, status, words, let_in=let_in) as port:
             settings = TemporalSettings(
-                address=f"localhost:{port}", tls_server_ca=authority.file, api_key="wrong",
-                namespace="ours", connect_seconds=5.0,
-            )  # fmt: skip
+                address=f"localhost:{port}",
+                tls_server_ca=authority.file,
+                api_key="wrong",
+                namespace="ours",
+                connect_seconds=5.0,
+            )
             return await refusal(settings)
 
     said = asyncio.run(main())

@@ -93,8 +93,11 @@ def test_a_move_that_is_killed_at_every_page_is_whole_in_the_end(golden, postgre
     for number in range(1, 200):
         ran = subprocess.run(
             [sys.executable, "-c", DYING, str(file), postgres_url, str(number % 4 + 1)],
-            capture_output=True, text=True, check=False, timeout=150,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=150,
+        )
         if not ran.returncode:
             break
         assert ran.returncode == 9, ran.stderr

@@ -12,9 +12,12 @@ from tenure_agent import Inbox, Outcome, inbox, webhook
 
 def event(agent="a", sequence=1, name=None):
     return {
-        "source": "urn:tenure:local", "id": name or f"{agent}-{sequence}", "subject": agent,
-        "sequence": f"{sequence:020}", "time": f"2026-11-17T08:00:{sequence % 60:02}",
-    }  # fmt: skip
+        "source": "urn:tenure:local",
+        "id": name or f"{agent}-{sequence}",
+        "subject": agent,
+        "sequence": f"{sequence:020}",
+        "time": f"2026-11-17T08:00:{sequence % 60:02}",
+    }
 
 
 @pytest.fixture

@@ -137,10 +137,17 @@ def test_a_host_is_labels_of_63_characters_and_of_253_in_all():
             target_of(f"https://{host}/")
 
 
-@pytest.mark.parametrize("url", [
-    "https://example.com/hook", "https://hooks.example.co.uk:8443/a/b?c=d", "https://8.8.8.8/",
-    "https://[2606:4700:4700::1111]/", "https://xn--bcher-kva.example/", "https://EXAMPLE.com./",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.com/hook",
+        "https://hooks.example.co.uk:8443/a/b?c=d",
+        "https://8.8.8.8/",
+        "https://[2606:4700:4700::1111]/",
+        "https://xn--bcher-kva.example/",
+        "https://EXAMPLE.com./",
+    ],
+)
 def test_a_public_https_url_may_be_called(url):
     assert target_of(url).scheme == "https"
 
@@ -286,11 +293,29 @@ def test_the_connection_goes_to_the_looked_at_address_under_the_names_certificat
     """The name has one address; the certificate and Host are the name's, not the address's."""
     key, chain = tmp_path / "key.pem", tmp_path / "chain.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-         "-nodes", "-keyout", key, "-out", chain, "-days", "2", "-subj", "/CN=hooks.example",
-         "-addext", "subjectAltName=DNS:hooks.example"],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-keyout",
+            key,
+            "-out",
+            chain,
+            "-days",
+            "2",
+            "-subj",
+            "/CN=hooks.example",
+            "-addext",
+            "subjectAltName=DNS:hooks.example",
+        ],
+        check=True,
+        capture_output=True,
+    )
     serves = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     serves.load_cert_chain(chain, key)
     trusts = ssl.create_default_context(cafile=str(chain))
@@ -379,10 +404,21 @@ def test_only_failing_endpoints_are_remembered_and_no_more_than_so_many(monkeypa
 
 @pytest.mark.parametrize(
     ("status", "verdict"),
-    [(200, "delivered"), (204, "delivered"), (301, "unavailable"), (400, "refused"),
-     (401, "refused"), (404, "refused"), (408, "unavailable"), (410, "unavailable"),
-     (422, "refused"), (429, "unavailable"), (500, "unavailable"), (503, "unavailable")],
-)  # fmt: skip
+    [
+        (200, "delivered"),
+        (204, "delivered"),
+        (301, "unavailable"),
+        (400, "refused"),
+        (401, "refused"),
+        (404, "refused"),
+        (408, "unavailable"),
+        (410, "unavailable"),
+        (422, "refused"),
+        (429, "unavailable"),
+        (500, "unavailable"),
+        (503, "unavailable"),
+    ],
+)
 def test_what_an_answer_means(status, verdict):
     async def main():
         async with Trap() as trap:

@@ -38,15 +38,30 @@ async def test_the_verbs_of_an_agent(face, typing):
     async with served(face) as address:
         tenure = typing(face, address)
         code, out, err = await tenure(
-            "agent", "create", "a", *RUN, "--label", "x=1", "--env", "A=b", "--role", "r",
-            "--owner", "me", "--drain-seconds", "0",
-        )  # fmt: skip
+            "agent",
+            "create",
+            "a",
+            *RUN,
+            "--label",
+            "x=1",
+            "--env",
+            "A=b",
+            "--role",
+            "r",
+            "--owner",
+            "me",
+            "--drain-seconds",
+            "0",
+        )
         assert (code, out, "agent a is READY" in err) == (0, "", True)
         code, out, _ = await tenure("agent", "show", "a", "-o", "yaml")
         assert yaml.safe_load(out)["spec"] == {
-            "name": "a", "owner": "me", "labels": {"x": "1"}, "roles": ["r"],
+            "name": "a",
+            "owner": "me",
+            "labels": {"x": "1"},
+            "roles": ["r"],
             "runtime": {"command": ["true"], "env": {"A": "b"}, "drain_seconds": 0.0},
-        }  # fmt: skip
+        }
         assert "labels:  x=1" in (await tenure("agent", "show", "a"))[1]
         assert (await tenure("agent", "logs", "a", "-n", "2"))[1] == "one line\n" * 2
         for verb, state in (("suspend", "SUSPENDED"), ("resume", "READY"), ("stop", "SUSPENDED")):
@@ -80,8 +95,9 @@ async def test_an_invitation_is_printed_once(face, typing):
 async def test_a_refused_creation_prints_no_name_and_ends_with_one(face, typing):
     async with served(face) as address:
         tenure = typing(face, address)
-        code, out, err = await tenure("agent", "create", "a", *RUN, "--role", "refuse-access",
-                                      "-o", "name")  # fmt: skip
+        code, out, err = await tenure(
+            "agent", "create", "a", *RUN, "--role", "refuse-access", "-o", "name"
+        )
         assert (code, out) == (1, "")
         assert "✗ access was refused" in err
         assert "↺ identity undone" in err
@@ -158,10 +174,13 @@ async def test_a_plan_says_what_would_not_be_created_and_why(face, typing, folde
     async with served(face) as address:
         for words in (("plan",), ("apply", "--dry-run")):
             code, out, _ = await typing(face, address)(*words, "-f", str(file))
-            assert (code, out.splitlines()) == (0, [
-                "+ gone create: command: there is no such thing",
-                "+ odd create: runtime.network: this runtime cannot enforce it (invalid)",
-            ])  # fmt: skip
+            assert (code, out.splitlines()) == (
+                0,
+                [
+                    "+ gone create: command: there is no such thing",
+                    "+ odd create: runtime.network: this runtime cannot enforce it (invalid)",
+                ],
+            )
         code, out, _ = await typing(face, address, "viewer")("plan", "-f", str(file), "-o", "name")
         assert (code, out) == (0, "gone\nodd\n")
         create = ("agent", "create", "gone", "--command", "no-such-program")
@@ -252,8 +271,10 @@ async def test_an_invocation_ends_as_the_agent_answers(face, typing, folder):
     async with served(face) as address:
         tenure = typing(face, address)
         for name, text, code, out in (
-            ("good", good, 0, "hi"), ("bad", bad, 1, "no!"), ("cut", cut, 1, "half"),
-        ):  # fmt: skip
+            ("good", good, 0, "hi"),
+            ("bad", bad, 1, "no!"),
+            ("cut", cut, 1, "half"),
+        ):
             listening = await asyncio.start_server(answers(text), "127.0.0.1", 0)
             port = listening.sockets[0].getsockname()[1]
             face.held["runtime"].address = f"127.0.0.1:{port}"

@@ -118,11 +118,13 @@ def test_of_a_server_that_is_dead_it_does_not_advise_itself(tmp_path):
     ("ready", "found"),
     [
         ({"status": "ready"}, {"server": "ok", "token": "ok"}),
-        ({"status": "ready", "engine": "Temporal cannot be reached"},
-         {"server": "ok", "its engine": "warn", "token": "ok"}),
+        (
+            {"status": "ready", "engine": "Temporal cannot be reached"},
+            {"server": "ok", "its engine": "warn", "token": "ok"},
+        ),
         ([], {"server": "ok", "token": "ok"}),
     ],
-)  # fmt: skip
+)
 def test_a_server_whose_engine_is_away_is_told(monkeypatch, ready, found):
     monkeypatch.setattr(Client, "get", lambda *_: ready)
     asked = ServerLocation(address="http://127.0.0.1:1", token="t")

@@ -80,12 +80,24 @@ def test_aliases_may_repeat_a_part_but_not_unfold_into_a_bomb(tmp_path):
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("yes", "yes"), ("on", "on"), ("010", "010"), ("1_000", "1_000"), ("12:30", "12:30"),
-        ("2026-01-01", "2026-01-01"), ("1e5", "1e5"), (".inf", ".inf"), ("0x1F", "0x1F"),
-        ("true", True), ("12", 12), ("-1", -1), ("1.5", 1.5), ("~", None), ("", None),
+        ("yes", "yes"),
+        ("on", "on"),
+        ("010", "010"),
+        ("1_000", "1_000"),
+        ("12:30", "12:30"),
+        ("2026-01-01", "2026-01-01"),
+        ("1e5", "1e5"),
+        (".inf", ".inf"),
+        ("0x1F", "0x1F"),
+        ("true", True),
+        ("12", 12),
+        ("-1", -1),
+        ("1.5", 1.5),
+        ("~", None),
+        ("", None),
         ("'12'", "12"),
     ],
-)  # fmt: skip
+)
 def test_words_mean_what_they_look_like(text, value, tmp_path):
     found = trees(f"a: {text}\n", tmp_path)[0]["a"]
     assert (found, type(found)) == (value, type(value))
@@ -161,8 +173,13 @@ def test_relative_paths_are_meant_from_the_files_directory(tmp_path):
     (tmp_path / "serve").write_text("")
     made = command_of(["python3", "agent.py", "-c", "./gone", "../up", "x"], tmp_path)
     assert made["command"] == [
-        "python3", f"{tmp_path}/agent.py", "-c", f"{tmp_path}/gone", f"{tmp_path.parent}/up", "x",
-    ]  # fmt: skip
+        "python3",
+        f"{tmp_path}/agent.py",
+        "-c",
+        f"{tmp_path}/gone",
+        f"{tmp_path.parent}/up",
+        "x",
+    ]
     assert command_of(["bin/serve"], tmp_path)["command"] == [f"{tmp_path}/bin/serve"]
     assert command_of(["serve"], tmp_path)["command"] == ["serve"], "found on the search path"
     assert command_of(["/bin/true", "/x"], tmp_path)["command"] == ["/bin/true", "/x"]

@@ -25,10 +25,16 @@ from tenure.faces.cli.output import (
 )
 
 AGENT = {
-    "name": "a", "state": "READY", "uid": "0" * 32, "created_at": 0.0, "updated_at": 60.0,
-    "spec": {"labels": {"b": "2", "a": "1"}, "runtime": {"command": ["x", "y"]}}, "parent": "",
-    "operation": "", "etag": "1-READY",
-}  # fmt: skip
+    "name": "a",
+    "state": "READY",
+    "uid": "0" * 32,
+    "created_at": 0.0,
+    "updated_at": 60.0,
+    "spec": {"labels": {"b": "2", "a": "1"}, "runtime": {"command": ["x", "y"]}},
+    "parent": "",
+    "operation": "",
+    "etag": "1-READY",
+}
 
 
 def test_columns_are_aligned_and_lines_end_clean():
@@ -63,19 +69,27 @@ def test_a_value_of_several_lines_stands_below_its_beginning():
 
 
 OPERATION = {
-    "id": "7" * 32, "kind": "create_agent", "state": "COMPENSATED", "agent": "0" * 32,
-    "agent_name": "a", "created_at": 0.0, "updated_at": 0.0, "done": True,
+    "id": "7" * 32,
+    "kind": "create_agent",
+    "state": "COMPENSATED",
+    "agent": "0" * 32,
+    "agent_name": "a",
+    "created_at": 0.0,
+    "updated_at": 0.0,
+    "done": True,
     "error": "runtime_ready: it exited with code 1; all it printed: tenure agent logs a\n"
     "  File \"agent.py\", line 3\nModuleNotFoundError: No module named 'flask'",
     "steps": [
         {"name": "runtime", "state": "BURNED", "stuck": False, "detail": ""},
         {
-            "name": "runtime_ready", "state": "REFUSED", "stuck": False,
+            "name": "runtime_ready",
+            "state": "REFUSED",
+            "stuck": False,
             "detail": 'it exited with code 1\n  File "agent.py", line 3, in a frame\x1b of many'
             "\nend",
         },
     ],
-}  # fmt: skip
+}
 
 
 def at_a_terminal(monkeypatch, columns):
@@ -161,25 +175,65 @@ AT = dict.fromkeys(
     ("created_at", "expires_at", "revoked_at", "failing_since", "due_at", "since", "at",
      "acknowledged_at", "resolved_at", "last_seen"), 1.7e9,
 )  # fmt: skip
-TOLD = {"id": UID, "type": "tenure.agent.suspending", "sequence": "17", "subject": UID,
-        "operation": UID, "time": "2026-01-01T00:00:00Z"}  # fmt: skip
+TOLD = {
+    "id": UID,
+    "type": "tenure.agent.suspending",
+    "sequence": "17",
+    "subject": UID,
+    "operation": UID,
+    "time": "2026-01-01T00:00:00Z",
+}
 LISTED: dict[str, Any] = {
     "AGENT": {**AGENT, "name": "a" * 20, "state": "DELETE_FAILED", **AT},
     "OPERATION": {**OPERATION, "agent_name": "a" * 63, "kind": "recover_runtime", **AT},
-    "TOKEN": {"id": UID, "principal": "someone", "role": "operator", "tenant": "a" * 63,
-              "void": True, **AT},
-    "ENTRY": {"position": 12_345, "principal": "s" * 40, "action": "subscription.create",
-              "target": UID, "hash": "h" * 64, "body": None, **AT},
+    "TOKEN": {
+        "id": UID,
+        "principal": "someone",
+        "role": "operator",
+        "tenant": "a" * 63,
+        "void": True,
+        **AT,
+    },
+    "ENTRY": {
+        "position": 12_345,
+        "principal": "s" * 40,
+        "action": "subscription.create",
+        "target": UID,
+        "hash": "h" * 64,
+        "body": None,
+        **AT,
+    },
     "EVENT": TOLD,
-    "SUBSCRIPTION": {"name": "billing", "kind": "webhook", "target": SENTENCE, "required": True,
-                     "types": ["agent.*"], "parked": 3, "missed": 1_000, "id": UID, **AT},
+    "SUBSCRIPTION": {
+        "name": "billing",
+        "kind": "webhook",
+        "target": SENTENCE,
+        "required": True,
+        "types": ["agent.*"],
+        "parked": 3,
+        "missed": 1_000,
+        "id": UID,
+        **AT,
+    },
     "LETTER": {"agent": UID, "event": TOLD, "attempts": 3, "why": SENTENCE, **AT},
     "AWAITED": {"name": "billing", "operation": UID, "agent": UID, "principal": "s", **AT},
-    "FINDING": {"id": UID, "kind": "UNVERIFIABLE", "reconciler": "acknowledgements",
-                "sightings": 9, "body": {"what": SENTENCE}, **AT},
-    "LOOK": {"reconciler": "acknowledgements", "seen": 1, "fixed": 0, "findings": [],
-             "sentence": SENTENCE, "error": SENTENCE},
-}  # fmt: skip
+    "FINDING": {
+        "id": UID,
+        "kind": "UNVERIFIABLE",
+        "reconciler": "acknowledgements",
+        "sightings": 9,
+        "body": {"what": SENTENCE},
+        **AT,
+    },
+    "LOOK": {
+        "reconciler": "acknowledgements",
+        "seen": 1,
+        "fixed": 0,
+        "findings": [],
+        "sentence": SENTENCE,
+        "error": SENTENCE,
+    },
+}
 LISTED["FINDING_OF_ALL"] = LISTED["FINDING"]
 
 
@@ -199,9 +253,10 @@ def test_every_list_fits_a_terminal_of_eighty_characters(noun, capsys, monkeypat
 
 def test_a_column_goes_only_where_there_is_no_room_for_it(capsys, monkeypatch):
     for width, titles in (
-        (110, "NAME STATE LABELS CREATED UID"), (80, "NAME STATE LABELS CREATED"),
+        (110, "NAME STATE LABELS CREATED UID"),
+        (80, "NAME STATE LABELS CREATED"),
         (30, "NAME STATE LABELS"),
-    ):  # fmt: skip
+    ):
         at_a_terminal(monkeypatch, width)
         show_all([{**AGENT, "name": "a" * 20}], nouns.AGENT, form="table")
         assert click.unstyle(capsys.readouterr().out).splitlines()[0].split() == titles.split()

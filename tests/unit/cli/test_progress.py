@@ -12,18 +12,31 @@ NAMES = ("identity", "runtime", "ready")
 
 def operation(state="RUNNING", error="", **holds):
     return {
-        "id": "0" * 32, "kind": "create_agent", "state": state, "error": error,
+        "id": "0" * 32,
+        "kind": "create_agent",
+        "state": state,
+        "error": error,
         "steps": [
-            {"name": name, "state": holds.get(name), "stuck": holds.get(name) == "stuck",
-             "detail": ""}
+            {
+                "name": name,
+                "state": holds.get(name),
+                "stuck": holds.get(name) == "stuck",
+                "detail": "",
+            }
             for name in NAMES
         ],
-    }  # fmt: skip
+    }
 
 
 def record(seq, kind, step="", why="", state="RUNNING"):
-    return {"seq": seq, "kind": kind, "step": step, "state": state, "at": 0.0,
-            "body": {"why": why} if why else None}  # fmt: skip
+    return {
+        "seq": seq,
+        "kind": kind,
+        "step": step,
+        "state": state,
+        "at": 0.0,
+        "body": {"why": why} if why else None,
+    }
 
 
 STORY = [
@@ -65,8 +78,11 @@ def test_what_was_seen_is_not_heard_again_and_the_other_way_round():
     assert picture.fates == {"identity": "done", "runtime": "running", "ready": ""}
     back = operation("COMPENSATED", "it broke", identity="BURNED", runtime="BURNED")
     lines = picture.see(back)
-    assert lines == [ProgressLine("", "undoing", "it broke"), ProgressLine("identity", "undone"),
-                     ProgressLine("runtime", "undone")]  # fmt: skip
+    assert lines == [
+        ProgressLine("", "undoing", "it broke"),
+        ProgressLine("identity", "undone"),
+        ProgressLine("runtime", "undone"),
+    ]
     assert told(picture, STORY[2:3]) == ["✓ runtime"]
 
 
@@ -92,8 +108,9 @@ def test_a_step_that_is_marked_absent_is_done_again_or_counts_as_undone():
     assert told(picture, [stuck, absent]) == ["! identity is stuck: ?"]
     assert picture.fates["identity"] == "running"
     assert told(picture, [record(3, "compensating"), record(4, "marked_absent", "identity")]) == [
-        "↺ undoing", "↺ identity undone",
-    ]  # fmt: skip
+        "↺ undoing",
+        "↺ identity undone",
+    ]
 
 
 def test_what_is_waited_for_is_told_once():
@@ -147,8 +164,10 @@ def test_events_are_read_as_the_server_sends_them():
         b"event: cut"
     )
     assert list(events(io.BytesIO(sent))) == [
-        ("operation.accepted", '{"seq": 1}'), ("", ""), ("settled", "{\n}"),
-    ]  # fmt: skip
+        ("operation.accepted", '{"seq": 1}'),
+        ("", ""),
+        ("settled", "{\n}"),
+    ]
 
 
 def drawn(picture, **more):
@@ -160,8 +179,12 @@ def drawn(picture, **more):
 def test_the_drawing_shows_what_runs_and_what_was_undone():
     picture = Picture.of(operation())
     told(picture, STORY[:2])
-    assert drawn(picture) == [["create_agent", "a", "1.5", "s"], ["✓", "identity"],
-                              ["…", "runtime"], ["ready"]]  # fmt: skip
+    assert drawn(picture) == [
+        ["create_agent", "a", "1.5", "s"],
+        ["✓", "identity"],
+        ["…", "runtime"],
+        ["ready"],
+    ]
     told(picture, STORY)
     lines = drawn(picture)
     assert lines[1] == ["↺", "identity", "undone"]

@@ -97,14 +97,22 @@ async def test_a_held_plane_is_looked_at_and_let_go(face, typing):
 def test_a_review_shows_the_first_of_many_and_says_that_there_are_more():
     missing = [{"name": f"a{n}", "slot": "runtime", "key": "k", "agent": "u"} for n in range(3)]
     seen = {
-        "epoch": 2, "held": "", "open_operations": 0, "resumed": [], "missing_resources": 3,
-        "missing": missing, "started_agents": 1,
-        "started": [{"name": "a0", "tenant": "default", "agent": "u"}], "shut_agents": 0,
-        "shut": [], "untold_agents": 1,
+        "epoch": 2,
+        "held": "",
+        "open_operations": 0,
+        "resumed": [],
+        "missing_resources": 3,
+        "missing": missing,
+        "started_agents": 1,
+        "started": [{"name": "a0", "tenant": "default", "agent": "u"}],
+        "shut_agents": 0,
+        "shut": [],
+        "untold_agents": 1,
         "untold": [{"name": "b0", "tenant": "default", "agent": "w"}],
-        "unknown_resources": 0, "unknown": [],
+        "unknown_resources": 0,
+        "unknown": [],
         "silent": ["identity does not answer"],
-    }  # fmt: skip
+    }
     told = describe_review(seen, most=2)
     assert "a1" in told
     assert "a2" not in told

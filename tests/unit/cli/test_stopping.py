@@ -54,8 +54,9 @@ def test_a_signal_stops_in_order_what_has_started_and_cancels_what_has_not(start
             os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.wait_for(over.wait(), 30)
         assert [signal.getsignal(one) for one in stopping.SIGNALS] == [
-            signal.default_int_handler, signal.SIG_DFL,
-        ], "a second one does not wait"  # fmt: skip
+            signal.default_int_handler,
+            signal.SIG_DFL,
+        ], "a second one does not wait"
         ended.append("in order")
 
     stopping.run(work)

@@ -140,10 +140,13 @@ def test_it_serves_until_a_signal_and_takes_its_address_away(tmp_path, capsys):
         address = (home / "address").read_text().strip()
         token = (home / "token").read_text().strip()
         for path, bearer, wanted in (
-            ("/readyz", "", 200), ("/v1/agents", "", 401), ("/v1/agents", token, 200),
+            ("/readyz", "", 200),
+            ("/v1/agents", "", 401),
+            ("/v1/agents", token, 200),
             ("/.well-known/oauth-authorization-server", "", 200),
-            ("/oauth/introspect", "tenure_wrong", 401), ("/oauth/introspect", token, 200),
-        ):  # fmt: skip
+            ("/oauth/introspect", "tenure_wrong", 401),
+            ("/oauth/introspect", token, 200),
+        ):
             found = await asyncio.to_thread(status, address, path, bearer)
             assert found == wanted, path
         os.kill(os.getpid(), signal.SIGTERM)

@@ -23,9 +23,13 @@ from tests.unit.support.api_client import faced
 STREAM = "text/event-stream"
 NAME = "0" * 32
 OPERATION: dict[str, Any] = {
-    "id": NAME, "kind": "make", "state": "RUNNING", "error": "", "agent": "",
+    "id": NAME,
+    "kind": "make",
+    "state": "RUNNING",
+    "error": "",
+    "agent": "",
     "steps": [{"name": "identity", "state": "INTENDED", "stuck": False, "detail": ""}],
-}  # fmt: skip
+}
 DONE = {**OPERATION, "state": "SUCCEEDED"}
 RECORD = {"seq": 1, "kind": "done", "step": "identity", "at": 1.0, "state": "RUNNING", "body": None}
 
@@ -68,9 +72,12 @@ async def streamed(client: Client, *, until: float | None = None) -> tuple[bool,
 
     def stream() -> bool:
         return progress._stream(
-            client, NAME, picture,
-            lambda lines: told.extend(line.fate for line in lines), until,
-        )  # fmt: skip
+            client,
+            NAME,
+            picture,
+            lambda lines: told.extend(line.fate for line in lines),
+            until,
+        )
 
     return await asyncio.to_thread(stream), told
 

@@ -94,9 +94,20 @@ def test_the_command_line_comes_before_the_environment():
 
 @pytest.mark.parametrize(
     "address",
-    ["", "7450", "localhost:7450", "ftp://a", "http://", "http://a/path", "http://a?x=1",
-     "http://user:pass@a", "http://a:port", "http://a:99999", "http://[::1"],
-)  # fmt: skip
+    [
+        "",
+        "7450",
+        "localhost:7450",
+        "ftp://a",
+        "http://",
+        "http://a/path",
+        "http://a?x=1",
+        "http://user:pass@a",
+        "http://a:port",
+        "http://a:99999",
+        "http://[::1",
+    ],
+)
 def test_what_is_no_address_is_refused(address):
     with pytest.raises(CommandExit, match="no address"):
         parts(address)

@@ -181,12 +181,17 @@ def test_the_page_says_how_every_state_conducts_itself():
     rows = re.findall(row, PAGE.read_text(), re.MULTILINE)
     verbs = {
         state: ", ".join(
-            sorted({name.removesuffix("_agent") for name, verb in VERBS.items()
+            sorted(
+                {
+                    name.removesuffix("_agent")
+                    for name, verb in VERBS.items()
                     if name != Verb.RECOVER  # requested by a reconciler alone
-                    and (state, verb.request) in {row[:2] for row in AGENT.rows}})
+                    and (state, verb.request) in {row[:2] for row in AGENT.rows}
+                }
+            )
         )
         for state in AgentState
-    }  # fmt: skip
+    }
     assert [(state, serves == "yes", mints, asks) for state, serves, mints, asks in rows] == [
         (state, conduct.serves, conduct.mints, verbs[state] or "none")
         for state, conduct in CONDUCT.items()

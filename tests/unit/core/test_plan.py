@@ -44,32 +44,53 @@ NONSENSE = {
     "plain inspect": ([a_step(inspect=len_of)], "step a: its inspect is no async function"),
     "no undo": ([a_step(undo=None)], "step a declares no undo; give it one, or say undo=nothing"),
     "an undo that never runs": (
-        [a_step("p", kind=PIVOT)], "step p is pivot and declares an undo that would never run"),
+        [a_step("p", kind=PIVOT)],
+        "step p is pivot and declares an undo that would never run",
+    ),
     "another undo that never runs": (
-        [step("p", kind=PIVOT), a_step("r", kind=RETRIABLE)], "step r is retriable and declares"),
+        [step("p", kind=PIVOT), a_step("r", kind=RETRIABLE)],
+        "step r is retriable and declares",
+    ),
     "no inspect": ([a_step(inspect=None)], "step a does not say how to learn what became of"),
     "no function to ask": ([a_step(inspect=Inquiry.ASK)], "step a does not say how to learn"),
     "pivot before a sibling": (
-        [[step("p", kind=PIVOT), step("s")]], "step p is a pivot beside s in one stage"),
+        [[step("p", kind=PIVOT), step("s")]],
+        "step p is a pivot beside s in one stage",
+    ),
     "pivot after a sibling": (
-        [[step("s"), step("p", kind=PIVOT)]], "step p is a pivot beside s in one stage"),
+        [[step("s"), step("p", kind=PIVOT)]],
+        "step p is a pivot beside s in one stage",
+    ),
     "second pivot": (
-        [step("p", kind=PIVOT), step("q", kind=PIVOT)], "step q is a second pivot after p"),
+        [step("p", kind=PIVOT), step("q", kind=PIVOT)],
+        "step q is a second pivot after p",
+    ),
     "compensatable after the pivot": (
-        [step("p", kind=PIVOT), step("late")], "step late is compensatable after the pivot p"),
+        [step("p", kind=PIVOT), step("late")],
+        "step late is compensatable after the pivot p",
+    ),
     "retriable before the pivot": (
-        [step("r", kind=RETRIABLE), step("p", kind=PIVOT)], "step r is retriable before any pivot"),
+        [step("r", kind=RETRIABLE), step("p", kind=PIVOT)],
+        "step r is retriable before any pivot",
+    ),
     "retriable without a pivot": (
-        [step("a"), step("r", kind=RETRIABLE)], "step r is retriable before any pivot"),
+        [step("a"), step("r", kind=RETRIABLE)],
+        "step r is retriable before any pivot",
+    ),
     "unknown need": ([a_step(needs=("z",))], "step a needs z, which is no step of this plan"),
     "need of a later step": (
-        [a_step(needs=("b",)), step("b")], "step a needs b, which does not come before it"),
+        [a_step(needs=("b",)), step("b")],
+        "step a needs b, which does not come before it",
+    ),
     "need of a sibling": (
-        [[a_step(needs=("b",)), step("b")]], "step a needs b, which does not come before it"),
+        [[a_step(needs=("b",)), step("b")]],
+        "step a needs b, which does not come before it",
+    ),
     "cycle of one": ([a_step(needs=("a",))], "step a needs a, which needs a: a cycle"),
     "cycle of three": (
         [a_step("a", needs=("b",)), a_step("b", needs=("c",)), a_step("c", needs=("a", "b"))],
-        "step a needs b, which needs a: a cycle"),
+        "step a needs b, which needs a: a cycle",
+    ),
     "no steps": ([], "it has no steps"),
     "an empty stage": ([step("a"), []], "a stage without any"),
     "too many steps": ([step(f"s{n}") for n in range(STEPS_MAX + 1)], "65 steps; at most 64"),
@@ -85,7 +106,7 @@ NONSENSE = {
     "a negative time": (with_limits(visible_seconds=-1), "step slow: visible_seconds must be"),
     "no number": (with_limits(undo_seconds=float("nan")), "step slow: undo_seconds must be"),
     "no end": (with_limits(deadline_seconds=float("inf")), "step slow: deadline_seconds must be"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("stages", "sentence"), NONSENSE.values(), ids=NONSENSE)
@@ -164,11 +185,18 @@ def test_the_body_is_plain_json_in_one_order():
     kept = json.loads(GOLDEN.body())
     assert json.dumps(kept, sort_keys=True, separators=(",", ":")) == GOLDEN.body()
     assert [[one["name"] for one in stage] for stage in kept["stages"]] == [
-        ["identity"], ["access", "look"], ["exposed"], ["told"],
-    ]  # fmt: skip
+        ["identity"],
+        ["access", "look"],
+        ["exposed"],
+        ["told"],
+    ]
     assert [one["undo"] for stage in kept["stages"] for one in stage] == [
-        "call", "call", "nothing", "", "",
-    ]  # fmt: skip
+        "call",
+        "call",
+        "nothing",
+        "",
+        "",
+    ]
 
 
 @settings(max_examples=30)

@@ -39,8 +39,11 @@ def test_an_answer_says_how_its_step_ended_and_why_the_operation_turned_back():
     async def scenario(bench: Bench) -> None:
         why = "two was refused: the image is not there"
         assert await told_by(bench, "refused", 4) == [
-            ("done", ""), ("refused: the image is not there", why), ("undone", why), ("undone", why)
-        ]  # fmt: skip
+            ("done", ""),
+            ("refused: the image is not there", why),
+            ("undone", why),
+            ("undone", why),
+        ]
 
     held(scenario)
 

@@ -65,13 +65,19 @@ async def test_a_create_that_is_refused_undoes_itself_and_says_why(face):
         ({"name": "a", "runtime": {"comand": ["x"]}}, "unknown_field", "runtime.comand"),
         ({"name": "a", "runtime": {}}, "invalid", "runtime"),
         (spec(labels={"a": 1}), "invalid_field", "labels[...]"),
-        (spec(credentials=[{"audience": "https://a", "ttl_seconds": 1000}]), "invalid_field",
-         "credentials[0].ttl_seconds"),
-        ({"name": "a", "runtime": {"command": ["x"], "network": {"egress": []}}}, "invalid",
-         "runtime.network"),
+        (
+            spec(credentials=[{"audience": "https://a", "ttl_seconds": 1000}]),
+            "invalid_field",
+            "credentials[0].ttl_seconds",
+        ),
+        (
+            {"name": "a", "runtime": {"command": ["x"], "network": {"egress": []}}},
+            "invalid",
+            "runtime.network",
+        ),
         (spec(parent="nobody"), "not_found", ""),
     ],
-)  # fmt: skip
+)
 def test_a_spec_that_does_not_fit_is_refused_by_its_field(tmp_path, body, code, field):
     @faced
     async def test(face):
@@ -165,8 +171,11 @@ async def test_a_dry_run_shows_the_plan_and_does_nothing(face):
     assert (await face.ask("DELETE", "/v1/agents/adder?dry_run=true")).status == 404
     await create(face)
     for method, path in (
-        ("DELETE", ""), ("POST", ":suspend"), ("POST", ":stop"), ("POST", ":resume")
-    ):  # fmt: skip
+        ("DELETE", ""),
+        ("POST", ":suspend"),
+        ("POST", ":stop"),
+        ("POST", ":resume"),
+    ):
         told = await face.ask(method, f"/v1/agents/adder{path}?dry_run=true")
         assert told.status == 200, path
     assert (await face.ask("GET", "/v1/agents/adder")).json["state"] == "READY"
@@ -224,8 +233,9 @@ async def test_an_agent_of_others_looks_like_one_that_is_not_there(face):
 async def test_what_an_agent_printed_is_shown(face):
     await create(face)
     assert (await face.ask("GET", "/v1/agents/adder/logs?lines=2")).json == {
-        "text": "one line\none line\n", "next_offset": None,
-    }  # fmt: skip
+        "text": "one line\none line\n",
+        "next_offset": None,
+    }
     part = await face.ask("GET", "/v1/agents/adder/logs?since=7")
     assert part.json == {"text": "more\n", "next_offset": 12}
     for odd in ("lines=0", "lines=10001", "since=x"):

@@ -119,9 +119,15 @@ def test_an_unknown_field_is_refused_with_the_nearest_known_one(data, hint):
     assert found.value.detail.endswith(hint)
 
 
-@pytest.mark.parametrize("name", [
-    " - at `" + "[" * 900_000, " - at `" * 130_000 + "\n", "\n - at `" * 110_000, "a" * 1_000_000,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        " - at `" + "[" * 900_000,
+        " - at `" * 130_000 + "\n",
+        "\n - at `" * 110_000,
+        "a" * 1_000_000,
+    ],
+)
 def test_a_hostile_name_of_a_field_is_refused_with_bounded_work(name):
     with pytest.raises(ProblemError) as found:
         body.convert({name: 1, "name": "a"}, Outer)

@@ -116,9 +116,11 @@ def test_a_refused_request_stores_nothing(tmp_path):
     async def check(one):
         headers = {"idempotency-key": "k"}
         for status, token, body in (
-            (403, "operator", {"most": 1}), (401, "nobody", {"most": 1}), (400, "admin", {"x": 1}),
+            (403, "operator", {"most": 1}),
+            (401, "nobody", {"most": 1}),
+            (400, "admin", {"x": 1}),
             (400, "admin", {"most": -1}),
-        ):  # fmt: skip
+        ):
             answer = await one.ask("PUT", "/v1/quotas/agents", body, token=token, headers=headers)
             assert answer.status == status, answer.body
         assert await one.plane.store.list_rows("idempotency", {}, limit=9) == []
@@ -192,10 +194,14 @@ REPEATABLE = {
 }
 """Their second time succeeds, and changes nothing."""
 IN_ONE_COMMIT = [
-    "POST /v1/plane:confirm", "POST /v1/agents/{agent}/edges", "POST /v1/tokens",
-    "PUT /v1/quotas/agents", "PUT /v1/tenant", "POST /v1/findings/{finding}:resolve",
+    "POST /v1/plane:confirm",
+    "POST /v1/agents/{agent}/edges",
+    "POST /v1/tokens",
+    "PUT /v1/quotas/agents",
+    "PUT /v1/tenant",
+    "POST /v1/findings/{finding}:resolve",
     "DELETE /v1/subscriptions/{subscription}",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("name", IN_ONE_COMMIT)

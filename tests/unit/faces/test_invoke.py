@@ -58,9 +58,13 @@ def scope_of(face: Face, *more: tuple[bytes, bytes]) -> dict[str, Any]:
     """A request with a token and these headers."""
     bearer = f"Bearer {face.tokens['operator']}".encode()
     return {
-        "type": "http", "method": "POST", "path": PATH, "query_string": b"", "root_path": "",
+        "type": "http",
+        "method": "POST",
+        "path": PATH,
+        "query_string": b"",
+        "root_path": "",
         "headers": [(b"authorization", bearer), *more],
-    }  # fmt: skip
+    }
 
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -119,18 +123,26 @@ async def test_a_request_is_passed_on_and_its_answer_back(face):
     seen: list[bytes] = []
     async with runtime(face, captures(seen, GOOD)):
         told = await face.ask(
-            "POST", PATH, raw=b"\x00\xffbody",
-            headers={"content-type": "text/odd", "accept": "text/event-stream",
-                     "X-Amzn-Bedrock-AgentCore-Runtime-Session-Id": "s" * 33,
-                     "X-Amzn-Bedrock-AgentCore-Runtime-Custom-Team": "ops"},
-        )  # fmt: skip
+            "POST",
+            PATH,
+            raw=b"\x00\xffbody",
+            headers={
+                "content-type": "text/odd",
+                "accept": "text/event-stream",
+                "X-Amzn-Bedrock-AgentCore-Runtime-Session-Id": "s" * 33,
+                "X-Amzn-Bedrock-AgentCore-Runtime-Custom-Team": "ops",
+            },
+        )
     assert (told.status, told.headers["content-type"], told.body) == (201, "text/x-odd", b"hello")
     head, body = seen
     assert head.startswith(b"POST /invocations HTTP/1.1\r\n")
     assert body == b"\x00\xffbody"
-    for line in (b"content-type: text/odd", b"accept: text/event-stream",
-                 b"x-amzn-bedrock-agentcore-runtime-session-id: " + b"s" * 33,
-                 b"x-amzn-bedrock-agentcore-runtime-custom-team: ops"):  # fmt: skip
+    for line in (
+        b"content-type: text/odd",
+        b"accept: text/event-stream",
+        b"x-amzn-bedrock-agentcore-runtime-session-id: " + b"s" * 33,
+        b"x-amzn-bedrock-agentcore-runtime-custom-team: ops",
+    ):
         assert line in head.lower()
     assert told.headers["x-amzn-bedrock-agentcore-runtime-session-id"] == "s1"
 
@@ -140,11 +152,20 @@ async def test_no_secret_of_the_caller_reaches_a_runtime(face):
     seen: list[bytes] = []
     async with runtime(face, captures(seen, GOOD)):
         await face.ask(
-            "POST", PATH, raw=b"{}",
-            headers={"cookie": SECRET, "proxy-authorization": SECRET, "x-api-key": SECRET,
-                     "idempotency-key": SECRET, "workloadaccesstoken": SECRET,
-                     "x-forwarded-for": SECRET, "forwarded": SECRET, "te": "trailers"},
-        )  # fmt: skip
+            "POST",
+            PATH,
+            raw=b"{}",
+            headers={
+                "cookie": SECRET,
+                "proxy-authorization": SECRET,
+                "x-api-key": SECRET,
+                "idempotency-key": SECRET,
+                "workloadaccesstoken": SECRET,
+                "x-forwarded-for": SECRET,
+                "forwarded": SECRET,
+                "te": "trailers",
+            },
+        )
     head = seen[0].lower()
     assert SECRET.encode() not in head
     assert face.tokens["operator"].lower().encode() not in head
@@ -222,11 +243,16 @@ async def test_both_ways_stream(face):
 
 @pytest.mark.parametrize(
     "answer",
-    [b"", b"SSH-2.0-nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
-     b"HTTP/1.1 200 OK\r\nBroken", b"HTTP/1.1 999 Odd\r\nContent-Length: 0\r\n\r\n",
-     b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
-     b"HTTP/1.1 200 OK\r\nContent-Type: a\x01b\r\nContent-Length: 0\r\n\r\n"],
-)  # fmt: skip
+    [
+        b"",
+        b"SSH-2.0-nonsense\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nBroken",
+        b"HTTP/1.1 999 Odd\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Type: a\x01b\r\nContent-Length: 0\r\n\r\n",
+    ],
+)
 def test_a_runtime_that_does_not_answer_as_http_asks_for_is_a_bad_gateway(tmp_path, answer):
     @faced
     async def test(face):

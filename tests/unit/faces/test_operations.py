@@ -37,8 +37,9 @@ async def test_operations_are_listed_by_pages(face):
         after = page["next"]
     assert seen == [*made, waits]
     assert (await face.ask("GET", f"/v1/operations?after={after}")).json == {
-        "items": [], "next": None,
-    }  # fmt: skip
+        "items": [],
+        "next": None,
+    }
     page = (await face.ask("GET", "/v1/operations?state=WAITING&state=STUCK")).json
     assert [item["id"] for item in page["items"]] == [waits]
     assert page["items"][0]["done"] is False
@@ -52,8 +53,9 @@ async def test_an_operation_is_shown_with_its_steps(face):
     told = (await face.ask("GET", f"/v1/operations/{name}/wait?seconds=30")).json
     assert (told["id"], told["state"], told["done"]) == (name, "SUCCEEDED", True)
     assert [(step["name"], step["state"]) for step in told["steps"]] == [
-        ("identity", "PRESENT"), ("access", "PRESENT"),
-    ]  # fmt: skip
+        ("identity", "PRESENT"),
+        ("access", "PRESENT"),
+    ]
     assert (await face.ask("GET", f"/v1/operations/{name}")).json == told
 
 
@@ -88,9 +90,16 @@ async def test_a_cancel_is_accepted_and_may_be_waited_for(face):
 
 @pytest.mark.parametrize(
     ("prefer", "applied"),
-    [("wait=100", "wait=60"), ("wait=0", "wait=0"), ("WAIT = 3; a=b", "wait=3"),
-     ("return=minimal", None), ("wait=soon", None), ("await=3", None), ("wait=-1", None)],
-)  # fmt: skip
+    [
+        ("wait=100", "wait=60"),
+        ("wait=0", "wait=0"),
+        ("WAIT = 3; a=b", "wait=3"),
+        ("return=minimal", None),
+        ("wait=soon", None),
+        ("await=3", None),
+        ("wait=-1", None),
+    ],
+)
 def test_a_preference_that_makes_no_sense_is_ignored(tmp_path, prefer, applied):
     @faced
     async def test(face):

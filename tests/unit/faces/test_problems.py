@@ -43,9 +43,10 @@ def test_what_is_not_known_of_a_problem_is_left_out():
 
 
 OURS = [
-    kind for _, kind in inspect.getmembers(errors, inspect.isclass)
+    kind
+    for _, kind in inspect.getmembers(errors, inspect.isclass)
     if issubclass(kind, TenureError) and kind is not TenureError
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("kind", OURS)

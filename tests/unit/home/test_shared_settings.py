@@ -35,11 +35,14 @@ def test_who_joins_keeps_what_holds_and_everybody_the_issuer_that_others_have(tm
 @pytest.mark.parametrize(
     "change",
     [
-        {"sandbox": "auto"}, {"webhooks_here": True}, {"drift": "report"},
-        {"keep_findings_days": 1.0}, {"keep_operations_days": 0.0},
+        {"sandbox": "auto"},
+        {"webhooks_here": True},
+        {"drift": "report"},
+        {"keep_findings_days": 1.0},
+        {"keep_operations_days": 0.0},
         {"keep_events_per_tenant": 1_000},
     ],
-)  # fmt: skip
+)
 def test_who_was_told_otherwise_than_those_who_run_is_refused(tmp_path, change):
     file = TermsFile(tmp_path)
     file.opened(TOLD, "")

@@ -263,11 +263,17 @@ def test_rotations_at_the_same_time_follow_each_other(tmp_path):
 @pytest.mark.parametrize(
     "issuer",
     [
-        "tenure.example", "http://tenure.example", "https://tenure.example/", "ftp://x.example",
-        "https://a@x.example", "https://x.example?a=b", "https://", "https://x:port",
+        "tenure.example",
+        "http://tenure.example",
+        "https://tenure.example/",
+        "ftp://x.example",
+        "https://a@x.example",
+        "https://x.example?a=b",
+        "https://",
+        "https://x:port",
         "http://127.0.0.1.x.example",
     ],
-)  # fmt: skip
+)
 def test_an_issuer_is_an_origin_that_is_protected(tmp_path, issuer):
     with pytest.raises(Invalid, match="issuer"):
         build(tmp_path / "identity.db", issuer=issuer, clock=StoppedClock())

@@ -130,10 +130,23 @@ def test_no_token_is_minted_after_what_ends_it_was_acknowledged(tmp_path, ending
 @pytest.mark.parametrize(
     "token",
     [
-        "", ".", "..", "a.b", "a.b.c", "a.b.c.d", "e30.e30.", ".e30.AA", "e30.e30.A A",
-        "e30.e30.AA\n", "e30.W10.AA", "W10.e30.AA", "e30.e30.AA=", "ÿ.ÿ.ÿ", "a" * 17_000,
+        "",
+        ".",
+        "..",
+        "a.b",
+        "a.b.c",
+        "a.b.c.d",
+        "e30.e30.",
+        ".e30.AA",
+        "e30.e30.A A",
+        "e30.e30.AA\n",
+        "e30.W10.AA",
+        "W10.e30.AA",
+        "e30.e30.AA=",
+        "ÿ.ÿ.ÿ",
+        "a" * 17_000,
     ],
-)  # fmt: skip
+)
 def test_what_is_no_compact_token_is_not_taken_apart(token):
     assert jose.take_apart(token) is None
 

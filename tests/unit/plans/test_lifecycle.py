@@ -48,10 +48,12 @@ def test_a_plan_has_its_order(plan, steps):
 @pytest.mark.parametrize(
     ("plan", "pivot"),
     [
-        ("create_agent", "exposed"), ("resume_agent", "exposed"), ("suspend_agent", "closed"),
+        ("create_agent", "exposed"),
+        ("resume_agent", "exposed"),
+        ("suspend_agent", "closed"),
         ("delete_agent", "closed"),
     ],
-)  # fmt: skip
+)
 def test_there_is_a_way_back_until_the_pivot(plan, pivot):
     steps = PLANS[plan].steps
     assert [name for name, step in steps.items() if step.kind is StepKind.PIVOT] == [pivot]
@@ -352,8 +354,11 @@ async def test_the_providers_are_told_what_the_spec_says(lives):
     await lives.made(owner="a team", teams=["blue"])
     told = {thing.provider: thing.spec for thing in lives.world.things.values()}
     assert told["identity"] == {
-        "name": "alpha", "owner": "a team", "scopes": ["tool:use"], "audiences": ["https://tool"],
-    }  # fmt: skip
+        "name": "alpha",
+        "owner": "a team",
+        "scopes": ["tool:use"],
+        "audiences": ["https://tool"],
+    }
     assert told["access"] == {"roles": ["reader"], "teams": ["blue"], "granted_by": "someone"}
     assert told["runtime"]["digests"] == {"agent": "a digest"}
     assert told["runtime"].keys() & {"kind", "ready_seconds", "drain_seconds"} == set()

@@ -107,9 +107,11 @@ def test_a_call_whose_answer_was_lost_may_have_been_applied_unless_it_only_reads
         ):
             access = access_of(guests)
             kind = Unavailable if asked == "inspect" else OutcomeUnknown
-            work = access.inspect(access_key()) if asked == "inspect" else access.ensure(
-                access_key(), {}
-            )  # fmt: skip
+            work = (
+                access.inspect(access_key())
+                if asked == "inspect"
+                else access.ensure(access_key(), {})
+            )
             with pytest.raises(kind, match="has gone before it answered"):
                 await work
             await access.ensure(access_key(), {})  # served by ourselves now

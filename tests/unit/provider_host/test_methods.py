@@ -17,10 +17,12 @@ KEY = resource_key("p", tenant="t", agent="a", generation=1, slot="s", name="n")
 @pytest.mark.parametrize("provider", PORTS)
 def test_every_member_of_a_port_can_be_asked_or_is_presented(provider):
     promised = {
-        name for port in PORTS[provider] for name in dir(port)
-        if not name.startswith("_") and (inspect.isfunction(getattr(port, name))
-        or isinstance(getattr(port, name), property))
-    }  # fmt: skip
+        name
+        for port in PORTS[provider]
+        for name in dir(port)
+        if not name.startswith("_")
+        and (inspect.isfunction(getattr(port, name)) or isinstance(getattr(port, name), property))
+    }
     assert promised == {*TABLE[provider], *PRESENTED.get(provider, ())}
 
 

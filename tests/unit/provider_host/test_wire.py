@@ -59,10 +59,16 @@ def test_what_is_too_long_or_never_ends_is_not_sent():
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"\0\0", b"\0\0\0\x05[1", b"\xff\xff\xff\xff[1]", b"\0\0\0\x02{}", b"\0\0\0\x02[]",
-        b"\0\0\0\x03\xff\xff\xff", b"\0\x01\x86\xa0" + b"[" * 100_000,
+        b"",
+        b"\0\0",
+        b"\0\0\0\x05[1",
+        b"\xff\xff\xff\xff[1]",
+        b"\0\0\0\x02{}",
+        b"\0\0\0\x02[]",
+        b"\0\0\0\x03\xff\xff\xff",
+        b"\0\x01\x86\xa0" + b"[" * 100_000,
     ],
-)  # fmt: skip
+)
 def test_what_is_no_message_ends_the_line(data):
     assert heard(data) is None
 

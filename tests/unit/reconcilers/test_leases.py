@@ -43,9 +43,10 @@ async def test_a_holder_that_was_only_asleep_keeps_its_lease(lives, monkeypatch)
     await asyncio.sleep(leases.KEPT_SECONDS + 60)
     commit = lives.plane.store.commit
     (name,) = [
-        (row["name"],) for row in await lives.rows("lease")
+        (row["name"],)
+        for row in await lives.rows("lease")
         if row["until"] < lives.plane.store.now() - leases.KEPT_SECONDS
-    ]  # fmt: skip
+    ]
 
     async def just_before(change):
         until = lives.plane.store.now() + 60

@@ -71,8 +71,9 @@ def test_a_keeper_that_takes_too_long_is_killed(tmp_path):
     deaf = "import signal, sys, time\nsignal.signal(15, signal.SIG_IGN)\nprint(1, flush=True)\n"
     child = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", f"{deaf}time.sleep(600)"],
-        pass_fds=[lock], stdout=subprocess.PIPE,
-    )  # fmt: skip
+        pass_fds=[lock],
+        stdout=subprocess.PIPE,
+    )
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert child.stdout is not None

@@ -29,12 +29,20 @@ from tests.unit.support.small_file import (
 async def test_one_poisoned_change_fails_alone(connection: Watched) -> None:
     committer = make(connection, Inline())
     poison: list[Any] = [
-        thing("x", 5000), thing("x", None), thing("x", object()), thing("x", 2**70),
-        thing("x", "\ud800"), line("\ud800"),
-        Put("thing", (), {"size": 1}), Set("thing", ("a",), {"size": 5000}),
-        Set("thing", ("a",), {}), Set("thing", ("a",), {"size": Next("n")}),  # type: ignore[dict-item]
-        Put("moon", ("x",), {}), Drop("moon", ("x",)), Drop("thing", ("a", "b")),
-    ]  # fmt: skip
+        thing("x", 5000),
+        thing("x", None),
+        thing("x", object()),
+        thing("x", 2**70),
+        thing("x", "\ud800"),
+        line("\ud800"),
+        Put("thing", (), {"size": 1}),
+        Set("thing", ("a",), {"size": 5000}),
+        Set("thing", ("a",), {}),
+        Set("thing", ("a",), {"size": Next("n")}),  # type: ignore[dict-item]
+        Put("moon", ("x",), {}),
+        Drop("moon", ("x",)),
+        Drop("thing", ("a", "b")),
+    ]
     await committer.commit(change(thing("a")))
     for number, bad in enumerate(poison):
         before, after = f"b{number:02}", f"c{number:02}"

@@ -97,11 +97,14 @@ def test_a_migration_that_only_adds_leaves_the_file_open_to_code_that_lacks_it()
 @pytest.mark.parametrize(
     "sql",
     [
-        "DROP TABLE a", "CREATE UNIQUE INDEX i ON a (x)", "UPDATE a SET x = 1",
-        "ALTER TABLE a ADD COLUMN y TEXT NOT NULL", "ALTER TABLE a DROP COLUMN x",
+        "DROP TABLE a",
+        "CREATE UNIQUE INDEX i ON a (x)",
+        "UPDATE a SET x = 1",
+        "ALTER TABLE a ADD COLUMN y TEXT NOT NULL",
+        "ALTER TABLE a DROP COLUMN x",
         "CREATE TABLE b (x); DROP TABLE a",
     ],
-)  # fmt: skip
+)
 def test_a_migration_that_says_it_only_adds_is_held_to_it(tmp_path: Path, sql: str) -> None:
     (tmp_path / "0001_pre_x.sql").write_text(f"-- Only adds: x.\n{sql};\n", encoding="utf-8")
     with pytest.raises(ValueError, match="does more than add"):

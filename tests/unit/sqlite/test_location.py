@@ -29,12 +29,17 @@ def mounts(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("folder", "kind"),
     [
-        ("/", "ext4"), ("/home/me", "ext4"), ("/database", "ext4"), ("/data", "nfs4"),
+        ("/", "ext4"),
+        ("/home/me", "ext4"),
+        ("/database", "ext4"),
+        ("/data", "nfs4"),
         ("/data/x/y", "nfs4"),
-        ("/data/local/x", "xfs"), ("/with space\\/x", "9p"), ("/twice", "fuse.sshfs"),
+        ("/data/local/x", "xfs"),
+        ("/with space\\/x", "9p"),
+        ("/twice", "fuse.sshfs"),
         ("/win/x", "fuseblk"),
     ],
-)  # fmt: skip
+)
 def test_the_innermost_and_latest_mount_tells(mounts: Path, folder: str, kind: str) -> None:
     assert file_system(Path(folder), mounts=mounts) == kind
 

@@ -68,9 +68,14 @@ operation_guards = some(
     token=small | bounds, revision=small | bounds, due_at=bounds | st.none(), state=states
 )
 operation_columns = some(
-    token=small, revision=small, state=states, due_at=st.none() | st.floats(0, 9), ended_at=ended,
-    worker=workers, error=st.none() | st.text(max_size=3),
-)  # fmt: skip
+    token=small,
+    revision=small,
+    state=states,
+    due_at=st.none() | st.floats(0, 9),
+    ended_at=ended,
+    worker=workers,
+    error=st.none() | st.text(max_size=3),
+)
 guards = st.builds(Is, st.just("operation"), operation_keys, operation_guards) | st.builds(
     Is, st.just("intent"), intent_keys, some(token=small | bounds)
 )
@@ -110,26 +115,44 @@ lines = st.one_of(
         JOURNAL, names, small, st.just("north"), st.just("done"), names, st.just(2.0), st.just("{}")
     ),
     lined(
-        OUTBOX, st.just(Next("outbox")), st.just("north"), names, names, st.just("told"),
-        st.just(3.0), st.just("{}"), st.just(Next("event")),
+        OUTBOX,
+        st.just(Next("outbox")),
+        st.just("north"),
+        names,
+        names,
+        st.just("told"),
+        st.just(3.0),
+        st.just("{}"),
+        st.just(Next("event")),
     ),
-)  # fmt: skip
+)
 changes = st.builds(
     lambda guards, writes, admits, lines: Change(
-        "", tuple(guards), tuple(writes), admits,
-        headers=[header for header, _ in lines], lines=[line for _, line in lines],
+        "",
+        tuple(guards),
+        tuple(writes),
+        admits,
+        headers=[header for header, _ in lines],
+        lines=[line for _, line in lines],
     ),
-    st.lists(guards, max_size=2), st.lists(writes, max_size=4), st.booleans(),
+    st.lists(guards, max_size=2),
+    st.lists(writes, max_size=4),
+    st.booleans(),
     st.lists(lines, max_size=3),
-)  # fmt: skip
+)
 # What makes no sense stands alone: beside a refusal, either answer would do.
-senseless = st.sampled_from([
-    Put("agent", ("a",), {"tenant": "t"}), Put("agent", ("a",), {"tenant": None, "generation": 1}),
-    Put("moon", ("a",), {}),
-    Put("agent", ("a", "b"), {"tenant": "t", "generation": 1}), Set("operation", ("a",), {}),
-    Drop("moon", ("a",)),
-    Set("operation", ("a",), {"colour": 1}), Set("operation", ("a",), {"id": "b"}),
-])  # fmt: skip
+senseless = st.sampled_from(
+    [
+        Put("agent", ("a",), {"tenant": "t"}),
+        Put("agent", ("a",), {"tenant": None, "generation": 1}),
+        Put("moon", ("a",), {}),
+        Put("agent", ("a", "b"), {"tenant": "t", "generation": 1}),
+        Set("operation", ("a",), {}),
+        Drop("moon", ("a",)),
+        Set("operation", ("a",), {"colour": 1}),
+        Set("operation", ("a",), {"id": "b"}),
+    ]
+)
 changes |= st.builds(lambda write: Change("", (), (write,)), senseless)
 claims = st.tuples(workers, small, st.lists(plans, max_size=2))
 batches = st.lists(
@@ -210,9 +233,13 @@ async def compare_with_server(story: Any, url: str) -> None:
     lanes = postgres.Lanes(writers=2)
     await postgres_disk.empty(url)
     served = await postgres.build(
-        url, clock=clock, entropy=SystemEntropy(), lanes=lanes, room=lambda: room[0],
+        url,
+        clock=clock,
+        entropy=SystemEntropy(),
+        lanes=lanes,
+        room=lambda: room[0],
         own_clock=True,
-    )  # fmt: skip
+    )
 
     def fill_server(full: bool) -> None:
         room[0] = postgres.RESERVE_BYTES - full

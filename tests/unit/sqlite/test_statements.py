@@ -32,8 +32,9 @@ def test_every_kind_has_one_text() -> None:
 
 def test_a_line_is_written_by_one_statement_that_looks_at_its_guards() -> None:
     guards = (
-        Guarded("other", ("left", "name"), ("size",)), Guarded("pair", PAIR, ("note", "left")),
-    )  # fmt: skip
+        Guarded("other", ("left", "name"), ("size",)),
+        Guarded("pair", PAIR, ("note", "left")),
+    )
     assert STATEMENTS.of_lines(Header("pair", PAIR, ("note",), guards=guards)) == (
         "UPDATE pair SET note=?3 WHERE left=?1 AND right=?2"
         " AND EXISTS(SELECT 1 FROM other WHERE left=?1 AND name=?4 AND size IS ?5)"
@@ -52,12 +53,18 @@ def test_a_text_is_made_once() -> None:
 @pytest.mark.parametrize(
     ("kind", "asked"),
     [
-        ("reads", ("moon",)), ("puts", ("moon",)), ("sets", ("moon", "x")), ("drops", ("moon",)),
-        ("reads", ("pair", "colour")), ("puts", ("pair", "left")), ("sets", ("pair", "right")),
+        ("reads", ("moon",)),
+        ("puts", ("moon",)),
+        ("sets", ("moon", "x")),
+        ("drops", ("moon",)),
+        ("reads", ("pair", "colour")),
+        ("puts", ("pair", "left")),
+        ("sets", ("pair", "right")),
         ("sets", ("pair",)),
-        ("puts", ("pair", "size) VALUES (1); DROP TABLE pair; --")), ("drops", ("pair; x",)),
+        ("puts", ("pair", "size) VALUES (1); DROP TABLE pair; --")),
+        ("drops", ("pair; x",)),
     ],
-)  # fmt: skip
+)
 def test_names_that_are_in_no_shape_never_become_sql(kind: str, asked: tuple[str, ...]) -> None:
     with pytest.raises(Defect):
         getattr(STATEMENTS, kind)[asked]
@@ -67,18 +74,22 @@ def test_names_that_are_in_no_shape_never_become_sql(kind: str, asked: tuple[str
 @pytest.mark.parametrize(
     "header",
     [
-        Header("moon", PAIR, ("note",)), Header("pair", ("left",), ("note",)),
-        Header("pair", PAIR, ("colour",)), Header("pair", PAIR, ()),
+        Header("moon", PAIR, ("note",)),
+        Header("pair", ("left",), ("note",)),
+        Header("pair", PAIR, ("colour",)),
+        Header("pair", PAIR, ()),
         Header("pair", PAIR, ("1=1 OR x",), adds=True),
         *(
             Header("pair", PAIR, ("note",), guards=(guard,))
             for guard in (
-                Guarded("moon", PAIR, ("size",)), Guarded("pair", PAIR, ("1=1 OR x",)),
-                Guarded("other", PAIR, ("size",)), Guarded("other", ("name",), ("size",)),
+                Guarded("moon", PAIR, ("size",)),
+                Guarded("pair", PAIR, ("1=1 OR x",)),
+                Guarded("other", PAIR, ("size",)),
+                Guarded("other", ("name",), ("size",)),
             )
         ),
     ],
-)  # fmt: skip
+)
 def test_names_of_a_header_that_are_in_no_shape_never_become_sql(header: Header) -> None:
     with pytest.raises(Defect):
         STATEMENTS.of_lines(header)

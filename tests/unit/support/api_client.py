@@ -103,12 +103,19 @@ class Face:
         if query is None:
             path, _, query = path.partition("?")
         scope = {
-            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": "1.1", "method": method, "scheme": "http", "path": path,
-            "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
             "headers": [(k.encode(), v.encode("latin-1")) for k, v in (*given.items(), *several)],
-            "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2),
-        }  # fmt: skip
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 2),
+        }
         told: list[Any] = []
 
         async def receive() -> dict[str, Any]:

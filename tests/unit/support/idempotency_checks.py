@@ -23,9 +23,14 @@ def route_of(name: str) -> Route:
 
 
 async def send(
-    face: Face, name: str, subject: Subject, key: str, *, who: str = "admin",
+    face: Face,
+    name: str,
+    subject: Subject,
+    key: str,
+    *,
+    who: str = "admin",
     other: tuple[str, object] | None = None,
-) -> Answer:  # fmt: skip
+) -> Answer:
     """The subject's request, or another one, under this key."""
     path, body = other or (subject.path, subject.body)
     headers = {"idempotency-key": key}

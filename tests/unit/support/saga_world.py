@@ -164,9 +164,15 @@ class Life:
             return
         overdue = out.started_at >= saga.deadline_of(self.progress, move.step)
         settled = saga.settle(
-            self.progress, self.intents[name], move, ending,
-            started_at=out.started_at, now=self.now, jitter=0.5, signals=out.signals,
-        )  # fmt: skip
+            self.progress,
+            self.intents[name],
+            move,
+            ending,
+            started_at=out.started_at,
+            now=self.now,
+            jitter=0.5,
+            signals=out.signals,
+        )
         if settled.record is None:
             assert not isinstance(ending, Done), "what is done is recorded"
             self.set(name, settled.intent)
@@ -260,8 +266,11 @@ class Life:
             self.held.pop(name, None)
             return OutcomeUnknown("lost") if word == 2 else Done()
         answers: tuple[Ending, ...] = (
-            Rejected("no"), Unavailable("later"), NotYet(3.0), Waiting("go")
-        )  # fmt: skip
+            Rejected("no"),
+            Unavailable("later"),
+            NotYet(3.0),
+            Waiting("go"),
+        )
         return answers[word - 3]
 
     # --- everybody else ---------------------------------------------------------------------------
@@ -341,8 +350,11 @@ class Life:
                 assert self.given[name] == heard, "a signal that no call has seen wakes its step"
             assert wake_at is not None, "who waits for a signal has a deadline all the same"
         if self.progress.compensating_at is not None:
-            loose = [s for s in saga.steps_to_undo(self.plan, self.progress)
-                     if s.name not in self.progress.stuck]  # fmt: skip
+            loose = [
+                s
+                for s in saga.steps_to_undo(self.plan, self.progress)
+                if s.name not in self.progress.stuck
+            ]
             for one in loose[:1]:
                 assert (self.intents[one.name].due_at or 0.0) > self.now, "no stuck one holds it up"
         if wake_at is not None:

@@ -127,13 +127,22 @@ class Bench:
         )
         claims: Any = SingleClaims(WORKER, resting=RESTING)
         activities: Activities[Any] = Activities(
-            work, claims, store=store, resting=RESTING, monotonic=lambda: self.time,
-            tell=lambda _name, _state: None, fail=lambda _error: None,
-        )  # fmt: skip
+            work,
+            claims,
+            store=store,
+            resting=RESTING,
+            monotonic=lambda: self.time,
+            tell=lambda _name, _state: None,
+            fail=lambda _error: None,
+        )
         plane = Plane(
-            id="plane", store=store, engine=cast(Any, Hands(activities)), entropy=entropy,
-            catalogue=catalogue, providers={},
-        )  # fmt: skip
+            id="plane",
+            store=store,
+            engine=cast(Any, Hands(activities)),
+            entropy=entropy,
+            catalogue=catalogue,
+            providers={},
+        )
         claims.attach(plane)
         return plane, activities
 
@@ -163,9 +172,11 @@ class Bench:
         said = [] if said is None else said
         self.moves += 1
         environment.info = replace(
-            environment.info, activity_id=str(self.moves), attempt=attempt,
+            environment.info,
+            activity_id=str(self.moves),
+            attempt=attempt,
             heartbeat_details=list(said),
-        )  # fmt: skip
+        )
         environment.on_heartbeat = lambda *words: said.__setitem__(slice(None), words)
         payload = CONVERTER.payload_converter.to_payload(task)
         told = environment.run((by or self.here).move, [RawValue(payload)])

@@ -43,9 +43,15 @@ def test_trouble_is_told_with_the_ids_to_find_it_by(caplog):
     assert (refused["level"], again["level"]) == ("warning", "info")
     assert CANARY not in json.dumps(refused)
     assert {field: refused[field] for field in logs.FIELDS} == {
-        "operation": "op1", "tenant": "north", "agent": "agent1", "plan": "create_agent",
-        "step": "runtime", "act": "do", "attempt": 2, "ending": "rejected",
-    }  # fmt: skip
+        "operation": "op1",
+        "tenant": "north",
+        "agent": "agent1",
+        "plan": "create_agent",
+        "step": "runtime",
+        "act": "do",
+        "attempt": 2,
+        "ending": "rejected",
+    }
     assert refused["message"] == "runtime.do of operation op1 ended as rejected"
 
 
@@ -89,8 +95,9 @@ def test_every_attempt_of_an_operation_stands_in_its_one_trace(spans):
     assert other.context.trace_id != trace
     assert first.links[0].context == context_of("op1")
     assert (first.status.status_code, second.status.status_code) == (
-        StatusCode.ERROR, StatusCode.UNSET,
-    )  # fmt: skip
+        StatusCode.ERROR,
+        StatusCode.UNSET,
+    )
     assert (first.end_time - first.start_time) == 500_000_000
     assert second.name == "create_agent/runtime.do"
     assert CANARY not in first.to_json() + second.to_json()
@@ -122,8 +129,10 @@ def test_logging_goes_to_standard_error(capsys, monkeypatch):
     out, err = capsys.readouterr()
     assert out == ""
     assert [json.loads(line)["message"] for line in err.splitlines()] == [
-        "loud", "one: it is away", "two: as the store said above",
-    ]  # fmt: skip
+        "loud",
+        "one: it is away",
+        "two: as the store said above",
+    ]
     assert [one.getMessage() for one in heard] == ["one: it is away", "two: it is away"]
 
 
@@ -174,8 +183,9 @@ def test_what_the_store_says_to_everybody_is_written_once_a_minute(monkeypatch):
 def test_an_error_of_ours_is_told_by_its_sentence_and_a_defect_by_its_place():
     sparing = logs.Sparing()
     assert written(sparing, "not looked", 1e3, error=Unavailable("busy")) == (
-        "not looked: busy", None
-    )  # fmt: skip
+        "not looked: busy",
+        None,
+    )
     for error in (ValueError("odd"), KeyError("other"), Defect("ours")):
         message, place = written(sparing, "not looked", 1e3, error=error)
         assert message == "not looked"

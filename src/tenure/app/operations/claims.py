@@ -123,9 +123,7 @@ def _claim_writes(
         name: intent for name, intent in live.intents.items() if intent.state != IntentState.BURNED
     }
     token = 1 + max([live.token, *(intent.token for intent in open_intents.values())])
-    row: Row = {
-        "worker": worker, "token": token, "revision": live.revision + 1, "updated_at": now
-    }  # fmt: skip
+    row: Row = {"worker": worker, "token": token, "revision": live.revision + 1, "updated_at": now}
     if live.state is OperationState.PENDING:
         row["state"] = OperationState.RUNNING
     writes = [Set("operation", (live.id,), row)]

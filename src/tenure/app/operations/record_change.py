@@ -169,8 +169,13 @@ def build_record(
     ring = Ring(name) if settled else None
     return PendingChange(
         Change(change, (), tuple(writes), ring=ring, headers=headers, lines=lines),
-        progress, state, due_at, seq, changes, fresh,
-    )  # fmt: skip
+        progress,
+        state,
+        due_at,
+        seq,
+        changes,
+        fresh,
+    )
 
 
 class _Headers(dict[Any, Header]):

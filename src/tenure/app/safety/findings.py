@@ -82,13 +82,18 @@ def _seen_again(seen: Sighting, row: Row | None, now: float) -> Row:
     """The row after one more sighting; one that was resolved begins anew."""
     again = row is not None and row["resolved_at"] is None
     return {
-        "tenant": seen.tenant, "reconciler": seen.reconciler, "kind": seen.kind,
-        "agent": seen.agent, "resource": seen.resource,
+        "tenant": seen.tenant,
+        "reconciler": seen.reconciler,
+        "kind": seen.kind,
+        "agent": seen.agent,
+        "resource": seen.resource,
         "first_seen": row["first_seen"] if row is not None and again else now,
         "last_seen": now,
         "sightings": cast(int, row["sightings"]) + 1 if row is not None and again else 1,
-        "resolved_at": None, "resolved_by": None, "body": encode(dict(seen.said)),
-    }  # fmt: skip
+        "resolved_at": None,
+        "resolved_by": None,
+        "body": encode(dict(seen.said)),
+    }
 
 
 def abandoned_subject(operation: str) -> str:
@@ -100,9 +105,14 @@ def abandoned(tenant: str, agent: str, operation: str, *, kind: str, by: str, no
     """The finding that tells of an abandoned operation, to be committed with its end."""
     what = f"operation {operation} ({kind}) was abandoned by {by}; delete the agent to clear up"
     seen = Sighting(
-        "operations", FindingKind.CONFIRMED, abandoned_subject(operation), tenant, agent, "",
+        "operations",
+        FindingKind.CONFIRMED,
+        abandoned_subject(operation),
+        tenant,
+        agent,
+        "",
         {"what": what, "abandoned": True, "operation": operation},
-    )  # fmt: skip
+    )
     key = (finding_id(seen.reconciler, seen.subject),)
     return Put("finding", key, _seen_again(seen, None, now))
 

@@ -44,9 +44,14 @@ async def remove_resource(
     if seen.presence is Presence.FOREIGN:
         raise Invalid(f"tenant: {slot} {key.text} is not of tenant {key.tenant}; name its tenant")
     told = entry(
-        caller, "finding.remove", target=finding, now=plane.store.now(), provider=slot,
-        resource=key.text, agent=key.agent,
-    )  # fmt: skip
+        caller,
+        "finding.remove",
+        target=finding,
+        now=plane.store.now(),
+        provider=slot,
+        resource=key.text,
+        agent=key.agent,
+    )
     await idempotency.begin(plane, Change("", (), (told,)))
     await provider.remove(key)
     await findings.settle(plane, row, by=caller.principal)
@@ -62,6 +67,11 @@ def _subject(plane: Plane, row: Row, tenant: str) -> tuple[str, ResourceKey]:
             f"finding {row['id']!s} is not about a resource that our records know nothing of"
         )
     return slot, resource_key(
-        plane.id, tenant=tenant, agent=str(row["agent"]), generation=cast(int, generation),
-        slot=slot, name="", text=str(row["resource"]),
-    )  # fmt: skip
+        plane.id,
+        tenant=tenant,
+        agent=str(row["agent"]),
+        generation=cast(int, generation),
+        slot=slot,
+        name="",
+        text=str(row["resource"]),
+    )

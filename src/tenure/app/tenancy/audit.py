@@ -64,12 +64,16 @@ async def list_audit(
     )
     return [
         Entry(
-            cast(int, row["position"]), str(row["principal"]), str(row["action"]),
-            str(row["target"]), cast(float, row["at"]), decode(cast(str, row["body"])),
+            cast(int, row["position"]),
+            str(row["principal"]),
+            str(row["action"]),
+            str(row["target"]),
+            cast(float, row["at"]),
+            decode(cast(str, row["body"])),
             str(row["hash"]),
         )
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 async def verify(plane: Plane, *, head: str = "") -> Verdict:

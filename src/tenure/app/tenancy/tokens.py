@@ -167,15 +167,25 @@ def _created(caller: Caller, view: TokenView, token: str) -> tuple[Put, Put]:
     whose = {"principal": view.principal, "role": view.role, "tenant": view.tenant}
     told = entry(caller, "token.create", target=view.id, now=view.created_at, **whose)
     row: Row = {
-        "id": view.id, "tenant": view.tenant, "principal": view.principal, "role": view.role,
-        "created_at": view.created_at, "expires_at": view.expires_at, "epoch": view.epoch,
-    }  # fmt: skip
+        "id": view.id,
+        "tenant": view.tenant,
+        "principal": view.principal,
+        "role": view.role,
+        "created_at": view.created_at,
+        "expires_at": view.expires_at,
+        "epoch": view.epoch,
+    }
     return Put("token", (_hash(token),), row), told
 
 
 def _view(row: Row) -> TokenView:
     return TokenView(
-        str(row["id"]), str(row["tenant"]), str(row["principal"]), Role(str(row["role"])),
-        cast(float, row["created_at"]), cast("float | None", row["expires_at"]),
-        cast("float | None", row["revoked_at"]), cast(int, row["epoch"] or FIRST),
-    )  # fmt: skip
+        str(row["id"]),
+        str(row["tenant"]),
+        str(row["principal"]),
+        Role(str(row["role"])),
+        cast(float, row["created_at"]),
+        cast("float | None", row["expires_at"]),
+        cast("float | None", row["revoked_at"]),
+        cast(int, row["epoch"] or FIRST),
+    )

@@ -15,7 +15,13 @@ from tenure.faces.http.face import Face
 FACE = Face(
     "api",
     routes=(
-        *plane.ROUTES, *agents.ROUTES, *operations.ROUTES, *tokens.ROUTES, *tenancy.ROUTES,
-        *findings.ROUTES, *events.ROUTES, *subscriptions.ROUTES,
+        *plane.ROUTES,
+        *agents.ROUTES,
+        *operations.ROUTES,
+        *tokens.ROUTES,
+        *tenancy.ROUTES,
+        *findings.ROUTES,
+        *events.ROUTES,
+        *subscriptions.ROUTES,
     ),
-)  # fmt: skip
+)

@@ -87,8 +87,12 @@ async def _follow(
 def _event(record: Record, state: OperationState, *, ends: bool) -> bytes:
     """One record; the one that ends its operation is called what is published of it."""
     told = schemas.Followed(
-        seq=record.seq, kind=record.kind, step=record.step, at=record.at, state=state,
+        seq=record.seq,
+        kind=record.kind,
+        step=record.step,
+        at=record.at,
+        state=state,
         body=record.body,
-    )  # fmt: skip
+    )
     name = (OF_END[state] if ends else OF_RECORD[record.kind]).encode()
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (record.seq, name, encode(told))

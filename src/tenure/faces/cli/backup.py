@@ -40,14 +40,24 @@ def command(context: click.Context, *, target: Path, form: str) -> None:
         raise CommandExit(Exit.FAILED, str(error)) from None
     item = {"backup": str(target), **made._asdict()}
     item["files"] = {name: one._asdict() for name, one in made.files.items()}
-    show(item, NOUN, form=form, text=lambda one: fields([
-        ("backup", one["backup"]),
-        ("plane", one["plane"]),
-        ("epoch", str(one["epoch"])),
-        *([("store, not in it", one["store"])] if one["store"]
-          else [("open operations", str(one["open_operations"]))]),
-        ("audit head", f"line {one['audit_position']}, {one['audit_head']}{_as_of(one)}"),
-    ]))  # fmt: skip
+    show(
+        item,
+        NOUN,
+        form=form,
+        text=lambda one: fields(
+            [
+                ("backup", one["backup"]),
+                ("plane", one["plane"]),
+                ("epoch", str(one["epoch"])),
+                *(
+                    [("store, not in it", one["store"])]
+                    if one["store"]
+                    else [("open operations", str(one["open_operations"]))]
+                ),
+                ("audit head", f"line {one['audit_position']}, {one['audit_head']}{_as_of(one)}"),
+            ]
+        ),
+    )
 
 
 def _as_of(item: Item) -> str:

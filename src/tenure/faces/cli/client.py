@@ -101,9 +101,14 @@ class Client:
             data = json.dumps(body).encode()
             headers["Content-Type"] = "application/json"
         return self._ask(
-            method, path + _query(query), data, headers,
-            look=look, agent=agent, seconds=seconds,
-        )  # fmt: skip
+            method,
+            path + _query(query),
+            data,
+            headers,
+            look=look,
+            agent=agent,
+            seconds=seconds,
+        )
 
     @contextmanager
     def stream(

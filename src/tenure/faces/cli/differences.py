@@ -60,9 +60,13 @@ def matches(spec: Plain, selector: Mapping[str, str]) -> bool:
 
 
 def compare(
-    client: Client, specs: Iterable[Plain], *, named: set[str], selector: Mapping[str, str],
+    client: Client,
+    specs: Iterable[Plain],
+    *,
+    named: set[str],
+    selector: Mapping[str, str],
     prune: bool,
-) -> list[Difference]:  # fmt: skip
+) -> list[Difference]:
     """What is to be done, in an order in which it can be done: owners are made first, gone last."""
     there = {str(agent["name"]): agent for agent in client.pages(path("agents"))}
     found = [_one(spec, there.get(str(spec["name"]))) for spec in specs]

@@ -32,9 +32,12 @@ def live_picture(picture: Picture, title: str, started: float, *, utf8: bool) ->
         return steps(picture, title, seconds=time.monotonic() - started, utf8=utf8, spinner=spinner)
 
     with Live(
-        get_renderable=now, console=console, refresh_per_second=TURNS_EACH_SECOND,
-        redirect_stdout=False, redirect_stderr=False,
-    ):  # fmt: skip
+        get_renderable=now,
+        console=console,
+        refresh_per_second=TURNS_EACH_SECOND,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    ):
         yield
 
 

@@ -22,8 +22,11 @@ def attend(
     if not waits.wait:
         say(f"accepted; tenure operation watch {operation['id']} follows it")
         show(
-            operation, nouns.OPERATION, form=form, text=lambda one: str(one["id"]),
-        )  # fmt: skip
+            operation,
+            nouns.OPERATION,
+            form=form,
+            text=lambda one: str(one["id"]),
+        )
         return
     started = time.monotonic()
     seen = progress.watch(client, operation, waits=waits, title=f"{operation['kind']} {name}")

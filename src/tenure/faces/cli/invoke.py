@@ -20,9 +20,14 @@ REFUSED = 400
 
 
 def invoke(
-    client: Client, name: str, *, body: str | None, content_type: str | None, session: str | None,
+    client: Client,
+    name: str,
+    *,
+    body: str | None,
+    content_type: str | None,
+    session: str | None,
     seconds: float,
-) -> None:  # fmt: skip
+) -> None:
     """Send a body to an agent and write its answer to standard output."""
     from http.client import HTTPException
 

@@ -32,73 +32,96 @@ def _target(entry: Item) -> str:
 
 AGENT: Final = Noun(
     (
-        _is("name"), _is("state"), Column("LABELS", _labels, free=True),
-        _at("created_at", spare=1), _is("uid", spare=2),
+        _is("name"),
+        _is("state"),
+        Column("LABELS", _labels, free=True),
+        _at("created_at", spare=1),
+        _is("uid", spare=2),
     ),
     lambda agent: str(agent["name"]),
-)  # fmt: skip
+)
 OPERATION: Final = Noun(
     (
-        _is("id"), _is("kind", spare=1), _is("state"),
+        _is("id"),
+        _is("kind", spare=1),
+        _is("state"),
         Column("AGENT", lambda one: str(one.get("agent_name") or one["agent"]), free=True),
         _at("created_at", spare=2),
         Column("ERROR", lambda one: str(one["error"]), free=True),
     ),
     lambda operation: str(operation["id"]),
-)  # fmt: skip
+)
 TOKEN: Final = Noun(
     (
-        _is("id"), _is("principal", free=True), _is("role"),
-        _is("tenant", free=True, spare=1), _at("created_at", spare=4), _at("expires_at", spare=2),
+        _is("id"),
+        _is("principal", free=True),
+        _is("role"),
+        _is("tenant", free=True, spare=1),
+        _at("created_at", spare=4),
+        _at("expires_at", spare=2),
         _at("revoked_at", spare=3),
         Column("VOID", lambda one: "since a restore" if one.get("void") else "", free=True),
     ),
     lambda token: str(token["id"]),
-)  # fmt: skip
+)
 ENTRY: Final = Noun(
     (
-        _is("position"), Column("AT", lambda entry: instant(entry["at"])),
-        _is("principal", free=True), _is("action"), Column("TARGET", _target, free=True),
+        _is("position"),
+        Column("AT", lambda entry: instant(entry["at"])),
+        _is("principal", free=True),
+        _is("action"),
+        Column("TARGET", _target, free=True),
         Column("HASH", lambda entry: str(entry["hash"])[:12], spare=1),
     ),
     lambda entry: str(entry["position"]),
-)  # fmt: skip
+)
 EVENT: Final = Noun(
     (
         Column("TIME", lambda event: str(event["time"])[:19].replace("T", " ")),
         Column("TYPE", lambda event: str(event["type"]).removeprefix("tenure.")),
         Column("SEQUENCE", lambda event: str(int(event["sequence"])), spare=1),
-        Column("AGENT", lambda event: str(event["subject"])), _is("operation", spare=2),
+        Column("AGENT", lambda event: str(event["subject"])),
+        _is("operation", spare=2),
         _is("id", spare=3),
     ),
     lambda event: str(event["id"]),
-)  # fmt: skip
+)
 SUBSCRIPTION: Final = Noun(
     (
-        _is("name"), _is("kind"), _is("target", free=True),
+        _is("name"),
+        _is("kind"),
+        _is("target", free=True),
         Column("TYPES", lambda one: ",".join(one["types"]) or "all", free=True),
         Column("REQUIRED", lambda one: "yes" if one["required"] else "", spare=3),
-        _is("parked"), _is("missed", spare=2), _at("failing_since", spare=1), _is("id", spare=4),
+        _is("parked"),
+        _is("missed", spare=2),
+        _at("failing_since", spare=1),
+        _is("id", spare=4),
     ),
     lambda one: str(one["id"]),
-)  # fmt: skip
+)
 LETTER: Final = Noun(
     (
         _is("agent"),
         Column("TYPE", lambda one: str(one["event"]["type"]).removeprefix("tenure.")),
         Column("SEQUENCE", lambda one: str(int(one["event"]["sequence"])), spare=2),
-        _is("attempts"), _at("due_at", spare=1), _is("why", free=True),
+        _is("attempts"),
+        _at("due_at", spare=1),
+        _is("why", free=True),
     ),
     lambda one: str(one["event"]["id"]),
-)  # fmt: skip
+)
 AWAITED: Final = Noun(
     (
-        _is("name"), _is("operation"), _is("agent", spare=1),
-        Column("SINCE", lambda one: instant(one["since"]), spare=2), _at("acknowledged_at"),
+        _is("name"),
+        _is("operation"),
+        _is("agent", spare=1),
+        Column("SINCE", lambda one: instant(one["since"]), spare=2),
+        _at("acknowledged_at"),
         _is("principal", spare=3),
     ),
     lambda one: str(one["operation"]),
-)  # fmt: skip
+)
 RESOURCE: Final = Noun(
     (_is("slot"), _is("state"), _is("step", spare=1), _is("key")),
     lambda resource: str(resource["key"]),
@@ -106,12 +129,15 @@ RESOURCE: Final = Noun(
 QUOTA: Final = Noun((_is("kind"), _is("used"), _is("most")), lambda quota: str(quota["kind"]))
 FINDING: Final = Noun(
     (
-        _is("id"), _is("kind"), _is("reconciler", spare=1), _is("sightings", spare=3),
+        _is("id"),
+        _is("kind"),
+        _is("reconciler", spare=1),
+        _is("sightings", spare=3),
         Column("LAST", lambda one: instant(one["last_seen"]), spare=2),
         Column("WHAT", lambda one: str(one["body"].get("what", "")), free=True),
     ),
     lambda finding: str(finding["id"]),
-)  # fmt: skip
+)
 FINDING_OF_ALL: Final = FINDING._replace(
     columns=(*FINDING.columns[:-1], _at("resolved_at"), FINDING.columns[-1])
 )
@@ -122,12 +148,15 @@ BRANCH: Final = Noun(
 )
 LOOK: Final = Noun(
     (
-        _is("reconciler"), _is("seen"), _is("fixed"),
+        _is("reconciler"),
+        _is("seen"),
+        _is("fixed"),
         Column("FINDINGS", lambda one: str(len(one["findings"]) or "")),
-        _is("sentence", free=True), _is("error", free=True),
+        _is("sentence", free=True),
+        _is("error", free=True),
     ),
     lambda look: str(look["reconciler"]),
-)  # fmt: skip
+)
 INVITATION: Final = Noun(
     (_is("client_id"), _at("expires_at")), lambda invitation: str(invitation["client_id"])
 )
@@ -139,35 +168,39 @@ PLANNED: Final = Noun(
 def agent_text(agent: Item, *, parent: str = "", failed: Item | None = None) -> str:
     """One agent as a person reads it: with its parent's name, and with what it failed by."""
     runtime: Mapping[str, Any] = agent["spec"].get("runtime", {})
-    return fields([
-        ("name", str(agent["name"])),
-        ("state", str(agent["state"])),
-        ("uid", str(agent["uid"])),
-        ("owner", str(agent["spec"].get("owner", ""))),
-        ("labels", _labels(agent)),
-        ("roles", ", ".join(agent["spec"].get("roles", ()))),
-        ("command", " ".join(runtime.get("command", ()))),
-        ("zone", str(runtime.get("zone") or "")),
-        ("parent", parent),
-        ("operation", str(agent["operation"])),
-        ("failed", f"{failed['error']} (operation {failed['id']})" if failed else ""),
-        ("created", instant(agent["created_at"])),
-        ("updated", instant(agent["updated_at"])),
-        ("etag", str(agent["etag"])),
-    ])  # fmt: skip
+    return fields(
+        [
+            ("name", str(agent["name"])),
+            ("state", str(agent["state"])),
+            ("uid", str(agent["uid"])),
+            ("owner", str(agent["spec"].get("owner", ""))),
+            ("labels", _labels(agent)),
+            ("roles", ", ".join(agent["spec"].get("roles", ()))),
+            ("command", " ".join(runtime.get("command", ()))),
+            ("zone", str(runtime.get("zone") or "")),
+            ("parent", parent),
+            ("operation", str(agent["operation"])),
+            ("failed", f"{failed['error']} (operation {failed['id']})" if failed else ""),
+            ("created", instant(agent["created_at"])),
+            ("updated", instant(agent["updated_at"])),
+            ("etag", str(agent["etag"])),
+        ]
+    )
 
 
 def operation_text(operation: Item) -> str:
     """One operation with its steps."""
-    head = fields([
-        ("id", str(operation["id"])),
-        ("kind", str(operation["kind"])),
-        ("agent", " ".join(filter(None, (operation.get("agent_name"), operation["agent"])))),
-        ("state", str(operation["state"])),
-        ("error", str(operation["error"])),
-        ("created", instant(operation["created_at"])),
-        ("updated", instant(operation["updated_at"])),
-    ])  # fmt: skip
+    head = fields(
+        [
+            ("id", str(operation["id"])),
+            ("kind", str(operation["kind"])),
+            ("agent", " ".join(filter(None, (operation.get("agent_name"), operation["agent"])))),
+            ("state", str(operation["state"])),
+            ("error", str(operation["error"])),
+            ("created", instant(operation["created_at"])),
+            ("updated", instant(operation["updated_at"])),
+        ]
+    )
     rows = [
         [_mark(step, operation), step["name"], _fate(step, operation), step["detail"]]
         for step in operation["steps"]

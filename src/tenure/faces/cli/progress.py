@@ -47,9 +47,12 @@ MARKS: Final = {
     "stuck": Mark("!", "!", "red"),
 }
 WORD_OF_STATE: Final = {
-    "INTENDED": "running", "PRESENT": "done", "REFUSED": "refused", "REMOVING": "undoing",
+    "INTENDED": "running",
+    "PRESENT": "done",
+    "REFUSED": "refused",
+    "REMOVING": "undoing",
     "BURNED": "undone",
-}  # fmt: skip
+}
 SPOKEN: Final = frozenset({"done", "refused", "undone", "stuck"})
 """Fates that get a line of their own where lines are all there is; so does what is waited for."""
 
@@ -81,9 +84,10 @@ class Picture:
     def of(cls, operation: Plain) -> "Picture":
         """Nothing has happened yet as far as we were told."""
         return cls(
-            str(operation["kind"]), str(operation["state"]),
+            str(operation["kind"]),
+            str(operation["state"]),
             {str(step["name"]): "" for step in operation["steps"]},
-        )  # fmt: skip
+        )
 
     def hear(self, record: Plain) -> list[ProgressLine]:
         """What a record of the journal tells."""
@@ -164,9 +168,13 @@ class Picture:
 
 
 def follow(
-    client: Client, operation: Plain, *, waits: Waits, tell: Callable[[list[ProgressLine]], None],
+    client: Client,
+    operation: Plain,
+    *,
+    waits: Waits,
+    tell: Callable[[list[ProgressLine]], None],
     picture: Picture,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The operation once it is settled; Ended with TIMED_OUT if that takes too long."""
     name = str(operation["id"])
     until = None if waits.timeout is None else time.monotonic() + waits.timeout
@@ -215,9 +223,12 @@ def _poll(client: Client, name: str, seconds: float, until: float | None) -> dic
 
 
 def _stream(
-    client: Client, name: str, picture: Picture, tell: Callable[[list[ProgressLine]], None],
+    client: Client,
+    name: str,
+    picture: Picture,
+    tell: Callable[[list[ProgressLine]], None],
     until: float | None,
-) -> bool:  # fmt: skip
+) -> bool:
     """Hear records until the operation is settled, time is up or the connection breaks.
 
     Whether streaming works here at all: a proxy may not let it through.
@@ -289,9 +300,10 @@ def watch(client: Client, operation: Plain, *, waits: Waits, title: str = "") ->
             return follow(client, operation, waits=waits, tell=tell, picture=picture)
     except KeyboardInterrupt:
         raise CommandExit(
-            Exit.INTERRUPTED, "interrupted; the operation goes on",
+            Exit.INTERRUPTED,
+            "interrupted; the operation goes on",
             advice=f"tenure operation watch {operation['id']}",
-        ) from None  # fmt: skip
+        ) from None
 
 
 @contextmanager

@@ -29,9 +29,12 @@ async def _find_kept_runtime(call: Call) -> Ending:
         alive = observed.presence in {Presence.READY, Presence.STARTING}
         if alive and kept is None:
             kept = {
-                **observed.reference, "key": key.text, "generation": key.generation,
-                "step": key.name, "kept": True,
-            }  # fmt: skip
+                **observed.reference,
+                "key": key.text,
+                "generation": key.generation,
+                "step": key.name,
+                "kept": True,
+            }
         elif observed.presence is not Presence.FOREIGN:
             try:
                 await runtime.remove(key)

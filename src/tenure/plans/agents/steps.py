@@ -103,18 +103,27 @@ def key_of(call: Call, slot: str, held: HeldResource | RuntimeResult) -> Resourc
     """The key of a resource that an earlier operation made."""
     key = call.key
     return resource_key(
-        key.plane, tenant=key.tenant, agent=key.agent, generation=held.generation,
-        slot=slot, name=held.step, text=held.key,
-    )  # fmt: skip
+        key.plane,
+        tenant=key.tenant,
+        agent=key.agent,
+        generation=held.generation,
+        slot=slot,
+        name=held.step,
+        text=held.key,
+    )
 
 
 def runtime_key(call: Call) -> ResourceKey:
     """The key of the runtime that this operation itself makes."""
     key = call.key
     return resource_key(
-        key.plane, tenant=key.tenant, agent=key.agent, generation=key.generation,
-        slot="runtime", name=RUNTIME_STEP,
-    )  # fmt: skip
+        key.plane,
+        tenant=key.tenant,
+        agent=key.agent,
+        generation=key.generation,
+        slot="runtime",
+        name=RUNTIME_STEP,
+    )
 
 
 # --- the agent's lock -----------------------------------------------------------------------------
@@ -334,8 +343,10 @@ def access_spec(call: Call) -> Spec:
     values: AgentInput = call.input
     spec = values.read_spec()
     return {
-        "roles": list(spec.roles), "teams": list(spec.teams), "granted_by": values.principal,
-    }  # fmt: skip
+        "roles": list(spec.roles),
+        "teams": list(spec.teams),
+        "granted_by": values.principal,
+    }
 
 
 def runtime_spec(call: Call) -> Spec:

@@ -109,8 +109,10 @@ class BusContract:
             events = [event_of("a"), event_of("bad"), event_of("b")]
             receipts = await world.bus.publish(world.destination, events)
             assert [one.verdict for one in receipts] == [
-                Verdict.DELIVERED, Verdict.REFUSED, Verdict.DELIVERED,
-            ]  # fmt: skip
+                Verdict.DELIVERED,
+                Verdict.REFUSED,
+                Verdict.DELIVERED,
+            ]
             assert receipts[1].why
             assert {name for name, _ in await world.received()} == {"a-1", "b-1"}
 

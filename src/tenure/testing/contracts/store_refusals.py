@@ -75,8 +75,9 @@ class RefusalPromises:
             assert await store.commit(change(guards=(Is(put.table, key, row),))) is None
             unmet = [
                 Is(put.table, key, {**row, column: said})
-                for column, value in row.items() for said in (_unlike(value), None)
-            ]  # fmt: skip
+                for column, value in row.items()
+                for said in (_unlike(value), None)
+            ]
             unmet.append(Is(put.table, key, {name: Below(_sure(row[name])) for name in row}))
             answers = await asyncio.gather(
                 *(store.commit(change(guards=(guard,))) for guard in unmet)
@@ -92,9 +93,11 @@ class RefusalPromises:
             key, column = _key(put), shape.columns[-1]
             value = _sure(whole(put)[column])
             for what in (
-                Is(table, key, {column: value}), Is(table, key, {column: None}),
-                Is(table, key, {column: AtLeast(value)}), Set(table, key, {column: value}),
-            ):  # fmt: skip
+                Is(table, key, {column: value}),
+                Is(table, key, {column: None}),
+                Is(table, key, {column: AtLeast(value)}),
+                Set(table, key, {column: value}),
+            ):
                 asked = change(what) if isinstance(what, Set) else change(guards=(what,))
                 assert await store.commit(asked) == Refused(what, None)
 

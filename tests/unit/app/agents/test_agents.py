@@ -140,8 +140,11 @@ async def test_a_create_replaces_one_that_has_failed_under_a_new_uid(lives):
     assert uid != failed.agent
     old = await lives.plane.store.find("agent", (failed.agent,))
     assert (old["state"], old["spec"]) == (AgentState.DELETED, None)
-    told = [row["type"] for row in await lives.plane.store.list_events(limit=100)
-            if row["agent"] == failed.agent and row["type"].startswith("agent.")]  # fmt: skip
+    told = [
+        row["type"]
+        for row in await lives.plane.store.list_events(limit=100)
+        if row["agent"] == failed.agent and row["type"].startswith("agent.")
+    ]
     assert told == ["agent.creating", "agent.create_failed", "agent.deleted"]
     assert await lives.wrong() == []
 

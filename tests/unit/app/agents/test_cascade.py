@@ -86,9 +86,13 @@ async def made(lives, count, owns):
     uids = [await lives.made(f"agent-{number}") for number in range(count)]
     for owner, target in sorted(owns):
         await owned_kinds.own(
-            lives.plane, CALLER, uids[owner], kind=EdgeKind.AGENT, target=uids[target],
+            lives.plane,
+            CALLER,
+            uids[owner],
+            kind=EdgeKind.AGENT,
+            target=uids[target],
             on_delete="revoke",
-        )  # fmt: skip
+        )
     return uids
 
 
@@ -194,11 +198,13 @@ async def test_a_child_is_reassigned_where_its_edge_says_so(lives):
     row = await agent_views.get_agent_row(lives.plane, CALLER, "parent")
     shown = await cascade.tree(lives.plane, row, limit=100)
     assert sorted((one.kind, one.name, one.fate.partition(":")[0]) for one in shown)[:2] == [
-        ("agent", "child", "reassign"), ("agent", "other", "delete"),
-    ]  # fmt: skip
+        ("agent", "child", "reassign"),
+        ("agent", "other", "delete"),
+    ]
     assert [(one.kind, one.fate) for one in shown if one.kind != "agent"] == [
-        ("credential", "revoke"), ("credential", "revoke"),  # of the parent and of the other
-    ]  # fmt: skip
+        ("credential", "revoke"),
+        ("credential", "revoke"),  # of the parent and of the other
+    ]
     await lives.verb("delete", "parent")
     assert await lives.state("child") is AgentState.READY
     heir = await agent_views.get_agent(lives.plane, CALLER, "heir")
@@ -222,9 +228,13 @@ async def test_two_deletions_in_one_ring_do_not_wait_for_each_other(lives):
     uids = [*await made(lives, 3, {(0, 1), (1, 2)}), await lives.made("outside")]
     for owner, target in ((3, 0), (2, 0)):
         await owned_kinds.own(
-            lives.plane, CALLER, uids[owner], kind=EdgeKind.AGENT, target=uids[target],
+            lives.plane,
+            CALLER,
+            uids[owner],
+            kind=EdgeKind.AGENT,
+            target=uids[target],
             on_delete="revoke",
-        )  # fmt: skip
+        )
     first = await agents.delete_agent(lives.plane, CALLER, uids[0], drain_seconds=0.0)
     second = await agents.delete_agent(lives.plane, CALLER, uids[1], drain_seconds=0.0)
     for one in (first, second):
@@ -249,8 +259,15 @@ async def deep(lives, count, *, top="agent-0"):
     uids = [await lives.made(top)]
     for number in range(1, count):
         uid, name = f"{number:032x}", f"{top}-{number}"
-        row = {"tenant": "default", "generation": 1, "name": name, "state": "READY",
-               "epoch": 1, "parent": uids[-1], "spec": "{}"}  # fmt: skip
+        row = {
+            "tenant": "default",
+            "generation": 1,
+            "name": name,
+            "state": "READY",
+            "epoch": 1,
+            "parent": uids[-1],
+            "spec": "{}",
+        }
         edge = ownership.put_edge("default", uids[-1], EdgeKind.AGENT, uid, now=0.0)
         named = Put("agent_name", ("default", name), {"agent": uid})
         await lives.plane.store.commit(Change("", (), (Put("agent", (uid,), row), named, edge)))
@@ -311,12 +328,19 @@ async def written(tmp_path, count, owns):
     parents = {target: owner for owner, target in sorted(owns)}
     for start in range(0, count, 500):
         puts: Any = [
-            Put("agent", (uid[n],), {
-                "tenant": "default", "generation": 1, "state": "READY", "name": f"a-{n}",
-                "parent": uid[parents[n]] if n in parents else None,
-            })
+            Put(
+                "agent",
+                (uid[n],),
+                {
+                    "tenant": "default",
+                    "generation": 1,
+                    "state": "READY",
+                    "name": f"a-{n}",
+                    "parent": uid[parents[n]] if n in parents else None,
+                },
+            )
             for n in range(start, start + 500)
-        ]  # fmt: skip
+        ]
         await store.commit(Change("", (), tuple(puts)))
     pairs = sorted(owns)
     for start in range(0, len(pairs), 500):

@@ -14,14 +14,18 @@ WHOLE = {
     "roles": ["reader"],
     "teams": ["blue"],
     "runtime": {
-        "command": ["python3", "agent.py"], "zone": "here", "env": {"MODE": "quick"},
-        "resources": {"memory_mib": 64}, "network": {"egress": ["example.org"]},
-        "ready_seconds": 5.0, "drain_seconds": 0.0,
+        "command": ["python3", "agent.py"],
+        "zone": "here",
+        "env": {"MODE": "quick"},
+        "resources": {"memory_mib": 64},
+        "network": {"egress": ["example.org"]},
+        "ready_seconds": 5.0,
+        "drain_seconds": 0.0,
     },
     "credentials": [{"audience": "https://tool", "scopes": ["a:b"], "ttl_seconds": 60}],
     "parent": "omega",
     "retention": "retain",
-}  # fmt: skip
+}
 LEAST = {"name": "alpha", "runtime": {"command": ["agent"]}}
 
 

@@ -116,8 +116,9 @@ async def test_an_agent_with_a_kept_runtime_shows_one_runtime_and_its_logs(lives
     assert await agent_views.logs(lives.plane, CALLER, "alpha") == said
     assert await agent_views.follow_logs(lives.plane, CALLER, "alpha", since=0) == (said, len(said))
     assert await invocations.address_of(lives.plane, CALLER, "alpha") == (
-        uid, f"{runtime.key.text}:1",
-    )  # fmt: skip
+        uid,
+        f"{runtime.key.text}:1",
+    )
     await lives.verb("delete")
     assert await lives.wrong() == []
 
@@ -134,8 +135,13 @@ async def test_an_agent_without_a_runtime_has_no_logs(lives):
 async def test_a_plan_is_shown_with_its_keys_before_it_is_followed(lives):
     _, steps = agent_views.planned(lives.plane, Verb.CREATE, None)
     assert [step.name for step in steps] == [
-        "identity", "access", "runtime", "runtime_ready", "credentials", "exposed",
-    ]  # fmt: skip
+        "identity",
+        "access",
+        "runtime",
+        "runtime_ready",
+        "credentials",
+        "exposed",
+    ]
     assert not any(step.key for step in steps)
     assert steps[-1].compensation == ""
     assert steps[3].compensation == "nothing"

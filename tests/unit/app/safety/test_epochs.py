@@ -49,9 +49,11 @@ PLAN = Plan("onboard", stages=(provided("identity", "identity"),))
 async def plane_in(home):
     shelf = Shelf(home / "shelf", "identity", now=lambda: 0.0)
     async with running(
-        Settings(store=str(home / "tenure.db")), plans=[PLAN], providers={"identity": shelf},
+        Settings(store=str(home / "tenure.db")),
+        plans=[PLAN],
+        providers={"identity": shelf},
         held=Pause(EpochFile(home)),
-    ) as plane:  # fmt: skip
+    ) as plane:
         yield plane
 
 
@@ -314,14 +316,21 @@ async def test_a_review_says_what_drift_then_does(lives):
     assert told == {
         "started": ["died", "gone", "died, one silent"],
         "shut": ["shut", "shut and died"],
-        "untold": ["died, a client gone", "died, a grant another's", "died, restored, one silent",
-                   "runtime silent"],
-    }  # fmt: skip
+        "untold": [
+            "died, a client gone",
+            "died, a grant another's",
+            "died, restored, one silent",
+            "runtime silent",
+        ],
+    }
     for _ in range(2 * drift.SIGHTINGS - 1):
         await drift.tick(lives.plane)
         await asyncio.sleep(drift.SOON_SECONDS)
-    new = {thing.key.agent for thing in lives.world.holds(provider="runtime")
-           if thing.key.text not in had}  # fmt: skip
+    new = {
+        thing.key.agent
+        for thing in lives.world.holds(provider="runtime")
+        if thing.key.text not in had
+    }
     made_again = {uids["died, a client gone"]}  # its client first, and then it could be told
     assert new == {uids[what] for what in told["started"]} | made_again
 

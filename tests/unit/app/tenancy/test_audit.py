@@ -33,8 +33,12 @@ async def test_every_verb_has_a_line_with_who_asked_and_of_what(lives):
     await busy(lives)
     lines = await audit.list_audit(lives.plane, CALLER)
     assert [line.action for line in lines] == [
-        "agent.create", "agent.suspend", "quota.set", "token.create", "agent.delete",
-    ]  # fmt: skip
+        "agent.create",
+        "agent.suspend",
+        "quota.set",
+        "token.create",
+        "agent.delete",
+    ]
     assert {line.principal for line in lines} == {"someone"}
     assert lines[0].body["name"] == "alpha"
     assert lines[0].body["operation"] == (await lives.rows("operation"))[0]["id"]

@@ -111,10 +111,16 @@ async def test_more_tokens_than_a_page_are_all_listed(lives):
 @pytest.mark.parametrize(
     "given",
     [
-        {"principal": ""}, {"principal": "a\nb"}, {"principal": "a" * 256}, {"tenant": "Upper"},
-        {"tenant": "a\n"}, {"seconds": 0.0}, {"seconds": -1.0}, {"seconds": float("nan")},
+        {"principal": ""},
+        {"principal": "a\nb"},
+        {"principal": "a" * 256},
+        {"tenant": "Upper"},
+        {"tenant": "a\n"},
+        {"seconds": 0.0},
+        {"seconds": -1.0},
+        {"seconds": float("nan")},
     ],
-)  # fmt: skip
+)
 def test_odd_words_are_refused(given):
     @alive
     async def play(lives):

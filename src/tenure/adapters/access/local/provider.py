@@ -61,10 +61,12 @@ class LocalAccess:
         at = self._holdings.now()
         rows: dict[Key, Row] = {
             (key.agent, key.text, kind, name): {
-                "tenant": key.tenant, "granted_by": wanted.granted_by, "at": at,
+                "tenant": key.tenant,
+                "granted_by": wanted.granted_by,
+                "at": at,
             }
             for kind, name in wanted.names
-        }  # fmt: skip
+        }
         return differences("grant", there, rows)
 
     def _clear(self, key: ResourceKey) -> list[Part]:

@@ -205,9 +205,13 @@ async def probe(url: str) -> str:
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             client = await nats.connect(
-                url, name="tenure doctor", allow_reconnect=False, max_reconnect_attempts=1,
-                reconnect_time_wait=0.1, error_cb=_ignored,
-            )  # fmt: skip
+                url,
+                name="tenure doctor",
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0.1,
+                error_cb=_ignored,
+            )
         jetstream = client.jetstream(timeout=ANSWER_SECONDS)
         await jetstream.account_info()
         try:

@@ -87,11 +87,15 @@ class _Looking(AbstractResolver):
         del family
         return [
             {
-                "hostname": host, "host": one, "port": port, "proto": 0, "flags": 0,
+                "hostname": host,
+                "host": one,
+                "port": port,
+                "proto": 0,
+                "flags": 0,
                 "family": socket.AF_INET6 if ":" in one else socket.AF_INET,
             }
             for one in await self._addresses(host, port)
-        ]  # fmt: skip
+        ]
 
     async def close(self) -> None:
         """There is nothing."""

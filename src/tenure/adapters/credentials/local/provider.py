@@ -63,11 +63,13 @@ class LocalCredentials:
         at = self._holdings.now()
         rows: dict[Key, Row] = {
             (key.agent, key.text, audience): {
-                "tenant": key.tenant, "scopes": json.dumps(scopes), "ttl_seconds": ttl_seconds,
+                "tenant": key.tenant,
+                "scopes": json.dumps(scopes),
+                "ttl_seconds": ttl_seconds,
                 "at": at,
             }
             for audience, scopes, ttl_seconds in wanted
-        }  # fmt: skip
+        }
         return differences("registration", there, rows)
 
     def _there(self, key: ResourceKey) -> dict[Key, Row]:
@@ -75,10 +77,12 @@ class LocalCredentials:
         found = self._holdings.read(self._queries["registrations_of_key"], asked)
         return {
             (key.agent, key.text, audience): {
-                "tenant": key.tenant, "scopes": scopes, "ttl_seconds": ttl_seconds,
+                "tenant": key.tenant,
+                "scopes": scopes,
+                "ttl_seconds": ttl_seconds,
             }
             for audience, scopes, ttl_seconds in found
-        }  # fmt: skip
+        }
 
     # ---------------------------------------------------------------------------------- questions
 

@@ -6,6 +6,11 @@ from tenure.adapters.engine.temporal.queue import known_queue
 from tenure.adapters.engine.temporal.settings import TemporalSettings
 
 __all__ = [
-    "RESTING", "WORKER", "TemporalEngine", "TemporalSettings", "known_queue", "probe",
+    "RESTING",
+    "WORKER",
+    "TemporalEngine",
+    "TemporalSettings",
+    "known_queue",
+    "probe",
     "probe_workers",
-]  # fmt: skip
+]

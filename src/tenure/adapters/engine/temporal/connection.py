@@ -206,8 +206,10 @@ async def register_attributes(client: Client, settings: TemporalSettings) -> boo
     log.warning(
         "operations cannot be searched for in Temporal (%s): add its search attributes once: "
         "temporal operator search-attribute create --namespace %s %s",
-        words, name, attributes,
-    )  # fmt: skip
+        words,
+        name,
+        attributes,
+    )
     return False
 
 

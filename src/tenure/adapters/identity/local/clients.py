@@ -36,9 +36,11 @@ _FIELDS = ("name", "owner", "jwks", "grant_types", "scopes", "audiences")
 _ID = re.compile(r"[a-z][a-z0-9]{0,39}")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 _NOT_SENT = (
-    "registration_access_token", "registration_client_uri", "client_secret_expires_at",
+    "registration_access_token",
+    "registration_client_uri",
+    "client_secret_expires_at",
     "client_id_issued_at",
-)  # fmt: skip
+)
 """What an update may not repeat (RFC 7592, section 2.2)."""
 
 

@@ -48,9 +48,13 @@ class LocalIdentity:
         self._holdings = holdings
         self._signers = Signers(holdings, queries, sealing=sealing)
         tokens = Tokens(
-            holdings, queries, signers=self._signers, issuer=issuer,
-            token_seconds=token_seconds, epoch=epoch,
-        )  # fmt: skip
+            holdings,
+            queries,
+            signers=self._signers,
+            issuer=issuer,
+            token_seconds=token_seconds,
+            epoch=epoch,
+        )
         registrations = Registrations(holdings, issuer=issuer)
         self.list_owned = holdings.list_owned
         self.close = holdings.close

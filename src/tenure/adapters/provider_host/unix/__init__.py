@@ -179,8 +179,10 @@ class _House:
                 if ends and stood >= self._stopped_seconds and there.end():
                     log.warning(
                         "process %d served the embedded providers, had stood stopped for %.0f s and"
-                        " was killed, so that another can", line.process, stood,
-                    )  # fmt: skip
+                        " was killed, so that another can",
+                        line.process,
+                        stood,
+                    )
                     return
         finally:
             there.close()

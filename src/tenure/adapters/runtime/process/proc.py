@@ -25,11 +25,13 @@ LISTENING = 1 << 10
 REQUEST = struct.Struct("=IHHIIBBxxIH46x")
 HEAD = struct.Struct("=IH10x")
 ADDRESS_AT, INODE_AT = 16 + 8, 16 + 68
-HEARS = frozenset({
-    socket.inet_pton(socket.AF_INET, "127.0.0.1").ljust(16, b"\0"),
-    socket.inet_pton(socket.AF_INET6, "::ffff:127.0.0.1"),
-    bytes(16),
-})  # fmt: skip
+HEARS = frozenset(
+    {
+        socket.inet_pton(socket.AF_INET, "127.0.0.1").ljust(16, b"\0"),
+        socket.inet_pton(socket.AF_INET6, "::ffff:127.0.0.1"),
+        bytes(16),
+    }
+)
 """The addresses of a socket, as the kernel says them, that is reached at 127.0.0.1."""
 LINK_SECONDS = 2.0
 SWEEPS_MAX = 200
@@ -182,9 +184,16 @@ def listeners(port: int) -> set[int]:
         link.settimeout(LINK_SECONDS)
         for family in (socket.AF_INET, socket.AF_INET6):
             request = REQUEST.pack(
-                REQUEST.size, BY_FAMILY, DUMP, 0, 0,
-                family, socket.IPPROTO_TCP, LISTENING, socket.htons(port),
-            )  # fmt: skip
+                REQUEST.size,
+                BY_FAMILY,
+                DUMP,
+                0,
+                0,
+                family,
+                socket.IPPROTO_TCP,
+                LISTENING,
+                socket.htons(port),
+            )
             link.send(request)
             while (answer := _inodes(link.recv(65_536))) is not None:
                 found |= answer

@@ -80,9 +80,10 @@ class Landing:
             known = await self._connection.fetchval(_SAID, _MOVE)
             if known is None:
                 filled = [
-                    table for table in TABLES
+                    table
+                    for table in TABLES
                     if await self._connection.fetchval(f"SELECT EXISTS (SELECT FROM {table})")
-                ]  # fmt: skip
+                ]
                 if filled:
                     raise self._foreign(f"it has rows in {', '.join(filled)}")
                 await self._connection.execute(_SAY, _MOVE, move)
@@ -129,6 +130,7 @@ class Landing:
                 await self._connection.execute(
                     "INSERT INTO counter (name, value) VALUES ($1, $2)"
                     " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-                    name, value,
-                )  # fmt: skip
+                    name,
+                    value,
+                )
             await self._connection.execute(_SAY, _WHOLE, "yes")

@@ -74,8 +74,11 @@ async def reconcile(request: HttpRequest) -> schemas.Looks:
     return schemas.Looks(
         items=[
             schemas.Look(
-                reconciler=look.reconciler, sentence=look.sentence, seen=look.seen,
-                fixed=look.fixed, error=look.error,
+                reconciler=look.reconciler,
+                sentence=look.sentence,
+                seen=look.seen,
+                fixed=look.fixed,
+                error=look.error,
                 findings=[
                     schemas.Seen(
                         kind=one.kind, agent=one.agent, resource=one.resource, body=dict(one.said)
@@ -85,7 +88,7 @@ async def reconcile(request: HttpRequest) -> schemas.Looks:
             )
             for look in looks
         ]
-    )  # fmt: skip
+    )
 
 
 ROUTES = (

@@ -42,10 +42,12 @@ async def revoke_token(request: HttpRequest) -> schemas.Token:
     show = partial(schemas.token, epoch=request.plane.pause.epoch)
     return show(
         await tokens.revoke_token(
-            request.plane, request.caller, request.names["token"],
+            request.plane,
+            request.caller,
+            request.names["token"],
             idempotency=request.answered_by(show),
         )
-    )  # fmt: skip
+    )
 
 
 ROUTES = (
