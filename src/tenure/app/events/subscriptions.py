@@ -9,6 +9,8 @@ from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
+import msgspec
+
 from tenure.app.agents import ownership
 from tenure.app.agents.views import get_agent_row
 from tenure.app.events import acknowledgements
@@ -90,17 +92,18 @@ async def create_subscription(
     """A new subscription and its secret.
 
     The same key and request give the same subscription for a day, with that secret unless it was
-    changed since; NotFound if the subscription was deleted since.
+    changed since.  If the subscription was deleted since, the first answer is given again.
     """
     require(caller, Role.OPERATOR)
-    who = caller.tenant, caller.principal
-    keyed = identify(*who, SUBSCRIPTIONS, idempotency_key, asked._asdict())
+    who, hook = (caller.tenant, caller.principal), asked.kind is SubscriptionKind.WEBHOOK
+    keyed = identify(*who, SUBSCRIPTIONS, idempotency_key, asked._asdict(), has_secret=hook)
     now = plane.store.now()
     if earlier := await keyed.find_holder(plane, now):
-        return await _again(plane, caller, earlier)
+        return await _again(plane, caller, earlier, keyed)
     agent = await _checked(plane, caller, asked)
     name = uuid7(now, plane.entropy.bits())
-    secret = plane.entropy.secret() if asked.kind is SubscriptionKind.WEBHOOK else b""
+    secret = plane.entropy.secret() if hook else b""
+    shown = shown_secret(secret) if secret else ""
     row: Row = {
         "tenant": caller.tenant, "principal": caller.principal, "name": asked.name,
         "kind": asked.kind, "target": asked.target, "agent": agent,
@@ -112,11 +115,14 @@ async def create_subscription(
         caller, "subscription.create", target=name, now=now, name=asked.name, kind=asked.kind,
         where=asked.target, required=asked.required,
     )  # fmt: skip
-    writes = (Put("subscription", (name,), row), *keyed.rows(f"{name}/1", now))
+    writes: tuple[Put, ...] = (Put("subscription", (name,), row),)
+    view = await _view(plane, {"id": name, **row})
     if asked.kind is not SubscriptionKind.PULL:
         # Whatever is committed from here on lies beyond it.
         start = 0 if asked.from_start else await plane.feed.head()
         writes += (Put("cursor", (name,), {**FRESH, "position": start}),)
+        view = view._replace(position=start)
+    writes += _key_rows(plane, keyed, 1, view, shown, now=now)
     while True:
         try:
             place = await _reserve(plane, caller.tenant)
@@ -124,7 +130,7 @@ async def create_subscription(
         except Conflict:
             # What stands in the way may be the same request, carried out since we looked for it.
             if earlier := await keyed.find_holder(plane, now):
-                return await _again(plane, caller, earlier)
+                return await _again(plane, caller, earlier, keyed)
             raise
         guards = (*place.guards, *owned.guards)
         change = Change("", guards, (*writes, *place.writes, *owned.writes, told))
@@ -132,12 +138,25 @@ async def create_subscription(
             break
         # Another was made, or one of its agents has changed: it is looked at again.
         if earlier := await keyed.find_holder(plane, now):
-            return await _again(plane, caller, earlier)
+            return await _again(plane, caller, earlier, keyed)
     plane.subscription_changes.notify()
-    return await get_subscription(plane, caller, name), shown_secret(secret) if secret else ""
+    return await get_subscription(plane, caller, name), shown
 
 
-async def _again(plane: Plane, caller: Caller, earlier: str) -> tuple[SubscriptionView, str]:
+def _key_rows(
+    plane: Plane, keyed: IdempotentRequest, revision: int, view: SubscriptionView, secret: str,
+    *, now: float,
+) -> tuple[Put, ...]:  # fmt: skip
+    """The row of the request's key, if it has one; it names the subscription and its secret."""
+    if not keyed.has_key:
+        return ()
+    answer = keyed.encode_stored_answer(plane, msgspec.json.encode((view, secret)))
+    return keyed.rows(f"{view.id}/{revision}", now, answer=answer)
+
+
+async def _again(
+    plane: Plane, caller: Caller, earlier: str, keyed: IdempotentRequest
+) -> tuple[SubscriptionView, str]:
     """What a request was answered with that came before: a subscription, of so many secrets.
 
     A secret that took the place of the one it was answered with is for whoever asked for that.
@@ -146,6 +165,9 @@ async def _again(plane: Plane, caller: Caller, earlier: str) -> tuple[Subscripti
     try:
         row = await get_subscription_row(plane, caller, name)
     except NotFound as error:
+        stored = await keyed.find_answer(plane)
+        if stored is not None:
+            return msgspec.json.decode(stored.body, type=tuple[SubscriptionView, str])
         message = f"{error}: this idempotency key was given for it, and it was deleted since"
         raise NotFound(message) from None
     shown = row["secret"] is not None and str(row["revision"]) == revision
@@ -233,10 +255,11 @@ async def rotate_secret(
     is told twice does not push out the secret that receivers still know.
     """
     require(caller, Role.OPERATOR)
-    keyed = identify(caller.tenant, caller.principal, "rotate", idempotency_key, name)
+    who = caller.tenant, caller.principal
+    keyed = identify(*who, "rotate", idempotency_key, name, has_secret=True)
     now = plane.store.now()
     if earlier := await keyed.find_holder(plane, now):
-        return await _again(plane, caller, earlier)
+        return await _again(plane, caller, earlier, keyed)
     row = await get_subscription_row(plane, caller, name)
     if row["secret"] is None:
         raise Invalid("only what is called by webhook has a secret")
@@ -248,7 +271,8 @@ async def rotate_secret(
     told = entry(caller, "subscription.rotate", target=name, now=now)
     guard = Is("subscription", (name,), {"revision": row["revision"]})
     write = Set("subscription", (name,), change)
-    key = keyed.rows(f"{name}/{revision}", now)
+    view = (await _view(plane, row))._replace(updated_at=now)
+    key = _key_rows(plane, keyed, revision, view, shown_secret(secret), now=now)
     if await plane.store.commit(Change("", (guard,), (write, *key, told))) is not None:
         # Someone was faster: another who changes it, or the same request.
         return await rotate_secret(plane, caller, name, idempotency_key=idempotency_key)

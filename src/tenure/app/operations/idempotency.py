@@ -4,10 +4,10 @@ The row of a key is part of the change that has the effect, so either both are s
 Of two equal requests at the same time the second is refused by that row and finds the first.
 
 A request can be answered again in two ways.  Its row names the operation or subscription that it
-made, and the command answers with that as it is now (`find_holder`, `rows`).  Or its row holds the
-first answer itself (`find_answer`, `commit`), sealed if a secret stands in it.  A request whose
-effect is more than one commit, or lies in a provider, stores its row first, without an answer
-(`begin`): whoever repeats it after a crash goes on with what that row says.
+made, and the command answers with that as it is now, if it is still there (`find_holder`, `rows`).
+Or its row holds the first answer itself (`find_answer`, `commit`), sealed if a secret stands in it.
+A request whose effect is more than one commit, or lies in a provider, stores its row first, without
+an answer (`begin`): a request that is repeated after a crash goes on with what that row says.
 """
 
 from collections.abc import Callable
@@ -105,9 +105,16 @@ class IdempotentRequest:
         known = await self._find(plane, now)
         return "" if known is None else str(known["operation"])
 
-    def rows(self, holder: str, now: float) -> tuple[Put, ...]:
-        """The rows to commit with the effect: that of the key, if there is one."""
-        return (self._row(now, operation=holder),) if self.has_key else ()
+    def rows(self, holder: str, now: float, *, answer: str | None = None) -> tuple[Put, ...]:
+        """The rows to commit with the effect: that of the key, if there is one.
+
+        `answer` is kept for the time when what the row names is gone; see `encode_stored_answer`.
+        """
+        return (self._row(now, operation=holder, answer=answer),) if self.has_key else ()
+
+    def encode_stored_answer(self, plane: Plane, body: bytes) -> str:
+        """The answer with this body as its row holds it, sealed if it has a secret."""
+        return self._answer(plane, body)
 
     # ----------------------------------------------------------------- the answer itself is stored
 
@@ -251,11 +258,14 @@ def identify(
     request: object,
     *,
     names_operation: bool = False,
+    has_secret: bool = False,
 ) -> IdempotentRequest:
     """This request under this key of the principal; another route has keys of its own."""
     refuse_odd_key(key)
     scope = (tenant, principal, route, key)
-    return IdempotentRequest(scope, fingerprint(request), names_operation=names_operation)
+    return IdempotentRequest(
+        scope, fingerprint(request), names_operation=names_operation, has_secret=has_secret
+    )
 
 
 def fingerprint(request: object) -> str:
