@@ -1,7 +1,10 @@
 """What the how-to pages show is run, so that it stays true."""
 
 import asyncio
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,7 @@ import pytest
 
 import tenure
 from tenure import OperationState
-from tests.e2e.support.readme import blocks_of, deep_imports
+from tests.e2e.support.readme import ROOT, blocks_of, deep_imports
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -74,3 +77,16 @@ def test_the_python_of_a_page_imports_nothing_deeper_than_tenure(page):
         for name in deep_imports(piece)
     ]
     assert deep == []
+
+
+@pytest.mark.slow
+def test_the_python_of_the_pages_is_typed_as_mypy_wants_it_from_a_user(tmp_path):
+    for number, page in enumerate(("README.md", "docs/howto/write-a-plan.md")):
+        pieces = blocks_of("python", (ROOT / page).read_text())
+        (tmp_path / f"page{number}.py").write_text("\n\n".join(piece.lstrip() for piece in pieces))
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "page0.py", "page1.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=250,
+        env={**os.environ, "MYPYPATH": str(ROOT / "src")},
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stdout
