@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from proofs import flow, python_reference
+from proofs import cli_reference, flow, python_reference
 from tenure.core.agent import AGENT
 from tenure.core.operation import INTENT, OPERATION
 from tenure.core.retry import POLICIES, RetryPolicy
@@ -48,6 +48,7 @@ def with_diagrams(text: str) -> str:
 
 
 PAGES: Final[Mapping[str, Callable[[str], str]]] = {
+    "cli.md": cli_reference.page,
     "http.md": lambda _text: reference.http_page(),
     "problems.md": lambda _text: reference.problems_page(),
     "flow.md": lambda _text: flow.page(),

@@ -143,7 +143,7 @@ async def test_a_subscription_and_whom_is_waited_for(face, typing):
         assert (code, "the dead letters of 1 agent will never be sent to billing" in told) == (
             2, True,
         )  # fmt: skip
-        assert "say --yes" in told
+        assert "add --yes" in told
         assert " agent.creating " in (await tenure("subscription", "letters", name))[1]
         told = (await tenure("subscription", "discard", "billing", "--yes"))[1]
         assert told == "the dead letters of 1 agent are given up\n"

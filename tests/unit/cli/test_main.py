@@ -126,8 +126,8 @@ def test_every_command_that_asks_takes_the_same_options():
     ("typed", "code", "words"),
     [
         (["agnt"], 2, "did you mean agent?"),
-        (["worker"], 2, "a store that several processes share"),
-        (["up", "--api-only"], 2, "a file in the home admits none"),
+        (["worker"], 2, "a worker needs a shared store"),
+        (["up", "--api-only"], 2, "cannot share a file in the home"),
         (["zzz"], 2, "see tenure --help"),
         (["agent", "list", "--bogus"], 2, "--bogus"),
         (["agent", "create"], 2, "give a NAME and --command, or -f FILE"),
@@ -201,7 +201,7 @@ def test_a_shell_gets_its_completion(shell, capsys):
 def test_the_reference_names_every_command_option_and_exit_code():
     page = (ROOT / "docs" / "reference" / "cli.md").read_text()
     for path, command in EVERY.items():
-        assert f"`tenure {' '.join(path)}" in page, path
+        assert f"# tenure {' '.join(path)}\n" in page, path
         for option in command.params:
             if isinstance(option, click.Option):
                 assert f"`{option.opts[-1]}" in page, (path, option.opts)

@@ -40,7 +40,7 @@ async def test_what_holds_nothing_is_done_again_or_given_up(face, typing):
         name = await face.accept("sticks")
         await face.until(name, "STUCK")
         code, out, err = await tenure("operation", "abandon", name)
-        assert (code, "say --yes" in err) == (2, True), "nobody can be asked"
+        assert (code, "add --yes" in err) == (2, True), "nobody can be asked"
         code, out, _ = await tenure("operation", "abandon", name, "--yes", "-o", "json")
         assert (code, json.loads(out)["state"]) == (0, "ABANDONED")
         assert (await tenure("operation", "watch", name))[0] == 1

@@ -268,7 +268,7 @@ def test_a_signal_before_it_has_started_ends_it_as_well(tmp_path, monkeypatch, c
         (["--tls-key", "k"], 2, "both a certificate and its key"),
         (["--store", "other.db"], 2, "the address of a PostgreSQL"),
         (["--api-only"], 2, "leaves the work to other processes"),
-        (["--new-home"], 2, "a store that is shared, and a file in the home is not"),
+        (["--new-home"], 2, "replaces a lost home in a shared store"),
         (["--keep-operations", "-1"], 2, "--keep-operations"),
         (["--drift", "perhaps"], 2, "--drift"),
         (["--store", "postgresql://tenure@127.0.0.1:1/tenure"], 1, "it cannot be reached"),

@@ -27,7 +27,7 @@ from tenure.faces.cli.options import (
 from tenure.faces.cli.output import TABLES, Item, pass_on, plain, say, show, show_all
 
 NAMED_MAX = 10
-"""Sub-agents that are named before they go with their owner; the others are counted."""
+"""Sub-agents that the question names; the others are counted."""
 STATES = tuple(str(state) for state in AgentState if state not in AGENT.final)
 """The states in which an agent can be listed: a deleted one is not."""
 
@@ -42,7 +42,7 @@ STATES = tuple(str(state) for state in AgentState if state not in AGENT.final)
     ),
 )
 def command() -> None:
-    """Create, look at, use and delete agents."""
+    """Create, show, invoke and delete agents."""
 
 
 @command.command(
@@ -54,19 +54,32 @@ def command() -> None:
     ),
 )
 @click.argument("name", required=False)
-@click.option("-f", "--file", metavar="FILE", help="The agent's file; - is standard input.")
-@click.option("--command", metavar="TEXT", help="What answers /ping and /invocations.")
-@click.option("--bundle", metavar="DIR", help="A directory that it runs in a copy of.")
-@click.option("--env", multiple=True, callback=pairs, metavar="K=V", help="For its environment.")
+@click.option("-f", "--file", metavar="FILE", help="The file with its spec; - is standard input.")
+@click.option(
+    "--command", metavar="TEXT", help="The program to run; it must answer /ping and /invocations."
+)
+@click.option("--bundle", metavar="DIR", help="A directory; the agent runs in a copy of it.")
+@click.option(
+    "--env", multiple=True, callback=pairs, metavar="K=V", help="An environment variable."
+)
 @click.option("--label", multiple=True, callback=pairs, metavar="K=V", help="A label.")
-@click.option("--role", multiple=True, metavar="ROLE", help="A role that it is given.")
-@click.option("--team", multiple=True, metavar="TEAM", help="A team that it belongs to.")
-@click.option("--owner", metavar="TEXT", help="Whose it is.")
-@click.option("--parent", metavar="NAME", help="The agent that owns it, and that it ends with.")
-@click.option("--zone", metavar="NAME", help="Where it runs.")
-@click.option("--ready-seconds", type=float, metavar="N", help="How long its start may take.")
-@click.option("--drain-seconds", type=float, metavar="N", help="How long its work may finish.")
-@click.option("--dry-run", is_flag=True, help="Only show the steps, and how each is undone.")
+@click.option("--role", multiple=True, metavar="ROLE", help="A role to grant.")
+@click.option("--team", multiple=True, metavar="TEAM", help="A team to join.")
+@click.option("--owner", metavar="TEXT", help="The owner, as free text.")
+@click.option("--parent", metavar="NAME", help="The agent that owns it and is deleted with it.")
+@click.option("--zone", metavar="NAME", help="The zone to run in.")
+@click.option(
+    "--ready-seconds", type=float, metavar="N", help="The longest time that its start may take."
+)
+@click.option(
+    "--drain-seconds",
+    type=float,
+    metavar="N",
+    help="The longest time that a drain waits for its work.",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Show the steps and their compensations; change nothing."
+)
 @wait_options
 @output_option
 @with_client
@@ -74,9 +87,9 @@ def create(
     client: Client, *, name: str | None, file: str | None, dry_run: bool, waits: Waits, form: str,
     **given: Any,  # noqa: ANN401 (one for each field of a file)
 ) -> None:  # fmt: skip
-    """Create an agent, and wait until it answers.
+    """Create an agent and wait until it answers.
 
-    If any step fails, everything that was made is undone, and you see why.
+    If a step fails, everything that was made is undone, and the reason is printed.
     """
     from tenure.faces.cli import files
 
@@ -98,7 +111,7 @@ def create(
 
 
 def _tree(name: str | None, file: str | None, given: dict[str, Any]) -> dict[str, Any]:
-    """What the agent should be, from its file or from the options."""
+    """The agent's spec, from its file or from the options."""
     from tenure.faces.cli import files
 
     if file is not None:
@@ -141,8 +154,10 @@ def _tree(name: str | None, file: str | None, given: dict[str, Any]) -> dict[str
     ),
 )
 @click.option("--state", multiple=True, type=click.Choice(STATES, case_sensitive=False),
-              metavar="STATE", help="Only in this state.")  # fmt: skip
-@click.option("-l", "--selector", multiple=True, metavar="K=V", help="Only with this label.")
+              metavar="STATE", help="List only agents in this state.")  # fmt: skip
+@click.option(
+    "-l", "--selector", multiple=True, metavar="K=V", help="List only agents with this label."
+)
 @output_option
 @with_client
 def list_agents(
@@ -157,11 +172,11 @@ def list_agents(
     "show", epilog=examples("tenure agent show hello", "tenure agent show hello --resources")
 )
 @click.argument("name")
-@click.option("--resources", is_flag=True, help="What providers hold for it.")
+@click.option("--resources", is_flag=True, help="List what providers hold for it.")
 @output_option
 @with_client
 def show_agent(client: Client, *, name: str, resources: bool, form: str) -> None:
-    """Show one agent, by its name or uid; if it failed, also why."""
+    """Show one agent by its name or uid; if it failed, also the reason."""
     if resources:
         found = client.get(path("agents", name, "resources"))
         show_all(found["items"], nouns.RESOURCE, form=form)
@@ -187,11 +202,11 @@ def _queue(*, asked: bool) -> dict[str, str]:
 
 DRAIN = click.option(
     "--drain", type=click.FloatRange(0, 3_600), metavar="SECONDS",
-    help="How long work in flight may go on; 0: not at all.",
+    help="How long to wait for work in flight; 0: not at all.",
 )  # fmt: skip
 
 QUEUE = click.option(
-    "--queue", is_flag=True, help="Where another operation stands in the way, wait for it."
+    "--queue", is_flag=True, help="If another operation has the agent's lock, wait for it."
 )
 
 
@@ -204,7 +219,7 @@ QUEUE = click.option(
     ),
 )
 @click.argument("name")
-@click.option("--keep-runtime", is_flag=True, help="Leave its process running.")
+@click.option("--keep-runtime", is_flag=True, help="Keep its process running.")
 @DRAIN
 @QUEUE
 @wait_options
@@ -214,9 +229,9 @@ def suspend(
     client: Client, *, name: str, keep_runtime: bool, drain: float | None, queue: bool,
     waits: Waits, form: str,
 ) -> None:  # fmt: skip
-    """Close an agent, let its work finish, free its runtime; identity and state stay.
+    """Close an agent, wait for its work and remove its runtime; its identity and files stay.
 
-    Its sub-agents go on serving.
+    Its sub-agents are not suspended.
     """
     answer = client.send(
         "POST", path("agents", name, verb="suspend"), query=_queue(asked=queue),
@@ -234,7 +249,7 @@ def suspend(
 @output_option
 @with_client
 def resume(client: Client, *, name: str, queue: bool, waits: Waits, form: str) -> None:
-    """Bring a suspended agent back; it serves once its runtime answers."""
+    """Start a suspended agent again; it serves when its runtime answers."""
     answer = client.send(
         "POST", path("agents", name, verb="resume"), query=_queue(asked=queue),
         agent=name,
@@ -248,7 +263,7 @@ def resume(client: Client, *, name: str, queue: bool, waits: Waits, form: str) -
 @output_option
 @with_client
 def stop(client: Client, *, name: str, waits: Waits, form: str) -> None:
-    """In an emergency: revoke its credentials, then kill it; nothing is waited for."""
+    """Emergency stop: revoke its credentials and kill it without waiting for its work."""
     answer = client.send("POST", path("agents", name, verb="stop"), agent=name)
     attend(client, answer, waits=waits, form=form, name=name, done=f"agent {name} is stopped")
 
@@ -264,12 +279,15 @@ def stop(client: Client, *, name: str, waits: Waits, form: str) -> None:
 @DRAIN
 @click.option(
     "--queue", is_flag=True,
-    help="Where another delete stands in the way, wait for it; what else is under way is"
-    " cancelled, and never waited for.",
+    help="If another delete has the agent's lock, wait for it.  Any other operation is cancelled.",
 )  # fmt: skip
-@click.option("--retention", type=click.Choice(("remove", "retain")), help="Of its spec.")
-@click.option("--dry-run", is_flag=True, help="Only show what would go, as a tree.")
-@click.option("--yes", is_flag=True, help="Do not ask whether sub-agents shall go with it.")
+@click.option(
+    "--retention", type=click.Choice(("remove", "retain")), help="Whether its spec is kept."
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Show what would be deleted, as a tree; change nothing."
+)
+@click.option("--yes", is_flag=True, help="Do not ask before sub-agents are deleted too.")
 @wait_options
 @output_option
 @with_client
@@ -277,7 +295,7 @@ def delete(
     client: Client, *, names: tuple[str, ...], drain: float | None, queue: bool,
     retention: str | None, dry_run: bool, yes: bool, waits: Waits, form: str,
 ) -> None:  # fmt: skip
-    """Close agents and take everything away; what they own goes first."""
+    """Close agents and delete everything that belongs to them, sub-agents included."""
     from tenure.faces.cli.cascade import agents_below, show_cascade
 
     query: dict[str, Any] = {**_drain(drain), **_queue(asked=queue), "retention": retention}
@@ -285,7 +303,7 @@ def delete(
         for name in names:
             show_cascade(client, name, form=form)
         return
-    if sys.stdin.isatty() and not yes:  # a script goes on, as it always did
+    if sys.stdin.isatty() and not yes:  # scripts are not asked
         below = {one for name in names for one in agents_below(client, name)} - set(names)
         if below:
             named = ", ".join(sorted(below)[:NAMED_MAX]) + (", …" if len(below) > NAMED_MAX else "")
@@ -304,7 +322,7 @@ def delete(
 @output_option
 @with_client
 def invite(client: Client, *, name: str, form: str) -> None:
-    """Print a token with which an agent may register its keys, once, at /oauth/register."""
+    """Print a one-time token with which an agent registers its keys at /oauth/register."""
     made = client.send(
         "POST", path("agents", name, verb="invite"), agent=name, look="tenure audit list"
     )
@@ -323,16 +341,20 @@ def invite(client: Client, *, name: str, form: str) -> None:
 )
 @click.argument("name")
 @click.argument("body", required=False)
-@click.option("--content-type", metavar="TYPE", help="Else JSON if the body is that, or text.")
-@click.option("--session", metavar="ID", help="The session to go on with.")
+@click.option(
+    "--content-type",
+    metavar="TYPE",
+    help="The content type; by default JSON if the body is JSON, else text.",
+)
+@click.option("--session", metavar="ID", help="The session to continue.")
 @click.option("--timeout", type=click.FloatRange(min=0), default=900.0, metavar="SECONDS",
-              help="How long the agent may be silent.")  # fmt: skip
+              help="The longest time without a byte from the agent.")  # fmt: skip
 @with_client
 def invoke(
     client: Client, *, name: str, body: str | None, content_type: str | None, session: str | None,
     timeout: float,
 ) -> None:  # fmt: skip
-    """Send BODY to an agent and print its answer as it comes.
+    """Send BODY to an agent and print its answer while it arrives.
 
     Without BODY, or with -, standard input is sent; @FILE sends a file.
     """
@@ -346,12 +368,12 @@ def invoke(
 )
 @click.argument("name")
 @click.option("-n", "--lines", type=click.IntRange(1, 10_000), default=100, show_default=True,
-              metavar="N", help="The last so many lines.")  # fmt: skip
+              metavar="N", help="The number of last lines.")  # fmt: skip
 @click.option("--follow", is_flag=True,
-              help="Go on, also once it is resumed, until ctrl-c, or it is deleted.")  # fmt: skip
+              help="Follow the output until ctrl-c or the agent's deletion.")  # fmt: skip
 @with_client
 def logs(client: Client, *, name: str, lines: int, follow: bool) -> None:
-    """Print what an agent printed."""
+    """Print the output of an agent."""
     from tenure.faces.cli.logs import follow as followed
 
     if not follow:

@@ -39,7 +39,7 @@ FILES = click.option(
 )  # fmt: skip
 SELECTOR = click.option(
     "-l", "--selector", multiple=True, callback=pairs, metavar="K=V",
-    help="Only agents with this label, of the files and of those that are there.",
+    help="Only agents with this label, in the files and on the server.",
 )  # fmt: skip
 PRUNE = click.option(
     "--prune", is_flag=True, help="Delete agents that are in no file (with --selector: of those)."
@@ -88,7 +88,7 @@ def command(
 
 
 def _create(client: Client, found: Sequence[Difference], waits: Waits) -> list[str]:
-    """Create them, owners first; the names of those that failed."""
+    """Create the agents, owners first; returns the names of those that failed."""
     failed: list[str] = []
     for wave in waves(found):
         begun: list[tuple[str, dict[str, Any]]] = []
@@ -109,7 +109,7 @@ def _create(client: Client, found: Sequence[Difference], waits: Waits) -> list[s
 
 
 def _delete(client: Client, names: Sequence[str], waits: Waits) -> list[str]:
-    """Delete them in this order; one that went with its owner is gone as well."""
+    """Delete the agents in this order; an agent may be gone with its owner already."""
     failed: list[str] = []
     for name in names:
         try:
@@ -126,7 +126,7 @@ def _delete(client: Client, names: Sequence[str], waits: Waits) -> list[str]:
 def _await(
     client: Client, begun: Sequence[tuple[str, Mapping[str, Any]]], waits: Waits, done: str
 ) -> list[str]:
-    """Wait for operations that go on side by side; the names of those that failed."""
+    """Wait for parallel operations; returns the names of agents whose operation failed."""
     if not waits.wait:
         for name, operation in begun:
             say(f"agent {name}: accepted, operation {operation['id']}")
@@ -188,7 +188,7 @@ def _report(found: Sequence[Difference], failed: Sequence[str], *, form: str) ->
 
 
 def print_differences(found: Sequence[Difference], *, form: str) -> None:
-    """Print what is to be done, or was."""
+    """Print the differences."""
     match form:
         case "json":
             print(json.dumps([_plain(one) for one in found], indent=2, ensure_ascii=False))

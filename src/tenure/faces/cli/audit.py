@@ -19,7 +19,7 @@ KEEP = "before anything else, keep what there is: tenure backup DIRECTORY"
     "audit", cls=Verbs, epilog=examples("tenure audit list --limit 20", "tenure audit verify")
 )
 def command() -> None:
-    """Read the audit log, and verify its chain; for admins."""
+    """Read the audit log and verify its hash chain; for admins."""
 
 
 @command.command(
@@ -29,8 +29,12 @@ def command() -> None:
         "tenure audit list --after 1000 -o json",
     ),
 )
-@click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="From N + 1 on.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="So many lines at most.")
+@click.option(
+    "--after", type=click.IntRange(min=0), default=0, metavar="N", help="Start after line N."
+)
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="The largest number of lines."
+)
 @output_option
 @with_client
 def list_audit(client: Client, *, after: int, limit: int | None, form: str) -> None:
@@ -65,11 +69,11 @@ def _head(_: click.Context, option: click.Parameter, value: str) -> str:
     ),
 )
 @click.option("--head", default="", metavar="HASH", callback=_head,
-              help="A hash written down before.")  # fmt: skip
+              help="A head hash that you exported before.")  # fmt: skip
 @output_option
 @with_client
 def verify(client: Client, *, head: str, form: str) -> None:
-    """Walk the chain of the audit log; exit 1 if a line is not as it was written.
+    """Verify the hash chain of the audit log; exit 1 if a line was changed.
 
     A log that was cut off at its end shows only against a head from before: the server remembers
     the last one that it has seen, and --head is one that you have kept elsewhere.

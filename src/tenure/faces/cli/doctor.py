@@ -37,7 +37,7 @@ WAITS = "operations are accepted and wait; they go on when it is back"
 
 
 class CheckResult(NamedTuple):
-    """What one check found."""
+    """The result of one check."""
 
     check: str
     result: str
@@ -69,9 +69,9 @@ FINDING = Noun(
 @server_options
 @click.pass_context
 def command(context: click.Context, *, scale: Scale, form: str) -> None:
-    """Look whether everything a control plane needs is in order; exit 1 if something is not.
+    """Check everything that a control plane needs; exit 1 if a check fails.
 
-    Told what `up` and `worker` are told of store, engine and bus, it reaches for those too.
+    With the options of `up` for store, engine and bus it checks these servers too.
     """
     place = server_location(context)
     found = [
@@ -84,7 +84,7 @@ def command(context: click.Context, *, scale: Scale, form: str) -> None:
 
 
 def describe_results(found: Sequence[Item]) -> str:
-    """What was found with what to do below it, in no more width than there is."""
+    """The results with their advice, wrapped to the width of the terminal."""
     rows = [
         [one["check"], one["result"], "\n  ".join(filter(None, [one["found"], one["advice"]]))]
         for one in found
@@ -120,7 +120,7 @@ def sqlite() -> Iterator[CheckResult]:
 
 
 def home(directory: Path) -> Iterator[CheckResult]:
-    """The plane's directory, its files and the room on its disk."""
+    """The home, its files and the free space on its disk."""
     above = next(one for one in (directory, *directory.absolute().parents) if one.exists())
     if not directory.exists():
         yield CheckResult("home", WARN, f"{directory} is not there yet", "tenure up makes it")
@@ -144,7 +144,7 @@ def home(directory: Path) -> Iterator[CheckResult]:
 
 
 def epoch(directory: Path) -> Iterator[CheckResult]:
-    """The epoch's file, and whether a restore has left the plane held; older homes have none."""
+    """The epoch file, and whether a restore has paused the plane; older homes have no such file."""
     from tenure.home.epoch_file import EpochFile
 
     file = EpochFile(directory)
@@ -166,7 +166,7 @@ def epoch(directory: Path) -> Iterator[CheckResult]:
 
 
 def providers(directory: Path) -> Iterator[CheckResult]:
-    """Who serves the embedded providers, if anybody does, and whether it can."""
+    """The provider host, if one runs, and whether it answers."""
     from tenure.home.lock_holder import holder, stopped
 
     process = holder(directory / "providers")
@@ -178,7 +178,7 @@ def providers(directory: Path) -> Iterator[CheckResult]:
 
 
 def private(check: str, file: Path, others: int) -> CheckResult:
-    """Whether nobody but its owner can use a file, and the owner is who asks."""
+    """Whether only its owner can use a file, and the owner is the current user."""
     seen = file.stat()
     mode = stat.S_IMODE(seen.st_mode)
     if seen.st_uid != os.geteuid():
@@ -190,7 +190,7 @@ def private(check: str, file: Path, others: int) -> CheckResult:
 
 
 def bubblewrap() -> Iterator[CheckResult]:
-    """The sandbox around agents, which is used where it works."""
+    """The sandbox of agents, which is used if it works."""
     found = shutil.which("bwrap")
     if found is None:
         yield CheckResult(
@@ -213,7 +213,7 @@ def bubblewrap() -> Iterator[CheckResult]:
 
 
 def scaled_out(scale: Scale) -> Iterator[CheckResult]:
-    """The servers that processes of a plane share, as far as any is named."""
+    """The shared servers that the options name."""
     from tenure.settings import Settings
     from tenure.wiring import probe_bus, probe_engine, probe_store, probe_workers
 
@@ -242,7 +242,7 @@ async def _probe(name: str, probing: Awaitable[str]) -> CheckResult:
 
 
 def server(place: where.ServerLocation) -> Iterator[CheckResult]:
-    """The server, if one runs: that it answers, and that the token is good."""
+    """The server, if one runs: whether it answers and accepts the token."""
     client = Client(place)
     client.patience = PROBE_SECONDS
     try:
@@ -268,7 +268,7 @@ def server(place: where.ServerLocation) -> Iterator[CheckResult]:
 
 
 def port(words: str) -> Iterator[CheckResult]:
-    """Whether the port of a server that is yet to be started is free."""
+    """Whether the port is free, if no server runs yet."""
     if not words.isdecimal() or int(words) > PORT_MAX:
         yield CheckResult(
             "port", FAIL, f"TENURE_PORT is {words!r}", f"0 to {PORT_MAX}, or unset it"

@@ -22,7 +22,7 @@ AGAIN_SECONDS = 1.0
 
 
 class Position(click.ParamType[int]):
-    """Where to go on: the id of an event, or the position that it begins with."""
+    """The id of an event, or the position with which it begins."""
 
     name = "id"
 
@@ -44,7 +44,7 @@ POSITION = Position()
     "event", cls=Verbs, epilog=examples("tenure event list --agent hello", "tenure event watch")
 )
 def command() -> None:
-    """Look at events, and follow them as they are committed."""
+    """List events, and follow new ones."""
 
 
 def filter_options(asked: Command) -> Command:
@@ -56,7 +56,7 @@ def filter_options(asked: Command) -> Command:
         asked = click.option(option, default="", metavar=hint, help=words)(asked)
     return click.option(
         "--type", "types", multiple=True, metavar="TYPE",
-        help="Of this type alone, such as agent.suspended or agent.*; may be given several times.",
+        help="Only of this type, such as agent.suspended or agent.*; may be repeated.",
     )(asked)  # fmt: skip
 
 
@@ -69,15 +69,17 @@ def _query(agent: str, types: tuple[str, ...], operation: str) -> dict[str, obje
     "list", epilog=examples("tenure event list --agent hello", "tenure event list --type 'agent.*'")
 )
 @filter_options
-@click.option("--after", type=POSITION, default=0, metavar="ID", help="After this event.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="So many at most.")
+@click.option("--after", type=POSITION, default=0, metavar="ID", help="Start after this event.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="The largest number of events."
+)
 @output_option
 @with_client
 def list_events(
     client: Client, *, agent: str, types: tuple[str, ...], operation: str, after: int,
     limit: int | None, form: str,
 ) -> None:  # fmt: skip
-    """List the events that are kept, oldest first."""
+    """List the stored events, oldest first."""
     query = {**_query(agent, types, operation), "after": after}
     if limit:
         query["limit"] = min(limit, 1_000)
@@ -90,14 +92,14 @@ def list_events(
     epilog=examples("tenure event watch", "tenure event watch --type 'agent.*' -o json"),
 )
 @filter_options
-@click.option("--after", type=POSITION, metavar="ID", help="After this event, not from now on.")
+@click.option("--after", type=POSITION, metavar="ID", help="Start after this event instead of now.")
 @output_option
 @with_client
 def watch(
     client: Client, *, agent: str, types: tuple[str, ...], operation: str, after: int | None,
     form: str,
 ) -> None:  # fmt: skip
-    """Print events as they are committed, until interrupted; as JSON, one in each line.
+    """Print new events until interrupted; as JSON, one a line.
 
     A server that goes away is waited for.  A token that is no good any more ends it.
     """
@@ -123,7 +125,7 @@ def _watch(client: Client, query: dict[str, object], last: int, form: str) -> No
 
 
 def _now(client: Client) -> int:
-    """The position after everything that is there: one beyond all stands for the newest."""
+    """The position of the newest event."""
     page = client.get(path("events"), {"after": POSITION_MAX, "limit": 1})
     return int(page["position"])
 

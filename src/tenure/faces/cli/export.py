@@ -17,13 +17,13 @@ FORMS = ("yaml", "json", "name")
     "export", epilog=examples("tenure export > agents.yaml", "tenure export hello other -o json")
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("-l", "--selector", multiple=True, metavar="K=V", help="Only with this label.")
+@click.option("-l", "--selector", multiple=True, metavar="K=V", help="Only agents with this label.")
 @click.option("-o", "--output", "form", type=click.Choice(FORMS), default="yaml", show_default=True)
 @with_client
 def command(
     client: Client, *, names: tuple[str, ...], selector: tuple[str, ...], form: str
 ) -> None:
-    """Print agents as a file that applies back to no change.
+    """Print agents as a file; applying it changes nothing.
 
     Without NAME: all that are there; those whose create was undone, and those that are being
     deleted, are left out.

@@ -23,21 +23,23 @@ LIST = "tenure finding list"
     ),
 )
 def command() -> None:
-    """Read what reconcilers have seen, and say what is settled."""
+    """Read the findings of reconcilers, and resolve them."""
 
 
 @command.command(
     "list", epilog=examples("tenure finding list", "tenure finding list --all --reconciler drift")
 )
-@click.option("--all", "resolved", is_flag=True, help="Also what is resolved.")
-@click.option("--reconciler", default="", metavar="NAME", help="Only of this one.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="So many at most.")
+@click.option("--all", "resolved", is_flag=True, help="Include resolved findings.")
+@click.option("--reconciler", default="", metavar="NAME", help="Only findings of this reconciler.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="The largest number of findings."
+)
 @output_option
 @with_client
 def list_findings(
     client: Client, *, resolved: bool, reconciler: str, limit: int | None, form: str
 ) -> None:
-    """List findings that are open."""
+    """List open findings."""
     query: dict[str, object] = {"reconciler": reconciler} if reconciler else {}
     if resolved:
         query["resolved"] = "true"
@@ -79,14 +81,16 @@ def show_finding(client: Client, *, finding_id: str, form: str) -> None:
 
 @command.command("remove", epilog=examples("tenure finding remove ID --yes"))
 @click.argument("finding_ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--tenant", default="", metavar="NAME", help="Whose it is, if not your own tenant's.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--tenant", default="", metavar="NAME", help="The tenant of the resource, if it is not yours."
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @output_option
 @with_client
 def remove(
     client: Client, *, finding_ids: tuple[str, ...], tenant: str, yes: bool, form: str
 ) -> None:
-    """Remove resources that providers hold and the plane knows nothing of, as after a restore.
+    """Remove resources that providers hold and the plane does not know, as after a restore.
 
     The plane never does it by itself. For admins.
     """
@@ -106,7 +110,7 @@ def remove(
 
 
 def _resources(found: Sequence[Item]) -> str:
-    """What findings are about, each by its provider and its key there."""
+    """The resources of findings, each as provider and key."""
     about = ((one["body"].get("provider", "resource"), one["resource"]) for one in found)
     return ", ".join(f"{provider} {key}" for provider, key in about)
 
@@ -118,7 +122,7 @@ def _resources(found: Sequence[Item]) -> str:
 @output_option
 @with_client
 def resolve(client: Client, *, finding_ids: tuple[str, ...], form: str) -> None:
-    """Say that findings are settled; what is still so is found again."""
+    """Resolve findings; a discrepancy that still exists is reported again."""
     done = [
         client.send("POST", path("findings", finding_id, verb="resolve"), look=LIST)
         for finding_id in finding_ids

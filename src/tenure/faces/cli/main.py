@@ -1,7 +1,7 @@
-"""The command `tenure`: finds the command that was typed, and makes an exit code of how it ended.
+"""The command `tenure`: finds the command that was typed, runs it and returns its exit code.
 
-A command's module is imported when it is typed and not before: `--help`, `--version` and a typing
-error cost next to nothing.
+The module of a command is imported only when that command is typed, so that `--help` and
+`--version` start fast.
 """
 
 import errno
@@ -16,33 +16,33 @@ import click
 from tenure.faces.cli.exits import CommandExit, Exit
 
 COMMANDS: Final = {
-    "up": ("tenure.faces.cli.up", "Start a control plane here, in the foreground."),
-    "worker": ("tenure.faces.cli.worker", "Move operations beside other processes of a plane."),
+    "up": ("tenure.faces.cli.up", "Start a control plane in the foreground."),
+    "worker": ("tenure.faces.cli.worker", "Perform operations beside other processes of a plane."),
     "wait": ("tenure.faces.cli.wait", "Wait until the control plane is ready."),
-    "doctor": ("tenure.faces.cli.doctor", "Look whether everything is in order."),
-    "agent": ("tenure.faces.cli.agent", "Create, look at, use and delete agents."),
-    "operation": ("tenure.faces.cli.operation", "Follow what is under way; help what is stuck."),
-    "apply": ("tenure.faces.cli.apply", "Make agents as files say."),
-    "plan": ("tenure.faces.cli.plan", "Show what apply would do."),
-    "export": ("tenure.faces.cli.export", "Print agents as files that apply takes."),
-    "token": ("tenure.faces.cli.token", "Hand out and revoke tokens."),
-    "quota": ("tenure.faces.cli.quota", "Look at the quota of agents, and set it."),
-    "finding": ("tenure.faces.cli.finding", "Read what reconcilers have seen; settle it."),
-    "reconcile": ("tenure.faces.cli.reconcile", "Let reconcilers look now."),
-    "event": ("tenure.faces.cli.event", "Look at events, and follow them as they are committed."),
+    "doctor": ("tenure.faces.cli.doctor", "Check everything that a control plane needs."),
+    "agent": ("tenure.faces.cli.agent", "Create, show, invoke and delete agents."),
+    "operation": ("tenure.faces.cli.operation", "Follow operations, and resolve stuck ones."),
+    "apply": ("tenure.faces.cli.apply", "Create agents from files."),
+    "plan": ("tenure.faces.cli.plan", "Show what apply would change."),
+    "export": ("tenure.faces.cli.export", "Print agents as files for apply."),
+    "token": ("tenure.faces.cli.token", "Create, list and revoke API tokens."),
+    "quota": ("tenure.faces.cli.quota", "Show the quota of agents, and set it."),
+    "finding": ("tenure.faces.cli.finding", "Read the findings of reconcilers, and resolve them."),
+    "reconcile": ("tenure.faces.cli.reconcile", "Run reconcilers now."),
+    "event": ("tenure.faces.cli.event", "List events, and follow new ones."),
     "subscription": (
         "tenure.faces.cli.subscription",
-        "Have events sent, and see what was not taken.",
+        "Subscribe to events, and see which were not delivered.",
     ),
-    "tenant": ("tenure.faces.cli.tenant", "Look whether the tenant is strict, and set it."),
-    "audit": ("tenure.faces.cli.audit", "Read the audit log, and verify its chain."),
+    "tenant": ("tenure.faces.cli.tenant", "Show whether the tenant is strict, and set it."),
+    "audit": ("tenure.faces.cli.audit", "Read the audit log and verify its hash chain."),
     "backup": ("tenure.faces.cli.backup", "Copy a plane's files, also while it runs."),
-    "restore": ("tenure.faces.cli.restore", "Put a backup back, and let the plane go."),
+    "restore": ("tenure.faces.cli.restore", "Restore a backup, and end the pause after it."),
     "migrate-store": ("tenure.faces.cli.migrate_store", "Move an embedded store to PostgreSQL."),
-    "upgrade": ("tenure.faces.cli.upgrade", "Look what this release would do to a home."),
+    "upgrade": ("tenure.faces.cli.upgrade", "Show what this release would change in a home."),
     "completion": ("tenure.faces.cli.completion", "Print a script that completes commands."),
 }
-"""Each command's module, and what it does; the module holds it under the name `command`."""
+"""The module of each command and its help; the module has it under the name `command`."""
 
 EPILOG: Final = """\b
 First steps:
@@ -57,7 +57,7 @@ Exit codes: 0 ok, 1 failed or undone, 2 usage, 3 differs, 4 authentication, 5 ti
 6 stuck, 130 interrupted."""
 
 
-class Late(click.Group):
+class LazyGroup(click.Group):
     """A group whose commands are imported when they are typed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (as click asks)
@@ -97,8 +97,8 @@ class Late(click.Group):
             formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
 
 
-def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:  # noqa: FBT001
-    if asked:
+def _version(context: click.Context, _: click.Parameter, requested: bool) -> None:  # noqa: FBT001
+    if requested:
         # The package is loaded already: this module is a part of it.
         click.echo(f"tenure {sys.modules['tenure'].__version__}")
         context.exit()
@@ -108,13 +108,13 @@ def _command() -> click.Group:
     from tenure.faces.cli.options import server_options
 
     @click.group(
-        cls=Late,
+        cls=LazyGroup,
         epilog=EPILOG,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     @click.option(
         "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version,
-        help="Say which version this is.",
+        help="Print the version.",
     )  # fmt: skip
     @server_options
     def tenure() -> None:

@@ -36,7 +36,7 @@ NOUN = Noun(
 @server_options
 @click.pass_context
 def command(context: click.Context, *, url: str, source: Path | None, form: str) -> None:
-    """Copy every record of an embedded store to PostgreSQL, and compare both sides.
+    """Copy an embedded store to PostgreSQL, and compare both sides.
 
     The plane must be stopped; whoever is killed meanwhile says it again, and it goes on.  Only when
     every table has the same rows and the same hash there is the file marked: it then refuses to be

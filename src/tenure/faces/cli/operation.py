@@ -36,7 +36,7 @@ OPEN = tuple(str(state) for state in OperationState if state not in OPERATION.fi
     ),
 )
 def command() -> None:
-    """Follow what is under way, and help what is stuck."""
+    """Follow operations, and resolve stuck ones."""
 
 
 @command.command(
@@ -47,12 +47,12 @@ def command() -> None:
     ),
 )
 @click.option("--state", multiple=True, type=click.Choice(STATES, case_sensitive=False),
-              metavar="STATE", help="Only in this state.")  # fmt: skip
-@click.option("--open", "only_open", is_flag=True, help="Only what has not ended.")
-@click.option("--agent", metavar="NAME", help="Only of this agent.")
+              metavar="STATE", help="List only operations in this state.")  # fmt: skip
+@click.option("--open", "only_open", is_flag=True, help="List only open operations.")
+@click.option("--agent", metavar="NAME", help="List only operations of this agent.")
 @click.option(
     "--last", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
-    help="The last so many.",
+    help="The number of operations.",
 )  # fmt: skip
 @output_option
 @with_client
@@ -77,7 +77,7 @@ def list_operations(
 @output_option
 @with_client
 def show_operation(client: Client, *, operation: str, form: str) -> None:
-    """Show an operation with its steps; if it needs somebody, also what can be done."""
+    """Show an operation with its steps and, if it is stuck, the commands that help."""
     found = client.get(path("operations", operation))
     show(found, nouns.OPERATION, form=form, text=nouns.operation_text)
     for line in nouns.advice_on(found):
@@ -93,12 +93,12 @@ def show_operation(client: Client, *, operation: str, form: str) -> None:
 )
 @click.argument("operation")
 @click.option(
-    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait so long at most."
+    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="The longest time to wait."
 )
 @output_option
 @with_client
 def watch(client: Client, *, operation: str, timeout: float | None, form: str) -> None:
-    """Follow an operation until it has ended or is stuck, and end as it does."""
+    """Follow an operation until it ends or is stuck; the exit code tells which."""
     started = time.monotonic()
     found = client.get(path("operations", operation))
     seen = progress.watch(client, found, waits=Waits(timeout=timeout))
@@ -111,7 +111,7 @@ def watch(client: Client, *, operation: str, timeout: float | None, form: str) -
 def _decide(
     client: Client, operation: str, verb: str, *, step: str = "", body: object = None
 ) -> dict[str, Any]:
-    """Ask for an operator's verb; the operation then."""
+    """Send an operator's command; returns the operation."""
     parts = ("operations", operation, *(("steps", step) if step else ()))
     answer: dict[str, Any] = client.send("POST", path(*parts, verb=verb), body=body)
     return answer
@@ -128,7 +128,7 @@ def _decide(
 @output_option
 @with_client
 def cancel(client: Client, *, operation: str, waits: Waits, form: str) -> None:
-    """Undo an operation; the exit code is 0 once it is undone."""
+    """Cancel an operation and wait until it is undone; then the exit code is 0."""
     answer = _decide(client, operation, "cancel")
     if not waits.wait:
         attend(client, answer, waits=waits, form=form, name=operation, done="")
@@ -152,7 +152,7 @@ def cancel(client: Client, *, operation: str, waits: Waits, form: str) -> None:
 @output_option
 @with_client
 def retry(client: Client, *, operation: str, waits: Waits, form: str) -> None:
-    """Try what is stuck again, now."""
+    """Try stuck steps again now."""
     answer = _decide(client, operation, "retry")
     done = f"{answer['kind']} has succeeded"
     attend(client, answer, waits=waits, form=form, name=operation, done=done)
@@ -160,11 +160,11 @@ def retry(client: Client, *, operation: str, waits: Waits, form: str) -> None:
 
 @command.command("abandon", epilog=examples("tenure operation abandon ID"))
 @click.argument("operation")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @output_option
 @with_client
 def abandon(client: Client, *, operation: str, yes: bool, form: str) -> None:
-    """End a stuck operation as it is: what it may hold stays in the world."""
+    """End a stuck operation as it is; its resources stay at their providers."""
     confirm("what it may hold stays in the world, and nobody looks after it", yes=yes)
     answer = _decide(client, operation, "abandon")
     show(answer, nouns.OPERATION, form=form, text=nouns.operation_text)
@@ -173,14 +173,14 @@ def abandon(client: Client, *, operation: str, yes: bool, form: str) -> None:
 @command.command("adopt", epilog=examples("tenure operation adopt ID runtime"))
 @click.argument("operation")
 @click.argument("step")
-@click.option("--result", metavar="JSON", help="What the step would have returned.")
+@click.option("--result", metavar="JSON", help="The result that the step would have returned.")
 @wait_options
 @output_option
 @with_client
 def adopt(
     client: Client, *, operation: str, step: str, result: str | None, waits: Waits, form: str
 ) -> None:
-    """Say that a stuck step did happen; the operation goes on."""
+    """Record that a stuck step did happen; the operation goes on."""
     try:
         body = {"result": json.loads(result)} if result is not None else {}
     except ValueError as error:
@@ -197,7 +197,7 @@ def adopt(
 @output_option
 @with_client
 def mark_absent(client: Client, *, operation: str, step: str, waits: Waits, form: str) -> None:
-    """Say that a stuck step holds nothing; the operation goes on, or back."""
+    """Record that a stuck step holds nothing; the operation goes on or is undone."""
     answer = _decide(client, operation, "mark-absent", step=step)
     done = f"{answer['kind']} has succeeded"
     attend(client, answer, waits=waits, form=form, name=operation, done=done)

@@ -20,7 +20,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 class Verbs(click.Group):
-    """The commands of one noun, each listed with the first clause of what it does, whole."""
+    """The commands of one noun, each listed with the first clause of its help."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """As click does it, which cuts every line off where it ends."""
@@ -42,10 +42,10 @@ class Waits(NamedTuple):
 
 
 def _keep(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """These options may stand before or after the command; the later one counts."""
-    given: dict[str, str | None] = context.find_root().ensure_object(dict)
+    """These options may come before or after the command; the later one counts."""
+    values: dict[str, str | None] = context.find_root().ensure_object(dict)
     if value is not None and option.name is not None:
-        given[option.name] = value
+        values[option.name] = value
     return value
 
 
@@ -63,12 +63,12 @@ def server_options(command: Command) -> Command:
 
 
 def server_location(context: click.Context) -> where.ServerLocation:
-    """What the command line and the environment say about the server."""
+    """The location of the server, from the command line and the environment."""
     return where.location_of(context.find_root().ensure_object(dict), os.environ)
 
 
 def with_client(command: Command) -> Command:
-    """Hand a client to the command as its first argument."""
+    """Pass a client to the command as its first argument."""
 
     @server_options
     @click.pass_context
@@ -84,10 +84,10 @@ def with_client(command: Command) -> Command:
 
 
 def log_options(command: Command) -> Command:
-    """Add --log-level and --log-format: what a process that runs on says of itself."""
+    """Add --log-level and --log-format."""
     for option, choices, default, words in (
-        ("--log-format", ("plain", "json"), "plain", "How a line is written."),
-        ("--log-level", LEVELS, "warning", "What is logged to standard error."),
+        ("--log-format", ("plain", "json"), "plain", "The format of log lines."),
+        ("--log-level", LEVELS, "warning", "The lowest level that is logged to standard error."),
     ):
         command = click.option(
             option, type=click.Choice(choices), default=default, show_default=True, help=words
@@ -99,17 +99,17 @@ def output_option(command: Command) -> Command:
     """Add -o; the command gets it as `form`."""
     return click.option(
         "-o", "--output", "form", type=click.Choice(FORMS), default="table", show_default=True,
-        help="The form of what is printed; wide: a table that is whole on any terminal.",
+        help="The output format; wide: a table that is not cut to the terminal.",
     )(command)  # fmt: skip
 
 
 def wait_options(command: Command) -> Command:
     """Add --no-wait and --timeout; the command gets them as `waits`."""
 
-    @click.option("--no-wait", is_flag=True, help="Return as soon as it is accepted.")
+    @click.option("--no-wait", is_flag=True, help="Return when the operation is accepted.")
     @click.option(
         "--timeout", type=click.FloatRange(min=0), metavar="SECONDS",
-        help="Wait so long at most; the operation goes on, and the exit code is 5.",
+        help="The longest time to wait; then the exit code is 5, and the operation goes on.",
     )  # fmt: skip
     @wraps(command)
     def run(*given: object, no_wait: bool, timeout: float | None, **named: object) -> object:
@@ -119,17 +119,17 @@ def wait_options(command: Command) -> Command:
 
 
 def confirm(would: str, *, yes: bool) -> None:
-    """Return if it shall be done; where nobody can be asked it must have been said before."""
+    """Ask for confirmation; without a terminal --yes must be given."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise CommandExit(Exit.USAGE, would, advice="say --yes to do it")
+        raise CommandExit(Exit.USAGE, would, advice="add --yes to do it")
     if not click.confirm(f"{would}. Go on?", err=True):
         raise CommandExit(Exit.FAILED, "nothing was done")
 
 
 def examples(*lines: str) -> str:
-    """The end of a command's help: what one types."""
+    """The examples at the end of a command's help."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 

@@ -17,16 +17,14 @@ from tenure.faces.cli.output import say
 @FILES
 @SELECTOR
 @PRUNE
-@click.option(
-    "--detailed-exitcode", is_flag=True, help="Exit with 3 if anything is not as the files say."
-)
+@click.option("--detailed-exitcode", is_flag=True, help="Exit with 3 if files and agents differ.")
 @output_option
 @with_client
 def command(
     client: Client, *, sources: tuple[str, ...], selector: dict[str, str], prune: bool,
     detailed_exitcode: bool, form: str,
 ) -> None:  # fmt: skip
-    """Show how files and agents differ, and do nothing."""
+    """Show how files and agents differ; change nothing."""
     specs, named = specs_of_files(sources, selector)
     found = compare(client, specs, named=named, selector=selector, prune=prune)
     print_differences(list(with_predicted_failures(client, found)), form=form)

@@ -12,7 +12,7 @@ QUOTA = path("quotas", "agents")
 
 @click.group("quota", cls=Verbs, epilog=examples("tenure quota show", "tenure quota set 100"))
 def command() -> None:
-    """Look at the quota of agents, and set it."""
+    """Show the quota of agents, and set it."""
 
 
 def _text(quota: Item) -> str:
@@ -24,7 +24,7 @@ def _text(quota: Item) -> str:
 @output_option
 @with_client
 def show_quota(client: Client, *, form: str) -> None:
-    """Show how many agents there are and may be."""
+    """Show the number of agents and its limit."""
     show(client.get(QUOTA), nouns.QUOTA, form=form, text=_text)
 
 
@@ -33,6 +33,6 @@ def show_quota(client: Client, *, form: str) -> None:
 @output_option
 @with_client
 def set_quota(client: Client, *, most: int, form: str) -> None:
-    """Let there be MOST agents from now on; those that are there stay."""
+    """Set the limit to MOST agents; existing agents stay."""
     now = client.send("PUT", QUOTA, body={"most": most}, look="tenure quota show")
     show(now, nouns.QUOTA, form=form, text=_text)

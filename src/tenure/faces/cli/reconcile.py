@@ -13,11 +13,11 @@ from tenure.faces.cli.output import TABLES, say, show_all
     "reconcile", epilog=examples("tenure reconcile --dry-run", "tenure reconcile orphans")
 )
 @click.argument("name", required=False, default="")
-@click.option("--dry-run", is_flag=True, help="Say what is seen; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Report what is found; change nothing.")
 @output_option
 @with_client
 def command(client: Client, *, name: str, dry_run: bool, form: str) -> None:
-    """Let the reconciler NAME look now, or all of them, and say what came of it; for admins.
+    """Run the reconciler NAME now, or all of them, and show the results; for admins.
 
     They look by themselves as well. What they see is kept as findings: see tenure finding. Of
     several processes the one that is asked takes the lead.

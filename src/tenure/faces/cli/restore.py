@@ -32,10 +32,12 @@ EPOCH = Noun((Column("EPOCH", lambda one: str(one["epoch"])),), lambda one: str(
     ),
 )
 @click.argument("source", metavar="[DIRECTORY]", required=False, type=click.Path(path_type=Path))
-@click.option("--review", is_flag=True, help="Only show what confirming would mean.")
-@click.option("--confirm", "confirmed", is_flag=True, help="Show it, and let the plane go.")
-@click.option("--hold", "held", is_flag=True, help="The store was put back by other means: hold.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--review", is_flag=True, help="Show what confirming would change.")
+@click.option("--confirm", "confirmed", is_flag=True, help="Show the review and end the pause.")
+@click.option(
+    "--hold", "held", is_flag=True, help="Pause a plane whose store was restored by other means."
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @output_option
 @server_options
 @click.pass_context
@@ -127,7 +129,7 @@ def _review(client: Client, *, form: str) -> None:
 
 
 def _confirm(client: Client, *, yes: bool, form: str) -> None:
-    """Say what letting the plane go would mean, and do it if it shall be done."""
+    """Show what ending the pause would change, and end it."""
     seen = _get_review(client)
     say(describe_review(seen, most=SHOWN))
     if not seen["held"]:
@@ -143,7 +145,7 @@ def _get_review(client: Client) -> dict[str, Any]:
 
 
 def describe_review(seen: Item, *, most: int) -> str:
-    """What a review found, for a person; so many lines of each kind at most."""
+    """A review as text, with at most so many lines of each kind."""
     parts = [
         f"epoch {seen['epoch']}; held: {seen['held'] or 'no'}",
         f"{seen['open_operations']} open operations will be resumed"

@@ -25,34 +25,35 @@ API_KEY = "TENURE_TEMPORAL_API_KEY"
 
 _OPTIONS = (
     ("--store", "store", "URL", "TENURE_STORE",
-     "Where operations are kept: postgresql://…; without it a file in the home."),
+     "The store, as postgresql://…; without it the store is a file in the home."),
     ("--bus", "bus", "URL", "TENURE_BUS",
-     "A NATS server to which every event is published too: nats://…"),
-    ("--engine", "engine", None, "TENURE_ENGINE", "What moves operations."),
-    ("--temporal", "temporal_address", "HOST:PORT", "TENURE_TEMPORAL", "Temporal's frontend."),
+     "A NATS server, as nats://…; every event is also published there."),
+    ("--engine", "engine", None, "TENURE_ENGINE", "The engine that performs operations."),
+    ("--temporal", "temporal_address", "HOST:PORT", "TENURE_TEMPORAL",
+     "The address of Temporal's frontend."),
     ("--temporal-namespace", "temporal_namespace", "NAME", "TENURE_TEMPORAL_NAMESPACE",
-     "Its namespace."),
+     "The namespace in Temporal."),
     ("--temporal-queue", "temporal_queue", "NAME", "TENURE_TEMPORAL_QUEUE",
-     "The task queue that workers of this plane share, instead of the one its store names."),
+     "The task queue of this plane's workers; by default the one that its store names."),
     ("--temporal-tls-ca", "temporal_tls_ca", "FILE", "TENURE_TEMPORAL_TLS_CA",
-     "Who signs Temporal's certificate, as PEM."),
+     "The authority that signed Temporal's certificate, as PEM."),
     ("--temporal-tls-cert", "temporal_tls_certificate", "FILE", "TENURE_TEMPORAL_TLS_CERT",
-     "Our certificate for Temporal, as PEM."),
+     "The client certificate for Temporal, as PEM."),
     ("--temporal-tls-key", "temporal_tls_key", "FILE", "TENURE_TEMPORAL_TLS_KEY",
-     "Its key, as PEM."),
+     "The key of the client certificate, as PEM."),
     ("--stopped-seconds", "stopped_seconds", "SECONDS", "TENURE_STOPPED_SECONDS",
-     "How long who serves the home may stand stopped until it is killed: 10; 0: for ever."),
+     "After so many seconds a provider host that is stopped is killed: 10; 0: never."),
 )  # fmt: skip
 """Each option: its flag, field of the settings, metavariable, environment variable and help."""
 _RETENTION_OPTIONS = (
     ("--keep-operations", "keep_operations_days", "DAYS", "TENURE_KEEP_OPERATIONS",
-     "How long operations that have ended are kept: 90; 0: for ever."),
+     "How many days ended operations are kept: 90; 0: for ever."),
     ("--keep-findings", "keep_findings_days", "DAYS", "TENURE_KEEP_FINDINGS",
-     "How long findings that are resolved are kept: 30; 0: for ever."),
+     "How many days resolved findings are kept: 30; 0: for ever."),
     ("--keep-events", "keep_events_per_tenant", "EVENTS", "TENURE_KEEP_EVENTS",
      "How many events of each tenant are kept at most, delivered or not: 500,000."),
     ("--drift", "drift", None, "TENURE_DRIFT",
-     "What is done where reality differs from the records: repair."),
+     "Whether differences between records and providers are repaired or only reported: repair."),
 )  # fmt: skip
 """The same for settings that all processes of a home share."""
 _KINDS: Mapping[str, Any] = {

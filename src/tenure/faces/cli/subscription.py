@@ -27,14 +27,14 @@ ID = click.argument("subscription_id", metavar="ID")
     ),
 )
 def command() -> None:
-    """Have events sent, and see what was not taken.
+    """Subscribe to events, and see which were not delivered.
 
     A subscription is named by its id, or by its name if no other has it.
     """
 
 
 def _of(client: Client, given: str, *parts: str, verb: str = "") -> str:
-    """The path of the subscription that is meant, which was named by its id or its name."""
+    """The path of a subscription, which is named by its id or name."""
     if UUID.fullmatch(given) is None:
         called = [
             str(one["id"])
@@ -84,20 +84,32 @@ def _text(one: Item) -> str:
     ),
 )
 @click.argument("name")
-@click.option("--kind", type=click.Choice(KINDS), help="How it is told; --url or --subject say it.")
-@click.option("--url", default="", metavar="URL", help="Where a webhook is sent.")
-@click.option("--subject", default="", metavar="WORDS", help="To NATS, as tenure.to.TENANT.WORDS.…")
-@click.option("--agent", default="", metavar="NAME", help="Of this agent alone: a name or uid.")
-@click.option("--type", "types", multiple=True, metavar="TYPE", help="Of this type alone.")
+@click.option(
+    "--kind", type=click.Choice(KINDS), help="The kind of delivery; --url or --subject imply it."
+)
+@click.option("--url", default="", metavar="URL", help="The URL of a webhook.")
+@click.option(
+    "--subject", default="", metavar="WORDS", help="A NATS subject: tenure.to.TENANT.WORDS.…"
+)
+@click.option(
+    "--agent", default="", metavar="NAME", help="Only events of this agent, by name or uid."
+)
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="TYPE",
+    help="Only events of this type; may be repeated.",
+)
 @click.option("--required", is_flag=True, help="Suspend and delete wait for its acknowledgement.")
-@click.option("--from-start", is_flag=True, help="Also what is kept of the time before.")
+@click.option("--from-start", is_flag=True, help="Also deliver stored events of the past.")
 @output_option
 @with_client
 def create(
     client: Client, *, name: str, kind: str | None, url: str, subject: str, agent: str,
     types: tuple[str, ...], required: bool, from_start: bool, form: str,
 ) -> None:  # fmt: skip
-    """Have events sent; a webhook's secret is printed here and nowhere else."""
+    """Create a subscription; the secret of a webhook is printed only now."""
     kind = kind or ("webhook" if url else "nats" if subject else None)
     if kind is None:
         raise CommandExit(
@@ -135,7 +147,7 @@ def list_subscriptions(client: Client, *, form: str) -> None:
 @output_option
 @with_client
 def show_subscription(client: Client, *, subscription_id: str, form: str) -> None:
-    """Show a subscription and how far it is."""
+    """Show a subscription and its progress."""
     one = client.get(_of(client, subscription_id))
     show(one, nouns.SUBSCRIPTION, form=form, text=_text)
 
@@ -145,7 +157,7 @@ def show_subscription(client: Client, *, subscription_id: str, form: str) -> Non
 @output_option
 @with_client
 def delete(client: Client, *, subscription_id: str, form: str) -> None:
-    """Delete a subscription; nobody waits for it any more."""
+    """Delete a subscription; no operation waits for it any more."""
     gone = client.send("DELETE", _of(client, subscription_id), look=LIST)
     if form in TABLES:
         say(f"subscription {gone['name']} is deleted")
@@ -158,7 +170,7 @@ def delete(client: Client, *, subscription_id: str, form: str) -> None:
 @output_option
 @with_client
 def rotate(client: Client, *, subscription_id: str, form: str) -> None:
-    """Sign with a new secret, and print it; the one before signs beside it for a day."""
+    """Print a new secret; the old one signs too for a day."""
     where = _of(client, subscription_id, verb="rotate")
     look = f"tenure subscription show {subscription_id}"
     made = client.send("POST", where, look=look)
@@ -167,7 +179,7 @@ def rotate(client: Client, *, subscription_id: str, form: str) -> None:
 
 
 def _tell_secret(made: Item, form: str) -> None:
-    """A name alone would lose what nobody can ask for again."""
+    """Print the secret also with `-o name`: it cannot be read again."""
     if form == "name" and made["secret"]:
         say(f"its secret, shown here and nowhere else: {made['secret']}")
 
@@ -177,7 +189,7 @@ def _tell_secret(made: Item, form: str) -> None:
 @output_option
 @with_client
 def letters(client: Client, *, subscription_id: str, form: str) -> None:
-    """List the events that were not taken."""
+    """List dead letters: events that were not delivered."""
     found = client.pages(_of(client, subscription_id, "dead-letters"))
     show_all(list(found), nouns.LETTER, form=form)
 
@@ -190,11 +202,13 @@ def letters(client: Client, *, subscription_id: str, form: str) -> None:
     ),
 )
 @ID
-@click.option("--agent", default="", metavar="NAME", help="This agent's alone: a name or uid.")
+@click.option(
+    "--agent", default="", metavar="NAME", help="Only events of this agent, by name or uid."
+)
 @output_option
 @with_client
 def replay(client: Client, *, subscription_id: str, agent: str, form: str) -> None:
-    """Send the events that were not taken again, now; a destination that fails is tried now."""
+    """Deliver dead letters again now."""
     told = _letters(client, subscription_id, agent, verb="replay")
     none = "there are none; if it fails it is tried now"
     _show_letters(told, "are sent again", none, form=form)
@@ -208,12 +222,14 @@ def replay(client: Client, *, subscription_id: str, agent: str, form: str) -> No
     ),
 )
 @ID
-@click.option("--agent", default="", metavar="NAME", help="This agent's alone: a name or uid.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--agent", default="", metavar="NAME", help="Only events of this agent, by name or uid."
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @output_option
 @with_client
 def discard(client: Client, *, subscription_id: str, agent: str, yes: bool, form: str) -> None:
-    """Give up the events that were not taken; what comes later is sent."""
+    """Discard dead letters; later events are delivered."""
     one = client.get(_of(client, subscription_id))
     if one["parked"]:
         whose = f"agent {agent}" if agent else count_of(one["parked"], "agent")
@@ -231,7 +247,7 @@ def _letters(client: Client, name: str, agent: str, *, verb: str) -> Item:
 
 
 def _show_letters(told: Item, done: str, none: str, *, form: str) -> None:
-    """What was done with the letters of so many agents, or that there are none."""
+    """Print for how many agents letters were handled."""
     noun = nouns.SUBSCRIPTION._replace(name=lambda one: str(one["agents"]))
     text = f"the dead letters of {count_of(told['agents'], 'agent')} {done}"
     show(told, noun, form=form, text=lambda one: text if one["agents"] else none)
@@ -242,7 +258,7 @@ def _show_letters(told: Item, done: str, none: str, *, form: str) -> None:
 @output_option
 @with_client
 def waits(client: Client, *, subscription_id: str, form: str) -> None:
-    """List what the subscriber is, or was, waited for; what is missing comes first."""
+    """List the operations that wait, or waited, for this subscriber; open ones first."""
     found = client.get(_of(client, subscription_id, "acknowledgements"))["items"]
     show_all(found, nouns.AWAITED, form=form)
 
@@ -256,13 +272,15 @@ def waits(client: Client, *, subscription_id: str, form: str) -> None:
 )
 @ID
 @click.argument("operation")
-@click.option("--override", metavar="WHY", help="Say so in the subscriber's place, and why.")
+@click.option(
+    "--override", metavar="WHY", help="Acknowledge in the subscriber's place, with a reason."
+)
 @output_option
 @with_client
 def acknowledge(
     client: Client, *, subscription_id: str, operation: str, override: str | None, form: str
 ) -> None:
-    """Say that the subscriber has done its part of OPERATION."""
+    """Acknowledge OPERATION for a subscriber."""
     body = {"operation": operation} | ({} if override is None else {"override": override})
     where = _of(client, subscription_id, "acknowledgements")
     look = f"tenure subscription waits {subscription_id}"

@@ -14,7 +14,7 @@ NOUN = nouns.AWAITED._replace(name=lambda one: "strict" if one["strict"] else "l
     "tenant", cls=Verbs, epilog=examples("tenure tenant show", "tenure tenant set --strict")
 )
 def command() -> None:
-    """Look whether the tenant is strict, and set it."""
+    """Show whether the tenant is strict, and set it."""
 
 
 def _text(tenant: Item) -> str:
@@ -30,17 +30,21 @@ def _text(tenant: Item) -> str:
 @output_option
 @with_client
 def show_tenant(client: Client, *, form: str) -> None:
-    """Show whether it is strict, and whose acknowledgement is missing."""
+    """Show whether the tenant is strict, and which acknowledgements are missing."""
     show(client.get(path("tenant")), NOUN, form=form, text=_text)
 
 
 @command.command(
     "set", epilog=examples("tenure tenant set --strict", "tenure tenant set --lenient")
 )
-@click.option("--strict/--lenient", required=True, help="Whether creates wait until all have.")
+@click.option(
+    "--strict/--lenient",
+    required=True,
+    help="Refuse creates while an acknowledgement is missing, or accept them.",
+)
 @output_option
 @with_client
 def set_tenant(client: Client, *, strict: bool, form: str) -> None:
-    """Let nothing new be made while an acknowledgement is missing, or let it; for admins."""
+    """Refuse or accept creates while an acknowledgement is missing; for admins."""
     now = client.send("PUT", path("tenant"), body={"strict": strict}, look="tenure tenant show")
     show(now, NOUN, form=form, text=_text)

@@ -21,7 +21,7 @@ LIST = "tenure token list"
     ),
 )
 def command() -> None:
-    """Hand out and revoke tokens; for admins."""
+    """Create, list and revoke API tokens; for admins."""
 
 
 @command.command(
@@ -32,15 +32,17 @@ def command() -> None:
     ),
 )
 @click.argument("principal")
-@click.option("--role", type=click.Choice(ROLES), required=True, help="What it may ask for.")
+@click.option("--role", type=click.Choice(ROLES), required=True, help="The role of the token.")
 @click.option("--tenant", default="", metavar="NAME", help="Another tenant than your own.")
-@click.option("--seconds", type=float, metavar="N", help="How long it is good; else until revoked.")
+@click.option(
+    "--seconds", type=float, metavar="N", help="The lifetime; by default until it is revoked."
+)
 @output_option
 @with_client
 def create(
     client: Client, *, principal: str, role: str, tenant: str, seconds: float | None, form: str
 ) -> None:
-    """Make a token for PRINCIPAL and print it: it is shown here and nowhere else."""
+    """Create a token for PRINCIPAL; it is printed only now."""
     body = {"principal": principal, "role": role, "tenant": tenant, "seconds": seconds}
     made = client.send("POST", path("tokens"), body=body, look=LIST)
     if form in TABLES:
@@ -55,7 +57,7 @@ def create(
 @output_option
 @with_client
 def list_tokens(client: Client, *, tenant: str, form: str) -> None:
-    """List tokens, also those that are no good any more."""
+    """List tokens, revoked and expired ones included."""
     query = {"tenant": tenant} if tenant else {}
     show_all(client.get(path("tokens"), query)["items"], nouns.TOKEN, form=form)
 
@@ -65,7 +67,7 @@ def list_tokens(client: Client, *, tenant: str, form: str) -> None:
 @output_option
 @with_client
 def revoke(client: Client, *, token_id: str, form: str) -> None:
-    """Revoke a token by its id: it is no good from now on."""
+    """Revoke a token by its id."""
     gone = client.send("DELETE", path("tokens", token_id), look=LIST)
     if form in TABLES:
         say(f"token {token_id} of {gone['principal']} is revoked")

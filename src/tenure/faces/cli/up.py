@@ -62,44 +62,46 @@ class UpOptions(NamedTuple):
         "tenure up --store postgresql://tenure@db/tenure --engine temporal --temporal db:7233",
     ),
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port", default=PORT, show_default=True, type=click.IntRange(0, 65_535),
     envvar="TENURE_PORT",
-    help="0: any that is free; the file `address` in the home says which.  [TENURE_PORT]",
+    help="The port; 0 takes a free one, which the file `address` in the home names."
+    "  [TENURE_PORT]",
 )  # fmt: skip
 @click.option("--tls-cert", default="", metavar="FILE", help="The certificate chain, as PEM.")
-@click.option("--tls-key", default="", metavar="FILE", help="Its key, as PEM.")
+@click.option("--tls-key", default="", metavar="FILE", help="The key of the certificate, as PEM.")
 @click.option("--new-token", is_flag=True, help="Make a new admin token, and write it to the home.")
 @click.option(
     "--new-home",
     is_flag=True,
-    help="Let this home take the place of another, which is lost, in a store that is shared.",
+    help="Replace a lost home in a shared store by this one.",
 )
 @click.option(
     "--leave-temporal",
     is_flag=True,
-    help="Move by --engine embedded what Temporal moved; stop every process of the plane before.",
+    help="Let --engine embedded finish what Temporal started; stop all other processes first.",
 )
 @log_options
 @click.option(
     "--sandbox", type=click.Choice(("auto", "off", "require")), default="auto", show_default=True,
     envvar="TENURE_SANDBOX",
-    help="Bubblewrap around agents: where it works, never, or else no start.  [TENURE_SANDBOX]",
+    help="Run agents in bubblewrap: if it works, never, or always (else do not start)."
+    "  [TENURE_SANDBOX]",
 )  # fmt: skip
 @click.option(
     "--requests-per-second", type=click.FloatRange(min=0), metavar="N", default=2_000.0,
-    show_default=True, help="What each tenant may ask for; 0: no bound.",
+    show_default=True, help="The rate limit of each tenant; 0: none.",
 )  # fmt: skip
 @click.option(
     "--webhooks-here", is_flag=True, envvar="TENURE_WEBHOOKS_HERE",
-    help="Let webhooks lead to this machine, and by plain http: for development."
+    help="Allow webhooks to this machine and over plain http, for development."
     "  [TENURE_WEBHOOKS_HERE]",
 )  # fmt: skip
-@click.option("--traces", is_flag=True, help="Tell OpenTelemetry's tracer of every attempt.")
+@click.option("--traces", is_flag=True, help="Send a span for every attempt to OpenTelemetry.")
 @up_scale_options
 @click.option(
-    "--api-only", is_flag=True, help="Accept operations and leave them to `tenure worker`."
+    "--api-only", is_flag=True, help="Accept operations and let `tenure worker` perform them."
 )
 @server_options
 @click.pass_context
@@ -122,11 +124,11 @@ def command(
     scale: Scale,
     api_only: bool,
 ) -> None:
-    """Start a control plane here, in the foreground; ctrl-c or SIGTERM stops it.
+    """Start a control plane in the foreground; ctrl-c or SIGTERM stops it.
 
-    Its home is ./.tenure unless another is named: the store, the providers' files, the agents'
-    directories, and the token with which the command line asks.  Agents go on running while it is
-    stopped, and are taken over at the next start.
+    Its home is ./.tenure unless you name another.  The home has the store, the providers' files,
+    the agents' directories and the admin's token.  Agents go on running while the plane is stopped,
+    and the next start takes them over.
     """
     from tenure.telemetry import logs
 
@@ -152,16 +154,15 @@ def command(
     if api_only and "store" not in scale:
         raise CommandExit(
             Exit.USAGE,
-            "--api-only leaves the work to other processes, and a file in the home admits none",
-            advice="say --store postgresql://… as well",
+            "--api-only leaves the work to others, but they cannot share a file in the home",
+            advice="add --store postgresql://…",
         )
     if new_home and "store" not in scale:
         raise CommandExit(
             Exit.USAGE,
-            "--new-home replaces a lost home in a store that is shared, and a file in the home is"
-            " not: nothing was touched",
-            advice="say --store postgresql://… as well; if there is no store to go on with, leave"
-            " --new-home out",
+            "--new-home replaces a lost home in a shared store, but this store is a file in the"
+            " home; nothing was changed",
+            advice="add --store postgresql://…, or leave out --new-home",
         )
     _start(options)
 
@@ -178,13 +179,13 @@ def _start(options: UpOptions) -> None:
         raise CommandExit(
             Exit.FAILED,
             f"{error.filename or options.home}: {error.strerror}",
-            advice=f"tenure doctor --home {options.home} looks what is wrong",
+            advice=f"tenure doctor --home {options.home} shows what is wrong",
         ) from None
     except CommitUnknown as error:
         raise CommandExit(
             Exit.FAILED,
-            f"nobody knows what is on disk, so the plane has stopped: {error}",
-            advice="look after the disk, then start it again: it reads what was kept",
+            f"a commit failed and its outcome is unknown, so the plane has stopped: {error}",
+            advice="check the disk, then start the plane again; it reads what is on disk",
         ) from None
 
 
@@ -195,7 +196,7 @@ def _home_in_use(home: Path, error: StoreLocked) -> CommandExit:
         return CommandExit(Exit.FAILED, str(error))
     return CommandExit(
         Exit.FAILED, f"a control plane already runs in {home}, at {there}: {error}",
-        advice="ask that one; another one needs a home and a port of its own: tenure up --home DIR"
+        advice="use that one, or start another with its own home and port: tenure up --home DIR"
         " --port 0",
     )  # fmt: skip
 

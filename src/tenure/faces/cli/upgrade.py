@@ -28,13 +28,13 @@ BACK = {True: "possible", False: "only by a backup made before", None: "not know
         "tenure upgrade --check --store postgresql://tenure@db/tenure",
     ),
 )
-@click.option("--check", is_flag=True, required=True, help="Look, and change nothing.")
+@click.option("--check", is_flag=True, required=True, help="Check, and change nothing.")
 @click.option(
     "--store", default="", metavar="URL", envvar="TENURE_STORE",
-    help="The PostgreSQL of a plane whose store is no file in the home.  [TENURE_STORE]",
+    help="The PostgreSQL store, if the store is not a file in the home.  [TENURE_STORE]",
 )  # fmt: skip
 @click.option(
-    "--detailed-exitcode", is_flag=True, help="Exit 3 if a start would migrate something."
+    "--detailed-exitcode", is_flag=True, help="Exit with 3 if a start would migrate the store."
 )
 @output_option
 @server_options
@@ -42,7 +42,7 @@ BACK = {True: "possible", False: "only by a backup made before", None: "not know
 def command(
     context: click.Context, *, check: bool, store: str, detailed_exitcode: bool, form: str
 ) -> None:
-    """Say what this release would do to the home of an older one, before it is started there.
+    """Show what this release would change in the home of an older one.
 
     It lists the migrations that the next start would apply, the steps of open operations that this
     release lacks, and whether the release before could take the home back afterwards.  Exit 0: this

@@ -48,11 +48,13 @@ class WorkerOptions(NamedTuple):
 @scale_options
 @click.option(
     "--metrics", default="", metavar="HOST:PORT",
-    help="Serve /metrics, /livez and /readyz here, as `up` does; port 0: any that is free.",
+    help="Serve /metrics, /livez and /readyz at this address; port 0 takes a free one.",
 )  # fmt: skip
-@click.option("--tls-cert", default="", metavar="FILE", help="For --metrics: its chain, as PEM.")
-@click.option("--tls-key", default="", metavar="FILE", help="Its key, as PEM.")
-@click.option("--traces", is_flag=True, help="Tell OpenTelemetry's tracer of every attempt.")
+@click.option(
+    "--tls-cert", default="", metavar="FILE", help="For --metrics: the certificate chain, as PEM."
+)
+@click.option("--tls-key", default="", metavar="FILE", help="The key of the certificate, as PEM.")
+@click.option("--traces", is_flag=True, help="Send a span for every attempt to OpenTelemetry.")
 @log_options
 @server_options
 @click.pass_context
@@ -67,19 +69,19 @@ def command(
     log_level: str,
     log_format: str,
 ) -> None:
-    """Move operations that any process of this plane accepts; ctrl-c or SIGTERM stops it.
+    """Perform operations that any process of this plane accepts; ctrl-c or SIGTERM stops it.
 
-    It needs a store that several processes can share, so --store is a postgresql:// URL. The home
-    is that of the plane, which `tenure up` has begun: they share the embedded providers that live
-    there, and what `up` was told of the sandbox, webhooks, the issuer, drift and retention.
+    Several processes need a shared store, so --store must be a postgresql:// URL.  The home is the
+    plane's, which `tenure up` has made: its processes share the embedded providers and the settings
+    of `up` for sandbox, webhooks, issuer, drift and retention.
     """
     from tenure.telemetry import logs
 
     if "store" not in scale:
         raise CommandExit(
             Exit.USAGE,
-            "a worker needs a store that several processes share: --store postgresql://…",
-            advice="on one SQLite file `tenure up` does all the work itself",
+            "a worker needs a shared store: --store postgresql://…",
+            advice="on one SQLite file `tenure up` performs all operations itself",
         )
     listen = _listen(metrics, tls_cert, tls_key)
     logs.configure(json_lines=log_format == "json", level=log_level.upper())
@@ -91,8 +93,8 @@ def command(
     except CommitUnknown as error:
         raise CommandExit(
             Exit.FAILED,
-            f"the store is gone, and what became of the last changes is not known: {error}",
-            advice="start it again: it reads what was kept, and others go on meanwhile",
+            f"the store is gone, and the outcome of the last commits is unknown: {error}",
+            advice="start it again; it reads what is stored, and other workers go on meanwhile",
         ) from None
 
 
