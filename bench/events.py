@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tenure.adapters.bus.nats import NatsBus
 from tenure.app.operations.handle import OUTBOX, POSITION, sequence_of
 from tenure.app.tenancy import tokens
-from tenure.delivery.outbox import Route
+from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import relaying
 from tenure.faces.http.server import Listen, serving
 from tenure.faces.http.state import HttpState
@@ -93,7 +93,7 @@ async def stored(url):
 
 
 def route_to(bus):
-    return Route(Destination("tenure:nats", ""), bus, page=NATS_PAGE)
+    return DestinationRoute(Destination("tenure:nats", ""), bus, page=NATS_PAGE)
 
 
 async def carried(folder, server, count):

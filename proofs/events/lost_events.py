@@ -8,13 +8,13 @@ from collections.abc import Callable
 from functools import partial
 
 from tenure.adapters.bus.local import LocalBus
-from tenure.app.events.cloudevents import Wanted
+from tenure.app.events.cloudevents import EventFilter
 from tenure.app.events.reactions import REACTIONS, React
 from tenure.app.plane import Plane
 from tenure.core.agent import AgentState
 from tenure.core.errors import LeaseLost
 from tenure.core.subscription import SubscriptionKind
-from tenure.delivery.outbox import Route
+from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import Relay
 from tenure.ports.bus import Destination, Outgoing
 from tenure.ports.store import Store
@@ -49,10 +49,10 @@ class Hearing:
         handlers = {name: partial(self._react, plane, one.react) for name, one in REACTIONS.items()}
         bus = LocalBus({**handlers, RECEIVER: self._take, ABOUT: self._take})
         always = [
-            Route(Destination(f"tenure:{name}", name), bus, Wanted(types=one.types))
+            DestinationRoute(Destination(f"tenure:{name}", name), bus, EventFilter(types=one.types))
             for name, one in REACTIONS.items()
         ]
-        always.append(Route(Destination(RECEIVER, RECEIVER), bus))
+        always.append(DestinationRoute(Destination(RECEIVER, RECEIVER), bus))
         return Relay(plane, buses={SubscriptionKind.NATS: bus}, always=always)
 
     async def _take(self, event: Outgoing) -> None:

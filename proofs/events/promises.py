@@ -26,7 +26,7 @@ from tenure.app.events import cloudevents as app_events
 from tenure.core.errors import Invalid
 from tenure.core.events import event_id
 from tenure.delivery import outbox
-from tenure.delivery.outbox import Lanes, Route, Sent
+from tenure.delivery.outbox import DestinationRoute, Lanes, SendResult
 from tenure.delivery.relay import Relay
 from tenure.ports.bus import Destination, Outgoing
 from tenure.ports.store import Change, Row, Set, Store
@@ -136,7 +136,7 @@ def _relay(process: Process, receiver: Receiver) -> Relay:
         await process.wire.cross("bus.publish", lambda: receiver.take(event))
 
     bus = LocalBus({SINK: take})
-    return Relay(process.plane, buses={}, always=[Route(Destination(SINK, SINK), bus)])
+    return Relay(process.plane, buses={}, always=[DestinationRoute(Destination(SINK, SINK), bus)])
 
 
 def getting_out() -> Cases:
@@ -167,7 +167,7 @@ _send = outbox._send  # noqa: SLF001 (what is switched off)
 def marked_first() -> AbstractContextManager[None]:
     """Move the cursor, then publish."""
 
-    async def send(plane: Any, route: Route, rows: Any) -> Sent:
+    async def send(plane: Any, route: DestinationRoute, rows: Any) -> SendResult:
         if rows and "parked" not in rows[0] and "destination" not in rows[0]:
             there = Set("cursor", (route.id,), {"position": rows[-1]["position"]})
             await plane.store.commit(Change("", (), (there,)))
@@ -182,7 +182,7 @@ def newest_first() -> AbstractContextManager[None]:
     def heads(lanes: Lanes) -> list[Row]:
         return [lane[-1] for lane in lanes.values()]
 
-    return patched(outbox, heads=heads)
+    return patched(outbox, next_of_each_agent=heads)
 
 
 def ids_drawn() -> AbstractContextManager[None]:
@@ -198,13 +198,15 @@ def ids_drawn() -> AbstractContextManager[None]:
 def parked_forgotten() -> AbstractContextManager[None]:
     """Send an agent's next event although an earlier one of it is a dead letter."""
 
-    async def none(_plane: Any, _route: Route) -> list[Row]:
+    async def none(_plane: Any, _route: DestinationRoute) -> list[Row]:
         return []
 
-    async def never(_plane: Any, _leader: Any, _route: Route, _now: float) -> outbox.Tick:
-        return outbox.Tick()
+    async def never(
+        _plane: Any, _leader: Any, _route: DestinationRoute, _now: float
+    ) -> outbox.DeliveryResult:
+        return outbox.DeliveryResult()
 
-    return patched(outbox, _parked=none, _retry_parked=never)
+    return patched(outbox, _list_parked=none, _retry_parked=never)
 
 
 ABLATIONS = by_name((

@@ -32,7 +32,7 @@ from tenure.app.agents import cascade
 from tenure.app.agents import commands as agents
 from tenure.app.agents.commands import Asked
 from tenure.app.events import subscriptions
-from tenure.app.events.subscriptions import Subscribe
+from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.app.pages import every
 from tenure.app.safety import findings
 from tenure.core.agent import AgentState
@@ -164,10 +164,10 @@ class Simulation(LifeRig):
             made.append(accepted.agent)
             await until_at_rest(self)
             await self._subscribe(
-                Subscribe(f"of-{name}", SubscriptionKind.NATS, target=ABOUT, agent=name)
+                SubscriptionRequest(f"of-{name}", SubscriptionKind.NATS, target=ABOUT, agent=name)
             )
 
-    async def _subscribe(self, asked: Subscribe) -> None:
+    async def _subscribe(self, asked: SubscriptionRequest) -> None:
         def ask(plane: Any) -> Any:
             return subscriptions.create_subscription(plane, CALLER, asked)
 
@@ -182,7 +182,7 @@ class Simulation(LifeRig):
         ready = await store.list_rows("agent", {"state": AgentState.READY, "operation": None})
         if not ready or self.rng.random() < 0.5:
             return
-        required = Subscribe(
+        required = SubscriptionRequest(
             "required", SubscriptionKind.PULL, types=("agent.suspending",), required=True
         )
         await self._subscribe(required)

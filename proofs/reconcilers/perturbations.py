@@ -18,7 +18,7 @@ from tenure.adapters.bus.local import LocalBus
 from tenure.app.agents import commands as agents
 from tenure.app.agents.commands import Asked
 from tenure.app.events import acknowledgements, dead_letters, subscriptions
-from tenure.app.events.subscriptions import Subscribe
+from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
 from tenure.app.plane import Plane
@@ -28,7 +28,7 @@ from tenure.core.errors import CallerError, CommitUnknown
 from tenure.core.finding import FindingKind as Sure
 from tenure.core.operation import OperationState
 from tenure.core.subscription import SubscriptionKind
-from tenure.delivery.outbox import Route
+from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import Relay
 from tenure.ports.bus import Destination, Outgoing
 from tenure.ports.store import Row, Store
@@ -127,7 +127,7 @@ async def _delete_child(stage: Struck) -> None:
 async def _webhook(stage: Struck) -> None:
     """The reaction to the end of the agent that it is about never came."""
     await stage.make("gone")
-    asked = Subscribe("mine", SubscriptionKind.PULL, agent="gone")
+    asked = SubscriptionRequest("mine", SubscriptionKind.PULL, agent="gone")
     await subscriptions.create_subscription(stage.plane, CALLER, asked)
     await stage.verb("delete", "gone")
 
@@ -168,7 +168,7 @@ async def _come_back(stage: Struck) -> None:
 
 async def _unheard(stage: Struck) -> None:
     """A plane died after it had dropped a subscription and before it told who waits for it."""
-    asked = Subscribe("required", SubscriptionKind.PULL, required=True)
+    asked = SubscriptionRequest("required", SubscriptionKind.PULL, required=True)
     await subscriptions.create_subscription(stage.plane, CALLER, asked)
     operation = await agents.suspend_agent(stage.plane, CALLER, "alpha")
     await stage.until(operation.id, OperationState.WAITING)
@@ -184,7 +184,7 @@ async def _override(stage: Struck) -> None:
 
 async def _park(stage: Struck) -> str:
     """One agent's stream is parked, and waits for a person; the destination."""
-    asked = Subscribe("hearing", SubscriptionKind.NATS, target="hearing")
+    asked = SubscriptionRequest("hearing", SubscriptionKind.NATS, target="hearing")
     view, _ = await subscriptions.create_subscription(stage.plane, CALLER, asked)
     uid = stage.rows("agent_name")["default", "alpha"]["agent"]
     (told, *_) = stage.rows("outbox").values()
@@ -215,7 +215,7 @@ async def _unswept(stage: Struck) -> None:
 
 async def _sweep(stage: Struck) -> None:
     for destination in {destination for destination, _ in stage.rows("parked")}:
-        await subscriptions.sweep(stage.plane, destination)
+        await subscriptions.drop_letters(stage.plane, destination)
 
 
 OVER = ("at", "created_at", "updated_at", "ended_at", "acknowledged_at", "resolved_at")
@@ -226,7 +226,7 @@ async def _over(stage: Struck) -> None:
     """What is over is so for a hundred days, and nobody has seen to it."""
     await stage.make("gone")
     await stage.verb("delete", "gone")
-    required = Subscribe("required", SubscriptionKind.PULL, required=True)
+    required = SubscriptionRequest("required", SubscriptionKind.PULL, required=True)
     view, _ = await subscriptions.create_subscription(stage.plane, CALLER, required)
     asked = Asked(idempotency_key="once")
     suspended = await agents.suspend_agent(stage.plane, CALLER, "alpha", asked=asked)
@@ -356,7 +356,7 @@ def _relay(stage: Struck, plane: Plane, process: Process | None) -> Relay:
 
         await (arrive() if process is None else process.wire.cross("bus.publish", arrive))
 
-    route = Route(Destination(SINK, SINK), LocalBus({SINK: take}))
+    route = DestinationRoute(Destination(SINK, SINK), LocalBus({SINK: take}))
     return Relay(plane, buses={}, always=[route])
 
 

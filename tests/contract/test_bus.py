@@ -11,7 +11,7 @@ from tenure.adapters.bus.local import LocalBus
 from tenure.adapters.bus.webhook import WebhookBus
 from tenure.adapters.bus.webhook import bus as webhook_bus
 from tenure.adapters.clock.system import SystemClock
-from tenure.app.events.subscriptions import shown_secret
+from tenure.app.events.subscriptions import secret_text
 from tenure.core.errors import Invalid, Unavailable
 from tenure.core.retry import WEBHOOK_BREAKER
 from tenure.ports.bus import Destination, Outgoing, Verdict
@@ -82,7 +82,7 @@ class Receiver:
 
     async def _take(self, request: web.Request) -> web.Response:
         body = await request.read()
-        name = verify(request.headers, body, shown_secret(self.secret))
+        name = verify(request.headers, body, secret_text(self.secret))
         if any(name.startswith(f"{agent}-") for agent in self.bad):
             return web.Response(status=422)
         self.seen.append((name, body))

@@ -1,9 +1,9 @@
-"""The dispatcher: reads what is committed once for all destinations, and wakes whom it concerns.
+"""The dispatcher: reads new events once for all destinations, and wakes their subscribers.
 
-A destination that has looked at everything up to some position need not look again before there is
-an event of its own: so thousands that hear of nothing cost a commit nothing.  How far the events
-are none of its own it is told when it looks next.  A hint and no more, as news are: every
-destination looks by itself from time to time.
+A destination that has read the feed up to a position need not read it again before there is an
+event that it subscribes to.  So thousands of idle destinations cost a commit nothing.  When a
+destination reads next, the dispatcher tells it which range of events it can skip.  A wakeup is a
+hint: it may be lost, and every destination also polls from time to time.
 """
 
 import asyncio
@@ -14,114 +14,118 @@ from typing import Final, cast
 from tenure.app.plane import Plane
 from tenure.app.wakeups import Wakeup
 from tenure.core.errors import StoreError
-from tenure.delivery.outbox import Route, Skimmed, Tick
+from tenure.delivery.outbox import DeliveryResult, DestinationRoute, SkippedRange
 from tenure.ports.store import Row
 
 log = logging.getLogger("tenure.reconcilers")
-LOOK_SECONDS, ALONE_SECONDS = 1.0, 30.0
-"""How often it is looked for what nobody here has told of; the second where all is told of."""
+POLL_SECONDS, IDLE_POLL_SECONDS = 1.0, 30.0
+"""Poll intervals: the second one where this process is notified of every commit."""
 LINGER_SECONDS: Final = 0.01
-"""How long events gather before they are carried together: a commit wakes us for each batch."""
+"""How long events are collected before they are sent together: each commit wakes the dispatcher."""
 BUSY_EVENTS: Final = 16
 BUSY_LINGER_SECONDS: Final = 0.05
-"""After a look that found so many: each look costs the loop more than most events do."""
-STRAIN_SECONDS: Final = 1.0
-"""How long all is left alone after something unforeseen."""
+"""The same after a read that found BUSY_EVENTS: a read costs the loop more than most events do."""
+ERROR_PAUSE_SECONDS: Final = 1.0
+"""Pause after an unexpected error."""
 PAGE: Final = 200
 
 
-def look_seconds(plane: Plane) -> float:
-    """How long something may be there unseen; where every commit is told of, nothing is."""
-    return ALONE_SECONDS if plane.commits.number and not plane.shared else LOOK_SECONDS
+def poll_seconds(plane: Plane) -> float:
+    """How often to poll for events that this process was not notified of."""
+    return IDLE_POLL_SECONDS if plane.commits.number and not plane.shared else POLL_SECONDS
 
 
-class Concern:
-    """What is known of the events of one destination."""
+class DestinationWatch:
+    """What the dispatcher knows of one destination."""
 
-    def __init__(self, route: Route) -> None:
-        """Nothing yet."""
+    def __init__(self, route: DestinationRoute) -> None:
         self.route = route
-        self.news = Wakeup()
-        """Told when it is to look."""
-        self.looked = 0
-        """Up to where it has looked by itself."""
-        self.own = 0
-        """The position of the newest event that is its own."""
-        self.clear = 0
-        """Up to where there was none that it had not looked at, when it was woken."""
+        self.wakeup = Wakeup()
+        """Notified when the destination is to read the feed."""
+        self.read_to = 0
+        """Position up to which the destination has read the feed."""
+        self.newest_own = 0
+        """Position of the newest event that it subscribes to."""
+        self.clear_to = 0
+        """When it was woken, no event up to this position was its own and unread."""
         self.parked = False
-        """Whether some of its streams are parked."""
+        """Whether it has parked streams."""
 
 
 class Dispatcher:
-    """What one leading process reads for all its destinations."""
+    """Reads the feed for all destinations of the process that leads."""
 
     def __init__(self, plane: Plane, position: int) -> None:
-        """All that is beyond the position will be read; destinations look at the rest themselves.
+        """Read events beyond the position; destinations read the earlier ones themselves.
 
-        Whoever looks from now on must find what is up to there, as the feed promises.
+        The feed promises that a destination which reads from now on finds those up to it.
         """
         self._plane = plane
         self._position = position
         self._count = 0
-        self._concerns: dict[str, dict[str, Concern]] = {}
+        self._watches: dict[str, dict[str, DestinationWatch]] = {}
 
-    def add(self, route: Route) -> Concern:
-        """From now on a destination is woken; it must look once after that."""
-        concern = Concern(route)
-        self._concerns.setdefault(route.tenant, {})[route.id] = concern
-        return concern
+    def add(self, route: DestinationRoute) -> DestinationWatch:
+        """Wake this destination from now on; it must read the feed once after that."""
+        watch = DestinationWatch(route)
+        self._watches.setdefault(route.tenant, {})[route.id] = watch
+        return watch
 
-    def drop(self, concern: Concern) -> None:
-        """It is woken no more."""
-        route = concern.route
-        of_tenant = self._concerns[route.tenant]
+    def drop(self, watch: DestinationWatch) -> None:
+        """Stop waking this destination."""
+        route = watch.route
+        of_tenant = self._watches[route.tenant]
         del of_tenant[route.id]
         if not of_tenant:
-            del self._concerns[route.tenant]
+            del self._watches[route.tenant]
 
     @property
     def count(self) -> int:
-        """How many events were read."""
+        """How many events this dispatcher has read."""
         return self._count
 
-    def skimmed(self, concern: Concern, done: Tick, *, count: int) -> Skimmed:
-        """What a destination need not look at, after a look that left nothing and began at `count`.
+    def skip_after(
+        self, watch: DestinationWatch, done: DeliveryResult, *, count: int
+    ) -> SkippedRange:
+        """The range that a destination can skip after a read that began at `count`.
 
-        That is all that was read, if nothing of its own is among it; else what was before.
+        If the dispatcher has read no event of its own since, that is everything the dispatcher has
+        read; else it is everything before the first event of its own.
         """
-        if done.looked is None:
-            return done.skimmed
-        clear = self._position if concern.own <= done.looked else concern.clear
-        if clear <= done.looked:
-            return done.skimmed
-        return Skimmed(clear, done.skimmed.passed + self._count - count)
+        if done.read_to is None:
+            return done.skipped
+        clear = self._position if watch.newest_own <= done.read_to else watch.clear_to
+        if clear <= done.read_to:
+            return done.skipped
+        return SkippedRange(clear, done.skipped.events + self._count - count)
 
     async def run(self) -> None:
-        """Read whatever is committed, until cancelled."""
+        """Read new events until cancelled."""
         plane = self._plane
         while True:
             number = plane.commits.number
             try:
                 rows = await plane.feed.after(self._position, limit=PAGE)
-                self._tell(rows)
+                self._wake_subscribers(rows)
             except StoreError as error:
-                log.warning("the relay cannot use the store: %s", error)
-                await asyncio.sleep(STRAIN_SECONDS)
+                log.warning("the dispatcher cannot read events: %s", error)
+                await asyncio.sleep(ERROR_PAUSE_SECONDS)
                 continue
             except Exception:
-                log.exception("nobody was told of new events; again soon")
-                await asyncio.sleep(STRAIN_SECONDS)
+                log.exception(
+                    "reading new events failed; next attempt in %g s", ERROR_PAUSE_SECONDS
+                )
+                await asyncio.sleep(ERROR_PAUSE_SECONDS)
                 continue
             if len(rows) < PAGE:
-                await plane.commits.beyond(number, seconds=look_seconds(plane))
+                await plane.commits.beyond(number, seconds=poll_seconds(plane))
                 busy = len(rows) >= BUSY_EVENTS
                 await asyncio.sleep(BUSY_LINGER_SECONDS if busy else LINGER_SECONDS)
             else:
                 await asyncio.sleep(0)
 
-    def _tell(self, rows: Sequence[Row]) -> None:
-        """Wake every destination of which one of these events is, and go on after them."""
+    def _wake_subscribers(self, rows: Sequence[Row]) -> None:
+        """Wake every destination that subscribes to one of these events, and advance."""
         if not rows:
             return
         newest = rows[::-1]
@@ -129,16 +133,16 @@ class Dispatcher:
         for row in newest:
             of_tenants.setdefault(str(row["tenant"]), []).append(row)
         for tenant, found in (("", newest), *of_tenants.items()):
-            for concern in self._concerns.get(tenant, {}).values():
-                own = next((row for row in found if concern.route.has(row)), None)
+            for watch in self._watches.get(tenant, {}).values():
+                own = next((row for row in found if watch.route.has(row)), None)
                 if own is not None:
-                    self._wake(concern, cast(int, own["position"]))
+                    self._wake(watch, cast(int, own["position"]))
         self._position = cast(int, newest[0]["position"])
         self._count += len(rows)
 
-    def _wake(self, concern: Concern, own: int) -> None:
-        if concern.own <= concern.looked:  # else it has not looked since it was woken
-            concern.clear = self._position
-        concern.own = own
-        if own > concern.looked:
-            concern.news.notify()
+    def _wake(self, watch: DestinationWatch, own: int) -> None:
+        if watch.newest_own <= watch.read_to:  # else it has not read since it was woken
+            watch.clear_to = self._position
+        watch.newest_own = own
+        if own > watch.read_to:
+            watch.wakeup.notify()

@@ -1,11 +1,13 @@
 """Every committed event has been published.
 
-Level-based: what is to be sent is what lies beyond a destination's cursor.  An event is published
-first and its cursor moved after it, so a crash between the two repeats it and skips nothing.  The
-events of one agent leave one after the other.  A destination that takes others' events and not one
-agent's has that agent's stream parked: its events become dead letters, are tried again in order
-later, and nobody else's wait for them.  A destination that takes nothing is left alone for a while,
-longer each time.  Every commit guards the leader's fence token.
+The relay sends the events that lie beyond a destination's cursor.  It publishes an event first and
+moves the cursor after, so a crash between the two repeats events and skips none.  The events of one
+agent are sent one after the other.
+
+If a destination accepts events of other agents but not those of one agent, that agent's stream is
+parked: its events become dead letters and are sent again in order later, and events of other agents
+do not wait for them.  If a destination accepts nothing, all deliveries to it back off.  Every
+commit guards the leader's fence token.
 """
 
 import asyncio
@@ -14,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
-from tenure.app.events.cloudevents import Wanted, outgoing
+from tenure.app.events.cloudevents import EventFilter, outgoing
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.errors import LeaseLost, TenureError
@@ -30,152 +32,156 @@ from tenure.reconcilers.leader import Leader
 
 log = logging.getLogger("tenure.reconcilers")
 PAGE = 500
-"""Events looked at in one commit of a cursor."""
-SKIMMED = 1_000
-"""Events that are none of a destination's, after which its cursor is moved all the same."""
+"""Events that one commit of a cursor covers."""
+SKIPPED_MAX = 1_000
+"""After so many events that a destination does not subscribe to, its cursor is moved."""
 PARKED_ATTEMPTS_MAX = 20
-"""Then a parked stream waits for a person to replay or discard it."""
-ALONE_ATTEMPTS = 5
-"""How often the events of a page may all fail before it is asked whether others' are taken."""
-BREATH = 32
-"""Events written out before others have the loop."""
+"""After these a parked stream waits for a person, who replays or discards it."""
+ISOLATION_ATTEMPTS = 5
+"""After so many attempts without a delivery, an event of another agent is tried."""
+EVENTS_PER_YIELD = 32
+"""Events that are encoded before other tasks get the loop."""
 
 
-class Skimmed(NamedTuple):
-    """Events beyond a cursor that are none of its destination's."""
+class SkippedRange(NamedTuple):
+    """Events beyond a cursor that its destination does not subscribe to."""
 
     position: int = 0
-    """Of the last of them."""
-    passed: int = 0
-    """How many there were."""
+    """Position of the last of them."""
+    events: int = 0
+    """Their number."""
 
 
-NOTHING = Skimmed()
+NONE_SKIPPED = SkippedRange()
 
 
-class Tick(NamedTuple):
-    """What one look came to."""
+class DeliveryResult(NamedTuple):
+    """The result of delivering one page of events to one destination."""
 
     seen: int = 0
-    fixed: int = 0
+    """Events that it subscribes to, and streams that were tried again."""
+    delivered: int = 0
     retry_at: float | None = None
-    """When there is something to do that cannot be done now."""
+    """When there is something to send that cannot be sent now."""
     more: bool = False
-    """Whether there is more to do at once."""
-    rests: bool = False
-    """Whether the destination is left alone until then, whatever is committed."""
-    skimmed: Skimmed = NOTHING
-    """What was looked at beyond the cursor and had not to be written down."""
-    looked: int | None = None
-    """Up to where nothing is left to be done for it; None: that was not found out."""
+    """Whether there is more to send at once."""
+    backs_off: bool = False
+    """Whether nothing is sent before `retry_at`, whatever is committed."""
+    skipped: SkippedRange = NONE_SKIPPED
+    """Events after the cursor that it does not subscribe to; the cursor was not moved for them."""
+    read_to: int | None = None
+    """Position up to which nothing is left to send; None: this page did not find out."""
     parked: bool = False
-    """Whether it has streams that are parked."""
+    """Whether it has parked streams."""
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """One destination: where it is, how it is reached, what it wants to hear of."""
+class DestinationRoute:
+    """One destination: where it is, by which bus it is reached, which events it subscribes to."""
 
     destination: Destination
     bus: Bus
-    wanted: Wanted = field(default_factory=Wanted)
+    event_filter: EventFilter = field(default_factory=EventFilter)
     tenant: str = ""
-    """Whose events; empty: everybody's."""
+    """The tenant whose events it receives; empty: all tenants."""
     page: int = PAGE
-    """Events that one commit of its cursor stands for at most."""
+    """Events that one commit of its cursor covers at most."""
     secrets: Callable[[], tuple[bytes, ...]] | None = None
-    """The keys to sign with now; they change with time."""
+    """Returns the keys that sign deliveries now; they change with time."""
     kind: str = REACTION
-    """Under which it is counted."""
+    """The label of its metrics."""
 
     @property
     def id(self) -> str:
-        """Under which its cursor is kept."""
+        """The key of its cursor."""
         return self.destination.id
 
     def has(self, row: Row) -> bool:
-        """Whether it is to hear of this event."""
-        return (not self.tenant or row["tenant"] == self.tenant) and self.wanted.has(row)
+        """Whether it subscribes to this event."""
+        return (not self.tenant or row["tenant"] == self.tenant) and self.event_filter.has(row)
 
 
 # --- one destination ------------------------------------------------------------------------------
 
 
-async def tick(plane: Plane, leader: Leader, route: Route, *, skimmed: Skimmed = NOTHING) -> Tick:
-    """Send what lies beyond the cursor of one destination, one page of it.
+async def deliver_page(
+    plane: Plane, leader: Leader, route: DestinationRoute, *, skipped: SkippedRange = NONE_SKIPPED
+) -> DeliveryResult:
+    """Send the next page of events beyond the cursor of one destination.
 
-    What was `skimmed` is none of its own, as an earlier look has found.  LeaseLost if somebody
-    else leads by now; then nothing was written.
+    An earlier call has found the `skipped` range beyond the cursor.  LeaseLost if another process
+    leads by now; then nothing was written.
     """
     limit, now = route.page, plane.store.now()
     cursor = await plane.store.find("cursor", (route.id,))
     if cursor is None:
-        return Tick()
+        return DeliveryResult()
     due_at = cast(float, cursor["due_at"])
     if not _is_due(due_at, now):
-        return Tick(retry_at=due_at, rests=True)
-    again = await _retry_parked(plane, leader, route, now)
+        return DeliveryResult(retry_at=due_at, backs_off=True)
+    retried = await _retry_parked(plane, leader, route, now)
     position = cast(int, cursor["position"])
-    start = skimmed.position or position
+    start = skipped.position or position
     rows = await plane.feed.after(start, limit=limit + 1)
     if not rows:
-        done = again._replace(skimmed=skimmed, looked=start)
-        return await _passed_over(plane, leader, route, cursor, done)
-    parked = {str(row["agent"]): row["since"] for row in await _parked(plane, route)}
-    kept = await plane.store.count_rows("letter", {"destination": route.id}) if parked else 0
-    limit = _with_room(route, rows[:limit], LETTERS_MAX - kept)
+        done = retried._replace(skipped=skipped, read_to=start)
+        return await _skip_events(plane, leader, route, cursor, done)
+    parked = {str(row["agent"]): row["since"] for row in await _list_parked(plane, route)}
+    letters = await plane.store.count_rows("letter", {"destination": route.id}) if parked else 0
+    limit = _count_with_room(route, rows[:limit], LETTERS_MAX - letters)
     if not limit:
-        why = f"{LETTERS_MAX} dead letters are kept; replay or discard some"
-        full_up = Sent(failed={"": Receipt(Verdict.UNAVAILABLE, why)})
-        return await _back_off(plane, leader, route, cursor, full_up)
+        return await _back_off(plane, leader, route, cursor, NO_ROOM)
     more, rows = len(rows) > limit, rows[:limit]
     mine = [row for row in rows if route.has(row)]
     last = cast(int, rows[-1]["position"])
     if not mine:
-        skimmed = Skimmed(last, skimmed.passed + len(rows))
-        done = again._replace(skimmed=skimmed, looked=last, more=more)
-        return await _passed_over(plane, leader, route, cursor, done)
-    due = _counted(plane, route, [row for row in mine if row["agent"] not in parked], cursor)
-    alone = more and cast(int, cursor["attempts"]) + 1 >= ALONE_ATTEMPTS
-    past = alone and await _others_pass(plane, route, due, parked.keys(), last)
+        skipped = SkippedRange(last, skipped.events + len(rows))
+        done = retried._replace(skipped=skipped, read_to=last, more=more)
+        return await _skip_events(plane, leader, route, cursor, done)
+    due = [row for row in mine if row["agent"] not in parked]
+    _count_retries(plane, route, due, cursor)
+    isolates = more and cast(int, cursor["attempts"]) + 1 >= ISOLATION_ATTEMPTS
+    is_alive = isolates and await _accepts_other_agents(plane, route, due, parked.keys(), last)
     sent = await _send(plane, route, due)
-    if sent.failed and not (sent.delivered or sent.refused or past):
+    if sent.failed and not (sent.delivered or sent.refused or is_alive):
         return await _back_off(plane, leader, route, cursor, sent)
-    letters = [row for row in mine if row["agent"] in parked or row["position"] in sent.left]
+    unsent = [row for row in mine if row["agent"] in parked or row["position"] in sent.unsent]
     parks = [_park(plane, route, agent, receipt, now) for agent, receipt in sent.failed.items()]
-    writes: list[Put | Set | Drop] = [_letter(route, row) for row in letters]
-    writes += [*parks, _moved(route, cursor, last)]
+    writes: list[Put | Set | Drop] = [_letter(route, row) for row in unsent]
+    writes += [*parks, _advance_cursor(route, cursor, last)]
     # A stream that was discarded meanwhile takes no more letters: nobody would find them.
-    agents = {str(row["agent"]) for row in letters} & parked.keys()
-    held = [Is("parked", (route.id, agent), {"since": parked[agent]}) for agent in agents]
-    if not await _commit(plane, leader, route, position, writes, held=held):
-        return again._replace(more=True)
-    seen, fixed = again.seen + len(mine), again.fixed + sent.delivered
+    agents = {str(row["agent"]) for row in unsent} & parked.keys()
+    streams = [Is("parked", (route.id, agent), {"since": parked[agent]}) for agent in agents]
+    if not await _commit(plane, leader, route, position, writes, guards=streams):
+        return retried._replace(more=True)
+    seen, delivered = retried.seen + len(mine), retried.delivered + sent.delivered
     times = [cast(float, park.row["due_at"]) for park in parks]
-    times += [] if again.retry_at is None else [again.retry_at]
-    held_up, retry_at = again.parked or bool(parks), min(times, default=None)
-    return Tick(seen, fixed, retry_at, more=more, looked=last, parked=held_up)
+    times += [] if retried.retry_at is None else [retried.retry_at]
+    has_parked, retry_at = retried.parked or bool(parks), min(times, default=None)
+    return DeliveryResult(seen, delivered, retry_at, more=more, read_to=last, parked=has_parked)
 
 
-async def _passed_over(plane: Plane, leader: Leader, route: Route, cursor: Row, done: Tick) -> Tick:
-    """Nothing was its own, which is remembered; if it was much, the cursor is moved."""
-    if done.skimmed.passed < SKIMMED:
+async def _skip_events(
+    plane: Plane, leader: Leader, route: DestinationRoute, cursor: Row, done: DeliveryResult
+) -> DeliveryResult:
+    """The page had no event of its own: remember that, and move the cursor if it was much."""
+    if done.skipped.events < SKIPPED_MAX:
         return done
-    moved = _moved(route, cursor, done.skimmed.position)
+    moved = _advance_cursor(route, cursor, done.skipped.position)
     await _commit(plane, leader, route, cast(int, cursor["position"]), [moved])
-    return done._replace(skimmed=NOTHING)
+    return done._replace(skipped=NONE_SKIPPED)
 
 
-async def _others_pass(
-    plane: Plane, route: Route, due: Sequence[Row], parked: Collection[str], last: int
+async def _accepts_other_agents(
+    plane: Plane, route: DestinationRoute, due: Sequence[Row], parked: Collection[str], last: int
 ) -> bool:
-    """Whether the next event of somebody else is taken, so that what fails is not the destination.
+    """Whether the destination accepts an event of an agent that is not failing.
 
-    It is sent before those that fail are, and again in its turn.  With nobody else in sight one
-    agent alone is taken to be at fault.
+    Then the failing agents are at fault, not the destination.  That event is sent early, and once
+    more in its order.  If no other agent has events, a single failing agent counts as at fault.
     """
     failing = {str(row["agent"]) for row in due}
-    rows = [row for row in await plane.feed.after(last, limit=SKIMMED) if route.has(row)]
+    rows = [row for row in await plane.feed.after(last, limit=SKIPPED_MAX) if route.has(row)]
     others = [row for row in rows if row["agent"] not in failing and row["agent"] not in parked]
     if not others:
         return len(failing) == 1
@@ -183,39 +189,47 @@ async def _others_pass(
     return bool(sent.delivered or sent.refused)
 
 
-def _moved(route: Route, cursor: Row, last: int) -> Set:
-    """Its destination has what is up to there, and lives."""
-    there: Row = {"position": last}
+def _advance_cursor(route: DestinationRoute, cursor: Row, last: int) -> Set:
+    """The destination has received everything up to `last`, so it does not fail any more."""
+    columns: Row = {"position": last}
     if cursor["attempts"]:
-        there |= {"attempts": 0, "due_at": 0.0, "why": "", "since": None}
-    return Set("cursor", (route.id,), there)
+        columns |= {"attempts": 0, "due_at": 0.0, "why": "", "since": None}
+    return Set("cursor", (route.id,), columns)
 
 
-class Sent(NamedTuple):
-    """What became of the events that were handed to a bus."""
+class SendResult(NamedTuple):
+    """The result of handing events to a bus."""
 
     delivered: int = 0
     refused: int = 0
     failed: Mapping[str, Receipt] = {}
-    """Agents of whose events one was not taken, and why."""
-    left: frozenset[object] = frozenset()
-    """Positions of what was not taken, or not sent because an earlier one was not taken."""
+    """Agents that had an event which was not accepted, with its receipt."""
+    unsent: frozenset[object] = frozenset()
+    """Positions of events that were not accepted, or not sent because an earlier one was not."""
 
 
+NO_ROOM = SendResult(
+    failed={
+        "": Receipt(
+            Verdict.UNAVAILABLE, f"{LETTERS_MAX} dead letters are kept; replay or discard some"
+        )
+    }
+)
+"""Nothing was sent, since there is no room for dead letters."""
 Lanes = dict[str, list[Row]]
 
 
-async def _send(plane: Plane, route: Route, rows: Sequence[Row]) -> Sent:
-    """Each agent's events one after the other, those of different agents together."""
+async def _send(plane: Plane, route: DestinationRoute, rows: Sequence[Row]) -> SendResult:
+    """Send each agent's events one after the other, and those of different agents together."""
     lanes: Lanes = {}
     for row in rows:
         lanes.setdefault(str(row["agent"]), []).append(row)
     delivered = refused = 0
     failed: dict[str, Receipt] = {}
-    left: list[object] = []
+    unsent: list[object] = []
     while lanes:
-        batch = heads(lanes)
-        receipts = await publish(route, await _told(plane, batch))
+        batch = next_of_each_agent(lanes)
+        receipts = await publish(route, await _encode_events(plane, batch))
         _count(plane, route, batch, receipts)
         for row, receipt in zip(batch, receipts, strict=True):
             agent = str(row["agent"])
@@ -227,42 +241,40 @@ async def _send(plane: Plane, route: Route, rows: Sequence[Row]) -> Sent:
                 continue
             refused += receipt.verdict is Verdict.REFUSED
             failed[agent] = receipt
-            left += [one["position"] for one in lanes.pop(agent)]
-    return Sent(delivered, refused, failed, frozenset(left))
+            unsent += [one["position"] for one in lanes.pop(agent)]
+    return SendResult(delivered, refused, failed, frozenset(unsent))
 
 
-def _counted(plane: Plane, route: Route, rows: list[Row], cursor: Row) -> list[Row]:
-    """The same rows; if they were tried before, that is counted.
-
-    Of each agent's events only the first was sent then.
-    """
+def _count_retries(plane: Plane, route: DestinationRoute, rows: Sequence[Row], cursor: Row) -> None:
+    """After a failed attempt the first event of each agent was sent before."""
     if cursor["attempts"]:
-        plane.deliveries.again[route.kind] += len({row["agent"] for row in rows})
-    return rows
+        plane.deliveries.retries[route.kind] += len({row["agent"] for row in rows})
 
 
-def _count(plane: Plane, route: Route, batch: Sequence[Row], receipts: Sequence[Receipt]) -> None:
+def _count(
+    plane: Plane, route: DestinationRoute, batch: Sequence[Row], receipts: Sequence[Receipt]
+) -> None:
     now = plane.store.now()
     for row, receipt in zip(batch, receipts, strict=True):
         plane.deliveries.add(route.kind, receipt.verdict, now - cast(float, row["at"]))
 
 
-def heads(lanes: Lanes) -> list[Row]:
+def next_of_each_agent(lanes: Lanes) -> list[Row]:
     """The next event of each agent: an agent's second one waits for the receipt of its first."""
     return [lane[0] for lane in lanes.values()]
 
 
-async def _told(plane: Plane, rows: Sequence[Row]) -> list[Outgoing]:
-    """Events as they leave; commits need not wait until many are written out."""
-    told: list[Outgoing] = []
-    for start in range(0, len(rows), BREATH):
-        told += [outgoing(plane.id, row) for row in rows[start : start + BREATH]]
+async def _encode_events(plane: Plane, rows: Sequence[Row]) -> list[Outgoing]:
+    """Events as they are sent; other tasks get the loop from time to time."""
+    encoded: list[Outgoing] = []
+    for start in range(0, len(rows), EVENTS_PER_YIELD):
+        encoded += [outgoing(plane.id, row) for row in rows[start : start + EVENTS_PER_YIELD]]
         await asyncio.sleep(0)
-    return told
+    return encoded
 
 
-async def publish(route: Route, events: Sequence[Outgoing]) -> Sequence[Receipt]:
-    """Hand events to the bus; one that breaks its promise and raises has taken nothing."""
+async def publish(route: DestinationRoute, events: Sequence[Outgoing]) -> Sequence[Receipt]:
+    """Hand events to the bus; a bus that raises, against its contract, has accepted nothing."""
     destination = route.destination
     try:
         if route.secrets is not None:
@@ -272,45 +284,47 @@ async def publish(route: Route, events: Sequence[Outgoing]) -> Sequence[Receipt]
     try:
         return await route.bus.publish(destination, events)
     except Exception as error:
-        log.exception("the bus of %s broke", route.id)
+        log.exception("the bus of destination %s raised an error; it is tried again", route.id)
         return [Receipt(Verdict.UNAVAILABLE, f"{type(error).__name__}: {error}")] * len(events)
 
 
-async def _back_off(plane: Plane, leader: Leader, route: Route, cursor: Row, sent: Sent) -> Tick:
-    """It takes nothing: leave it alone, longer each time, and say why and since when."""
+async def _back_off(
+    plane: Plane, leader: Leader, route: DestinationRoute, cursor: Row, sent: SendResult
+) -> DeliveryResult:
+    """The destination accepts nothing: pause, longer each time, and note why and since when."""
     now, attempts = plane.store.now(), cast(int, cursor["attempts"]) + 1
-    asked = max(receipt.retry_seconds for receipt in sent.failed.values())
+    requested = max(receipt.retry_seconds for receipt in sent.failed.values())
     why = next(receipt.why for receipt in sent.failed.values())
     wait = _wait(plane, DESTINATION, attempts)
-    due_at = now + max(wait, min(asked, PARKED_STREAM.cap_seconds))
-    told: Row = {
+    due_at = now + max(wait, min(requested, PARKED_STREAM.cap_seconds))
+    columns: Row = {
         "attempts": attempts, "due_at": due_at, "why": why[:DETAIL_CHARACTERS_MAX],
         "since": cursor["since"] or now,
     }  # fmt: skip
     position = cast(int, cursor["position"])
-    await _commit(plane, leader, route, position, [Set("cursor", (route.id,), told)])
-    return Tick(seen=len(sent.failed), retry_at=due_at, rests=True)
+    await _commit(plane, leader, route, position, [Set("cursor", (route.id,), columns)])
+    return DeliveryResult(seen=len(sent.failed), retry_at=due_at, backs_off=True)
 
 
 async def _commit(
     plane: Plane,
     leader: Leader,
-    route: Route,
+    route: DestinationRoute,
     position: int,
     writes: Sequence[Put | Set | Drop],
     *,
-    held: Sequence[Is] = (),
+    guards: Sequence[Is] = (),
 ) -> bool:
-    """Move a cursor, if we still lead and it and all else stands as we saw it; whether it did."""
-    guards = (leader.guard, Is("cursor", (route.id,), {"position": position}), *held)
-    refused = await plane.store.commit(Change("", guards, tuple(writes)))
+    """Commit if this process leads and the cursor and `guards` still hold; whether they did."""
+    all_guards = (leader.guard, Is("cursor", (route.id,), {"position": position}), *guards)
+    refused = await plane.store.commit(Change("", all_guards, tuple(writes)))
     if refused is not None and refused.what.table == "lease":
         raise LeaseLost(route.id)
     return refused is None
 
 
 def _is_due(due_at: float, now: float) -> bool:
-    """Whether its time has come; one further off than any that is set is of a clock set back."""
+    """Whether its time has come.  A time beyond every delay is from before the clock went back."""
     return due_at <= now or due_at > now + PARKED_STREAM.cap_seconds
 
 
@@ -321,14 +335,14 @@ def _wait(plane: Plane, policy: RetryPolicy, attempts: int) -> float:
 # --- parked streams -------------------------------------------------------------------------------
 
 
-def _letter(route: Route, row: Row) -> Put:
+def _letter(route: DestinationRoute, row: Row) -> Put:
     key = (route.id, str(row["agent"]), cast(int, row["position"]))
-    said = ("tenant", "operation", "type", "at", "body", "sequence")
-    return Put("letter", key, {name: row[name] for name in said})
+    columns = ("tenant", "operation", "type", "at", "body", "sequence")
+    return Put("letter", key, {name: row[name] for name in columns})
 
 
-def _park(plane: Plane, route: Route, agent: str, receipt: Receipt, now: float) -> Put:
-    """From here on this agent's events go to the dead letters of this destination."""
+def _park(plane: Plane, route: DestinationRoute, agent: str, receipt: Receipt, now: float) -> Put:
+    """From here on this agent's events become dead letters of this destination."""
     row: Row = {
         "attempts": 1, "due_at": now + _wait(plane, PARKED_STREAM, 1),
         "why": receipt.why[:DETAIL_CHARACTERS_MAX], "since": now,
@@ -336,12 +350,12 @@ def _park(plane: Plane, route: Route, agent: str, receipt: Receipt, now: float) 
     return Put("parked", (route.id, agent), row)
 
 
-async def _parked(plane: Plane, route: Route) -> list[Row]:
+async def _list_parked(plane: Plane, route: DestinationRoute) -> list[Row]:
     return [row async for row in every(plane.store, "parked", {"destination": route.id})]
 
 
-def _with_room(route: Route, rows: Sequence[Row], room: int) -> int:
-    """How many of the rows to take, so that there is room if all of them become dead letters."""
+def _count_with_room(route: DestinationRoute, rows: Sequence[Row], room: int) -> int:
+    """How many of the rows to send, so that there is room if all of them become dead letters."""
     if len(rows) <= room:
         return len(rows)
     for place, row in enumerate(rows):
@@ -351,11 +365,13 @@ def _with_room(route: Route, rows: Sequence[Row], room: int) -> int:
     return len(rows)
 
 
-async def _retry_parked(plane: Plane, leader: Leader, route: Route, now: float) -> Tick:
-    """Try the dead letters of every parked stream whose time has come."""
-    seen = fixed = 0
+async def _retry_parked(
+    plane: Plane, leader: Leader, route: DestinationRoute, now: float
+) -> DeliveryResult:
+    """Send the dead letters of every parked stream again whose time has come."""
+    seen = delivered = 0
     retry_at: float | None = None
-    streams = await _parked(plane, route)
+    streams = await _list_parked(plane, route)
     for stream in streams:
         due_at = cast("float | None", stream["due_at"])
         if due_at is None:
@@ -363,26 +379,26 @@ async def _retry_parked(plane: Plane, leader: Leader, route: Route, now: float) 
         if _is_due(due_at, now):
             sent, due_at = await _retry(plane, leader, route, stream, now)
             seen += 1
-            fixed += sent
+            delivered += sent
         if due_at is not None:
             retry_at = due_at if retry_at is None else min(retry_at, due_at)
-    return Tick(seen, fixed, retry_at, parked=bool(streams))
+    return DeliveryResult(seen, delivered, retry_at, parked=bool(streams))
 
 
 async def _retry(
-    plane: Plane, leader: Leader, route: Route, stream: Row, now: float
+    plane: Plane, leader: Leader, route: DestinationRoute, stream: Row, now: float
 ) -> tuple[int, float | None]:
-    """How many letters were taken at last, and when to try again if some are left."""
+    """Send a stream's dead letters again: how many were delivered, and when to try the rest."""
     agent = str(stream["agent"])
-    said: Row = {"destination": route.id, "agent": agent}
-    rows = await plane.store.list_rows("letter", said, limit=PAGE)
-    plane.deliveries.again[route.kind] += bool(rows)
+    columns: Row = {"destination": route.id, "agent": agent}
+    rows = await plane.store.list_rows("letter", columns, limit=PAGE)
+    plane.deliveries.retries[route.kind] += bool(rows)
     sent = await _send(plane, route, rows)
     key = (route.id, agent)
     writes: list[Put | Set | Drop] = [
         Drop("letter", (*key, cast(int, row["position"])))
         for row in rows
-        if row["position"] not in sent.left
+        if row["position"] not in sent.unsent
     ]
     due_at: float | None = None
     if sent.failed:

@@ -1,8 +1,8 @@
-"""The relay: carries events to every destination while this process leads, each on its own.
+"""The relay: delivers events to every destination while this process leads.
 
-It is woken by commits of this process, and by its own changes of subscriptions, and looks from time
-to time for those of others.  A destination that hangs holds up nobody else, and one that nothing is
-told of costs nobody anything.
+Each destination has a task of its own, so one that hangs does not delay the others.  Commits and
+changes of subscriptions in this process wake the relay; for those of other processes it polls.  An
+idle destination costs nothing.
 """
 
 import asyncio
@@ -14,20 +14,20 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from tenure.app.events import subscriptions
-from tenure.app.events.acknowledgements import wanted_of
+from tenure.app.events.acknowledgements import filter_of
 from tenure.app.plane import Plane
 from tenure.concurrency import background, cancel_and_wait
 from tenure.core.errors import LeaseLost, StoreError
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.dispatcher import (
-    ALONE_SECONDS,
-    LOOK_SECONDS,
-    STRAIN_SECONDS,
-    Concern,
+    ERROR_PAUSE_SECONDS,
+    IDLE_POLL_SECONDS,
+    POLL_SECONDS,
+    DestinationWatch,
     Dispatcher,
-    look_seconds,
+    poll_seconds,
 )
-from tenure.delivery.outbox import NOTHING, Route, Tick, tick
+from tenure.delivery.outbox import NONE_SKIPPED, DeliveryResult, DestinationRoute, deliver_page
 from tenure.delivery.retention import Retention, RetentionLimits
 from tenure.ports.bus import Bus, Destination, Outgoing, Receipt, Verdict
 from tenure.ports.store import Change, Put, Row
@@ -35,73 +35,75 @@ from tenure.reconcilers.leader import TTL_SECONDS, Leader
 
 log = logging.getLogger("tenure.reconcilers")
 ROUTES_SECONDS: Final = 2.0
-"""How old the list of destinations may be that other processes change."""
-PAUSES: Final = 5
-"""How many times as long as the look at thousands took all else has the loop, if they change."""
+"""How long a change of subscriptions in another process may go unnoticed."""
+PAUSE_FACTOR: Final = 5
+"""After re-reading the destinations, sleep PAUSE_FACTOR times as long as that took, so that
+thousands of changing subscriptions cost at most 1/(1 + PAUSE_FACTOR) of the loop.
+"""
 TRIM_SECONDS: Final = 30.0
 FIRST_PAGE: Final = 8
-"""Events of the first page: a process that soon dies again has moved the cursor by then."""
+"""Events of the first page: a process that dies soon after its start has moved the cursor."""
 PAGE_SECONDS: Final = 1.0
-"""How long a page may take, about; what a slow destination has had is repeated if we die."""
+"""About how long a page may take: if the process dies, a slow destination gets the page again."""
 
 
-class _Nowhere:
+class _MissingBus:
     """Stands for a bus that this plane does not have."""
 
     def __init__(self, why: str) -> None:
         self._why = why
 
     async def publish(self, _: Destination, events: Sequence[Outgoing]) -> Sequence[Receipt]:
-        """Nothing is taken."""
+        """Accept nothing."""
         return [Receipt(Verdict.UNAVAILABLE, self._why)] * len(events)
 
     async def close(self) -> None:
-        """There is nothing."""
+        """There is nothing to close."""
 
 
-NO_NATS: Final = _Nowhere("this control plane has no NATS server; see TENURE_BUS")
+NO_NATS: Final = _MissingBus("this control plane has no NATS server; see TENURE_BUS")
 
 
-class _Carried(NamedTuple):
+class _Delivery(NamedTuple):
     revision: int
-    concern: Concern
+    watch: DestinationWatch
     task: "asyncio.Task[None]"
 
 
-class _Dispatch(NamedTuple):
+class _RunningDispatcher(NamedTuple):
     dispatcher: Dispatcher
     task: "asyncio.Task[None]"
 
 
 class Relay:
-    """One process's part in publishing."""
+    """Delivers events while this process leads."""
 
     def __init__(
         self,
         plane: Plane,
         *,
         buses: Mapping[SubscriptionKind, Bus],
-        always: Sequence[Route] = (),
+        always: Sequence[DestinationRoute] = (),
         limits: RetentionLimits | None = None,
     ) -> None:
-        """Carry to `always`, and to every subscription by the bus of its kind."""
+        """Deliver to `always`, and to every subscription by the bus of its kind."""
         self.leader = Leader(plane, "relay")
         self._plane = plane
         self._buses = buses
         self._always = {route.id: route for route in always}
-        self._routes: dict[str, tuple[int, Route]] = {}
-        """As they were when they were last read."""
-        self._carried: dict[str, _Carried] = {}
-        self._dispatch: _Dispatch | None = None
-        """While this process leads."""
+        self._routes: dict[str, tuple[int, DestinationRoute]] = {}
+        """The destinations when they were last read, with their revisions."""
+        self._deliveries: dict[str, _Delivery] = {}
+        self._dispatch: _RunningDispatcher | None = None
+        """None while another process leads."""
         self.retention = Retention(
             plane, self.leader, self._destinations, limits or RetentionLimits()
         )
-        self._told = 0
-        """How often subscriptions had changed when this was last seen to."""
+        self._changes_seen = 0
+        """The number of subscription changes when the deliveries were last updated."""
 
-    async def routes(self) -> dict[str, tuple[int, Route]]:
-        """Every destination there is now, with its revision."""
+    async def routes(self) -> dict[str, tuple[int, DestinationRoute]]:
+        """Every destination, with its revision."""
         found = {name: (0, route) for name, route in self._always.items()}
         for row in await subscriptions.rows_of(self._plane):
             if row["kind"] != SubscriptionKind.PULL:
@@ -113,52 +115,54 @@ class Relay:
         self._routes = found
         return found
 
-    async def _destinations(self) -> dict[str, Route]:
+    async def _destinations(self) -> dict[str, DestinationRoute]:
         return {name: route for name, (_, route) in (await self.routes()).items()}
 
-    def _route(self, row: Row) -> Route:
+    def _route(self, row: Row) -> DestinationRoute:
         kind = SubscriptionKind(str(row["kind"]))
         bus = self._buses.get(kind, NO_NATS)
         secrets = partial(subscriptions.secrets_of, self._plane, row)
         tenant = str(row["tenant"])
         destination = Destination(str(row["id"]), str(row["target"]), tenant=tenant)
-        return Route(destination, bus, wanted_of(row), tenant, secrets=secrets, kind=kind)
+        return DestinationRoute(
+            destination, bus, filter_of(row), tenant, secrets=secrets, kind=kind
+        )
 
     async def begin(self) -> None:
-        """See that the destinations which are always there have a cursor."""
+        """Make the cursors of the destinations that are always there, unless they exist."""
         for name in self._always:
-            fresh = Put("cursor", (name,), subscriptions.FRESH)
-            await self._plane.store.commit(Change("", (), (fresh,)))
+            put = Put("cursor", (name,), subscriptions.NEW_CURSOR)
+            await self._plane.store.commit(Change("", (), (put,)))
 
-    async def tick(self) -> Tick:
-        """Carry everything that can be carried now, one destination after the other."""
-        seen = fixed = 0
+    async def tick(self) -> DeliveryResult:
+        """Deliver everything that can be delivered now, one destination after the other."""
+        seen = delivered = 0
         retry_at: float | None = None
         if not await self.leader.renew():
-            return Tick()
+            return DeliveryResult()
         for _, route in (await self.routes()).values():
-            done = Tick(more=True)
+            done = DeliveryResult(more=True)
             while done.more:
-                done = await tick(self._plane, self.leader, route, skimmed=done.skimmed)
-                seen, fixed = seen + done.seen, fixed + done.fixed
+                done = await deliver_page(self._plane, self.leader, route, skipped=done.skipped)
+                seen, delivered = seen + done.seen, delivered + done.delivered
             if done.retry_at is not None:
                 retry_at = done.retry_at if retry_at is None else min(retry_at, done.retry_at)
-        return Tick(seen, fixed, retry_at)
+        return DeliveryResult(seen, delivered, retry_at)
 
     async def run(self) -> None:
-        """Lead whenever nobody else does, until cancelled."""
-        begun = False
+        """Lead whenever no other process does, until cancelled."""
+        has_cursors = False
         trim_at = self._plane.store.now() + TRIM_SECONDS
         loop = asyncio.get_running_loop()
         while True:
             number, began = self._plane.subscription_changes.number, loop.time()
             try:
-                if not begun:
+                if not has_cursors:
                     await self.begin()
-                    begun = True
-                # Of a plane that is held nothing leaves: it may be the wrong backup.
+                    has_cursors = True
+                # A plane that is paused after a restore sends nothing: it may be the wrong backup.
                 if not self._plane.pause.why and await self.leader.renew():
-                    await self._see_to_all()
+                    await self._update_deliveries()
                     if self._plane.store.now() >= trim_at:
                         trim_at = self._plane.store.now() + TRIM_SECONDS
                         if (await self.retention.trim()).more:
@@ -170,9 +174,9 @@ class Relay:
             except StoreError as error:
                 log.warning("the relay cannot use the store: %s", error)
             except Exception:
-                log.exception("the relay failed; again soon")
+                log.exception("the relay failed; next attempt in a few seconds")
             if self.leader.leads:
-                pause = min(ROUTES_SECONDS, PAUSES * (loop.time() - began))
+                pause = min(ROUTES_SECONDS, PAUSE_FACTOR * (loop.time() - began))
                 await asyncio.sleep(pause)
                 await self._plane.subscription_changes.beyond(
                     number, seconds=ROUTES_SECONDS - pause
@@ -180,103 +184,109 @@ class Relay:
             else:
                 await asyncio.sleep(TTL_SECONDS / 3)
 
-    async def _see_to_all(self) -> None:
-        """One task for each destination; one that has changed or died begins anew."""
-        told, dispatcher = self._plane.subscription_changes.number, await self._dispatcher()
-        wanted = await self.routes()
-        for name, carried in list(self._carried.items()):
-            known = wanted.get(name)
-            if known is None or known[0] != carried.revision or carried.task.done():
+    async def _update_deliveries(self) -> None:
+        """Run one task for each destination; replace that of a destination that has changed."""
+        changes, dispatcher = self._plane.subscription_changes.number, await self._dispatcher()
+        routes = await self.routes()
+        for name, delivery in list(self._deliveries.items()):
+            known = routes.get(name)
+            if known is None or known[0] != delivery.revision or delivery.task.done():
                 await self._drop(name)
-        for name, (revision, route) in wanted.items():
-            if name not in self._carried:
-                concern = dispatcher.add(route)
-                carry = self._carry(route, dispatcher, concern)
-                task = asyncio.create_task(carry, name=f"tenure relay {name}")
-                self._carried[name] = _Carried(revision, concern, task)
-            elif told != self._told and self._carried[name].concern.parked:
-                self._carried[
-                    name
-                ].concern.news.notify()  # it may be asked to try its letters again
-        self._told = told
+        for name, (revision, route) in routes.items():
+            running = self._deliveries.get(name)
+            if running is None:
+                watch = dispatcher.add(route)
+                deliver = self._deliver(route, dispatcher, watch)
+                task = asyncio.create_task(deliver, name=f"tenure relay {name}")
+                self._deliveries[name] = _Delivery(revision, watch, task)
+            elif changes != self._changes_seen and running.watch.parked:
+                running.watch.wakeup.notify()  # somebody may have asked for a replay
+        self._changes_seen = changes
 
     async def _dispatcher(self) -> Dispatcher:
         if self._dispatch is None:
             dispatcher = Dispatcher(self._plane, await self._plane.feed.head())
             task = asyncio.create_task(dispatcher.run(), name="tenure dispatcher")
-            self._dispatch = _Dispatch(dispatcher, task)
+            self._dispatch = _RunningDispatcher(dispatcher, task)
         return self._dispatch.dispatcher
 
-    async def _carry(self, route: Route, dispatcher: Dispatcher, concern: Concern) -> None:
-        """Send whatever there is to send, as soon as there is something."""
-        plane, skimmed, most = self._plane, NOTHING, route.page
+    async def _deliver(
+        self, route: DestinationRoute, dispatcher: Dispatcher, watch: DestinationWatch
+    ) -> None:
+        """Deliver events to one destination while this process leads."""
+        plane, skipped, most = self._plane, NONE_SKIPPED, route.page
         route = replace(route, page=min(FIRST_PAGE, most))
         while self.leader.leads and not plane.pause.why:
-            number, count, began = concern.news.number, dispatcher.count, plane.store.now()
+            number, count, began = watch.wakeup.number, dispatcher.count, plane.store.now()
             try:
-                done = await tick(plane, self.leader, route, skimmed=skimmed)
-                skimmed = done.skimmed
+                done = await deliver_page(plane, self.leader, route, skipped=skipped)
+                skipped = done.skipped
                 page = _next_page(route.page, done, plane.store.now() - began)
                 route = replace(route, page=min(page, most))
             except LeaseLost:
                 return
             except Exception:
-                log.exception("events were not carried to %s; again soon", route.id)
-                await asyncio.sleep(STRAIN_SECONDS)
+                log.exception(
+                    "delivery to destination %s failed; next attempt in %g s",
+                    route.id,
+                    ERROR_PAUSE_SECONDS,
+                )
+                await asyncio.sleep(ERROR_PAUSE_SECONDS)
                 continue
-            concern.parked = done.parked
-            if done.looked is not None:
-                concern.looked = done.looked
+            watch.parked = done.parked
+            if done.read_to is not None:
+                watch.read_to = done.read_to
             if done.more:
                 continue
-            wait = self._wait(done, concern)
-            if done.rests:
+            wait = self._wait(done, watch)
+            if done.backs_off:
                 await asyncio.sleep(wait)
             else:
-                await concern.news.beyond(number, seconds=wait)
-                skimmed = dispatcher.skimmed(concern, done, count=count)
+                await watch.wakeup.beyond(number, seconds=wait)
+                skipped = dispatcher.skip_after(watch, done, count=count)
 
-    def _wait(self, done: Tick, concern: Concern) -> float:
-        """How long a destination may go without a look of its own."""
+    def _wait(self, done: DeliveryResult, watch: DestinationWatch) -> float:
+        """How long a destination waits for a wakeup before it polls."""
         plane = self._plane
-        if done.rests or done.looked is None or concern.own > done.looked:
-            wait = LOOK_SECONDS
-        elif done.parked:  # another process may be asked to have its letters tried again
-            wait = look_seconds(plane)
-        else:  # not all of them at once
-            wait = ALONE_SECONDS * (1.0 - plane.entropy.fraction() / 2.0)
+        if done.backs_off or done.read_to is None or watch.newest_own > done.read_to:
+            wait = POLL_SECONDS
+        elif done.parked:  # somebody may ask another process for a replay
+            wait = poll_seconds(plane)
+        else:  # with jitter, so that not all of them poll at once
+            wait = IDLE_POLL_SECONDS * (1.0 - plane.entropy.fraction() / 2.0)
         if done.retry_at is not None:
             wait = min(wait, max(0.0, done.retry_at - plane.store.now()))
         return wait
 
     async def _drop(self, name: str) -> None:
-        _, concern, task = self._carried.pop(name)
+        _, watch, task = self._deliveries.pop(name)
         if self._dispatch is not None:
-            self._dispatch.dispatcher.drop(concern)
+            self._dispatch.dispatcher.drop(watch)
         await cancel_and_wait(task)
 
     async def _drop_all(self) -> None:
-        for name in list(self._carried):
+        for name in list(self._deliveries):
             await self._drop(name)
         if self._dispatch is not None:
             task, self._dispatch = self._dispatch.task, None
             await cancel_and_wait(task)
 
     async def stop(self) -> None:
-        """Let go, so that another process can lead at once."""
+        """Stop all deliveries and resign, so that another process can lead at once."""
         await self._drop_all()
         try:
             await self.leader.resign()
         except StoreError as error:
-            log.warning("the relay's lease is not given back (%s); it will lapse", error)
+            log.warning("the relay's lease was not released (%s); it expires by itself", error)
 
 
-def _next_page(page: int, done: Tick, seconds: float) -> int:
-    """Twice as many events, or as many as are taken in time.
+def _next_page(page: int, done: DeliveryResult, seconds: float) -> int:
+    """The size of the next page: twice as many events, or as many as fit into PAGE_SECONDS.
 
-    Where none is taken they grow too: what is others' may be taken, and so tell whose is not.
+    If nothing was delivered it grows as well: a larger page may have events of agents that the
+    destination accepts, which shows whose events fail.
     """
-    slow = done.fixed and seconds > PAGE_SECONDS
+    slow = done.delivered and seconds > PAGE_SECONDS
     return max(1, int(page * PAGE_SECONDS / seconds)) if slow else 2 * page
 
 
@@ -285,10 +295,10 @@ async def relaying(
     plane: Plane,
     *,
     buses: Mapping[SubscriptionKind, Bus],
-    always: Sequence[Route] = (),
+    always: Sequence[DestinationRoute] = (),
     limits: RetentionLimits | None = None,
 ) -> AsyncIterator[Relay]:
-    """Publish what is committed until the block is left."""
+    """Run a relay until the block is left."""
     relay = Relay(plane, buses=buses, always=always, limits=limits)
     try:
         async with background(relay.run(), name="tenure relay"):

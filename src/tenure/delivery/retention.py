@@ -16,16 +16,16 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, cast
 
-from tenure.app.events.cloudevents import TRIMMED, Wanted, trimmed_cursor
+from tenure.app.events.cloudevents import TRIMMED, EventFilter, trimmed_cursor
 from tenure.app.events.deliveries import AGE, BOUND
-from tenure.app.events.subscriptions import FRESH
+from tenure.app.events.subscriptions import NEW_CURSOR
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.errors import LeaseLost
 from tenure.core.limits import OUTBOX_MAX, OUTBOX_SECONDS, OUTBOX_TENANT_MAX
 from tenure.core.subscription import REACTION
 from tenure.delivery.event_count import EventCounts, bound_for_each
-from tenure.delivery.outbox import Route
+from tenure.delivery.outbox import DestinationRoute
 from tenure.ports.store import Change, Drop, Put, Row, Set
 from tenure.reconcilers.leader import Leader
 
@@ -49,7 +49,7 @@ class RetentionLimits(NamedTuple):
     """Events of all tenants together."""
 
 
-class Dropped(NamedTuple):
+class TrimResult(NamedTuple):
     """How many events one round has dropped."""
 
     old: int = 0
@@ -65,7 +65,7 @@ class Subscriber(NamedTuple):
     kind: str
     tenant: str
     """Empty: all tenants."""
-    wanted: Wanted
+    event_filter: EventFilter
     position: int
     """Its cursor."""
 
@@ -74,7 +74,7 @@ class Subscriber(NamedTuple):
         return (
             self.position < cast(int, row["position"])
             and (not self.tenant or self.tenant == row["tenant"])
-            and self.wanted.has(row)
+            and self.event_filter.has(row)
         )
 
 
@@ -85,7 +85,7 @@ class Retention:
         self,
         plane: Plane,
         leader: Leader,
-        routes: Callable[[], Awaitable[Mapping[str, Route]]],
+        routes: Callable[[], Awaitable[Mapping[str, DestinationRoute]]],
         limits: RetentionLimits = RetentionLimits(),  # noqa: B008 (a value that nothing can change)
     ) -> None:
         """`routes` reads every destination there is now."""
@@ -101,15 +101,15 @@ class Retention:
         self._ends_at = 0.0
         """When this round ends, by the clock of the loop."""
 
-    async def trim(self) -> Dropped:
+    async def trim(self) -> TrimResult:
         """Do one round.  LeaseLost if another process leads by now; then nothing was written."""
         first = await self._plane.store.list_events(limit=1)
         if not first:
-            return Dropped()
+            return TrimResult()
         excess = await self._excess(first[0])
         before = self._plane.store.now() - self.limits.seconds
         if not excess and not _count_old(first, before):
-            return Dropped()
+            return TrimResult()
         self._ends_at = asyncio.get_running_loop().time() + ROUND_SECONDS
         subscribers = await self._subscribers()
         self._missed.clear()
@@ -122,7 +122,7 @@ class Retention:
                     " keeps of one tenant, so its oldest were dropped", name, count,
                 )  # fmt: skip
         old = await self._drop_old(before, subscribers)
-        return Dropped(old, beyond_bound, more=self._is_over())
+        return TrimResult(old, beyond_bound, more=self._is_over())
 
     def _is_over(self) -> bool:
         return asyncio.get_running_loop().time() >= self._ends_at
@@ -233,7 +233,7 @@ class Retention:
 class Subscribers:
     """All destinations, and up to where each tenant's events were dropped."""
 
-    def __init__(self, cursors: Sequence[Row], routes: Mapping[str, Route]) -> None:
+    def __init__(self, cursors: Sequence[Row], routes: Mapping[str, DestinationRoute]) -> None:
         """A cursor without a route may be of another release: it needs the events of everybody."""
         self.marks: dict[str, int] = {}
         """The position of the newest event that was dropped, by tenant."""
@@ -246,9 +246,9 @@ class Subscribers:
                 self.marks[name.removeprefix(trimmed_cursor(""))] = position
                 continue
             route = routes.get(name)
-            one = Subscriber(name, REACTION, "", Wanted(), position)
+            one = Subscriber(name, REACTION, "", EventFilter(), position)
             if route is not None:
-                one = Subscriber(name, route.kind, route.tenant, route.wanted, position)
+                one = Subscriber(name, route.kind, route.tenant, route.event_filter, position)
             self._of_tenant.setdefault(one.tenant, []).append(one)
 
     def needing(self, row: Row) -> Iterator[Subscriber]:
@@ -260,7 +260,7 @@ class Subscribers:
         """Write down that events of a tenant up to there may be gone."""
         key = (trimmed_cursor(tenant),)
         if tenant not in self.marks:
-            return Put("cursor", key, {**FRESH, "position": position})
+            return Put("cursor", key, {**NEW_CURSOR, "position": position})
         return Set("cursor", key, {"position": max(position, self.marks[tenant])})
 
 

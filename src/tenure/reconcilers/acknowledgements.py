@@ -8,7 +8,7 @@ long as it is missing; only itself, or an operator, can acknowledge.
 from typing import cast
 
 from tenure.app.events import acknowledgements
-from tenure.app.events.acknowledgements import Fate
+from tenure.app.events.acknowledgements import WaitState
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.finding import FindingKind
@@ -31,15 +31,15 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     seen = fixed = 0
     async for row in every(plane.store, "awaited", {"acknowledged_at": None}):
         seen += 1
-        fate = await acknowledgements.fate_of(plane, row)
-        if fate is Fate.WAITS:
+        fate = await acknowledgements.wait_state_of(plane, row)
+        if fate is WaitState.WAITS:
             if cast(float, row["since"]) <= plane.store.now() - TOLD_SECONDS:
                 await _report(plane, term, row)
         elif not term.read_only and fixed < limit:
             caller = Caller(str(row["tenant"]), f"reconciler {term.reconciler}", Role.OPERATOR)
-            ended = await acknowledgements.put_right(plane, caller, row, fate)
+            ended = await acknowledgements.close_wait(plane, caller, row, fate)
             fixed += ended
-            if fate is Fate.GONE:
+            if fate is WaitState.GONE:
                 await _report(plane, term, row, GOES_ON if ended else LEFT)
     await term.settle_unseen()
     return Tick(seen, fixed)

@@ -58,7 +58,7 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
             await _report(plane, term, cursor, streams, failing=failing)
     for destination in list(parked)[:limit]:  # a stream is not parked before its cursor is there
         if not term.read_only:
-            fixed += await subscriptions.sweep(plane, destination, guards=term.fence())
+            fixed += await subscriptions.drop_letters(plane, destination, guards=term.fence())
     await term.settle_unseen()
     return Tick(seen, fixed)
 

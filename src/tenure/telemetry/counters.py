@@ -31,7 +31,7 @@ class DeliveryCounters:
 
     answers: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Events by the kind of destination and its verdict."""
-    again: Counter[str] = field(default_factory=Counter)
+    retries: Counter[str] = field(default_factory=Counter)
     """Events that had been sent before and were sent again."""
     seconds: dict[str, float] = field(default_factory=dict)
     """The sum of the times between an event's commit and its delivery."""

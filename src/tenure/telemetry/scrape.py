@@ -7,7 +7,7 @@ process as a whole are shown to admins of the plane's own tenant only.
 from collections.abc import Iterable, Mapping
 from itertools import product
 
-from tenure.app.events.deliveries import KINDS, RESULTS, TRIM_REASONS, left
+from tenure.app.events.deliveries import KINDS, RESULTS, TRIM_REASONS, read_backlog
 from tenure.app.plane import Plane, count_states
 from tenure.app.safety.findings import count_open
 from tenure.app.tenancy.tokens import TENANT
@@ -89,13 +89,13 @@ def _reconcile_families(plane: Plane) -> Families:
 
 
 async def _delivery_families(plane: Plane) -> Families:
-    counts, undelivered, now = plane.deliveries, await left(plane), plane.store.now()
+    counts, undelivered, now = plane.deliveries, await read_backlog(plane), plane.store.now()
     return {
         metrics.DELIVERIES: [
             Sample((kind, result), counts.answers[kind, result])
             for kind, result in product(KINDS, RESULTS)
         ],
-        metrics.DELIVERY_RETRIES: [Sample((kind,), counts.again[kind]) for kind in KINDS],
+        metrics.DELIVERY_RETRIES: [Sample((kind,), counts.retries[kind]) for kind in KINDS],
         metrics.DELIVERY_SECONDS: [
             Sample((kind,), counts.seconds.get(kind, 0.0)) for kind in KINDS
         ],

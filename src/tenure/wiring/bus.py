@@ -5,12 +5,12 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from tenure.adapters.clock.system import SystemClock
-from tenure.app.events.cloudevents import Wanted
+from tenure.app.events.cloudevents import EventFilter
 from tenure.app.events.deliveries import OWN_NATS
 from tenure.app.events.reactions import Reaction
 from tenure.app.plane import Plane
 from tenure.core.subscription import SubscriptionKind
-from tenure.delivery.outbox import Route
+from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import relaying
 from tenure.delivery.retention import RetentionLimits
 from tenure.ports.bus import Bus, Destination
@@ -31,7 +31,7 @@ async def publishing(
 
     own = LocalBus({name: partial(one.react, plane) for name, one in reactions.items()})
     always = [
-        Route(Destination(f"tenure:{name}", name), own, Wanted(types=one.types))
+        DestinationRoute(Destination(f"tenure:{name}", name), own, EventFilter(types=one.types))
         for name, one in reactions.items()
     ]
     buses: dict[SubscriptionKind, Bus] = {
@@ -43,7 +43,7 @@ async def publishing(
         buses[SubscriptionKind.NATS] = NatsBus(settings.bus)
         all_of_it = Destination(OWN_NATS, "")
         always.append(
-            Route(
+            DestinationRoute(
                 all_of_it, buses[SubscriptionKind.NATS], page=NATS_PAGE, kind=SubscriptionKind.NATS
             )
         )

@@ -20,7 +20,7 @@ from tenure.adapters.store.postgres import functions, horizon, parts
 from tenure.adapters.store.postgres.schema import go_on_after_restore
 from tenure.app.operations.handle import sequence_of
 from tenure.core.errors import LimitExceeded
-from tenure.delivery.outbox import Route
+from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.retention import Retention, RetentionLimits
 from tenure.ports.store import Change, Is, Put, Ring, together
 from tenure.reconcilers.leader import Leader
@@ -149,7 +149,7 @@ def test_the_cap_counts_events_though_positions_leap(postgres_url: str, tmp_path
             first, *_, last = await plane.store.list_events()
             rows_max = 1_000
 
-            async def no_routes() -> dict[str, Route]:
+            async def no_routes() -> dict[str, DestinationRoute]:
                 return {}
 
             assert int(str(last["position"])) - int(str(first["position"])) > rows_max

@@ -35,7 +35,7 @@ from tenure.core.errors import CallerError
 from tenure.core.ids import resource_key
 from tenure.core.operation import OperationState
 from tenure.core.roles import Role
-from tenure.delivery.outbox import Route
+from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import Relay
 from tenure.faces.http import bounds
 from tenure.faces.http.bounds import Bounds
@@ -162,7 +162,7 @@ async def events_get_out(stage: Stage) -> Cases:
             raise ConnectionError("nobody is there")
         arrived.append(event)
 
-    route = Route(Destination(SINK, SINK), LocalBus({SINK: take}))
+    route = DestinationRoute(Destination(SINK, SINK), LocalBus({SINK: take}))
     carrying = asyncio.ensure_future(Relay(stage.plane, buses={}, always=[route]).run())
     until = time.monotonic() + END_SECONDS
     last = rows[-1]["position"]

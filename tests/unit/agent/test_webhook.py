@@ -3,7 +3,7 @@
 import pytest
 
 from tenure.adapters.bus.webhook import signed
-from tenure.app.events.subscriptions import secret_of, shown_secret
+from tenure.app.events.subscriptions import secret_of, secret_text
 from tenure_agent import Forged, verify
 
 KEY, OTHER = b"k" * 32, b"o" * 32
@@ -15,10 +15,10 @@ def headers(*keys):
 
 
 def test_what_was_signed_is_verified():
-    assert verify(headers(), BODY, shown_secret(KEY), now=AT + 299) == "e-1"
+    assert verify(headers(), BODY, secret_text(KEY), now=AT + 299) == "e-1"
     shouted = {name.upper(): value for name, value in headers().items()}
-    assert verify(shouted, BODY, shown_secret(KEY), now=AT) == "e-1"
-    assert secret_of(shown_secret(KEY)) == KEY
+    assert verify(shouted, BODY, secret_text(KEY), now=AT) == "e-1"
+    assert secret_of(secret_text(KEY)) == KEY
 
 
 def test_the_published_example_of_the_scheme_verifies():
@@ -33,9 +33,9 @@ def test_the_published_example_of_the_scheme_verifies():
 def test_while_a_secret_is_changed_either_fits():
     both = headers(OTHER, KEY)
     for key in (KEY, OTHER):
-        assert verify(both, BODY, shown_secret(key), now=AT) == "e-1"
+        assert verify(both, BODY, secret_text(key), now=AT) == "e-1"
     with pytest.raises(Forged):
-        verify(both, BODY, shown_secret(b"x" * 32), now=AT)
+        verify(both, BODY, secret_text(b"x" * 32), now=AT)
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_while_a_secret_is_changed_either_fits():
 )
 def test_anything_else_is_forged(change, body, now):
     with pytest.raises(Forged):
-        verify({**headers(), **change}, body, shown_secret(KEY), now=now)
+        verify({**headers(), **change}, body, secret_text(KEY), now=now)

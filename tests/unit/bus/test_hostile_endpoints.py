@@ -13,7 +13,7 @@ from tenure.adapters.bus.webhook import WebhookBus
 from tenure.adapters.bus.webhook import bus as webhook_bus
 from tenure.adapters.bus.webhook import lookups as webhook_lookups
 from tenure.adapters.bus.webhook.client import HEADS_MAX, PIECE_BYTES, Answers
-from tenure.adapters.bus.webhook.lookups import Busy, Lookups, resolve_name
+from tenure.adapters.bus.webhook.lookups import Lookups, LookupsBusy, resolve_name
 from tenure.adapters.clock.system import SystemClock
 from tenure.ports.bus import Destination, Verdict
 from tenure.testing.contracts.bus import event_of
@@ -259,7 +259,7 @@ def test_names_of_one_tenant_that_hang_leave_lookups_to_others(monkeypatch):
         names = Names()
         lookups = Lookups(names.resolve)
         for n in range(100):
-            with pytest.raises((TimeoutError, Busy)):
+            with pytest.raises((TimeoutError, LookupsBusy)):
                 async with asyncio.timeout(0.0 if n < 99 else None):
                     await lookups.addresses("mallory", f"slow{n}.example", 443)
         assert names.asked.total() == webhook_lookups.LOOKUPS_OF_TENANT

@@ -14,7 +14,7 @@ from tenure.app.agents import commands as agents
 from tenure.app.agents.spec import read_spec
 from tenure.app.events import acknowledgements, subscriptions
 from tenure.app.events.cloudevents import TRIMMED
-from tenure.app.events.subscriptions import FRESH
+from tenure.app.events.subscriptions import NEW_CURSOR
 from tenure.app.operations import reads
 from tenure.app.tenancy import tokens
 from tenure.core.roles import Caller, Role
@@ -315,7 +315,7 @@ async def test_what_is_no_longer_kept_is_said_and_a_broken_connection_goes_on(
     await made(face)
     rows = await face.plane.store.list_events(limit=1_000)
     first = rows[0]["position"]
-    drops = (Drop("outbox", (first,)), Put("cursor", (TRIMMED,), {**FRESH, "position": first}))
+    drops = (Drop("outbox", (first,)), Put("cursor", (TRIMMED,), {**NEW_CURSOR, "position": first}))
     await face.plane.store.commit(Change("", (), drops))
     monkeypatch.setattr(event, "AGAIN_SECONDS", 0.01)
     broken: list[Exception] = [ConnectionBroken("cut"), Unreachable("nobody answers")]

@@ -1,4 +1,4 @@
-"""The dispatcher: whom events concern hears of them, and whom they do not is left alone."""
+"""The dispatcher: whom events watch hears of them, and whom they do not is left alone."""
 
 import asyncio
 import random
@@ -10,15 +10,15 @@ import pytest
 from proofs.agents.lifecycle import CALLER
 from tenure.adapters.bus.local import LocalBus
 from tenure.app.events import dead_letters, feed, subscriptions
-from tenure.app.events.cloudevents import Wanted
-from tenure.app.events.subscriptions import Subscribe
+from tenure.app.events.cloudevents import EventFilter
+from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.app.operations.handle import OUTBOX, POSITION
 from tenure.core.errors import StoreError
 from tenure.core.retry import DESTINATION
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery import dispatcher, outbox, relay
 from tenure.delivery.dispatcher import Dispatcher
-from tenure.delivery.outbox import Route
+from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import relaying
 from tenure.ports.bus import Destination
 from tenure.ports.store import Change
@@ -49,7 +49,7 @@ def event(number, tenant, type_, *, at=1.0):
 
 def route_to(sink):
     bus = LocalBus({sink.name: sink.take})
-    return Route(Destination(sink.name, sink.name), bus, sink.wanted, sink.tenant)
+    return DestinationRoute(Destination(sink.name, sink.name), bus, sink.wanted, sink.tenant)
 
 
 @asynccontextmanager
@@ -66,13 +66,13 @@ async def happens(plane, *events, told=True):
 
 def idle(count):
     """Destinations of other tenants, and of one type that never happens."""
-    wanted = Wanted(types=("agent.deleted",))
+    wanted = EventFilter(types=("agent.deleted",))
     return [Heard(f"idle{n}", f"other{n % 5}" if n % 2 else "north", wanted) for n in range(count)]
 
 
 @alive
 async def test_whom_an_event_does_not_concern_reads_nothing_for_it(lives):
-    reads, mine = counted(lives), Heard("mine", "north", Wanted())
+    reads, mine = counted(lives), Heard("mine", "north", EventFilter())
     plane = lives.plane
     async with carried_to(plane, mine, *idle(50)):
         await asyncio.sleep(1)
@@ -86,7 +86,7 @@ async def test_whom_an_event_does_not_concern_reads_nothing_for_it(lives):
 
 @alive
 async def test_cursors_of_those_whom_nothing_concerns_move_on_all_the_same(lives, monkeypatch):
-    monkeypatch.setattr(outbox, "SKIMMED", 10)
+    monkeypatch.setattr(outbox, "SKIPPED_MAX", 10)
     plane, sinks = lives.plane, idle(6)
     plane.commits.notify()
     async with carried_to(plane, *sinks):
@@ -94,7 +94,7 @@ async def test_cursors_of_those_whom_nothing_concerns_move_on_all_the_same(lives
         for number in range(40):
             await happens(plane, event(number, "north", "agent.ready"))
             await asyncio.sleep(0.1)
-        await asyncio.sleep(dispatcher.ALONE_SECONDS)
+        await asyncio.sleep(dispatcher.IDLE_POLL_SECONDS)
         cursors = {row["destination"]: row["position"] for row in await lives.rows("cursor")}
         assert [cursors[sink.name] for sink in sinks] == [40] * 6
         assert [sink.seen for sink in sinks] == [[]] * 6
@@ -107,10 +107,10 @@ async def test_cursors_of_those_whom_nothing_concerns_move_on_all_the_same(lives
 
 @pytest.mark.parametrize("seed", range(40))
 def test_nothing_is_lost_or_out_of_order_however_events_and_looks_fall_together(seed, monkeypatch):
-    monkeypatch.setattr(feed, "HELD", 16)
+    monkeypatch.setattr(feed, "MEMORY_EVENTS", 16)
     monkeypatch.setattr(feed, "PAGE", 6)
     monkeypatch.setattr(dispatcher, "PAGE", 4)
-    monkeypatch.setattr(outbox, "SKIMMED", 9)
+    monkeypatch.setattr(outbox, "SKIPPED_MAX", 9)
     chance = random.Random(seed)
 
     @alive
@@ -118,7 +118,7 @@ def test_nothing_is_lost_or_out_of_order_however_events_and_looks_fall_together(
         plane = replace(lives.plane, shared=chance.random() < 0.5)
         made, sinks = 0, []
         for n in range(12):
-            wanted = Wanted(types=(chance.choice(TYPES),) if chance.random() < 0.7 else ())
+            wanted = EventFilter(types=(chance.choice(TYPES),) if chance.random() < 0.7 else ())
             sinks.append(Heard(f"sink{n}", chance.choice(("", *TENANTS)), wanted))
         told = chance.random()
 
@@ -143,7 +143,7 @@ def test_nothing_is_lost_or_out_of_order_however_events_and_looks_fall_together(
                         sink.down = chance.random() < 0.05
                 for sink in sinks:
                     sink.down = False
-                await asyncio.sleep(DESTINATION.cap_seconds + 2 * dispatcher.ALONE_SECONDS)
+                await asyncio.sleep(DESTINATION.cap_seconds + 2 * dispatcher.IDLE_POLL_SECONDS)
         rows = [row for start in range(0, made, 500)
                 for row in await plane.store.list_events(after=start, limit=500)]  # fmt: skip
         assert len(rows) == made
@@ -160,7 +160,7 @@ def test_nothing_is_lost_or_out_of_order_however_events_and_looks_fall_together(
 @alive
 async def test_a_wake_that_does_not_come_is_not_waited_for(lives, monkeypatch, caplog):
     failures = [ZeroDivisionError("a bug"), StoreError("not now")]
-    after, mine = feed.Feed.after, Heard("mine", "north", Wanted())
+    after, mine = feed.Feed.after, Heard("mine", "north", EventFilter())
     plane = lives.plane
     plane.commits.notify()
 
@@ -172,13 +172,13 @@ async def test_a_wake_that_does_not_come_is_not_waited_for(lives, monkeypatch, c
     monkeypatch.setattr(feed.Feed, "after", failing)
     async with carried_to(plane, mine):
         await asyncio.sleep(5)
-        assert "nobody was told of new events; again soon" in caplog.text
-        assert "the relay cannot use the store: not now" in caplog.text
-        monkeypatch.setattr(Dispatcher, "_tell", lambda *_: None)
+        assert "reading new events failed; next attempt in 1 s" in caplog.text
+        assert "the dispatcher cannot read events: not now" in caplog.text
+        monkeypatch.setattr(Dispatcher, "_wake_subscribers", lambda *_: None)
         await happens(plane, event(1, "north", "agent.ready"))
         await asyncio.sleep(1)
         assert mine.seen == []
-        await asyncio.sleep(dispatcher.ALONE_SECONDS)
+        await asyncio.sleep(dispatcher.IDLE_POLL_SECONDS)
         assert len(mine.seen) == 1
 
 
@@ -188,7 +188,7 @@ async def test_letters_that_are_to_be_tried_again_are_tried_at_once(lives):
     plane = lives.plane
     plane.commits.notify()
     async with relaying(plane, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}):
-        asked = Subscribe("mine", SubscriptionKind.NATS, target="mine")
+        asked = SubscriptionRequest("mine", SubscriptionKind.NATS, target="mine")
         view, _ = await subscriptions.create_subscription(plane, CALLER, asked)
         await asyncio.sleep(1)
         bad = await lives.made("bad")

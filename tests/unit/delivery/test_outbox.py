@@ -11,8 +11,8 @@ from tenure.adapters.bus.local import LocalBus
 from tenure.adapters.seal.local import LocalSeal
 from tenure.app import pages
 from tenure.app.events import dead_letters, subscriptions
-from tenure.app.events.cloudevents import CloudEvent, Wanted
-from tenure.app.events.subscriptions import Subscribe
+from tenure.app.events.cloudevents import CloudEvent, EventFilter
+from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.core.errors import Invalid, LeaseLost, StoreFull
 from tenure.core.events import Event
 from tenure.core.retry import PARKED_STREAM
@@ -64,7 +64,7 @@ async def test_a_relay_that_the_store_refuses_at_first_publishes_later(lives, ca
     assert len(sink.seen) == len(await rows(lives)) > 0
     told = [record.getMessage() for record in caplog.records]
     assert "the relay cannot use the store: there is no room" in told
-    assert "the relay failed; again soon" in told
+    assert "the relay failed; next attempt in a few seconds" in told
 
 
 @alive
@@ -89,7 +89,7 @@ async def test_an_event_is_a_cloud_event(lives):
 async def test_a_destination_hears_only_of_what_it_wants(lives):
     await lives.made("alpha")
     sink = Sink()
-    relay = relay_to(lives.plane, sink, wanted=Wanted(types=("agent.*",)))
+    relay = relay_to(lives.plane, sink, wanted=EventFilter(types=("agent.*",)))
     await relay.begin()
     await relay.tick()
     assert [event.type for event in sink.seen] == ["agent.creating", "agent.ready"]
@@ -156,7 +156,7 @@ async def test_who_was_deposed_moves_no_cursor(lives):
     taken = Set("lease", ("leader/relay",), {"token": lease["token"] + 1, "holder": "another"})
     await lives.plane.store.commit(Change("", (), (taken,)))
     with pytest.raises(LeaseLost):
-        await outbox.tick(lives.plane, relay.leader, route)
+        await outbox.deliver_page(lives.plane, relay.leader, route)
     assert (await lives.plane.store.find("cursor", ("sink",)))["position"] == 0
     assert sink.seen  # it was published, and will be again: never a gap
 
@@ -209,15 +209,15 @@ async def test_a_page_of_agents_that_fail_holds_up_nobody_else(lives, down):
     page = next(place for place, row in enumerate(events) if row["agent"] == good)
     assert {row["agent"] for row in events[:page]} == set(bad)
     route = replace((await relay.routes())["sink"][1], page=page)
-    for _ in range(outbox.ALONE_ATTEMPTS):
-        done = await outbox.tick(lives.plane, relay.leader, route)
+    for _ in range(outbox.ISOLATION_ATTEMPTS):
+        done = await outbox.deliver_page(lives.plane, relay.leader, route)
         await lives.loop_until(max(done.retry_at or 0.0, lives.plane.store.now()))
         await relay.leader.renew()
     if down:  # it takes nothing from anybody: nobody is parked for that
         assert await lives.rows("parked") == []
         return
     assert {row["agent"] for row in await lives.rows("parked")} == set(bad)
-    await outbox.tick(lives.plane, relay.leader, route)
+    await outbox.deliver_page(lives.plane, relay.leader, route)
     assert sorted(set(sink.of(good))) == list(range(1, max(sink.of(good)) + 1))
 
 
@@ -236,7 +236,7 @@ async def test_a_secret_that_was_changed_signs_beside_the_new_one_for_a_day(
 
     object.__setattr__(lives.plane, "seal", LocalSeal(tmp_path / "key"))
     target = "https://billing.example/hooks"
-    asked = Subscribe("mine", SubscriptionKind.WEBHOOK, target=target)
+    asked = SubscriptionRequest("mine", SubscriptionKind.WEBHOOK, target=target)
     view, old = await subscriptions.create_subscription(lives.plane, CALLER, asked)
     _, new = await subscriptions.rotate_secret(lives.plane, CALLER, view.id)
     relay = Relay(lives.plane, buses={SubscriptionKind.WEBHOOK: Signing({target: Sink().take})})
@@ -246,7 +246,7 @@ async def test_a_secret_that_was_changed_signs_beside_the_new_one_for_a_day(
     for keys in (both, both[:1]):
         await lives.made(f"agent-{len(keys)}")
         await relay.leader.renew()
-        await outbox.tick(lives.plane, relay.leader, route)
+        await outbox.deliver_page(lives.plane, relay.leader, route)
         assert set(signed) == {keys}
         signed.clear()
         await lives.loop_until(lives.plane.store.now() + subscriptions.OVERLAP_SECONDS)
@@ -277,7 +277,7 @@ async def test_letters_are_bounded_and_then_the_cursor_waits(lives, monkeypatch)
 async def test_a_stream_that_is_discarded_while_events_are_sent_leaves_no_letter(lives):
     bad = await lives.made("bad")
     await lives.made("good")
-    asked = Subscribe("mine", SubscriptionKind.NATS, target="mine")
+    asked = SubscriptionRequest("mine", SubscriptionKind.NATS, target="mine")
     view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
     sink = Sink("mine")
     relay = Relay(lives.plane, buses={SubscriptionKind.NATS: LocalBus({"mine": sink.take})})
@@ -304,7 +304,7 @@ async def test_a_stream_that_is_discarded_while_events_are_sent_leaves_no_letter
 @alive
 async def test_a_letter_that_comes_while_its_stream_is_discarded_goes_with_it(lives):
     bad = await lives.made("bad")
-    asked = Subscribe("mine", SubscriptionKind.NATS, target="mine")
+    asked = SubscriptionRequest("mine", SubscriptionKind.NATS, target="mine")
     view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
     sink = Sink("mine")
     sink.refuses.add(bad)
@@ -334,7 +334,7 @@ async def test_a_destination_without_a_cursor_is_none(lives):
     sink = Sink()
     relay = relay_to(lives.plane, sink)
     assert await relay.leader.renew()
-    assert await relay.tick() == outbox.Tick()
+    assert await relay.tick() == outbox.DeliveryResult()
     assert sink.seen == []
 
 
@@ -362,7 +362,7 @@ async def test_a_deposed_relay_neither_retries_nor_trims(lives):
     assert await other.renew()
     (route,) = [route for _, route in (await relay.routes()).values()]
     with pytest.raises(LeaseLost):
-        await outbox.tick(lives.plane, relay.leader, route)
+        await outbox.deliver_page(lives.plane, relay.leader, route)
     relay.retention.limits = RetentionLimits(seconds=-1e6, tenant_max=0)
     with pytest.raises(LeaseLost):
         await relay.retention.trim()
@@ -385,8 +385,8 @@ async def test_a_bus_that_breaks_or_a_secret_that_cannot_be_opened_is_a_failure(
         raise Invalid("the key is lost")
 
     for number, route in enumerate((
-        outbox.Route(Destination("breaks", "x"), Breaks()),
-        outbox.Route(Destination("lost", "x"), LocalBus({}), secrets=lost),
+        outbox.DestinationRoute(Destination("breaks", "x"), Breaks()),
+        outbox.DestinationRoute(Destination("lost", "x"), LocalBus({}), secrets=lost),
     )):  # fmt: skip
         relay = Relay(lives.plane, buses={}, always=[route])
         await relay.begin()

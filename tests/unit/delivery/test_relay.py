@@ -8,13 +8,13 @@ from dataclasses import replace
 from proofs.agents.lifecycle import CALLER
 from tenure.adapters.bus.local import LocalBus
 from tenure.app.events import subscriptions
-from tenure.app.events.subscriptions import Subscribe
+from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.app.wakeups import Wakeup
 from tenure.core.errors import StoreFull
 from tenure.core.retry import DESTINATION
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery import dispatcher, outbox, relay
-from tenure.delivery.outbox import Route
+from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import NO_NATS, Relay, relaying
 from tenure.delivery.retention import RetentionLimits
 from tenure.ports.bus import Destination, Verdict
@@ -28,7 +28,7 @@ from tests.unit.support.sinks import Sink, relay_to
 async def carrying(lives, sink, **more):
     """A relay that runs, to one destination that is always there."""
     bus = LocalBus({sink.name: sink.take})
-    always = [Route(Destination(sink.name, sink.name), bus)]
+    always = [DestinationRoute(Destination(sink.name, sink.name), bus)]
     async with relaying(lives.plane, buses=more.pop("buses", {}), always=always) as one:
         yield one
 
@@ -42,7 +42,7 @@ async def heard(lives, sink, seconds=60.0):
 
 
 async def nats(lives, name, target):
-    asked = Subscribe(name, SubscriptionKind.NATS, target=target)
+    asked = SubscriptionRequest(name, SubscriptionKind.NATS, target=target)
     return (await subscriptions.create_subscription(lives.plane, CALLER, asked))[0].id
 
 
@@ -52,7 +52,7 @@ async def test_a_subscription_is_carried_to_from_when_it_is_made_until_it_is_del
     async with carrying(lives, sink, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}):
         name = await nats(lives, "mine", "mine")
         await subscriptions.create_subscription(
-            lives.plane, CALLER, Subscribe("reads", SubscriptionKind.PULL)
+            lives.plane, CALLER, SubscriptionRequest("reads", SubscriptionKind.PULL)
         )
         await lives.made("alpha")
         await heard(lives, sink)
@@ -141,13 +141,13 @@ async def test_where_every_commit_is_told_of_an_idle_relay_reads_next_to_nothing
         reads.clear()
         await asyncio.sleep(60)
         assert reads["subscription"] <= 60 / relay.ROUTES_SECONDS + 1
-        assert reads["cursor"] + reads["parked"] <= 2 * (60 / dispatcher.ALONE_SECONDS + 1)
+        assert reads["cursor"] + reads["parked"] <= 2 * (60 / dispatcher.IDLE_POLL_SECONDS + 1)
         await lives.made("alpha")
         assert sink.told == []
         lives.plane.commits.notify()
         await heard(lives, sink, 0.2)
         await lives.made("beta")  # of which nobody tells, against all that was promised
-        await heard(lives, sink, dispatcher.ALONE_SECONDS + 1)
+        await heard(lives, sink, dispatcher.IDLE_POLL_SECONDS + 1)
 
 
 @alive
@@ -158,10 +158,10 @@ async def test_beside_others_it_is_looked_for_what_they_commit(lives):
     async with carrying(lives, sink, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}):
         await asyncio.sleep(5)
         other = replace(lives.plane, commits=Wakeup(), subscription_changes=Wakeup())
-        asked = Subscribe("mine", SubscriptionKind.NATS, target="mine")
+        asked = SubscriptionRequest("mine", SubscriptionKind.NATS, target="mine")
         await subscriptions.create_subscription(other, CALLER, asked)
         await lives.made("alpha")
-        await heard(lives, sink, dispatcher.LOOK_SECONDS + 0.2)
+        await heard(lives, sink, dispatcher.POLL_SECONDS + 0.2)
         await heard(lives, mine, relay.ROUTES_SECONDS)
 
 
@@ -171,7 +171,7 @@ async def test_a_subscription_that_is_made_here_is_carried_to_at_once(lives):
     async with carrying(lives, sink, buses={SubscriptionKind.NATS: LocalBus({"mine": mine.take})}):
         await lives.made("alpha")
         await asyncio.sleep(5)
-        asked = Subscribe("mine", SubscriptionKind.NATS, target="mine", from_start=True)
+        asked = SubscriptionRequest("mine", SubscriptionKind.NATS, target="mine", from_start=True)
         await subscriptions.create_subscription(lives.plane, CALLER, asked)
         await heard(lives, mine, 0.2)
 
@@ -199,7 +199,7 @@ async def test_two_relays_carry_each_event_once_and_the_second_goes_on_when_the_
             assert sorted((leads.leader.leads, other.leader.leads)) == [False, True]
             idle = second if leads.leader.leads else first
             assert idle.told == []
-            assert await (other if leads.leader.leads else leads).tick() == outbox.Tick()
+            assert await (other if leads.leader.leads else leads).tick() == outbox.DeliveryResult()
         await asyncio.sleep(TTL_SECONDS)
         await lives.made("beta")
         await asyncio.sleep(5)
@@ -230,18 +230,18 @@ async def test_a_look_that_fails_is_tried_again_and_what_was_taken_over_is_let_g
 ):
     sink = Sink()
     failures = [ZeroDivisionError("a bug"), ZeroDivisionError("another")]
-    tick = outbox.tick
+    tick = outbox.deliver_page
 
     async def failing(*given, **more):
         if failures:
             raise failures.pop()
         return await tick(*given, **more)
 
-    monkeypatch.setattr(relay, "tick", failing)
+    monkeypatch.setattr(relay, "deliver_page", failing)
     async with carrying(lives, sink):
         await lives.made("alpha")
         await heard(lives, sink)
-        assert "events were not carried to sink; again soon" in caplog.text
+        assert "delivery to destination sink failed; next attempt in 1 s" in caplog.text
         # Somebody else takes the lead while this one thinks that it has it.
         key = lease_of("relay")
         row = await lives.plane.store.find("lease", key)
@@ -259,7 +259,7 @@ async def test_a_backlog_of_many_pages_is_carried_in_one_go(lives, monkeypatch):
     for name in ("alpha", "beta", "gamma"):
         await lives.made(name)
     bus = LocalBus({sink.name: sink.take})
-    route = Route(Destination(sink.name, sink.name), bus, page=3)
+    route = DestinationRoute(Destination(sink.name, sink.name), bus, page=3)
     async with relaying(lives.plane, buses={}, always=[route]):
         await heard(lives, sink)
     rows = await lives.plane.store.list_events(limit=1_000)
@@ -290,7 +290,7 @@ async def test_a_lease_that_cannot_be_given_back_lapses(lives, monkeypatch, capl
 
     monkeypatch.setattr(lives.plane.store, "commit", full)
     await one.stop()
-    assert "is not given back" in caplog.text
+    assert "was not released" in caplog.text
     monkeypatch.setattr(lives.plane.store, "commit", commit)
     other = Relay(lives.plane, buses={})
     assert not await other.leader.renew()

@@ -8,15 +8,15 @@ import pytest
 from proofs.agents.lifecycle import CALLER
 from tenure.adapters.bus.local import LocalBus
 from tenure.app.events import cloudevents, feed, subscriptions
-from tenure.app.events.cloudevents import Wanted, trimmed_cursor
-from tenure.app.events.subscriptions import Subscribe
+from tenure.app.events.cloudevents import EventFilter, trimmed_cursor
+from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.core.roles import Caller, Role
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery import event_count, retention
 from tenure.delivery.event_count import bound_for_each
-from tenure.delivery.outbox import Route
+from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import Relay
-from tenure.delivery.retention import Dropped, RetentionLimits
+from tenure.delivery.retention import RetentionLimits, TrimResult
 from tenure.ports.bus import Destination
 from tenure.ports.store import Change, Drop, Put
 from tests.unit.support.agent_planes import alive
@@ -56,7 +56,7 @@ def relay_to_tenants(plane, **sinks):
     """A relay that carries the events of each tenant to the sink of that name."""
     bus = LocalBus({sink.name: sink.take for sink in sinks.values()})
     routes = [
-        Route(Destination(sink.name, sink.name), bus, Wanted(), tenant)
+        DestinationRoute(Destination(sink.name, sink.name), bus, EventFilter(), tenant)
         for tenant, sink in sinks.items()
     ]
     return Relay(plane, buses={}, always=routes)
@@ -75,11 +75,11 @@ async def test_old_events_go_when_all_have_them(lives):
     await relay.tick()
     await lives.loop_until(lives.plane.store.now() + 61.0)
     count = len(await rows(lives))
-    assert await trim(relay, seconds=60.0) == Dropped()
+    assert await trim(relay, seconds=60.0) == TrimResult()
     assert len(await rows(lives)) == count  # one destination lacks them
     late.down = False
     await relay.tick()
-    assert await trim(relay, seconds=60.0) == Dropped(old=count)
+    assert await trim(relay, seconds=60.0) == TrimResult(old=count)
     assert await rows(lives) == []
     assert late.told == sink.told
     await lives.made("beta")
@@ -98,20 +98,22 @@ async def test_a_dead_destination_holds_up_no_event_of_another_tenant(lives):
     await relay.begin()
     await put_events(lives, *["north", "south", "elsewhere"] * 4, age=100.0)
     await relay.tick()
-    assert await trim(relay, seconds=60.0) == Dropped(old=8)
+    assert await trim(relay, seconds=60.0) == TrimResult(old=8)
     assert await tenants_of(lives) == {"north": 4}
     dead.down = False
     await lives.loop_until(lives.plane.store.now() + 2.0)
     await relay.tick()
     assert len(dead.seen) == 4  # nothing of what it needs was lost
-    assert await trim(relay, seconds=60.0) == Dropped(old=4)
+    assert await trim(relay, seconds=60.0) == TrimResult(old=4)
 
 
 @alive
 async def test_a_dead_destination_holds_up_only_what_it_subscribes_to(lives):
     relay = relay_to(lives.plane, Sink())
     await relay.begin()
-    asked = Subscribe("mine", SubscriptionKind.NATS, target="there", types=("agent.deleted",))
+    asked = SubscriptionRequest(
+        "mine", SubscriptionKind.NATS, target="there", types=("agent.deleted",)
+    )
     view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
     await put_events(lives, *[CALLER.tenant] * 3, age=100.0, start=1)
     await put_events(lives, *[CALLER.tenant] * 2, kind="agent.deleted", age=100.0, start=4)
@@ -150,15 +152,15 @@ async def test_a_cursor_that_this_process_has_no_route_for_needs_everything(live
     await relay.begin()
     await put_events(lives, "north", "south", age=100.0)
     await relay.tick()
-    assert await trim(relay, seconds=60.0) == Dropped()
-    assert await trim(relay, seconds=60.0, tenant_max=0) == Dropped(beyond_bound=2)
+    assert await trim(relay, seconds=60.0) == TrimResult()
+    assert await trim(relay, seconds=60.0, tenant_max=0) == TrimResult(beyond_bound=2)
     assert await missed_by(lives, "gone") == 2
 
 
 @alive
 async def test_nothing_is_dropped_where_nothing_is(lives):
     relay = relay_to(lives.plane, Sink())
-    assert await trim(relay) == Dropped()
+    assert await trim(relay) == TrimResult()
 
 
 # --- by a bound for each tenant -------------------------------------------------------------------
@@ -172,7 +174,7 @@ async def test_a_noisy_tenant_drops_its_own_events_and_nobody_elses(lives):
     relay = relay_to_tenants(lives.plane, **sinks)
     await relay.begin()
     await put_events(lives, "quiet", "quiet", *["noisy"] * 40, "quiet")
-    assert await trim(relay, tenant_max=10) == Dropped(beyond_bound=30)
+    assert await trim(relay, tenant_max=10) == TrimResult(beyond_bound=30)
     assert await tenants_of(lives) == {"quiet": 3, "noisy": 10}
     assert [row["position"] for row in await rows(lives)] == [1, 2, *range(33, 44)]  # its oldest
     assert await missed_by(lives, "noisy") == 30
@@ -226,7 +228,9 @@ async def test_beyond_the_bound_events_go_and_who_missed_them_is_told(lives, cap
 async def test_only_what_it_was_to_hear_of_is_missed(lives):
     """Of another tenant's events, or of those it never asked for, nobody misses any."""
     relay = relay_to(lives.plane, Sink())
-    asked = Subscribe("mine", SubscriptionKind.NATS, target="there", types=("agent.ready",))
+    asked = SubscriptionRequest(
+        "mine", SubscriptionKind.NATS, target="there", types=("agent.ready",)
+    )
     view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
     for start in range(1_000, 1_020, 4):
         await put_events(lives, "t", CALLER.tenant, start=start)
@@ -244,13 +248,15 @@ async def test_a_reader_is_told_that_it_missed_events_of_its_own_tenant_alone(li
 
     async def missed(tenant, after):
         caller = Caller(tenant, "reader", Role.VIEWER)
-        return (await cloudevents.list_events(lives.plane, caller, Wanted(), after=after)).missed
+        return (
+            await cloudevents.list_events(lives.plane, caller, EventFilter(), after=after)
+        ).missed
 
     assert await missed("noisy", 2)
     assert not await missed("quiet", 1)
     assert not await missed("noisy", 18)
     # What a release that knows one bound for all tenants has dropped, everybody has missed.
-    mark = Put("cursor", (cloudevents.TRIMMED,), {**subscriptions.FRESH, "position": 3})
+    mark = Put("cursor", (cloudevents.TRIMMED,), {**subscriptions.NEW_CURSOR, "position": 3})
     drop = Change("", (), (Drop("outbox", (1,)), Drop("outbox", (3,)), mark))
     assert await lives.plane.store.commit(drop) is None
     assert await missed("quiet", 1)
@@ -317,10 +323,10 @@ async def test_a_round_that_takes_long_ends_and_says_that_there_is_more(lives, m
     monkeypatch.setattr(retention, "ROUND_SECONDS", 0.0)
     relay = relay_to(lives.plane, Sink())
     await put_events(lives, *["north"] * 10)
-    assert await trim(relay, tenant_max=5) == Dropped(beyond_bound=2, more=True)
-    assert await trim(relay, tenant_max=5) == Dropped(beyond_bound=2, more=True)
+    assert await trim(relay, tenant_max=5) == TrimResult(beyond_bound=2, more=True)
+    assert await trim(relay, tenant_max=5) == TrimResult(beyond_bound=2, more=True)
     monkeypatch.setattr(retention, "ROUND_SECONDS", 5.0)
-    assert await trim(relay, tenant_max=5) == Dropped(beyond_bound=1)
+    assert await trim(relay, tenant_max=5) == TrimResult(beyond_bound=1)
     assert await tenants_of(lives) == {"north": 5}
 
 
@@ -338,16 +344,18 @@ async def test_a_destination_that_is_deleted_meanwhile_ends_the_round_and_nothin
         return await routes()
 
     monkeypatch.setattr(relay, "routes", deleted)
-    assert await trim(relay, tenant_max=1) == Dropped()
+    assert await trim(relay, tenant_max=1) == TrimResult()
     assert len(await rows(lives)) == 4
     monkeypatch.setattr(relay, "routes", routes)
-    assert await trim(relay, tenant_max=1) == Dropped(beyond_bound=3)
+    assert await trim(relay, tenant_max=1) == TrimResult(beyond_bound=3)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_bounds_hold_and_no_tenant_pays_for_another_however_rounds_fall(seed, monkeypatch):
     """Tenants write, destinations come and go, and after each round every bound holds."""
-    monkeypatch.setattr(feed, "HELD", 0)  # or what was dropped would still come from memory
+    monkeypatch.setattr(
+        feed, "MEMORY_EVENTS", 0
+    )  # or what was dropped would still come from memory
     chance = Random(seed)
 
     @alive

@@ -132,7 +132,9 @@ async def test_a_position_beyond_all_events_makes_nobody_deaf(face):
         serving(face.api, Listen(port=0)) as address,
         followed(face, address, headers=last) as come,
     ):
-        asked = subscriptions.Subscribe("billing", SubscriptionKind.NATS, target="billing")
+        asked = subscriptions.SubscriptionRequest(
+            "billing", SubscriptionKind.NATS, target="billing"
+        )
         view, _ = await subscriptions.create_subscription(face.plane, CALLER, asked)
         uid = await made(face, "beta")
         assert (await anext(come))[2]["subject"] == uid

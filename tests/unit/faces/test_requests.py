@@ -395,7 +395,7 @@ async def test_metrics_tell_of_deliveries_by_the_kind_of_destination(face):
     counts, now = face.plane.deliveries, face.plane.store.now()
     counts.add("nats", Verdict.DELIVERED, 1.5)
     counts.add("nats", Verdict.REFUSED, 9.0)
-    counts.again["nats"] += 1
+    counts.retries["nats"] += 1
     counts.trimmed["bound"] += 7
     counts.missed["webhook"] += 5
     parked = {"attempts": 3, "due_at": None, "why": "it said no", "since": now - 600.0}

@@ -5,7 +5,7 @@ import asyncio
 from proofs.agents.lifecycle import CALLER, TENANT
 from tenure.app.agents import commands as agents
 from tenure.app.events import acknowledgements, subscriptions
-from tenure.app.events.subscriptions import Subscribe
+from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.app.operations import reads
 from tenure.app.safety import findings
 from tenure.core.agent import AgentState
@@ -21,7 +21,7 @@ from tests.unit.support.agent_planes import alive
 async def waiting(lives, verb="delete"):
     """An agent whose end a required subscriber holds up; the subscription and the operation."""
     await lives.made()
-    asked = Subscribe("billing", How.PULL, required=True)
+    asked = SubscriptionRequest("billing", How.PULL, required=True)
     view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
     operation = await getattr(agents, f"{verb}_agent")(lives.plane, CALLER, "alpha")
     await lives.loop_until(lives.plane.store.now() + 30)
@@ -63,7 +63,7 @@ async def test_what_only_a_newer_release_can_release_holds_up_no_other(lives):
     for name in ("beta", "gamma"):
         await lives.made(name)
     newer = await lives.newer("suspend_agent")
-    asked = Subscribe("audit", How.PULL, required=True)
+    asked = SubscriptionRequest("audit", How.PULL, required=True)
     view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
     theirs = await agents.suspend_agent(newer, CALLER, "beta")
     ours = await agents.suspend_agent(lives.plane, CALLER, "gamma")

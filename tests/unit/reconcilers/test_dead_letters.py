@@ -7,7 +7,7 @@ import pytest
 from proofs.agents.lifecycle import CALLER
 from tenure.adapters.bus.local import LocalBus
 from tenure.app.events import dead_letters, subscriptions
-from tenure.app.events.subscriptions import Subscribe
+from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.app.safety import findings
 from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
@@ -29,7 +29,7 @@ async def told(lives):
 
 async def subscribed(lives, sink):
     """A subscription that hears of everything, and the relay that carries to it."""
-    asked = Subscribe("mine", Way.NATS, target=sink.name, from_start=True)
+    asked = SubscriptionRequest("mine", Way.NATS, target=sink.name, from_start=True)
     view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
     return view.id, Relay(lives.plane, buses={Way.NATS: LocalBus({sink.name: sink.take})})
 

@@ -8,7 +8,7 @@ from proofs.agents.lifecycle import CALLER, TENANT, spec_of
 from tenure.app.agents import commands as agents
 from tenure.app.agents import views as agent_views
 from tenure.app.events import subscriptions
-from tenure.app.events.subscriptions import Subscribe
+from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.app.safety import findings
 from tenure.core.errors import Unavailable
 from tenure.core.finding import FindingKind
@@ -139,7 +139,7 @@ async def test_a_finding_ends_though_something_else_may_not_go_yet(lives):
     granter = await granted(lives)
     held = Term(lives.plane, "grants", read_only=True)
     await grants.tick(lives.plane, term=held)
-    asked = Subscribe("mine", Way.NATS, target="mine", agent="one", from_start=True)
+    asked = SubscriptionRequest("mine", Way.NATS, target="mine", agent="one", from_start=True)
     await subscriptions.create_subscription(lives.plane, CALLER, asked)
     uid = (await agent_views.get_agent(lives.plane, CALLER, "one")).uid
     lives.disk.tables.rows["agent"][uid,].update(

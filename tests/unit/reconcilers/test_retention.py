@@ -11,7 +11,7 @@ from proofs.agents.lifecycle import CALLER, TENANT, spec_of
 from tenure.app.agents import commands as agents
 from tenure.app.agents import views as agent_views
 from tenure.app.events import acknowledgements, subscriptions
-from tenure.app.events.subscriptions import Subscribe
+from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.app.operations import reads
 from tenure.app.safety import findings
 from tenure.app.safety.findings import Sighting
@@ -105,7 +105,9 @@ async def came_about_in_the_name_of_a_deleted_agent(lives, *, forgotten):
         await agents.create_agent(lives.plane, asks, spec_of("two"))
         made.append("an agent")
     with suppress(Conflict):
-        await subscriptions.create_subscription(lives.plane, asks, Subscribe("hook", Way.PULL))
+        await subscriptions.create_subscription(
+            lives.plane, asks, SubscriptionRequest("hook", Way.PULL)
+        )
         made.append("a subscription")
     (thing,) = lives.world.holds(provider="access", agent=uid)
     del lives.world.things["access", thing.key.text]
@@ -235,7 +237,7 @@ async def test_a_key_goes_after_a_day_and_an_operation_not_before_its_key(lives)
 @alive
 async def test_an_acknowledgement_can_be_said_again_for_a_day(lives):
     await lives.made()
-    required = Subscribe("mine", Way.PULL, required=True)
+    required = SubscriptionRequest("mine", Way.PULL, required=True)
     view, _ = await subscriptions.create_subscription(lives.plane, CALLER, required)
     asked = await agents.suspend_agent(lives.plane, CALLER, "alpha")
 

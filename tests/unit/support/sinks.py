@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tenure.adapters.bus.local import LocalBus
-from tenure.app.events.cloudevents import Wanted
+from tenure.app.events.cloudevents import EventFilter
 from tenure.app.plane import Plane
 from tenure.core.errors import Invalid
-from tenure.delivery.outbox import Route, Tick
+from tenure.delivery.outbox import DeliveryResult, DestinationRoute
 from tenure.delivery.relay import Relay
 from tenure.ports.bus import Destination, Outgoing
 from tests.unit.support.agent_planes import Lives
@@ -44,14 +44,15 @@ class Sink:
         return [sequence for name, sequence in self.told if name == agent]
 
 
-def relay_to(plane: Plane, *sinks: Sink, wanted: Wanted | None = None) -> Relay:
+def relay_to(plane: Plane, *sinks: Sink, wanted: EventFilter | None = None) -> Relay:
     """A relay that carries everything to these."""
     bus = LocalBus({sink.name: sink.take for sink in sinks})
     return Relay(
         plane,
         buses={},
         always=[
-            Route(Destination(sink.name, sink.name), bus, wanted or Wanted()) for sink in sinks
+            DestinationRoute(Destination(sink.name, sink.name), bus, wanted or EventFilter())
+            for sink in sinks
         ],
     )
 
@@ -63,7 +64,7 @@ class Parked(NamedTuple):
     good: str
     sink: Sink
     relay: Relay
-    done: Tick
+    done: DeliveryResult
     """What came of the first look."""
 
 

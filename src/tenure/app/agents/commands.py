@@ -65,7 +65,7 @@ async def create_agent(
         runtime = runtime or await creation.resolve_runtime(plane, kept)
         uid = uuid7(now, plane.entropy.bits())
         guards, writes = await creation.claim_name(plane, caller, spec.name, uid, now=now)
-        guards += (await acknowledgements.nothing_missing(plane, caller.tenant)).guards
+        guards += (await acknowledgements.require_acknowledgements(plane, caller.tenant)).guards
         parent = None if spec.parent is None else await get_agent_row(plane, caller, spec.parent)
         quota = await quotas.reserve(plane, caller.tenant, agent=uid, operation=operation, now=now)
         row: Row = {

@@ -165,7 +165,7 @@ async def _end_webhook(plane: Plane, edge: Row, guards: Guards) -> bool:
     if subscription["agent"] == owner:
         agent = await plane.store.find("agent", (owner,))
         gone = agent is None or agent["state"] == AgentState.DELETED
-        if not gone or not await subscriptions.may_go(plane, subscription, agent):
+        if not gone or not await subscriptions.may_be_removed(plane, subscription, agent):
             return False
     elif next_owner := await _next_owner(VouchingWithout(plane, owner), edge):
         uid = str(next_owner["uid"])

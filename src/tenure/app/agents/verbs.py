@@ -107,7 +107,7 @@ async def _start(
     uid, epoch = str(row["uid"]), cast(int, row["epoch"]) + 1
     guards = await ownership.guards_of(plane, row) if verb.needs_open_owner else ()
     values = await _read_input(plane, caller, row, options, epoch=epoch)
-    waits = await acknowledgements.awaited_by(
+    waits = await acknowledgements.await_subscribers(
         plane, caller.tenant, verb.name, agent=uid, operation=operation, now=now
     )
     writes: Writes = waits.writes

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple, cast
 
-from tenure.app.events.cloudevents import Wanted
+from tenure.app.events.cloudevents import EventFilter
 from tenure.app.operations.handle import decode, load_handle
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.operations.record_change import build_record
@@ -26,7 +26,7 @@ from tenure.ports.plane_api import MissingAcknowledgement
 from tenure.ports.store import Also, Change, Drop, Is, Put, Ring, Row, Set, Writes
 
 
-class Awaited(NamedTuple):
+class AcknowledgementView(NamedTuple):
     """One subscriber for whom one operation waits, or waited."""
 
     operation: str
@@ -38,7 +38,7 @@ class Awaited(NamedTuple):
     principal: str
 
 
-class Fate(StrEnum):
+class WaitState(StrEnum):
     """What becomes of a wait that nobody has acknowledged."""
 
     WAITS = "it goes on"
@@ -50,14 +50,14 @@ class Strictness(NamedTuple):
     """What holds for a tenant as a whole."""
 
     strict: bool
-    missing: Sequence[Awaited]
+    missing: Sequence[AcknowledgementView]
     """Whose acknowledgements are missing."""
 
 
 # --- with the acceptance of an operation ----------------------------------------------------------
 
 
-async def awaited_by(
+async def await_subscribers(
     plane: Plane, tenant: str, verb: str, *, agent: str, operation: str, now: float
 ) -> Also:
     """The rows that say whom this operation will wait for."""
@@ -66,7 +66,7 @@ async def awaited_by(
         return Also()
     told: Row = {"agent": agent, "operation": operation, "type": event}
     rows = await plane.store.list_rows("subscription", {"tenant": tenant}, limit=PAGE_MAX)
-    required = [row for row in rows if row["required"] and wanted_of(row).has(told)]
+    required = [row for row in rows if row["required"] and filter_of(row).has(told)]
     if not required:
         return Also()
     waits: Row = {"tenant": tenant, "agent": agent, "since": now}
@@ -82,7 +82,7 @@ async def awaited_by(
     return Also((*there, guard), (*puts, Set("tenancy", (tenant,), {"revision": revision + 1})))
 
 
-async def nothing_missing(plane: Plane, tenant: str) -> Also:
+async def require_acknowledgements(plane: Plane, tenant: str) -> Also:
     """The guard that lets a strict tenant's create through; Conflict says whom it waits for."""
     tenancy = await plane.store.find("tenancy", (tenant,))
     if tenancy is None or not tenancy["strict"]:
@@ -99,10 +99,10 @@ async def nothing_missing(plane: Plane, tenant: str) -> Also:
     return Also((Is("tenancy", (tenant,), {"revision": tenancy["revision"]}),))
 
 
-def wanted_of(subscription: Row) -> Wanted:
+def filter_of(subscription: Row) -> EventFilter:
     """Which events a subscription is about."""
     types = cast("list[str]", decode(cast(str, subscription["types"])))
-    return Wanted(str(subscription["agent"]), tuple(types))
+    return EventFilter(str(subscription["agent"]), tuple(types))
 
 
 # --- what its step asks ---------------------------------------------------------------------------
@@ -127,7 +127,7 @@ async def acknowledge(
     operation: str,
     why: str | None = None,
     idempotency: IdempotentRequest = WITHOUT_KEY,
-) -> Awaited:
+) -> AcknowledgementView:
     """The subscriber has done its part of this operation; with `why` an operator says so instead.
 
     Twice succeeds, and the first time stands.  What waits for one that is gone can be ended too.
@@ -153,7 +153,7 @@ async def release(plane: Plane, caller: Caller, subscription: str) -> None:
     """Nobody waits for this subscriber any more: it is gone."""
     for row in await _open_rows(plane, caller.tenant):
         if row["subscription"] == subscription:
-            await put_right(plane, caller, row, Fate.GONE)
+            await close_wait(plane, caller, row, WaitState.GONE)
 
 
 async def _settle(
@@ -191,7 +191,9 @@ async def _settle(
             return  # it is acknowledged already
 
 
-async def list_acknowledgements(plane: Plane, caller: Caller, subscription: str) -> list[Awaited]:
+async def list_acknowledgements(
+    plane: Plane, caller: Caller, subscription: str
+) -> list[AcknowledgementView]:
     """All that this subscriber is to acknowledge, oldest first; then some of what it has."""
     require(caller, Role.VIEWER)
     known = await plane.store.find("subscription", (subscription,))
@@ -240,37 +242,37 @@ async def set_strictness(
             return view
 
 
-async def _missing(plane: Plane, tenant: str) -> list[Awaited]:
+async def _missing(plane: Plane, tenant: str) -> list[AcknowledgementView]:
     """Whom open operations wait for; one that has ended, or whose subscriber is gone, does not."""
     return [
         await _view(plane, row)
         for row in await _open_rows(plane, tenant)
-        if await fate_of(plane, row) is Fate.WAITS
+        if await wait_state_of(plane, row) is WaitState.WAITS
     ]
 
 
-async def fate_of(plane: Plane, row: Row) -> Fate:
+async def wait_state_of(plane: Plane, row: Row) -> WaitState:
     """Whether this is still waited for; only an operation that is open waits for anybody."""
     operation = await plane.store.find("operation", (str(row["operation"]),))
     if operation is None or operation["ended_at"] is not None:
-        return Fate.ENDED
-    return Fate.WAITS if await _is_there(plane, row) else Fate.GONE
+        return WaitState.ENDED
+    return WaitState.WAITS if await _is_there(plane, row) else WaitState.GONE
 
 
-async def put_right(plane: Plane, caller: Caller, row: Row, fate: Fate) -> bool:
+async def close_wait(plane: Plane, caller: Caller, row: Row, fate: WaitState) -> bool:
     """End a wait that is in vain: its operation goes on, or had ended anyway; twice succeeds.
 
     False if it goes on, or only a newer release can tell its operation: a leader of that one does.
     """
-    if fate is Fate.ENDED:
+    if fate is WaitState.ENDED:
         key = (str(row["operation"]), str(row["subscription"]))
         await plane.store.commit(Change("", (), (Drop("awaited", key),)))
-    elif fate is Fate.GONE:
+    elif fate is WaitState.GONE:
         try:
             await _settle(plane, caller, row, action="subscription.release", said={})
         except PlanUnknown:
             return False
-    return fate is not Fate.WAITS
+    return fate is not WaitState.WAITS
 
 
 async def _is_there(plane: Plane, row: Row) -> bool:
@@ -283,18 +285,18 @@ async def _open_rows(plane: Plane, tenant: str) -> Sequence[Row]:
     return [row async for row in every(plane.store, "awaited", said)]
 
 
-async def close_vain(plane: Plane, caller: Caller) -> int:
+async def close_stale_waits(plane: Plane, caller: Caller) -> int:
     """End what is waited for in vain by this tenant's operations; how much that was."""
     closed = 0
     for row in await _open_rows(plane, caller.tenant):
-        closed += await put_right(plane, caller, row, await fate_of(plane, row))
+        closed += await close_wait(plane, caller, row, await wait_state_of(plane, row))
     return closed
 
 
-async def _view(plane: Plane, row: Row) -> Awaited:
+async def _view(plane: Plane, row: Row) -> AcknowledgementView:
     subscription = str(row["subscription"])
     known = await plane.store.find("subscription", (subscription,))
-    return Awaited(
+    return AcknowledgementView(
         str(row["operation"]), subscription,
         subscription if known is None else str(known["name"]), str(row["agent"]),
         cast(float, row["since"]), cast("float | None", row["acknowledged_at"]),

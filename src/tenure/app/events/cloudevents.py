@@ -40,7 +40,7 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
     data: Any
 
 
-class Wanted(NamedTuple):
+class EventFilter(NamedTuple):
     """Which events; what is empty is not asked about."""
 
     agent: str = ""
@@ -63,7 +63,7 @@ def _is_of(kind: str, types: tuple[str, ...]) -> bool:
     return any(kind.startswith(one[:-1]) if one.endswith("*") else kind == one for one in types)
 
 
-def wanted_types(types: Sequence[str]) -> tuple[str, ...]:
+def parse_types(types: Sequence[str]) -> tuple[str, ...]:
     """The types that somebody names, with or without the prefix; Invalid if one is no type."""
     bare = tuple(one.removeprefix(PREFIX) for one in types)
     for one in bare:
@@ -102,7 +102,7 @@ def outgoing(plane: str, row: Row) -> Outgoing:
     )  # fmt: skip
 
 
-class Page(NamedTuple):
+class EventPage(NamedTuple):
     """Events of a tenant, and the position up to which everything was looked at."""
 
     items: Sequence[Row]
@@ -132,8 +132,8 @@ async def position_of(plane: Plane, tenant: str, named: int) -> int:
 
 
 async def list_events(
-    plane: Plane, caller: Caller, wanted: Wanted, *, after: int = 0, limit: int = 100
-) -> Page:
+    plane: Plane, caller: Caller, wanted: EventFilter, *, after: int = 0, limit: int = 100
+) -> EventPage:
     """Events of the caller's tenant after a position, in the order of their commits."""
     limit = page_of(limit)
     missed = after != 0 and after < await _trimmed(plane, caller.tenant)
@@ -146,11 +146,11 @@ async def list_events(
             if row["tenant"] == caller.tenant and wanted.has(row):
                 found.append(row)
                 if len(found) == limit:
-                    return Page(found, after, more=True, missed=missed)
+                    return EventPage(found, after, more=True, missed=missed)
         scanned += len(rows)
         if len(rows) < count:
-            return Page(found, after, more=False, missed=missed)
+            return EventPage(found, after, more=False, missed=missed)
         if scanned >= SCAN_MAX:
-            return Page(found, after, more=True, missed=missed)
+            return EventPage(found, after, more=True, missed=missed)
         count = SCAN_ROWS
         rows = await plane.feed.more(after, limit=count, tenant=caller.tenant)

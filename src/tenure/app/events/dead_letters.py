@@ -11,7 +11,7 @@ from tenure.app.tenancy.audit import entry
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Change, Drop, Is, Key, Row, Set, Value
 
-DROPPED = 500
+LETTERS_PER_COMMIT = 500
 """Letters that go in one commit."""
 
 
@@ -114,11 +114,11 @@ async def discard(
     start = await _begin(plane, subscription, agent, idempotency)
     count = 0
     async for row in _parked_before(plane, subscription, agent, start):
-        count += await _give_up(plane, caller, (subscription, str(row["agent"])), row)
+        count += await _discard_stream(plane, caller, (subscription, str(row["agent"])), row)
     return int(start.draft or count)
 
 
-async def _give_up(plane: Plane, caller: Caller, key: tuple[str, str], parked: Row) -> bool:
+async def _discard_stream(plane: Plane, caller: Caller, key: tuple[str, str], parked: Row) -> bool:
     """Drop a stream's letters, and with the last of them the stream; again if one came meanwhile.
 
     No letter comes without the cursor moving.  False if the stream was gone already.
@@ -127,9 +127,9 @@ async def _give_up(plane: Plane, caller: Caller, key: tuple[str, str], parked: R
     gone = 0
     while True:
         cursor = await plane.store.find("cursor", (key[0],))
-        letters = await plane.store.list_rows("letter", said, limit=DROPPED)
+        letters = await plane.store.list_rows("letter", said, limit=LETTERS_PER_COMMIT)
         drops = tuple(Drop("letter", (*key, cast(int, one["position"]))) for one in letters)
-        if len(letters) == DROPPED:
+        if len(letters) == LETTERS_PER_COMMIT:
             await plane.store.commit(Change("", (), drops))
             gone += len(letters)
             continue

@@ -22,7 +22,7 @@ RESULTS = tuple(str(verdict) for verdict in Verdict)
 
 
 @dataclass(slots=True)
-class Left:
+class Backlog:
     """What destinations of one kind have not taken."""
 
     letters: int = 0
@@ -33,11 +33,11 @@ class Left:
     """Start of the longest current outage among these destinations."""
 
 
-async def left(plane: Plane) -> dict[str, Left]:
+async def read_backlog(plane: Plane) -> dict[str, Backlog]:
     """By the kind of destination; the cost grows with their number, and with what is left."""
     kinds = {str(row["id"]): str(row["kind"]) for row in await rows_of(plane)}
     kinds[OWN_NATS] = str(SubscriptionKind.NATS)
-    found = {kind: Left() for kind in KINDS}
+    found = {kind: Backlog() for kind in KINDS}
     since: dict[str, float] = {}
     parked = set[str]()
     async for stream in every(plane.store, "parked"):

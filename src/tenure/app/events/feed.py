@@ -14,7 +14,7 @@ from tenure.app.events.fair_lock import FairLock
 from tenure.app.wakeups import Wakeup
 from tenure.ports.store import Row, Store
 
-HELD = 8_192
+MEMORY_EVENTS = 8_192
 """Events held in memory."""
 PAGE = 1_000
 PAUSE_SECONDS = 0.002
@@ -109,8 +109,8 @@ class Feed:
             self._rows.append(row)
             self._last = _position(row)
             self._places[self._last] = self._gone + len(self._rows)
-        if len(self._rows) > HELD:
-            count = len(self._rows) - HELD // 2
+        if len(self._rows) > MEMORY_EVENTS:
+            count = len(self._rows) - MEMORY_EVENTS // 2
             self._gone += count
             del self._rows[:count]
             self._places = {

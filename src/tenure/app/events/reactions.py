@@ -40,7 +40,7 @@ async def remove_webhooks(plane: Plane, event: Outgoing) -> None:
     for row in await subscriptions.rows_of(plane, event.tenant):
         if row["agent"] != event.agent:
             continue
-        if await subscriptions.may_go(plane, row, agent):
+        if await subscriptions.may_be_removed(plane, row, agent):
             await subscriptions.remove(plane, caller, row)
         else:
             waits.append(str(row["name"]))
@@ -63,7 +63,7 @@ async def release_quota(plane: Plane, event: Outgoing) -> None:
 async def close_waits(plane: Plane, event: Outgoing) -> None:
     """Nobody waits for who is gone, and an operation that has ended for nobody."""
     caller = Caller(event.tenant, f"event {event.id}", Role.OPERATOR)
-    await acknowledgements.close_vain(plane, caller)
+    await acknowledgements.close_stale_waits(plane, caller)
 
 
 REACTIONS: Final[Mapping[str, Reaction]] = MappingProxyType(

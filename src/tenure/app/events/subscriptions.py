@@ -14,7 +14,7 @@ import msgspec
 from tenure.app.agents import ownership
 from tenure.app.agents.views import get_agent_row
 from tenure.app.events import acknowledgements
-from tenure.app.events.cloudevents import Wanted, wanted_types
+from tenure.app.events.cloudevents import EventFilter, parse_types
 from tenure.app.operations.handle import decode, encode
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest, identify
 from tenure.app.pages import every
@@ -34,14 +34,14 @@ from tenure.ports.store import Also, Change, Drop, Is, Put, Row, Set
 SECRET_PREFIX = "whsec_"  # noqa: S105 (how such a secret begins, as the Standard Webhooks have it)
 OVERLAP_SECONDS = 86_400.0
 """How long the secret before goes on signing beside a new one."""
-TOLD_SECONDS = 4 * 3_600.0
+LAST_EVENT_SECONDS = 4 * 3_600.0
 """How long the last event of an agent is tried before what it was for goes: less than the relay."""
-LETTERS_DROPPED = 500
+LETTERS_PER_COMMIT = 500
 SUBSCRIPTIONS = "subscriptions"
 """The kind of quota that counts them."""
 
 
-class Subscribe(NamedTuple):
+class SubscriptionRequest(NamedTuple):
     """What somebody asks for.
 
     Args:
@@ -87,7 +87,7 @@ class SubscriptionView(NamedTuple):
 
 
 async def create_subscription(
-    plane: Plane, caller: Caller, asked: Subscribe, *, idempotency_key: str = ""
+    plane: Plane, caller: Caller, asked: SubscriptionRequest, *, idempotency_key: str = ""
 ) -> tuple[SubscriptionView, str]:
     """A new subscription and its secret.
 
@@ -99,16 +99,16 @@ async def create_subscription(
     keyed = identify(*who, SUBSCRIPTIONS, idempotency_key, asked._asdict(), has_secret=hook)
     now = plane.store.now()
     if earlier := await keyed.find_holder(plane, now):
-        return await _again(plane, caller, earlier, keyed)
-    agent = await _checked(plane, caller, asked)
+        return await _repeat_answer(plane, caller, earlier, keyed)
+    agent = await _check_request(plane, caller, asked)
     name = uuid7(now, plane.entropy.bits())
     secret = plane.entropy.secret() if hook else b""
-    shown = shown_secret(secret) if secret else ""
+    shown = secret_text(secret) if secret else ""
     row: Row = {
         "tenant": caller.tenant, "principal": caller.principal, "name": asked.name,
         "kind": asked.kind, "target": asked.target, "agent": agent,
-        "types": encode(wanted_types(asked.types)), "required": int(asked.required),
-        "secret": _sealed(plane, name, secret) if secret else None,
+        "types": encode(parse_types(asked.types)), "required": int(asked.required),
+        "secret": _seal_secret(plane, name, secret) if secret else None,
         "revision": 1, "created_at": now, "updated_at": now,
     }  # fmt: skip
     told = entry(
@@ -120,17 +120,17 @@ async def create_subscription(
     if asked.kind is not SubscriptionKind.PULL:
         # Whatever is committed from here on lies beyond it.
         start = 0 if asked.from_start else await plane.feed.head()
-        writes += (Put("cursor", (name,), {**FRESH, "position": start}),)
+        writes += (Put("cursor", (name,), {**NEW_CURSOR, "position": start}),)
         view = view._replace(position=start)
     writes += _key_rows(plane, keyed, 1, view, shown, now=now)
     while True:
         try:
             place = await _reserve(plane, caller.tenant)
-            owned = await _owned(plane, caller, agent, name, now=now)
+            owned = await _ownership_edges(plane, caller, agent, name, now=now)
         except Conflict:
             # What stands in the way may be the same request, carried out since we looked for it.
             if earlier := await keyed.find_holder(plane, now):
-                return await _again(plane, caller, earlier, keyed)
+                return await _repeat_answer(plane, caller, earlier, keyed)
             raise
         guards = (*place.guards, *owned.guards)
         change = Change("", guards, (*writes, *place.writes, *owned.writes, told))
@@ -138,7 +138,7 @@ async def create_subscription(
             break
         # Another was made, or one of its agents has changed: it is looked at again.
         if earlier := await keyed.find_holder(plane, now):
-            return await _again(plane, caller, earlier, keyed)
+            return await _repeat_answer(plane, caller, earlier, keyed)
     plane.subscription_changes.notify()
     return await get_subscription(plane, caller, name), shown
 
@@ -154,7 +154,7 @@ def _key_rows(
     return keyed.rows(f"{view.id}/{revision}", now, answer=answer)
 
 
-async def _again(
+async def _repeat_answer(
     plane: Plane, caller: Caller, earlier: str, keyed: IdempotentRequest
 ) -> tuple[SubscriptionView, str]:
     """What a request was answered with that came before: a subscription, of so many secrets.
@@ -171,7 +171,7 @@ async def _again(
         message = f"{error}: this idempotency key was given for it, and it was deleted since"
         raise NotFound(message) from None
     shown = row["secret"] is not None and str(row["revision"]) == revision
-    secret = shown_secret(secrets_of(plane, row)[0]) if shown else ""
+    secret = secret_text(secrets_of(plane, row)[0]) if shown else ""
     return await _view(plane, row), secret
 
 
@@ -195,7 +195,9 @@ async def _reserve(plane: Plane, tenant: str) -> Also:
     return Also((guard,), (Set("quota", key, {"revision": revision + 1}),))
 
 
-async def _owned(plane: Plane, caller: Caller, agent: str, name: str, *, now: float) -> Also:
+async def _ownership_edges(
+    plane: Plane, caller: Caller, agent: str, name: str, *, now: float
+) -> Also:
     """The edges to a subscription: from the agent that it is about, and from the one that asks.
 
     Conflict `wrong_state` if either is on its way out: nothing new goes below it.
@@ -216,7 +218,7 @@ async def _owned(plane: Plane, caller: Caller, agent: str, name: str, *, now: fl
     return Also(guards, writes)
 
 
-FRESH: Row = {"position": 0, "attempts": 0, "due_at": 0.0, "why": "", "missed": 0}
+NEW_CURSOR: Row = {"position": 0, "attempts": 0, "due_at": 0.0, "why": "", "missed": 0}
 """A destination to which nothing was sent yet."""
 
 
@@ -259,25 +261,25 @@ async def rotate_secret(
     keyed = identify(*who, "rotate", idempotency_key, name, has_secret=True)
     now = plane.store.now()
     if earlier := await keyed.find_holder(plane, now):
-        return await _again(plane, caller, earlier, keyed)
+        return await _repeat_answer(plane, caller, earlier, keyed)
     row = await get_subscription_row(plane, caller, name)
     if row["secret"] is None:
         raise Invalid("only what is called by webhook has a secret")
     secret, revision = plane.entropy.secret(), cast(int, row["revision"]) + 1
     change: Row = {
-        "secret": _sealed(plane, name, secret), "secret_before": row["secret"],
+        "secret": _seal_secret(plane, name, secret), "secret_before": row["secret"],
         "before_until": now + OVERLAP_SECONDS, "updated_at": now, "revision": revision,
     }  # fmt: skip
     told = entry(caller, "subscription.rotate", target=name, now=now)
     guard = Is("subscription", (name,), {"revision": row["revision"]})
     write = Set("subscription", (name,), change)
     view = (await _view(plane, row))._replace(updated_at=now)
-    key = _key_rows(plane, keyed, revision, view, shown_secret(secret), now=now)
+    key = _key_rows(plane, keyed, revision, view, secret_text(secret), now=now)
     if await plane.store.commit(Change("", (guard,), (write, *key, told))) is not None:
         # Someone was faster: another who changes it, or the same request.
         return await rotate_secret(plane, caller, name, idempotency_key=idempotency_key)
     plane.subscription_changes.notify()
-    return await get_subscription(plane, caller, name), shown_secret(secret)
+    return await get_subscription(plane, caller, name), secret_text(secret)
 
 
 async def delete_subscription(
@@ -316,13 +318,13 @@ async def remove(
     if refused is not None and refused.what.table != "subscription":
         return False
     plane.subscription_changes.notify()
-    await sweep(plane, name)
+    await drop_letters(plane, name)
     # Nothing can be accepted that waits for it from here on; if we die now, a reconciler releases.
     await acknowledgements.release(plane, caller, name)
     return True
 
 
-async def was_told(plane: Plane, subscription: Row) -> bool:
+async def has_received_all(plane: Plane, subscription: Row) -> bool:
     """Whether all that it is about was delivered; one that reads itself is told by nobody."""
     name = str(subscription["id"])
     cursor = await plane.store.find("cursor", (name,))
@@ -330,25 +332,27 @@ async def was_told(plane: Plane, subscription: Row) -> bool:
         return True
     if await plane.store.count_rows("parked", {"destination": name}):
         return False
-    wanted = acknowledgements.wanted_of(subscription)
+    wanted = acknowledgements.filter_of(subscription)
     rows = await plane.feed.after(cast(int, cursor["position"]), limit=PAGE_MAX)
     return len(rows) < PAGE_MAX and not any(wanted.has(row) for row in rows)
 
 
-async def may_go(plane: Plane, subscription: Row, agent: Row | None) -> bool:
+async def may_be_removed(plane: Plane, subscription: Row, agent: Row | None) -> bool:
     """Whether what is about an agent that is gone can go: it was told of it, or that took long."""
     since = cast(float, agent["updated_at"]) if agent else 0.0
-    return plane.store.now() > since + TOLD_SECONDS or await was_told(plane, subscription)
+    return plane.store.now() > since + LAST_EVENT_SECONDS or await has_received_all(
+        plane, subscription
+    )
 
 
-async def sweep(plane: Plane, destination: str, *, guards: tuple[Is, ...] = ()) -> bool:
+async def drop_letters(plane: Plane, destination: str, *, guards: tuple[Is, ...] = ()) -> bool:
     """Drop the dead letters of a destination that is gone; False if a guard refused.
 
     With the streams last: if we die now, they are what a reconciler finds the letters by.
     """
     for table in ("letter", "parked"):
         while rows := await plane.store.list_rows(
-            table, {"destination": destination}, limit=LETTERS_DROPPED
+            table, {"destination": destination}, limit=LETTERS_PER_COMMIT
         ):
             drops = tuple(Drop(table, _key(table, row)) for row in rows)
             if await plane.store.commit(Change("", guards, drops)) is not None:
@@ -382,7 +386,7 @@ def secrets_of(plane: Plane, row: Row) -> tuple[bytes, ...]:
         return (newest,)
 
 
-def shown_secret(secret: bytes) -> str:
+def secret_text(secret: bytes) -> str:
     """A secret in the form that the Standard Webhooks give it."""
     return SECRET_PREFIX + b64encode(secret).decode()
 
@@ -392,7 +396,7 @@ def secret_of(shown: str) -> bytes:
     return b64decode(shown.removeprefix(SECRET_PREFIX))
 
 
-async def _checked(plane: Plane, caller: Caller, asked: Subscribe) -> str:
+async def _check_request(plane: Plane, caller: Caller, asked: SubscriptionRequest) -> str:
     """The uid of the agent it is about, if of one; Invalid if it makes no sense."""
     if not NAME.fullmatch(asked.name):
         raise Invalid("name: a lower-case letter, then such letters, digits and -; 63 at most")
@@ -405,7 +409,7 @@ async def _checked(plane: Plane, caller: Caller, asked: Subscribe) -> str:
         case SubscriptionKind.PULL:
             if asked.target:
                 raise Invalid("target: a pull subscription has none: it reads /v1/events")
-    wanted, ends = Wanted(types=wanted_types(asked.types)), WAITED_FOR.values()
+    wanted, ends = EventFilter(types=parse_types(asked.types)), WAITED_FOR.values()
     if asked.required and not any(wanted.has({"type": event}) for event in ends):
         raise Invalid(
             f"required: it hears of neither {' nor '.join(ends)}, so nobody would wait for it"
@@ -415,7 +419,7 @@ async def _checked(plane: Plane, caller: Caller, asked: Subscribe) -> str:
     return str((await get_agent_row(plane, caller, asked.agent))["uid"])
 
 
-def _sealed(plane: Plane, name: str, secret: bytes) -> str:
+def _seal_secret(plane: Plane, name: str, secret: bytes) -> str:
     return _seal(plane).close_up(secret, label=_label(name))
 
 

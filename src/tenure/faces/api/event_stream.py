@@ -12,7 +12,7 @@ from typing import cast
 import msgspec
 
 from tenure.app.events import cloudevents
-from tenure.app.events.cloudevents import Wanted, cloud_event
+from tenure.app.events.cloudevents import EventFilter, cloud_event
 from tenure.core.errors import CommitUnknown, StoreError
 from tenure.core.limits import STREAMS_MAX
 from tenure.core.roles import Role
@@ -32,7 +32,7 @@ def wants_stream(request: HttpRequest) -> bool:
     return b"text/event-stream" in request.headers.get(b"accept", b"")
 
 
-def follow(request: HttpRequest, wanted: Wanted, last: int) -> Stream:
+def follow(request: HttpRequest, wanted: EventFilter, last: int) -> Stream:
     """Everything after a position, and what comes."""
     open_now: Counter[str] = request.api.streams
     if open_now[request.tenant] >= STREAMS_MAX:
@@ -59,7 +59,12 @@ def follow(request: HttpRequest, wanted: Wanted, last: int) -> Stream:
 
 
 async def _follow(
-    request: HttpRequest, wanted: Wanted, last: int, *, gone: "asyncio.Future[None]", send: Send
+    request: HttpRequest,
+    wanted: EventFilter,
+    last: int,
+    *,
+    gone: "asyncio.Future[None]",
+    send: Send,
 ) -> None:
     plane, loop = request.plane, asyncio.get_running_loop()
     beat_at = loop.time() + HEARTBEAT_SECONDS

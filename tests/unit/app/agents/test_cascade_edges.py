@@ -10,7 +10,7 @@ from tenure.app.agents import cascade, owned_kinds, ownership
 from tenure.app.agents import commands as agents
 from tenure.app.agents import views as agent_views
 from tenure.app.events import subscriptions
-from tenure.app.events.subscriptions import Subscribe
+from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.core.agent import AgentState
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import Invalid
@@ -25,7 +25,7 @@ from tests.unit.support.agent_planes import alive, fault, refusal
 
 async def subscribed(lives, caller=CALLER, name="mine", **more):
     """A pull subscription; its id."""
-    asked = Subscribe(name, SubscriptionKind.PULL, **more)
+    asked = SubscriptionRequest(name, SubscriptionKind.PULL, **more)
     return (await subscriptions.create_subscription(lives.plane, caller, asked))[0].id
 
 
@@ -133,14 +133,14 @@ async def test_a_create_that_fails_leaves_no_edge_to_what_was_never_registered(l
 async def test_what_is_about_a_deleted_agent_goes_though_its_event_was_lost(lives):
     """The reaction to its end never came: the edge is still there, and the reconciler looks."""
     uid = await lives.made()
-    asked = Subscribe("mine", SubscriptionKind.NATS, target="mine", agent="alpha")
+    asked = SubscriptionRequest("mine", SubscriptionKind.NATS, target="mine", agent="alpha")
     await subscriptions.create_subscription(lives.plane, CALLER, asked)
     await lives.verb("delete")
     assert (await grants.tick(lives.plane)).fixed == 0, "it is to be told first"
     assert await subscriptions_left(lives) == ["mine"]
     row = await lives.plane.store.find("agent", (uid,))
     assert row is not None
-    await lives.loop_until(float(str(row["updated_at"])) + subscriptions.TOLD_SECONDS + 1)
+    await lives.loop_until(float(str(row["updated_at"])) + subscriptions.LAST_EVENT_SECONDS + 1)
     assert (await grants.tick(lives.plane)).fixed == 1
     assert await subscriptions_left(lives) == []
     assert await lives.rows("edge") == []

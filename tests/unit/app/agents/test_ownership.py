@@ -8,7 +8,7 @@ from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.app.agents import commands as agents
 from tenure.app.agents import invocations, owned_kinds, ownership
 from tenure.app.events import subscriptions
-from tenure.app.events.subscriptions import Subscribe
+from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.app.operations import reads
 from tenure.core.edge import EdgeKind
 from tenure.core.errors import Conflict, NotFound
@@ -140,7 +140,10 @@ async def test_why_an_agent_is_closed_is_true(lives):
 @alive
 async def test_another_tenants_subscription_is_nobodys_to_own(lives):
     maker = await lives.made("maker")
-    asking, asked = CALLER._replace(principal=maker), Subscribe("theirs", SubscriptionKind.PULL)
+    asking, asked = (
+        CALLER._replace(principal=maker),
+        SubscriptionRequest("theirs", SubscriptionKind.PULL),
+    )
     theirs = (await subscriptions.create_subscription(lives.plane, asking, asked))[0].id
     stranger = await agents.create_agent(lives.plane, STRANGER, spec_of("stranger"))
     await reads.wait(lives.plane, STRANGER.tenant, stranger.id)

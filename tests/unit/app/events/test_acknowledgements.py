@@ -11,7 +11,7 @@ from tenure.app.agents import commands as agents
 from tenure.app.agents import ownership
 from tenure.app.events import acknowledgements, subscriptions
 from tenure.app.events.reactions import REACTIONS
-from tenure.app.events.subscriptions import TOLD_SECONDS, Subscribe
+from tenure.app.events.subscriptions import LAST_EVENT_SECONDS, SubscriptionRequest
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
 from tenure.app.tenancy import audit
@@ -29,19 +29,19 @@ from tests.unit.support.sinks import Sink
 @alive
 async def test_what_is_about_a_deleted_agent_is_not_kept_for_ever(lives):
     uid = await lives.made()
-    mine = Subscribe("mine", SubscriptionKind.NATS, target="mine", agent="alpha")
+    mine = SubscriptionRequest("mine", SubscriptionKind.NATS, target="mine", agent="alpha")
     await subscriptions.create_subscription(lives.plane, CALLER, mine)
     operation = await lives.verb("delete")
     event = Outgoing("1", TENANT, uid, operation.id, "agent.deleted", 1, b"{}")
     with pytest.raises(Unavailable, match="mine"):
         await REACTIONS["remove-webhooks"].react(lives.plane, event)
-    await lives.loop_until(lives.plane.store.now() + TOLD_SECONDS + 1)
+    await lives.loop_until(lives.plane.store.now() + LAST_EVENT_SECONDS + 1)
     await REACTIONS["remove-webhooks"].react(lives.plane, event)
     assert await subscriptions.list_subscriptions(lives.plane, CALLER) == []
 
 
 async def required(lives, name="billing", **more):
-    asked = Subscribe(name, SubscriptionKind.PULL, required=True, **more)
+    asked = SubscriptionRequest(name, SubscriptionKind.PULL, required=True, **more)
     view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
     return view.id
 
@@ -165,8 +165,8 @@ async def test_a_subscriber_is_deleted_though_only_a_newer_release_can_release_i
     assert (await lives.done(operation)).state == OperationState.SUCCEEDED, (
         "the other one is released"
     )
-    assert await acknowledgements.close_vain(lives.plane, CALLER) == 0
-    assert await acknowledgements.close_vain(newer, CALLER) == 1
+    assert await acknowledgements.close_stale_waits(lives.plane, CALLER) == 0
+    assert await acknowledgements.close_stale_waits(newer, CALLER) == 1
     (row,) = [row for row in await lives.rows("awaited") if row["operation"] == theirs.id]
     assert row["acknowledged_at"] is not None
 
@@ -177,7 +177,7 @@ async def test_one_that_is_deleted_while_an_operation_is_accepted_is_not_waited_
 ):
     await lives.made()
     subscription = await required(lives)
-    read = acknowledgements.awaited_by
+    read = acknowledgements.await_subscribers
 
     async def read_too_early(*given, **more):
         ground = await read(*given, **more)
@@ -185,7 +185,7 @@ async def test_one_that_is_deleted_while_an_operation_is_accepted_is_not_waited_
             await subscriptions.delete_subscription(lives.plane, CALLER, subscription)
         return ground
 
-    monkeypatch.setattr(acknowledgements, "awaited_by", read_too_early)
+    monkeypatch.setattr(acknowledgements, "await_subscribers", read_too_early)
     assert (await lives.verb("suspend")).state == OperationState.SUCCEEDED
     assert await lives.rows("awaited") == []
 
@@ -296,9 +296,9 @@ async def test_others_see_nothing_and_may_nothing(lives):
 @alive
 async def test_what_is_about_a_deleted_agent_alone_goes_with_it(lives):
     uid = await lives.made()
-    mine = Subscribe("mine", SubscriptionKind.NATS, target="mine", agent="alpha")
+    mine = SubscriptionRequest("mine", SubscriptionKind.NATS, target="mine", agent="alpha")
     await subscriptions.create_subscription(lives.plane, CALLER, mine)
-    all_of_them = Subscribe("all", SubscriptionKind.NATS, target="all")
+    all_of_them = SubscriptionRequest("all", SubscriptionKind.NATS, target="all")
     await subscriptions.create_subscription(lives.plane, CALLER, all_of_them)
     operation = await lives.verb("delete")
     event = Outgoing("1", TENANT, uid, operation.id, "agent.deleted", 1, b"{}")

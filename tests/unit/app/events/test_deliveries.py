@@ -3,10 +3,10 @@
 from proofs.agents.lifecycle import CALLER
 from tenure.adapters.bus.local import LocalBus
 from tenure.app.events import subscriptions
-from tenure.app.events.deliveries import left
-from tenure.app.events.subscriptions import Subscribe
+from tenure.app.events.deliveries import read_backlog
+from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.core.subscription import SubscriptionKind
-from tenure.delivery.outbox import Route
+from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import Relay
 from tenure.ports.bus import Destination, Verdict
 from tests.unit.support.agent_planes import alive
@@ -16,12 +16,12 @@ from tests.unit.support.sinks import Sink
 @alive
 async def test_deliveries_are_counted_by_the_kind_of_destination(lives):
     plane, own, theirs = lives.plane, Sink(), Sink("theirs")
-    always = [Route(Destination("sink", "sink"), LocalBus({"sink": own.take}))]
+    always = [DestinationRoute(Destination("sink", "sink"), LocalBus({"sink": own.take}))]
     relay = Relay(
         plane, buses={SubscriptionKind.NATS: LocalBus({"theirs": theirs.take})}, always=always
     )
     await relay.begin()
-    asked = Subscribe("theirs", SubscriptionKind.NATS, target="theirs")
+    asked = SubscriptionRequest("theirs", SubscriptionKind.NATS, target="theirs")
     await subscriptions.create_subscription(plane, CALLER, asked)
     good, bad = await lives.made("good"), await lives.made("bad")
     theirs.refuses.add(bad)
@@ -32,9 +32,9 @@ async def test_deliveries_are_counted_by_the_kind_of_destination(lives):
     assert counts.answers["reaction", Verdict.DELIVERED] == len(rows)
     assert counts.answers["nats", Verdict.DELIVERED] == per_agent[good]
     assert counts.answers["nats", Verdict.REFUSED] == 1  # those behind it were not sent
-    assert (counts.again["nats"], counts.again["reaction"]) == (0, 0)
+    assert (counts.retries["nats"], counts.retries["reaction"]) == (0, 0)
     assert counts.seconds["reaction"] >= 0.0
-    found = await left(plane)
+    found = await read_backlog(plane)
     assert (found["nats"].letters, found["nats"].failing) == (per_agent[bad], 1)
     assert found["nats"].since is not None
     assert (found["reaction"].letters, found["reaction"].since) == (0, None)
@@ -43,9 +43,9 @@ async def test_deliveries_are_counted_by_the_kind_of_destination(lives):
     await lives.made("later")
     await lives.loop_until(plane.store.now() + 60.0)
     await relay.tick()
-    assert counts.again["nats"] == 1
+    assert counts.retries["nats"] == 1
     assert counts.answers["nats", Verdict.REFUSED] == 1
-    found = await left(plane)
+    found = await read_backlog(plane)
     assert (found["nats"].letters, found["nats"].failing) == (0, 0)
     assert (found["reaction"].letters, found["reaction"].failing) == (0, 1)
     assert counts.answers["reaction", Verdict.UNAVAILABLE] > 0

@@ -9,7 +9,7 @@ import pytest
 from proofs.agents.lifecycle import CALLER
 from tenure.app.events import cloudevents
 from tenure.app.events import feed as app_feed
-from tenure.app.events.cloudevents import Wanted
+from tenure.app.events.cloudevents import EventFilter
 from tenure.app.events.fair_lock import FairLock
 from tenure.app.events.feed import Feed
 from tenure.app.operations.handle import OUTBOX, POSITION
@@ -38,7 +38,7 @@ def event(n):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_readers_behind_ahead_and_far_behind_skip_nothing(seed, monkeypatch):
-    monkeypatch.setattr(app_feed, "HELD", 20)
+    monkeypatch.setattr(app_feed, "MEMORY_EVENTS", 20)
     monkeypatch.setattr(app_feed, "PAGE", 7)
     chance = random.Random(seed)
 
@@ -110,10 +110,12 @@ async def test_who_passes_over_the_events_of_others_lets_all_else_go_on(lives, m
 
     monkeypatch.setattr(lives.plane.store, "list_events", looked)
     beating = asyncio.create_task(beat())
-    asked = [cloudevents.list_events(lives.plane, STRANGER, Wanted(), limit=5) for _ in range(3)]
+    asked = [
+        cloudevents.list_events(lives.plane, STRANGER, EventFilter(), limit=5) for _ in range(3)
+    ]
     pages = await asyncio.gather(*asked)
     beating.cancel()
-    assert pages == [cloudevents.Page([], 60, more=True)] * 3
+    assert pages == [cloudevents.EventPage([], 60, more=True)] * 3
     assert len(looks) == 3 * 6
     assert len(set(looks[3:])) == len(looks[3:]), "after its first look each waits for its turn"
 
@@ -135,13 +137,15 @@ async def looks_of_a_page(lives, monkeypatch, waiting):
         return await look(**asked)
 
     monkeypatch.setattr(plane.store, "list_events", looked)
-    asked = (cloudevents.list_events(plane, STRANGER, Wanted(), limit=5) for _ in range(waiting))
+    asked = (
+        cloudevents.list_events(plane, STRANGER, EventFilter(), limit=5) for _ in range(waiting)
+    )
     scans = [asyncio.create_task(one) for one in asked]
     await asyncio.sleep(app_feed.PAUSE_SECONDS * 5)
     before = looks
-    page = await cloudevents.list_events(plane, CALLER, Wanted(), limit=5)
+    page = await cloudevents.list_events(plane, CALLER, EventFilter(), limit=5)
     took = looks - before
-    assert page == cloudevents.Page([], 60, more=True)
+    assert page == cloudevents.EventPage([], 60, more=True)
     assert await asyncio.gather(*scans) == [page] * waiting
     assert plane.feed._far_behind._waiting == {}, "tenants are forgotten"
     return took
@@ -194,7 +198,7 @@ async def test_what_is_held_is_passed_over_without_a_pause(lives, monkeypatch):
     await lives.plane.store.commit(Change("", (), tuple(event(n) for n in range(100))))
     loop = asyncio.get_running_loop()
     began = loop.time()
-    page = await cloudevents.list_events(lives.plane, STRANGER, Wanted(), limit=5)
+    page = await cloudevents.list_events(lives.plane, STRANGER, EventFilter(), limit=5)
     assert (page.position, page.more, loop.time()) == (100, False, began)
 
 

@@ -10,7 +10,7 @@ from tenure.adapters.bus.local import LocalBus
 from tenure.adapters.seal.local import LocalSeal
 from tenure.app.events import subscriptions
 from tenure.app.events.reactions import REACTIONS
-from tenure.app.events.subscriptions import Subscribe
+from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.core.errors import Conflict, Invalid, NotFound
 from tenure.core.limits import IDEMPOTENCY_SECONDS, SUBSCRIPTIONS_MAX
 from tenure.core.roles import Caller, Role
@@ -26,17 +26,17 @@ from tests.unit.support.sinks import Sink
 @alive
 async def test_what_makes_no_sense_is_refused_by_name(lives):
     for asked, field in (
-        (Subscribe("No", SubscriptionKind.PULL), "name"),
-        (Subscribe("n", SubscriptionKind.PULL, target="somewhere"), "target"),
-        (Subscribe("n", SubscriptionKind.NATS, target="a b"), "target"),
-        (Subscribe("n", SubscriptionKind.PULL, types=("nonsense",)), "types"),
+        (SubscriptionRequest("No", SubscriptionKind.PULL), "name"),
+        (SubscriptionRequest("n", SubscriptionKind.PULL, target="somewhere"), "target"),
+        (SubscriptionRequest("n", SubscriptionKind.NATS, target="a b"), "target"),
+        (SubscriptionRequest("n", SubscriptionKind.PULL, types=("nonsense",)), "types"),
         (
-            Subscribe("n", SubscriptionKind.PULL, types=("agent.ready",), required=True),
+            SubscriptionRequest("n", SubscriptionKind.PULL, types=("agent.ready",), required=True),
             "required: it hears of",
         ),
-        (Subscribe("n", SubscriptionKind.WEBHOOK), "url: it is missing"),
+        (SubscriptionRequest("n", SubscriptionKind.WEBHOOK), "url: it is missing"),
         (
-            Subscribe("n", SubscriptionKind.WEBHOOK, target="https://hooks.example/in"),
+            SubscriptionRequest("n", SubscriptionKind.WEBHOOK, target="https://hooks.example/in"),
             "no place for secrets",
         ),
     ):
@@ -64,7 +64,7 @@ async def test_a_tenant_has_so_many_and_no_more(lives):
     await lives.plane.store.commit(Change("", (), puts))
     with pytest.raises(Conflict, match="the most"):
         await subscriptions.create_subscription(
-            lives.plane, CALLER, Subscribe("n", SubscriptionKind.PULL)
+            lives.plane, CALLER, SubscriptionRequest("n", SubscriptionKind.PULL)
         )
 
 
@@ -72,11 +72,11 @@ async def test_a_tenant_has_so_many_and_no_more(lives):
 async def test_another_bound_of_a_later_release_reaches_who_has_some_already(lives):
     ask = subscriptions.create_subscription
     with patched(subscriptions, SUBSCRIPTIONS_MAX=1):
-        await ask(lives.plane, CALLER, Subscribe("one", SubscriptionKind.PULL))
+        await ask(lives.plane, CALLER, SubscriptionRequest("one", SubscriptionKind.PULL))
     with patched(subscriptions, SUBSCRIPTIONS_MAX=2):
-        await ask(lives.plane, CALLER, Subscribe("two", SubscriptionKind.PULL))
+        await ask(lives.plane, CALLER, SubscriptionRequest("two", SubscriptionKind.PULL))
         with pytest.raises(Conflict, match="has 2 subscriptions"):
-            await ask(lives.plane, CALLER, Subscribe("three", SubscriptionKind.PULL))
+            await ask(lives.plane, CALLER, SubscriptionRequest("three", SubscriptionKind.PULL))
 
 
 @pytest.mark.parametrize("guarded", [True, False])
@@ -94,10 +94,11 @@ async def many_at_once(lives, guarded):
     reserve = subscriptions._reserve
     ask = subscriptions.create_subscription
     for number in range(SUBSCRIPTIONS_MAX - 10):
-        await ask(lives.plane, CALLER, Subscribe(f"n{number}", SubscriptionKind.PULL))
+        await ask(lives.plane, CALLER, SubscriptionRequest(f"n{number}", SubscriptionKind.PULL))
     with patched(subscriptions, _reserve=slowly):
         asked = (
-            ask(lives.plane, CALLER, Subscribe(f"m{n}", SubscriptionKind.PULL)) for n in range(50)
+            ask(lives.plane, CALLER, SubscriptionRequest(f"m{n}", SubscriptionKind.PULL))
+            for n in range(50)
         )
         answers = await asyncio.gather(*asked, return_exceptions=True)
     refused = [one for one in answers if isinstance(one, Conflict)]
@@ -111,7 +112,7 @@ async def test_a_secret_that_was_sealed_with_a_lost_key_is_rotated_and_the_new_o
     lives, tmp_path
 ):
     plane = replace(lives.plane, seal=LocalSeal(tmp_path / "secrets.key"))
-    asked = Subscribe("n", SubscriptionKind.WEBHOOK, target="https://hooks.example/in")
+    asked = SubscriptionRequest("n", SubscriptionKind.WEBHOOK, target="https://hooks.example/in")
     view, _ = await subscriptions.create_subscription(plane, CALLER, asked)
     moved = replace(lives.plane, seal=LocalSeal(tmp_path / "other.key"))
     row = await subscriptions.get_subscription_row(moved, CALLER, view.id)
@@ -125,7 +126,7 @@ async def test_a_secret_that_was_sealed_with_a_lost_key_is_rotated_and_the_new_o
 @alive
 async def test_of_two_who_change_a_secret_at_once_both_do_one_after_the_other(lives, tmp_path):
     plane = replace(lives.plane, seal=LocalSeal(tmp_path / "secrets.key"))
-    asked = Subscribe("n", SubscriptionKind.WEBHOOK, target="https://hooks.example/in")
+    asked = SubscriptionRequest("n", SubscriptionKind.WEBHOOK, target="https://hooks.example/in")
     view, first = await subscriptions.create_subscription(plane, CALLER, asked)
     get, rotated = subscriptions.get_subscription_row, list[str]()
 
@@ -141,12 +142,12 @@ async def test_of_two_who_change_a_secret_at_once_both_do_one_after_the_other(li
         _, last = await subscriptions.rotate_secret(plane, CALLER, view.id)
     row = await get(plane, CALLER, view.id)
     assert row["revision"] == 3
-    keys = [subscriptions.shown_secret(key) for key in subscriptions.secrets_of(plane, row)]
+    keys = [subscriptions.secret_text(key) for key in subscriptions.secrets_of(plane, row)]
     assert keys == [last, rotated[1]]
     assert first not in keys
 
 
-HOOK = Subscribe("n", SubscriptionKind.WEBHOOK, target="https://hooks.example/in")
+HOOK = SubscriptionRequest("n", SubscriptionKind.WEBHOOK, target="https://hooks.example/in")
 ONCE = "once"
 
 
@@ -171,7 +172,7 @@ async def test_the_same_key_makes_one_subscription_and_shows_the_same_secret(liv
 @alive
 async def test_the_same_key_finds_what_took_the_last_place(lives):
     reserve, ask = subscriptions._reserve, subscriptions.create_subscription
-    asked, made = Subscribe("n", SubscriptionKind.PULL), list[str]()
+    asked, made = SubscriptionRequest("n", SubscriptionKind.PULL), list[str]()
 
     async def meanwhile(plane, tenant):
         if not made:
@@ -186,7 +187,7 @@ async def test_the_same_key_finds_what_took_the_last_place(lives):
 
 @alive
 async def test_a_key_is_good_for_a_day_and_makes_nothing_again_after_a_delete(lives):
-    ask, asked = subscriptions.create_subscription, Subscribe("n", SubscriptionKind.PULL)
+    ask, asked = subscriptions.create_subscription, SubscriptionRequest("n", SubscriptionKind.PULL)
     first, _ = await ask(lives.plane, CALLER, asked, idempotency_key=ONCE)
     await subscriptions.delete_subscription(lives.plane, CALLER, first.id)
     again, _ = await ask(lives.plane, CALLER, asked, idempotency_key=ONCE)
@@ -212,7 +213,7 @@ async def test_a_rotation_that_is_told_twice_leaves_the_secret_that_receivers_kn
     told = (rotate(plane, CALLER, view.id, idempotency_key=ONCE) for _ in range(5))
     new = {secret for _, secret in await asyncio.gather(*told)}
     row = await subscriptions.get_subscription_row(plane, CALLER, view.id)
-    keys = [subscriptions.shown_secret(key) for key in subscriptions.secrets_of(plane, row)]
+    keys = [subscriptions.secret_text(key) for key in subscriptions.secrets_of(plane, row)]
     assert keys == [*new, known]
     again = await ask(plane, CALLER, HOOK, idempotency_key=ONCE)
     assert (again[0].id, again[1]) == (view.id, "")  # who rotated it has been told the new one
@@ -233,7 +234,7 @@ async def test_its_letters_go_with_it(lives):
     await lives.made("good")
     sink = Sink()
     sink.refuses.add(bad)
-    asked = Subscribe("mine", SubscriptionKind.NATS, target=sink.name, from_start=True)
+    asked = SubscriptionRequest("mine", SubscriptionKind.NATS, target=sink.name, from_start=True)
     view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
     await Relay(lives.plane, buses={SubscriptionKind.NATS: LocalBus({sink.name: sink.take})}).tick()
     shown = await subscriptions.get_subscription(lives.plane, CALLER, view.id)
@@ -247,18 +248,18 @@ async def test_its_letters_go_with_it(lives):
 @alive
 async def test_one_with_a_parked_stream_was_not_told_yet(lives):
     uid = await lives.made()
-    asked = Subscribe("mine", SubscriptionKind.NATS, target="mine", agent="alpha")
+    asked = SubscriptionRequest("mine", SubscriptionKind.NATS, target="mine", agent="alpha")
     view, _ = await subscriptions.create_subscription(lives.plane, CALLER, asked)
     row = await subscriptions.get_subscription_row(lives.plane, CALLER, view.id)
-    assert await subscriptions.was_told(lives.plane, row)
+    assert await subscriptions.has_received_all(lives.plane, row)
     parked: Row = {"attempts": 1, "due_at": 0.0, "why": "no", "since": 0.0}
     await lives.plane.store.commit(Change("", (), (Put("parked", (view.id, uid), parked),)))
-    assert not await subscriptions.was_told(lives.plane, row)
+    assert not await subscriptions.has_received_all(lives.plane, row)
     reads, _ = await subscriptions.create_subscription(
-        lives.plane, CALLER, Subscribe("reads", SubscriptionKind.PULL)
+        lives.plane, CALLER, SubscriptionRequest("reads", SubscriptionKind.PULL)
     )
     row = await subscriptions.get_subscription_row(lives.plane, CALLER, reads.id)
-    assert await subscriptions.was_told(lives.plane, row)
+    assert await subscriptions.has_received_all(lives.plane, row)
 
 
 @alive

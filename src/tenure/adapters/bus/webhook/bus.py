@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from tenure.adapters.bus.webhook.lookups import Busy, Lookups, Resolve, resolve_name
+from tenure.adapters.bus.webhook.lookups import Lookups, LookupsBusy, Resolve, resolve_name
 from tenure.adapters.bus.webhook.signing import signed
 from tenure.core.egress import Target, refuse_private, target_of
 from tenure.core.errors import Invalid
@@ -108,7 +108,7 @@ class WebhookBus:
             return Receipt(Verdict.UNAVAILABLE, f"{breaker.why}; {often}", left)
         try:
             receipt = await self._call(destination, target, event)
-        except Busy as error:  # that is none of the destination's failures
+        except LookupsBusy as error:  # that is none of the destination's failures
             return Receipt(Verdict.UNAVAILABLE, str(error))
         breaker = self._breakers.pop(destination.id, _UNBROKEN)  # whoever fails is put last
         if receipt.verdict is Verdict.UNAVAILABLE:

@@ -23,7 +23,7 @@ WAIT_SECONDS: Final = 2.0
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
-class Busy(Exception):
+class LookupsBusy(Exception):
     """A name was not looked up: too many others are; nothing is known of its destination."""
 
 
@@ -87,7 +87,9 @@ class Lookups:
         except TimeoutError:
             if not waiting.expired():
                 raise
-            raise Busy("its name cannot be looked up now: too many others still are") from None
+            raise LookupsBusy(
+                "its name cannot be looked up now: too many others still are"
+            ) from None
 
     def _ended(self, key: tuple[str, str, int], task: "asyncio.Task[Sequence[str]]") -> None:
         del self._under_way[key]

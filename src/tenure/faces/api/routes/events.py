@@ -4,7 +4,7 @@ from typing import cast
 
 from tenure.app.agents.views import get_agent_row
 from tenure.app.events import cloudevents
-from tenure.app.events.cloudevents import Wanted, cloud_event, wanted_types
+from tenure.app.events.cloudevents import EventFilter, cloud_event, parse_types
 from tenure.core.limits import POSITION_MAX
 from tenure.core.roles import Role
 from tenure.faces.api import event_stream
@@ -20,7 +20,7 @@ async def list_events(request: HttpRequest) -> schemas.Events | Stream:
     agent = ""
     if query.agent:
         agent = str((await get_agent_row(request.plane, request.caller, query.agent))["uid"])
-    wanted = Wanted(agent, wanted_types(query.type), query.operation)
+    wanted = EventFilter(agent, parse_types(query.type), query.operation)
     after = int(query.after or 0)
     if after > POSITION_MAX:
         raise ProblemError("invalid_parameter", "after is `next` of the page before", "after")

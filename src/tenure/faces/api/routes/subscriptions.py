@@ -4,7 +4,7 @@ from typing import cast
 
 from tenure.app.agents.views import get_agent_row
 from tenure.app.events import acknowledgements, dead_letters, subscriptions
-from tenure.app.events.acknowledgements import Awaited
+from tenure.app.events.acknowledgements import AcknowledgementView
 from tenure.app.events.cloudevents import cloud_event
 from tenure.app.events.subscriptions import SubscriptionView
 from tenure.core.limits import POSITION_MAX
@@ -20,14 +20,14 @@ def _shown(view: SubscriptionView) -> schemas.Subscription:
     return schemas.Subscription(**view._asdict())
 
 
-def _awaited(one: Awaited) -> schemas.Acknowledgement:
+def _awaited(one: AcknowledgementView) -> schemas.Acknowledgement:
     return schemas.Acknowledgement(**one._asdict())
 
 
 async def create_subscription(request: HttpRequest) -> schemas.NewSubscription:
     """A new subscription, with its secret."""
     body = cast(schemas.Subscribe, request.body)
-    asked = subscriptions.Subscribe(
+    asked = subscriptions.SubscriptionRequest(
         body.name, body.kind, body.target, body.agent, body.types, body.required, body.from_start
     )
     view, secret = await subscriptions.create_subscription(
