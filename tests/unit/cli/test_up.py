@@ -267,7 +267,7 @@ def test_a_signal_before_it_has_started_ends_it_as_well(tmp_path, monkeypatch, c
         (["--host", "0.0.0.0"], 2, "can be reached by others"),
         (["--tls-key", "k"], 2, "both a certificate and its key"),
         (["--store", "other.db"], 2, "the address of a PostgreSQL"),
-        (["--api-only"], 2, "leaves the work to other processes"),
+        (["--api-only"], 2, "leaves the work to others"),
         (["--new-home"], 2, "replaces a lost home in a shared store"),
         (["--keep-operations", "-1"], 2, "--keep-operations"),
         (["--drift", "perhaps"], 2, "--drift"),
