@@ -75,8 +75,8 @@ coverage: .venv/test.installed           ## which branches the tests take
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m 'not slow and not long' $(COUNTED) $(MEASURED) $(ARGS)
 	@$(COVERED)
 
-simulate: .venv/test.installed           ## many lives of a plane, one for each seed: SEEDS=n [SEED=first]
-	@$(BIN)/python -m proofs.simulation --seeds $(SEEDS) --first $(SEED)
+simulate: .venv/test.installed           ## many simulation runs, one for each seed: SEEDS=n [SEED=first] [SUBJECT=agents] [PROFILE=closing]
+	@$(BIN)/python -m proofs.simulation --seeds $(SEEDS) --first $(SEED) $(if $(SUBJECT),--subject $(SUBJECT)) $(if $(PROFILE),--profile $(PROFILE))
 
 # How many cases of schemathesis, and how many of our own generator over the route table.
 CASES   ?= 20000
@@ -86,7 +86,7 @@ fuzz: .venv/test.installed               ## strange requests at the HTTP face: [
 	@TENURE_CASES=$(CASES) $(BIN)/python -m pytest -q tests/real/http/test_openapi.py -n $(WORKERS) $(ARGS)
 	@TENURE_FUZZ=$(REQUESTS) TENURE_SEED=$(SEED) $(BIN)/python -m pytest -q tests/real/http/test_fuzz.py -n $(WORKERS) $(ARGS)
 
-prove: .venv/test.installed              ## the proof of one promise: P=n [ABLATE=safeguard to switch off]
+prove: .venv/test.installed              ## the proof of one promise: P=n [ABLATE=safeguard to switch off]; exits 0 if it holds, 2 if not
 	@[ -n '$(P)' ] || { echo "say which promise: make prove P=1"; exit 2; }
 	@$(BIN)/python -m proofs.prove $(P) $(if $(ABLATE),--ablate $(ABLATE))
 

@@ -1,30 +1,16 @@
-"""Safeguards of an agent's life that the harness can switch off, to show that its checks notice.
+"""The safeguards of agents that the harness can switch off, to show that its checks notice.
 
-As `proofs.operations.ablations`, for the lives of `proofs.agents.life` and for the proofs
-of `proofs.agents.promises`.  No setting of the product reaches any of this.
-
-usage: python -m proofs.agents.ablations [--seeds 200]
-                                          [--write docs/reference/lifecycle_ablations.md]
+The simulation of agents notices most of them, the proofs of `proofs.agents.promises` the others.
 """
 
-import argparse
-import platform
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from proofs.agents.life import MIXES, live
-from proofs.http import flood
-from proofs.operations import ablations
-from proofs.operations.ablations import PROVED, Ablation, Caught, by_name
+from proofs.harness.ablation import BY_PROOF, Ablation, by_name
 from proofs.operations.store_mutations import without_guards
-from proofs.releases import upgrades
 from tenure.app.agents import subject, verbs
 from tenure.app.agents import views as agent_views
 from tenure.app.agents.plane_api import ServingPlaneApi
@@ -278,115 +264,38 @@ _TABLE = (
     Ablation(
         "key_in_accept",
         "An idempotency key is kept in the commit that accepts its operation.",
-        "S20", (10,), PROVED, keys_not_kept,
+        "S20", (10,), BY_PROOF, keys_not_kept,
     ),
     Ablation(
         "fingerprint_compared",
         "A key answers only for the request that it was given for.",
-        "S20", (10,), PROVED, fingerprint_ignored,
+        "S20", (10,), BY_PROOF, fingerprint_ignored,
     ),
     Ablation(
         "key_of_tenant",
         "Every tenant has idempotency keys of its own.",
-        "S20", (10, 18), PROVED, one_scope,
+        "S20", (10, 18), BY_PROOF, one_scope,
     ),
     Ablation(
         "agent_of_tenant",
         "An agent is found only by its own tenant.",
-        "T1", (18,), PROVED, any_tenants_agent,
+        "T1", (18,), BY_PROOF, any_tenants_agent,
     ),
     Ablation(
         "operation_of_tenant",
         "An operation is found only by its own tenant.",
-        "T1", (18,), PROVED, any_tenants_operation,
+        "T1", (18,), BY_PROOF, any_tenants_operation,
     ),
     Ablation(
         "entries_linked",
         "An audit entry's hash covers all it says and the entry before it.",
-        "T17", (20,), PROVED, rows_not_linked,
+        "T17", (20,), BY_PROOF, rows_not_linked,
     ),
     Ablation(
         "head_compared",
         "The head that was written down must still be in the audit log.",
-        "T17", (20,), PROVED, head_ignored,
-    ),
-    *flood.ABLATIONS,
-    Ablation(
-        "only_adds",
-        "A migration that only adds leaves the file open to the release before.",
-        "S28", (23,), PROVED, lambda: patched(upgrades, ablated="only_adds"),
+        "T17", (20,), BY_PROOF, head_ignored,
     ),
 )  # fmt: skip
 ABLATIONS = by_name(_TABLE)
 """Every safeguard of the lifecycle that can be switched off, by name."""
-
-
-def _noticed(ablation: Ablation, seed: int) -> list[str]:
-    return live(seed, MIXES[ablation.mix]).wrong
-
-
-hunt = partial(ablations.hunt, noticed=_noticed)
-"""Live these without the safeguard, to the first that notices or all of them."""
-
-PAGE = """# Ablations of an agent's life
-
-As in [ablations](ablations.md): each safeguard below is switched off by the test harness, and lives
-drawn from seeds must notice; `tests/simulation/test_lifecycle.py` fails if one is not missed within
-1,000 seeds. Made on {today} with Python {python} by
-
-```
-{command}
-```
-
-| safeguard | what it is for | keeps | mix | noticed | first seed | broken without it |
-| --- | --- | --- | --- | --- | --- | --- |
-{rows}
-
-Those without a mix are noticed by the proof of their promise: `make prove P=n ABLATE=name`.
-"""
-
-
-def row_of(ablation: Ablation, caught: Caught | None) -> str:
-    """One line of the table."""
-    keeps = f"{ablation.rules}, " + " ".join(f"P{number}" for number in ablation.promises)
-    told = ["–", "by its proof", "–", "–"]
-    if caught is not None:
-        by = ", ".join(f"`{name}`" for name, _ in caught.sentences.most_common(2)) or "–"
-        share, first = f"{caught.caught} of {caught.seeds}", str(caught.first)
-        told = [f"`{ablation.mix}`", share, first, by]
-    cells = (f"`{ablation.name}`", ablation.protects, keeps, *told)
-    return " | ".join(("", *cells, "")).strip()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure how often each ablation is noticed, and write the page if asked."""
-    said = __doc__.splitlines()[0]
-    parser = argparse.ArgumentParser(prog="lifecycle_ablations", description=said)
-    parser.add_argument("--seeds", type=int, default=200, help="lives of each")
-    parser.add_argument("--only", choices=sorted(ABLATIONS), help="this one alone")
-    parser.add_argument("--write", type=Path, help="the page to write")
-    asked = parser.parse_args(arguments)
-    chosen = [ABLATIONS[asked.only]] if asked.only else list(ABLATIONS.values())
-    rows, missed = [], []
-    for ablation in chosen:
-        lives = ablation.mix != PROVED
-        caught = hunt(ablation, range(asked.seeds), all_of_them=True) if lives else None
-        rows.append(row_of(ablation, caught))
-        if caught is not None:
-            missed += [] if caught.caught else [ablation.name]
-            share, first = f"{caught.caught} of {caught.seeds}", caught.first
-            print(f"{ablation.name}: noticed in {share}, first {first}", flush=True)
-    if asked.write is not None:
-        command = f"python -m proofs.agents.ablations --seeds {asked.seeds} --write PAGE"
-        text = PAGE.format(
-            today=datetime.now(UTC).date().isoformat(),
-            python=platform.python_version(),
-            command=command,
-            rows="\n".join(rows),
-        )
-        asked.write.write_text(text, encoding="utf-8")
-    return 1 if missed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

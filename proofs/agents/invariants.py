@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from proofs.agents.lifecycle import SLOTS, TENANT, Fakes
+from proofs.harness.snapshot import Snapshot, read_snapshot
 from proofs.operations import invariants
-from proofs.operations.invariants import Books, read_books
 from tenure.core.agent import CONDUCT, AgentState, Verb
 from tenure.core.audit import first_broken
 from tenure.core.operation import OPERATION, IntentState, OperationState
@@ -23,24 +23,17 @@ from tenure.testing.fakes import World
 
 ROWS = 1_000
 NO_RUNTIME = tuple(slot for slot in SLOTS if slot != "runtime")
-SETTLED = {
-    AgentState.CREATE_FAILED,
-    AgentState.READY,
-    AgentState.SUSPENDED,
-    AgentState.DELETE_FAILED,
-    AgentState.DELETED,
-}
 WAITING = {"turn", "sub_agents"}
 """Steps that wait for other operations."""
 LIVE = {AgentState.READY, AgentState.SUSPENDED, AgentState.DELETE_FAILED}
-"""Settled states that count against a quota."""
+"""States at rest that count against a quota."""
 
 
 @dataclass(frozen=True, slots=True)
-class Roll:
+class AgentSnapshot:
     """Everything that is known of the agents of a run."""
 
-    books: Books
+    kernel: Snapshot
     agents: Mapping[str, Row]
     names: Mapping[str, str]
     reserved: frozenset[str]
@@ -52,7 +45,7 @@ class Roll:
 
     def operations_of(self, agent: str) -> list[Row]:
         """The operations of an agent, oldest first."""
-        rows = [row for row in self.books.operations.values() if row["agent"] == agent]
+        rows = [row for row in self.kernel.operations.values() if row["agent"] == agent]
         return sorted(rows, key=lambda row: cast(int, row["generation"]))
 
     def is_at_rest(self, agent: str) -> bool:
@@ -66,15 +59,15 @@ class Roll:
         return any(row["state"] == given_up for row in self.operations_of(agent))
 
 
-async def call_the_roll(
+async def read_agents(
     store: Store, world: World, fakes: Fakes, *, plans: Mapping[str, Plan],
-    acknowledged: Sequence[str] = (),
-) -> Roll:  # fmt: skip
-    """Read a store through its port."""
+    acknowledged: Sequence[str] = (), kernel: Snapshot | None = None,
+) -> AgentSnapshot:  # fmt: skip
+    """Read a store through its port; `kernel` if that part was read already."""
     names = await _all(store, "agent_name")
     reserved = await _all(store, "reservation")
-    return Roll(
-        books=await read_books(store, tenant=TENANT),
+    return AgentSnapshot(
+        kernel=kernel or await read_snapshot(store, tenant=TENANT),
         agents={str(row["uid"]): row for row in await _all(store, "agent")},
         names={str(row["name"]): str(row["agent"]) for row in names},
         reserved=frozenset(str(row["agent"]) for row in reserved),
@@ -92,27 +85,27 @@ async def _all(store: Store, table: str) -> list[Row]:
     return rows
 
 
-def holds_what_its_state_says(roll: Roll) -> list[str]:
+def holds_what_its_state_says(seen: AgentSnapshot) -> list[str]:
     """A READY agent holds one of each, a SUSPENDED one no runtime, one that is gone nothing."""
     wrong: list[str] = []
-    for uid, row in roll.agents.items():
-        if not roll.is_at_rest(uid) or roll.was_left(uid):
+    for uid, row in seen.agents.items():
+        if not seen.is_at_rest(uid) or seen.was_left(uid):
             continue
         state = AgentState(str(row["state"]))
-        held = sorted(thing.provider for thing in roll.world.holds(agent=uid))
+        held = sorted(thing.provider for thing in seen.world.holds(agent=uid))
         wanted: list[tuple[str, ...]] = [()]
         if state is AgentState.READY:
             wanted = [SLOTS]
         elif state is AgentState.SUSPENDED:
-            wanted = _suspended(roll, uid)
+            wanted = _suspended(seen, uid)
         if held not in [sorted(slots) for slots in wanted]:
             wrong.append(f"agent {row['name']!s} is {state} and holds {', '.join(held) or 'none'}")
     return wrong
 
 
-def _suspended(roll: Roll, uid: str) -> list[tuple[str, ...]]:
+def _suspended(seen: AgentSnapshot, uid: str) -> list[tuple[str, ...]]:
     """What the operation that suspended it was asked to leave: a runtime only if it had one."""
-    rows = roll.operations_of(uid)
+    rows = seen.operations_of(uid)
     suspended = [
         number
         for number, row in enumerate(rows)
@@ -124,59 +117,59 @@ def _suspended(roll: Roll, uid: str) -> list[tuple[str, ...]]:
     return [SLOTS] if sure else [SLOTS, NO_RUNTIME]
 
 
-def nothing_is_an_orphan(roll: Roll) -> list[str]:
+def nothing_is_an_orphan(seen: AgentSnapshot) -> list[str]:
     """Whatever a provider holds of ours is listed as a resource of an agent."""
     listed = {
         str(intent["key"])
-        for intents in roll.books.intents.values()
+        for intents in seen.kernel.intents.values()
         for intent in intents
         if intent["slot"] and intent["state"] != IntentState.BURNED
     }
     return [
         f"{thing.provider} {thing.key.text} of agent {thing.key.agent} is an orphan"
-        for thing in roll.world.things.values()
+        for thing in seen.world.things.values()
         if thing.owner != "someone else" and thing.key.text not in listed
     ]
 
 
-def what_is_listed_is_there(roll: Roll) -> list[str]:
+def what_is_listed_is_there(seen: AgentSnapshot) -> list[str]:
     """An agent that is at rest lists as its resources what providers hold, and nothing else."""
     wrong: list[str] = []
-    for uid, row in roll.agents.items():
-        if not roll.is_at_rest(uid) or roll.was_left(uid):
+    for uid, row in seen.agents.items():
+        if not seen.is_at_rest(uid) or seen.was_left(uid):
             continue
         unused = json.loads(str(row["serving"] or "{}")).get("instead_of")
         listed = {
             (str(intent["slot"]), str(intent["key"]))
-            for one in roll.operations_of(uid)
-            for intent in roll.books.intents[str(one["id"])]
+            for one in seen.operations_of(uid)
+            for intent in seen.kernel.intents[str(one["id"])]
             if intent["slot"] and intent["state"] != IntentState.BURNED and intent["key"] != unused
         }
-        held = {(thing.provider, thing.key.text) for thing in roll.world.holds(agent=uid)}
+        held = {(thing.provider, thing.key.text) for thing in seen.world.holds(agent=uid)}
         wrong += [f"agent {uid} lists {slot} {key} in vain" for slot, key in sorted(listed - held)]
     return wrong
 
 
-def quota_counts_live_agents(roll: Roll) -> list[str]:
+def quota_counts_live_agents(seen: AgentSnapshot) -> list[str]:
     """There is one reservation for each agent that is there, and no other."""
     live = {
         uid
-        for uid, row in roll.agents.items()
-        if AgentState(str(row["state"])) in LIVE or not roll.is_at_rest(uid)
+        for uid, row in seen.agents.items()
+        if AgentState(str(row["state"])) in LIVE or not seen.is_at_rest(uid)
     }
-    sure = {uid for uid in roll.agents if roll.is_at_rest(uid)}
-    wrong = [f"agent {uid} is there and takes no place" for uid in sorted(live - roll.reserved)]
-    gone = sorted((roll.reserved - live) & sure)
+    sure = {uid for uid in seen.agents if seen.is_at_rest(uid)}
+    wrong = [f"agent {uid} is there and takes no place" for uid in sorted(live - seen.reserved)]
+    gone = sorted((seen.reserved - live) & sure)
     return [w for w in wrong if w.split()[1] in sure] + [
         f"agent {uid} is gone and takes a place" for uid in gone
     ]
 
 
-def names_are_unique(roll: Roll) -> list[str]:
+def names_are_unique(seen: AgentSnapshot) -> list[str]:
     """Every agent that is not deleted has its name to itself; a deleted one has none."""
     wrong: list[str] = []
-    for uid, row in roll.agents.items():
-        named = roll.names.get(str(row["name"])) == uid
+    for uid, row in seen.agents.items():
+        named = seen.names.get(str(row["name"])) == uid
         deleted = row["state"] == AgentState.DELETED
         if named == deleted:
             word = "has" if named else "lacks"
@@ -184,43 +177,43 @@ def names_are_unique(roll: Roll) -> list[str]:
     return wrong
 
 
-def the_lock_is_free(roll: Roll) -> list[str]:
+def the_lock_is_free(seen: AgentSnapshot) -> list[str]:
     """An agent names exactly the operations that are open for it."""
     wrong: list[str] = []
-    for uid, row in roll.agents.items():
+    for uid, row in seen.agents.items():
         named = {str(row[column]) for column in ("operation", "next") if row[column] is not None}
         opened = {
-            str(one["id"]) for one in roll.operations_of(uid) if one["state"] not in OPERATION.final
+            str(one["id"]) for one in seen.operations_of(uid) if one["state"] not in OPERATION.final
         }
         if named != opened:
             wrong.append(f"agent {uid} names {sorted(named)} and open are {sorted(opened)}")
     return wrong
 
 
-def state_follows_from_operations(roll: Roll) -> list[str]:
+def state_follows_from_operations(seen: AgentSnapshot) -> list[str]:
     """An agent that is at rest stands as its operations, told in order, have left it."""
     wrong: list[str] = []
-    for uid, row in roll.agents.items():
-        if not roll.is_at_rest(uid):
+    for uid, row in seen.agents.items():
+        if not seen.is_at_rest(uid):
             continue
         stands = AgentState.CREATING
-        for one in roll.operations_of(uid):
+        for one in seen.operations_of(uid):
             if _input(one).get("queued"):
                 continue  # its turn never came, or came in vain
             stands = _after(stands, Verb(str(one["kind"])), OperationState(str(one["state"])))
-        if stands is AgentState.CREATE_FAILED and str(row["name"]) in roll.names:
-            replaced = roll.names[str(row["name"])] != uid
+        if stands is AgentState.CREATE_FAILED and str(row["name"]) in seen.names:
+            replaced = seen.names[str(row["name"])] != uid
             stands = AgentState.DELETED if replaced else stands
         if row["state"] != stands and not (
-            stands is AgentState.CREATE_FAILED and _nameless(roll, row)
+            stands is AgentState.CREATE_FAILED and _nameless(seen, row)
         ):
             wrong.append(f"agent {uid} is {row['state']!s} and its operations say {stands}")
     return wrong
 
 
-def _nameless(roll: Roll, row: Row) -> bool:
+def _nameless(seen: AgentSnapshot, row: Row) -> bool:
     """Whether its name was created anew, and is gone since."""
-    return row["state"] == AgentState.DELETED and str(row["name"]) not in roll.names
+    return row["state"] == AgentState.DELETED and str(row["name"]) not in seen.names
 
 
 def _after(stands: AgentState, verb: Verb, end: OperationState) -> AgentState:
@@ -244,34 +237,34 @@ def _after(stands: AgentState, verb: Verb, end: OperationState) -> AgentState:
             return stands
 
 
-def ready_agents_are_served(roll: Roll) -> list[str]:
+def ready_agents_are_served(seen: AgentSnapshot) -> list[str]:
     """A READY agent's address is that of its runtime, which answers."""
     wrong: list[str] = []
-    for uid, row in roll.agents.items():
-        if not roll.is_at_rest(uid) or row["state"] != AgentState.READY or roll.was_left(uid):
+    for uid, row in seen.agents.items():
+        if not seen.is_at_rest(uid) or row["state"] != AgentState.READY or seen.was_left(uid):
             continue
         serving = json.loads(str(row["serving"] or "{}"))
         address = str(serving.get("address", "")).removesuffix(":1")
-        there = roll.world.holds(provider="runtime", agent=uid)
+        there = seen.world.holds(provider="runtime", agent=uid)
         if [thing.key.text for thing in there] != [address]:
             keys = [thing.key.text for thing in there]
             wrong.append(f"agent {uid} is READY at {address or 'nowhere'} and runs as {keys}")
             continue
-        status = roll.fakes.runtime._status(there[0].key, None)  # noqa: SLF001
+        status = seen.fakes.runtime._status(there[0].key, None)  # noqa: SLF001
         if status.presence is not Presence.READY:
             wrong.append(f"agent {uid} is READY and its runtime is {status.presence}")
     return wrong
 
 
-def doors_stand_as_the_state_says(roll: Roll) -> list[str]:
+def doors_stand_as_the_state_says(seen: AgentSnapshot) -> list[str]:
     """For an agent at rest something can be minted exactly if its state says so."""
     wrong: list[str] = []
-    for uid, row in roll.agents.items():
-        if not roll.is_at_rest(uid) or roll.was_left(uid):
+    for uid, row in seen.agents.items():
+        if not seen.is_at_rest(uid) or seen.was_left(uid):
             continue
         state = AgentState(str(row["state"]))
-        for name, door in _doors(roll):
-            is_open = bool(roll.world.holds(provider=name, agent=uid)) and door.is_open(uid)
+        for name, door in _doors(seen):
+            is_open = bool(seen.world.holds(provider=name, agent=uid)) and door.is_open(uid)
             if is_open and CONDUCT[state].mints == "no":
                 wrong.append(f"agent {uid} is {state} and {name} still mints for it")
             if not is_open and CONDUCT[state].mints == "yes":
@@ -279,54 +272,54 @@ def doors_stand_as_the_state_says(roll: Roll) -> list[str]:
     return wrong
 
 
-def _doors(roll: Roll) -> Sequence[tuple[str, Any]]:
-    return (("identity", roll.fakes.identity.door), ("credentials", roll.fakes.credentials.door))
+def _doors(seen: AgentSnapshot) -> Sequence[tuple[str, Any]]:
+    return (("identity", seen.fakes.identity.door), ("credentials", seen.fakes.credentials.door))
 
 
-def no_child_outlives_its_parent(roll: Roll) -> list[str]:
+def no_child_outlives_its_parent(seen: AgentSnapshot) -> list[str]:
     """Nothing is left of a deleted agent's children."""
     return [
         f"agent {uid} is {row['state']!s} and its parent is deleted"
-        for uid, row in roll.agents.items()
-        if row["parent"] in roll.agents
-        and roll.agents[str(row["parent"])]["state"] == AgentState.DELETED
+        for uid, row in seen.agents.items()
+        if row["parent"] in seen.agents
+        and seen.agents[str(row["parent"])]["state"] == AgentState.DELETED
         and row["state"] != AgentState.DELETED
     ]
 
 
-def the_audit_chain_is_whole(roll: Roll) -> list[str]:
+def the_audit_chain_is_whole(seen: AgentSnapshot) -> list[str]:
     """Every line follows from the one before; every operation of a caller has exactly one."""
-    broken = first_broken([list(row.values()) for row in roll.audit])
+    broken = first_broken([list(row.values()) for row in seen.audit])
     told = [
         str(json.loads(str(row["body"])).get("operation"))
-        for row in roll.audit
+        for row in seen.audit
         if str(row["action"]).startswith("agent.")
     ]
     wrong = [] if broken is None else [f"audit line {broken.position}: {broken.why}"]
-    if sorted(told) != sorted(roll.books.operations):
+    if sorted(told) != sorted(seen.kernel.operations):
         wrong.append("the audit log does not tell of every operation once")
     return wrong
 
 
-def events_tell_the_state(roll: Roll) -> list[str]:
+def events_tell_the_state(seen: AgentSnapshot) -> list[str]:
     """The last event of an agent says the state it is in."""
     last: dict[str, str] = {}
-    for event in roll.books.events:
+    for event in seen.kernel.events:
         if str(event["type"]).startswith("agent."):
             last[str(event["agent"])] = str(json.loads(str(event["body"]))["state"])
     return [
         f"agent {uid} is {row['state']!s} and the last that was told is {last.get(uid)}"
-        for uid, row in roll.agents.items()
+        for uid, row in seen.agents.items()
         if last.get(uid) != row["state"]
     ]
 
 
-def closed_stays_closed(roll: Roll) -> list[str]:
+def closed_stays_closed(seen: AgentSnapshot) -> list[str]:
     """Once a newer operation was accepted for an agent, an older one says nothing of its state."""
     wrong: list[str] = []
     newest: dict[str, int] = {}
-    for event in roll.books.events:
-        operation = roll.books.operations.get(str(event["operation"]))
+    for event in seen.kernel.events:
+        operation = seen.kernel.operations.get(str(event["operation"]))
         if operation is None or not str(event["type"]).startswith("agent."):
             continue
         uid, generation = str(event["agent"]), cast(int, operation["generation"])
@@ -336,10 +329,10 @@ def closed_stays_closed(roll: Roll) -> list[str]:
     return wrong
 
 
-def operations_keep_their_word(roll: Roll) -> list[str]:
+def operations_keep_their_word(seen: AgentSnapshot) -> list[str]:
     """What the kernel promises of every operation holds here too."""
     evidence = invariants.Evidence(
-        roll.books, roll.world, roll.plans, roll.acknowledged, frozenset()
+        seen.kernel, seen.world, seen.plans, seen.acknowledged, frozenset()
     )
     kept: tuple[Callable[[invariants.Evidence], list[str]], ...] = (
         invariants.acknowledged_are_kept,
@@ -352,16 +345,16 @@ def operations_keep_their_word(roll: Roll) -> list[str]:
         f"{check.__name__}: {wrong}"
         for check in kept
         for wrong in check(evidence)
-        if not (check is invariants.every_operation_ended and _waits(roll, wrong.split()[1]))
+        if not (check is invariants.every_operation_ended and _waits(seen, wrong.split()[1]))
     ]
 
 
-def _waits(roll: Roll, operation: str) -> bool:
+def _waits(seen: AgentSnapshot, operation: str) -> bool:
     """Whether it waits for another one, of its agent or of one that this owns, which is stuck."""
-    stuck = any(row["state"] == OperationState.STUCK for row in roll.books.operations.values())
+    stuck = any(row["state"] == OperationState.STUCK for row in seen.kernel.operations.values())
     there = {
         str(intent["step"])
-        for intent in roll.books.intents[operation]
+        for intent in seen.kernel.intents[operation]
         if intent["state"] == IntentState.INTENDED
     }
     return stuck and bool(there & WAITING)
@@ -371,7 +364,7 @@ def _input(row: Row) -> dict[str, Any]:
     return cast("dict[str, Any]", json.loads(str(row["input"])))
 
 
-INVARIANTS: tuple[Callable[[Roll], list[str]], ...] = (
+INVARIANTS: tuple[Callable[[AgentSnapshot], list[str]], ...] = (
     holds_what_its_state_says,
     nothing_is_an_orphan,
     what_is_listed_is_there,
@@ -389,6 +382,6 @@ INVARIANTS: tuple[Callable[[Roll], list[str]], ...] = (
 )
 
 
-def violations(roll: Roll) -> list[str]:
-    """Every violation of every sentence, each begun with the sentence's name."""
-    return [f"{check.__name__}: {wrong}" for check in INVARIANTS for wrong in check(roll)]
+def violations(seen: AgentSnapshot) -> list[str]:
+    """Every violation, each begun with the name of its invariant."""
+    return [f"{check.__name__}: {wrong}" for check in INVARIANTS for wrong in check(seen)]

@@ -1,8 +1,7 @@
-"""An agent's life over fakes: the plans with short times, what they call, and a rig that plays it.
+"""Agents over fakes: the plans with short times, the fake providers, and a cluster of them.
 
 `FakeProvider` holds resources; what is here adds what the plans of the lifecycle ask beside the
-four verbs, in the same world and struck by the same faults.  The rig
-counts the crossings of these verbs too.
+four verbs, in the same world and struck by the same faults.
 """
 
 import asyncio
@@ -11,23 +10,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from proofs.harness.rig import SETTINGS, Disk, Rig
+from proofs.harness.cluster import SETTINGS, Cluster, Disk
 from tenure.app.agents.spec import AgentSpec, read_spec
-from tenure.app.operations.executor import Executor
 from tenure.core.errors import Invalid, Rejected
 from tenure.core.ids import ResourceKey
 from tenure.core.plan import Plan, Step
 from tenure.core.roles import Caller, Role
 from tenure.plans.agents import lifecycle
-from tenure.ports.plane_api import NO_PLANE, PlaneApi
-from tenure.ports.provider import Observation, Presence, Provider, Spec
+from tenure.ports.provider import Observation, Presence, Spec
 from tenure.ports.runtime import MISSING, LogPart, Status
-from tenure.ports.store import Store
 from tenure.testing.fakes import FakeProvider, World
 from tenure.testing.faults import ALPHABET, Fault, Faults
 from tenure.testing.loop import SeededLoop
 from tenure.testing.plans import LIMITS
-from tenure.testing.tripwire import Tripwire, WiredProvider
 
 TENANT = "default"
 CALLER = Caller(TENANT, "someone", Role.ADMIN)
@@ -291,40 +286,7 @@ class Fakes:
         }  # fmt: skip
 
 
-# --- processes ------------------------------------------------------------------------------------
-
-CROSSING = frozenset(
-    {
-        "status",
-        "wait_ready",
-        "stop",
-        "logs",
-        "follow",
-        "raise_epoch",
-        "close_agent",
-        "reopen_agent",
-        "revoke_granter",
-    }
-)
-"""Verbs beside the four at which a process can die."""
-
-
-class WiredMore(WiredProvider):
-    """A provider with every crossing counted, also those beside the four verbs."""
-
-    def __getattr__(self, verb: str) -> Any:
-        found = getattr(self._inner, verb)
-        if verb not in CROSSING:
-            return found
-        name = f"{self._names['ensure'].partition('.')[0]}.{verb}"
-
-        async def cross(*given: object, **named: object) -> object:
-            return await self._wire.cross(name, lambda: found(*given, **named))
-
-        return cross
-
-
-class LifeRig(Rig):
+class AgentCluster(Cluster):
     """A world of agents, a disk, and the processes on it."""
 
     def __init__(
@@ -339,14 +301,3 @@ class LifeRig(Rig):
             loop, plans=plans.values(), world=world, providers=self.fakes.all(), disk=disk,
             settings=settings,
         )  # fmt: skip
-
-    def work_of(
-        self, store: Store, providers: Mapping[str, Provider], api: PlaneApi = NO_PLANE
-    ) -> Executor:
-        """The same providers with all their verbs, for the plane of this process."""
-        mine = cast("dict[str, Any]", providers)
-        for name, inner in self.providers.items():
-            if not isinstance(mine[name], WiredMore):
-                wire: Tripwire = mine[name]._wire  # noqa: SLF001
-                mine[name] = WiredMore(wire, name, inner)
-        return super().work_of(store, providers, api)

@@ -1,16 +1,16 @@
-"""The proofs of promises about agents that are no lives: safe retries, tenants, the audit log.
-
-Each yields cases as (how to see it again, what was wrong); `proofs.prove` runs them.
-"""
+"""The promises about agents: which profiles prove them, safe retries, tenants, the audit log."""
 
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from proofs.agents.crash import Act, ask, until_at_rest
-from proofs.agents.lifecycle import CALLER, TENANT, LifeRig, spec_of
-from proofs.harness.rig import Client
+from proofs.agents.ablations import ABLATIONS
+from proofs.agents.lifecycle import CALLER, TENANT, AgentCluster, spec_of
+from proofs.agents.scenarios import MATRIX, Act, perform, wait_for_rest
+from proofs.agents.workload import AgentsSimulation
+from proofs.harness.cluster import Client
+from proofs.harness.subject import Check, Checks, Proof, Subject
 from tenure.app.agents import commands as agents
 from tenure.app.agents import invocations, quotas
 from tenure.app.agents import views as agent_views
@@ -36,27 +36,26 @@ SAME = 50
 SEEDS = 30
 CROSSINGS = 60
 AGAIN = "python -m proofs.prove"
-Cases = Iterator[tuple[str, list[str]]]
 
 
 # --- P10: the same key is the same operation ------------------------------------------------------
 
 
-def retries() -> Cases:
+def retries() -> Checks:
     """Many at once, other bodies, other tenants, replays; then planes that die meanwhile."""
     for seed in range(SEEDS):
-        yield f"{AGAIN} 10 (seed {seed})", run(seed, _retry)
+        yield Check(f"{AGAIN} 10 (seed {seed})", run(seed, _retry))
     for number, side in itertools.product(range(1, CROSSINGS), (Side.BEFORE, Side.AFTER)):
         wrong = run(0, lambda loop, n=number, s=side: _retry_after_death(loop, n, s))  # type: ignore[misc]
-        yield f"{AGAIN} 10 (death {side} crossing {number})", wrong
+        yield Check(f"{AGAIN} 10 (death {side} crossing {number})", wrong)
 
 
 async def _retry(loop: SeededLoop) -> list[str]:
-    rig = LifeRig(loop)
-    planes = [rig.boot(f"plane {number}") for number in range(2)]
+    cluster = AgentCluster(loop)
+    planes = [cluster.boot(f"plane {number}") for number in range(2)]
     for process in planes:
         await process.start()
-    rig.serving += planes
+    cluster.serving += planes
     first, second = (process.plane for process in planes)
     key, wrong = Asked(idempotency_key="once"), []
     verbs: list[tuple[str, Callable[[Plane, Caller], Awaitable[OperationView]]]] = [
@@ -76,15 +75,15 @@ async def _retry(loop: SeededLoop) -> list[str]:
         if len(ids) != 1:
             wrong.append(f"{SAME} times {name} with one key gave {sorted(ids)[:3]}")
         made[name] = min(ids)
-        await until_at_rest(rig)
+        await wait_for_rest(cluster)
     wrong += await _other_requests(first)
-    for row in _rows(rig, "idempotency").values():
+    for row in _rows(cluster, "idempotency").values():
         row["at"] -= IDEMPOTENCY_SECONDS - 600  # a day is nearly over
     for name, verb in verbs:
         again = await _answer(verb(second, CALLER))
         if again != made[name]:
             wrong.append(f"{name} with the same key a day later gave {again}, not {made[name]}")
-    if rig.world.things:
+    if cluster.world.things:
         wrong.append("a late duplicate has made something again")
     return wrong
 
@@ -111,28 +110,28 @@ async def _keys_apart(plane: Plane, key: Asked, mine: str) -> list[str]:
     return [] if apart else [f"with another tenant's key a create gave {theirs}"]
 
 
-def _rows(rig: LifeRig, table: str) -> dict[Any, Any]:
+def _rows(cluster: AgentCluster, table: str) -> dict[Any, Any]:
     """The rows of a table, as a hand can reach them."""
-    tables: Any = rig.disk
+    tables: Any = cluster.disk
     rows: dict[Any, Any] = tables.tables.rows[table]
     return rows
 
 
 async def _retry_after_death(loop: SeededLoop, crossing: int, side: Side) -> list[str]:
-    rig = LifeRig(loop)
-    supervisor = loop.create_task(rig.supervise("plane", crash_at=crossing, side=side))
-    client = Client(rig)
+    cluster = AgentCluster(loop)
+    supervisor = loop.create_task(cluster.supervise("plane", crash_at=crossing, side=side))
+    client = Client(cluster)
     for number, verb in enumerate((Verb.CREATE, Verb.SUSPEND, Verb.DELETE)):
         asked = Asked(idempotency_key=f"act {number}")
         twice = [
-            await client.ask(lambda plane, v=verb, k=asked: ask(plane, Act(v), asked=k))  # type: ignore[misc]
+            await client.ask(lambda plane, v=verb, k=asked: perform(plane, Act(v), asked=k))  # type: ignore[misc]
             for _ in range(2)
         ]
         if twice[0].id != twice[1].id:
             return [f"{verb} was accepted as {twice[0].id} and as {twice[1].id}"]
-        await until_at_rest(rig)
+        await wait_for_rest(cluster)
     supervisor.cancel()
-    count = len(await rig.disk.look().list_operations(TENANT, limit=100))
+    count = len(await cluster.disk.observer().list_operations(TENANT, limit=100))
     return [] if count == 3 else [f"three keys have made {count} operations"]
 
 
@@ -149,34 +148,34 @@ async def _answer(asked: Awaitable[OperationView]) -> str:
 # --- P18: another tenant's object is as absent as one that never was -----------------------------
 
 
-def tenants() -> Cases:
+def tenants() -> Checks:
     """Everything that can be asked of an object, asked by another tenant, of every kind of it."""
     yield from run(0, _ask_across)
 
 
-async def _ask_across(loop: SeededLoop) -> list[tuple[str, list[str]]]:
-    rig = LifeRig(loop)
-    process = rig.boot("plane")
+async def _ask_across(loop: SeededLoop) -> list[Check]:
+    cluster = AgentCluster(loop)
+    process = cluster.boot("plane")
     await process.start()
-    rig.serving.append(process)
-    return await across(process.plane, rig.disk.look(), lambda: until_at_rest(rig))
+    cluster.serving.append(process)
+    return await across(process.plane, cluster.disk.observer(), lambda: wait_for_rest(cluster))
 
 
-async def across(
-    plane: Plane, store: Store, rest: Callable[[], Awaitable[object]]
-) -> list[tuple[str, list[str]]]:
+async def across(plane: Plane, store: Store, rest: Callable[[], Awaitable[object]]) -> list[Check]:
     """Every question of a stranger to this plane; `store` shows what is kept, `rest` waits."""
     uids: list[str] = []
     ids: list[str] = []
     for name, acts in (("alpha", ()), ("beta", (Verb.SUSPEND,)), ("gamma", (Verb.DELETE,))):
         for verb in (Verb.CREATE, *acts):
-            made = await ask(plane, Act(verb, name), asked=Asked(idempotency_key=f"{verb} {name}"))
+            made = await perform(
+                plane, Act(verb, name), asked=Asked(idempotency_key=f"{verb} {name}")
+            )
             ids.append(made.id)
             uids.append(made.agent)
             await rest()
     view, _ = await tokens.create_token(plane, CALLER, principal="p", role=Role.VIEWER)
     before = await _everything(store)
-    found: list[tuple[str, list[str]]] = []
+    found: list[Check] = []
     for what, question, theirs, nobodys in _questions(plane, uids, ids, view.id):
         seen = await _seen(question(theirs))
         absent = await _seen(question(nobodys))
@@ -184,11 +183,11 @@ async def across(
         wrong = [] if same else [f"{what} of another's gives {seen}, of nobody's {absent}"]
         if await _everything(store) != before:
             wrong.append(f"{what} of another's has changed something")
-        found.append((f"{AGAIN} 18 ({what} of {theirs})", wrong))
+        found.append(Check(f"{AGAIN} 18 ({what} of {theirs})", wrong))
     for what, listed in await _lists(plane):
-        found.append((f"{AGAIN} 18 ({what})", [f"{what}: {listed}"] if listed else []))
+        found.append(Check(f"{AGAIN} 18 ({what})", [f"{what}: {listed}"] if listed else []))
     key = Asked(idempotency_key=f"{Verb.CREATE} alpha")
-    found.append((f"{AGAIN} 18 (keys)", await _keys_apart(plane, key, ids[0])))
+    found.append(Check(f"{AGAIN} 18 (keys)", await _keys_apart(plane, key, ids[0])))
     return found
 
 
@@ -256,26 +255,26 @@ async def _everything(store: Store) -> dict[str, list[Any]]:
 # --- P20: whatever is done to the audit log is found ----------------------------------------------
 
 
-def tampering() -> Cases:
+def tampering() -> Checks:
     """Every entry edited in every column, removed, moved, doubled; the log cut at every place."""
     yield from run(0, _tamper)
 
 
-async def _tamper(loop: SeededLoop) -> list[tuple[str, list[str]]]:
-    rig = LifeRig(loop)
-    process = rig.boot("plane")
+async def _tamper(loop: SeededLoop) -> list[Check]:
+    cluster = AgentCluster(loop)
+    process = cluster.boot("plane")
     await process.start()
-    rig.serving.append(process)
+    cluster.serving.append(process)
     plane = process.plane
     for number in range(4):
         for verb in (Verb.CREATE, Verb.SUSPEND, Verb.DELETE):
             key = Asked(idempotency_key=f"{verb} {number}")
-            await ask(plane, Act(verb, f"agent-{number}"), asked=key)
-            await until_at_rest(rig)
-    rows = _rows(rig, "audit")
+            await perform(plane, Act(verb, f"agent-{number}"), asked=key)
+            await wait_for_rest(cluster)
+    rows = _rows(cluster, "audit")
     whole = {key: dict(row) for key, row in rows.items()}
     verdict = await audit.verify(plane)
-    found = [(f"{AGAIN} 20 (untouched)", [] if verdict.broken is None else [str(verdict)])]
+    found = [Check(f"{AGAIN} 20 (untouched)", [] if verdict.broken is None else [str(verdict)])]
     for what, position, harmed in harms(whole):
         rows.clear()
         rows.update({key: dict(row) for key, row in harmed.items()})
@@ -283,7 +282,7 @@ async def _tamper(loop: SeededLoop) -> list[tuple[str, list[str]]]:
         wrong = [f"{what} at {position} was not found"] if seen is None else []
         if seen is not None and not position <= seen.position <= position + 1:
             wrong.append(f"{what} at {position} was said to be at {seen.position}")
-        found.append((f"{AGAIN} 20 ({what} at {position})", wrong))
+        found.append(Check(f"{AGAIN} 20 ({what} at {position})", wrong))
     return found
 
 
@@ -312,3 +311,20 @@ def harms(whole: dict[Any, Any]) -> Iterator[tuple[str, int, dict[Any, Any]]]:
             yield "reorder", position, swapped
         cut = {key: kept for key, kept in whole.items() if key[0] < position}
         yield "cut", position, cut
+
+
+SUBJECT = Subject(
+    "agents",
+    (
+        Proof(2, ("agents", "closing", "queued", "quota", "names", "spared", "disrupted")),
+        Proof(3, ("agents",)),
+        Proof(10, checks=retries),
+        Proof(13, ("closing", "queued", "owned", "late", "agents", "disrupted")),
+        Proof(18, checks=tenants),
+        Proof(20, checks=tampering),
+    ),
+    ABLATIONS,
+    AgentsSimulation,
+    MATRIX,
+    seeds=150,
+)

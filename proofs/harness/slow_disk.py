@@ -2,8 +2,8 @@
 
 `MemoryStore` applies a change when it is handed in.  Here a change waits in its process until its
 batch is written and its caller hears of it later still, so that a process can die, be stopped or
-fail in between.  What is applied goes by the `Witness`, who notices when the wrong process has
-written.
+fail in between.  The `HistoryRecorder` sees every applied change and
+reports a process that was not entitled to write it.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from proofs.operations.history import Witness
+from proofs.harness.recorder import HistoryRecorder
 from tenure.core.errors import CommitUnknown, StoreError, TenureError
 from tenure.ports.clock import Clock
 from tenure.ports.store import Change, Claimed, Loaded, Queue, Refused, Store
@@ -108,14 +108,20 @@ class SlowStore(MemoryStore):
 
 
 class SlowDisk:
-    """Tables that outlive the processes of a run; see `proofs.harness.rig.Disk`."""
+    """Tables that outlive the processes of a run; see `proofs.harness.cluster.Disk`."""
 
     def __init__(
-        self, clock: Clock, witness: Witness, *, seed: int, flush_seconds: float, refuse_rate: float
+        self,
+        clock: Clock,
+        recorder: HistoryRecorder,
+        *,
+        seed: int,
+        flush_seconds: float,
+        refuse_rate: float,
     ) -> None:
         """Empty tables; `refuse_rate` may be set to 0 when all is calm."""
         self.tables = Tables()
-        self.witness = witness
+        self.recorder = recorder
         self.refuse_rate = refuse_rate
         self._clock = clock
         self._rng = random.Random(f"disk/{seed}")
@@ -149,7 +155,7 @@ class SlowDisk:
         if slow:
             store.pace = max(PACES)
 
-    def look(self) -> Store:
+    def observer(self) -> Store:
         """A handle of nobody's process."""
         return self._observer
 
@@ -166,23 +172,23 @@ class SlowDisk:
         return self.refuse_rate > 0 and self._rng.random() < self.refuse_rate
 
     def apply(self, store: SlowStore, change: Change) -> Any:
-        """Apply a change under the witness's eyes; the answer, or error, that its caller gets."""
-        before = self.witness.before(change, self.tables)
+        """Apply a change under the recorder's eyes; the answer, or error, that its caller gets."""
+        before = self.recorder.holder_before(change, self.tables)
         try:
             answer = self.tables.apply(change)
         except TenureError as error:
             return error
-        self.witness.applied(store.name, change, answer, before)
+        self.recorder.add_applied(store.name, change, answer, before)
         return answer
 
     def claim(
         self, store: SlowStore, worker: str, limit: int, but_plans: Sequence[str] = ()
     ) -> list[Claimed]:
-        """Claim under the witness's eyes."""
+        """Claim under the recorder's eyes."""
         now = store.now()
-        alive = self.witness.held(self.tables, self._clock.now())
+        alive = self.recorder.live_holders(self.tables, self._clock.now())
         claimed = self.tables.claim(worker, limit=limit, now=now, but_plans=but_plans)
-        self.witness.claimed(store.name, worker, claimed, alive)
+        self.recorder.add_claims(store.name, worker, claimed, alive)
         return claimed
 
 

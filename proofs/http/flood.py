@@ -9,14 +9,15 @@ is lost, and no client holds a connection by being slow.
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from proofs.agents.lifecycle import CALLER, LifeRig
-from proofs.operations.ablations import PROVED, Ablation
+from proofs.agents.lifecycle import CALLER, AgentCluster
+from proofs.harness.ablation import BY_PROOF, Ablation, by_name
+from proofs.harness.subject import Check, Checks, Proof, Subject
 from tenure.app.operations import reads
 from tenure.app.tenancy import tokens
 from tenure.core.roles import Role
@@ -29,7 +30,6 @@ from tenure.testing.loop import SeededLoop, run
 from tenure.testing.patches import Off, patched
 
 AGAIN = "python -m proofs.prove 21"
-Cases = Iterator[tuple[str, list[str]]]
 BOUNDS = Bounds(
     requests_per_second=10.0, requests_at_once=8, connections_max=64, head_seconds=5.0,
     head_bytes_max=16_384, body_seconds=10.0, write_seconds=10.0,
@@ -157,10 +157,10 @@ def _parsed(data: bytes) -> Reply | None:
 class Flooded:
     """A face on a plane, the tokens of two tenants, and what went wrong."""
 
-    def __init__(self, rig: LifeRig, api: HttpState, *, loud: str, quiet: str) -> None:
+    def __init__(self, cluster: AgentCluster, api: HttpState, *, loud: str, quiet: str) -> None:
         """Nobody is connected."""
-        self.rig = rig
-        self.loop = rig.loop
+        self.cluster = cluster
+        self.loop = cluster.loop
         self.plane = api.plane
         self.loud = loud
         self.quiet = quiet
@@ -198,16 +198,16 @@ class Flooded:
 
 
 async def _flooded(loop: SeededLoop, case: "Case") -> list[str]:
-    rig = LifeRig(loop)
-    process = rig.boot("plane")
+    cluster = AgentCluster(loop)
+    process = cluster.boot("plane")
     await process.start()
-    rig.serving.append(process)
+    cluster.serving.append(process)
     plane = process.plane
     made = [
         await tokens.create_token(plane, CALLER, tenant=t, principal="p", role=Role.OPERATOR)
         for t in ("loud", "quiet")
     ]
-    one = Flooded(rig, HttpState(plane, bounds=BOUNDS), loud=made[0][1], quiet=made[1][1])
+    one = Flooded(cluster, HttpState(plane, bounds=BOUNDS), loud=made[0][1], quiet=made[1][1])
     polite = loop.create_task(one.politely(20.0))
     await asyncio.sleep(0.5)  # it is connected
     await case(one)
@@ -282,7 +282,7 @@ async def _accepted_work_ends(one: Flooded) -> None:
     if not accepted or not refused or len(accepted) + refused != 80:
         one.wrong.append(f"of 80 creates {len(accepted)} were accepted and {refused} refused")
     lost = [end.id for end in ends if end.state != "SUCCEEDED"]
-    held = Counter(thing.key.agent for thing in one.rig.world.things.values())
+    held = Counter(thing.key.agent for thing in one.cluster.world.things.values())
     if lost or len(held) != len(accepted) or set(held.values()) != {4}:
         one.wrong.append(f"{len(accepted)} accepted, {len(lost)} lost, {len(held)} agents hold")
 
@@ -354,7 +354,7 @@ async def _too_many_connections(one: Flooded) -> None:
         pipe.abort()
 
 
-def floods() -> Cases:
+def floods() -> Checks:
     """Every flood and every kind of slow client, while another tenant asks politely."""
     for case in (
         _too_often, _too_much_at_once, _accepted_work_ends, _slow_heads, _slow_bodies,
@@ -362,7 +362,7 @@ def floods() -> Cases:
     ):  # fmt: skip
         for seed in range(3):
             name = f"{AGAIN} ({case.__name__.strip('_')}, seed {seed})"
-            yield name, run(seed, lambda loop, c=case: _flooded(loop, c))  # type: ignore[misc]
+            yield Check(name, run(seed, lambda loop, c=case: _flooded(loop, c)))  # type: ignore[misc]
 
 
 # --- what it rests on -----------------------------------------------------------------------------
@@ -398,30 +398,31 @@ def _any_head() -> Any:
     return patched(Wire, data_received=Wire.__mro__[1].data_received)  # type: ignore[attr-defined]
 
 
-ABLATIONS = (
+ABLATIONS = by_name((
     Ablation(
         "allowance_ends", "A tenant's bucket gets empty, and so do its places.",
-        "T18", (21,), PROVED, _always_full,
+        "T18", (21,), BY_PROOF, _always_full,
     ),
     Ablation(
         "allowance_of_tenant", "Every tenant has a bucket of its own.",
-        "T18", (21,), PROVED, _one_for_all,
+        "T18", (21,), BY_PROOF, _one_for_all,
     ),
     Ablation(
         "heads_are_timed", "A client has only so long for its headers.",
-        "T18", (21,), PROVED, _nothing(Wire, "_expect_head"),
+        "T18", (21,), BY_PROOF, _nothing(Wire, "_expect_head"),
     ),
     Ablation(
         "heads_are_bounded", "Headers have only so many bytes.",
-        "T18", (21,), PROVED, _any_head,
+        "T18", (21,), BY_PROOF, _any_head,
     ),
     Ablation(
         "bodies_are_timed", "A client has only so long for a body that is read whole.",
-        "T18", (21,), PROVED, _patient_bodies,
+        "T18", (21,), BY_PROOF, _patient_bodies,
     ),
     Ablation(
         "answers_are_timed", "A client that does not read is cut off.",
-        "T18", (21,), PROVED, _nothing(Wire, "_abort"),
+        "T18", (21,), BY_PROOF, _nothing(Wire, "_abort"),
     ),
-)  # fmt: skip
-"""What P21 rests on; listed with those of `proofs.agents.ablations`."""
+))  # fmt: skip
+"""What P21 rests on."""
+SUBJECT = Subject("http", (Proof(21, checks=floods),), ABLATIONS)

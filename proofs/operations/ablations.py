@@ -1,75 +1,11 @@
-"""Safeguards that a harness can switch off, to show that its checks would notice.
+"""The safeguards of operations that the harness can switch off, to show that its checks notice.
 
-A check that nothing can fail proves nothing.  Each `Ablation` takes one safeguard out of the real
-code, by patching it inside a `with`, and names a mix of lives (`proofs.operations.profiles`) in
-which that matters.  With the safeguard the mix must pass; without it some seed must fail, and soon.
-No setting of the product reaches any of this.
-
-usage: python -m proofs.operations.ablations [--seeds 300] [--only NAME]
-                                          [--write docs/reference/ablations.md]
+`proofs.harness.ablation` says how; `proofs.operations.mutations` and
+`proofs.operations.store_mutations` are the patches.
 """
 
-import argparse
-import platform
-import re
-import sys
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from enum import StrEnum
-from pathlib import Path
-from typing import NamedTuple
-
-import apsw
-
+from proofs.harness.ablation import Ablation, Oracle, by_name
 from proofs.operations import mutations, store_mutations
-from proofs.operations.life import Lived, live
-from proofs.operations.profiles import MIXES
-from tenure.testing import loop
-from tenure.testing.patches import Off, patched
-
-TURNS_MAX = 150_000
-"""Without a safeguard a life may turn for ever; no sound one comes near this."""
-
-
-class Oracle(StrEnum):
-    """Who is to notice."""
-
-    INVARIANTS = "invariants"
-    """The sentences that are checked at the end of a life."""
-    REPLAY = "replay"
-    """The trace hash of the same seed, lived again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ablation:
-    """One safeguard, and how to do without it."""
-
-    name: str
-    protects: str
-    rules: str
-    promises: tuple[int, ...]
-    mix: str
-    off: Off
-    oracle: Oracle = Oracle.INVARIANTS
-
-
-PROVED = "proof"
-"""Stands for a mix where the proof of the promise notices, and no life."""
-
-
-def by_name(ablations: Iterable[Ablation]) -> Mapping[str, Ablation]:
-    """Each under its name; two of one name would hide one of them."""
-    named: dict[str, Ablation] = {}
-    for ablation in ablations:
-        if named.setdefault(ablation.name, ablation) is not ablation:
-            raise ValueError(f"two safeguards are called {ablation.name}: rename one")
-    return named
-
-
-# --- all of them -------------------------------------------------------------------------------
 
 _TABLE = (
     Ablation(
@@ -302,54 +238,6 @@ _TABLE = (
 ABLATIONS = by_name(_TABLE)
 """Every safeguard that can be switched off, by name."""
 
-
-class Caught(NamedTuple):
-    """Lives of one ablation."""
-
-    seeds: int
-    caught: int
-    first: int | None
-    """The first seed that noticed."""
-    sentences: Counter[str]
-    """Which sentences were broken, in how many lives."""
-
-
-def hunt(
-    ablation: Ablation,
-    seeds: Sequence[int],
-    *,
-    all_of_them: bool = False,
-    noticed: Callable[[Ablation, int], list[str]] | None = None,
-) -> Caught:
-    """Live these without the safeguard, to the first that notices or all of them."""
-    noticed = noticed or _noticed
-    lived = caught = 0
-    first: int | None = None
-    sentences: Counter[str] = Counter()
-    with patched(loop, TURNS_MAX=TURNS_MAX), ablation.off():
-        for seed in seeds:
-            lived += 1
-            wrong = noticed(ablation, seed)
-            if not wrong:
-                continue
-            caught += 1
-            first = seed if first is None else first
-            sentences.update({sentence.partition(":")[0] for sentence in wrong})
-            if not all_of_them:
-                break
-    return Caught(lived, caught, first, sentences)
-
-
-def _noticed(ablation: Ablation, seed: int) -> list[str]:
-    one: Lived = live(seed, MIXES[ablation.mix])
-    if ablation.oracle is Oracle.INVARIANTS:
-        return one.wrong
-    again = live(seed, MIXES[ablation.mix])
-    return ["same_trace: it differs"] if again.trace != one.trace else []
-
-
-# --- the table ---------------------------------------------------------------------------------
-
 LEFT_OUT = {
     "lease_margin": "a worker that was paused for too long lets go by itself. Behind it stands the"
     " fence token, which refuses whatever it would still write.",
@@ -363,102 +251,4 @@ LEFT_OUT = {
     "dead_ports": "after a kill every port is dead (the harness's own safeguard). Nothing in the"
     " product cleans up in a `finally`, so that there is nothing to fake.",
 }
-"""Safeguards that no life can miss, as another stands behind each, and which one that is."""
-
-PAGE = """# Ablations: what each safeguard is for
-
-Each safeguard below is switched off by the test harness, by patching the real code; no setting of
-the product can do that. Lives of a plane are then drawn from seeds, in the mix that aims at it, and
-the checks must notice. A row says in how many lives they did, and which sentences were broken most.
-`tests/simulation/test_ablations.py` fails if a safeguard is not missed within 1,000 seeds.
-
-Made on {today} with {versions} by
-
-```
-{command}
-```
-
-With every safeguard on, the same {seeds} seeds of each of these mixes ({calm:,} lives) had {failed}
-failures.
-
-| safeguard | what it is for | keeps | mix | noticed | first seed | broken without it |
-| --- | --- | --- | --- | --- | --- | --- |
-{rows}
-
-The last two are about the simulator itself: they are noticed by living a seed twice and comparing
-trace hashes.
-
-## Left out
-
-A safeguard behind which another stands cannot be missed. No life failed without the first three
-of these (1,000 lives each); the last two are left out by argument:
-
-{left}
-"""
-
-
-def row_of(ablation: Ablation, caught: Caught) -> str:
-    """One line of the table."""
-    share = f"{caught.caught} of {caught.seeds}"
-    first = "–" if caught.first is None else str(caught.first)
-    by = ", ".join(f"`{name}`" for name, _ in caught.sentences.most_common(2)) or "–"
-    promises = " ".join(f"P{number}" for number in ablation.promises)
-    rules = ablation.rules if ablation.rules.startswith("S") else "RULES 1"
-    cells = (f"`{ablation.name}`", ablation.protects, f"{rules}, {promises}")
-    return " | ".join(("", *cells, f"`{ablation.mix}`", share, first, by, "")).strip()
-
-
-def likely_first(name: str, page: str, seeds: Iterable[int]) -> list[int]:
-    """These seeds; the one that this page calls the first to notice an ablation comes first."""
-    told = re.search(rf"^\| `{name}` \|.*\| \d+ of \d+ \| (\d+) \|", page, re.MULTILINE)
-    return sorted(seeds, key=lambda seed: told is None or seed != int(told[1]))
-
-
-def page(rows: Sequence[str], *, command: str, seeds: int, calm: int, failed: int) -> str:
-    """The page that shows the table."""
-    return PAGE.format(
-        today=datetime.now(UTC).date().isoformat(),
-        versions=f"Python {platform.python_version()} and SQLite {apsw.sqlite_lib_version()}",
-        command=command,
-        seeds=seeds,
-        calm=calm,
-        failed=failed,
-        rows="\n".join(rows),
-        left="\n".join(f"- `{name}`: {why}" for name, why in LEFT_OUT.items()),
-    )
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure how often each ablation is noticed, and write the page if asked."""
-    parser = argparse.ArgumentParser(prog="ablations", description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=300, help="lives of each")
-    parser.add_argument("--only", choices=sorted(ABLATIONS), help="this one alone")
-    parser.add_argument("--write", type=Path, help="the page to write")
-    asked = parser.parse_args(arguments)
-    chosen = [ABLATIONS[asked.only]] if asked.only else list(ABLATIONS.values())
-    seeds = range(asked.seeds)
-    calm, failed = 0, 0
-    for mix in sorted({ablation.mix for ablation in chosen}):
-        wrong = [seed for seed in seeds if live(seed, MIXES[mix]).wrong]
-        calm, failed = calm + asked.seeds, failed + len(wrong)
-        print(f"all on, {mix}: {len(wrong)} of {asked.seeds} {wrong[:5] or ''}", flush=True)
-    rows, missed = [], []
-    for ablation in chosen:
-        began = time.perf_counter()
-        caught = hunt(ablation, seeds, all_of_them=True)
-        rows.append(row_of(ablation, caught))
-        missed += [] if caught.caught else [ablation.name]
-        share = f"noticed in {caught.caught} of {caught.seeds}"
-        print(f"{ablation.name}: {share}, {time.perf_counter() - began:.1f} s", flush=True)
-    if asked.write is not None:
-        module = "proofs.operations.ablations"
-        command = f"python -m {module} --seeds {asked.seeds} --write {asked.write}"
-        text = page(rows, command=command, seeds=asked.seeds, calm=calm, failed=failed)
-        asked.write.write_text(text, encoding="utf-8")
-    if missed or failed:
-        print(f"not noticed: {', '.join(missed) or 'none'}; failures with all on: {failed}")
-    return 1 if missed or failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+"""Safeguards that no run can miss, since another stands behind each of them."""

@@ -7,63 +7,26 @@ more.
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import cast
 
+from proofs.harness.snapshot import Snapshot
 from tenure.app.operations.handle import intent_of, record_of
 from tenure.core import saga
 from tenure.core.events import event_of
 from tenure.core.operation import OPERATION, IntentState, OperationState, Record, RecordKind
 from tenure.core.plan import Inquiry, Plan, Step, StepKind
-from tenure.ports.store import Row, Store
 from tenure.testing.fakes import Thing, World
 from tenure.testing.loop import EPOCH
-
-PAGE = 1_000
-
-
-class Books(NamedTuple):
-    """Everything a store has committed that the invariants read."""
-
-    operations: Mapping[str, Row]
-    journals: Mapping[str, Sequence[Row]]
-    intents: Mapping[str, Sequence[Row]]
-    events: Sequence[Row]
-    active: Mapping[str, str]
-    """The operation that has the lock of each agent, for agents that have operations."""
-
-
-async def read_books(store: Store, *, tenant: str = "default") -> Books:
-    """Read a store through its port."""
-    operations: dict[str, Row] = {}
-    last = ""
-    while page := await store.list_operations(tenant, after=last, limit=PAGE):
-        operations.update({str(row["id"]): row for row in page})
-        last = str(page[-1]["id"])
-    journals: dict[str, Sequence[Row]] = {}
-    intents: dict[str, Sequence[Row]] = {}
-    active: dict[str, str] = {}
-    for name, row in operations.items():
-        loaded = await store.load(name)
-        assert loaded is not None, f"operation {name} is listed and not there"
-        journals[name], intents[name] = loaded.journal, loaded.intents
-        agent = str(row["agent"])
-        if agent not in active and (holder := await store.find("agent", (agent,))):
-            active[agent] = str(holder["operation"])
-    events: list[Row] = []
-    position = 0
-    while page := await store.list_events(after=position, limit=PAGE):
-        events += page
-        position = cast(int, page[-1]["position"])
-    return Books(operations, journals, intents, events, active)
+from tenure.testing.plans import EFFECTS
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What the invariants are held against."""
 
-    books: Books
+    snapshot: Snapshot
     world: World
     plans: Mapping[str, Plan]
     """By digest, as operations name them."""
@@ -73,15 +36,15 @@ class Evidence:
 
     def plan_of(self, operation: str) -> Plan:
         """The plan that an operation follows."""
-        return self.plans[str(self.books.operations[operation]["plan"])]
+        return self.plans[str(self.snapshot.operations[operation]["plan"])]
 
     def records_of(self, operation: str) -> list[Record]:
         """Its journal, as the saga reads it."""
-        return [record_of(row) for row in self.books.journals[operation]]
+        return [record_of(row) for row in self.snapshot.journals[operation]]
 
     def held(self, operation: str) -> list[Thing]:
         """What the world holds for an operation, without effects that stay."""
-        row = self.books.operations[operation]
+        row = self.snapshot.operations[operation]
         return [
             thing
             for thing in self.world.things.values()
@@ -92,7 +55,7 @@ class Evidence:
 
     def state(self, operation: str) -> OperationState:
         """Where the operation's row says it is."""
-        return OperationState(str(self.books.operations[operation]["state"]))
+        return OperationState(str(self.snapshot.operations[operation]["state"]))
 
 
 def acknowledged_are_kept(evidence: Evidence) -> list[str]:
@@ -100,14 +63,14 @@ def acknowledged_are_kept(evidence: Evidence) -> list[str]:
     return [
         f"operation {name} was acknowledged and is not in the store"
         for name in evidence.acknowledged
-        if name not in evidence.books.operations
+        if name not in evidence.snapshot.operations
     ]
 
 
 def every_operation_ended(evidence: Evidence) -> list[str]:
     """Every operation has ended, or is stuck and names each resource that is left."""
     wrong: list[str] = []
-    for name in evidence.books.operations:
+    for name in evidence.snapshot.operations:
         state = evidence.state(name)
         if state in OPERATION.final:
             continue
@@ -116,7 +79,7 @@ def every_operation_ended(evidence: Evidence) -> list[str]:
             continue
         named = {
             str(row["key"])
-            for row in evidence.books.intents[name]
+            for row in evidence.snapshot.intents[name]
             if row["state"] != IntentState.BURNED
         }
         wrong += [
@@ -130,12 +93,12 @@ def every_operation_ended(evidence: Evidence) -> list[str]:
 def succeeded_holds_its_resources(evidence: Evidence) -> list[str]:
     """What SUCCEEDED has left in the world is exactly its resources, each once."""
     wrong: list[str] = []
-    for name in evidence.books.operations:
+    for name in evidence.snapshot.operations:
         if evidence.state(name) is not OperationState.SUCCEEDED:
             continue
         wanted = {
             (str(row["slot"]), str(row["key"]))
-            for row in evidence.books.intents[name]
+            for row in evidence.snapshot.intents[name]
             if row["slot"] and row["slot"] not in evidence.effects
         }
         held = {(thing.provider, thing.key.text) for thing in evidence.held(name)}
@@ -146,12 +109,12 @@ def succeeded_holds_its_resources(evidence: Evidence) -> list[str]:
         steps = {step.name for stage in evidence.plan_of(name).stages for step in stage}
         burned = {
             str(row["step"])
-            for row in evidence.books.intents[name]
+            for row in evidence.snapshot.intents[name]
             if row["state"] == IntentState.BURNED
         }
         there = {
             str(row["step"])
-            for row in evidence.books.journals[name]
+            for row in evidence.snapshot.journals[name]
             if row["kind"] in {RecordKind.DONE, RecordKind.ADOPTED} and row["step"] not in burned
         }
         wrong += [f"{name} succeeded and does not hold {step}" for step in sorted(steps - there)]
@@ -161,7 +124,7 @@ def succeeded_holds_its_resources(evidence: Evidence) -> list[str]:
 def compensated_left_nothing(evidence: Evidence) -> list[str]:
     """What COMPENSATED has left in the world is nothing, however late things arrive."""
     wrong: list[str] = []
-    for name in evidence.books.operations:
+    for name in evidence.snapshot.operations:
         if evidence.state(name) is not OperationState.COMPENSATED:
             continue
         wrong += [
@@ -171,7 +134,7 @@ def compensated_left_nothing(evidence: Evidence) -> list[str]:
         plan = evidence.plan_of(name)
         wrong += [
             f"{name} was compensated and the intent of {row['step']!s} is {row['state']!s}"
-            for row in evidence.books.intents[name]
+            for row in evidence.snapshot.intents[name]
             if plan.steps[str(row["step"])].undoes and row["state"] != IntentState.BURNED
         ]
     return wrong
@@ -182,7 +145,7 @@ def undone_newest_first(evidence: Evidence) -> list[str]:
     wrong: list[str] = []
     stuck: dict[tuple[str, int], dict[str, float]] = {}
     stages: dict[tuple[str, int], Mapping[str, int]] = {}
-    for name, row in evidence.books.operations.items():
+    for name, row in evidence.snapshot.operations.items():
         whose = (str(row["agent"]), cast(int, row["generation"]))
         stages[whose] = evidence.plan_of(name).stage_of
         stuck[whose] = {
@@ -213,9 +176,9 @@ def undone_newest_first(evidence: Evidence) -> list[str]:
 def pivot_is_never_turned_back(evidence: Evidence) -> list[str]:
     """An operation whose pivot was applied is not compensated."""
     wrong: list[str] = []
-    for name in evidence.books.operations:
+    for name in evidence.snapshot.operations:
         plan = evidence.plan_of(name)
-        for row in evidence.books.intents[name]:
+        for row in evidence.snapshot.intents[name]:
             pivot = plan.steps[str(row["step"])].kind is StepKind.PIVOT
             applied = evidence.world.made[str(row["slot"]), str(row["key"])]
             if pivot and applied and evidence.state(name) is OperationState.COMPENSATED:
@@ -244,9 +207,9 @@ def charged_at_most_once(evidence: Evidence) -> list[str]:
 def unknown_is_said(evidence: Evidence) -> list[str]:
     """Of what nobody can ask about, the journal says nothing that the world does not bear out."""
     wrong: list[str] = []
-    for name in evidence.books.operations:
+    for name in evidence.snapshot.operations:
         plan, records = evidence.plan_of(name), evidence.records_of(name)
-        for row in evidence.books.intents[name]:
+        for row in evidence.snapshot.intents[name]:
             step = plan.steps[str(row["step"])]
             if step.inquiry is Inquiry.NOBODY_KNOWS:
                 count = evidence.world.made[str(row["slot"]), str(row["key"])]
@@ -276,13 +239,13 @@ def events_tell_the_journal(evidence: Evidence) -> list[str]:
     """The outbox has one event for every journal record, in order, and nothing else."""
     told: dict[str, list[tuple[object, ...]]] = defaultdict(list)
     wrong: list[str] = []
-    for event in evidence.books.events:
+    for event in evidence.snapshot.events:
         body = json.loads(str(event["body"]))
         told[str(event["operation"])].append((body["record"], body["step"], event["at"]))
         kind = event_of(RecordKind(body["record"]), OperationState(body["state"]))
         if event["type"] != kind:
             wrong.append(f"event {event['position']!s} is {event['type']!s}, not {kind}")
-    for name, journal in evidence.books.journals.items():
+    for name, journal in evidence.snapshot.journals.items():
         wanted = [(row["kind"], row["step"], row["at"]) for row in journal]
         if told.pop(name, []) != wanted:
             wrong.append(f"the events of {name} are not its journal")
@@ -292,7 +255,7 @@ def events_tell_the_journal(evidence: Evidence) -> list[str]:
 def journal_has_no_holes(evidence: Evidence) -> list[str]:
     """Records of an operation are numbered 1, 2, 3, and the first says that it was accepted."""
     wrong: list[str] = []
-    for name, journal in evidence.books.journals.items():
+    for name, journal in evidence.snapshot.journals.items():
         if [row["seq"] for row in journal] != list(range(1, len(journal) + 1)):
             wrong.append(f"the journal of {name} has holes")
         if not journal or journal[0]["kind"] != RecordKind.ACCEPTED:
@@ -303,11 +266,11 @@ def journal_has_no_holes(evidence: Evidence) -> list[str]:
 def rows_agree_with_the_journal(evidence: Evidence) -> list[str]:
     """An operation's row says what its journal says; it has its agent's lock while it is open."""
     wrong: list[str] = []
-    for name, row in evidence.books.operations.items():
+    for name, row in evidence.snapshot.operations.items():
         plan = evidence.plan_of(name)
         progress = saga.fold(plan, evidence.records_of(name))
         intents = {
-            str(intent["step"]): intent_of(intent) for intent in evidence.books.intents[name]
+            str(intent["step"]): intent_of(intent) for intent in evidence.snapshot.intents[name]
         }
         state = evidence.state(name)
         folded = saga.state_of(plan, progress, intents)
@@ -317,7 +280,7 @@ def rows_agree_with_the_journal(evidence: Evidence) -> list[str]:
             wrong.append(
                 f"{name} has ended at {row['ended_at']!s} and its journal says {progress.end}"
             )
-        locked = evidence.books.active.get(str(row["agent"])) == name
+        locked = evidence.snapshot.active.get(str(row["agent"])) == name
         if locked == (progress.end is not None):
             wrong.append(
                 f"{name} is {state} and {'has' if locked else 'lacks'} the lock of its agent"
@@ -341,15 +304,6 @@ def one_operation_at_a_time(evidence: Evidence) -> list[str]:
     return wrong
 
 
-def journal_only_grew(before: Books, after: Books) -> list[str]:
-    """What was recorded once stands for ever, word for word."""
-    return [
-        f"the journal of {name} was rewritten"
-        for name, journal in before.journals.items()
-        if list(after.journals.get(name, ()))[: len(journal)] != list(journal)
-    ]
-
-
 INVARIANTS: tuple[Callable[[Evidence], list[str]], ...] = (
     acknowledged_are_kept,
     every_operation_ended,
@@ -365,9 +319,17 @@ INVARIANTS: tuple[Callable[[Evidence], list[str]], ...] = (
     rows_agree_with_the_journal,
     one_operation_at_a_time,
 )
-"""Every sentence that one look at the end can check; `journal_only_grew` needs two."""
+"""Every invariant that one snapshot can show; `journal_only_grew` needs two."""
 
 
 def violations(evidence: Evidence) -> list[str]:
     """All that is wrong, each with the name of the sentence it breaks."""
     return [f"{check.__name__}: {wrong}" for check in INVARIANTS for wrong in check(evidence)]
+
+
+def check_operations(
+    snapshot: Snapshot, world: World, plans: Iterable[Plan], acknowledged: Collection[str]
+) -> list[str]:
+    """Every violation in a run of the plans in `tenure.testing.plans`."""
+    by_digest = {plan.digest: plan for plan in plans}
+    return violations(Evidence(snapshot, world, by_digest, acknowledged, EFFECTS))

@@ -1,17 +1,100 @@
-"""How likely things are in a life: a little of everything, or aimed at one safeguard.
+"""The workload profiles of operations: a little of everything, or aimed at one safeguard.
 
-The mixes beside the usual one make those lives likely in which a single safeguard is all that
-keeps a promise; `proofs.operations.ablations` says which is which.  Under every mix the untouched
-code must keep all promises.
+The profiles beside the usual one make those runs likely in which a single safeguard is all that
+keeps a promise; `proofs.operations.ablations` says which is which.  Under every profile the
+untouched code must keep all promises.
 """
 
+import random
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from proofs.operations.scenarios import Mix
-from tenure.testing.faults import Fault
+from proofs.harness.schedule import Environment
+from tenure.testing.faults import ALPHABET, Fault
+from tenure.testing.plans import EFFECTS, PLANS
 
-USUAL = Mix()
+
+class Request(NamedTuple):
+    """One operation that a caller asks for, and what it does with it afterwards."""
+
+    number: int
+    plan: str
+    at: float
+    agent: str = ""
+    """Named: it is shared with other requests."""
+    twice_after: float | None = None
+    """The same request again, so much later, whatever became of the first."""
+    keyed: bool = True
+    """Without an idempotency key it is asked for once."""
+    cancel_after: float | None = None
+    cancel_twice: bool = False
+    signals: tuple[float, ...] = ()
+    """Seconds after the acknowledgement."""
+    operator: str = ""
+    """What an operator does when it is stuck: retry, abandon, resolve."""
+    operator_after: float = 0.0
+    """How long the operator lets it be stuck; nothing is resolved before all is calm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile(Environment):
+    """An environment, and how likely each habit of callers is."""
+
+    plans: tuple[str, ...] = tuple(PLANS)
+    requests: tuple[int, int] = (2, 4)
+    shared_agent: float = 0.3
+    twice: float = 0.25
+    keyless: float = 0.1
+    cancel: float = 0.25
+    cancel_within: float = 0.3
+    signal: float = 0.8
+    signal_within: float = 4.0
+    operator: float = 0.5
+    operators: tuple[str, ...] = ("retry", "abandon", "resolve")
+    operator_within: float = 4.0
+
+    def draw_requests(self, rng: random.Random) -> tuple[Request, ...]:
+        """What callers ask for in one run."""
+        return tuple(self._draw_request(rng, n) for n in range(rng.randint(*self.requests)))
+
+    def _draw_request(self, rng: random.Random, number: int) -> Request:
+        plan = rng.choice(self.plans)
+        shared = rng.random() < self.shared_agent
+        signals = [rng.uniform(0.0, self.signal_within) for _ in range(rng.choice((1, 1, 2)))]
+        signalled = plan == "waits" and rng.random() < self.signal
+        request = Request(
+            number,
+            plan,
+            rng.uniform(0.0, self.within_seconds),
+            agent="shared" if shared else "",
+            keyed=rng.random() >= self.keyless,
+            twice_after=rng.choice((0.0, 0.05, 2.0)) if rng.random() < self.twice else None,
+            cancel_after=(
+                rng.uniform(0.0, self.cancel_within) if rng.random() < self.cancel else None
+            ),
+            cancel_twice=rng.random() < 0.3,
+            signals=tuple(sorted(signals)) if signalled else (),
+            operator=rng.choice(self.operators) if rng.random() < self.operator else "",
+            operator_after=rng.uniform(0.0, self.operator_within),
+        )
+        if shared and request.operator == "abandon":  # what is left behind may still arrive
+            request = request._replace(operator="retry")
+        return request if request.keyed else request._replace(twice_after=None)
+
+
+def alphabet(provider: str, verb: str) -> list[Fault]:
+    """The faults that can strike a call; no wire sends a counted effect twice."""
+    letters = list(ALPHABET[verb])
+    if verb == "ensure":
+        letters += [Fault.REFUSED_ONCE, Fault.REFUSED_FOR_A_WHILE]
+    if provider in EFFECTS:
+        unlikely = {Fault.DUPLICATED, Fault.FOREIGN, Fault.REFUSED_FOR_A_WHILE}
+        letters = [f for f in letters if f not in unlikely]
+    return letters
+
+
+USUAL = Profile()
 """A little of everything."""
 
 _LOST = frozenset({Fault.REPLY_LOST, Fault.LOST, Fault.CUT, Fault.BROKE, Fault.SLOW, Fault.SLOWER})
@@ -34,12 +117,12 @@ _CALM = replace(
     long_chaos=0.0,
     fault_rate=(0.0, 0.0),
     processes=(1, 1),
-    wishes=(1, 3),
+    requests=(1, 3),
 )
-"""Nothing goes wrong: the ground on which a mix puts what it aims at."""
+"""Nothing fails: the ground on which a profile puts what it aims at."""
 _LINES = ("linear", "parallel", "ready")
 
-MIXES: Mapping[str, Mix] = {
+PROFILES: Mapping[str, Profile] = {
     "usual": USUAL,
     "alone": replace(USUAL, alone=True, pauses=0.0),
     "undo": replace(
@@ -71,7 +154,7 @@ MIXES: Mapping[str, Mix] = {
         heals=0.0,
         slow_disk=1.0,
         processes=(2, 2),
-        wishes=(3, 4),
+        requests=(3, 4),
         operator=1.0,
         operators=("abandon",),
         operator_within=2.0,
@@ -110,7 +193,7 @@ MIXES: Mapping[str, Mix] = {
         processes=(2, 3),
         pauses=1.0,
         wrong_clocks=0.7,
-        wishes=(3, 5),
+        requests=(3, 5),
         within_seconds=4.0,
         slow_disk=0.5,
         fault_rate=(0.1, 0.5),
@@ -139,7 +222,7 @@ MIXES: Mapping[str, Mix] = {
         keyless=0.3,
         commit_errors=0.4,
         shared_agent=0.4,
-        wishes=(3, 5),
+        requests=(3, 5),
     ),
     "signals": replace(
         _CALM,
@@ -149,7 +232,7 @@ MIXES: Mapping[str, Mix] = {
         slow_disk=0.4,
         signal_within=3.0,
         deaths=(0, 1),
-        wishes=(2, 4),
+        requests=(2, 4),
     ),
     "front": replace(
         _CALM,
@@ -163,7 +246,7 @@ MIXES: Mapping[str, Mix] = {
         cancel_within=1.0,
         within_seconds=7.0,
         slow_disk=1.0,
-        wishes=(4, 6),
+        requests=(4, 6),
     ),
     "readiness": replace(
         _CALM,
@@ -190,7 +273,7 @@ MIXES: Mapping[str, Mix] = {
         heal_seconds=3.0,
         deaths=(1, 1),
         crossings=(14, 34),
-        wishes=(1, 2),
+        requests=(1, 2),
     ),
     "foreign": replace(
         _CALM,
@@ -199,7 +282,7 @@ MIXES: Mapping[str, Mix] = {
         faults=frozenset({Fault.FOREIGN, Fault.REPLY_LOST}),
         deaths=(1, 1),
         crossings=(14, 34),
-        wishes=(1, 2),
+        requests=(1, 2),
     ),
     "generations": replace(
         _CALM,
@@ -207,7 +290,7 @@ MIXES: Mapping[str, Mix] = {
         shared_agent=1.0,
         cancel=0.6,
         cancel_within=0.1,
-        wishes=(3, 4),
+        requests=(3, 4),
     ),
     "looks": replace(
         _CALM,
@@ -226,7 +309,7 @@ MIXES: Mapping[str, Mix] = {
         plans=("unaskable",),
         cancel=1.0,
         cancel_within=0.06,
-        wishes=(2, 4),
+        requests=(2, 4),
         slow_disk=0.2,
     ),
     "stuck_together": replace(
@@ -236,13 +319,13 @@ MIXES: Mapping[str, Mix] = {
         cancel_within=1.5,
         fault_rate=(0.4, 0.6),
         faults=frozenset({Fault.REFUSED}),
-        wishes=(3, 5),
+        requests=(3, 5),
         slow_disk=1.0,
         operator=0.0,
         heals=0.0,
     ),
     "signals_meanwhile": replace(
-        _CALM, plans=("waits",), signal=1.0, signal_within=0.06, wishes=(3, 5)
+        _CALM, plans=("waits",), signal=1.0, signal_within=0.06, requests=(3, 5)
     ),
     "commit_errors": replace(
         _CALM,
@@ -252,7 +335,7 @@ MIXES: Mapping[str, Mix] = {
         commit_errors=1.0,
         keyless=0.8,
         within_seconds=4.0,
-        wishes=(4, 6),
+        requests=(4, 6),
         slow_disk=1.0,
     ),
     "busy_disk": replace(_CALM, refusing_disk=1.0, cancel=0.3, processes=(1, 2)),
@@ -261,9 +344,9 @@ MIXES: Mapping[str, Mix] = {
         plans=("ready",),
         faults=frozenset({Fault.NEVER_READY}),
         fault_rate=(0.9, 0.9),
-        wishes=(1, 2),
+        requests=(1, 2),
         every_seconds=9.0,
     ),
     "clocks": replace(_CALM, processes=(2, 3), wrong_clocks=1.0, cancel=0.2),
 }
-"""Every mix by name; the ablations say which of them aims at what."""
+"""Every profile by name; the ablations say which of them aims at what."""

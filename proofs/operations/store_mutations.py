@@ -174,10 +174,10 @@ def claim_by_own_clock() -> AbstractContextManager[None]:
     real = SlowDisk.claim
 
     def claim(self: SlowDisk, store: SlowStore, worker: str, limit: int, *_: Any) -> list[Claimed]:
-        alive = self.witness.held(self.tables, store.now())
+        alive = self.recorder.live_holders(self.tables, store.now())
         with patched(SlowDisk, claim=real):
             claimed = self.tables.claim(worker, limit=limit, now=store.now() + store.skew)
-        self.witness.claimed(store.name, worker, claimed, alive)
+        self.recorder.add_claims(store.name, worker, claimed, alive)
         return claimed
 
     return patched(SlowDisk, claim=claim)

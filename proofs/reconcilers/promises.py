@@ -1,95 +1,29 @@
-"""The proofs of P3 and P4: what is nobody's goes, and nothing else does.
+"""The promises about reconcilers: no orphans (P3), no false deletion (P4).
 
-P3 is lives in which reactions are lost (`proofs.reconcilers.life`), and every reconciler led astray
-in three ways (`proofs.reconcilers.perturbations`).  P4 is what a reconciler must not believe: an
-empty store, one of yesterday, a list that was made while something was created, a leader that was
-deposed, far too many orphans at once.
+P3 is the simulation in which reactions are lost, and every reconciler disturbed in three ways
+(`proofs.reconcilers.disturbances`).  P4 is what a reconciler must not believe: an empty store, one
+of yesterday, a list that was made while something was created, a leader that was deposed, far too
+many orphans at once.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Any
 
-from proofs.agents.lifecycle import CALLER, LifeRig, spec_of
-from proofs.harness.rig import PLANE, Process
-from proofs.operations.ablations import Ablation, by_name
-from proofs.reconcilers.life import off
-from tenure.app.agents import commands as agents
-from tenure.app.plane import Plane
-from tenure.app.safety import findings
+from proofs.harness.cluster import PLANE
+from proofs.harness.subject import Check, Checks, Proof, Subject
+from proofs.reconcilers import disturbances
+from proofs.reconcilers.ablations import ABLATIONS
+from proofs.reconcilers.scenarios import LONG, PROVE, Stage
+from proofs.reconcilers.workload import ReconcilersSimulation
 from tenure.core.ids import resource_key
-from tenure.ports.provider import Provider
-from tenure.reconcilers import orphans, retention
-from tenure.reconcilers.driver import RECONCILERS
+from tenure.reconcilers import orphans
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS, Term
-from tenure.testing.fakes import Thing
 from tenure.testing.faults import Call, Fault
 from tenure.testing.loop import EPOCH, SeededLoop, run
-from tenure.testing.patches import patched
 
-LONG = orphans.GRACE_SECONDS + 1
 SEEDS = 3
-PROVE = "python -m proofs.prove"
-Cases = Iterator[tuple[str, list[str]]]
-
-
-class Stage(LifeRig):
-    """One world with one plane that is asked from inside."""
-
-    plane: Plane
-
-    async def begin(self, name: str = "plane") -> Process:
-        """Start a plane."""
-        process = self.boot(name)
-        await process.start()
-        self.plane = process.plane
-        return process
-
-    async def make(self, *names: str, **given: object) -> list[str]:
-        """Agents that are READY; their uids."""
-        made = [
-            await agents.create_agent(self.plane, CALLER, spec_of(name, **given)) for name in names
-        ]
-        for one in made:
-            await self.plane.engine.wait(one.id, 60.0)
-        return [one.agent for one in made]
-
-    async def verb(self, verb: str, name: str) -> None:
-        """Ask for a verb and wait for its end."""
-        ask = getattr(agents, f"{verb}_agent")
-        await self.plane.engine.wait((await ask(self.plane, CALLER, name)).id, 60.0)
-
-    async def leave(self, name: str) -> Thing:
-        """A runtime that is there again after its agent was deleted and nobody watches it."""
-        (uid,) = await self.make(name)
-        (thing,) = self.world.holds(provider="runtime", agent=uid)
-        await self.verb("delete", name)
-        self.rows("tombstone").clear()
-        thing.since = EPOCH
-        self.world.things["runtime", thing.key.text] = thing
-        return thing
-
-    def rows(self, table: str) -> dict[Any, Any]:
-        """The rows of a table, as a hand can reach them."""
-        disk: Any = self.disk
-        rows: dict[Any, Any] = disk.tables.rows[table]
-        return rows
-
-    async def look(self, times: int = 4, seconds: float = LONG, **given: Any) -> None:
-        """Let orphans be looked for, again and again."""
-        for _ in range(times):
-            await orphans.tick(self.plane, **given)
-            await asyncio.sleep(seconds)
-
-    async def seen(self) -> list[str]:
-        """What is open, in words."""
-        found = await findings.list_findings(self.plane, CALLER)
-        return [str(one.body["what"]) for one in found]
-
-
-# --- P4: nothing else goes ------------------------------------------------------------------------
 
 
 async def created_meanwhile(stage: Stage) -> list[str]:
@@ -214,12 +148,12 @@ FALSE: tuple[Callable[[Stage], Awaitable[list[str]]], ...] = (
 )  # fmt: skip
 
 
-def false_deletions() -> Cases:
+def false_deletions() -> Checks:
     """Everything that must not be believed."""
     for check in FALSE:
         for seed in range(SEEDS):
             again = f"{PROVE} 4 ({check.__name__}, seed {seed})"
-            yield again, run(seed, lambda loop, check=check: _staged(loop, check))  # type: ignore[misc]
+            yield Check(again, run(seed, lambda loop, check=check: _staged(loop, check)))  # type: ignore[misc]
 
 
 async def _staged(loop: SeededLoop, check: Callable[[Stage], Awaitable[list[str]]]) -> list[str]:
@@ -228,79 +162,18 @@ async def _staged(loop: SeededLoop, check: Callable[[Stage], Awaitable[list[str]
     return await check(stage)
 
 
-# --- the safeguards -------------------------------------------------------------------------------
+def disturbed_passes() -> Checks:
+    """Every reconciler disturbed in every way."""
+    yield from disturbances.disturbed()
 
 
-class Earlier(NamedTuple):
-    """A plane, and a store that says what it said before."""
-
-    plane: Plane
-    store: Any
-
-
-class Then(NamedTuple):
-    """What a store said of who lives."""
-
-    keys: frozenset[str]
-
-    async def list_living(self, *_: object) -> frozenset[str]:
-        """The same whatever was created since."""
-        return self.keys
-
-
-def store_first() -> AbstractContextManager[None]:
-    """Ask the store before the provider."""
-
-    async def compare(plane: Plane, _: Term, slot: str, provider: Provider, done: Any) -> None:
-        rows = await plane.store.list_rows("intent", {"slot": slot}, limit=1_000)
-        then: Any = Earlier(plane, Then(frozenset(str(row["key"]) for row in rows)))
-        listed = [one async for one in provider.list_owned(plane.id)]
-        await orphans._claims(then, slot, listed, done)  # noqa: SLF001
-
-    async def judge(_: Plane, suspect: orphans.Suspect) -> orphans.Judged:
-        return orphans.Judged(suspect, orphans.Verdict.UNKNOWN, "the store did not know it then")
-
-    return patched(orphans, _compare=compare, judge=judge)
-
-
-_TABLE = (
-    Ablation(
-        "provider_first",
-        "The provider is listed before the store is asked.",
-        "S8", (4,), "proof", store_first,
+SUBJECT = Subject(
+    "reconcilers",
+    (
+        Proof(3, ("lost_reactions",), checks=disturbed_passes),
+        Proof(4, checks=false_deletions),
     ),
-    Ablation(
-        "leader_fenced",
-        "The commit that intends a deletion guards the leader's token.",
-        "S6 S8", (4,), "proof", lambda: patched(Term, fence=lambda _: ()),
-    ),
-    Ablation(
-        "seen_twice",
-        "An orphan is removed at the second sighting, some time after the first.",
-        "S8", (4,), "proof", lambda: patched(orphans, SIGHTINGS=1, APART_SECONDS=0.0),
-    ),
-    Ablation(
-        "grace",
-        "What is young is left alone.",
-        "S8", (4,), "proof", lambda: patched(orphans, GRACE_SECONDS=0.0),
-    ),
-    Ablation(
-        "sweep_capped",
-        "Too many orphans at once are believed by nobody.",
-        "S9", (4,), "proof", lambda: patched(orphans, cap=lambda _: 1e9),
-    ),
-    Ablation(
-        "held_is_known",
-        "An operation is kept while anything that it made may be there.",
-        "S10", (3,), "proof", lambda: patched(retention, may_hold=lambda _: False),
-    ),
-    *(
-        Ablation(
-            f"reconciler_{name}", f"The reconciler {name} looks.", "S4 S10", (3,), "proof",
-            off(name),
-        )
-        for name in ("outbox", *RECONCILERS)
-    ),
-)  # fmt: skip
-ABLATIONS = by_name(_TABLE)
-"""Every safeguard of the reconcilers that can be switched off, by name."""
+    ABLATIONS,
+    ReconcilersSimulation,
+    seeds=100,
+)

@@ -22,7 +22,7 @@ from tenure.core.endings import Done, Ending, Waiting
 from tenure.core.errors import Conflict, Unavailable
 from tenure.core.ids import ResourceKey
 from tenure.core.limits import StepLimits
-from tenure.core.plan import Plan, Step, StepKind, nothing, repeat
+from tenure.core.plan import Plan, Step, nothing, repeat
 from tenure.plans.steps import provided
 from tenure.ports.provider import Call, Spec
 from tenure.settings import Settings
@@ -38,6 +38,11 @@ except ImportError:  # a release before the rooms of `app/`
 
     admission = reads = commands  # type: ignore[misc]
     get_operation = commands.get  # type: ignore[attr-defined]
+
+try:
+    from tenure.core.plan import StepKind
+except ImportError:  # a release that called it Kind
+    from tenure.core.plan import Kind as StepKind  # type: ignore[attr-defined, no-redef]
 
 Accept = admission.Accept
 TENANT = "default"

@@ -15,7 +15,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,9 +23,12 @@ from typing import Any, NamedTuple
 import apsw
 import apsw.shell
 
+from proofs.harness.ablation import BY_PROOF, Ablation, by_name
+from proofs.harness.subject import Check, Checks, Proof, Subject
 from proofs.releases import any_release
 from proofs.releases.any_release import DIED, PHASES, SHELVES, STORE, UNRULY
 from tenure.core.errors import Invalid
+from tenure.testing.patches import patched
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
@@ -38,8 +41,6 @@ ENDED = {
     label: "COMPENSATED" if "refuse" in asked else "SUCCEEDED"
     for label, (asked, _) in PHASES.items()
 }
-Cases = Iterator[tuple[str, list[str], int]]
-"""How it is told, what was wrong, and how many cases it stands for."""
 
 ablated = ""
 """The safeguard that is taken out of this release, while a proof runs without it."""
@@ -177,25 +178,43 @@ def _wrong(root: Path, said: dict[str, Any], ended: dict[str, str] | None) -> li
     return wrong
 
 
-def upgrades() -> Cases:
+def upgrades() -> Checks:
     """Golden files forward; every phase and every crossing forward and back."""
     again = "python -m proofs.prove 23"
     with tempfile.TemporaryDirectory(prefix="tenure-upgrade-") as place:
         root = Path(place)
         for name in RELEASES:
             load(GOLDEN / name, root / name)
-            yield f"{again} (golden file {name})", finished(THIS, root / name, ENDED), 1
+            yield Check(f"{again} (golden file {name})", finished(THIS, root / name, ENDED))
         with released([*RELEASES][-1]) as before:
             for writer, other in ((THIS, before), (before, THIS)):
                 directory = root / f"phases by {writer.name}"
                 told = writer.run("write", directory)
                 wrong = [] if told.returncode == DIED else [told.stderr]
-                yield f"{again} ({directory.name})", wrong or finished(other, directory, ENDED), 1
+                wrong = wrong or finished(other, directory, ENDED)
+                yield Check(f"{again} ({directory.name})", wrong)
                 crossings = root / f"deaths of {writer.name}"
                 told = writer.run("die", crossings)
                 wrong = [] if not told.returncode else [told.stderr]
                 wrong = wrong or finished(other, crossings)
-                yield f"{again} ({crossings.name})", wrong, int(told.stdout or 1)
+                yield Check(f"{again} ({crossings.name})", wrong, int(told.stdout or 1))
+
+
+def _without(safeguard: str) -> AbstractContextManager[None]:
+    return patched(sys.modules[__name__], ablated=safeguard)
+
+
+SUBJECT = Subject(
+    "releases",
+    (Proof(23, checks=upgrades),),
+    by_name((
+        Ablation(
+            "only_adds",
+            "A migration that only adds leaves the file open to the release before.",
+            "S28", (23,), BY_PROOF, lambda: _without("only_adds"),
+        ),
+    )),
+)  # fmt: skip
 
 
 def main() -> int:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from proofs.harness.rig import SETTINGS, Rig
+from proofs.harness.cluster import SETTINGS, Cluster
 from tenure.adapters.engine.embedded import EngineSettings
 from tenure.app.operations import commands as operations
 from tenure.app.plane import prepare
@@ -21,7 +21,7 @@ EFFECTIVE = {"made", "removed"}
 
 
 class RigBench:
-    """Planes of one rig; the scenario itself stands outside all of them."""
+    """Planes of one cluster; the scenario itself stands outside all of them."""
 
     pace = 1.0
 
@@ -30,10 +30,12 @@ class RigBench:
         self.faults = Faults()
         providers = providers_of(self.world, self.faults)
         plans = PLANS.values()
-        self.rig = Rig(loop, plans=plans, world=self.world, providers=providers, settings=settings)
+        self.cluster = Cluster(
+            loop, plans=plans, world=self.world, providers=providers, settings=settings
+        )
 
     async def start(self):
-        process = self.rig.boot(f"plane/{len(self.rig.processes)}")
+        process = self.cluster.boot(f"plane/{len(self.cluster.processes)}")
         await process.start()
         return process.plane
 
@@ -57,7 +59,7 @@ class RigBench:
         return [f"{a.provider}.{a.verb}" for a in self.world.log if a.effect in EFFECTIVE]
 
     def _process(self, plane):
-        (found,) = [process for process in self.rig.processes if process.plane is plane]
+        (found,) = [process for process in self.cluster.processes if process.plane is plane]
         return found
 
 
@@ -94,7 +96,7 @@ def test_what_is_cancelled_while_it_is_queued_is_never_called():
 def test_a_signal_does_not_make_run_what_nobody_has_claimed():
     async def main(loop):
         bench = RigBench(loop)
-        idle = bench.rig.boot("idle").plane
+        idle = bench.cluster.boot("idle").plane
         await prepare(idle)
         name = await accept(idle, "waits")
         signalled = await operations.signal(idle, by("a friend"), name, name=SIGNAL)

@@ -1,206 +1,150 @@
-"""The crash matrix.
+"""The crash matrix of every subject.
 
-Goal: whatever the instant at which a plane is killed, and whatever single thing goes wrong beside
-it, every accepted operation reaches its goal or is fully undone, counted in the providers' own
-truth. Method: `proofs.operations.crash` runs each scenario once for each fault to learn its port
-crossings, then once for each crossing and side: the plane dies there, a fresh one starts on the
-same disk, and every invariant is checked. A failure prints the case; `run_case(Case(...))` runs it
-again alone, with the same trace.
+Goal: whatever the instant at which a plane is killed, and whatever single fault strikes beside it,
+every accepted operation reaches its goal or is fully undone, counted in the providers' own truth.
+Method: `proofs.harness.crash` runs each scenario once for each fault to learn its port crossings,
+then once for each crossing and side: the plane dies there, a fresh one starts on the same disk, and
+every invariant is checked. A failure prints the case as a call that runs it again, with the same
+trace.
 """
 
 import itertools
 from functools import partial
-from pathlib import Path
 
-import apsw
 import pytest
 
-from proofs.harness.rig import MemoryDisk
-from proofs.operations.crash import SCENARIOS, Case, cases_of, faults_of, run_case
-from tenure.adapters.store import sqlite
-from tenure.adapters.store.sqlite import SqliteStore
-from tenure.core.operation import OperationState
-from tenure.ports.clock import Clock
-from tenure.ports.store import Store
-from tenure.sqlite.commit_thread import Inline
-from tenure.testing import memory_store
+from proofs.agents import invariants, lifecycle
+from proofs.agents.scenarios import MATRIX as AGENTS
+from proofs.harness.crash import CALM, Case
+from proofs.operations import scenarios
+from proofs.operations.scenarios import MATRIX as OPERATIONS
+from proofs.subjects import SUBJECTS
+from tenure.app.agents import plane_api, subject, verbs
+from tenure.ports.store import Change
+from tenure.testing import memory_store, plans
 from tenure.testing.faults import Call, Fault
+from tenure.testing.patches import patched
 from tenure.testing.tripwire import Side
-from tests.simulation.sqlite_disk import observer
+from tests.simulation.sqlite_disk import sqlite_disks
 
 pytestmark = pytest.mark.timeout(600)
 
-WHOLE = ("linear", "parallel", "pivot", "undo_refused_for_a_while")
+MATRICES = {name: one.matrix for name, one in SUBJECTS.items() if one.matrix is not None}
+SCENARIOS = [(name, scenario) for name, one in MATRICES.items() for scenario in one.scenarios]
+WHOLE = {"operations": ("linear", "parallel", "pivot", "undo_refused_for_a_while")}
 """Every cell of these is run each time; of the others a share, and all by the long run."""
-SHARE = 16
+ONE_IN = {"operations": 16, "agents": 300}
+"""Of the cells with a fault one in so many is run each time, another one for the next fault."""
+LONG_ONE_IN = {"operations": 1, "agents": 10}
 PARTS = 4
 """Test items for each scenario, so that several workers can share it."""
-SHOWN = 5
+THIN = [("operations", name) for name in ("linear", "parallel_refused", "pivot", "unaskable")]
+THIN += [("agents", name) for name in ("create", "create_refused", "delete")]
+IN_WHOLE = [(name, scenario) for name, all_of in WHOLE.items() for scenario in all_of]
+IN_PART = [one for one in SCENARIOS if one not in IN_WHOLE]
 
 
-def check(cases, tally, *, disk=MemoryDisk) -> None:
-    """Runs these cases and says which of them went wrong, each as a call that repeats it."""
-    wrong, runs = [], 0
-    for case in cases:
-        runs += 1
-        outcome = run_case(case, disk=disk)
-        if outcome.wrong:
-            wrong.append(f"run_case({case!r})\n    " + "\n    ".join(outcome.wrong))
-    tally.add("crash_runs", runs)
-    assert not wrong, f"{len(wrong)} of {runs} runs:\n" + "\n".join(wrong[:SHOWN])
+def check(matrix, results, tally) -> None:
+    """Fail with the calls that run the failed cases again."""
+    count, failed = matrix.report(results)
+    tally.add("crash_runs", count)
+    assert not failed, failed
 
 
-def rows(scenario: str, part: int) -> list[tuple[int, Call | None, Fault | None]]:
-    """One part of a scenario's faults, each with its number."""
-    return [
-        (number, call, fault)
-        for number, (call, fault) in enumerate(faults_of(scenario))
-        if number % PARTS == part
-    ]
+def struck(matrix, scenario, one_in, *, part=0, parts=1):
+    """Every fault of one part, and of its cells one in so many."""
+    for number, fault in enumerate(matrix.faults_of(scenario)):
+        if fault != CALM and number % parts == part:
+            yield from matrix.results(scenario, fault, first=number % one_in, one_in=one_in)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "scenario"), SCENARIOS)
+def test_every_crossing_and_side(name, scenario, tally):
+    check(MATRICES[name], MATRICES[name].results(scenario), tally)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.parametrize("scenario", WHOLE)
-def test_every_crossing_and_side_and_single_fault(scenario, part, tally):
-    check(
-        (
-            case
-            for _, call, fault in rows(scenario, part)
-            for case in cases_of(scenario, call, fault)
-        ),
-        tally,
-    )
+@pytest.mark.parametrize(("name", "scenario"), IN_WHOLE)
+def test_every_crossing_and_side_and_single_fault(name, scenario, part, tally):
+    check(MATRICES[name], struck(MATRICES[name], scenario, 1, part=part, parts=PARTS), tally)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name not in WHOLE])
-def test_a_share_of_the_other_scenarios(scenario, tally):
-    """Without a fault all of it; with each fault a sixteenth of the cells, another for the next."""
-
-    def share():
-        for number, (call, fault) in enumerate(faults_of(scenario)):
-            cases = cases_of(scenario, call, fault)
-            step = 1 if fault is None else SHARE
-            yield from itertools.islice(cases, number % step, None, step)
-
-    check(share(), tally)
+@pytest.mark.parametrize(("name", "scenario"), IN_PART)
+def test_a_share_of_every_single_fault(name, scenario, tally):
+    check(MATRICES[name], struck(MATRICES[name], scenario, ONE_IN.get(name, 300)), tally)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1_200)
+@pytest.mark.timeout(2_400)
 @pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name not in WHOLE])
-def test_all_of_the_other_scenarios(scenario, part, tally):
-    check(
-        (
-            case
-            for _, call, fault in rows(scenario, part)
-            for case in cases_of(scenario, call, fault)
-        ),
-        tally,
-    )
+@pytest.mark.parametrize(("name", "scenario"), IN_PART)
+def test_more_of_every_single_fault(name, scenario, part, tally):
+    one_in = LONG_ONE_IN.get(name, 10)
+    check(MATRICES[name], struck(MATRICES[name], scenario, one_in, part=part, parts=PARTS), tally)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_scenario_without_faults_ends_as_it_should(scenario, tally):
-    outcome = run_case(Case(scenario))
+@pytest.mark.parametrize(("name", "scenario"), SCENARIOS)
+def test_a_scenario_without_faults_ends_as_it_should(name, scenario, tally):
+    matrix = MATRICES[name]
+    result = matrix.run(Case(scenario))
     tally.add("crash_runs")
-    assert outcome.wrong == []
-    assert outcome.states == [ENDS[scenario]]
-    assert run_case(Case(scenario)).trace == outcome.trace
+    assert result.wrong == []
+    assert result.states == matrix.scenarios[scenario].ends
+    assert matrix.run(Case(scenario)).trace == result.trace
     if "signalled" in scenario:
-        assert outcome.seconds < 1, "the signal was not seen before the deadline"
+        assert result.seconds < 1, "the signal was not seen before the deadline"
 
 
-ENDS = {
-    "linear": OperationState.SUCCEEDED,
-    "linear_refused": OperationState.COMPENSATED,
-    "linear_cancelled": OperationState.COMPENSATED,
-    "parallel": OperationState.SUCCEEDED,
-    "parallel_refused": OperationState.COMPENSATED,
-    "parallel_cancelled": OperationState.COMPENSATED,
-    "pivot": OperationState.SUCCEEDED,
-    "pivot_refused": OperationState.COMPENSATED,
-    "pivot_cancelled": OperationState.SUCCEEDED,  # the cancel comes too late
-    "undo_refused_for_a_while": OperationState.COMPENSATED,
-    "undo_refused_for_ever": OperationState.ABANDONED,
-    "undo_retried": OperationState.COMPENSATED,
-    "undo_marked_absent": OperationState.COMPENSATED,
-    "ready": OperationState.SUCCEEDED,
-    "ready_late": OperationState.COMPENSATED,
-    "waits": OperationState.SUCCEEDED,
-    "waits_signalled_early": OperationState.SUCCEEDED,
-    "waits_signalled_meanwhile": OperationState.SUCCEEDED,
-    "waits_in_vain": OperationState.COMPENSATED,
-    "charge": OperationState.SUCCEEDED,
-    "unaskable": OperationState.SUCCEEDED,
-    "unaskable_resolved": OperationState.SUCCEEDED,
-    "unaskable_cancelled": OperationState.STUCK,
-}
-
-
-@pytest.mark.parametrize("scenario", ["linear", "parallel_refused", "pivot", "unaskable"])
-def test_a_thin_matrix_for_the_inner_loop(scenario, tally):
-    check(cases_of(scenario, None, None), tally)
+@pytest.mark.parametrize(("name", "scenario"), THIN)
+def test_a_thin_matrix_for_the_inner_loop(name, scenario, tally):
+    one_in = 1 if name == "operations" else 3
+    check(MATRICES[name], MATRICES[name].results(scenario, one_in=one_in), tally)
 
 
 # --- the same on disk -------------------------------------------------------------------------
 
 
-class SqliteDisk:
-    """A real file with COMMIT on the loop; a killed process leaves its log as it is."""
-
-    def __init__(self, folder: Path, clock: Clock) -> None:
-        self._path = folder / "store.db"
-        self._clock = clock
-        self._observer: Store | None = None
-
-    def open(self, clock: Clock) -> Store:
-        return sqlite.build(self._path, clock=clock, flush=Inline())
-
-    def kill(self, store: Store) -> None:
-        assert isinstance(store, SqliteStore)
-        store._file.writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        store._file.close()
-
-    def look(self) -> Store:
-        """A connection of nobody's process that can only read."""
-        if self._observer is None:
-            self._observer = observer(self._path, self._clock)
-        return self._observer
+@pytest.fixture
+def disk():
+    """Opens a fresh SQLite file for each run."""
+    with sqlite_disks() as disks:
+        yield disks.for_case
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", ["linear", "linear_refused", "parallel", "pivot"])
-def test_the_same_on_sqlite(scenario, tmp_path_factory, tally):
-    check(
-        cases_of(scenario, None, None),
-        tally,
-        disk=lambda clock: SqliteDisk(tmp_path_factory.mktemp("disk"), clock),
-    )
+@pytest.mark.parametrize(
+    ("name", "scenario", "one_in"),
+    [
+        *(("operations", n, 1) for n in ("linear", "linear_refused", "parallel", "pivot")),
+        *(("agents", name, 5) for name in ("create_refused", "resume", "delete_while_creating")),
+    ],
+)
+def test_the_same_on_sqlite(name, scenario, one_in, disk, tally):
+    matrix = MATRICES[name]
+    check(matrix, matrix.results(scenario, one_in=one_in, disk=disk), tally)
 
 
-def test_memory_and_sqlite_live_the_same_life(tmp_path_factory):
-    for number, case in enumerate(itertools.islice(cases_of("linear", None, None), 0, None, 7)):
-        folder = tmp_path_factory.mktemp(f"disk{number}")
-        on_disk = run_case(case, disk=partial(SqliteDisk, folder))
-        assert on_disk.states == run_case(case).states
+def test_memory_and_sqlite_run_the_same(disk):
+    for case in itertools.islice(OPERATIONS.cases_of("linear"), 0, None, 7):
+        assert OPERATIONS.run(case, disk=disk).states == OPERATIONS.run(case).states
 
 
 # --- the harness itself -----------------------------------------------------------------------
 
 
+def broken(result):
+    return {wrong.partition(":")[0] for wrong in result.wrong}
+
+
 def test_a_broken_world_is_seen_by_the_matrix(monkeypatch):
     """Without burned keys what arrives after a compensation is an orphan, and is seen."""
-    from proofs.operations import crash
-    from tenure.testing import plans
-
-    monkeypatch.setattr(
-        crash, "providers_of", lambda world, faults: plans.providers_of(world, faults, burns=False)
-    )
+    without = partial(plans.providers_of, burns=False)
+    monkeypatch.setattr(scenarios, "providers_of", without)
     case = Case("linear_refused", Call("access", "ensure", 1), Fault.DUPLICATED)
-    assert any("is an orphan" in wrong for wrong in run_case(case).wrong)
+    assert any("is an orphan" in wrong for wrong in OPERATIONS.run(case).wrong)
 
 
 def test_a_store_that_forgets_is_seen_by_the_matrix(monkeypatch):
@@ -213,12 +157,65 @@ def test_a_store_that_forgets_is_seen_by_the_matrix(monkeypatch):
         return real(tables, change)
 
     monkeypatch.setattr(memory_store.Tables, "apply", forgets)
-    assert any("acknowledged" in wrong for wrong in run_case(Case("linear")).wrong)
+    assert any("acknowledged" in wrong for wrong in OPERATIONS.run(Case("linear")).wrong)
 
 
-def test_a_case_gives_the_same_trace_again():
-    for case in (
-        Case("parallel_refused", Call("access", "ensure", 1), Fault.SLOWER, 14, Side.AFTER, 3),
-        Case("unaskable", None, None, 9, Side.DURING, 1),
-    ):
-        assert len({run_case(case).trace for _ in range(3)}) == 1
+@pytest.mark.parametrize(
+    ("matrix", "case"),
+    [
+        (OPERATIONS, Case("parallel_refused", Call("access", "ensure", 1), Fault.SLOWER, 14,
+                          Side.AFTER, 3)),
+        (OPERATIONS, Case("unaskable", None, None, 9, Side.DURING, 1)),
+        (AGENTS, Case("stop_while_resuming", None, None, 60, Side.AFTER, 3)),
+    ],
+)  # fmt: skip
+def test_a_case_gives_the_same_trace_again(matrix, case):
+    assert len({matrix.run(case).trace for _ in range(3)}) == 1
+
+
+def test_a_failed_case_is_reported_as_a_call_that_runs_it_again():
+    result = OPERATIONS.run(Case("linear"))._replace(wrong=["a rule: it does not hold"])
+    count, text = OPERATIONS.report([result])
+    assert count == 1
+    assert "proofs.operations.scenarios.MATRIX.run(Case(scenario='linear'" in text
+    assert "a rule: it does not hold" in text
+
+
+def test_an_agent_that_keeps_its_runtime_unasked_is_seen(monkeypatch):
+    """The suspend says that it removed it, and did not."""
+
+    async def keep(self, key):
+        return None
+
+    monkeypatch.setattr(lifecycle.FakeRuntime, "remove", keep)
+    assert "holds_what_its_state_says" in broken(AGENTS.run(Case("suspend")))
+
+
+def test_a_delete_that_forgets_the_quota_is_seen():
+    with patched(subject, _released=lambda live, end: []):
+        seen = broken(AGENTS.run(Case("delete")))
+    assert {"quota_counts_live_agents", "names_are_unique"} <= seen
+
+
+def test_a_lock_that_is_not_waited_for_is_seen():
+    real = plane_api.ServingPlaneApi.acquire_lock
+
+    async def acquire(self, agent, operation, **given):
+        lock = await real(self, agent, operation, **given)
+        return lock._replace(holder="", was=given["was"]) if lock.holder else lock
+
+    with patched(plane_api.ServingPlaneApi, acquire_lock=acquire):
+        assert AGENTS.run(Case("delete_while_creating")).wrong
+
+
+def test_a_close_that_does_not_cancel_the_holder_is_seen():
+    async def cancel_nothing(plane, holder, *, by, now):
+        return Change("", (), ())
+
+    with patched(verbs, _closing=cancel_nothing):
+        assert AGENTS.run(Case("delete_while_creating")).wrong
+
+
+def test_every_invariant_of_agents_is_checked():
+    named = {check.__name__ for check in invariants.INVARIANTS}
+    assert len(named) == len(invariants.INVARIANTS) >= 12

@@ -25,8 +25,8 @@ from typing import Any, cast
 import apsw
 import pytest
 
-from proofs.agents.crash import Act, ask
-from proofs.agents.lifecycle import WiredMore
+from proofs.agents.scenarios import Act, perform
+from proofs.harness.cluster import WiredVerbs
 from tenure.adapters.access import local as access
 from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.credentials import local as credentials
@@ -198,7 +198,7 @@ def _let_go(store) -> None:
 def _plane(wire, store, held, clock) -> Plane:
     entropy, catalogue, api = SystemEntropy(), Catalogue(PLANS, SUBJECTS), ServingPlaneApi()
     providers: dict[str, Any] = {
-        name: WiredMore(wire, name, provider) for name, provider in held.items()
+        name: WiredVerbs(wire, name, provider) for name, provider in held.items()
     }
     work = Executor(
         PLANE, store=store, entropy=entropy, catalogue=catalogue, providers=providers, api=api
@@ -226,7 +226,7 @@ async def _drive(plane: Plane, acts) -> None:
             await asyncio.sleep(act.after_seconds)
         with suppress(CallerError):
             key = Asked(idempotency_key=f"act {number}")
-            asked.append((await ask(plane, act, asked=key)).id)
+            asked.append((await perform(plane, act, asked=key)).id)
     await _settled(plane, asked)
 
 

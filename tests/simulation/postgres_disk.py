@@ -117,7 +117,7 @@ class Bridged:
 
 
 class PostgresDisk:
-    """See `proofs.harness.rig.Disk`."""
+    """See `proofs.harness.cluster.Disk`."""
 
     def __init__(self, real: RealLoop, clock: Clock) -> None:
         self._real = real
@@ -133,6 +133,6 @@ class PostgresDisk:
         if store.store in self._real.stores:  # it was killed or closed before
             self._real.do(self._real.cut(store.store))
 
-    def look(self) -> Store:
+    def observer(self) -> Store:
         """A store of nobody's process."""
         return self._observer

@@ -1,19 +1,28 @@
 """A real SQLite file under a simulated plane: batches, guards and poison as they are in production.
 
-COMMIT runs on the loop and is answered late, or fails when a life says so.  One process at a time
-holds the file; a killed one leaves its log as it is.
+COMMIT runs on the loop; in a simulation it is answered late, or fails when the schedule says so.
+One process at a time holds the file; a killed one leaves its log as it is.  The files are in memory
+where there is such a place, since what a disk does when power fails is not the point, and each
+begins as a copy of one empty store, since the migrations are the same each time.
 """
 
 import asyncio
+import itertools
+import os
 import random
-from contextlib import suppress
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import apsw
 
-from proofs.operations.scenarios import Life
+from proofs.harness.recorder import HistoryRecorder
+from proofs.harness.schedule import Schedule
+from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.store import sqlite
 from tenure.adapters.store.sqlite import SqliteStore
 from tenure.ports.clock import Clock
@@ -21,6 +30,9 @@ from tenure.ports.store import Store
 from tenure.sqlite.applier import RESERVE_BYTES
 from tenure.sqlite.commit_thread import Done, Inline, Work, outcome
 from tenure.sqlite.queries import read_queries
+
+NAME = "store.db"
+CALM = Schedule(seed=0, requests=(), calm_at=0.0)
 
 
 def observer(path: Path, clock: Clock) -> SqliteStore:
@@ -58,19 +70,21 @@ class LateFlush:
 
 
 class SqliteDisk:
-    """See `proofs.operations.life.Breakable`."""
+    """See `proofs.harness.simulation.FaultyDisk`; without a schedule COMMIT is answered at once."""
 
-    def __init__(self, folder: Path, life: Life, clock: Clock) -> None:
-        self._path = folder / "store.db"
+    def __init__(self, folder: Path, clock: Clock, schedule: Schedule | None = None) -> None:
+        self._path = folder / NAME
         self._clock = clock
-        self._life = life
-        self._drawn = random.Random(f"disk/{life.seed}")
+        self._schedule = schedule
+        self._drawn = random.Random(f"disk/{(schedule or CALM).seed}")
         self._flushes: dict[int, LateFlush] = {}
         self._full = False
         self._observer: Store | None = None
 
     def open(self, clock: Clock) -> Store:
-        flush = LateFlush(self._drawn, self._life.flush_seconds)
+        if self._schedule is None:
+            return sqlite.build(self._path, clock=clock, flush=Inline())
+        flush = LateFlush(self._drawn, self._schedule.flush_seconds)
         store = sqlite.build(self._path, clock=clock, flush=flush, room=self._room)
         self._flushes[id(store)] = flush
         return store
@@ -93,8 +107,40 @@ class SqliteDisk:
     def belongs_to(self, store: Store, *, skew: float = 0.0, slow: bool = False) -> None:
         """Nothing here goes by a process's own clock."""
 
-    def look(self) -> Store:
+    def observer(self) -> Store:
         """A connection of nobody's process that can only read."""
         if self._observer is None:
             self._observer = observer(self._path, self._clock)
         return self._observer
+
+
+class SqliteDisks:
+    """Opens a disk of its own for each run, all below one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._numbers = itertools.count()
+        self._empty = folder / "empty.db"
+        store = sqlite.build(self._empty, clock=SystemClock(), flush=Inline())
+        store._file.close()
+
+    def _fresh(self) -> Path:
+        folder = self._folder / str(next(self._numbers))
+        folder.mkdir()
+        shutil.copy(self._empty, folder / NAME)
+        return folder
+
+    def for_case(self, clock: Clock) -> SqliteDisk:
+        return SqliteDisk(self._fresh(), clock)
+
+    def for_simulation(self, schedule: Schedule, clock: Clock, _: HistoryRecorder) -> SqliteDisk:
+        return SqliteDisk(self._fresh(), clock, schedule)
+
+
+@contextmanager
+def sqlite_disks() -> Iterator[SqliteDisks]:
+    """Disks in memory, removed at the end."""
+    memory = "/dev/shm"
+    place = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="tenure-disks-", dir=place) as name:
+        yield SqliteDisks(Path(name))

@@ -1,39 +1,47 @@
 """Goal: `make prove P=n` says yes where a promise holds, and no where what it rests on is gone.
 
 Method: each proof is run as the command runs it, once as it is and once without a safeguard.  What
-proofs share they do not live again here: of lives, kills and looks that are led astray each takes a
-few, and all that the commands take is taken once by `test_simulation`, `test_lifecycle`,
-`test_reconcilers` and `tests/real/kills/test_kill9.py`.  The long run takes the commands as they
-are.
+proofs share is not run again here: of simulation runs, kills and disturbed passes each takes a few,
+and all that the commands take is taken once by `test_simulation`, `test_reconcilers` and
+`tests/real/kills/test_kill9.py`.  The long run takes the commands as they are.
 """
 
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from proofs import prove
-from proofs.operations.ablations import PROVED, by_name
-from proofs.reconcilers import perturbations
+from proofs.harness.ablation import BY_PROOF, by_name
+from proofs.operations import promises
+from proofs.reconcilers import disturbances
+from proofs.subjects import ABLATIONS
 from tenure.testing.patches import patched
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
-SHARING = [number for number, proof in prove.PROOFS.items() if proof.mixes or proof.agents]
+ROOT = Path(__file__).resolve().parents[2]
+PROFILES = {
+    number: {name for _, proof in prove.parts_of(number) for name in proof.profiles}
+    for number in prove.PROMISES
+}
+SHARING = [number for number, profiles in PROFILES.items() if profiles]
 """Proofs that take what others take too."""
 
 
 @pytest.fixture
 def few() -> Iterator[None]:
-    """A few of the lives that no safeguard is aimed at."""
-    with patched(prove, SEEDS=10, AGENTS_SEEDS=5):
+    """A few of the runs that no safeguard is aimed at."""
+    with patched(prove, SEEDS_MAX=5):
         yield
 
 
-@pytest.mark.parametrize("number", prove.PROOFS)
+@pytest.mark.parametrize("number", prove.PROMISES)
 def test_a_promise_holds(number, capsys, tally, few):
-    thin = patched(perturbations, disturbed=partial(perturbations.disturbed, stride=60))
-    with thin, patched(prove, KILLS=5, LOST_SEEDS=5):
+    thin = patched(disturbances, disturbed=partial(disturbances.disturbed, stride=60))
+    with thin, patched(promises, KILLS=5):
         holds(number, capsys, tally)
 
 
@@ -46,10 +54,10 @@ def test_a_promise_holds_in_all_that_its_command_takes(number, capsys, tally):
 
 def holds(number, capsys, tally):
     assert prove.main([str(number)]) == 0
-    told = capsys.readouterr().out
-    assert f"P{number} holds; cases=" in told
+    printed = capsys.readouterr().out
+    assert f"P{number} holds; cases=" in printed
     if number == 1:
-        tally.add("kills", prove.KILLS)
+        tally.add("kills", promises.KILLS)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +83,7 @@ def holds(number, capsys, tally):
         (10, "fingerprint_compared"),
         (10, "key_of_tenant"),
         (13, "closed_in_accept"),
-        pytest.param(13, "parent_guarded", marks=pytest.mark.long),  # 136 lives: see test_lifecycle
+        pytest.param(13, "parent_guarded", marks=pytest.mark.long),  # many runs: see test_ablations
         (13, "queued_gives_way"),
         (17, "published_before_marked"),
         (17, "one_of_an_agent_at_a_time"),
@@ -98,34 +106,33 @@ def holds(number, capsys, tally):
 )
 def test_a_promise_does_not_hold_without_what_it_rests_on(number, safeguard, capsys, few):
     assert prove.main([f"P{number}", "--ablate", safeguard]) == 1
-    told = capsys.readouterr().out
-    assert f"P{number} does not hold; cases=" in told
-    assert "again: python -m proofs." in told
+    printed = capsys.readouterr().out
+    assert f"P{number} does not hold; cases=" in printed
+    assert "again: python -m proofs." in printed
 
 
-def test_a_safeguard_that_lives_notice_is_aimed_at_by_the_promise_that_rests_on_it():
-    for proof in prove.PROOFS.values():
-        rested = {prove.ABLATIONS[name].mix for name in prove.relevant(proof.number)}
-        if proof.mixes or proof.agents:
-            assert rested <= {*proof.mixes, *proof.agents, PROVED}
+def test_a_safeguard_is_aimed_at_by_the_promise_that_rests_on_it():
+    for number in SHARING:
+        aimed = {ABLATIONS[name].profile for name in prove.relevant(number)}
+        assert aimed <= {*PROFILES[number], BY_PROOF}
 
 
 def test_a_safeguard_names_promises_that_have_a_proof():
-    for ablation in prove.ABLATIONS.values():
-        assert set(ablation.promises) <= set(prove.PROOFS), ablation.name
+    for ablation in ABLATIONS.values():
+        assert set(ablation.promises) <= set(prove.PROMISES), ablation.name
 
 
 def test_no_two_safeguards_have_one_name():
-    one = prove.ABLATIONS["key_in_commit"]
+    one = ABLATIONS["key_in_commit"]
     with pytest.raises(ValueError, match="two safeguards are called key_in_commit: rename one"):
         by_name((one, replace(one, protects="another")))
 
 
 def test_a_safeguard_of_another_promise_is_refused(capsys):
     assert prove.main(["7", "--ablate", "tombstones"]) == 2
-    told = capsys.readouterr().out
-    assert "P7 does not rest on 'tombstones'; it rests on " in told
-    assert "fence_token" in told
+    printed = capsys.readouterr().out
+    assert "P7 does not rest on 'tombstones'; it rests on " in printed
+    assert "fence_token" in printed
 
 
 def test_a_promise_without_a_proof_is_refused(capsys):
@@ -133,3 +140,26 @@ def test_a_promise_without_a_proof_is_refused(capsys):
     assert prove.main(["x"]) == 2
     known = "1, 2, 3, 4, 6, 7, 10, 13, 17, 18, 20, 21, 22, 23"
     assert f"there is no proof of x yet; there is of {known}" in capsys.readouterr().out
+
+
+# --- through make -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "error", "printed"),
+    [
+        (("P=20",), 0, "", "P20 holds; cases="),
+        (("P=20", "ABLATE=head_compared"), 2, "Error 1", "P20 does not hold; cases="),
+        (("P=20", "ABLATE=tombstones"), 2, "Error 2", "P20 does not rest on 'tombstones'"),
+        (("P=99",), 2, "Error 2", "there is no proof of 99 yet"),
+    ],
+)
+def test_make_exits_as_the_page_of_promises_says(given, code, error, printed):
+    """GNU make exits 2 whatever failed in it, and names the exit code of the command."""
+    done = subprocess.run(
+        ["make", "--no-print-directory", "prove", *given],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == code
+    assert printed in done.stdout
+    assert error in done.stderr

@@ -1,135 +1,190 @@
-"""Goal: whatever the order in which everything happens and goes wrong, every promise holds.
+"""Goal: whatever the order in which everything happens and fails, every promise holds.
 
-Method: thousands of lives of a plane, each drawn from a seed: processes that race, die, sleep and
-come back, callers who ask twice and cancel, providers that lose, delay, repeat and refuse.  When
-all is calm again every invariant is checked in the world's truth (`proofs.operations.life`).  Some
-seeds are lived on a real SQLite file.  That a seed replays is shown with trace hashes, also in a
-fresh process that hashes strings otherwise: promise 22.
+Method: thousands of simulation runs of every subject, each drawn from a seed: processes that race,
+die, sleep and come back, callers who ask twice and cancel, providers that lose, delay, repeat and
+refuse, reactions that are lost.  When all is calm again every invariant is checked in the world's
+truth (`proofs.harness.simulation`).  Some seeds run on a real SQLite file.  That a seed replays is
+shown with trace hashes, also in a fresh process that hashes strings otherwise: promise 22.
 """
 
 import itertools
 
 import pytest
 
-from proofs import prove, simulation
-from proofs.operations.life import live
-from proofs.operations.profiles import MIXES
-from proofs.operations.scenarios import Mishap, draw
-from proofs.simulation import live_many, replay
-from tests.simulation.sqlite_disk import SqliteDisk
+from proofs import simulation
+from proofs.agents.workload import AgentsSimulation
+from proofs.harness.schedule import Failure
+from proofs.harness.simulation import Simulation, simulate
+from proofs.operations import workload
+from proofs.operations.profiles import PROFILES
+from proofs.operations.promises import traces_elsewhere
+from proofs.operations.workload import OperationsSimulation
+from proofs.simulation import simulate_many
+from proofs.subjects import SIMULATIONS, SUBJECTS
+from tests.simulation.sqlite_disk import sqlite_disks
 
 pytestmark = pytest.mark.timeout(300)
 
 PARTS = 8
-"""Test items for the usual mix, so that several workers can share it."""
+"""Test items for the usual profile, so that several workers can share it."""
 SEEDS_A_PART = 250
-LONG_SEEDS = 5_000
+MORE_SEEDS = {"reconcilers": 150}
+"""Where more seeds are run than a proof takes."""
+LONG_SEEDS = {"operations": 5_000, "agents": 3_000, "reconcilers": 1_000, "events": 1_000}
+FEW = {"operations": 100, "agents": 10, "reconcilers": 3, "events": 4}
+"""Seeds for the inner loop."""
+ALL = [(name, profile) for name, one in SIMULATIONS.items() for profile in one.profiles]
+AIMED = [one for one in ALL if one != ("operations", "usual")]
 
 
-def check(done, tally, mix="usual"):
+def usual(seed):
+    return simulate(OperationsSimulation, seed, "usual")
+
+
+def check(done, tally, subject="operations", profile="usual"):
     tally.add("seeds", done.seeds)
-    told = [f"{replay(lived, mix)}\n    " + "\n    ".join(lived.wrong) for lived in done.failed[:5]]
-    assert not done.failed, f"{len(done.failed)} of {done.seeds} seeds:\n" + "\n".join(told)
+    failed = [
+        "\n    ".join((SUBJECTS[subject].again(profile, result.seed), *result.wrong))
+        for result in done.failed[:5]
+    ]
+    assert not failed, f"{len(done.failed)} of {done.seeds} seeds:\n" + "\n".join(failed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
-def test_every_promise_holds_in_every_life(part, tally):
-    check(live_many(range(part * SEEDS_A_PART, (part + 1) * SEEDS_A_PART)), tally)
+def test_every_promise_holds_in_every_run(part, tally):
+    check(simulate_many(range(part * SEEDS_A_PART, (part + 1) * SEEDS_A_PART)), tally)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mix", sorted(set(MIXES) - {"usual"}))
-def test_every_promise_holds_where_a_mix_aims(mix, tally):
-    """These are the lives of the proofs, each lived once, however many promises it stands for."""
-    check(live_many(range(prove.SEEDS), mix), tally, mix)
+@pytest.mark.parametrize(("subject", "profile"), AIMED)
+def test_every_promise_holds_where_a_profile_aims(subject, profile, tally):
+    """These are the runs of the proofs, each run once, however many promises it stands for."""
+    seeds = range(MORE_SEEDS.get(subject, SUBJECTS[subject].seeds))
+    check(simulate_many(seeds, profile, subject=subject), tally, subject, profile)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1_200)
-@pytest.mark.parametrize("mix", sorted(MIXES))
-def test_every_promise_holds_for_longer(mix, tally):
-    check(live_many(range(20_000, 20_000 + LONG_SEEDS), mix), tally, mix)
+@pytest.mark.timeout(2_400)
+@pytest.mark.parametrize(("subject", "profile"), ALL)
+def test_every_promise_holds_for_longer(subject, profile, tally):
+    seeds = range(20_000, 20_000 + LONG_SEEDS.get(subject, 1_000))
+    check(simulate_many(seeds, profile, subject=subject), tally, subject, profile)
 
 
-def test_a_few_lives_for_the_inner_loop(tally):
-    check(live_many(range(100)), tally)
+@pytest.mark.parametrize("subject", SIMULATIONS)
+def test_a_few_runs_for_the_inner_loop(subject, tally):
+    profile = next(iter(SIMULATIONS[subject].profiles))
+    seeds = range(FEW.get(subject, 3))
+    check(simulate_many(seeds, profile, subject=subject), tally, subject, profile)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
-def test_the_same_on_sqlite(part, tmp_path_factory, tally):
-    def on_disk(life, clock, witness):
-        return SqliteDisk(tmp_path_factory.mktemp(f"life{life.seed}"), life, clock)
-
+def test_the_same_on_sqlite(part, tally):
     seeds = range(part * 100, (part + 1) * 100)
-    check(live_many(seeds, "alone", disk=on_disk), tally, "alone")
+    with sqlite_disks() as disks:
+        done = simulate_many(seeds, "alone", disk=disks.for_simulation)
+    check(done, tally, profile="alone")
 
 
-# --- a seed is a life ----------------------------------------------------------------------------
+# --- a seed replays ------------------------------------------------------------------------------
 
 
 def test_a_seed_gives_the_same_trace_again(tally):
     seeds = range(500, 530)
-    assert [live(seed).trace for seed in seeds] == [live(seed).trace for seed in seeds]
+    assert [usual(seed).trace for seed in seeds] == [usual(seed).trace for seed in seeds]
     tally.add("seeds", 2 * len(seeds))
 
 
+@pytest.mark.parametrize(("subject", "profile"), ALL)
+def test_a_seed_of_every_profile_gives_the_same_trace_again(subject, profile, tally):
+    one = SIMULATIONS[subject]
+    assert simulate(one, 1, profile).trace == simulate(one, 1, profile).trace != ""
+    tally.add("seeds", 2)
+
+
 def test_a_seed_gives_the_same_trace_in_a_process_that_hashes_otherwise(tally):
-    here = [live(seed).trace for seed in range(20)]
-    assert prove.traces_elsewhere(20, hash_seed="1") == here
-    assert prove.traces_elsewhere(20, hash_seed="2") == here
+    here = [usual(seed).trace for seed in range(20)]
+    assert traces_elsewhere(20, hash_seed="1") == here
+    assert traces_elsewhere(20, hash_seed="2") == here
     tally.add("seeds", 60)
 
 
-def test_other_seeds_are_other_lives():
-    assert len({live(seed).trace for seed in range(30)}) == 30
+def test_other_seeds_are_other_runs():
+    assert len({usual(seed).trace for seed in range(30)}) == 30
 
 
-def test_a_life_is_drawn_before_it_is_lived():
-    assert draw(7, MIXES["usual"]) == draw(7, MIXES["usual"])
-    assert draw(7, MIXES["usual"]) != draw(8, MIXES["usual"])
+def test_a_schedule_is_drawn_before_it_is_run():
+    assert PROFILES["usual"].draw(7) == PROFILES["usual"].draw(7)
+    assert PROFILES["usual"].draw(7) != PROFILES["usual"].draw(8)
 
 
-def test_the_usual_mix_has_everything_in_it():
-    """So that a zero means something: each mishap, each plan and each habit of callers occurs."""
-    lives = [draw(seed, MIXES["usual"]) for seed in range(300)]
-    troubles = {trouble.what for life in lives for trouble in life.troubles}
-    assert troubles == set(Mishap)
-    wishes = list(itertools.chain.from_iterable(life.wishes for life in lives))
-    assert {wish.plan for wish in wishes} == set(MIXES["usual"].plans)
-    assert {wish.operator for wish in wishes} == {"", "retry", "abandon", "resolve"}
-    assert any(wish.twice_after == 0.0 for wish in wishes)
-    assert any(not wish.keyed for wish in wishes)
-    assert any(len(wish.signals) > 1 for wish in wishes)
-    assert any(wish.cancel_twice and wish.cancel_after is not None for wish in wishes)
-    assert any(life.full for life in lives)
-    assert any(life.front for life in lives)
-    assert {life.processes for life in lives} == {1, 2, 3}
+def test_the_usual_profile_has_everything_in_it():
+    """So that a zero means something: each failure, each plan and each habit of callers occurs."""
+    drawn = [PROFILES["usual"].draw(seed) for seed in range(300)]
+    assert {failure.what for one in drawn for failure in one.failures} == set(Failure)
+    requests = list(itertools.chain.from_iterable(one.requests for one in drawn))
+    assert {request.plan for request in requests} == set(PROFILES["usual"].plans)
+    assert {request.operator for request in requests} == {"", "retry", "abandon", "resolve"}
+    assert any(request.twice_after == 0.0 for request in requests)
+    assert any(not request.keyed for request in requests)
+    assert any(len(request.signals) > 1 for request in requests)
+    assert any(request.cancel_twice and request.cancel_after is not None for request in requests)
+    assert any(one.full for one in drawn)
+    assert any(one.front for one in drawn)
+    assert {len(one.clocks) for one in drawn} == {1, 2, 3}
 
 
-def test_the_usual_mix_ends_in_every_way():
-    states = {state for seed in range(200) for state in live(seed).states}
+def test_agents_are_disrupted_in_every_way():
+    profile = AgentsSimulation.profiles["disrupted"]
+    drawn = [profile.draw(seed) for seed in range(300)]
+    assert {failure.what for one in drawn for failure in one.failures} == set(Failure)
+    assert any(one.refuse_rate for one in drawn)
+
+
+def test_the_usual_profile_ends_in_every_way():
+    states = {state for seed in range(200) for state in usual(seed).states}
     assert states == {"SUCCEEDED", "COMPENSATED", "STUCK", "ABANDONED"}
+
+
+def test_invocations_are_let_through_in_a_run():
+    assert simulate(AgentsSimulation, 1, "agents").counts["invocations"] > 0
+
+
+def test_an_error_of_the_harness_is_a_violation(monkeypatch):
+    async def broken(self):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Simulation, "run", broken)
+    assert usual(0).wrong == ["no_surprise: ZeroDivisionError()"]
 
 
 # --- the command ---------------------------------------------------------------------------------
 
 
-def test_the_command_says_how_many_and_how_fast(capsys):
-    assert simulation.main(["--seeds", "10", "--jobs", "1"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("seeds=10 failures=0 seeds_per_second=")
+@pytest.mark.parametrize(
+    ("subject", "counted"), [("operations", "faults"), ("agents", "invocations")]
+)
+def test_the_command_says_how_many_and_how_fast(subject, counted, capsys):
+    assert simulation.main(["--subject", subject, "--seeds", "5", "--jobs", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("seeds=5 failures=0 seeds_per_second=")
+    assert f"{counted}=" in printed
 
 
 def test_the_command_tells_how_to_see_a_failure_again(capsys, monkeypatch):
-    from proofs.operations import life
+    monkeypatch.setattr(workload, "violations", lambda _: ["an invariant: it does not hold"])
+    assert simulation.main(["--seeds", "1", "--first", "3", "--profile", "undo"]) == 1
+    printed = capsys.readouterr().out
+    assert "an invariant: it does not hold" in printed
+    assert "python -m proofs.simulation --profile undo --first 3 --seeds 1" in printed
 
-    monkeypatch.setattr(life, "violations", lambda _: ["a sentence: it does not hold"])
-    assert simulation.main(["--seeds", "1", "--first", "3", "--mix", "undo"]) == 1
-    told = capsys.readouterr().out
-    assert "a sentence: it does not hold" in told
-    assert "python -m proofs.simulation --first 3 --seeds 1 --mix undo" in told
+
+def test_the_command_refuses_a_profile_that_is_not_there(capsys):
+    with pytest.raises(SystemExit):
+        simulation.main(["--subject", "events", "--profile", "usual"])
+    assert "events has no profile usual; it has relay_dies" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from proofs.agents.ablations import ABLATIONS as LIFECYCLE
 from proofs.kills.audit import AGAIN, LINEAR, Said, Wanted, lines_of, shelves_of
 from proofs.kills.kill9 import TENANT, all_ended
-from proofs.operations.ablations import ABLATIONS as OF_OPERATIONS
+from proofs.subjects import ABLATIONS
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import Accept
@@ -110,7 +109,7 @@ def test_an_effect_whose_worker_died_before_its_answer_is_never_repeated_nor_cal
 
 
 def test_ablation_an_effect_that_is_repeated_unasked_is_seen(stack, tmp_path, tally, ending):
-    with OF_OPERATIONS["inspect_first"].off(), pytest.raises(AssertionError):
+    with ABLATIONS["inspect_first"].off(), pytest.raises(AssertionError):
         done_by_the_dead(stack, tmp_path, tally, ending)
     assert any(count > 1 for book in books_in(tmp_path) for count in written(book).values())
     tally.add("ablations")
@@ -281,7 +280,7 @@ def test_a_key_is_one_operation_whoever_sends_it_again(stack, tmp_path, tally, e
 
 
 def test_ablation_a_key_that_is_not_kept_is_seen(stack, tmp_path, tally):
-    with LIFECYCLE["key_in_accept"].off(), pytest.raises(AssertionError, match=r"assert \d+ == 1"):
+    with ABLATIONS["key_in_accept"].off(), pytest.raises(AssertionError, match=r"assert \d+ == 1"):
         asyncio.run(_sent_again(stack, tmp_path, []))
     tally.add("ablations")
 

@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
-from proofs.agents import ablations as lifecycle_ablations
+from proofs.agents import ablations as agent_ablations
 from proofs.agents.lifecycle import CALLER, spec_of
 from proofs.agents.promises import across, harms
-from proofs.events import promises as event_proofs
-from proofs.events.promises import SINK, judged
-from proofs.reconcilers import promises as reconcile_proofs
+from proofs.events.invariants import violations
+from proofs.events.workload import SINK
+from proofs.subjects import ABLATIONS
 from tenure.adapters.bus.local import LocalBus
 from tenure.adapters.clock.system import SystemClock
 from tenure.app.agents import commands as agents
@@ -173,13 +173,14 @@ async def events_get_out(stage: Stage) -> Cases:
             break
     carrying.cancel()
     await asyncio.gather(carrying, return_exceptions=True)
-    wrong = judged(arrived, rows)
+    wrong = violations(arrived, rows)
     return [(f"event {number}", wrong) for number in range(len(rows))]
 
 
 async def tenants_are_apart(stage: Stage) -> Cases:
     """P18: another's object is as absent as one that never was."""
-    return await across(stage.plane, stage.store, stage.rest)
+    checks = await across(stage.plane, stage.store, stage.rest)
+    return [(check.again, check.wrong) for check in checks]
 
 
 async def audit_tells(stage: Stage) -> Cases:
@@ -252,13 +253,13 @@ CHECKS: dict[int, Callable[[Stage], Awaitable[Cases]]] = {
     18: tenants_are_apart, 20: audit_tells, 21: flood_is_bounded,
 }  # fmt: skip
 OFF: dict[int, Callable[[], AbstractContextManager[None]]] = {
-    3: reconcile_proofs.ABLATIONS["reconciler_late"].off,
-    4: reconcile_proofs.ABLATIONS["seen_twice"].off,
-    13: lifecycle_ablations.admissions(lifecycle_ablations.closed_later),
-    17: event_proofs.ABLATIONS["one_of_an_agent_at_a_time"].off,
-    18: lifecycle_ablations.ABLATIONS["agent_of_tenant"].off,
-    20: lifecycle_ablations.ABLATIONS["head_compared"].off,
-    21: lifecycle_ablations.ABLATIONS["allowance_ends"].off,
+    3: ABLATIONS["reconciler_late"].off,
+    4: ABLATIONS["seen_twice"].off,
+    13: agent_ablations.admissions(agent_ablations.closed_later),
+    17: ABLATIONS["one_of_an_agent_at_a_time"].off,
+    18: ABLATIONS["agent_of_tenant"].off,
+    20: ABLATIONS["head_compared"].off,
+    21: ABLATIONS["allowance_ends"].off,
 }
 """A safeguard that each of them rests on, taken out."""
 

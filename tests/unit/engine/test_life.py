@@ -83,7 +83,7 @@ async def test_an_engine_that_starts_over_leaves_its_calls_and_looks_first(solo)
     name = await accept(process.plane, "one")
     queued = await accept(process.plane, "linear")
     await asyncio.sleep(0.1)
-    await solo.disk.look().commit(Change("", (), (Drop("lease", (process.engine._lease,)),)))
+    await solo.disk.observer().commit(Change("", (), (Drop("lease", (process.engine._lease,)),)))
     await asyncio.sleep(2.5)
     assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert (len(do.calls), len(look.calls)) == (1, 1)
@@ -110,7 +110,7 @@ async def test_a_call_that_ends_late_is_awaited_before_the_new_worker_makes_its_
     process = await solo.start()
     name = await accept(process.plane, "one")
     await asyncio.sleep(0.1)
-    await solo.disk.look().commit(Change("", (), (Drop("lease", (process.engine._lease,)),)))
+    await solo.disk.observer().commit(Change("", (), (Drop("lease", (process.engine._lease,)),)))
     assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
     assert seen == ["do begins", "do ends", "look"]
     assert "1 calls do not end" in caplog.text
@@ -166,7 +166,7 @@ async def test_what_is_accepted_while_the_worker_starts_over_is_moved_under_one_
         starting.set()
         await go_on.wait()
 
-    await solo.disk.look().commit(Change("", (), (Drop("lease", (engine._lease,)),)))
+    await solo.disk.observer().commit(Change("", (), (Drop("lease", (engine._lease,)),)))
     solo.stores[0].before["commit"] = [starting.wait, starting.wait, renewed, enlisted]
     accepting = [asyncio.create_task(accept(plane, plan)) for plan in ("polls", "hangs")]
     await starting.wait()

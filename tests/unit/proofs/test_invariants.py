@@ -1,4 +1,4 @@
-"""Every invariant can fail: each is fed a world or books that break it and no other."""
+"""Every invariant can fail: each is fed a world or snapshot that break it and no other."""
 
 import asyncio
 from dataclasses import replace
@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from proofs.harness.rig import Client, Rig, command
+from proofs.harness.cluster import Client, Cluster, command
+from proofs.harness.snapshot import journal_only_grew, read_snapshot
 from proofs.operations import invariants
-from proofs.operations.invariants import Evidence, journal_only_grew, read_books, violations
+from proofs.operations.invariants import Evidence, violations
 from tenure.testing.fakes import Thing, World
 from tenure.testing.faults import Call, Fault, Faults
 from tenure.testing.loop import SeededLoop, run
@@ -22,16 +23,16 @@ def lived(plan: str, script: dict[Call, Fault] | None = None, *, seconds: float 
     async def main(loop: SeededLoop) -> Evidence:
         world = World(loop)
         providers = providers_of(world, Faults(script))
-        rig = Rig(loop, plans=[PLANS[plan]], world=world, providers=providers)
-        supervisor = loop.create_task(rig.supervise("plane"))
-        client = Client(rig)
+        cluster = Cluster(loop, plans=[PLANS[plan]], world=world, providers=providers)
+        supervisor = loop.create_task(cluster.supervise("plane"))
+        client = Client(cluster)
         await client.accept(command(plan, "once"))
         await asyncio.sleep(seconds)
         supervisor.cancel()
         await world.quiet()
-        books = await read_books(rig.disk.look())
+        snapshot = await read_snapshot(cluster.disk.observer())
         plans = {PLANS[plan].digest: PLANS[plan]}
-        return Evidence(books, world, plans, client.acknowledged, EFFECTS)
+        return Evidence(snapshot, world, plans, client.acknowledged, EFFECTS)
 
     return run(0, main)
 
@@ -52,19 +53,21 @@ def compensated() -> Evidence:
 
 
 def only(evidence: Evidence) -> str:
-    (name,) = evidence.books.operations
+    (name,) = evidence.snapshot.operations
     return name
 
 
 def with_row(evidence: Evidence, **columns: Any) -> Evidence:
     """The same with other columns in the operation's row."""
     name = only(evidence)
-    rows = {name: {**evidence.books.operations[name], **columns}}
-    return replace(evidence, books=evidence.books._replace(operations=rows))
+    rows = {name: {**evidence.snapshot.operations[name], **columns}}
+    return replace(evidence, snapshot=evidence.snapshot._replace(operations=rows))
 
 
 def with_journal(evidence: Evidence, journal: list[Any]) -> Evidence:
-    return replace(evidence, books=evidence.books._replace(journals={only(evidence): journal}))
+    return replace(
+        evidence, snapshot=evidence.snapshot._replace(journals={only(evidence): journal})
+    )
 
 
 def broken(evidence: Evidence) -> set[str]:
@@ -92,8 +95,10 @@ def test_an_operation_that_stands_still_is_seen(succeeded):
 def test_a_stuck_operation_that_names_too_little_is_seen():
     evidence = lived("linear", LEFT)
     assert broken(evidence) == set()
-    intents = [{**row, "state": "BURNED"} for row in evidence.books.intents[only(evidence)]]
-    evidence = replace(evidence, books=evidence.books._replace(intents={only(evidence): intents}))
+    intents = [{**row, "state": "BURNED"} for row in evidence.snapshot.intents[only(evidence)]]
+    evidence = replace(
+        evidence, snapshot=evidence.snapshot._replace(intents={only(evidence): intents})
+    )
     assert "every_operation_ended" in broken(evidence)
 
 
@@ -115,9 +120,11 @@ def test_an_orphan_is_seen(compensated):
 
 
 def test_an_intent_that_was_not_burned_is_seen(compensated):
-    intents = [{**row, "state": "REMOVING"} for row in compensated.books.intents[only(compensated)]]
-    books = compensated.books._replace(intents={only(compensated): intents})
-    assert "compensated_left_nothing" in broken(replace(compensated, books=books))
+    intents = [
+        {**row, "state": "REMOVING"} for row in compensated.snapshot.intents[only(compensated)]
+    ]
+    snapshot = compensated.snapshot._replace(intents={only(compensated): intents})
+    assert "compensated_left_nothing" in broken(replace(compensated, snapshot=snapshot))
 
 
 def test_undoing_the_oldest_first_is_seen(compensated):
@@ -139,7 +146,7 @@ def test_going_on_past_a_stuck_undo_is_allowed():
 def test_a_pivot_that_was_turned_back_is_seen():
     evidence = lived("pivot", {Call("exposure", "ensure", 1): Fault.REFUSED}, seconds=1.0)
     assert broken(evidence) == set()
-    (row,) = [row for row in evidence.books.intents[only(evidence)] if row["slot"] == "exposure"]
+    (row,) = [row for row in evidence.snapshot.intents[only(evidence)] if row["slot"] == "exposure"]
     evidence.world.made["exposure", str(row["key"])] += 1
     assert broken(evidence) == {"pivot_is_never_turned_back"}
 
@@ -157,7 +164,7 @@ def test_an_effect_that_ran_twice_is_seen():
 
 def test_an_effect_that_is_denied_is_seen():
     evidence = lived("unaskable", UNKNOWN)
-    journal = list(evidence.books.journals[only(evidence)])
+    journal = list(evidence.snapshot.journals[only(evidence)])
     for kind in ("undone", "refused"):
         said = [*journal[:-1], {**journal[-1], "kind": kind, "step": "meter", "body": "{}"}]
         assert "unknown_is_said" in broken(with_journal(evidence, said))
@@ -172,7 +179,7 @@ def test_an_effect_that_is_claimed_and_never_happened_is_seen():
 
 
 def test_an_event_too_few_too_many_or_of_another_kind_is_seen(succeeded):
-    events = list(succeeded.books.events)
+    events = list(succeeded.snapshot.events)
     stranger = {**events[0], "operation": "another"}
     renamed = {**events[0], "type": "operation.stuck"}
     for wrong in (
@@ -182,12 +189,12 @@ def test_an_event_too_few_too_many_or_of_another_kind_is_seen(succeeded):
         [*events, stranger],
         [renamed, *events[1:]],
     ):
-        books = succeeded.books._replace(events=wrong)
-        assert broken(replace(succeeded, books=books)) == {"events_tell_the_journal"}
+        snapshot = succeeded.snapshot._replace(events=wrong)
+        assert broken(replace(succeeded, snapshot=snapshot)) == {"events_tell_the_journal"}
 
 
 def test_a_hole_in_the_journal_is_seen(succeeded):
-    journal = list(succeeded.books.journals[only(succeeded)])
+    journal = list(succeeded.snapshot.journals[only(succeeded)])
     assert "journal_has_no_holes" in broken(with_journal(succeeded, journal[:2] + journal[3:]))
     assert "journal_has_no_holes" in broken(with_journal(succeeded, journal[1:]))
 
@@ -195,9 +202,9 @@ def test_a_hole_in_the_journal_is_seen(succeeded):
 def test_a_row_that_says_something_else_than_the_journal_is_seen(succeeded):
     assert broken(with_row(succeeded, ended_at=None)) == {"rows_agree_with_the_journal"}
     assert "rows_agree_with_the_journal" in broken(with_row(succeeded, state="COMPENSATED"))
-    (row,) = succeeded.books.operations.values()
-    locked = succeeded.books._replace(active={row["agent"]: only(succeeded)})
-    assert broken(replace(succeeded, books=locked)) == {"rows_agree_with_the_journal"}
+    (row,) = succeeded.snapshot.operations.values()
+    locked = succeeded.snapshot._replace(active={row["agent"]: only(succeeded)})
+    assert broken(replace(succeeded, snapshot=locked)) == {"rows_agree_with_the_journal"}
 
 
 def test_two_operations_on_one_agent_at_a_time_are_seen(succeeded):
@@ -208,7 +215,7 @@ def test_two_operations_on_one_agent_at_a_time_are_seen(succeeded):
 
 
 def test_a_rewritten_journal_is_seen(succeeded):
-    before = succeeded.books
+    before = succeeded.snapshot
     name = only(succeeded)
     journal = list(before.journals[name])
     assert journal_only_grew(before, before) == []

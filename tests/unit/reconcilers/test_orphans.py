@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from proofs.agents.lifecycle import CALLER, spec_of
-from proofs.harness.rig import PLANE
+from proofs.harness.cluster import PLANE
 from tenure.app.agents import commands as agents
 from tenure.app.agents import views as agent_views
 from tenure.app.safety import findings

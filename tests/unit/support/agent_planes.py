@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace as alone
 
-from proofs.agents.invariants import call_the_roll, violations
-from proofs.agents.lifecycle import CALLER, PLANS, TENANT, LifeRig, spec_of
-from proofs.harness.rig import Process
+from proofs.agents.invariants import read_agents, violations
+from proofs.agents.lifecycle import CALLER, PLANS, TENANT, AgentCluster, spec_of
+from proofs.harness.cluster import Process
 from tenure.app.agents import commands as agents
 from tenure.app.agents import views as agent_views
 from tenure.app.agents.commands import Asked
@@ -41,7 +41,7 @@ def keyed(key: str) -> Asked:
     return Asked(idempotency_key=key)
 
 
-class Lives(LifeRig):
+class Lives(AgentCluster):
     """One world of agents, and the plane that a test asks."""
 
     plane: Plane
@@ -94,7 +94,7 @@ class Lives(LifeRig):
         told: list[Ring] = []
         plane = self.plane
 
-        class Told:
+        class RingRecorder:
             def __getattr__(self, name: str) -> Any:
                 return getattr(plane.store, name)
 
@@ -103,13 +103,13 @@ class Lives(LifeRig):
                     told.extend((alone(change.ring, also=()), *change.ring.also))
                 return plane.store.commit(change)
 
-        self.plane = replace(plane, store=cast(Store, Told()))
+        self.plane = replace(plane, store=cast(Store, RingRecorder()))
         return told
 
     async def wrong(self) -> list[str]:
         """Every sentence about agents that does not hold."""
-        store = self.disk.look()
-        return violations(await call_the_roll(store, self.world, self.fakes, plans=PLANS))
+        store = self.disk.observer()
+        return violations(await read_agents(store, self.world, self.fakes, plans=PLANS))
 
 
 def alive(

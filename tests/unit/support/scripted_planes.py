@@ -1,14 +1,14 @@
 """Planes on a seeded loop whose store and steps a test can reach into.
 
-`virtual` turns a coroutine into a test in virtual time.  It is given a `Solo`: a rig whose planes
-use a `Reached` store, and whose plans are made of steps that end as the test has scripted.
+`virtual` turns a coroutine into a test in virtual time.  It is given a `Solo`: a cluster whose
+planes use a `Reached` store, and whose plans are made of steps that end as the test has scripted.
 """
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from proofs.harness.rig import SETTINGS, Process, Rig
+from proofs.harness.cluster import SETTINGS, Cluster, Process
 from tenure.app.operations import admission
 from tenure.app.operations.admission import Accept
 from tenure.core.endings import Done
@@ -77,7 +77,7 @@ async def refuse() -> None:
     raise StoreError("the disk refused to take this")
 
 
-class Solo(Rig):
+class Solo(Cluster):
     """One world and the planes in it, all of one process."""
 
     def __init__(self, loop: SeededLoop) -> None:

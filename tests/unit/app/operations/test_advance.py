@@ -290,7 +290,7 @@ async def taken_over(solo, plane, name):
             for intent in (await plane.store.load(name)).intents
         ),
     ]
-    assert await solo.disk.look().commit(Change("", (), tuple(writes))) is None
+    assert await solo.disk.observer().commit(Change("", (), tuple(writes))) is None
 
 
 @virtual

@@ -1,15 +1,15 @@
 """Planes inside a seeded run: processes that die and come back, and their clients.
 
-A `Rig` is one world, one disk and the processes on it.  A `Process` is a whole plane (store handle,
-engine, use cases) inside a `Node`, so that it can be killed at any instant.  A `Client` stands
-outside: it asks again until it is answered, always with the same idempotency key, and remembers
-what was acknowledged.  What the processes do is the product's own code; nothing of it is replaced
-but the ports.
+A `Cluster` is one world, one disk and the processes on it.  A `Process` is a whole plane (store
+handle, engine, use cases) inside a `Node`, so that it can be killed at any instant.  A `Client`
+stands outside: it asks again until it is answered, always with the same idempotency key, and
+remembers what was acknowledged.  What the processes do is the product's own code; nothing of it is
+replaced but the ports.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
 from tenure.app.agents.plane_api import ServingPlaneApi
@@ -31,7 +31,7 @@ from tenure.ports.store import Store
 from tenure.testing import memory_store
 from tenure.testing.fakes import World
 from tenure.testing.loop import Dead, Node, SeededEntropy, SeededLoop, VirtualClock
-from tenure.testing.tripwire import Side, Tripwire
+from tenure.testing.tripwire import Side, Tripwire, WiredProvider
 
 PLANE = "plane"
 LEASE_SECONDS = 6.0
@@ -39,6 +39,20 @@ RESTART_SECONDS = 0.5
 """From a death to the next start."""
 ASK_AGAIN_SECONDS = 0.1
 SETTINGS = EngineSettings(lease_ttl_seconds=LEASE_SECONDS)
+CROSSING_VERBS = frozenset(
+    {
+        "status",
+        "wait_ready",
+        "stop",
+        "logs",
+        "follow",
+        "raise_epoch",
+        "close_agent",
+        "reopen_agent",
+        "revoke_granter",
+    }
+)
+"""Verbs of providers, beside the four of the port, at which a process can die."""
 
 T = TypeVar("T")
 
@@ -54,7 +68,7 @@ class Disk(Protocol):
         """The process of this handle was killed."""
         ...
 
-    def look(self) -> Store:
+    def observer(self) -> Store:
         """A handle to read what is committed, whoever lives."""
         ...
 
@@ -76,9 +90,24 @@ class MemoryDisk:
         assert isinstance(store, memory_store.MemoryStore)
         store.kill()
 
-    def look(self) -> Store:
+    def observer(self) -> Store:
         """A handle of nobody's process."""
         return self._observer
+
+
+class WiredVerbs(WiredProvider):
+    """A provider with every crossing counted, also those of verbs beside the four of the port."""
+
+    def __getattr__(self, verb: str) -> Any:
+        found = getattr(self._inner, verb)
+        if verb not in CROSSING_VERBS:
+            return found
+        name = f"{self._names['ensure'].partition('.')[0]}.{verb}"
+
+        async def cross(*given: object, **named: object) -> object:
+            return await self._wire.cross(name, lambda: found(*given, **named))
+
+        return cross
 
 
 class Process:
@@ -86,7 +115,7 @@ class Process:
 
     def __init__(
         self,
-        rig: "Rig",
+        cluster: "Cluster",
         name: str,
         *,
         crash_at: int = 0,
@@ -94,27 +123,30 @@ class Process:
         clock: Clock | None = None,
     ) -> None:
         """Wired, not started; it dies at its crossing `crash_at`, if that is not 0."""
-        self.node = Node(rig.loop, name)
+        self.node = Node(cluster.loop, name)
         self.wire = Tripwire(self.node, crash_at=crash_at, side=side)
-        self._rig = rig
-        self.raw: Store = rig.disk.open(rig.clock)
+        self._cluster = cluster
+        self.raw: Store = cluster.disk.open(cluster.clock)
         store: Store = self.wire.store(self.raw)
-        providers = {name: self.wire.provider(name, fake) for name, fake in rig.providers.items()}
+        providers: dict[str, Provider] = {
+            name: cast(Provider, WiredVerbs(self.wire, name, fake))
+            for name, fake in cluster.providers.items()
+        }
         api = ServingPlaneApi()
-        store, work = rig.wrap(store, rig.work_of(store, providers, api))
+        store, work = cluster.wrap(store, cluster.work_of(store, providers, api))
         self.engine: EmbeddedEngine[OperationHandle] = EmbeddedEngine(
             work,
             store=store,
-            clock=clock or rig.clock,
-            entropy=rig.entropy,
-            settings=rig.settings,
+            clock=clock or cluster.clock,
+            entropy=cluster.entropy,
+            settings=cluster.settings,
         )
         self.plane = Plane(
             id=PLANE,
             store=store,
             engine=self.engine,
-            entropy=rig.entropy,
-            catalogue=rig.catalogue,
+            entropy=cluster.entropy,
+            catalogue=cluster.catalogue,
             providers=providers,
             operator_rows=write_operator_rows,
         )
@@ -147,7 +179,7 @@ class Process:
         """Kill -9."""
         self.node.crash()
         if self.raw is not None:
-            self._rig.disk.kill(self.raw)
+            self._cluster.disk.kill(self.raw)
 
     async def stop(self) -> None:
         """Shut down in peace."""
@@ -159,7 +191,7 @@ async def _close(store: Store) -> None:
     await store.close()
 
 
-class Rig:
+class Cluster:
     """One world, one disk, and the processes on it."""
 
     def __init__(
@@ -237,7 +269,7 @@ class Rig:
             self.serving = [other for other in self.serving if other is not process]
             await asyncio.sleep(RESTART_SECONDS)
 
-    async def someone(self) -> Process:
+    async def any_process(self) -> Process:
         """A process that serves, as soon as there is one."""
         while True:
             alive = [process for process in self.serving if not process.node.dead]
@@ -249,9 +281,9 @@ class Rig:
 class Client:
     """Someone outside who asks until there is an answer."""
 
-    def __init__(self, rig: Rig) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         """Nothing was asked yet."""
-        self._rig = rig
+        self._cluster = cluster
         self.acknowledged: list[str] = []
         """Operations that were acknowledged to this client."""
         self.refused = 0
@@ -267,7 +299,7 @@ class Client:
     async def ask(self, question: Callable[[Plane], Awaitable[T]]) -> T:
         """Ask whoever serves, and again if there was no answer; refusals are answers."""
         while True:
-            process = await self._rig.someone()
+            process = await self._cluster.any_process()
             try:
                 return await process.ask(question)
             except (Dead, CommitUnknown):

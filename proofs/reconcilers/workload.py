@@ -1,33 +1,30 @@
-"""Lives in which reactions are lost for good: what is left is what the reconcilers put right.
+"""The simulation of reconcilers: reactions are lost for good, and the reconcilers repair the rest.
 
-A seed draws a few agents that own and grant, some deletions, and then mishaps: a cascade of which
-nobody hears, events that were taken and not reacted to, a removal that was acknowledged and not
-carried out, a tombstone that is gone, a subscriber that vanishes while it is waited for, dead
-letters of one that is gone or that nobody sees to, a runtime that dies, a client deleted behind our
-back, a removed resource that turns up again, a plane that dies in the middle of a look, lists that
-are stale.  Then time passes, the reconcilers look, and every sentence about agents must hold.  Much
-later what is over is gone, and nothing else.
-
-usage: python -m proofs.reconcilers.life [--seeds 100] [--first 0] [--off RECONCILER]
+A seed draws a few agents that own and grant, some deletions, and then damage: a cascade that does
+nothing, events that were taken and not reacted to, a removal that was acknowledged and not carried
+out, a tombstone that is gone, a subscriber that vanishes while it is waited for, dead letters of a
+destination that is gone or parked, a runtime that dies, a client deleted behind our back, a removed
+resource that turns up again, a plane that dies in the middle of a pass, lists that are stale.  Then
+time passes, the reconcilers run, and every invariant of agents must hold.  Much later what is over
+is gone, and nothing else.
 """
 
-import argparse
 import asyncio
-import logging
 import random
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
-from proofs.agents.crash import until_at_rest
-from proofs.agents.invariants import Roll, call_the_roll, violations
-from proofs.agents.lifecycle import CALLER, LETTERS, PLANS, TENANT, LifeRig, spec_of
+from proofs.agents.invariants import AgentSnapshot, read_agents, violations
+from proofs.agents.lifecycle import CALLER, PLANS, TENANT, Fakes, spec_of
+from proofs.agents.scenarios import wait_for_rest
 from proofs.events.lost_events import ABOUT, RECEIVER, Hearing
-from proofs.harness.rig import PLANE, Client
+from proofs.harness.cluster import PLANE, Client
+from proofs.harness.simulation import OpenDisk, Parts, Simulation, memory_disk
+from proofs.harness.snapshot import Snapshot
+from proofs.reconcilers.profiles import LOST, PROFILES, Storm
 from tenure.app.agents import cascade
 from tenure.app.agents import commands as agents
 from tenure.app.agents.commands import Asked
@@ -44,69 +41,48 @@ from tenure.ports.plane_api import OwnedAgents
 from tenure.ports.store import Change, Drop, Put, Refused, Row, Store
 from tenure.reconcilers import driver, leases
 from tenure.reconcilers.driver import RECONCILERS, Driver, Ways
-from tenure.testing.fakes import FakeProvider
-from tenure.testing.faults import Call, Fault, Faults
-from tenure.testing.loop import Dead, SeededLoop, run
+from tenure.testing.fakes import FakeProvider, World
+from tenure.testing.faults import Call, Fault
+from tenure.testing.loop import Dead, SeededLoop
 from tenure.testing.memory_store import Tables
 from tenure.testing.patches import patched
 
-LOST = 0.2
-"""The share of reactions that are lost."""
 ROUNDS = 18
 ROUND_SECONDS = 30.0
 LATER_SECONDS = 200 * 86_400.0
 LATER_ROUNDS = 6
 """So many that tombstones of the last rounds go before what they watch."""
 STORM_ROUNDS = 4
-"""Looks that are struck by faults themselves."""
+"""Passes during which provider calls are struck by faults."""
 NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
-CARRIED = True
-"""Whether there is a relay."""
 
 
-class Lived(NamedTuple):
-    """What came of a seed."""
+class ReconcilersSimulation(Simulation):
+    """One run in which reactions are lost."""
 
-    seed: int
-    wrong: list[str]
-    lost: int
-    """Reactions that were lost."""
+    profiles = PROFILES
+    delivers = True
+    """Whether there is a relay."""
 
-
-class Storm(Faults):
-    """Faults that strike what reconcilers ask, while it lasts."""
-
-    def __init__(self, rng: random.Random) -> None:
-        """Calm."""
-        super().__init__()
-        self._rng = rng
-        self.rate = 0.0
-
-    def strike(self, provider: str, verb: str) -> Fault | None:
-        """The fault of this call, if any."""
-        self.calls[provider, verb] += 1
-        planned = self.script.get(Call(provider, verb, self.calls[provider, verb]))
-        if planned is not None or self._rng.random() >= self.rate:
-            return planned
-        return self._rng.choice([f for f in LETTERS[verb] if f not in _NEVER])
-
-
-_NEVER = {Fault.FOREIGN, Fault.REFUSED, Fault.NEVER_READY, Fault.UNREADY, Fault.GONE}
-
-
-class Simulation(LifeRig):
-    """One such life while it is lived."""
-
-    def __init__(self, loop: SeededLoop, seed: int) -> None:
+    def __init__(self, loop: SeededLoop, profile: Any, disk: OpenDisk = memory_disk) -> None:
         """Nothing has happened yet."""
-        self.rng = random.Random(f"reconcile/{seed}")
-        self.storm = Storm(self.rng)
-        super().__init__(loop, faults=self.storm)
+        super().__init__(loop, profile, disk)
         self.client = Client(self)
         self.lost = 0
         self.drivers: dict[int, Driver] = {}
         self.planted: list[tuple[str, str]] = []
         self.hearing = Hearing(self.loses)
+
+    def build(self, loop: SeededLoop) -> Parts:
+        """The plans of the lifecycle over fakes; faults strike during the first passes."""
+        self.rng = random.Random(f"reconcile/{loop.seed}")
+        world, self.storm = World(loop), Storm(self.rng)
+        self.fakes = Fakes(world, self.storm)
+        return Parts(PLANS.values(), world, self.fakes.all(), self.storm)
+
+    def clients(self) -> Iterable[Coroutine[Any, Any, None]]:
+        """None: one caller does everything before the calm."""
+        return ()
 
     def loses(self, share: float = LOST) -> bool:
         """Whether this reaction is lost."""
@@ -114,34 +90,39 @@ class Simulation(LifeRig):
         self.lost += lost
         return lost
 
-    async def run(self) -> list[str]:
-        """Live it to its end and say what was wrong."""
-        supervisor = self.loop.create_task(self.supervise("plane"))
+    async def until_calm(self) -> None:
+        """Create and delete agents while reactions are lost, do damage, then reconcile."""
         with self._losing():
             await self._make()
-            wrong = await until_at_rest(self)
+            self.wrong += await wait_for_rest(self)
             await self._delete()
-            wrong += await until_at_rest(self)
+            self.wrong += await wait_for_rest(self)
         await self._vanish()
-        await self._mishaps()
-        (await self.someone()).crash()  # its lease stays behind
+        await self._do_damage()
+        (await self.any_process()).crash()  # its lease stays behind
         await self._reconcile()
-        wrong += await until_at_rest(self)
-        reported = await self._reported()
-        supervisor.cancel()
-        for process in self.serving:
-            process.crash()
-        await self.world.quiet()
-        wrong += self._left_alone()
-        roll = await call_the_roll(
-            self.disk.look(), self.world, self.fakes, plans=PLANS,
-            acknowledged=self.client.acknowledged,
+
+    async def rest(self, is_busy: Callable[[], bool]) -> list[str]:
+        """Wait until the agents are at rest."""
+        assert not is_busy()
+        return await wait_for_rest(self)
+
+    async def check(self, snapshot: Snapshot) -> list[str]:
+        """The invariants of agents, and the sentence of every reconciler."""
+        store = self.disk.observer()
+        wrong = await self._reported() + self._left_alone()
+        seen = await read_agents(
+            store, self.world, self.fakes, plans=PLANS, acknowledged=self.client.acknowledged,
+            kernel=snapshot,
         )  # fmt: skip
-        found = [line for line in violations(roll) if not _waits_for_a_person(roll, line)]
-        wrong += found + self._kept(roll) + reported + await self._leases()
-        wrong += await self.hearing.wrong(self.disk.look()) + await self._letters()
-        wrong += await self._much_later()
-        return list(dict.fromkeys(wrong))
+        wrong += [line for line in violations(seen) if not _waits_for_a_person(seen, line)]
+        wrong += self._grants_without_granter(seen) + await self._leases()
+        wrong += await self.hearing.wrong(store) + await self._letters()
+        return wrong + await self._much_later()
+
+    def counts(self) -> Mapping[str, int]:
+        """Reactions that were lost."""
+        return {"lost": self.lost}
 
     async def _make(self) -> None:
         """Agents, of which some own others and one has granted something."""
@@ -162,7 +143,7 @@ class Simulation(LifeRig):
             accepted = await self.client.ask(ask)
             self.client.acknowledged.append(accepted.id)
             made.append(accepted.agent)
-            await until_at_rest(self)
+            await wait_for_rest(self)
             await self._subscribe(
                 SubscriptionRequest(f"of-{name}", SubscriptionKind.NATS, target=ABOUT, agent=name)
             )
@@ -176,9 +157,9 @@ class Simulation(LifeRig):
 
     async def _vanish(self) -> None:
         """A required subscriber is gone with nobody told, while a suspend waits for it."""
-        if CARRIED:
+        if self.delivers:
             await self.client.ask(self.hearing.carry)  # what was told before says nothing of it
-        store = self.disk.look()
+        store = self.disk.observer()
         ready = await store.list_rows("agent", {"state": AgentState.READY, "operation": None})
         if not ready or self.rng.random() < 0.5:
             return
@@ -212,7 +193,7 @@ class Simulation(LifeRig):
             with suppress(CallerError):
                 accepted = await self.client.ask(ask)
                 self.client.acknowledged.append(accepted.id)
-                await until_at_rest(self)
+                await wait_for_rest(self)
 
     @contextmanager
     def _losing(self) -> Iterator[None]:
@@ -246,9 +227,9 @@ class Simulation(LifeRig):
         ):
             yield
 
-    async def _mishaps(self) -> None:
-        """What happens to the world while nobody looks."""
-        store = self.disk.look()
+    async def _do_damage(self) -> None:
+        """Damage the world behind the back of the plane."""
+        store = self.disk.observer()
         for row in await store.list_rows("agent", {"state": AgentState.READY}):
             for thing in self.world.holds(agent=str(row["uid"])):
                 if thing.provider == "runtime" and self.loses(0.3):
@@ -271,25 +252,25 @@ class Simulation(LifeRig):
                 await store.commit(Change("", (), _dead_letters(destination)))
 
     async def _reconcile(self) -> None:
-        """Every reconciler looks again and again; the first looks are in a storm."""
+        """Run every reconciler again and again; faults strike the first passes."""
         for number in range(ROUNDS):
             self.storm.rate = 0.1 if number < STORM_ROUNDS else 0.0
-            process = await self.someone()
+            process = await self.any_process()
             if number < STORM_ROUNDS and self.rng.random() < 0.5:
                 process.wire.crash_at = len(process.wire.crossings) + self.rng.randint(1, 120)
             with suppress(Dead, CommitUnknown):
-                await process.ask(self._look)
+                await process.ask(self._pass)
             await asyncio.sleep(ROUND_SECONDS)
             for one in self.processes:
                 one.wire.crash_at = 0
 
-    async def _look(self, plane: Any) -> None:
+    async def _pass(self, plane: Any) -> None:
         mine = self.drivers.get(id(plane))
         if mine is None:
             mine = self.drivers[id(plane)] = Driver(plane, clock=self.clock, ways=Ways())
         with suppress(CallerError):
             await mine.look("", False)  # noqa: FBT003 (as the face asks)
-        if CARRIED:
+        if self.delivers:
             await self.hearing.carry(plane)
 
     # --- what must hold beside the sentences about agents --------------------------------------
@@ -302,8 +283,8 @@ class Simulation(LifeRig):
             self.world.things.pop(at, None)
         return wrong
 
-    def _kept(self, roll: Roll) -> list[str]:
-        gone = [uid for uid, row in roll.agents.items() if row["state"] == AgentState.DELETED]
+    def _grants_without_granter(self, seen: AgentSnapshot) -> list[str]:
+        gone = [uid for uid, row in seen.agents.items() if row["state"] == AgentState.DELETED]
         return [
             f"no_grant_outlives_its_granter: {key}"
             for uid in gone
@@ -312,7 +293,7 @@ class Simulation(LifeRig):
 
     async def _reported(self) -> list[str]:
         """Whatever is stuck is a finding."""
-        store = self.disk.look()
+        store = self.disk.observer()
         stuck = await store.list_open(states=[OperationState.STUCK])
         rows = await store.list_rows("finding", {"reconciler": "operations", "resolved_at": None})
         told = {findings.body_of(row).get("operation") for row in rows}
@@ -320,7 +301,7 @@ class Simulation(LifeRig):
 
     async def _letters(self) -> list[str]:
         """What is parked has a destination, and is a finding."""
-        store = self.disk.look()
+        store = self.disk.observer()
         cursors = {row["destination"]: row["since"] for row in await store.list_rows("cursor", {})}
         rows = await store.list_rows("finding", {"reconciler": "letters", "resolved_at": None})
         told = {findings.body_of(row)["destination"] for row in rows}
@@ -332,20 +313,22 @@ class Simulation(LifeRig):
 
     async def _much_later(self) -> list[str]:
         """Somebody starts a plane again when all of this is long over."""
-        before, held = await _rows(self.disk.look()), set(self.world.things)
+        before, held = await _rows(self.disk.observer()), set(self.world.things)
         await asyncio.sleep(LATER_SECONDS)
         process = self.boot("much later")
         await process.start()
         for _ in range(LATER_ROUNDS):
-            await process.ask(self._look)
+            await process.ask(self._pass)
             await asyncio.sleep(ROUND_SECONDS)
         process.crash()
         await self.world.quiet()
         wrong = [f"no_false_deletion: {key}" for key in sorted(held ^ set(self.world.things))]
-        return wrong + _kept_as_promised(before, await _rows(self.disk.look()), self.clock.now())
+        return wrong + _kept_as_promised(
+            before, await _rows(self.disk.observer()), self.clock.now()
+        )
 
     async def _leases(self) -> list[str]:
-        store = self.disk.look()
+        store = self.disk.observer()
         before = self.clock.now() - leases.KEPT_SECONDS - 2 * ROUND_SECONDS
         return [
             f"no_lease_outlives_its_holder: {row['name']!s}"
@@ -399,67 +382,25 @@ def _is_held(intent: Row) -> bool:
     return intent["state"] != IntentState.BURNED
 
 
-def _waits_for_a_person(roll: Roll, line: str) -> bool:
+def _waits_for_a_person(seen: AgentSnapshot, line: str) -> bool:
     """Whether it is so because a deletion is stuck, and told: what it closed stays as it was."""
-    stuck = any(row["state"] == OperationState.STUCK for row in roll.books.operations.values())
+    stuck = any(row["state"] == OperationState.STUCK for row in seen.kernel.operations.values())
     sentence, _, words = line.partition(": ")
     uid = words.split()[1] if words.startswith("agent ") else ""
-    below = sentence == "ready_agents_are_served" and roll.agents[uid]["parent"] is not None
+    below = sentence == "ready_agents_are_served" and seen.agents[uid]["parent"] is not None
     failed = sentence == "no_child_outlives_its_parent" and " DELETE_FAILED " in words
     return stuck and (below or failed)
 
 
-def live(seed: int) -> Lived:
-    """Live the life of this seed; what breaks the harness itself is wrong too."""
-
-    async def main(loop: SeededLoop) -> Lived:
-        one = Simulation(loop, seed)
-        return Lived(seed, await one.run(), one.lost)
-
-    try:
-        return run(seed, main)
-    except (Exception, CommitUnknown) as error:  # noqa: BLE001 (whatever it is, this seed failed)
-        return Lived(seed, [f"no_surprise: {error!r}"], 0)
-
-
 @contextmanager
 def without(reconciler: str) -> Iterator[None]:
-    """The others alone; the relay is the one called outbox."""
+    """Run all reconcilers but this one; the relay is the one called outbox."""
     left = {name: one for name, one in RECONCILERS.items() if name != reconciler}
-    this = sys.modules[without.__module__]
-    with patched(driver, RECONCILERS=left), patched(this, CARRIED=reconciler != "outbox"):
+    delivers = reconciler != "outbox"
+    with patched(driver, RECONCILERS=left), patched(ReconcilersSimulation, delivers=delivers):
         yield
 
 
 def off(reconciler: str) -> Callable[[], Any]:
-    """The switch for one reconciler."""
+    """The mutation that leaves out one reconciler."""
     return lambda: without(reconciler)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Live many seeds, say what failed and how to see it again."""
-    parser = argparse.ArgumentParser(prog="reconcile_life", description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=100, help="how many")
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--off", default="", help="a reconciler that does not look")
-    asked = parser.parse_args(arguments)
-    logging.getLogger("tenure").setLevel(logging.CRITICAL)
-    began, failed, lost = time.perf_counter(), 0, 0
-    with without(asked.off):
-        for seed in range(asked.first, asked.first + asked.seeds):
-            lived = live(seed)
-            lost += lived.lost
-            if lived.wrong:
-                failed += 1
-                print(f"seed {seed}:")
-                print("\n".join(f"    {wrong}" for wrong in lived.wrong[:5]))
-    seconds = time.perf_counter() - began
-    print(
-        f"seeds={asked.seeds} failures={failed} lost={lost}"
-        f" seeds_per_second={asked.seeds / seconds:.1f}"
-    )
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,247 @@
+"""The crash scenarios of agents: what callers ask for, one act after the other.
+
+`MATRIX` runs each of them with a crash at every port crossing (`proofs.harness.crash`).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from proofs.agents.invariants import WAITING, read_agents, violations
+from proofs.agents.lifecycle import CALLER, LETTERS, PLANS, AgentCluster, Fakes, spec_of
+from proofs.harness.cluster import Client, Cluster, Disk
+from proofs.harness.crash import Attempt, Matrix
+from proofs.harness.rest import Patience, until_at_rest
+from proofs.harness.snapshot import Snapshot
+from tenure.app.agents import commands as agents
+from tenure.app.agents.commands import Asked
+from tenure.app.operations import commands as operations
+from tenure.app.operations.views import OperationView
+from tenure.app.plane import Plane
+from tenure.core.agent import Verb
+from tenure.core.errors import CallerError
+from tenure.ports.store import Row
+from tenure.testing.faults import Call, Fault, Faults
+from tenure.testing.loop import SeededLoop
+from tenure.testing.operators import by
+
+PATIENCE = Patience(total_seconds=240.0, stuck_seconds=15.0, poll_seconds=0.25)
+CANCEL = "cancel"
+
+
+class Act(NamedTuple):
+    """One thing that a caller asks for."""
+
+    verb: str
+    """One of `Verb`, or `cancel`: of the operation before."""
+    name: str = "alpha"
+    given: Mapping[str, object] = {}
+    after_seconds: float | None = None
+    """Seconds after the act before was acknowledged; None: when all before it is at rest."""
+    queue: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AgentScenario:
+    """What callers ask for, and the faults that are part of it."""
+
+    name: str
+    acts: tuple[Act, ...]
+    script: Mapping[Call, Fault] = field(default_factory=dict)
+    ends: str = ""
+    """The states of the operations when nothing else fails."""
+
+
+_CREATE = Act(Verb.CREATE)
+_SUSPEND = Act(Verb.SUSPEND)
+_KEEP = Act(Verb.SUSPEND, given={"keep_runtime": True})
+_RESUME = Act(Verb.RESUME)
+_STOP = Act(Verb.STOP)
+_DELETE = Act(Verb.DELETE)
+_CHILD = Act(Verb.CREATE, "beta", {"parent": "alpha"})
+
+
+def _soon(act: Act, seconds: float) -> Act:
+    return act._replace(after_seconds=seconds)
+
+
+def _queued(act: Act, seconds: float) -> Act:
+    return act._replace(after_seconds=seconds, queue=True)
+
+
+_OK, _UNDONE = "SUCCEEDED", "COMPENSATED"
+SCENARIOS: Mapping[str, AgentScenario] = {
+    one.name: one
+    for one in (
+        AgentScenario("create", (_CREATE,), ends=_OK),
+        AgentScenario(
+            "create_refused", (_CREATE,), {Call("credentials", "ensure", 1): Fault.REFUSED},
+            ends=_UNDONE,
+        ),
+        AgentScenario(
+            "create_never_ready", (_CREATE,), {Call("runtime", "ensure", 1): Fault.NEVER_READY},
+            ends=_UNDONE,
+        ),
+        AgentScenario(
+            "create_again", (_CREATE, _CREATE), {Call("access", "ensure", 1): Fault.REFUSED},
+            ends=f"{_UNDONE} {_OK}",
+        ),
+        AgentScenario("suspend", (_CREATE, _SUSPEND), ends=f"{_OK} {_OK}"),
+        AgentScenario("resume", (_CREATE, _SUSPEND, _RESUME), ends=f"{_OK} {_OK} {_OK}"),
+        AgentScenario("kept", (_CREATE, _KEEP, _RESUME, _SUSPEND), ends=f"{_OK} {_OK} {_OK} {_OK}"),
+        AgentScenario("stop", (_CREATE, _STOP, _RESUME), ends=f"{_OK} {_OK} {_OK}"),
+        AgentScenario("delete", (_CREATE, _DELETE), ends=f"{_OK} {_OK}"),
+        AgentScenario("delete_suspended", (_CREATE, _SUSPEND, _DELETE), ends=f"{_OK} {_OK} {_OK}"),
+        AgentScenario("delete_kept", (_CREATE, _KEEP, _DELETE), ends=f"{_OK} {_OK} {_OK}"),
+        AgentScenario(
+            "delete_while_creating", (_CREATE, _soon(_DELETE, 0.022)), ends=f"{_UNDONE} {_OK}"
+        ),
+        AgentScenario(
+            "delete_while_exposing", (_CREATE, _soon(_DELETE, 0.051)), ends=f"{_OK} {_OK}"
+        ),
+        AgentScenario(
+            "suspend_while_resuming", (_CREATE, _SUSPEND, _RESUME, _soon(_SUSPEND, 0.013)),
+            ends=f"{_OK} {_OK} {_UNDONE} {_OK}",
+        ),
+        AgentScenario(
+            "delete_while_suspending", (_CREATE, _SUSPEND, _soon(_DELETE, 0.013)),
+            ends=f"{_OK} {_OK} {_OK}",
+        ),
+        AgentScenario(
+            "delete_while_draining", (_CREATE, _SUSPEND, _soon(_DELETE, 0.013)),
+            {Call("runtime", "status", 1): Fault.LOST}, ends=f"{_OK} {_UNDONE} {_OK}",
+        ),
+        AgentScenario(
+            "stop_while_draining", (_CREATE, _SUSPEND, _soon(_STOP, 0.013), _RESUME),
+            {Call("runtime", "status", 1): Fault.LOST}, ends=f"{_OK} {_UNDONE} {_OK} {_OK}",
+        ),
+        AgentScenario(
+            "stop_while_resuming", (_CREATE, _SUSPEND, _RESUME, _soon(_STOP, 0.013), _DELETE),
+            ends=f"{_OK} {_OK} {_UNDONE} {_OK} {_OK}",
+        ),
+        AgentScenario(
+            "delete_cancelled", (_CREATE, _DELETE, _soon(Act(CANCEL), 0.0)), ends=f"{_OK} {_UNDONE}"
+        ),
+        AgentScenario(
+            "delete_suspended_cancelled",
+            (_CREATE, _KEEP, _DELETE, _soon(Act(CANCEL), 0.0), _RESUME),
+            ends=f"{_OK} {_OK} {_UNDONE} {_OK}",
+        ),
+        AgentScenario(
+            "resume_queued", (_CREATE, _SUSPEND, _queued(_RESUME, 0.013)),
+            ends=f"{_OK} {_OK} {_OK}",
+        ),
+        AgentScenario(
+            "suspend_queued_in_vain", (_CREATE, _queued(_SUSPEND, 0.022)),
+            {Call("credentials", "ensure", 1): Fault.REFUSED}, ends=f"{_UNDONE} {_UNDONE}",
+        ),
+        AgentScenario(
+            "delete_over_queued", (_CREATE, _queued(_SUSPEND, 0.022), _soon(_DELETE, 0.001)),
+            ends=f"{_UNDONE} {_UNDONE} {_OK}",
+        ),
+        AgentScenario("delete_owner", (_CREATE, _CHILD, _DELETE), ends=f"{_OK} {_OK} {_OK} {_OK}"),
+        AgentScenario(
+            "delete_refused_for_a_while", (_CREATE, _DELETE),
+            {Call("access", "remove", 1): Fault.REFUSED_FOR_A_WHILE}, ends=f"{_OK} {_OK}",
+        ),
+    )
+}  # fmt: skip
+
+
+def build(loop: SeededLoop, _: AgentScenario, faults: Faults, disk: Disk) -> Cluster:
+    """A cluster of agents."""
+    return AgentCluster(loop, faults=faults, disk=disk)
+
+
+async def ask(attempt: Attempt[AgentScenario]) -> list[asyncio.Task[None]]:
+    """Ask for one act after the other."""
+    cluster, client, scenario = attempt
+    for number, act in enumerate(scenario.acts):
+        if act.after_seconds is None:
+            await wait_for_rest(cluster)
+        else:
+            await asyncio.sleep(act.after_seconds)
+        await _act(client, act, number)
+    return []
+
+
+async def _act(client: Client, act: Act, number: int) -> None:
+    """Ask until there is an answer, under one key; a refusal is an answer."""
+    with suppress(CallerError):
+        if act.verb == CANCEL:
+            last = client.acknowledged[-1]
+            await client.ask(lambda plane: operations.cancel(plane, by("a caller"), last))
+            return
+        options = Asked(idempotency_key=f"act {number}", queue=act.queue)
+        accepted = await client.ask(lambda plane: perform(plane, act, asked=options))
+        client.acknowledged.append(accepted.id)
+
+
+async def perform(plane: Plane, act: Act, *, asked: Asked) -> OperationView:
+    """Ask a plane for what an act says."""
+    given: dict[str, object] = dict(act.given)
+    match Verb(act.verb):
+        case Verb.CREATE:
+            return await agents.create_agent(plane, CALLER, spec_of(act.name, **given), asked=asked)
+        case Verb.SUSPEND:
+            keep = bool(given.get("keep_runtime"))
+            return await agents.suspend_agent(
+                plane, CALLER, act.name, keep_runtime=keep, asked=asked
+            )
+        case Verb.STOP:
+            return await agents.stop_agent(plane, CALLER, act.name, asked=asked)
+        case Verb.RESUME:
+            return await agents.resume_agent(plane, CALLER, act.name, asked=asked)
+        case Verb.DELETE:
+            return await agents.delete_agent(plane, CALLER, act.name, asked=asked)
+        case Verb.RECOVER:
+            return await agents.recover_runtime(plane, CALLER, act.name, asked=asked)
+
+
+async def wait_for_rest(
+    cluster: Cluster, *, seconds: float = PATIENCE.total_seconds, until: float | None = None
+) -> list[str]:
+    """Wait until every operation has ended, or is stuck for good with those that wait for it."""
+    until = cluster.loop.time() + seconds if until is None else until
+    while not cluster.serving and cluster.loop.time() < until:  # noqa: ASYNC110 (it has no event)
+        await asyncio.sleep(PATIENCE.poll_seconds)  # a disk cannot be read before the first start
+    store = cluster.disk.observer()
+
+    async def waits(row: Row) -> bool:
+        loaded = await store.load(str(row["id"]))
+        assert loaded is not None
+        done = {str(record["step"]) for record in loaded.journal}
+        return any(str(intent["step"]) in WAITING - done for intent in loaded.intents)
+
+    return await until_at_rest(
+        cluster, PATIENCE, until=until, is_busy=lambda: not cluster.serving, waits=waits
+    )
+
+
+async def check_agents(
+    cluster: Cluster, fakes: Fakes, snapshot: Snapshot, acknowledged: list[str]
+) -> list[str]:
+    """Every violation of an invariant of agents."""
+    seen = await read_agents(
+        cluster.disk.observer(), cluster.world, fakes, plans=PLANS, acknowledged=acknowledged,
+        kernel=snapshot,
+    )  # fmt: skip
+    return violations(seen)
+
+
+async def rest(attempt: Attempt[AgentScenario]) -> list[str]:
+    """Wait until the agents are at rest."""
+    return await wait_for_rest(attempt.cluster)
+
+
+async def check(attempt: Attempt[AgentScenario], snapshot: Snapshot) -> list[str]:
+    """Every invariant of agents."""
+    assert isinstance(attempt.cluster, AgentCluster)
+    fakes, acknowledged = attempt.cluster.fakes, attempt.client.acknowledged
+    return await check_agents(attempt.cluster, fakes, snapshot, acknowledged)
+
+
+MATRIX = Matrix(__name__, SCENARIOS, LETTERS, build=build, ask=ask, rest=rest, check=check)
+"""Every crossing, side and single fault of every scenario."""

@@ -1,0 +1,85 @@
+"""The safeguards of event delivery that the harness can switch off."""
+
+import itertools
+from contextlib import AbstractContextManager
+from typing import Any
+
+from proofs.harness.ablation import Ablation, by_name
+from tenure.app.events import cloudevents as app_events
+from tenure.core.events import event_id
+from tenure.delivery import outbox
+from tenure.delivery.outbox import DestinationRoute, Lanes, SendResult
+from tenure.ports.store import Change, Row, Set
+from tenure.testing.patches import patched
+
+_send = outbox._send  # noqa: SLF001 (what is switched off)
+
+
+def marked_first() -> AbstractContextManager[None]:
+    """Move the cursor, then publish."""
+
+    async def send(plane: Any, route: DestinationRoute, rows: Any) -> SendResult:
+        if rows and "parked" not in rows[0] and "destination" not in rows[0]:
+            there = Set("cursor", (route.id,), {"position": rows[-1]["position"]})
+            await plane.store.commit(Change("", (), (there,)))
+        return await _send(plane, route, rows)
+
+    return patched(outbox, _send=send)
+
+
+def newest_first() -> AbstractContextManager[None]:
+    """Send whatever of an agent, its newest event first."""
+
+    def heads(lanes: Lanes) -> list[Row]:
+        return [lane[-1] for lane in lanes.values()]
+
+    return patched(outbox, next_of_each_agent=heads)
+
+
+def ids_drawn() -> AbstractContextManager[None]:
+    """Give an event another id each time it is told."""
+    numbers = itertools.count()
+
+    def drawn(position: int, agent: str, sequence: int | None, at: float) -> str:
+        return f"{event_id(position, agent, sequence, at)}-{next(numbers)}"
+
+    return patched(app_events, event_id=drawn)
+
+
+def parked_forgotten() -> AbstractContextManager[None]:
+    """Send an agent's next event although an earlier one of it is a dead letter."""
+
+    async def none(_plane: Any, _route: DestinationRoute) -> list[Row]:
+        return []
+
+    async def never(
+        _plane: Any, _leader: Any, _route: DestinationRoute, _now: float
+    ) -> outbox.DeliveryResult:
+        return outbox.DeliveryResult()
+
+    return patched(outbox, _list_parked=none, _retry_parked=never)
+
+
+ABLATIONS = by_name((
+    Ablation(
+        "published_before_marked",
+        "A cursor moves only after what lies before it was published.",
+        "S21", (17,), "relay_dies", marked_first,
+    ),
+    Ablation(
+        "one_of_an_agent_at_a_time",
+        "An agent's next event leaves after the receipt of the one before.",
+        "S21", (17,), "relay_dies", newest_first,
+    ),
+    Ablation(
+        "stable_event_id",
+        "An event has one id, by which a consumer tells a copy.",
+        "S21", (17,), "relay_dies", ids_drawn,
+    ),
+    Ablation(
+        "letters_go_first",
+        "What comes after a dead letter of an agent waits behind it.",
+        "S21", (17,), "receiver_refuses", parked_forgotten,
+    ),
+))  # fmt: skip
+"""Every safeguard of events that can be switched off, by name."""

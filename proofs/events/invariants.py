@@ -1,0 +1,26 @@
+"""What must hold of the events that a receiver has got, held against the committed ones."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from tenure.ports.bus import Outgoing
+from tenure.ports.store import Row
+
+
+def violations(arrived: Sequence[Outgoing], rows: Sequence[Row]) -> list[str]:
+    """Every rule of the promise that does not hold."""
+    wrong: list[str] = []
+    committed = {(str(row["agent"]), cast(int, row["sequence"])) for row in rows}
+    first: dict[tuple[str, int], str] = {}
+    last: dict[str, int] = {}
+    for event in arrived:
+        what = (event.agent, event.sequence)
+        known = first.setdefault(what, event.id)
+        if known != event.id:
+            wrong.append(f"id: event {what} came as {known} and as {event.id}: applied twice")
+        if event.sequence > last.get(event.agent, 0) + 1:
+            wrong.append(f"order: {what} came after {last.get(event.agent, 0)}")
+        last[event.agent] = max(last.get(event.agent, 0), event.sequence)
+    wrong += [f"missing: {what} never arrived" for what in sorted(committed - set(first))]
+    wrong += [f"invented: {what} was never committed" for what in sorted(set(first) - committed)]
+    return wrong

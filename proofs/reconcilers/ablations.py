@@ -1,0 +1,88 @@
+"""The safeguards of reconcilers that the harness can switch off."""
+
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+from proofs.harness.ablation import BY_PROOF, Ablation, by_name
+from proofs.reconcilers.workload import off
+from tenure.app.plane import Plane
+from tenure.ports.provider import Provider
+from tenure.reconcilers import orphans, retention
+from tenure.reconcilers.driver import RECONCILERS
+from tenure.reconcilers.term import Term
+from tenure.testing.patches import patched
+
+
+class Earlier(NamedTuple):
+    """A plane, and a store that says what it said before."""
+
+    plane: Plane
+    store: Any
+
+
+class Then(NamedTuple):
+    """What a store said of who lives."""
+
+    keys: frozenset[str]
+
+    async def list_living(self, *_: object) -> frozenset[str]:
+        """The same whatever was created since."""
+        return self.keys
+
+
+def store_first() -> AbstractContextManager[None]:
+    """Ask the store before the provider."""
+
+    async def compare(plane: Plane, _: Term, slot: str, provider: Provider, done: Any) -> None:
+        rows = await plane.store.list_rows("intent", {"slot": slot}, limit=1_000)
+        then: Any = Earlier(plane, Then(frozenset(str(row["key"]) for row in rows)))
+        listed = [one async for one in provider.list_owned(plane.id)]
+        await orphans._claims(then, slot, listed, done)  # noqa: SLF001
+
+    async def judge(_: Plane, suspect: orphans.Suspect) -> orphans.Judged:
+        return orphans.Judged(suspect, orphans.Verdict.UNKNOWN, "the store did not know it then")
+
+    return patched(orphans, _compare=compare, judge=judge)
+
+
+_TABLE = (
+    Ablation(
+        "provider_first",
+        "The provider is listed before the store is asked.",
+        "S8", (4,), BY_PROOF, store_first,
+    ),
+    Ablation(
+        "leader_fenced",
+        "The commit that intends a deletion guards the leader's token.",
+        "S6 S8", (4,), BY_PROOF, lambda: patched(Term, fence=lambda _: ()),
+    ),
+    Ablation(
+        "seen_twice",
+        "An orphan is removed at the second sighting, some time after the first.",
+        "S8", (4,), BY_PROOF, lambda: patched(orphans, SIGHTINGS=1, APART_SECONDS=0.0),
+    ),
+    Ablation(
+        "grace",
+        "What is young is left alone.",
+        "S8", (4,), BY_PROOF, lambda: patched(orphans, GRACE_SECONDS=0.0),
+    ),
+    Ablation(
+        "sweep_capped",
+        "Too many orphans at once are believed by nobody.",
+        "S9", (4,), BY_PROOF, lambda: patched(orphans, cap=lambda _: 1e9),
+    ),
+    Ablation(
+        "held_is_known",
+        "An operation is kept while anything that it made may be there.",
+        "S10", (3,), "lost_reactions", lambda: patched(retention, may_hold=lambda _: False),
+    ),
+    *(
+        Ablation(
+            f"reconciler_{name}", f"The reconciler {name} looks.", "S4 S10", (3,), "lost_reactions",
+            off(name),
+        )
+        for name in ("outbox", *RECONCILERS)
+    ),
+)  # fmt: skip
+ABLATIONS = by_name(_TABLE)
+"""Every safeguard of the reconcilers that can be switched off, by name."""

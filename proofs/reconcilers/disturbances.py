@@ -1,0 +1,191 @@
+"""Three ways in which a reconciler is disturbed, tried on every one of them.
+
+It is killed in the middle of a pass, at every crossing and on both sides; it is shown an old view,
+of the providers' lists and of the store; what it has seen is over by its next pass, and nobody told
+it.  However it was disturbed, the world must end as after passes that nobody disturbed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
+
+from proofs.harness.cluster import Process
+from proofs.harness.subject import Check, Checks
+from proofs.reconcilers.scenarios import HURTS, OVER, PROVE, Struck, relay_of
+from tenure.app.plane import Plane
+from tenure.core.errors import CallerError, CommitUnknown
+from tenure.ports.store import Row, Store
+from tenure.reconcilers.driver import Driver, Ways
+from tenure.testing.faults import Call, Fault
+from tenure.testing.loop import EPOCH, Dead, SeededLoop, run
+from tenure.testing.memory_store import MemoryStore, Tables
+from tenure.testing.tripwire import Side
+
+ROUND_SECONDS = 30.0
+ROUNDS = 16
+"""So many that the lease of a killed process is dropped, and that reported and settled."""
+READS = frozenset({"find", "list_rows", "list_open", "list_living", "list_resources", "count_rows",
+                   "list_events", "newest_event", "list_operations"})  # fmt: skip
+
+
+class End(NamedTuple):
+    """How a world ends: what is there of whom, how agents stand, what is still told or kept."""
+
+    things: list[tuple[str, str]]
+    states: list[str]
+    told: list[tuple[str, str]]
+    kept: list[str]
+    """Rows that a reconciler answers for, and how much each agent's receiver has heard."""
+
+
+def _end(stage: Struck) -> End:
+    names = {uid: str(row["name"]) for (uid,), row in stage.rows("agent").items()}
+    things = sorted((t.provider, names[t.key.agent]) for t in stage.world.things.values())
+    states = sorted(f"{row['name']} {row['state']}" for row in stage.rows("agent").values())
+    rows = stage.rows("finding").values()
+    told = sorted((r["reconciler"], r["kind"]) for r in rows if r["resolved_at"] is None)
+    kept = [f"lease {name}" for (name,) in stage.rows("lease") if name == "worker/dead"]
+    kept += [f"subscription {row['name']}" for row in stage.rows("subscription").values()]
+    kept += [
+        f"waits {row['acknowledged_at']}"
+        for row in stage.rows("awaited").values()
+        if row["acknowledged_at"] is None
+    ]
+    kept += [f"{table} of {agent}" for table in ("parked", "letter")
+             for agent in sorted(names[key[1]] for key in stage.rows(table))]  # fmt: skip
+    kept += _kept_too_long(stage)
+    heard = {(names[event.agent], event.sequence) for event in stage.arrived}
+    kept += [f"heard {name} {number}" for name, number in sorted(heard)]
+    return End(things, states, told, kept)
+
+
+def _kept_too_long(stage: Struck) -> list[str]:
+    """Rows that are over since before it began, and what is still said of operations."""
+    old = [
+        f"{table} {row.get('kind', '')} is over"
+        for table in ("operation", "idempotency", "awaited", "finding")
+        for row in stage.rows(table).values()
+        if any((row.get(column) or EPOCH) < EPOCH for column in OVER)
+    ]
+    there = {name for (name,) in stage.rows("operation")}
+    rows = [key for table in ("journal", "intent") for key in stage.rows(table)]
+    return sorted(old) + [f"rows of {name}" for name in sorted({key[0] for key in rows} - there)]
+
+
+class OldView:
+    """A store that is asked what was, and told what is; only its leases are as they are."""
+
+    def __init__(self, now: Store, then: Store) -> None:
+        self._now = now
+        self._then = then
+
+    async def find(self, table: str, key: Any) -> Row | None:
+        """As it was."""
+        return await (self._now if table == "lease" else self._then).find(table, key)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._then if name in READS else self._now, name)
+
+
+class Eyes:
+    """Whoever looks in one process: the reconcilers, or the relay."""
+
+    def __init__(self, stage: Struck, process: Process, hurt: str) -> None:
+        self._stage, self._process, self._relays = stage, process, hurt == "news"
+        self._look = self._of(process.plane)
+
+    def _of(self, plane: Plane) -> Callable[[], Awaitable[object]]:
+        if not self._relays:
+            driver = Driver(plane, clock=self._stage.clock, ways=Ways())
+            return lambda: driver.look("", False)  # noqa: FBT003 (as the face asks)
+        relay = relay_of(self._stage, plane, self._process)
+
+        async def carry() -> None:
+            await relay.begin()
+            await relay.tick()
+
+        return carry
+
+    async def look(self, *, then: Tables | None = None) -> None:
+        """Look once; at the tables as they were `then`, if they are given."""
+        look = self._look
+        if then is not None:
+            before = MemoryStore(then, clock=self._stage.clock)
+            view = cast(Store, OldView(self._process.plane.store, before))
+            look = self._of(replace(self._process.plane, store=view))
+        with suppress(Dead, CommitUnknown, CallerError):
+            await self._process.ask(lambda _: look())
+
+
+class Disturbance(NamedTuple):
+    """How the first look is disturbed."""
+
+    crash_at: int = 0
+    side: Side = Side.BEFORE
+    stale: bool = False
+    """Providers list what was, and the store says what was."""
+    cured: bool = False
+    """What is wrong comes right by itself."""
+    unseen: bool = False
+    """That happens before anybody has looked."""
+
+
+CALM = Disturbance()
+
+
+async def end_after(loop: SeededLoop, hurt: str, disturbed: Disturbance = CALM) -> tuple[End, int]:
+    """The end after this was put right; how often the first look crosses."""
+    stage = Struck(loop)
+    process = await stage.begin()
+    await stage.make("alpha")
+    disk: Any = stage.disk
+    then = Tables.read(disk.tables.dump()) if disturbed.stale else None
+    await HURTS[hurt].inflict(stage)
+    if disturbed.stale:
+        for slot in stage.fakes.all():
+            stage.faults.script[Call(slot, "list_owned", 1)] = Fault.STALE_PAGE
+            stage.faults.script[Call(slot, "list_owned", 2)] = Fault.UNLISTED
+    if disturbed.unseen:
+        await HURTS[hurt].cure(stage)
+    before = len(process.wire.crossings)
+    process.wire.side = disturbed.side
+    process.wire.crash_at = before + disturbed.crash_at if disturbed.crash_at else 0
+    crossed = 0
+    eyes = Eyes(stage, process, hurt)
+    for number in range(ROUNDS):
+        await eyes.look(then=then if number == 0 else None)
+        if not number:
+            crossed = len(process.wire.crossings) - before
+            if disturbed.cured and not disturbed.unseen:
+                await HURTS[hurt].cure(stage)
+        if process.node.dead:
+            process.crash()
+            process = await stage.begin(f"plane {number}")
+            eyes = Eyes(stage, process, hurt)
+        await asyncio.sleep(ROUND_SECONDS)
+    return _end(stage), crossed
+
+
+def ends(hurt: str, disturbed: Disturbance = CALM) -> tuple[End, int]:
+    """The same, in a loop of its own."""
+    return run(0, lambda loop: end_after(loop, hurt, disturbed))
+
+
+def disturbed(stride: int = 1) -> Checks:
+    """Every reconciler disturbed in every way; the end must be that of one nobody disturbed."""
+    for hurt in HURTS:
+        wanted, crossings = ends(hurt)
+        yield from _compared(hurt, Disturbance(stale=True), wanted)
+        unseen, _ = ends(hurt, Disturbance(cured=True, unseen=True))
+        yield from _compared(hurt, Disturbance(cured=True), unseen)
+        for number in range(1, crossings + 1, stride):
+            for side in (Side.BEFORE, Side.AFTER):
+                yield from _compared(hurt, Disturbance(number, side), wanted)
+
+
+def _compared(hurt: str, disturbed: Disturbance, wanted: End) -> Checks:
+    found, _ = ends(hurt, disturbed)
+    wrong = [] if found == wanted else [f"it ended as {found}, undisturbed as {wanted}"]
+    yield Check(f"{PROVE} 3 (ends({hurt!r}, {disturbed!r}))", wrong)
