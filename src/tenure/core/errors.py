@@ -29,8 +29,9 @@
 
     LeaseLost(BaseException)       someone else works on this now: stop, touch nothing
     CommitUnknown(BaseException)   a COMMIT failed half-way: stop the process, recover from disk
+    └── StoreRewound               acknowledged changes are lost: stop, then pause the plane
 
-The last two are control flow that no `except Exception` may eat.
+The last three are control flow that no `except Exception` may eat.
 """
 
 from enum import StrEnum
@@ -243,3 +244,10 @@ class LeaseLost(BaseException):
 
 class CommitUnknown(BaseException):
     """A COMMIT failed half-way: nobody knows what is on disk until it is read again."""
+
+
+class StoreRewound(CommitUnknown):
+    """The store lacks changes that it had acknowledged: an older copy has taken its place.
+
+    The process stops.  The next one starts paused, until an operator confirms.
+    """

@@ -52,7 +52,7 @@ class EpochFile:
         await asyncio.to_thread(self._revise, revised)
 
     def _revise(self, revised: Callable[[Memo | None], Memo | None]) -> None:
-        lock = self._locked()
+        lock = wait_for_lock(self.path)
         try:
             after = revised(self.read())
             if after is not None:
@@ -60,18 +60,20 @@ class EpochFile:
         finally:
             lock.release()
 
-    def _locked(self) -> Lock:
-        until = time.monotonic() + LOCK_SECONDS
-        while True:
-            try:
-                return Lock.take(self.path)
-            except StoreLocked:
-                if time.monotonic() > until:
-                    raise
-            time.sleep(PAUSE_SECONDS)
-
     def _odd(self, why: str) -> StoreError:
         return StoreError(
             f"{self.path} cannot be used ({why}): nothing was touched. Move it away and say"
             " tenure restore --hold, which begins a new epoch."
         )
+
+
+def wait_for_lock(path: Path) -> Lock:
+    """The lock of this file; StoreLocked if another process keeps it for too long."""
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            return Lock.take(path)
+        except StoreLocked:
+            if time.monotonic() > until:
+                raise
+        time.sleep(PAUSE_SECONDS)

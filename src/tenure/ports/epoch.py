@@ -20,6 +20,17 @@ class Memo(NamedTuple):
     head: str = ""
 
 
+class Watermark(NamedTuple):
+    """What a shared store was seen to have: `tenure.app.safety.watermark` raises it."""
+
+    number: int
+    """Counted in the store, so it rises in the order of commits."""
+    at: float
+    """When it was committed, by the store's clock."""
+    word: str
+    """Random: two servers that both count on give the same number to different watermarks."""
+
+
 class EpochKeeper(Protocol):
     """Somewhere that a restore of the store does not reach."""
 
@@ -36,4 +47,16 @@ class EpochKeeper(Protocol):
 
         It may be called in another thread.
         """
+        ...
+
+
+class WatermarkKeeper(Protocol):
+    """Somewhere that a restore of the store does not reach, as above."""
+
+    def read(self) -> tuple[int, Watermark] | None:
+        """The newest watermark that was written, and the epoch that it is of; None: none was."""
+        ...
+
+    async def write(self, epoch: int, watermark: Watermark) -> None:
+        """Remember this one, if none that is newer was written; it is on disk then."""
         ...

@@ -32,6 +32,7 @@ from tenure.core.errors import Invalid, Unavailable
 from tenure.core.plan import Plan
 from tenure.home.epoch_file import EpochFile
 from tenure.home.shared_settings import TermsFile, agreed_of
+from tenure.home.watermark_file import WatermarkFile
 from tenure.plans.agents.lifecycle import PLANS
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.clock import Clock
@@ -58,7 +59,7 @@ from tenure.wiring.engine import (
 )
 from tenure.wiring.preflight import refuse_unfit
 from tenure.wiring.providers import embedded
-from tenure.wiring.store import is_shared, open_store, probe_store
+from tenure.wiring.store import is_shared, open_store, probe_replication, probe_store
 from tenure.wiring.upkeep import (
     files_of_a_home,
     look_at_store,
@@ -69,7 +70,8 @@ from tenure.wiring.upkeep import (
 
 __all__ = [
     "NATS_PAGE", "embedded", "files_of_a_home", "look_at_store", "managing", "move_store", "now",
-    "plans_of_agents", "probe_bus", "probe_engine", "probe_store", "probe_workers", "running",
+    "plans_of_agents", "probe_bus", "probe_engine", "probe_replication", "probe_store",
+    "probe_workers", "running",
 ]  # fmt: skip
 log = logging.getLogger("tenure.wiring")
 DAY = 86_400.0
@@ -201,7 +203,7 @@ async def managing(
         await TermsFile(Path(settings.home)).begun(clock)
     await refuse_unfit(settings)
     home = homes.made(settings.home)
-    held = Pause(EpochFile(home))
+    held = Pause(EpochFile(home), WatermarkFile(home))
     if held.memo.restoring:
         message = (
             f"a restore of {held.memo.restoring} was interrupted: nothing was started."

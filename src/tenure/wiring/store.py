@@ -35,6 +35,13 @@ async def probe_store(settings: Settings) -> str:
     return (await postgres.look(settings.store)).told
 
 
+async def probe_replication(settings: Settings) -> tuple[bool, str, str]:
+    """Whether every standby has what was acknowledged, what was found, and what to do about it."""
+    with extra("postgres"):
+        from tenure.adapters.store import postgres
+    return await postgres.look_at_replication(settings.store)
+
+
 async def names_in_store(settings: Settings) -> Mapping[str, str]:
     """Whose store it is that a URL names, as its table `plane` says; else as `probe_store`."""
     with extra("postgres"):

@@ -6,7 +6,6 @@ the server can. Method: servers of their own that are made so, and rows counted 
 
 import asyncio
 import os
-import shutil
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -109,58 +108,6 @@ def test_a_plane_whose_database_has_become_read_only_is_not_ready(
 
 def _refused_as_read_only(url: str) -> None:
     assert "default_transaction_read_only" in refusal(url)
-
-
-def standby_of(primary: PostgresServer) -> PostgresServer:
-    """A standby with a copy of the primary's files; the primary is started again."""
-    standby = PostgresServer()
-    primary.halt()
-    data = standby.folder / "data"
-    shutil.rmtree(data)
-    shutil.copytree(primary.folder / "data", data)
-    (data / "standby.signal").touch()
-    (data / "postmaster.pid").unlink(missing_ok=True)
-    owner = primary.folder.stat()
-    for path in (data, *data.rglob("*")):
-        os.chown(path, owner.st_uid, owner.st_gid)
-    primary.start()
-    standby.start(f"primary_conninfo=host=127.0.0.1 port={primary.port} user=tenure")
-    return standby
-
-
-def test_a_standby_is_refused_and_a_failover_to_it_is_followed(
-    own_postgres: PostgresServer,
-) -> None:
-    standby = standby_of(own_postgres)
-
-    async def scenario() -> None:
-        hosts = f"127.0.0.1:{standby.port},127.0.0.1:{own_postgres.port}"
-        both = f"postgresql://tenure@{hosts}/postgres?target_session_attrs=read-write"
-        async with opened(f"{both}&schema=tenure", writers=2) as store:  # the primary is found
-            await store.commit(Change("", (), (operation("a"),)))
-            assert await store.commit(raised(0)) is None
-
-            async def followed() -> bool:
-                found = await told(standby, "SELECT to_regclass('tenure.journal') IS NOT NULL")
-                if not found[0][0]:
-                    return False
-                rows = await told(standby, "SELECT count(*) FROM tenure.journal")
-                return bool(rows[0][0] == 1)
-
-            await eventually(followed)
-            said = await asyncio.to_thread(refusal, standby.url + SCHEMA)
-            assert "The server is a standby" in said
-            assert "target_session_attrs=read-write" in said
-            own_postgres.kill()
-            waiting = asyncio.ensure_future(store.commit(raised(1)))
-            await told(standby, "SELECT pg_promote()")
-            assert await waiting is None
-            assert await store.count_rows("journal", {}) == 2
-
-    try:
-        asyncio.run(scenario())
-    finally:
-        standby.stop()
 
 
 def test_a_plane_whose_server_has_become_a_standby_says_so(

@@ -218,5 +218,5 @@ class Drill:
         self.plane.run("audit", "verify")
         self.plane.run("audit", "verify", "--head", self.late_head, code=1)
         actions = self.plane.run("audit", "list", "-o", "json").stdout
-        assert '"plane.pause"' in actions
+        assert '"plane.hold"' in actions
         assert '"plane.confirm"' in actions

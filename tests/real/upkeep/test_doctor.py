@@ -2,15 +2,18 @@
 
 import asyncio
 import json
+from functools import partial
 
 import asyncpg
 import pytest
 
 from tenure.adapters.store.postgres.server import read_address
 from tenure.faces.cli import main as cli
+from tenure.testing.servers import PostgresServer
 from tests.contract.support.nats_server import BINARY, NatsServer
 from tests.real.postgres.test_postgres_events import stranger
-from tests.real.support.postgres import opened
+from tests.real.support.postgres import eventually, opened
+from tests.real.support.standby import SYNCHRONOUS, ask, standby_of
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -123,3 +126,50 @@ def test_a_bus_is_reached_and_no_stream_is_made(doctor, tmp_path):
             assert found["bus"].endswith("the first event makes stream TENURE")
     finally:
         server.stop()
+
+
+# --- a standby of the store's server --------------------------------------------------------------
+
+
+def test_a_standby_that_can_lack_acknowledged_work_is_a_warning(doctor, own_postgres):
+    with standby_of(own_postgres) as standby:
+        code, found = doctor("--store", own_postgres.url)
+        assert code == 0
+        asynchronous = "warn: asynchronous: walreceiver; a failover can lose acknowledged work"
+        assert found["replication"] == asynchronous
+        code, found = doctor("--store", standby.url)
+        assert code == 1
+        assert "replication" not in found
+        assert "The server is a standby" in found["store"]
+    code, found = doctor("--store", own_postgres.url)
+    assert (code, found["replication"]) == (0, "ok: no standby is connected")
+
+
+def test_a_synchronous_standby_keeps_what_was_acknowledged(doctor, own_postgres):
+    with standby_of(own_postgres, SYNCHRONOUS):
+        asyncio.run(eventually(partial(_connected, own_postgres)))
+        code, found = doctor("--store", own_postgres.url)
+        assert (code, found["replication"]) == (0, "ok: synchronous: walreceiver")
+        asyncio.run(ask(own_postgres, "CREATE ROLE plain LOGIN"))
+        code, found = doctor("--store", own_postgres.url.replace("tenure@", "plain@", 1))
+        assert found["store"].startswith("fail"), "it may make nothing there"
+        asyncio.run(ask(own_postgres, "GRANT CREATE ON DATABASE postgres TO plain"))
+        code, found = doctor("--store", own_postgres.url.replace("tenure@", "plain@", 1))
+        assert found["replication"] == (
+            "ok: synchronous_standby_names is '*'; connected: walreceiver"
+        )
+        own_postgres.halt()
+        own_postgres.start("synchronous_standby_names=elsewhere")
+        asyncio.run(eventually(partial(_connected, own_postgres)))
+        _, found = doctor("--store", own_postgres.url)
+        assert found["replication"] == (
+            "warn: none of the standbys (walreceiver) is named by 'elsewhere': commits wait"
+        )
+    _, found = doctor("--store", own_postgres.url)
+    assert found["replication"] == (
+        "warn: no standby is connected, and commits wait for 'elsewhere'"
+    )
+
+
+async def _connected(primary: PostgresServer) -> bool:
+    return bool(await ask(primary, "SELECT FROM pg_stat_replication WHERE state = 'streaming'"))

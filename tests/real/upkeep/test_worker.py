@@ -109,7 +109,7 @@ def test_it_stops_in_time_though_postgresql_and_temporal_are_gone(
         typed.process.send_signal(signal.SIGTERM)
         # By itself: not by the bound that ends it at last.
         assert typed.process.wait(END_SECONDS) == 0, typed.errors.read_text()[-3000:]
-        assert "others take it over" not in typed.errors.read_text()
+        assert "others take over" not in typed.errors.read_text()
         assert "\x1b[" not in typed.errors.read_text(), "a library writes lines of its own"
     finally:
         typed.process.kill()
@@ -132,7 +132,7 @@ def test_it_stops_in_time_though_nobody_says_that_postgresql_is_gone(
                 proxy.behaviour = Behaviour(deaf=True, mute=True)
                 typed.process.send_signal(signal.SIGTERM)
                 code = await asyncio.to_thread(typed.process.wait, END_SECONDS)
-                assert code == 0 or "others take it over" in typed.errors.read_text()
+                assert code == 0 or "others take over" in typed.errors.read_text()
             finally:
                 typed.process.kill()
                 typed.process.wait()

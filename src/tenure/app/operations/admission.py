@@ -143,7 +143,7 @@ async def submit(plane: Plane, command: Accept, admit: Admit) -> OperationView:
             refused = await plane.store.commit(pending.change)
         except CommitUnknown as error:
             message = f"{error} Whether operation {live.id} was accepted is known then."
-            raise CommitUnknown(message) from None
+            raise type(error)(message) from None
         if refused is None:
             live.progress.since = now
             pending.apply_to(live)

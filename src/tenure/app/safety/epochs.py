@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar, cast
 from tenure.app.operations.idempotency import WITHOUT_KEY, IdempotentRequest
 from tenure.app.pages import every
 from tenure.app.plane import PLANE_ROW, Plane
+from tenure.app.safety import watermark
 from tenure.app.safety.pause import SPAN
 from tenure.app.safety.standing import (
     CREDENTIALS,
@@ -81,7 +82,7 @@ async def _older(plane: Plane, theirs: int) -> str:
     if not await _has_last(plane):
         at = hold.memo.position
         return f"line {at} of the audit log is not the one that was seen here before"
-    return ""
+    return await watermark.find_missing(plane)
 
 
 async def _has_last(plane: Plane) -> bool:
@@ -110,14 +111,14 @@ async def _begin(plane: Plane, theirs: int) -> None:
     await plane.store.begin_epoch(hold.epoch)
     owner = Caller(TENANT, "plane", Role.ADMIN)
     told = entry(
-        owner, "plane.pause", target=plane.id, now=plane.store.now(), epoch=hold.epoch,
+        owner, "plane.hold", target=plane.id, now=plane.store.now(), epoch=hold.epoch,
         before=theirs, why=hold.why,
     )  # fmt: skip
     await plane.store.commit(Change("", (), (Set("plane", PLANE_ROW, said), told)))
 
 
 async def note(plane: Plane) -> None:
-    """Remember the last line of the audit log outside the store.
+    """Remember the last line of the audit log outside the store, and raise its watermark.
 
     If the one that is remembered is not there any more, it stays: a verification tells of it, and
     the next start holds the plane.
@@ -129,6 +130,30 @@ async def note(plane: Plane) -> None:
     while rows := await plane.store.list_rows("audit", {}, after=(position,), limit=PAGE_MAX):
         position, head = cast(int, rows[-1]["position"]), str(rows[-1]["hash"])
     await hold.remember(position=position, head=head)
+    if plane.shared and hold.has_watermarks and not hold.why:
+        await watermark.raise_watermark(plane)
+
+
+async def pause_if_rewound(plane: Plane) -> bool:
+    """Whether this process must stop: the store lacks the watermark that the home has."""
+    why = "" if plane.pause.why else await watermark.find_missing(plane)
+    if why:
+        await pause_after_rewind(plane, why)
+    return bool(why)
+
+
+async def pause_after_rewind(plane: Plane, why: str) -> None:
+    """Pause the plane in a new epoch, as after a restore; this process does nothing more in it.
+
+    That is written to the home first: the next start begins the epoch in the store, and waits for
+    an operator who confirms.
+    """
+    pause = plane.pause
+    if pause.why:
+        return
+    await pause.remember(epoch=pause.epoch + 1, held=why, position=0, head="")
+    pause.memo = pause.memo._replace(held=f"{why}: start this process anew")
+    pause.is_over = True
 
 
 async def follow(plane: Plane) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from tenure.ports.epoch import EpochKeeper, Memo
+from tenure.ports.epoch import EpochKeeper, Memo, Watermark, WatermarkKeeper
 
 SPAN = 1_000_000
 """Generations of one agent in one epoch: the millions are the epoch it was raised to, if it was."""
@@ -12,9 +12,12 @@ SPAN = 1_000_000
 class Pause:
     """The epoch of one process's plane, and what holds it."""
 
-    def __init__(self, keeper: EpochKeeper | None = None) -> None:
+    def __init__(
+        self, keeper: EpochKeeper | None = None, watermarks: WatermarkKeeper | None = None
+    ) -> None:
         """As the keeper remembers it; without one it is the first epoch, and nothing holds."""
         self._keeper = keeper
+        self._watermarks = watermarks
         self.memo = (keeper.read() if keeper is not None else None) or Memo()
         self.let_go = asyncio.Event()
         """Set when an operator has confirmed."""
@@ -37,6 +40,21 @@ class Pause:
             epoch = self.memo._replace(**said).epoch  # type: ignore[arg-type]
             await self._keeper.revise(lambda before: _revised(before, epoch, said))
         self.memo = self.memo._replace(**said)  # type: ignore[arg-type]
+
+    @property
+    def has_watermarks(self) -> bool:
+        """Whether there is a place outside the store for a watermark."""
+        return self._watermarks is not None
+
+    def read_watermark(self) -> Watermark | None:
+        """The newest one of this epoch, as some process of the home wrote it."""
+        found = None if self._watermarks is None else self._watermarks.read()
+        return None if found is None or found[0] != self.epoch else found[1]
+
+    async def write_watermark(self, watermark: Watermark) -> None:
+        """Write one of this epoch, for every process of the home."""
+        if self._watermarks is not None:
+            await self._watermarks.write(self.epoch, watermark)
 
 
 def _revised(before: Memo | None, epoch: int, said: Mapping[str, object]) -> Memo | None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -24,6 +24,9 @@ from tenure.faces.cli.exits import CommandExit, Exit, ServerRefusal, Unreachable
 from tenure.faces.cli.options import examples, output_option, server_location, server_options
 from tenure.faces.cli.output import Column, Item, Noun, show_all, table_with_text
 from tenure.faces.cli.scale import Scale, scale_options
+
+if TYPE_CHECKING:
+    from tenure.settings import Settings
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 PYTHON = (3, 11)
@@ -226,6 +229,8 @@ def scaled_out(scale: Scale) -> Iterator[CheckResult]:
             continue
         found = asyncio.run(_probe(name, probe(settings)))
         yield found
+        if name == "store" and found.result == OK:
+            yield asyncio.run(_replication(settings))
         if name == "engine" and found.result == OK:
             workers = asyncio.run(_probe("workers", probe_workers(settings)))
             if workers.result != OK:
@@ -239,6 +244,17 @@ async def _probe(name: str, probing: Awaitable[str]) -> CheckResult:
         return CheckResult(name, OK, await probing)
     except TenureError as error:
         return CheckResult(name, FAIL, str(error))
+
+
+async def _replication(settings: "Settings") -> CheckResult:
+    """Whether a failover to a standby of the store's server would lose acknowledged work."""
+    from tenure.wiring import probe_replication
+
+    try:
+        keeps_commits, found, advice = await probe_replication(settings)
+    except TenureError as error:
+        return CheckResult("replication", FAIL, str(error))
+    return CheckResult("replication", OK if keeps_commits else WARN, found, advice)
 
 
 def server(place: where.ServerLocation) -> Iterator[CheckResult]:

@@ -35,6 +35,12 @@ OF_STATE: Final = {
 }
 """How a command ends that waited for an operation, by the state that this settled in."""
 
+REWOUND: Final = (
+    "see that the right server is the primary, then start it again: the plane is paused until"
+    " tenure restore --review and tenure restore --confirm"
+)
+"""The advice to who runs a process that stopped because its store had gone backwards."""
+
 OF_STATUS: Final = {
     400: Exit.USAGE,
     401: Exit.AUTHENTICATION,

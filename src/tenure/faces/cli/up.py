@@ -20,10 +20,17 @@ import click
 
 from tenure.app.plane import Plane
 from tenure.app.tenancy import tokens
-from tenure.core.errors import CommitUnknown, Invalid, StoreLocked, TenureError, Unauthenticated
+from tenure.core.errors import (
+    CommitUnknown,
+    Invalid,
+    StoreLocked,
+    StoreRewound,
+    TenureError,
+    Unauthenticated,
+)
 from tenure.core.roles import Caller, Role
 from tenure.faces.cli import stopping, where
-from tenure.faces.cli.exits import CommandExit, Exit
+from tenure.faces.cli.exits import REWOUND, CommandExit, Exit
 from tenure.faces.cli.options import examples, log_options, server_location, server_options
 from tenure.faces.cli.output import say
 from tenure.faces.cli.scale import Scale, up_scale_options
@@ -181,6 +188,8 @@ def _start(options: UpOptions) -> None:
             f"{error.filename or options.home}: {error.strerror}",
             advice=f"tenure doctor --home {options.home} shows what is wrong",
         ) from None
+    except StoreRewound as error:
+        raise CommandExit(Exit.FAILED, f"the plane has stopped: {error}", advice=REWOUND) from None
     except CommitUnknown as error:
         raise CommandExit(
             Exit.FAILED,

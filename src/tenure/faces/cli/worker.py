@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from tenure.core.errors import CommitUnknown, Invalid, TenureError
+from tenure.core.errors import CommitUnknown, Invalid, StoreRewound, TenureError
 from tenure.faces.cli import stopping
-from tenure.faces.cli.exits import CommandExit, Exit
+from tenure.faces.cli.exits import REWOUND, CommandExit, Exit
 from tenure.faces.cli.options import examples, log_options, server_location, server_options
 from tenure.faces.cli.scale import Scale, scale_options
 from tenure.faces.cli.up import warn_about_bus
@@ -90,6 +90,8 @@ def command(
         stopping.run(partial(_work, options))
     except TenureError as error:
         raise CommandExit(Exit.FAILED, str(error)) from None
+    except StoreRewound as error:
+        raise CommandExit(Exit.FAILED, f"the worker has stopped: {error}", advice=REWOUND) from None
     except CommitUnknown as error:
         raise CommandExit(
             Exit.FAILED,

@@ -21,6 +21,7 @@ from tenure.core.errors import (
     NotReady,
     ProviderError,
     StoreError,
+    StoreRewound,
     TenureError,
 )
 
@@ -275,4 +276,6 @@ def of_lost_commit(error: CommitUnknown) -> Answer:
     """A commit whose outcome nobody knows: the operation is named, so that it can be looked up."""
     named = OPERATION_ID.search(str(error))
     detail = "The control plane restarts and will know then."
+    if isinstance(error, StoreRewound):
+        detail = "The database server has lost acknowledged changes: the control plane stops."
     return problem("commit_unknown", detail, operation=named[1] if named else "", retry_after=2)

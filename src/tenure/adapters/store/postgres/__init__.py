@@ -8,9 +8,11 @@ from tenure.adapters.store.postgres import schema, server
 from tenure.adapters.store.postgres.clock import ServerClock
 from tenure.adapters.store.postgres.committer import RESERVE_BYTES, Committer, Lanes
 from tenure.adapters.store.postgres.functions import Functions
+from tenure.adapters.store.postgres.history import History
 from tenure.adapters.store.postgres.landing import refuse_half_moved
 from tenure.adapters.store.postgres.probe import look, look_up
 from tenure.adapters.store.postgres.readers import Readers
+from tenure.adapters.store.postgres.replication import look_at_replication
 from tenure.adapters.store.postgres.side import Side
 from tenure.adapters.store.postgres.store import PostgresStore
 from tenure.core.ids import uuid7
@@ -19,7 +21,9 @@ from tenure.ports.entropy import Entropy
 from tenure.sqlite.migrations import read_migrations
 from tenure.sqlite.queries import read_queries
 
-__all__ = ["RESERVE_BYTES", "Lanes", "PostgresStore", "build", "look", "look_up"]
+__all__ = [
+    "RESERVE_BYTES", "Lanes", "PostgresStore", "build", "look", "look_at_replication", "look_up",
+]  # fmt: skip
 
 
 async def build(
@@ -63,10 +67,16 @@ async def build(
     def fresh() -> str:
         return uuid7(now(), entropy.bits())
 
-    functions = Functions(types, judges=not own_clock)
+    functions, history = Functions(types, judges=not own_clock), History()
     committer = Committer(
-        address, functions, now=now, fresh=fresh, lanes=lanes, room=room, landed=landed
+        address, functions, now=now, fresh=fresh, lanes=lanes, history=history, room=room,
+        landed=landed,
+    )  # fmt: skip
+    readers = Readers(
+        address, most=lanes.readers, patience_seconds=lanes.patience_seconds, history=history
     )
-    readers = Readers(address, most=lanes.readers, patience_seconds=lanes.patience_seconds)
-    side = Side(address, clock=told, now=now, forget=queries["forget_batches"], fresh=fresh())
+    side = Side(
+        address, clock=told, now=now, forget=queries["forget_batches"], fresh=fresh(),
+        history=history,
+    )  # fmt: skip
     return PostgresStore(committer, readers, side, queries, now=now, judges=not own_clock)

@@ -24,8 +24,9 @@ import asyncpg
 
 from tenure.adapters.store.postgres import server
 from tenure.adapters.store.postgres.functions import Functions
+from tenure.adapters.store.postgres.history import Acknowledged, History
 from tenure.adapters.store.postgres.parts import Parts
-from tenure.adapters.store.postgres.session import Refusal, Session, open_session
+from tenure.adapters.store.postgres.session import Refusal, Session, ids_of, open_session
 from tenure.core.errors import (
     CommitUnknown,
     Defect,
@@ -94,6 +95,7 @@ class Committer:
         now: Callable[[], float],
         fresh: Callable[[], str],
         lanes: Lanes,
+        history: History,
         room: Callable[[], int] | None = None,
         landed: Callable[[], None] | None = None,
     ) -> None:
@@ -101,6 +103,8 @@ class Committer:
         self._functions = functions
         self._now = now
         self._fresh = fresh
+        self._history = history
+        history.on_rewind = self._die
         self._lanes: list[Session | None] = [None] * lanes.writers
         self._idle = list(range(lanes.writers))
         self._patience = lanes.patience_seconds
@@ -244,7 +248,7 @@ class Committer:
         except CommitUnknown as unknown:
             self._die(unknown)
             for item in batch:
-                item.answer = item.answer or CommitUnknown(str(unknown))
+                item.answer = item.answer or type(unknown)(str(unknown))
         self._alone = False
         for item in batch:
             if item.parts is not None:
@@ -282,8 +286,11 @@ class Committer:
         while items:
             batch = [item.parts for item in items if item.parts is not None]
             try:
-                write = partial(_write, batch, self._now(), hurried=hurried)
-                await self._insist(lane, write, held_up=batch[0].doubled is not None)
+                name, at, doubled = self._fresh(), self._now(), batch[0].doubled is not None
+                write = partial(_write, batch, at, hurried=hurried)
+                await self._insist(lane, name, write, held_up=doubled)
+                if not doubled:  # a doubled change was rolled back
+                    self._history.acknowledge(Acknowledged(name, at, ids_of(batch)))
             except Refusal as refusal:
                 for place, refused in refusal.answers.items():
                     items[place].answer = refused
@@ -334,8 +341,10 @@ class Committer:
         return not (self._touched.isdisjoint(parts.keys | parts.counters))
 
     async def _do(self, lane: int, item: Item, work: Work) -> None:
+        name, at = self._fresh(), self._now()
         try:
-            item.answer = await self._insist(lane, work.run, work.recall, held_up=True)
+            item.answer = await self._insist(lane, name, work.run, work.recall, held_up=True)
+            self._history.acknowledge(Acknowledged(name, at, ""))
         except StoreError as error:
             item.answer = error
         except Exception as error:  # noqa: BLE001 (its caller is told)
@@ -344,16 +353,15 @@ class Committer:
     # ----------------------------------------------------------------------------- a lost server
 
     async def _insist(
-        self, lane: int, run: Try, recall: Try | None = None, *, held_up: bool
+        self, lane: int, name: str, run: Try, recall: Try | None = None, *, held_up: bool
     ) -> Any:
-        """Run it under an id of its own until the server has said yes or no.
+        """Run it under this id, which is its own, until the server has said yes or no.
 
         If somebody holds a row of it, it is tried again only if all others are `held_up` by it.
 
         What may have been committed is looked up before anything else is said of it: while that is
         in doubt no error is an answer.  Patience begins when something goes wrong.
         """
-        name = self._fresh()
         loop = asyncio.get_running_loop()
         since, pauses = 0.0, POSTGRES_COMMIT.delays()
         doubtful = ""
@@ -395,7 +403,7 @@ class Committer:
         session = self._lanes[lane]
         if session is None:
             session = self._lanes[lane] = await open_session(
-                self._address, self._functions, self._fresh()
+                self._address, self._functions, self._history, self._fresh()
             )
         return session
 
@@ -421,7 +429,7 @@ class Committer:
 
     def _die(self, unknown: CommitUnknown) -> None:
         """Nobody knows what is kept: refuse everything from now on."""
-        self._ended = partial(CommitUnknown, str(unknown))
+        self._ended = partial(type(unknown), str(unknown))
         waiting, self._waiting = [*self._aside, *self._waiting], deque()
         self._aside.clear()
         for item in waiting:
@@ -442,11 +450,16 @@ async def _timed(asked: Awaitable[Any]) -> Any:
 
 
 async def _was_kept(session: Session, lost: str, name: str) -> bool:
-    """Whether the batch of this id was committed; the session that sent it is ended first."""
+    """Whether the batch of this id was committed; the session that sent it is ended first.
+
+    The row is written anew: with synchronous replication the server answers that only when the
+    standby has it, and so has all that was committed before.  The lost session may have been ended
+    while it waited for the standby, and its commit is visible all the same.
+    """
     async with asyncio.timeout(server.STATEMENT_SECONDS):
         await server.end_session(session.connection, lost)
-        found = await session.connection.fetchval("SELECT 1 FROM batch WHERE id = $1", name)
-    return found is not None
+        written = await session.connection.execute("UPDATE batch SET at = at WHERE id = $1", name)
+    return str(written) != "UPDATE 0"
 
 
 def _answer(future: asyncio.Future[Any], answer: Any) -> None:

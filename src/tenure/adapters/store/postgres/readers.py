@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from tenure.adapters.store.postgres import horizon, server
+from tenure.adapters.store.postgres.history import History
 from tenure.core.errors import StoreClosed
 
 PAUSE_SECONDS = 0.05
@@ -16,8 +17,11 @@ T = TypeVar("T")
 class Readers:
     """Asks on the first connection that is free; waits for a lost server only so long."""
 
-    def __init__(self, address: server.Address, *, most: int, patience_seconds: float) -> None:
+    def __init__(
+        self, address: server.Address, *, most: int, patience_seconds: float, history: History
+    ) -> None:
         self._address = address
+        self._history = history
         self._places = asyncio.Semaphore(most)
         self._patience = patience_seconds
         self._free: list[asyncpg.Connection] = []
@@ -66,6 +70,7 @@ class Readers:
 
     async def _ask_once(self, ask: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
         self._refuse_closed()
+        self._history.refuse_rewound()
         async with self._places:
             connection = self._free.pop() if self._free else await self._connect()
             try:
@@ -85,7 +90,9 @@ class Readers:
             raise StoreClosed("This store is closed: nothing can be read.")
 
     async def _connect(self) -> asyncpg.Connection:
-        connection = await server.connect(self._address, "tenure reader", server.SESSION)
+        connection = await server.connect(
+            self._address, "tenure reader", server.SESSION, history=self._history
+        )
         # Not when it connects: a client that wants a primary takes such a session for a standby's.
         await connection.execute("SET default_transaction_read_only = on")
         return connection

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
+from tenure.adapters.store.postgres.history import History
 from tenure.core.errors import StoreError, StoreFull, StoreUnsafe
 
 VERSION_MIN = 14
@@ -22,6 +23,8 @@ HURRY_SECONDS = 1.0
 """How long a lost server is waited for by a process that is leaving."""
 LOCK_SECONDS = 2.0
 """For a row that somebody else holds: our own processes hold one for milliseconds."""
+DURABLE = ("on", "remote_apply")
+"""Values of synchronous_commit at which a commit is on the disks of all that it waits for."""
 SCHEMA = "tenure"
 NAME_MAX = 50
 """Characters of a schema's name; the server cuts off what is longer than 63 without a word."""
@@ -86,11 +89,18 @@ def read_address(url: str, schema: str = "") -> Address:
 
 
 async def connect(
-    address: Address, name: str, settings: Mapping[str, str] | None = None, *, standby: bool = False
+    address: Address,
+    name: str,
+    settings: Mapping[str, str] | None = None,
+    *,
+    standby: bool = False,
+    history: History | None = None,
 ) -> asyncpg.Connection:
-    """A connection of this name; whatever it answers with is full durability.
+    """A connection of this name; the server answers a commit only when it is durable.
 
-    A standby is as good as gone, unless it may be one: it knows nothing of the last commits.
+    With synchronous replication that includes the standby's disk.  A standby is refused like a
+    server that is down, unless `standby` says that one will do.  StoreRewound if the server lacks
+    what `history` has.
     """
     given = {"search_path": f'"{address.schema}"', "application_name": name, **(settings or {})}
     connection = await asyncpg.connect(address.url, timeout=CONNECT_SECONDS, server_settings=given)
@@ -100,8 +110,10 @@ async def connect(
                 raise ConnectionRefusedError("this server is a standby")
             # Said once more: what stands between may have named the session after itself.
             await connection.fetchval("SELECT set_config('application_name', $1, false)", name)
-            if await connection.fetchval("SHOW synchronous_commit") == "off":
+            if await connection.fetchval("SHOW synchronous_commit") not in DURABLE:
                 await connection.execute("SET synchronous_commit = on")
+            if history is not None:
+                await history.check(connection)
     except BaseException:
         connection.terminate()
         raise

@@ -11,6 +11,7 @@ import asyncpg
 
 from tenure.adapters.store.postgres import horizon, server
 from tenure.adapters.store.postgres.functions import REFUSED, Functions, Shape
+from tenure.adapters.store.postgres.history import History
 from tenure.adapters.store.postgres.parts import (
     NUMBERED,
     Builder,
@@ -37,6 +38,10 @@ CREATE FUNCTION pg_temp.numbered(
     SELECT hash INTO head FROM audit ORDER BY position DESC LIMIT 1;
 END $$"""
 """Counters are held in the order of their names; the last row of the chain is read after that."""
+
+
+_UNREPLICATED = "SET LOCAL synchronous_commit = off; "
+"""Before what only this session needs: it does not wait for a disk or for a standby."""
 
 
 class Refusal(Exception):
@@ -79,8 +84,7 @@ class Session:
     async def apply(self, batch: Sequence[Parts], batch_id: str, at: float) -> None:
         """Apply all of these changes durably; Refusal if some cannot be."""
         self.sent = False
-        ids = " ".join(parts.change.id for parts in batch if parts.change.id)
-        noted = (batch_id, at, ids)
+        noted = (batch_id, at, ids_of(batch))
         wanted = counted(batch)
         self._call = _built(batch).call(*noted, judges=self._functions.judges)
         try:
@@ -107,7 +111,7 @@ class Session:
     ) -> None:
         """Hold the counters first, so that the numbers and hashes to write are known."""
         if not self._numbers:
-            await self.connection.execute(_NUMBER)
+            await self.connection.execute(_UNREPLICATED + _NUMBER)
             self._numbers = True
         await self.connection.execute("BEGIN")
         try:
@@ -158,7 +162,7 @@ class Session:
         if shape not in self._names:
             name = f"{shape[0]}_{len(self._names)}"
             create = self._functions.of(shape).create
-            await self.connection.execute(create.replace("{name}", name, 1))
+            await self.connection.execute(_UNREPLICATED + create.replace("{name}", name, 1))
             self._names[shape] = name
 
     def _nested(self, shapes: tuple[Shape, ...]) -> str:
@@ -181,8 +185,15 @@ def _built(batch: Sequence[Parts], numbers: Numbers | None = None) -> Builder:
     return builder
 
 
-async def open_session(address: server.Address, functions: Functions, fresh: str) -> Session:
-    """A new connection that writes, under a name of its own."""
+def ids_of(batch: Sequence[Parts]) -> str:
+    """The ids of these changes, of those that have one."""
+    return " ".join(parts.change.id for parts in batch if parts.change.id)
+
+
+async def open_session(
+    address: server.Address, functions: Functions, history: History, fresh: str
+) -> Session:
+    """A new connection that writes, under a name of its own; StoreRewound by the history."""
     name = f"tenure {fresh}"
-    connection = await server.connect(address, name, server.SESSION)
+    connection = await server.connect(address, name, server.SESSION, history=history)
     return Session(connection, name, functions)

@@ -13,7 +13,9 @@ import asyncpg
 
 from tenure.adapters.store.postgres import server
 from tenure.adapters.store.postgres.clock import ServerClock
+from tenure.adapters.store.postgres.history import History
 from tenure.concurrency import cancel_and_wait
+from tenure.core.errors import StoreRewound
 from tenure.ports.store import Ring
 
 log = logging.getLogger("tenure.store")
@@ -38,11 +40,13 @@ class Side:
         now: Callable[[], float],
         forget: str,
         fresh: str,
+        history: History,
     ) -> None:
         self._address = address
         self._clock = clock
         self._now = now
         self._forget = forget
+        self._history = history
         self._channel = f"tenure_{address.schema}"
         self._me = fresh
         self._rings: dict[str, str] = {}
@@ -72,7 +76,10 @@ class Side:
         while True:
             connection = None
             try:
-                connection = await server.connect(self._address, f"tenure side {self._me}")
+                name = f"tenure side {self._me}"
+                connection = await server.connect(self._address, name, history=self._history)
+                # What is deleted here need not be on a standby, which may be away for hours.
+                await connection.execute("SET synchronous_commit = off")
                 await connection.add_listener(self._channel, self._hear)
                 if lost:
                     log.warning("the server is back: the connection beside the work is made anew")
@@ -83,18 +90,22 @@ class Side:
                     log.warning("the connection beside the work is lost (%s): tried anew", error)
                 lost = True
                 await asyncio.sleep(PAUSE_SECONDS)
+            except StoreRewound as error:
+                log.critical("%s Nothing more is read or written here.", error)
+                return
             finally:
                 if connection is not None:
                     connection.terminate()
 
     async def _serve(self, connection: asyncpg.Connection) -> None:
-        """Ring when there is something to ring; look at the clock and tidy up now and then."""
+        """Ring when there is something to ring; now and then check the server and tidy up."""
         loop = asyncio.get_running_loop()
         look_at = loop.time()
         while True:
             if loop.time() >= look_at:
                 look_at = loop.time() + LOOK_SECONDS
                 async with asyncio.timeout(server.STATEMENT_SECONDS):
+                    await self._history.check(connection)
                     await self._clock.look(connection)
                     await connection.execute(self._forget, self._now() - KEPT_SECONDS)
             try:

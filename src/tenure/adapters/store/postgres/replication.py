@@ -1,0 +1,91 @@
+"""Whether a failover to a standby would lose acknowledged commits, by what the primary says.
+
+A commit is on a standby before it is acknowledged only if `synchronous_standby_names` names that
+standby; the store's sessions use `synchronous_commit = on` at least, whatever the server's default.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import asyncpg
+
+from tenure.adapters.store.postgres import server
+
+WAITED_FOR = ("sync", "quorum")
+"""Values of `sync_state`: commits wait for this standby, or for so many of several."""
+_STANDBYS = (
+    "SELECT coalesce(nullif(application_name, ''), 'pid ' || pid), sync_state"
+    " FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup' ORDER BY 1"
+)
+
+
+class Replication(NamedTuple):
+    """What was found, and what to do about it; nothing is to be done if `keeps_commits`."""
+
+    keeps_commits: bool
+    """Whether no failover to a standby that is connected now loses an acknowledged commit."""
+    found: str
+    advice: str = ""
+
+
+class Standby(NamedTuple):
+    """A standby that is connected to the primary."""
+
+    name: str
+    sync_state: str | None
+    """None: the user may not see it."""
+
+
+async def look_at_replication(url: str) -> Replication:
+    """Ask the server that the URL names; a StoreError says why that cannot be."""
+    address = server.read_address(url)
+    try:
+        connection = await server.connect(address, "tenure doctor")
+        try:
+            names = str(await connection.fetchval("SHOW synchronous_standby_names"))
+            standbys = [Standby(*row) for row in await connection.fetch(_STANDBYS)]
+        finally:
+            await server.close(connection)
+    except (asyncpg.PostgresError, *server.GONE, ValueError) as error:
+        raise server.translated(error, address) from None
+    return judge(names.strip(), standbys)
+
+
+def judge(names: str, standbys: Sequence[Standby]) -> Replication:
+    """By `synchronous_standby_names` and the standbys that are connected."""
+    listed = ", ".join(one.name for one in standbys)
+    if not names:
+        if not standbys:
+            return Replication(keeps_commits=True, found="no standby is connected")
+        return Replication(
+            keeps_commits=False,
+            found=f"asynchronous: {listed}; a failover can lose acknowledged work",
+            advice="set synchronous_standby_names on the server, as 'ANY 1 (a, b)', and reload it",
+        )
+    if not standbys:
+        return Replication(
+            keeps_commits=False,
+            found=f"no standby is connected, and commits wait for {names!r}",
+            advice="start a standby that it names: nothing is accepted until then",
+        )
+    if all(one.sync_state is None for one in standbys):
+        return Replication(
+            keeps_commits=True,
+            found=f"synchronous_standby_names is {names!r}; connected: {listed}",
+            advice="GRANT pg_read_all_stats to the store's user, to see which are synchronous",
+        )
+    safe = ", ".join(one.name for one in standbys if one.sync_state in WAITED_FOR)
+    others = ", ".join(one.name for one in standbys if one.sync_state not in WAITED_FOR)
+    if not safe:
+        return Replication(
+            keeps_commits=False,
+            found=f"none of the standbys ({others}) is named by {names!r}: commits wait",
+            advice="start a standby that it names: nothing is accepted until then",
+        )
+    if others:
+        return Replication(
+            keeps_commits=False,
+            found=f"synchronous: {safe}; asynchronous: {others}",
+            advice=f"never fail over to {others}: it can lack acknowledged work",
+        )
+    return Replication(keeps_commits=True, found=f"synchronous: {safe}")

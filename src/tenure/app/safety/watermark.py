@@ -1,0 +1,74 @@
+"""Notices that a shared store lacks what it had: a watermark is kept in it and in the home.
+
+Every few seconds each process raises the watermark: a number, the time and a random word.  It is
+committed to one row of the store, with the ones before it, and then written to a file of the home.
+A store whose row lacks the watermark of the home is older than it was: a standby that did not have
+the last commits was promoted, or a copy was put in its place.  Nothing else is read to find that
+out, so it is noticed also by a process that was not running then, and by one that lost nothing.
+"""
+
+from datetime import UTC, datetime
+
+from tenure.app.plane import Plane
+from tenure.ports.epoch import Watermark
+from tenure.ports.store import Change, Is, Put, Set
+
+ROW = ("watermarks",)
+"""The key of the row of table `plane` that has the last watermarks in its column `name`."""
+LISTED_MAX = 100
+"""Watermarks in that row: a process that was stopped for a while finds its last one there."""
+
+
+async def find_missing(plane: Plane) -> str:
+    """Why the store is older than the watermark of the home says; empty if it is not known to be.
+
+    A watermark of another epoch says nothing: a restore begins an epoch.
+    """
+    expected = plane.pause.read_watermark()
+    if expected is None:
+        return ""
+    row = await plane.store.find("plane", ROW)
+    listed = _parse(str(row["name"])) if row is not None else []
+    if expected in listed or (listed and expected.number < listed[-1].number):
+        return ""
+    newest = f"the newest that it has is of {_time(listed[0].at)}" if listed else "it has none"
+    return (
+        f"the store lacks the watermark that was committed to it at {_time(expected.at)}:"
+        f" {newest}. Changes that were acknowledged between these times are lost"
+    )
+
+
+async def raise_watermark(plane: Plane) -> None:
+    """Commit the next watermark, then write it to the home.
+
+    If another process commits one at the same time, that one serves as well.
+    """
+    row = await plane.store.find("plane", ROW)
+    before = str(row["name"]) if row is not None else ""
+    listed = _parse(before)
+    number = listed[0].number + 1 if listed else 1
+    raised = Watermark(number, round(plane.store.now(), 3), f"{plane.entropy.bits():x}")
+    name = " ".join(map(_text, [raised, *listed][:LISTED_MAX]))
+    change = (
+        Change("", (), (Put("plane", ROW, {"name": name}),))
+        if row is None
+        else Change("", (Is("plane", ROW, {"name": before}),), (Set("plane", ROW, {"name": name}),))
+    )
+    if await plane.store.commit(change) is None:
+        await plane.pause.write_watermark(raised)
+
+
+def _parse(text: str) -> list[Watermark]:
+    """The watermarks of a row, the newest first."""
+    return [
+        Watermark(int(number), float(at), word)
+        for number, at, word in (one.split(":") for one in text.split())
+    ]
+
+
+def _text(watermark: Watermark) -> str:
+    return f"{watermark.number}:{watermark.at:.3f}:{watermark.word}"
+
+
+def _time(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,54 @@
+"""The watermark of a shared store, in a file of the home: one line of JSON, replaced whole.
+
+It says what the store was last seen to have.  Several processes of a home write it, under its lock;
+it only rises, and an epoch's watermark replaces every one of an earlier epoch.
+"""
+
+import asyncio
+import json
+from pathlib import Path
+
+from tenure.core.errors import StoreError
+from tenure.home.atomic_file import replace_whole
+from tenure.home.epoch_file import wait_for_lock
+from tenure.ports.epoch import Watermark
+
+NAME = "watermark"
+
+
+class WatermarkFile:
+    """See `tenure.ports.epoch.WatermarkKeeper`."""
+
+    def __init__(self, home: Path) -> None:
+        """In this home."""
+        self.path = home / NAME
+
+    def read(self) -> tuple[int, Watermark] | None:
+        """The epoch and its watermark; None before the first; StoreError if it makes no sense."""
+        try:
+            content = json.loads(self.path.read_bytes())
+            watermark = Watermark(
+                int(content["number"]), float(content["at"]), str(content["word"])
+            )
+            return int(content["epoch"]), watermark
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, TypeError, KeyError):
+            raise StoreError(
+                f"{self.path} cannot be read: nothing was touched. If you are sure that the store"
+                " has lost nothing, delete the file; else delete it and say tenure restore --hold."
+            ) from None
+
+    async def write(self, epoch: int, watermark: Watermark) -> None:
+        """Replace what the file says if this is newer; the event loop goes on meanwhile."""
+        await asyncio.to_thread(self._write, epoch, watermark)
+
+    def _write(self, epoch: int, watermark: Watermark) -> None:
+        lock = wait_for_lock(self.path)
+        try:
+            last = self.read()
+            if last is None or (last[0], last[1].number) < (epoch, watermark.number):
+                content = {"epoch": epoch, **watermark._asdict()}
+                replace_whole(self.path, json.dumps(content) + "\n")
+        finally:
+            lock.release()
