@@ -48,7 +48,7 @@ class Route(Protocol):
         ...
 
     @property
-    def also(self) -> dict[int, Any]:
+    def other_answers(self) -> dict[int, Any]:
         """Further successes."""
         ...
 
@@ -433,7 +433,7 @@ class Fuzzer:
     def _judge_success(
         self, route: Route, status: int, headers: dict[bytes, bytes], body: bytes
     ) -> None:
-        expected = {route.status: route.answer, **route.also}
+        expected = {route.status: route.answer, **route.other_answers}
         if route.raw_body:
             return
         if status not in expected:

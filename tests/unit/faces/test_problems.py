@@ -61,7 +61,7 @@ def test_every_error_of_ours_is_a_problem_or_our_own_bug(kind):
         assert answer.problem.status != 500
 
 
-def told(error: TenureError) -> problems.Answer:
+def told(error: TenureError) -> problems.ProblemAnswer:
     answer = problems.of_error(error)
     assert answer is not None
     return answer

@@ -42,7 +42,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 T = TypeVar("T")
 
 
-class Disconnected(Exception):
+class ClientDisconnected(Exception):
     """Whoever asked has gone."""
 
 
@@ -88,7 +88,7 @@ async def _read(receive: Receive, headers: dict[bytes, bytes], bytes_max: int) -
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Disconnected
+            raise ClientDisconnected
         part = message.get("body", b"")
         size += len(part)
         too_large = too_large or size > bytes_max

@@ -13,8 +13,8 @@ from tenure.core.errors import CommitUnknown, StoreError, TenureError
 from tenure.core.ids import uuid7
 from tenure.faces.http import problems, repeats
 from tenure.faces.http.authenticate import CHALLENGE, authorise, caller_of
-from tenure.faces.http.body import Disconnected
-from tenure.faces.http.problems import Answer, ProblemError
+from tenure.faces.http.body import ClientDisconnected
+from tenure.faces.http.problems import ProblemAnswer, ProblemError
 from tenure.faces.http.state import HttpState
 from tenure.faces.http.table import (
     Headers,
@@ -26,8 +26,8 @@ from tenure.faces.http.table import (
     Send,
     Stream,
     encode,
-    single,
-    take,
+    read_request,
+    refuse_repeated_headers,
 )
 
 log = logging.getLogger("tenure.api")
@@ -78,18 +78,18 @@ class Path:
         api, bare = self._api, scope["method"] == "HEAD"
         request = HttpRequest(api, scope, receive)
         try:
-            single(scope, request.headers)
+            refuse_repeated_headers(scope, request.headers)
             if route.role is not None:
                 request.caller = await caller_of(request.headers, authenticate=api.authenticate)
                 until_sent.enter_context(api.allowances.one(request.tenant))
                 authorise(request.caller, route.role)
-            if api.plane.pause.why and route.is_held:
+            if api.plane.pause.why and route.stops_while_paused:
                 raise ProblemError("held", _pause_reason(api.plane.pause))
-            await take(route, request, scope["path_params"])
+            await read_request(route, request, scope["path_params"])
             value = await repeats.call(route, request)
         except ProblemError as refusal:
             return await send_problem(send, problems.of_problem_error(refusal), bare=bare)
-        except Disconnected:
+        except ClientDisconnected:
             return 499
         except TenureError as error:
             if isinstance(error, StoreError):
@@ -106,7 +106,7 @@ class Path:
             return await value.write(send)
         return await self._send_value(route, value, send, bare=bare)
 
-    def _unforeseen(self, route: Route, error: Exception) -> Answer:
+    def _unforeseen(self, route: Route, error: Exception) -> ProblemAnswer:
         """Our own bug: an id for the caller, everything else for the log."""
         plane = self._api.plane
         found = uuid7(plane.store.now(), plane.entropy.bits())
@@ -137,7 +137,7 @@ def _pause_reason(hold: Pause) -> str:
     )
 
 
-async def send_problem(send: Send, answer: Answer, *, bare: bool = False) -> int:
+async def send_problem(send: Send, answer: ProblemAnswer, *, bare: bool = False) -> int:
     """Answer with a problem."""
     status = answer.problem.status
     body = encode(answer.problem)

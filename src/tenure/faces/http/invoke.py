@@ -47,7 +47,7 @@ async def serve(request: HttpRequest, invocation: Invocation, send: Send) -> int
         return exchange.status or CALLER_GONE
 
 
-def _too_large() -> problems.Answer:
+def _too_large() -> problems.ProblemAnswer:
     detail = f"an invocation has at most {REQUEST_BYTES_MAX} bytes"
     return problems.problem("body_too_large", detail)
 

@@ -50,7 +50,7 @@ def document(routes: Sequence[Route], *, version: str) -> Json:
 def _forms(routes: Iterable[Route]) -> list[Any]:
     forms: list[Any] = [Problem]
     for route in routes:
-        for form in (route.answer, route.body, route.query, *route.also.values()):
+        for form in (route.answer, route.body, route.query, *route.other_answers.values()):
             if form is not None and not any(form is known for known in forms):
                 forms.append(form)
     return forms
@@ -134,7 +134,7 @@ def _header(name: str, use: str) -> Json:
 
 def _responses(route: Route, refs: dict[int, Json]) -> Json:
     made: Json = {}
-    for status, form in {route.status: route.answer, **route.also}.items():
+    for status, form in {route.status: route.answer, **route.other_answers}.items():
         answer: Json = {"description": route.summary}
         if form is not None or route.media != JSON_MEDIA:
             media = route.media if status == route.status else JSON_MEDIA

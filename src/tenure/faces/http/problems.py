@@ -205,7 +205,7 @@ class ProblemError(Exception):
         self.retry_after = retry_after
 
 
-class Answer(NamedTuple):
+class ProblemAnswer(NamedTuple):
     """A problem and the headers that go with it."""
 
     problem: Problem
@@ -214,7 +214,7 @@ class Answer(NamedTuple):
 
 def problem(
     code: str, detail: str = "", *, field: str = "", operation: str = "", retry_after: int = 0
-) -> Answer:
+) -> ProblemAnswer:
     """The problem of this code; 429 and 503 always say when to ask again."""
     known = PROBLEMS[code]
     if known.status in {429, 503}:
@@ -230,19 +230,19 @@ def problem(
         retry_after=retry_after,
     )
     headers = ((b"retry-after", b"%d" % retry_after),) if retry_after else ()
-    return Answer(made, headers)
+    return ProblemAnswer(made, headers)
 
 
-def of_problem_error(error: ProblemError) -> Answer:
+def of_problem_error(error: ProblemError) -> ProblemAnswer:
     """A refusal of this face."""
     retry_after = ceil(error.retry_after)
     made, headers = problem(error.code, error.detail, field=error.field, retry_after=retry_after)
     if error.allow:
         headers += ((b"allow", error.allow.encode()),)
-    return Answer(made, headers)
+    return ProblemAnswer(made, headers)
 
 
-def of_error(error: TenureError) -> Answer | None:
+def of_error(error: TenureError) -> ProblemAnswer | None:
     """An error of ours as a problem; None if it is our own bug, whose words are not for others."""
     code = error.code
     if isinstance(error, Defect) or code not in PROBLEMS:
@@ -272,7 +272,7 @@ def _family(error: TenureError) -> str | None:
     return None
 
 
-def of_lost_commit(error: CommitUnknown) -> Answer:
+def of_lost_commit(error: CommitUnknown) -> ProblemAnswer:
     """A commit whose outcome nobody knows: the operation is named, so that it can be looked up."""
     named = OPERATION_ID.search(str(error))
     detail = "The control plane restarts and will know then."

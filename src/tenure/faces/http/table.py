@@ -39,10 +39,18 @@ NAMES: Final = {
     "finding": ID,
     "subscription": ID,
 }
-"""What stands in a path, by the parameter's name; anything else is not found."""
-FITS: Final = {name: re.compile(f"(?:{pattern})\\Z").match for name, pattern in NAMES.items()}
+"""The pattern of each path parameter; a path with any other text is not found."""
+NAME_MATCHERS: Final = {
+    name: re.compile(f"(?:{pattern})\\Z").match for name, pattern in NAMES.items()
+}
 PREFERRED_WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?:$|[,;])", re.IGNORECASE)
-SINGLE = (b"authorization", b"idempotency-key", b"if-match", b"content-type", b"content-length")
+SINGLE_HEADERS = (
+    b"authorization",
+    b"idempotency-key",
+    b"if-match",
+    b"content-type",
+    b"content-length",
+)
 
 
 class Repeat(Enum):
@@ -64,20 +72,20 @@ class Route:
     handler: "Handler"
     summary: str
     role: Role | None = None
-    """Who may ask at least; None: whoever can reach us."""
+    """The least role that may send it; None: no token is needed."""
     answer: Any = None
-    """What the body of a success is: a Struct, or None if the answer has none."""
+    """The Struct that a successful answer has as its body; None: it has no body."""
     status: int = 200
-    also: dict[int, Any] = field(default_factory=dict)
-    """Further successes, such as the plan that a dry run answers with."""
+    other_answers: dict[int, Any] = field(default_factory=dict)
+    """Bodies of other successful answers by status, such as that of a dry run."""
     body: Any = None
     empty_body: bool = False
-    """The body may be left out; it is `{}` then."""
+    """The body is optional; it is `{}` if it is missing."""
     raw_body: str = ""
-    """The body is not read but handed on: what the OpenAPI document says of it."""
+    """The body is passed on unread; this text describes it in the OpenAPI document."""
     query: type[msgspec.Struct] | None = None
     problems: tuple[str, ...] = ()
-    """The codes that this route can answer with beside those that follow from its form."""
+    """Codes of problems that this route can answer with, besides those of every such route."""
     no_key: str = ""
     """Why it takes no Idempotency-Key though it changes something; every other such route does."""
     repeat: Repeat = Repeat.ANSWER
@@ -87,11 +95,11 @@ class Route:
     """It takes `Prefer: wait=N`."""
     conditional: bool = False
     """It takes If-Match."""
-    while_held: bool = False
-    """It changes something and is answered even so while the plane is held."""
+    works_while_paused: bool = False
+    """It changes something, and is answered even while the plane is paused after a restore."""
     media: str = "application/json"
     streams: bool = False
-    """It answers with server-sent events where those are asked for."""
+    """It answers with server-sent events if the request accepts them."""
     headers: tuple[tuple[str, str], ...] = ()
     """Further request headers, with what each is for."""
 
@@ -106,9 +114,9 @@ class Route:
         return self.mutates and not self.no_key
 
     @property
-    def is_held(self) -> bool:
-        """Whether it is refused while the plane is held: whatever is no read."""
-        return self.mutates and not self.while_held
+    def stops_while_paused(self) -> bool:
+        """Whether it is refused while the plane is paused after a restore."""
+        return self.mutates and not self.works_while_paused
 
     @property
     def name(self) -> str:
@@ -130,7 +138,7 @@ class Route:
                 "unauthenticated", "forbidden", "too_many_requests", "store", "store_closed",
                 "commit_unknown",
             )  # fmt: skip
-        if self.role is not None and self.is_held:
+        if self.role is not None and self.stops_while_paused:
             yield "held"
         if self.parameters:
             yield "not_found"
@@ -174,7 +182,7 @@ class HttpRequest:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.caller: Caller
         self.names: dict[str, str] = {}
-        """What stands in the path."""
+        """The path parameters."""
         self.query: Any = None
         self.body: Any = None
         """The body as the Struct that the route declares."""
@@ -187,7 +195,7 @@ class HttpRequest:
 
     @property
     def tenant(self) -> str:
-        """Whose things are asked for: always the token's."""
+        """The tenant of the token: a request concerns no other."""
         return self.caller.tenant
 
     @property
@@ -207,7 +215,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer that is more than a value: another status, or headers."""
+    """An answer with a status or headers of its own."""
 
     value: Any
     status: int = 0
@@ -216,7 +224,7 @@ class Reply:
 
 
 class Stream:
-    """An answer that writes itself; server-sent events, or an invocation."""
+    """An answer that is sent piece by piece: server-sent events, or an invocation."""
 
     __slots__ = ("write",)
 
@@ -229,22 +237,22 @@ Handler = Callable[[HttpRequest], Awaitable[Any]]
 encode = msgspec.json.Encoder().encode
 
 
-def single(scope: Scope, headers: dict[bytes, bytes]) -> None:
-    """Refuse a header given twice where only one can be meant."""
+def refuse_repeated_headers(scope: Scope, headers: dict[bytes, bytes]) -> None:
+    """Refuse a request that has two of a header of which there can be one."""
     given = scope["headers"]
     if len(given) == len(headers):
         return
     names = [name for name, _ in given]
-    for name in SINGLE:
+    for name in SINGLE_HEADERS:
         if names.count(name) > 1:
             title = name.decode().title()
             raise ProblemError("invalid_header", f"{title} is given twice", title)
 
 
-async def take(route: Route, request: HttpRequest, names: dict[str, str]) -> None:
-    """Read everything of a request that its route declares, and refuse the rest."""
+async def read_request(route: Route, request: HttpRequest, names: dict[str, str]) -> None:
+    """Read the parts of a request that its route declares; refuse any other part."""
     for name, value in names.items():
-        if not FITS[name](value):
+        if not NAME_MATCHERS[name](value):
             named = "id; an id is 32 digits of 0-9 and a-f" if NAMES[name] == ID else "name"
             raise ProblemError("not_found", f"there is no {name} of this {named}")
     request.names = names
@@ -261,7 +269,7 @@ async def take(route: Route, request: HttpRequest, names: dict[str, str]) -> Non
         asked = PREFERRED_WAIT.search(request.headers[b"prefer"].decode("latin-1"))
         if asked:
             request.wait_seconds = min(int(asked[1]), WAIT_SECONDS_MAX)
-    tree = await _take_body(route, request) if route.mutates and not route.raw_body else None
+    tree = await _read_body(route, request) if route.mutates and not route.raw_body else None
     if request.idempotency_key and route.repeat is Repeat.ANSWER:
         request.idempotency = _identify(route, request, tree)
 
@@ -281,7 +289,7 @@ def _identify(route: Route, request: HttpRequest, tree: object) -> IdempotentReq
     )
 
 
-async def _take_body(route: Route, request: HttpRequest) -> object:
+async def _read_body(route: Route, request: HttpRequest) -> object:
     """Read the body that the route declares; the JSON tree as it was sent."""
     seconds = request.api.bounds.body_seconds
     body = await bodies.read(request.receive, request.headers, seconds=seconds)

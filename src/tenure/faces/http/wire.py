@@ -121,7 +121,7 @@ class Wire(HttpToolsProtocol):
         self.transport.abort()
 
 
-def _response(answer: problems.Answer) -> bytes:
+def _response(answer: problems.ProblemAnswer) -> bytes:
     """A whole response, where no request was read."""
     body = msgspec.json.encode(answer.problem)
     lines = [

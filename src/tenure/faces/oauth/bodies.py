@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from tenure.faces.http import body
 from tenure.faces.http.problems import PROBLEMS, ProblemError
-from tenure.faces.http.table import single
+from tenure.faces.http.table import refuse_repeated_headers
 
 BODY_BYTES_MAX = 65_536
 BODY_SECONDS = 30.0
@@ -89,12 +89,12 @@ def _refuse_query(request: Request) -> None:
 async def _read(request: Request, media: str) -> bytes:
     headers: dict[bytes, bytes] = dict(request.scope["headers"])
     try:
-        single(request.scope, headers)
+        refuse_repeated_headers(request.scope, headers)
         body.refuse_other_media(headers, media)
         return await body.read(
             request.receive, headers, seconds=BODY_SECONDS, bytes_max=BODY_BYTES_MAX
         )
-    except body.Disconnected:
+    except body.ClientDisconnected:
         raise UnreadableRequest("The body did not arrive.") from None
     except ProblemError as error:
         sentence = SENTENCES.get(error.code, "A header of the request cannot be read.").format(

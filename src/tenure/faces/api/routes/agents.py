@@ -13,7 +13,7 @@ from tenure.app.agents.commands import Asked
 from tenure.app.agents.spec import AgentSpec, check_spec
 from tenure.core.agent import Verb
 from tenure.core.roles import Role
-from tenure.faces.api.routes.operations import accepted
+from tenure.faces.api.routes.operations import reply_accepted
 from tenure.faces.api.schemas import agents as schemas
 from tenure.faces.api.schemas.operations import Operation
 from tenure.faces.http import invoke
@@ -33,7 +33,7 @@ def options_of(request: HttpRequest) -> Asked:
     return Asked(request.idempotency_key, "" if given == "*" else given.strip('"'), queue=queue)
 
 
-async def _dry(request: HttpRequest, verb: Verb, *, warnings: Sequence[str] = ()) -> Reply:
+async def _preview(request: HttpRequest, verb: Verb, *, warnings: Sequence[str] = ()) -> Reply:
     """What would be done; nothing is."""
     row = None
     if "agent" in request.names:
@@ -43,12 +43,12 @@ async def _dry(request: HttpRequest, verb: Verb, *, warnings: Sequence[str] = ()
     if verb is Verb.DELETE and row is not None:
         below = await cascade.tree(request.plane, row, limit=CASCADE_MAX)
     return Reply(
-        schemas.Planned(
+        schemas.PlanPreview(
             kind=verb,
             plan=plan.name,
             version=plan.version,
-            steps=[schemas.PlannedStep(**step._asdict()) for step in steps],
-            cascade=[schemas.Branch(**one._asdict()) for one in below],
+            steps=[schemas.StepPreview(**step._asdict()) for step in steps],
+            cascade=[schemas.CascadeBranch(**one._asdict()) for one in below],
             warnings=list(warnings),
         ),
         200,
@@ -60,11 +60,11 @@ async def create_agent(request: HttpRequest) -> Reply:
     spec = cast(AgentSpec, request.body)
     check_spec(spec)
     if cast(schemas.DryRunQuery, request.query).dry_run:
-        return await _dry(
+        return await _preview(
             request, Verb.CREATE, warnings=await creation.missing_files(request.plane, spec)
         )
     made = await agents.create_agent(request.plane, request.caller, spec, asked=options_of(request))
-    return await accepted(request, made)
+    return await reply_accepted(request, made)
 
 
 async def list_agents(request: HttpRequest) -> schemas.Agents:
@@ -93,26 +93,26 @@ async def get_agent(request: HttpRequest) -> Reply:
     return Reply(schemas.agent(view), headers=((b"etag", f'"{view.etag}"'.encode()),))
 
 
-async def list_resources(request: HttpRequest) -> schemas.Resources:
+async def list_resources(request: HttpRequest) -> schemas.AgentResources:
     """What providers hold for it."""
     found = await agent_views.list_resources(request.plane, request.caller, request.names["agent"])
-    return schemas.Resources(items=[schemas.Resource(**one._asdict()) for one in found])
+    return schemas.AgentResources(items=[schemas.Resource(**one._asdict()) for one in found])
 
 
-async def get_logs(request: HttpRequest) -> schemas.Log:
+async def get_logs(request: HttpRequest) -> schemas.LogText:
     """What it printed."""
     query, name = cast(schemas.Logs, request.query), request.names["agent"]
     if query.since is UNSET:
         text = await agent_views.logs(request.plane, request.caller, name, lines=query.lines)
-        return schemas.Log(text=text)
+        return schemas.LogText(text=text)
     part = await agent_views.follow_logs(request.plane, request.caller, name, since=query.since)
-    return schemas.Log(text=part.text, next_offset=part.next_offset)
+    return schemas.LogText(text=part.text, next_offset=part.next_offset)
 
 
 async def suspend_agent(request: HttpRequest) -> Reply:
     """Close it, let it finish, free its runtime."""
     if cast(schemas.QueueQuery, request.query).dry_run:
-        return await _dry(request, Verb.SUSPEND)
+        return await _preview(request, Verb.SUSPEND)
     body = cast(schemas.Suspend, request.body)
     made = await agents.suspend_agent(
         request.plane,
@@ -122,34 +122,34 @@ async def suspend_agent(request: HttpRequest) -> Reply:
         drain_seconds=body.drain_seconds,
         asked=options_of(request),
     )
-    return await accepted(request, made)
+    return await reply_accepted(request, made)
 
 
 async def stop_agent(request: HttpRequest) -> Reply:
     """Revoke, fence, kill."""
     if cast(schemas.QueueQuery, request.query).dry_run:
-        return await _dry(request, Verb.STOP)
+        return await _preview(request, Verb.STOP)
     made = await agents.stop_agent(
         request.plane, request.caller, request.names["agent"], asked=options_of(request)
     )
-    return await accepted(request, made)
+    return await reply_accepted(request, made)
 
 
 async def resume_agent(request: HttpRequest) -> Reply:
     """Bring it back."""
     if cast(schemas.QueueQuery, request.query).dry_run:
-        return await _dry(request, Verb.RESUME)
+        return await _preview(request, Verb.RESUME)
     made = await agents.resume_agent(
         request.plane, request.caller, request.names["agent"], asked=options_of(request)
     )
-    return await accepted(request, made)
+    return await reply_accepted(request, made)
 
 
 async def delete_agent(request: HttpRequest) -> Reply:
     """Close it and take everything away."""
     query = cast(schemas.Delete, request.query)
     if query.dry_run:
-        return await _dry(request, Verb.DELETE)
+        return await _preview(request, Verb.DELETE)
     made = await agents.delete_agent(
         request.plane,
         request.caller,
@@ -158,7 +158,7 @@ async def delete_agent(request: HttpRequest) -> Reply:
         retention=None if query.retention is UNSET else query.retention,
         asked=options_of(request),
     )
-    return await accepted(request, made)
+    return await reply_accepted(request, made)
 
 
 async def list_edges(request: HttpRequest) -> schemas.Edges:
@@ -190,12 +190,12 @@ def _edge(view: ownership.EdgeView) -> schemas.Edge:
     return schemas.Edge(**view._asdict())
 
 
-async def invite_agent(request: HttpRequest) -> schemas.Invitation:
+async def invite_agent(request: HttpRequest) -> schemas.AgentInvitation:
     """A one-time right to register its keys."""
     made = await identities.invite(
         request.plane, request.caller, request.names["agent"], idempotency=request.idempotency
     )
-    return schemas.Invitation(**made._asdict())
+    return schemas.AgentInvitation(**made._asdict())
 
 
 async def invoke_agent(request: HttpRequest) -> Stream:
@@ -215,7 +215,7 @@ CLOSES = (*IN_TURN, "plan_unknown")
 ROUTES = (
     Route(
         "POST", "/v1/agents", create_agent, "Create an agent",
-        role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
+        role=Role.OPERATOR, answer=Operation, status=202, other_answers={200: schemas.PlanPreview},
         body=AgentSpec, query=schemas.DryRunQuery, repeat=Repeat.RESULT, waits=True,
         problems=(
             "invalid", "name_taken", "quota_exceeded", "not_found", "limit_exceeded",
@@ -233,25 +233,25 @@ ROUTES = (
     ),
     Route(
         "DELETE", ONE, delete_agent, "Close an agent and take everything away",
-        role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
+        role=Role.OPERATOR, answer=Operation, status=202, other_answers={200: schemas.PlanPreview},
         query=schemas.Delete, waits=True, conditional=True,
         repeat=Repeat.RESULT, problems=CLOSES,
     ),
     Route(
         "POST", f"{ONE}:suspend", suspend_agent, "Close an agent and free its runtime",
-        role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
+        role=Role.OPERATOR, answer=Operation, status=202, other_answers={200: schemas.PlanPreview},
         body=schemas.Suspend, empty_body=True, query=schemas.QueueQuery, repeat=Repeat.RESULT,
         waits=True, conditional=True, problems=CLOSES,
     ),
     Route(
         "POST", f"{ONE}:resume", resume_agent, "Bring a suspended agent back",
-        role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
+        role=Role.OPERATOR, answer=Operation, status=202, other_answers={200: schemas.PlanPreview},
         query=schemas.QueueQuery, waits=True, conditional=True,
         repeat=Repeat.RESULT, problems=IN_TURN,
     ),
     Route(
         "POST", f"{ONE}:stop", stop_agent, "In an emergency: revoke, fence, kill",
-        role=Role.OPERATOR, answer=Operation, status=202, also={200: schemas.Planned},
+        role=Role.OPERATOR, answer=Operation, status=202, other_answers={200: schemas.PlanPreview},
         query=schemas.QueueQuery, waits=True, conditional=True,
         repeat=Repeat.RESULT, problems=CLOSES,
     ),
@@ -267,16 +267,16 @@ ROUTES = (
     Route(
         "POST", f"{ONE}:invite", invite_agent,
         "A one-time token to register the agent's keys with at /oauth/register",
-        role=Role.OPERATOR, answer=schemas.Invitation, shows_secret=True,
+        role=Role.OPERATOR, answer=schemas.AgentInvitation, shows_secret=True,
         problems=("wrong_state", "rejected", "unavailable", "outcome_unknown"),
     ),
     Route(
         "GET", f"{ONE}/resources", list_resources, "List what providers hold for an agent",
-        role=Role.VIEWER, answer=schemas.Resources,
+        role=Role.VIEWER, answer=schemas.AgentResources,
     ),
     Route(
         "GET", f"{ONE}/logs", get_logs, "Show what an agent printed",
-        role=Role.VIEWER, answer=schemas.Log, query=schemas.Logs,
+        role=Role.VIEWER, answer=schemas.LogText, query=schemas.Logs,
         problems=("rejected", "unavailable", "outcome_unknown"),
     ),
     Route(

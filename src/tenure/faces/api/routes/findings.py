@@ -61,7 +61,7 @@ async def remove_resource(request: HttpRequest) -> schemas.Finding:
     )
 
 
-async def reconcile(request: HttpRequest) -> schemas.Looks:
+async def reconcile(request: HttpRequest) -> schemas.ReconcilePasses:
     """Look now."""
     body = cast(schemas.Reconcile, request.body)
     looks = await reconcile_status.look_now(
@@ -71,16 +71,16 @@ async def reconcile(request: HttpRequest) -> schemas.Looks:
         dry_run=body.dry_run,
         idempotency=request.idempotency,
     )
-    return schemas.Looks(
+    return schemas.ReconcilePasses(
         items=[
-            schemas.Look(
+            schemas.ReconcilePass(
                 reconciler=look.reconciler,
                 sentence=look.sentence,
                 seen=look.seen,
                 fixed=look.fixed,
                 error=look.error,
                 findings=[
-                    schemas.Seen(
+                    schemas.PassFinding(
                         kind=one.kind, agent=one.agent, resource=one.resource, body=dict(one.said)
                     )
                     for one in look.told
@@ -114,7 +114,7 @@ ROUTES = (
     Route(
         "POST", "/v1/findings:reconcile", reconcile,
         "Let reconcilers look now; for admins of the plane's own tenant", role=Role.ADMIN,
-        answer=schemas.Looks, body=schemas.Reconcile, empty_body=True,
+        answer=schemas.ReconcilePasses, body=schemas.Reconcile, empty_body=True,
         problems=("invalid", "not_leading"),
     ),
 )  # fmt: skip

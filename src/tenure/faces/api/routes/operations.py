@@ -18,7 +18,7 @@ PIECE_SECONDS = 1.0
 DECIDED = ("ended", "plan_unknown", "conflict")
 
 
-async def settled(
+async def wait_until_settled(
     request: HttpRequest, operation: str, seconds: float
 ) -> operation_views.OperationView:
     """The operation when it is settled, after so many seconds, or when the process is to end."""
@@ -31,7 +31,7 @@ async def settled(
             return seen
 
 
-async def accepted(request: HttpRequest, operation: operation_views.OperationView) -> Reply:
+async def reply_accepted(request: HttpRequest, operation: operation_views.OperationView) -> Reply:
     """202 with where to look; after as long a wait as was preferred."""
     headers = [(b"location", f"/v1/operations/{operation.id}".encode())]
     if request.wait_seconds is not None:
@@ -41,7 +41,7 @@ async def accepted(request: HttpRequest, operation: operation_views.OperationVie
             # It was read just now: nothing is read again before it has settled.
             await request.plane.engine.wait(operation.id, min(request.wait_seconds, PIECE_SECONDS))
             left = until - request.plane.store.now()
-            operation = await settled(request, operation.id, max(0.0, left))
+            operation = await wait_until_settled(request, operation.id, max(0.0, left))
     return Reply(schemas.operation(operation), 202, tuple(headers))
 
 
@@ -56,7 +56,7 @@ async def list_operations(request: HttpRequest) -> schemas.Operations:
         limit=query.limit,
     )  # fmt: skip
     items = [
-        schemas.listed(
+        schemas.summary(
             {
                 **row,
                 "agent_name": request.plane.catalogue.subject_of(str(row["kind"])).name_of(
@@ -81,7 +81,9 @@ async def get_operation(request: HttpRequest) -> schemas.Operation:
 async def wait_operation(request: HttpRequest) -> schemas.Operation:
     """One operation when it is settled, or as it stands after so many seconds."""
     query = cast(schemas.Wait, request.query)
-    return schemas.operation(await settled(request, request.names["operation"], query.seconds))
+    return schemas.operation(
+        await wait_until_settled(request, request.names["operation"], query.seconds)
+    )
 
 
 async def follow_operation(request: HttpRequest) -> Stream:
@@ -97,7 +99,7 @@ async def cancel_operation(request: HttpRequest) -> Reply:
         request.names["operation"],
         idempotency_key=request.idempotency_key,
     )
-    return await accepted(request, done)
+    return await reply_accepted(request, done)
 
 
 async def retry_operation(request: HttpRequest) -> Reply:
@@ -108,7 +110,7 @@ async def retry_operation(request: HttpRequest) -> Reply:
         request.names["operation"],
         idempotency_key=request.idempotency_key,
     )
-    return await accepted(request, done)
+    return await reply_accepted(request, done)
 
 
 async def abandon_operation(request: HttpRequest) -> Reply:
@@ -119,7 +121,7 @@ async def abandon_operation(request: HttpRequest) -> Reply:
         request.names["operation"],
         idempotency_key=request.idempotency_key,
     )
-    return await accepted(request, done)
+    return await reply_accepted(request, done)
 
 
 async def adopt_step(request: HttpRequest) -> Reply:
@@ -132,7 +134,7 @@ async def adopt_step(request: HttpRequest) -> Reply:
         result=cast(schemas.Adopt, request.body).result,
         idempotency_key=request.idempotency_key,
     )
-    return await accepted(request, done)
+    return await reply_accepted(request, done)
 
 
 async def mark_step_absent(request: HttpRequest) -> Reply:
@@ -144,7 +146,7 @@ async def mark_step_absent(request: HttpRequest) -> Reply:
         step=request.names["step"],
         idempotency_key=request.idempotency_key,
     )
-    return await accepted(request, done)
+    return await reply_accepted(request, done)
 
 
 ONE = "/v1/operations/{operation}"
@@ -164,7 +166,7 @@ ROUTES = (
     ),
     Route(
         "GET", f"{ONE}/events", follow_operation, "Follow an operation's records as they are made",
-        role=Role.VIEWER, answer=schemas.Followed, media="text/event-stream",
+        role=Role.VIEWER, answer=schemas.OperationRecord, media="text/event-stream",
         headers=(("Last-Event-ID", "Go on after this record."),),
     ),
     Route(

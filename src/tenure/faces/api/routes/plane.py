@@ -12,12 +12,12 @@ STORE_SECONDS = 1.0
 """How long the store may take to answer before the plane counts as not ready."""
 
 
-async def livez(_: HttpRequest) -> schemas.Health:
+async def livez(_: HttpRequest) -> schemas.HealthStatus:
     """The process answers."""
-    return schemas.Health(status="alive")
+    return schemas.HealthStatus(status="alive")
 
 
-async def readyz(request: HttpRequest) -> schemas.Health:
+async def readyz(request: HttpRequest) -> schemas.HealthStatus:
     """The store answers and takes records, and the engine takes work.
 
     If not, the problem says what is wrong with the store.  Work waits if the engine cannot be
@@ -35,37 +35,37 @@ async def readyz(request: HttpRequest) -> schemas.Health:
     if problem := await api.write_probe.problem(api.plane, seconds=STORE_SECONDS):
         raise ProblemError("starting", problem)
     plane, status = api.plane, "held" if held else "ready"
-    return schemas.Health(
+    return schemas.HealthStatus(
         status=status, engine=plane.engine.away, providers=plane.provider_outage()
     )
 
 
-async def get_plane(request: HttpRequest) -> schemas.Plane:
+async def get_plane(request: HttpRequest) -> schemas.PlaneStatus:
     """Its epoch, and whether it is held."""
     plane = request.plane
-    return schemas.Plane(id=plane.id, epoch=plane.pause.epoch, held=plane.pause.why)
+    return schemas.PlaneStatus(id=plane.id, epoch=plane.pause.epoch, held=plane.pause.why)
 
 
-async def review_plane(request: HttpRequest) -> schemas.Review:
+async def review_plane(request: HttpRequest) -> schemas.PlaneReview:
     """The store compared with the providers."""
     found = await epochs.review(request.plane, request.caller)
-    return schemas.Review(
+    return schemas.PlaneReview(
         **{
             **found._asdict(),
-            "resumed": [schemas.Resumed(**one._asdict()) for one in found.resumed],
-            "missing": [schemas.Missing(**one._asdict()) for one in found.missing],
-            "started": [schemas.Named(**one._asdict()) for one in found.started],
-            "shut": [schemas.Named(**one._asdict()) for one in found.shut],
-            "untold": [schemas.Named(**one._asdict()) for one in found.untold],
-            "unknown": [schemas.Unknown(**one._asdict()) for one in found.unknown],
+            "resumed": [schemas.ResumedOperation(**one._asdict()) for one in found.resumed],
+            "missing": [schemas.MissingResource(**one._asdict()) for one in found.missing],
+            "started": [schemas.NamedAgent(**one._asdict()) for one in found.started],
+            "shut": [schemas.NamedAgent(**one._asdict()) for one in found.shut],
+            "untold": [schemas.NamedAgent(**one._asdict()) for one in found.untold],
+            "unknown": [schemas.UnknownResource(**one._asdict()) for one in found.unknown],
         }
     )
 
 
-async def confirm_plane(request: HttpRequest) -> schemas.Plane:
+async def confirm_plane(request: HttpRequest) -> schemas.PlaneStatus:
     """It moves again."""
     plane = request.plane
-    then = schemas.Plane(id=plane.id, epoch=plane.pause.epoch, held="")
+    then = schemas.PlaneStatus(id=plane.id, epoch=plane.pause.epoch, held="")
     await epochs.confirm(plane, request.caller, idempotency=request.answered_by(lambda _: then))
     return then
 
@@ -84,23 +84,24 @@ async def openapi(request: HttpRequest) -> bytes:
 
 
 ROUTES = (
-    Route("GET", "/livez", livez, "Say whether the process answers", answer=schemas.Health),
+    Route("GET", "/livez", livez, "Say whether the process answers", answer=schemas.HealthStatus),
     Route(
-        "GET", "/readyz", readyz, "Say whether requests can be served", answer=schemas.Health,
+        "GET", "/readyz", readyz, "Say whether requests can be served", answer=schemas.HealthStatus,
         problems=("starting", "stopping"),
     ),
     Route(
         "GET", "/v1/plane", get_plane, "Show the plane's epoch, and whether it is held",
-        role=Role.VIEWER, answer=schemas.Plane,
+        role=Role.VIEWER, answer=schemas.PlaneStatus,
     ),
     Route(
         "GET", "/v1/plane/review", review_plane,
         "Compare the store with what the providers hold; nothing is changed",
-        role=Role.ADMIN, answer=schemas.Review,
+        role=Role.ADMIN, answer=schemas.PlaneReview,
     ),
     Route(
         "POST", "/v1/plane:confirm", confirm_plane, "Let a plane go that is held after a restore",
-        role=Role.ADMIN, answer=schemas.Plane, problems=("not_held",), while_held=True,
+        role=Role.ADMIN, answer=schemas.PlaneStatus, problems=("not_held",),
+        works_while_paused=True,
     ),
     Route(
         "GET", "/metrics", get_metrics, "Metrics in Prometheus' text form",

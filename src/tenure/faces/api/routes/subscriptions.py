@@ -16,17 +16,17 @@ from tenure.faces.http.table import HttpRequest, Repeat, Route
 ONE = "/v1/subscriptions/{subscription}"
 
 
-def _shown(view: SubscriptionView) -> schemas.Subscription:
+def _subscription(view: SubscriptionView) -> schemas.Subscription:
     return schemas.Subscription(**view._asdict())
 
 
-def _awaited(one: AcknowledgementView) -> schemas.Acknowledgement:
+def _acknowledgement(one: AcknowledgementView) -> schemas.Acknowledgement:
     return schemas.Acknowledgement(**one._asdict())
 
 
 async def create_subscription(request: HttpRequest) -> schemas.NewSubscription:
     """A new subscription, with its secret."""
-    body = cast(schemas.Subscribe, request.body)
+    body = cast(schemas.CreateSubscription, request.body)
     asked = subscriptions.SubscriptionRequest(
         body.name, body.kind, body.target, body.agent, body.types, body.required, body.from_start
     )
@@ -39,22 +39,22 @@ async def create_subscription(request: HttpRequest) -> schemas.NewSubscription:
 async def list_subscriptions(request: HttpRequest) -> schemas.Subscriptions:
     """The tenant's subscriptions."""
     views = await subscriptions.list_subscriptions(request.plane, request.caller)
-    return schemas.Subscriptions(items=[_shown(view) for view in views])
+    return schemas.Subscriptions(items=[_subscription(view) for view in views])
 
 
 async def get_subscription(request: HttpRequest) -> schemas.Subscription:
     """One subscription."""
     name = request.names["subscription"]
-    return _shown(await subscriptions.get_subscription(request.plane, request.caller, name))
+    return _subscription(await subscriptions.get_subscription(request.plane, request.caller, name))
 
 
 async def delete_subscription(request: HttpRequest) -> schemas.Subscription:
     """Nothing more is sent."""
     name = request.names["subscription"]
     gone = await subscriptions.delete_subscription(
-        request.plane, request.caller, name, idempotency=request.answered_by(_shown)
+        request.plane, request.caller, name, idempotency=request.answered_by(_subscription)
     )
-    return _shown(gone)
+    return _subscription(gone)
 
 
 async def rotate_secret(request: HttpRequest) -> schemas.NewSubscription:
@@ -115,10 +115,10 @@ async def discard_letters(request: HttpRequest) -> schemas.Count:
 async def acknowledge(request: HttpRequest) -> schemas.Acknowledgement:
     """The subscriber has done its part."""
     body = cast(schemas.Acknowledge, request.body)
-    return _awaited(
+    return _acknowledgement(
         await acknowledgements.acknowledge(
             request.plane, request.caller, request.names["subscription"], operation=body.operation,
-            why=body.override, idempotency=request.answered_by(_awaited),
+            why=body.override, idempotency=request.answered_by(_acknowledgement),
         )
     )  # fmt: skip
 
@@ -128,11 +128,13 @@ async def list_acknowledgements(request: HttpRequest) -> schemas.Acknowledgement
     found = await acknowledgements.list_acknowledgements(
         request.plane, request.caller, request.names["subscription"]
     )
-    return schemas.Acknowledgements(items=[_awaited(one) for one in found])
+    return schemas.Acknowledgements(items=[_acknowledgement(one) for one in found])
 
 
 def _tenant(told: acknowledgements.Strictness) -> schemas.Tenant:
-    return schemas.Tenant(strict=told.strict, missing=[_awaited(one) for one in told.missing])
+    return schemas.Tenant(
+        strict=told.strict, missing=[_acknowledgement(one) for one in told.missing]
+    )
 
 
 async def get_tenant(request: HttpRequest) -> schemas.Tenant:
@@ -153,7 +155,8 @@ async def set_tenant(request: HttpRequest) -> schemas.Tenant:
 ROUTES = (
     Route(
         "POST", "/v1/subscriptions", create_subscription, "Subscribe to events",
-        role=Role.OPERATOR, answer=schemas.NewSubscription, status=201, body=schemas.Subscribe,
+        role=Role.OPERATOR, answer=schemas.NewSubscription, status=201,
+        body=schemas.CreateSubscription,
         repeat=Repeat.RESULT, shows_secret=True,
         problems=("invalid", "not_found", "quota_exceeded", "wrong_state"),
     ),

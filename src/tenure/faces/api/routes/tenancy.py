@@ -9,24 +9,24 @@ from tenure.faces.api.schemas import tenancy as schemas
 from tenure.faces.http.table import HttpRequest, Route
 
 
-async def list_audit(request: HttpRequest) -> schemas.Entries:
+async def list_audit(request: HttpRequest) -> schemas.AuditEntries:
     """A page of the audit log."""
     query = cast(schemas.ListAudit, request.query)
     found = await audit.list_audit(
         request.plane, request.caller, after=int(query.after or 0), limit=query.limit
     )
-    items = [schemas.Entry(**entry._asdict()) for entry in found]
-    return schemas.Entries(
+    items = [schemas.AuditEntry(**entry._asdict()) for entry in found]
+    return schemas.AuditEntries(
         items=items, next=str(items[-1].position) if len(items) == query.limit else None
     )
 
 
-async def verify_audit(request: HttpRequest) -> schemas.Verdict:
+async def verify_audit(request: HttpRequest) -> schemas.AuditVerdict:
     """Walk the chain of all tenants; so it is for the plane's own admins."""
     tokens.require_owner(request.caller)
     verdict = await audit.verify(request.plane, head=cast(schemas.VerifyAudit, request.query).head)
     broken = verdict.broken
-    return schemas.Verdict(
+    return schemas.AuditVerdict(
         entries=verdict.entries,
         head=verdict.head,
         broken=schemas.BrokenLine(**broken._asdict()) if broken else None,
@@ -60,11 +60,11 @@ def _quota(view: quotas.QuotaView) -> schemas.Quota:
 ROUTES = (
     Route(
         "GET", "/v1/audit", list_audit, "List the audit log, oldest first", role=Role.ADMIN,
-        answer=schemas.Entries, query=schemas.ListAudit,
+        answer=schemas.AuditEntries, query=schemas.ListAudit,
     ),
     Route(
         "GET", "/v1/audit/verify", verify_audit, "Walk the chain of the audit log",
-        role=Role.ADMIN, answer=schemas.Verdict, query=schemas.VerifyAudit,
+        role=Role.ADMIN, answer=schemas.AuditVerdict, query=schemas.VerifyAudit,
     ),
     Route(
         "POST", "/v1/keys:rotate", rotate_keys,

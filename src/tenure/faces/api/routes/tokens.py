@@ -29,12 +29,12 @@ def _new_token(made: tuple[tokens.TokenView, str]) -> schemas.NewToken:
     return schemas.NewToken(**view._asdict(), void=False, token=token)
 
 
-async def list_tokens(request: HttpRequest) -> schemas.Tokens:
+async def list_tokens(request: HttpRequest) -> schemas.TokenList:
     """A tenant's tokens."""
     tenant = cast(schemas.ListTokens, request.query).tenant
     views = await tokens.list_tokens(request.plane, request.caller, tenant=tenant)
     epoch = request.plane.pause.epoch
-    return schemas.Tokens(items=[schemas.token(view, epoch=epoch) for view in views])
+    return schemas.TokenList(items=[schemas.token(view, epoch=epoch) for view in views])
 
 
 async def revoke_token(request: HttpRequest) -> schemas.Token:
@@ -58,7 +58,7 @@ ROUTES = (
         problems=("invalid", "not_found"),
     ),
     Route(
-        "GET", "/v1/tokens", list_tokens, "List tokens", role=Role.ADMIN, answer=schemas.Tokens,
+        "GET", "/v1/tokens", list_tokens, "List tokens", role=Role.ADMIN, answer=schemas.TokenList,
         query=schemas.ListTokens, problems=("not_found",),
     ),
     Route(

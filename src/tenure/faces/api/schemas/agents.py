@@ -8,7 +8,7 @@ from tenure.app.agents import views as agent_views
 from tenure.app.agents.spec import OnDelete
 from tenure.core.agent import AgentState, Verb
 from tenure.core.edge import EdgeKind
-from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, Told, Wire
+from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, RequestFields, ResponseBody
 
 DryRun = Annotated[bool, Meta(description="Only show the plan: steps, compensations, keys.")]
 Queue = Annotated[
@@ -22,7 +22,7 @@ Offset = Annotated[int, Meta(ge=0, le=1 << 53)]
 DrainSeconds = Annotated[float, Meta(ge=0, le=3_600)]
 
 
-class Agent(Told, frozen=True):
+class Agent(ResponseBody, frozen=True):
     """One agent."""
 
     uid: Id
@@ -38,14 +38,14 @@ class Agent(Told, frozen=True):
     etag: str
 
 
-class Agents(Told, frozen=True):
+class Agents(ResponseBody, frozen=True):
     """A page of agents by name."""
 
     items: list[Agent]
     next: str | None
 
 
-class Resource(Told, frozen=True):
+class Resource(ResponseBody, frozen=True):
     """What a provider holds for an agent, or may hold."""
 
     slot: str
@@ -55,14 +55,14 @@ class Resource(Told, frozen=True):
     step: str
 
 
-class Resources(Told, frozen=True):
+class AgentResources(ResponseBody, frozen=True):
     """Everything that providers hold for an agent, or may hold."""
 
     items: list[Resource]
     next: str | None = None
 
 
-class PlannedStep(Told, frozen=True):
+class StepPreview(ResponseBody, frozen=True):
     """One step of what would be done."""
 
     name: str
@@ -72,7 +72,7 @@ class PlannedStep(Told, frozen=True):
     key: str
 
 
-class Branch(Told, frozen=True):
+class CascadeBranch(ResponseBody, frozen=True):
     """One thing that an agent owns or has granted, and what would become of it."""
 
     owner: str
@@ -83,19 +83,19 @@ class Branch(Told, frozen=True):
     fate: str
 
 
-class Planned(Told, frozen=True):
+class PlanPreview(ResponseBody, frozen=True):
     """What would be done, in order; of a delete also what would go with the agent."""
 
     kind: Verb
     plan: str
     version: int
-    steps: list[PlannedStep]
-    cascade: list[Branch]
+    steps: list[StepPreview]
+    cascade: list[CascadeBranch]
     warnings: list[str]
     """Of a create: what its runtime does not find, for which it would be undone."""
 
 
-class Edge(Told, frozen=True):
+class Edge(ResponseBody, frozen=True):
     """Something that an agent owns or has granted."""
 
     owner: str
@@ -105,21 +105,21 @@ class Edge(Told, frozen=True):
     at: Instant
 
 
-class Edges(Told, frozen=True):
+class Edges(ResponseBody, frozen=True):
     """A page of them."""
 
     items: list[Edge]
     next: str | None
 
 
-class ListEdges(Wire, frozen=True):
+class ListEdges(RequestFields, frozen=True):
     """Which edges."""
 
     after: Cursor = ""
     limit: Limit = 100
 
 
-class AddEdge(Wire, frozen=True):
+class AddEdge(RequestFields, frozen=True):
     """What an agent is to own from now on, and what becomes of it when that is deleted."""
 
     kind: EdgeKind
@@ -133,7 +133,7 @@ class AddEdge(Wire, frozen=True):
     on_delete: OnDelete = "revoke"
 
 
-class Invitation(Told, frozen=True):
+class AgentInvitation(ResponseBody, frozen=True):
     """Shown once; send `token` as the bearer to /oauth/register, with the agent's public keys."""
 
     client_id: str
@@ -141,7 +141,7 @@ class Invitation(Told, frozen=True):
     expires_at: Instant
 
 
-class Log(Told, frozen=True):
+class LogText(ResponseBody, frozen=True):
     """What an agent printed."""
 
     text: str
@@ -149,7 +149,7 @@ class Log(Told, frozen=True):
     """With `since`: where the next piece begins."""
 
 
-class ListAgents(Wire, frozen=True):
+class ListAgents(RequestFields, frozen=True):
     """Which agents."""
 
     state: Annotated[
@@ -163,20 +163,20 @@ class ListAgents(Wire, frozen=True):
     limit: Limit = 100
 
 
-class DryRunQuery(Wire, frozen=True):
+class DryRunQuery(RequestFields, frozen=True):
     """How to ask for a verb."""
 
     dry_run: DryRun = False
 
 
-class QueueQuery(Wire, frozen=True):
+class QueueQuery(RequestFields, frozen=True):
     """How to ask for a verb on an agent that is there."""
 
     dry_run: DryRun = False
     queue: Queue = False
 
 
-class Delete(Wire, frozen=True):
+class Delete(RequestFields, frozen=True):
     """How to delete."""
 
     dry_run: DryRun = False
@@ -190,14 +190,14 @@ class Delete(Wire, frozen=True):
     ] = UNSET
 
 
-class Suspend(Wire, frozen=True):
+class Suspend(RequestFields, frozen=True):
     """How to suspend."""
 
     keep_runtime: bool = False
     drain_seconds: DrainSeconds | None = None
 
 
-class Logs(Wire, frozen=True):
+class Logs(RequestFields, frozen=True):
     """Which part of a log."""
 
     lines: Annotated[int, Meta(ge=1, le=10_000, description="The last so many lines.")] = 100

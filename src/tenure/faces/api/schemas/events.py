@@ -7,7 +7,7 @@ from msgspec import Meta
 from tenure.app.events.cloudevents import CloudEvent
 from tenure.core.limits import NAME_PATTERN
 from tenure.core.subscription import SubscriptionKind
-from tenure.faces.api.schemas.forms import Id, Instant, Limit, Told, Wire
+from tenure.faces.api.schemas.forms import Id, Instant, Limit, RequestFields, ResponseBody
 
 Position = Annotated[
     str,
@@ -21,7 +21,7 @@ Name = Annotated[str, Meta(pattern=rf"^{NAME_PATTERN}$(?!\n)")]
 Agent = Annotated[str, Meta(max_length=63, description="A name or uid; empty: every agent.")]
 
 
-class Events(Told, frozen=True):
+class Events(ResponseBody, frozen=True):
     """A page of events in the order of their commits; `position` is where to go on later."""
 
     items: list[CloudEvent]
@@ -31,7 +31,7 @@ class Events(Told, frozen=True):
     """Whether some after the position asked for are no longer kept."""
 
 
-class ListEvents(Wire, frozen=True):
+class ListEvents(RequestFields, frozen=True):
     """Which events."""
 
     agent: Agent = ""
@@ -41,7 +41,7 @@ class ListEvents(Wire, frozen=True):
     limit: Limit = 100
 
 
-class Subscribe(Wire, frozen=True):
+class CreateSubscription(RequestFields, frozen=True):
     """What somebody wants to hear of, and how it is told."""
 
     name: Name
@@ -55,7 +55,7 @@ class Subscribe(Wire, frozen=True):
     from_start: bool = False
 
 
-class Subscription(Told, frozen=True):
+class Subscription(ResponseBody, frozen=True):
     """A subscription, without its secret."""
 
     id: Id
@@ -85,13 +85,13 @@ class NewSubscription(Subscription, frozen=True):
     secret: str
 
 
-class Subscriptions(Told, frozen=True):
+class Subscriptions(ResponseBody, frozen=True):
     """The tenant's subscriptions, oldest first."""
 
     items: list[Subscription]
 
 
-class Letter(Told, frozen=True):
+class Letter(ResponseBody, frozen=True):
     """An event that its destination has not taken."""
 
     position: int
@@ -105,14 +105,14 @@ class Letter(Told, frozen=True):
     """When it is tried again; none: when somebody replays it."""
 
 
-class Letters(Told, frozen=True):
+class Letters(ResponseBody, frozen=True):
     """A page of dead letters, agent by agent, each agent's in order."""
 
     items: list[Letter]
     next: str | None
 
 
-class ListLetters(Wire, frozen=True):
+class ListLetters(RequestFields, frozen=True):
     """Which letters."""
 
     after: Annotated[
@@ -125,19 +125,19 @@ class ListLetters(Wire, frozen=True):
     limit: Limit = 100
 
 
-class OfAgent(Wire, frozen=True):
+class OfAgent(RequestFields, frozen=True):
     """Whose letters."""
 
     agent: Annotated[str, Meta(max_length=63, description="A name or uid; empty: all.")] = ""
 
 
-class Count(Told, frozen=True):
+class Count(ResponseBody, frozen=True):
     """How many streams are concerned."""
 
     agents: int
 
 
-class Acknowledge(Wire, frozen=True):
+class Acknowledge(RequestFields, frozen=True):
     """What the subscriber has done its part of."""
 
     operation: Id
@@ -150,7 +150,7 @@ class Acknowledge(Wire, frozen=True):
     ) = None
 
 
-class Acknowledgement(Told, frozen=True):
+class Acknowledgement(ResponseBody, frozen=True):
     """What a subscriber is, or was, waited for."""
 
     operation: Id
@@ -162,20 +162,20 @@ class Acknowledgement(Told, frozen=True):
     principal: str
 
 
-class Acknowledgements(Told, frozen=True):
+class Acknowledgements(ResponseBody, frozen=True):
     """What is missing comes first."""
 
     items: list[Acknowledgement]
 
 
-class Tenant(Told, frozen=True):
+class Tenant(ResponseBody, frozen=True):
     """What holds for the tenant as a whole."""
 
     strict: bool
     missing: list[Acknowledgement]
 
 
-class SetTenant(Wire, frozen=True):
+class SetTenant(RequestFields, frozen=True):
     """From now on."""
 
     strict: bool

@@ -5,12 +5,12 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from tenure.core.finding import FindingKind
-from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, Told, Wire
+from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, RequestFields, ResponseBody
 
 Reconciler = Annotated[str, Meta(pattern=r"^[a-z]{0,20}$(?!\n)")]
 
 
-class Finding(Told, frozen=True):
+class Finding(ResponseBody, frozen=True):
     """Something a reconciler has seen."""
 
     id: Id
@@ -26,14 +26,14 @@ class Finding(Told, frozen=True):
     body: Any
 
 
-class Findings(Told, frozen=True):
+class Findings(ResponseBody, frozen=True):
     """A page of findings."""
 
     items: list[Finding]
     next: str | None
 
 
-class ListFindings(Wire, frozen=True):
+class ListFindings(RequestFields, frozen=True):
     """Which findings."""
 
     reconciler: Annotated[Reconciler, Meta(description="Only of this reconciler.")] = ""
@@ -42,20 +42,20 @@ class ListFindings(Wire, frozen=True):
     limit: Limit = 100
 
 
-class Reconcile(Wire, frozen=True):
+class Reconcile(RequestFields, frozen=True):
     """Which reconciler is to look now, and whether it may do anything about what it sees."""
 
     name: Annotated[Reconciler, Meta(description="Empty: every one of them.")] = ""
     dry_run: Annotated[bool, Meta(description="Look and say; change nothing.")] = False
 
 
-class OfTenant(Wire, frozen=True):
+class OfTenant(RequestFields, frozen=True):
     """Whose resource it is."""
 
     tenant: Annotated[str, Meta(max_length=63, description="Empty: the caller's own.")] = ""
 
 
-class Seen(Told, frozen=True):
+class PassFinding(ResponseBody, frozen=True):
     """What is a finding now; of a dry run what would be one."""
 
     kind: FindingKind
@@ -64,18 +64,18 @@ class Seen(Told, frozen=True):
     body: Any
 
 
-class Look(Told, frozen=True):
+class ReconcilePass(ResponseBody, frozen=True):
     """What one look came to."""
 
     reconciler: str
     sentence: str
     seen: int
     fixed: int
-    findings: list[Seen]
+    findings: list[PassFinding]
     error: str
 
 
-class Looks(Told, frozen=True):
+class ReconcilePasses(ResponseBody, frozen=True):
     """What every look came to."""
 
-    items: list[Look]
+    items: list[ReconcilePass]

@@ -14,9 +14,9 @@ Cursor = Annotated[
 Limit = Annotated[int, Meta(ge=1, le=PAGE_MAX, description="Items in one page, at most.")]
 
 
-class Wire(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is sent to us: a field that is not known is refused."""
+class RequestFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields of a body or query that a caller sends; an unknown field is refused."""
 
 
-class Told(Struct, frozen=True, kw_only=True):
-    """What we send."""
+class ResponseBody(Struct, frozen=True, kw_only=True):
+    """The body of an answer."""

@@ -8,11 +8,11 @@ from msgspec import Meta
 from tenure.app.operations import views as operation_views
 from tenure.core.operation import IntentState, OperationState, RecordKind
 from tenure.core.plan import StepKind
-from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, Told, Wire
+from tenure.faces.api.schemas.forms import Cursor, Id, Instant, Limit, RequestFields, ResponseBody
 from tenure.faces.http.table import WAIT_SECONDS_MAX
 
 
-class Step(Told, frozen=True):
+class OperationStep(ResponseBody, frozen=True):
     """One step of an operation."""
 
     name: str
@@ -30,7 +30,7 @@ class Step(Told, frozen=True):
     result: Any
 
 
-class Operation(Told, frozen=True):
+class Operation(ResponseBody, frozen=True):
     """One operation with its steps."""
 
     id: Id
@@ -40,13 +40,13 @@ class Operation(Told, frozen=True):
     generation: int
     state: OperationState
     done: bool
-    steps: list[Step]
+    steps: list[OperationStep]
     error: str
     created_at: Instant
     updated_at: Instant
 
 
-class Listed(Told, frozen=True):
+class OperationSummary(ResponseBody, frozen=True):
     """One operation as a list shows it."""
 
     id: Id
@@ -61,14 +61,14 @@ class Listed(Told, frozen=True):
     updated_at: Instant
 
 
-class Operations(Told, frozen=True):
+class Operations(ResponseBody, frozen=True):
     """A page of operations, oldest first."""
 
-    items: list[Listed]
+    items: list[OperationSummary]
     next: str | None
 
 
-class Followed(Told, frozen=True):
+class OperationRecord(ResponseBody, frozen=True):
     """The data of one event: a record of the journal.
 
     The event's name is the type under which it is published; its id is `seq`.  The last event is
@@ -85,7 +85,7 @@ class Followed(Told, frozen=True):
     """A result, a cause, a signal's payload."""
 
 
-class ListOperations(Wire, frozen=True):
+class ListOperations(RequestFields, frozen=True):
     """Which operations."""
 
     agent: Annotated[str, Meta(max_length=63, description="Only of this one: a name or uid.")] = ""
@@ -97,13 +97,13 @@ class ListOperations(Wire, frozen=True):
     limit: Limit = 100
 
 
-class Wait(Wire, frozen=True):
+class Wait(RequestFields, frozen=True):
     """How long to wait."""
 
     seconds: Annotated[float, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 30.0
 
 
-class Adopt(Wire, frozen=True):
+class Adopt(RequestFields, frozen=True):
     """An operator's word that a step happened, with its result."""
 
     result: Any = None
@@ -126,8 +126,8 @@ def operation(view: operation_views.OperationView) -> Operation:
     )
 
 
-def _step(step: operation_views.StepView) -> Step:
-    return Step(
+def _step(step: operation_views.StepView) -> OperationStep:
+    return OperationStep(
         name=step.name,
         kind=StepKind(step.kind),
         state=step.state,
@@ -143,6 +143,6 @@ def _step(step: operation_views.StepView) -> Step:
     )
 
 
-def listed(row: object) -> Listed:
-    """A row of the list as it is told."""
-    return msgspec.convert(row, Listed, strict=False)
+def summary(row: object) -> OperationSummary:
+    """A row as a list shows it."""
+    return msgspec.convert(row, OperationSummary, strict=False)

@@ -1,9 +1,9 @@
 """The control plane's own answers on the wire."""
 
-from tenure.faces.api.schemas.forms import Told
+from tenure.faces.api.schemas.forms import ResponseBody
 
 
-class Health(Told, frozen=True, omit_defaults=True):
+class HealthStatus(ResponseBody, frozen=True, omit_defaults=True):
     """Whether it lives, or takes requests; a plane that is `held` takes reads alone."""
 
     status: str
@@ -13,13 +13,13 @@ class Health(Told, frozen=True, omit_defaults=True):
     """Why the embedded providers cannot be asked now, which others serve; empty: they can."""
 
 
-class Document(Told, frozen=True):
+class Document(ResponseBody, frozen=True):
     """An OpenAPI document."""
 
     openapi: str
 
 
-class Plane(Told, frozen=True):
+class PlaneStatus(ResponseBody, frozen=True):
     """The control plane itself."""
 
     id: str
@@ -29,7 +29,7 @@ class Plane(Told, frozen=True):
     """Why nothing may move until an admin confirms; empty: it may."""
 
 
-class Resumed(Told, frozen=True):
+class ResumedOperation(ResponseBody, frozen=True):
     """An open operation, which goes on once the plane is let go."""
 
     operation: str
@@ -39,7 +39,7 @@ class Resumed(Told, frozen=True):
     state: str
 
 
-class Missing(Told, frozen=True):
+class MissingResource(ResponseBody, frozen=True):
     """What an agent holds by the store, and its provider does not have."""
 
     agent: str
@@ -49,7 +49,7 @@ class Missing(Told, frozen=True):
     key: str
 
 
-class Named(Told, frozen=True):
+class NamedAgent(ResponseBody, frozen=True):
     """An agent that is READY in the store."""
 
     agent: str
@@ -57,7 +57,7 @@ class Named(Told, frozen=True):
     tenant: str
 
 
-class Unknown(Told, frozen=True):
+class UnknownResource(ResponseBody, frozen=True):
     """What a provider holds for this plane and the store does not know; it is never deleted."""
 
     slot: str
@@ -65,25 +65,25 @@ class Unknown(Told, frozen=True):
     agent: str
 
 
-class Review(Told, frozen=True):
+class PlaneReview(ResponseBody, frozen=True):
     """What letting the plane go would mean; the lists hold the first thousand of each kind."""
 
     epoch: int
     held: str
     open_operations: int
-    resumed: list[Resumed]
+    resumed: list[ResumedOperation]
     missing_resources: int
-    missing: list[Missing]
+    missing: list[MissingResource]
     started_agents: int
-    started: list[Named]
+    started: list[NamedAgent]
     """Agents whose runtime alone is missing or dead: where drift is repaired they are started."""
     shut_agents: int
-    shut: list[Named]
+    shut: list[NamedAgent]
     """Agents whose credentials are shut: suspended since, and not started again."""
     untold_agents: int
-    untold: list[Named]
+    untold: list[NamedAgent]
     """Agents of which nobody can tell yet: a provider says nothing, or something else differs."""
     unknown_resources: int
-    unknown: list[Unknown]
+    unknown: list[UnknownResource]
     silent: list[str]
     """Providers that did not say what they hold, or what they were asked, and why."""

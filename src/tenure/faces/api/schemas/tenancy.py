@@ -4,10 +4,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from tenure.faces.api.schemas.forms import Instant, Limit, Told, Wire
+from tenure.faces.api.schemas.forms import Instant, Limit, RequestFields, ResponseBody
 
 
-class Entry(Told, frozen=True):
+class AuditEntry(ResponseBody, frozen=True):
     """One line of the audit log."""
 
     position: int
@@ -19,14 +19,14 @@ class Entry(Told, frozen=True):
     hash: str
 
 
-class Entries(Told, frozen=True):
+class AuditEntries(ResponseBody, frozen=True):
     """A page of the audit log, oldest first."""
 
-    items: list[Entry]
+    items: list[AuditEntry]
     next: str | None
 
 
-class ListAudit(Wire, frozen=True):
+class ListAudit(RequestFields, frozen=True):
     """Which lines."""
 
     after: Annotated[
@@ -35,7 +35,7 @@ class ListAudit(Wire, frozen=True):
     limit: Limit = 100
 
 
-class VerifyAudit(Wire, frozen=True):
+class VerifyAudit(RequestFields, frozen=True):
     """Against what to verify."""
 
     head: Annotated[
@@ -43,7 +43,7 @@ class VerifyAudit(Wire, frozen=True):
     ] = ""
 
 
-class BrokenLine(Told, frozen=True):
+class BrokenLine(ResponseBody, frozen=True):
     """The first line that is not as it was written."""
 
     position: int
@@ -57,7 +57,7 @@ class BrokenLine(Told, frozen=True):
     ]
 
 
-class Verdict(Told, frozen=True):
+class AuditVerdict(ResponseBody, frozen=True):
     """What a walk over the chain found."""
 
     entries: int
@@ -65,13 +65,13 @@ class Verdict(Told, frozen=True):
     broken: BrokenLine | None
 
 
-class SigningKey(Told, frozen=True):
+class SigningKey(ResponseBody, frozen=True):
     """The key that signs from now on, as `/.well-known/jwks.json` names it."""
 
     kid: str
 
 
-class Quota(Told, frozen=True):
+class Quota(ResponseBody, frozen=True):
     """How many agents the tenant may have, and has."""
 
     kind: str
@@ -79,7 +79,7 @@ class Quota(Told, frozen=True):
     used: int
 
 
-class SetQuota(Wire, frozen=True):
+class SetQuota(RequestFields, frozen=True):
     """How many it may have from now on."""
 
     most: Annotated[int, Meta(ge=0, le=1_000_000_000)]

@@ -7,10 +7,10 @@ from msgspec import Meta
 from tenure.app.tenancy.tokens import TokenView
 from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX, NAME_PATTERN
 from tenure.core.roles import Role
-from tenure.faces.api.schemas.forms import Id, Instant, Told, Wire
+from tenure.faces.api.schemas.forms import Id, Instant, RequestFields, ResponseBody
 
 
-class Token(Told, frozen=True):
+class Token(ResponseBody, frozen=True):
     """A token: all but the token itself."""
 
     id: Id
@@ -32,7 +32,7 @@ class NewToken(Token, frozen=True):
     token: str
 
 
-class Tokens(Told, frozen=True):
+class TokenList(ResponseBody, frozen=True):
     """The tenant's tokens."""
 
     items: list[Token]
@@ -42,14 +42,14 @@ class Tokens(Told, frozen=True):
 Tenant = Annotated[str, Meta(pattern=rf"^({NAME_PATTERN})?$(?!\n)")]
 
 
-class ListTokens(Wire, frozen=True):
+class ListTokens(RequestFields, frozen=True):
     """Whose tokens are listed."""
 
     tenant: Tenant = ""
     """Another tenant than the caller's own: for admins of the tenant `default` alone."""
 
 
-class CreateToken(Wire, frozen=True):
+class CreateToken(RequestFields, frozen=True):
     """For whom a token is."""
 
     principal: Annotated[
