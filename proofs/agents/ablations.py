@@ -21,6 +21,7 @@ from tenure.app.tenancy import audit
 from tenure.core import audit as chain
 from tenure.core import saga
 from tenure.core.agent import AgentState
+from tenure.core.records import OperationRecord
 from tenure.core.saga import MoveOutcome
 from tenure.ports.store import Change, Put, Refused, Set
 from tenure.testing.memory_store import Tables, tables
@@ -108,7 +109,7 @@ def parent_not_guarded() -> AbstractContextManager[None]:
 
     def apply(self: Tables, change: Change) -> Refused | None:
         change = change.plain()
-        guards = tuple(g for g in change.guards if g.table != "agent" or set(g.said) != {"state"})
+        guards = tuple(g for g in change.guards if g.table != "agent" or {*g.columns} != {"state"})
         return real(self, replace(change, guards=guards))
 
     return patched(Tables, apply=apply)
@@ -159,8 +160,8 @@ def any_tenants_operation() -> AbstractContextManager[None]:
     real = reads.read_own
 
     async def read_own(plane: Any, _: str, operation: str, **how: bool) -> Any:
-        row = await plane.store.find("operation", (operation,))
-        return await real(plane, "" if row is None else str(row["tenant"]), operation, **how)
+        row = await plane.store.find(OperationRecord, (operation,))
+        return await real(plane, "" if row is None else row.tenant, operation, **how)
 
     return patched(reads, read_own=read_own)
 

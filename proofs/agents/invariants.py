@@ -17,6 +17,7 @@ from tenure.core.agent import CONDUCT, AgentState, Verb
 from tenure.core.audit import first_broken
 from tenure.core.operation import OPERATION, IntentState, OperationState
 from tenure.core.plan import Plan
+from tenure.core.records import OperationRecord
 from tenure.ports.provider import Presence
 from tenure.ports.store import Row, Store
 from tenure.testing.fakes import World
@@ -43,20 +44,20 @@ class AgentSnapshot:
     plans: Mapping[str, Plan]
     acknowledged: Sequence[str] = ()
 
-    def operations_of(self, agent: str) -> list[Row]:
+    def operations_of(self, agent: str) -> list[OperationRecord]:
         """The operations of an agent, oldest first."""
-        rows = [row for row in self.kernel.operations.values() if row["agent"] == agent]
-        return sorted(rows, key=lambda row: cast(int, row["generation"]))
+        rows = [row for row in self.kernel.operations.values() if row.agent == agent]
+        return sorted(rows, key=lambda row: row.generation)
 
     def is_at_rest(self, agent: str) -> bool:
         """Whether no operation of this agent is open."""
         ends = OPERATION.final
-        return all(row["state"] in ends for row in self.operations_of(agent))
+        return all(row.state in ends for row in self.operations_of(agent))
 
     def was_left(self, agent: str) -> bool:
         """Whether an operator gave an operation of it up: what was left is listed."""
         given_up = OperationState.ABANDONED
-        return any(row["state"] == given_up for row in self.operations_of(agent))
+        return any(row.state == given_up for row in self.operations_of(agent))
 
 
 async def read_agents(
@@ -109,21 +110,21 @@ def _suspended(seen: AgentSnapshot, uid: str) -> list[tuple[str, ...]]:
     suspended = [
         number
         for number, row in enumerate(rows)
-        if row["kind"] in {Verb.SUSPEND, Verb.STOP} and row["state"] == OperationState.SUCCEEDED
+        if row.kind in {Verb.SUSPEND, Verb.STOP} and row.state == OperationState.SUCCEEDED
     ]
     if not suspended or not _input(rows[suspended[-1]]).get("keep_runtime"):
         return [NO_RUNTIME]
-    sure = rows[suspended[-1] - 1]["state"] == OperationState.SUCCEEDED
+    sure = rows[suspended[-1] - 1].state == OperationState.SUCCEEDED
     return [SLOTS] if sure else [SLOTS, NO_RUNTIME]
 
 
 def nothing_is_an_orphan(seen: AgentSnapshot) -> list[str]:
     """Whatever a provider holds of ours is listed as a resource of an agent."""
     listed = {
-        str(intent["key"])
+        intent.key
         for intents in seen.kernel.intents.values()
         for intent in intents
-        if intent["slot"] and intent["state"] != IntentState.BURNED
+        if intent.slot and intent.state != IntentState.BURNED
     }
     return [
         f"{thing.provider} {thing.key.text} of agent {thing.key.agent} is an orphan"
@@ -140,10 +141,10 @@ def what_is_listed_is_there(seen: AgentSnapshot) -> list[str]:
             continue
         unused = json.loads(str(row["serving"] or "{}")).get("instead_of")
         listed = {
-            (str(intent["slot"]), str(intent["key"]))
+            (intent.slot, intent.key)
             for one in seen.operations_of(uid)
-            for intent in seen.kernel.intents[str(one["id"])]
-            if intent["slot"] and intent["state"] != IntentState.BURNED and intent["key"] != unused
+            for intent in seen.kernel.intents[one.id]
+            if intent.slot and intent.state != IntentState.BURNED and intent.key != unused
         }
         held = {(thing.provider, thing.key.text) for thing in seen.world.holds(agent=uid)}
         wrong += [f"agent {uid} lists {slot} {key} in vain" for slot, key in sorted(listed - held)]
@@ -182,9 +183,7 @@ def the_lock_is_free(seen: AgentSnapshot) -> list[str]:
     wrong: list[str] = []
     for uid, row in seen.agents.items():
         named = {str(row[column]) for column in ("operation", "next") if row[column] is not None}
-        opened = {
-            str(one["id"]) for one in seen.operations_of(uid) if one["state"] not in OPERATION.final
-        }
+        opened = {one.id for one in seen.operations_of(uid) if one.state not in OPERATION.final}
         if named != opened:
             wrong.append(f"agent {uid} names {sorted(named)} and open are {sorted(opened)}")
     return wrong
@@ -200,7 +199,7 @@ def state_follows_from_operations(seen: AgentSnapshot) -> list[str]:
         for one in seen.operations_of(uid):
             if _input(one).get("queued"):
                 continue  # its turn never came, or came in vain
-            stands = _after(stands, Verb(str(one["kind"])), OperationState(str(one["state"])))
+            stands = _after(stands, Verb(one.kind), OperationState(str(one.state)))
         if stands is AgentState.CREATE_FAILED and str(row["name"]) in seen.names:
             replaced = seen.names[str(row["name"])] != uid
             stands = AgentState.DELETED if replaced else stands
@@ -322,7 +321,7 @@ def closed_stays_closed(seen: AgentSnapshot) -> list[str]:
         operation = seen.kernel.operations.get(str(event["operation"]))
         if operation is None or not str(event["type"]).startswith("agent."):
             continue
-        uid, generation = str(event["agent"]), cast(int, operation["generation"])
+        uid, generation = str(event["agent"]), operation.generation
         if generation < newest.get(uid, 0):
             wrong.append(f"{event['type']!s} of agent {uid} was told by an operation it had closed")
         newest[uid] = max(generation, newest.get(uid, 0))
@@ -351,17 +350,17 @@ def operations_keep_their_word(seen: AgentSnapshot) -> list[str]:
 
 def _waits(seen: AgentSnapshot, operation: str) -> bool:
     """Whether it waits for another one, of its agent or of one that this owns, which is stuck."""
-    stuck = any(row["state"] == OperationState.STUCK for row in seen.kernel.operations.values())
+    stuck = any(row.state == OperationState.STUCK for row in seen.kernel.operations.values())
     there = {
-        str(intent["step"])
+        intent.step
         for intent in seen.kernel.intents[operation]
-        if intent["state"] == IntentState.INTENDED
+        if intent.state == IntentState.INTENDED
     }
     return stuck and bool(there & WAITING)
 
 
-def _input(row: Row) -> dict[str, Any]:
-    return cast("dict[str, Any]", json.loads(str(row["input"])))
+def _input(row: OperationRecord) -> dict[str, Any]:
+    return cast("dict[str, Any]", json.loads(row.input))
 
 
 INVARIANTS: tuple[Callable[[AgentSnapshot], list[str]], ...] = (

@@ -23,6 +23,7 @@ from tenure.app.tenancy import audit, tokens
 from tenure.core.agent import Verb
 from tenure.core.errors import CallerError, Conflict, NotFound
 from tenure.core.limits import IDEMPOTENCY_SECONDS
+from tenure.core.records import OperationRecord
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Store
 from tenure.testing.loop import SeededLoop, run
@@ -105,8 +106,8 @@ async def _other_requests(plane: Plane) -> list[str]:
 async def _keys_apart(plane: Plane, key: Asked, mine: str) -> list[str]:
     """The same request with the same key in another tenant is another operation."""
     theirs = await _answer(agents.create_agent(plane, STRANGER, spec_of("alpha"), asked=key))
-    known = await plane.store.find("operation", (theirs,))
-    apart = theirs != mine and known is not None and known["tenant"] == STRANGER.tenant
+    known = await plane.store.find(OperationRecord, (theirs,))
+    apart = theirs != mine and known is not None and known.tenant == STRANGER.tenant
     return [] if apart else [f"with another tenant's key a create gave {theirs}"]
 
 

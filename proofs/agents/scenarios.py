@@ -22,7 +22,7 @@ from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
 from tenure.core.agent import Verb
 from tenure.core.errors import CallerError
-from tenure.ports.store import Row
+from tenure.core.records import OperationRecord
 from tenure.testing.faults import Call, Fault, Faults
 from tenure.testing.loop import SeededLoop
 from tenure.testing.operators import by
@@ -209,11 +209,11 @@ async def wait_for_rest(
         await asyncio.sleep(PATIENCE.poll_seconds)  # a disk cannot be read before the first start
     store = cluster.disk.observer()
 
-    async def waits(row: Row) -> bool:
-        loaded = await store.load(str(row["id"]))
+    async def waits(row: OperationRecord) -> bool:
+        loaded = await store.load(row.id)
         assert loaded is not None
-        done = {str(record["step"]) for record in loaded.journal}
-        return any(str(intent["step"]) in WAITING - done for intent in loaded.intents)
+        done = {record.step for record in loaded.journal}
+        return any(intent.step in WAITING - done for intent in loaded.intents)
 
     return await until_at_rest(
         cluster, PATIENCE, until=until, is_busy=lambda: not cluster.serving, waits=waits

@@ -22,6 +22,7 @@ from tenure.app.operations import commands as operations
 from tenure.core.agent import Verb
 from tenure.core.errors import CallerError, CommitUnknown
 from tenure.core.operation import OperationState
+from tenure.core.records import OperationRecord
 from tenure.plans.agents.lifecycle import CLOSING
 from tenure.testing.fakes import World
 from tenure.testing.loop import SeededLoop
@@ -95,12 +96,12 @@ class AgentsSimulation(Simulation):
             return
         self.client.acknowledged.append(accepted.id)
         if act.verb in CLOSING:
-            row = await self.disk.observer().find("operation", (accepted.id,))
+            row = await self.disk.observer().find(OperationRecord, (accepted.id,))
             newest = await self.disk.observer().find("agent", (accepted.agent,))
             assert row is not None
             assert newest is not None
-            faster = row["generation"] != newest["generation"]
-            if not faster and "queued" not in str(row["input"]):
+            faster = row.generation != newest["generation"]
+            if not faster and "queued" not in row.input:
                 self.closed[name] = (accepted.id, self.loop.time())
         if request.cancel_after is not None:
             await asyncio.sleep(request.cancel_after)
@@ -125,13 +126,13 @@ class AgentsSimulation(Simulation):
 
     async def _let_through(self, name: str, operation: str) -> None:
         """An invocation was let through though the agent was closed; unless that was taken back."""
-        row = await self.disk.observer().find("operation", (operation,))
+        row = await self.disk.observer().find(OperationRecord, (operation,))
         taken = await self.disk.observer().find("agent_name", (TENANT, name))
-        if row is None or row["state"] == OperationState.COMPENSATED:
+        if row is None or row.state == OperationState.COMPENSATED:
             return
-        if taken is None or taken["agent"] != row["agent"]:
+        if taken is None or taken["agent"] != row.agent:
             return  # another agent has the name by now
-        agent = await self.disk.observer().find("agent", (str(row["agent"]),))
-        if agent is None or agent["generation"] != row["generation"]:
+        agent = await self.disk.observer().find("agent", (row.agent,))
+        if agent is None or agent["generation"] != row.generation:
             return  # somebody has asked for something else since
-        self.wrong.append(f"closed_serves_nothing: {name} was reached after {row['kind']!s}")
+        self.wrong.append(f"closed_serves_nothing: {name} was reached after {row.kind!s}")

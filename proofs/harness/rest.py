@@ -7,11 +7,11 @@ from typing import NamedTuple
 from proofs.harness.cluster import Cluster
 from proofs.harness.snapshot import TENANT
 from tenure.core.operation import OPERATION, OperationState
-from tenure.ports.store import Row
+from tenure.core.records import OperationRecord
 
-Waits = Callable[[Row], Awaitable[bool]]
+Waits = Callable[[OperationRecord], Awaitable[bool]]
 """Whether an open operation stands still because it waits for another operation."""
-Attend = Callable[[Row, float], Awaitable[bool]]
+Attend = Callable[[OperationRecord, float], Awaitable[bool]]
 """Asked of an operation that stands still for so many seconds: whether it may still move.
 
 An operator of the run may act on it here."""
@@ -27,7 +27,7 @@ class Patience(NamedTuple):
     poll_seconds: float
 
 
-async def _never(_: Row) -> bool:
+async def _never(_: OperationRecord) -> bool:
     return False
 
 
@@ -49,7 +49,7 @@ async def until_at_rest(
     while loop.time() < until:
         moving, stuck = is_busy(), False
         for row in await store.list_operations(TENANT, limit=1_000):
-            name, state = str(row["id"]), OperationState(str(row["state"]))
+            name, state = row.id, OperationState(str(row.state))
             if state in OPERATION.final:
                 since.pop(name, None)
                 continue

@@ -6,6 +6,7 @@ Invariants are checked against a snapshot that is read when every operation has 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
+from tenure.core.records import IntentRecord, JournalRecord, OperationRecord
 from tenure.ports.store import Row, Store
 from tenure.testing.loop import Trace
 
@@ -16,9 +17,9 @@ TENANT = "default"
 class Snapshot(NamedTuple):
     """The committed rows that invariants of operations read."""
 
-    operations: Mapping[str, Row]
-    journals: Mapping[str, Sequence[Row]]
-    intents: Mapping[str, Sequence[Row]]
+    operations: Mapping[str, OperationRecord]
+    journals: Mapping[str, Sequence[JournalRecord]]
+    intents: Mapping[str, Sequence[IntentRecord]]
     events: Sequence[Row]
     active: Mapping[str, str]
     """The operation that has the lock of each agent, for agents that have operations."""
@@ -26,40 +27,40 @@ class Snapshot(NamedTuple):
     def states(self) -> tuple[str, ...]:
         """The states of operations, agent by agent, in the order of acceptance."""
         rows = sorted(self.operations.values(), key=_acceptance_order)
-        return tuple(str(row["state"]) for row in rows)
+        return tuple(str(row.state) for row in rows)
 
     def add_to(self, trace: Trace) -> None:
         """Add the end of every operation to the trace of a run."""
         for name, row in self.operations.items():
-            trace.add(name, row["state"], row["revision"], row["updated_at"])
+            trace.add(name, row.state, row.revision, row.updated_at)
 
 
-def _acceptance_order(row: Row) -> tuple[str, int]:
-    return str(row["agent"]), cast(int, row["generation"])
+def _acceptance_order(row: OperationRecord) -> tuple[str, int]:
+    return row.agent, row.generation
 
 
 async def read_snapshot(store: Store, *, tenant: str = TENANT) -> Snapshot:
     """Read a store through its port."""
-    operations: dict[str, Row] = {}
+    operations: dict[str, OperationRecord] = {}
     last = ""
     while page := await store.list_operations(tenant, after=last, limit=PAGE):
-        operations.update({str(row["id"]): row for row in page})
-        last = str(page[-1]["id"])
-    journals: dict[str, Sequence[Row]] = {}
-    intents: dict[str, Sequence[Row]] = {}
+        operations.update({row.id: row for row in page})
+        last = page[-1].id
+    journals: dict[str, Sequence[JournalRecord]] = {}
+    intents: dict[str, Sequence[IntentRecord]] = {}
     active: dict[str, str] = {}
     for name, row in operations.items():
         loaded = await store.load(name)
         assert loaded is not None, f"operation {name} is listed and not there"
         journals[name], intents[name] = loaded.journal, loaded.intents
-        agent = str(row["agent"])
+        agent = row.agent
         if agent not in active and (holder := await store.find("agent", (agent,))):
             active[agent] = str(holder["operation"])
     events: list[Row] = []
     position = 0
-    while page := await store.list_events(after=position, limit=PAGE):
-        events += page
-        position = cast(int, page[-1]["position"])
+    while more := await store.list_events(after=position, limit=PAGE):
+        events += more
+        position = cast(int, more[-1]["position"])
     return Snapshot(operations, journals, intents, events, active)
 
 

@@ -145,7 +145,7 @@ async def all_ended(plane: Plane, seconds: float) -> bool:
         left = await reads.list_operations(plane, TENANT, states=is_open, limit=1)
         if not left:
             return True
-        await reads.wait(plane, TENANT, str(left[0]["id"]), seconds=0.1)
+        await reads.wait(plane, TENANT, left[0].id, seconds=0.1)
     return False
 
 

@@ -59,9 +59,7 @@ class CallerHistory:
     def promises_are_kept(self, snapshot: Snapshot) -> list[str]:
         """What was said to a caller is so for ever."""
         wrong: list[str] = []
-        states = {
-            name: OperationState(str(row["state"])) for name, row in snapshot.operations.items()
-        }
+        states = {name: OperationState(str(row.state)) for name, row in snapshot.operations.items()}
         wrong += [
             f"the cancel of {name} was acknowledged and it SUCCEEDED"
             for name in sorted(self.cancelled)
@@ -71,7 +69,7 @@ class CallerHistory:
             if states.get(name) is not state:
                 wrong.append(f"{name} was said to have ended as {state} and is {states.get(name)}")
         for name, count in sorted(self.signalled.items()):
-            kinds = [row["kind"] for row in snapshot.journals.get(name, ())]
+            kinds = [row.kind for row in snapshot.journals.get(name, ())]
             if kinds.count(RecordKind.SIGNALLED) < count:
                 wrong.append(f"{count} signals of {name} were acknowledged and not all are kept")
         return wrong
@@ -79,17 +77,17 @@ class CallerHistory:
     def unclaimed_was_unclaimed(self, snapshot: Snapshot) -> list[str]:
         """Only what nobody has claimed is cancelled without undos."""
         return [
-            f"{name} was cancelled as unclaimed and had been claimed {row['token']!s} times"
+            f"{name} was cancelled as unclaimed and had been claimed {row.token!s} times"
             for name, row in snapshot.operations.items()
-            if row["token"]
-            and any('"unclaimed":true' in str(record["body"]) for record in snapshot.journals[name])
+            if row.token
+            and any('"unclaimed":true' in record.body for record in snapshot.journals[name])
         ]
 
     def one_request_is_one_operation(self, snapshot: Snapshot) -> list[str]:
         """However often it was asked for; and what was said not to be kept is not there."""
         made: dict[int, list[str]] = defaultdict(list)
         for name, row in snapshot.operations.items():
-            made[request_of(row["input"])].append(name)
+            made[request_of(row.input)].append(name)
         wrong = [
             f"request {number} has become {len(names)} operations"
             for number, names in sorted(made.items())
@@ -221,8 +219,8 @@ def what_is_ready_stays(evidence: Evidence) -> list[str]:
 
 def _ready_at(world: World, turn: Turned, evidence: Evidence) -> float:
     for row in evidence.snapshot.intents[turn.operation]:
-        if row["step"] == "runtime":
-            at = ("runtime", str(row["key"]))
+        if row.step == "runtime":
+            at = ("runtime", row.key)
             thing = world.things.get(at) or world.removed.get(at, (None,))[0]
             if thing is not None:
                 return thing.ready_at

@@ -9,7 +9,6 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import cast
 
 from proofs.harness.snapshot import Snapshot
 from tenure.app.operations.handle import intent_of, record_of
@@ -36,7 +35,7 @@ class Evidence:
 
     def plan_of(self, operation: str) -> Plan:
         """The plan that an operation follows."""
-        return self.plans[str(self.snapshot.operations[operation]["plan"])]
+        return self.plans[self.snapshot.operations[operation].plan]
 
     def records_of(self, operation: str) -> list[Record]:
         """Its journal, as the saga reads it."""
@@ -48,14 +47,14 @@ class Evidence:
         return [
             thing
             for thing in self.world.things.values()
-            if thing.key.agent == row["agent"]
-            and thing.key.generation == row["generation"]
+            if thing.key.agent == row.agent
+            and thing.key.generation == row.generation
             and thing.provider not in self.effects
         ]
 
     def state(self, operation: str) -> OperationState:
         """Where the operation's row says it is."""
-        return OperationState(str(self.snapshot.operations[operation]["state"]))
+        return OperationState(str(self.snapshot.operations[operation].state))
 
 
 def acknowledged_are_kept(evidence: Evidence) -> list[str]:
@@ -78,9 +77,7 @@ def every_operation_ended(evidence: Evidence) -> list[str]:
             wrong.append(f"operation {name} is {state} and moves no more")
             continue
         named = {
-            str(row["key"])
-            for row in evidence.snapshot.intents[name]
-            if row["state"] != IntentState.BURNED
+            row.key for row in evidence.snapshot.intents[name] if row.state != IntentState.BURNED
         }
         wrong += [
             f"operation {name} is stuck and does not name {thing.provider} {thing.key.text}"
@@ -97,9 +94,9 @@ def succeeded_holds_its_resources(evidence: Evidence) -> list[str]:
         if evidence.state(name) is not OperationState.SUCCEEDED:
             continue
         wanted = {
-            (str(row["slot"]), str(row["key"]))
+            (row.slot, row.key)
             for row in evidence.snapshot.intents[name]
-            if row["slot"] and row["slot"] not in evidence.effects
+            if row.slot and row.slot not in evidence.effects
         }
         held = {(thing.provider, thing.key.text) for thing in evidence.held(name)}
         wrong += [f"{name} succeeded without {slot} {key}" for slot, key in sorted(wanted - held)]
@@ -108,14 +105,12 @@ def succeeded_holds_its_resources(evidence: Evidence) -> list[str]:
         ]
         steps = {step.name for stage in evidence.plan_of(name).stages for step in stage}
         burned = {
-            str(row["step"])
-            for row in evidence.snapshot.intents[name]
-            if row["state"] == IntentState.BURNED
+            row.step for row in evidence.snapshot.intents[name] if row.state == IntentState.BURNED
         }
         there = {
-            str(row["step"])
+            row.step
             for row in evidence.snapshot.journals[name]
-            if row["kind"] in {RecordKind.DONE, RecordKind.ADOPTED} and row["step"] not in burned
+            if row.kind in {RecordKind.DONE, RecordKind.ADOPTED} and row.step not in burned
         }
         wrong += [f"{name} succeeded and does not hold {step}" for step in sorted(steps - there)]
     return wrong
@@ -133,9 +128,9 @@ def compensated_left_nothing(evidence: Evidence) -> list[str]:
         ]
         plan = evidence.plan_of(name)
         wrong += [
-            f"{name} was compensated and the intent of {row['step']!s} is {row['state']!s}"
+            f"{name} was compensated and the intent of {row.step!s} is {row.state!s}"
             for row in evidence.snapshot.intents[name]
-            if plan.steps[str(row["step"])].undoes and row["state"] != IntentState.BURNED
+            if plan.steps[row.step].undoes and row.state != IntentState.BURNED
         ]
     return wrong
 
@@ -146,7 +141,7 @@ def undone_newest_first(evidence: Evidence) -> list[str]:
     stuck: dict[tuple[str, int], dict[str, float]] = {}
     stages: dict[tuple[str, int], Mapping[str, int]] = {}
     for name, row in evidence.snapshot.operations.items():
-        whose = (str(row["agent"]), cast(int, row["generation"]))
+        whose = (row.agent, row.generation)
         stages[whose] = evidence.plan_of(name).stage_of
         stuck[whose] = {
             record.step: record.at
@@ -179,10 +174,10 @@ def pivot_is_never_turned_back(evidence: Evidence) -> list[str]:
     for name in evidence.snapshot.operations:
         plan = evidence.plan_of(name)
         for row in evidence.snapshot.intents[name]:
-            pivot = plan.steps[str(row["step"])].kind is StepKind.PIVOT
-            applied = evidence.world.made[str(row["slot"]), str(row["key"])]
+            pivot = plan.steps[row.step].kind is StepKind.PIVOT
+            applied = evidence.world.made[row.slot, row.key]
             if pivot and applied and evidence.state(name) is OperationState.COMPENSATED:
-                wrong.append(f"{name} was compensated though its pivot {row['step']!s} was applied")
+                wrong.append(f"{name} was compensated though its pivot {row.step!s} was applied")
     return wrong
 
 
@@ -210,9 +205,9 @@ def unknown_is_said(evidence: Evidence) -> list[str]:
     for name in evidence.snapshot.operations:
         plan, records = evidence.plan_of(name), evidence.records_of(name)
         for row in evidence.snapshot.intents[name]:
-            step = plan.steps[str(row["step"])]
+            step = plan.steps[row.step]
             if step.inquiry is Inquiry.NOBODY_KNOWS:
-                count = evidence.world.made[str(row["slot"]), str(row["key"])]
+                count = evidence.world.made[row.slot, row.key]
                 wrong += _misreported(evidence.state(name), step, records, count, name)
     return wrong
 
@@ -246,7 +241,7 @@ def events_tell_the_journal(evidence: Evidence) -> list[str]:
         if event["type"] != kind:
             wrong.append(f"event {event['position']!s} is {event['type']!s}, not {kind}")
     for name, journal in evidence.snapshot.journals.items():
-        wanted = [(row["kind"], row["step"], row["at"]) for row in journal]
+        wanted = [(row.kind, row.step, row.at) for row in journal]
         if told.pop(name, []) != wanted:
             wrong.append(f"the events of {name} are not its journal")
     return wrong + [f"there are events of {name}, which is not there" for name in told]
@@ -256,9 +251,9 @@ def journal_has_no_holes(evidence: Evidence) -> list[str]:
     """Records of an operation are numbered 1, 2, 3, and the first says that it was accepted."""
     wrong: list[str] = []
     for name, journal in evidence.snapshot.journals.items():
-        if [row["seq"] for row in journal] != list(range(1, len(journal) + 1)):
+        if [row.seq for row in journal] != list(range(1, len(journal) + 1)):
             wrong.append(f"the journal of {name} has holes")
-        if not journal or journal[0]["kind"] != RecordKind.ACCEPTED:
+        if not journal or journal[0].kind != RecordKind.ACCEPTED:
             wrong.append(f"the journal of {name} does not begin with its acceptance")
     return wrong
 
@@ -269,18 +264,16 @@ def rows_agree_with_the_journal(evidence: Evidence) -> list[str]:
     for name, row in evidence.snapshot.operations.items():
         plan = evidence.plan_of(name)
         progress = saga.fold(plan, evidence.records_of(name))
-        intents = {
-            str(intent["step"]): intent_of(intent) for intent in evidence.snapshot.intents[name]
-        }
+        intents = {intent.step: intent_of(intent) for intent in evidence.snapshot.intents[name]}
         state = evidence.state(name)
         folded = saga.state_of(plan, progress, intents)
         if state not in (folded, OperationState.PENDING):
             wrong.append(f"{name} is {state} and its journal says {folded}")
-        if (row["ended_at"] is not None) != (progress.end is not None):
+        if (row.ended_at is not None) != (progress.end is not None):
             wrong.append(
-                f"{name} has ended at {row['ended_at']!s} and its journal says {progress.end}"
+                f"{name} has ended at {row.ended_at!s} and its journal says {progress.end}"
             )
-        locked = evidence.snapshot.active.get(str(row["agent"])) == name
+        locked = evidence.snapshot.active.get(row.agent) == name
         if locked == (progress.end is not None):
             wrong.append(
                 f"{name} is {state} and {'has' if locked else 'lacks'} the lock of its agent"

@@ -303,7 +303,7 @@ def early_signals_dropped() -> AbstractContextManager[None]:
 
     async def signal(plane: Any, caller: Caller, operation: str, **given: Any) -> Any:
         loaded = await plane.store.load(operation)
-        if loaded is not None and not any(row["waiting_on"] for row in loaded.intents):
+        if loaded is not None and not any(row.waiting_on for row in loaded.intents):
             return await reads.get_operation(plane, caller.tenant, operation)
         return await real(plane, caller, operation, **given)
 

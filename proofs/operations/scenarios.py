@@ -20,7 +20,7 @@ from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
 from tenure.core.errors import CallerError
 from tenure.core.operation import IntentState, OperationState
-from tenure.ports.store import Row
+from tenure.core.records import OperationRecord
 from tenure.testing.fakes import World
 from tenure.testing.faults import ALPHABET, Call, Fault, Faults
 from tenure.testing.loop import SeededLoop
@@ -175,14 +175,14 @@ async def rest(attempt: Attempt[OperationScenario]) -> list[str]:
     cluster, client, scenario = attempt
     resolved: set[str] = set()
 
-    async def attend(row: Row, seconds: float) -> bool:
-        name = str(row["id"])
+    async def attend(row: OperationRecord, seconds: float) -> bool:
+        name = row.id
         if scenario.operator and name not in resolved:
             resolved.add(name)
             with suppress(CallerError):
                 await client.ask(partial(_operate, cluster, scenario.operator, name))
             return True
-        return row["due_at"] is not None and seconds < PATIENCE.stuck_seconds
+        return row.due_at is not None and seconds < PATIENCE.stuck_seconds
 
     return await until_at_rest(cluster, PATIENCE, until=PATIENCE.total_seconds, attend=attend)
 

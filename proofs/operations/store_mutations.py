@@ -30,7 +30,7 @@ def without_guards(table: str, column: str) -> Off:
 
     def apply(self: Tables, change: Change) -> Refused | None:
         change = change.plain()
-        guards = tuple(g for g in change.guards if g.table != table or column not in g.said)
+        guards = tuple(g for g in change.guards if g.table != table or column not in g.columns)
         return real(self, replace(change, guards=guards))
 
     return lambda: patched(Tables, apply=apply)

@@ -11,7 +11,7 @@ from proofs.operations.callers import Callers
 from proofs.operations.history import CallerHistory, request_of, violations_in_time
 from proofs.operations.invariants import Evidence, violations
 from proofs.operations.profiles import PROFILES, Request, alphabet
-from tenure.ports.store import Row
+from tenure.core.records import OperationRecord
 from tenure.testing.fakes import World
 from tenure.testing.loop import SeededLoop
 from tenure.testing.plans import EFFECTS, PLANS, providers_of
@@ -43,9 +43,9 @@ class OperationsSimulation(Simulation):
         """An operator resolves some of what is stuck, once nothing is on its way any more."""
         resolved: set[str] = set()
 
-        async def attend(row: Row, seconds: float) -> bool:
-            name = str(row["id"])
-            request: Request = self.schedule.requests[request_of(row["input"])]
+        async def attend(row: OperationRecord, seconds: float) -> bool:
+            name = row.id
+            request: Request = self.schedule.requests[request_of(row.input)]
             if request.operator == "resolve" and name not in resolved and self.is_quiet():
                 resolved.add(name)
                 await self.callers.resolve(name)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from proofs.harness.ablation import BY_PROOF, Ablation, by_name
 from proofs.reconcilers.workload import off
 from tenure.app.plane import Plane
+from tenure.core.records import IntentRecord
 from tenure.ports.provider import Provider
 from tenure.reconcilers import orphans, retention
 from tenure.reconcilers.driver import RECONCILERS
@@ -34,8 +35,8 @@ def store_first() -> AbstractContextManager[None]:
     """Ask the store before the provider."""
 
     async def compare(plane: Plane, _: Term, slot: str, provider: Provider, done: Any) -> None:
-        rows = await plane.store.list_rows("intent", {"slot": slot}, limit=1_000)
-        then: Any = Earlier(plane, Then(frozenset(str(row["key"]) for row in rows)))
+        rows = await plane.store.list_rows(IntentRecord, {"slot": slot}, limit=1_000)
+        then: Any = Earlier(plane, Then(frozenset(row.key for row in rows)))
         listed = [one async for one in provider.list_owned(plane.id)]
         await orphans._claims(then, slot, listed, done)  # noqa: SLF001
 

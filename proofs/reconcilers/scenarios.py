@@ -190,7 +190,7 @@ async def _help(stage: Struck) -> None:
     """The provider gives in, and a person has it tried again."""
     stage.fakes.access._refuses.clear()  # noqa: SLF001
     (row,) = await stage.plane.store.list_open(states=[OperationState.STUCK])
-    name = str(row["id"])
+    name = row.id
     await operations.retry(stage.plane, by("somebody"), name)
     await stage.until(name, OperationState.SUCCEEDED)
 

@@ -297,7 +297,7 @@ class ReconcilersSimulation(Simulation):
         stuck = await store.list_open(states=[OperationState.STUCK])
         rows = await store.list_rows("finding", {"reconciler": "operations", "resolved_at": None})
         told = {findings.body_of(row).get("operation") for row in rows}
-        return [f"stuck_is_reported: {row['id']!s}" for row in stuck if row["id"] not in told]
+        return [f"stuck_is_reported: {row.id!s}" for row in stuck if row.id not in told]
 
     async def _letters(self) -> list[str]:
         """What is parked has a destination, and is a finding."""
@@ -384,7 +384,7 @@ def _is_held(intent: Row) -> bool:
 
 def _waits_for_a_person(seen: AgentSnapshot, line: str) -> bool:
     """Whether it is so because a deletion is stuck, and told: what it closed stays as it was."""
-    stuck = any(row["state"] == OperationState.STUCK for row in seen.kernel.operations.values())
+    stuck = any(row.state == OperationState.STUCK for row in seen.kernel.operations.values())
     sentence, _, words = line.partition(": ")
     uid = words.split()[1] if words.startswith("agent ") else ""
     below = sentence == "ready_agents_are_served" and seen.agents[uid]["parent"] is not None

@@ -243,7 +243,7 @@ async def all_ended(plane: Any) -> dict[str, str]:
     """How each operation ends."""
     ended: dict[str, str] = {}
     for row in await reads.list_operations(plane, TENANT):
-        name, label = str(row["id"]), str(row["agent"])
+        name, label = row.id, row.agent
         seen = await get_operation(plane, TENANT, name)
         if seen.state not in {"SUCCEEDED", "COMPENSATED"}:
             with suppress(Conflict):  # it has ended meanwhile

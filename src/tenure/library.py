@@ -138,7 +138,7 @@ class OpenPlane:
         rows = await reads.list_operations(
             self._plane, self.tenant, states=states, agent=agent, after=after, limit=limit
         )
-        found = [await self._find(str(row["id"])) for row in rows]
+        found = [await self._find(row.id) for row in rows]
         return tuple(operation for operation in found if operation is not None)
 
     async def signal(

@@ -1,24 +1,37 @@
 """Lists: the rows of a table page by page, and how large a page a caller gets."""
 
 from collections.abc import AsyncIterator, Mapping
-from typing import cast
+from typing import Any, overload
 
 from tenure.core.limits import PAGE_MAX
-from tenure.ports.store import TABLES, Key, Row, Store, Value
+from tenure.core.records import RECORD_NAMED, key_of
+from tenure.ports.store import Key, R, Row, Store, Value
 
 
+@overload
+def every(
+    store: Store, record: type[R], columns: Mapping[str, Value] | None = None, *, after: Key = ()
+) -> AsyncIterator[R]: ...
+@overload
+def every(
+    store: Store, record: str, columns: Mapping[str, Value] | None = None, *, after: Key = ()
+) -> AsyncIterator[Row]: ...
 async def every(
-    store: Store, table: str, said: Mapping[str, Value] | None = None, *, after: Key = ()
-) -> AsyncIterator[Row]:
-    """Every row of a table that says this, in key order; each page as it is then."""
+    store: Store, record: Any, columns: Mapping[str, Value] | None = None, *, after: Key = ()
+) -> AsyncIterator[Any]:
+    """Every row of a table with these values, in key order; each page as it is then."""
+    if isinstance(record, str):
+        async for found in every(store, RECORD_NAMED[record], columns, after=after):
+            yield found._asdict()  # type: ignore[attr-defined]
+        return
     last = after
     while True:
-        rows = await store.list_rows(table, said or {}, after=last, limit=PAGE_MAX)
+        rows = await store.list_rows(record, columns or {}, after=last, limit=PAGE_MAX)
         for row in rows:
             yield row
         if len(rows) < PAGE_MAX:
             return
-        last = tuple(cast("str | int", rows[-1][column]) for column in TABLES[table].key)
+        last = key_of(rows[-1])
 
 
 def page_of(limit: int) -> int:

@@ -11,6 +11,7 @@ from tenure.app.safety.pause import Pause
 from tenure.app.safety.reconcile_state import ReconcileState
 from tenure.app.wakeups import Wakeup
 from tenure.core.errors import Invalid, PlanUnknown
+from tenure.core.records import OperationRecord, PlanRecord
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.engine import Engine
 from tenure.ports.entropy import Entropy
@@ -147,13 +148,13 @@ async def _refuse_unknown_plans(plane: Plane) -> None:
     """What nobody here can perform must have somebody else who can; a file admits nobody else."""
     lost, strange = list[str](), dict[str, str]()
     for digest in await plane.store.plans_of_open_operations():
-        kept = await plane.store.find("plan", (digest,))
+        kept = await plane.store.find(PlanRecord, (digest,))
         if kept is None:
             if plane.catalogue.kept(digest) is None:  # else it is kept below
                 lost.append(f"plan {digest} is lost")
             continue
         try:
-            plane.catalogue.restore(str(kept["body"]), digest)
+            plane.catalogue.restore(kept.body, digest)
         except PlanUnknown as unknown:
             strange[digest] = str(unknown)
     if strange and plane.shared:
@@ -171,6 +172,6 @@ async def _refuse_unknown_plans(plane: Plane) -> None:
 async def _leave_to_others(plane: Plane, strange: Mapping[str, str]) -> None:
     """Say what is the work of a newer release alone: the engine gives back whatever it meets."""
     said: list[Row] = [{"plan": digest, "ended_at": None} for digest in strange]
-    many = sum([await plane.store.count_rows("operation", one) for one in said])
+    many = sum([await plane.store.count_rows(OperationRecord, one) for one in said])
     told = "; ".join(sorted(strange.values()))
     log.warning("open operations left to processes of a newer release: %d; %s", many, told)

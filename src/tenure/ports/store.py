@@ -2,22 +2,34 @@
 
 A write is a value.  The app builds a `Change` from a closed vocabulary, and `commit` applies it
 whole or returns the `Refused` that says which guard failed and what stands in the way.  Columns
-hold None, int, float, str or bytes.
+hold None, int, float, str or bytes.  A read returns records: see `tenure.core.records`.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.core.errors import Defect
+from tenure.core.records import (
+    RECORDS,
+    IntentRecord,
+    JournalRecord,
+    OperationRecord,
+    columns_of,
+    key_of,
+    table_of,
+)
 
 Value = None | int | float | str | bytes
 Key = tuple[str | int, ...]
 Row = dict[str, Value]
+"""Columns by their names: what a `Put` or a `Set` writes."""
+R = TypeVar("R", bound=tuple[Any, ...])
+"""A record type of `tenure.core.records`."""
 
 
 class Below(Struct, frozen=True, gc=False):
@@ -33,9 +45,9 @@ class AtLeast(Struct, frozen=True, gc=False):
 
 
 class Next(Struct, frozen=True, gc=False):
-    """In a new row: the next number of this counter, given by the store when it commits.
+    """In a new row: the next number of this counter, which the store fills in when it commits.
 
-    One that `begins` has never given any: a store need not look for it.
+    A counter that `begins` has issued no number yet: a store need not look for it.
     """
 
     counter: str
@@ -43,7 +55,7 @@ class Next(Struct, frozen=True, gc=False):
 
 
 class Chained(Struct, frozen=True, gc=False):
-    """In a `Put`: the hash of this row and of the one before it in its table, given by the store.
+    """In a `Put`: the hash of this row and of the one before it, which the store fills in.
 
     It is the row's last value, and its key is a `Next`; see `tenure.core.audit.link`.
     """
@@ -51,17 +63,18 @@ class Chained(Struct, frozen=True, gc=False):
     table: str
 
 
-Given = Next | Chained
+Generated = Next | Chained
 """What the store fills in when it commits."""
-Said = Value | Below | AtLeast
+Condition = Value | Below | AtLeast
+"""In a guard: the value of a column, or its bound."""
 
 
 class Is(Struct, frozen=True, gc=False):
-    """Guard: the row is there and says this."""
+    """Guard: the row is there and its columns meet these conditions."""
 
     table: str
     key: Key
-    said: Mapping[str, Said]
+    columns: Mapping[str, Condition]
 
 
 class Put(Struct, frozen=True, gc=False):
@@ -72,7 +85,12 @@ class Put(Struct, frozen=True, gc=False):
 
     table: str
     key: tuple[str | int | Next, ...]
-    row: Mapping[str, Value | Given]
+    row: Mapping[str, Value | Generated]
+
+    @classmethod
+    def of(cls, record: tuple[Any, ...]) -> "Put":
+        """Write this record as a new row."""
+        return cls(table_of(type(record)).name, key_of(record), columns_of(record))
 
 
 class Set(Struct, frozen=True, gc=False):
@@ -96,13 +114,13 @@ class Ring(Struct, frozen=True, gc=False):
     operation: str
     interrupt: bool = False
     unclaimed: bool = False
-    also: tuple["Ring", ...] = ()
+    others: tuple["Ring", ...] = ()
     """Those about other operations that the same change concerns."""
 
 
 def together(*rings: Ring) -> Ring | None:
     """All of these as one; None: there are none."""
-    return replace(rings[0], also=rings[1:]) if rings else None
+    return replace(rings[0], others=rings[1:]) if rings else None
 
 
 Write = Put | Set | Drop
@@ -121,7 +139,7 @@ class Guarded(NamedTuple):
     columns: tuple[str, ...]
 
 
-Line = tuple[Value | Given, ...]
+Line = tuple[Value | Generated, ...]
 """Values of one row, as its header orders them."""
 
 
@@ -133,7 +151,7 @@ class Header:
     first, and no two lines set one row.
     """
 
-    __slots__ = ("adds", "columns", "given", "guards", "key", "table")
+    __slots__ = ("adds", "columns", "generated", "guards", "key", "table")
 
     def __init__(
         self,
@@ -142,24 +160,24 @@ class Header:
         columns: tuple[str, ...],
         *,
         adds: bool = False,
-        given: tuple[int, ...] = (),
+        generated: tuple[int, ...] = (),
         guards: tuple[Guarded, ...] = (),
     ) -> None:
         """It `adds` rows as `Put` does, or changes them as `Set` does, if the guards hold.
 
-        `given` are the places of a line where there is a `Next`, its key among them.
+        `generated` are the places of a line where there is a `Next`, its key among them.
         """
         self.table = table
         self.key = key
         self.columns = columns
         self.adds = adds
-        self.given = given
+        self.generated = generated
         self.guards = guards
 
     def write(self, line: Line) -> Put | Set:
         """A line as the write it stands for."""
-        key, said = line[: len(self.key)], line[len(self.key) :]
-        row: dict[str, Any] = dict(zip(self.columns, said, strict=not self.guards))
+        key, values = line[: len(self.key)], line[len(self.key) :]
+        row: dict[str, Any] = dict(zip(self.columns, values, strict=not self.guards))
         return (Put if self.adds else Set)(self.table, key, row)  # type: ignore[arg-type]
 
     def asks(self, line: Line) -> Iterator[Is]:
@@ -168,8 +186,8 @@ class Header:
         for table, key, columns in self.guards:
             own = table == self.table
             whole = line[: len(key)] if own else (line[0], *islice(left, len(key) - 1))
-            said = dict(zip(columns, islice(left, len(columns)), strict=True))
-            yield Is(table, whole, said)  # type: ignore[arg-type]
+            conditions = dict(zip(columns, islice(left, len(columns)), strict=True))
+            yield Is(table, whole, conditions)  # type: ignore[arg-type]
 
 
 class Change(Struct, frozen=True, gc=False):
@@ -206,8 +224,8 @@ class Change(Struct, frozen=True, gc=False):
         )  # fmt: skip
 
 
-class Also(Struct, frozen=True, gc=False):
-    """What must hold and be written with a change of somebody else's."""
+class ChangePart(Struct, frozen=True, gc=False):
+    """Guards and writes that one room contributes to the change of another."""
 
     guards: tuple[Is, ...] = ()
     writes: tuple[Put | Set, ...] = ()
@@ -218,6 +236,13 @@ class Refused(Struct, frozen=True, gc=False):
 
     what: Is | Put | Set
     row: Row | None
+
+    def found(self, record: type[R]) -> R | None:
+        """The row that stands in the way, if it is a row of this record's table."""
+        table = table_of(record)
+        if self.row is None or self.what.table != table.name:
+            return None
+        return tuple.__new__(record, [self.row[name] for name in table.key + table.columns])
 
 
 class Queue(StrEnum):
@@ -237,9 +262,9 @@ class Claimed(NamedTuple):
 class Loaded(NamedTuple):
     """Everything the saga needs of one operation, read at one instant."""
 
-    operation: Row
-    journal: Sequence[Row]
-    intents: Sequence[Row]
+    operation: OperationRecord
+    journal: Sequence[JournalRecord]
+    intents: Sequence[IntentRecord]
 
 
 class Shape(NamedTuple):
@@ -250,66 +275,8 @@ class Shape(NamedTuple):
 
 
 TABLES: dict[str, Shape] = {
-    "plane": Shape(("one",), ("name", "epoch", "held")),
-    "plan": Shape(("digest",), ("name", "version", "body")),
-    "agent": Shape(
-        ("uid",),
-        ("tenant", "generation", "name", "state", "operation", "next", "epoch",
-         "parent", "spec", "serving", "created_at", "updated_at"),
-    ),
-    "agent_name": Shape(("tenant", "name"), ("agent",)),
-    "quota": Shape(("tenant", "kind"), ("most", "revision")),
-    "reservation": Shape(("tenant", "kind", "agent"), ("operation", "at")),
-    "tombstone": Shape(("operation", "step"), ("until", "sightings")),
-    "token": Shape(
-        ("hash",),
-        ("id", "tenant", "principal", "role", "created_at", "expires_at", "revoked_at", "epoch"),
-    ),
-    "audit": Shape(
-        ("position",), ("tenant", "principal", "action", "target", "at", "body", "hash")
-    ),
-    "idempotency": Shape(
-        ("tenant", "principal", "route", "key"), ("operation", "fingerprint", "at", "answer")
-    ),
-    "operation": Shape(
-        ("id",),
-        ("tenant", "principal", "kind", "plan", "agent", "generation", "state", "revision", "token",
-         "worker", "due_at", "input", "error", "created_at", "updated_at", "ended_at"),
-    ),
-    "journal": Shape(("operation", "seq"), ("tenant", "kind", "step", "at", "body")),
-    "intent": Shape(
-        ("operation", "step"),
-        ("tenant", "slot", "key", "state", "token", "attempts", "due_at", "unknown_since",
-         "waiting_on", "detail"),
-    ),
-    "outbox": Shape(
-        ("position",), ("tenant", "agent", "operation", "type", "at", "body", "sequence")
-    ),
-    "subscription": Shape(
-        ("id",),
-        ("tenant", "principal", "name", "kind", "target", "agent", "types", "required", "secret",
-         "secret_before", "before_until", "revision", "created_at", "updated_at"),
-    ),
-    "cursor": Shape(
-        ("destination",), ("position", "attempts", "due_at", "why", "since", "missed")
-    ),
-    "parked": Shape(("destination", "agent"), ("attempts", "due_at", "why", "since")),
-    "letter": Shape(
-        ("destination", "agent", "position"),
-        ("tenant", "operation", "type", "at", "body", "sequence"),
-    ),
-    "awaited": Shape(
-        ("operation", "subscription"), ("tenant", "agent", "since", "acknowledged_at", "principal")
-    ),
-    "tenancy": Shape(("tenant",), ("strict", "revision")),
-    "lease": Shape(("name",), ("holder", "token", "until")),
-    "finding": Shape(
-        ("id",),
-        ("tenant", "reconciler", "kind", "agent", "resource", "first_seen", "last_seen",
-         "sightings", "resolved_at", "resolved_by", "body"),
-    ),
-    "edge": Shape(("owner", "kind", "target"), ("tenant", "on_delete", "at")),
-}  # fmt: skip
+    table.name: Shape(table.key, table.columns) for table in map(table_of, RECORDS)
+}
 """Every table the app may name.  Beside them a store keeps its own: batches and counters."""
 
 
@@ -336,7 +303,7 @@ class Store(Protocol):
         """
         ...
 
-    def listen(self, heard: Callable[[Ring], None]) -> None:
+    def listen(self, on_ring: Callable[[Ring], None]) -> None:
         """Call this for the rings of other processes' changes; a hint, which may be lost."""
         ...
 
@@ -368,8 +335,12 @@ class Store(Protocol):
         """Whether a recent change with this id was applied."""
         ...
 
-    async def find(self, table: str, key: Key) -> Row | None:
-        """One row by its key, as committed."""
+    @overload
+    async def find(self, record: type[R], key: Key) -> R | None: ...
+    @overload
+    async def find(self, record: str, key: Key) -> Row | None: ...
+    async def find(self, record: type[R] | str, key: Key) -> R | Row | None:
+        """The row with this key in the table of this record type, as committed."""
         ...
 
     async def load(self, operation: str) -> Loaded | None:
@@ -378,11 +349,11 @@ class Store(Protocol):
 
     async def list_operations(
         self, tenant: str, *, states: Sequence[str] = (), after: str = "", limit: int = 100
-    ) -> Sequence[Row]:
+    ) -> Sequence[OperationRecord]:
         """Operations of a tenant in id order (oldest first), of these states if any are named."""
         ...
 
-    async def list_resources(self, tenant: str, agent: str) -> Sequence[Row]:
+    async def list_resources(self, tenant: str, agent: str) -> Sequence[IntentRecord]:
         """Intents of an agent that hold or may hold a resource, by operation and step."""
         ...
 
@@ -396,7 +367,7 @@ class Store(Protocol):
 
     async def list_open(
         self, *, states: Sequence[str] = (), after: str = "", limit: int = 100
-    ) -> Sequence[Row]:
+    ) -> Sequence[OperationRecord]:
         """Open operations of all tenants in id order, of these states if any are named.
 
         The cost grows with what is open, not with what has ended.
@@ -421,17 +392,32 @@ class Store(Protocol):
         """
         ...
 
+    @overload
     async def list_rows(
-        self, table: str, said: Mapping[str, Value], *, after: Key = (), limit: int = 100
-    ) -> Sequence[Row]:
-        """Rows of a table whose columns say this, in key order, beyond the key `after`.
+        self, record: type[R], columns: Mapping[str, Value], *, after: Key = (), limit: int = 100
+    ) -> Sequence[R]: ...
+    @overload
+    async def list_rows(
+        self, record: str, columns: Mapping[str, Value], *, after: Key = (), limit: int = 100
+    ) -> Sequence[Row]: ...
+    async def list_rows(
+        self,
+        record: type[R] | str,
+        columns: Mapping[str, Value],
+        *,
+        after: Key = (),
+        limit: int = 100,
+    ) -> Sequence[R] | Sequence[Row]:
+        """Rows of a table with these values in these columns, in key order, beyond `after`.
 
         It is quick where an index or the key begins with the columns named.
         """
         ...
 
-    async def count_rows(self, table: str, said: Mapping[str, Value]) -> int:
-        """How many rows of a table say this; the cost grows with the answer."""
+    async def count_rows(
+        self, record: type[tuple[Any, ...]] | str, columns: Mapping[str, Value]
+    ) -> int:
+        """How many rows of a table have these values; the cost grows with the answer."""
         ...
 
     async def count_states(self, tenant: str) -> Mapping[tuple[str, str], int]:

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from tenure.core.operation import Intent, OperationState
 from tenure.core.plan import Plan, Step
 from tenure.core.progress import Progress
-from tenure.ports.store import Row, Set, Store, Write
+from tenure.core.records import OperationRecord
+from tenure.ports.store import Set, Store, Write
 
 
 class SubjectOperation(Protocol):
@@ -66,8 +67,8 @@ class Subject(Protocol):
         """
         ...
 
-    async def refuse_cancel(self, store: Store, operation: Row) -> None:
-        """Conflict if the operation of this row cannot be cancelled at this moment."""
+    async def refuse_cancel(self, store: Store, operation: OperationRecord) -> None:
+        """Conflict if this operation cannot be cancelled at this moment."""
         ...
 
 
@@ -98,7 +99,7 @@ class PlainSubject:
             return ()
         return (Set("agent", (operation.agent,), {"operation": None}),)
 
-    async def refuse_cancel(self, store: Store, operation: Row) -> None:
+    async def refuse_cancel(self, store: Store, operation: OperationRecord) -> None:
         """It can always be cancelled."""
 
 

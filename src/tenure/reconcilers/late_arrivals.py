@@ -14,6 +14,7 @@ from tenure.app.plane import Plane
 from tenure.core.errors import ProviderError
 from tenure.core.finding import FindingKind
 from tenure.core.ids import ResourceKey, resource_key
+from tenure.core.records import IntentRecord, OperationRecord
 from tenure.ports.provider import Presence, Provider
 from tenure.ports.store import Change, Drop, Is, Row, Set
 from tenure.reconcilers.circuit_breaker import Silence
@@ -117,12 +118,12 @@ async def _report(term: Term, key: ResourceKey, *, lies: bool) -> None:
 
 async def _key(plane: Plane, where: tuple[str, str]) -> ResourceKey | None:
     """The burned key, by the intent that named it."""
-    operation = await plane.store.find("operation", (where[0],))
-    intent = await plane.store.find("intent", where)
+    operation = await plane.store.find(OperationRecord, (where[0],))
+    intent = await plane.store.find(IntentRecord, where)
     if operation is None or intent is None:
         return None
     return resource_key(
-        plane.id, tenant=str(operation["tenant"]), agent=str(operation["agent"]),
-        generation=cast(int, operation["generation"]), slot=str(intent["slot"]), name=where[1],
-        text=str(intent["key"]),
+        plane.id, tenant=operation.tenant, agent=operation.agent,
+        generation=operation.generation, slot=intent.slot, name=where[1],
+        text=intent.key,
     )  # fmt: skip

@@ -27,6 +27,7 @@ from tenure.core.finding import FindingKind
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.limits import LATE_SECONDS, PAGE_MAX
 from tenure.core.operation import IntentState
+from tenure.core.records import IntentRecord, OperationRecord
 from tenure.ports.provider import OwnedResource, Presence, Provider
 from tenure.ports.store import Is, Row, Set, Writes
 from tenure.reconcilers.circuit_breaker import Silence
@@ -77,8 +78,8 @@ class Judged(NamedTuple):
     verdict: Verdict
     why: str = ""
     agent: Row | None = None
-    operation: Row | None = None
-    intent: Row | None = None
+    operation: OperationRecord | None = None
+    intent: IntentRecord | None = None
 
     @property
     def about(self) -> About:
@@ -188,24 +189,24 @@ async def judge(plane: Plane, suspect: Suspect) -> Judged:
         why = f"generation {owned.generation} is newer than our records"
         return Judged(suspect, Verdict.UNKNOWN, why, agent)
     said: Row = {"agent": owned.agent, "generation": owned.generation}
-    for operation in await plane.store.list_rows("operation", said, limit=PAGE_MAX):
-        found = await plane.store.list_rows("intent", {"operation": operation["id"]})
+    for operation in await plane.store.list_rows(OperationRecord, said, limit=PAGE_MAX):
+        found = await plane.store.list_rows(IntentRecord, {"operation": operation.id})
         for intent in found:
-            if intent["key"] == owned.key and intent["slot"] == suspect.slot:
+            if intent.key == owned.key and intent.slot == suspect.slot:
                 return await _judged(plane, suspect, agent, operation, intent)
     return Judged(suspect, Verdict.UNKNOWN, "our records know no such key", agent)
 
 
 async def _judged(
-    plane: Plane, suspect: Suspect, agent: Row, operation: Row, intent: Row
+    plane: Plane, suspect: Suspect, agent: Row, operation: OperationRecord, intent: IntentRecord
 ) -> Judged:
     known = (agent, operation, intent)
-    burned, deleted = intent["state"] == IntentState.BURNED, agent["state"] == AgentState.DELETED
+    burned, deleted = intent.state == IntentState.BURNED, agent["state"] == AgentState.DELETED
     if not burned and not deleted:
         return Judged(suspect, Verdict.LIVING, "", *known)
-    if operation["ended_at"] is None:
+    if operation.ended_at is None:
         return Judged(suspect, Verdict.LIVING, "its operation is under way", *known)
-    where = (str(intent["operation"]), str(intent["step"]))
+    where = (str(intent.operation), intent.step)
     if await plane.store.find("tombstone", where) is not None:
         return Judged(suspect, Verdict.WATCHED, "", *known)
     why = "its key is burned" if burned else "its agent is deleted"
@@ -275,11 +276,11 @@ async def _sweep(
 
 async def _intend(plane: Plane, term: Term, one: Judged, subject: str, what: str) -> bool:
     """Commit that it is to be removed, if our records still say so and this process leads."""
-    intent, agent = cast(Row, one.intent), cast(Row, one.agent)
-    where = (str(intent["operation"]), str(intent["step"]))
+    intent, agent = cast(IntentRecord, one.intent), cast(Row, one.agent)
+    where = (str(intent.operation), intent.step)
     guards = (
         *term.fence(),
-        Is("intent", where, {"state": intent["state"]}),
+        Is("intent", where, {"state": intent.state}),
         Is("agent", (str(agent["uid"]),), {"state": agent["state"]}),
     )
     now = plane.store.now()
@@ -294,9 +295,9 @@ async def _intend(plane: Plane, term: Term, one: Judged, subject: str, what: str
 
 
 def _key(plane: Plane, one: Judged) -> ResourceKey:
-    intent, operation = cast(Row, one.intent), cast(Row, one.operation)
+    intent, operation = cast(IntentRecord, one.intent), cast(OperationRecord, one.operation)
     slot, owned = one.suspect
     return resource_key(
-        plane.id, tenant=str(operation["tenant"]), agent=owned.agent, generation=owned.generation,
-        slot=slot, name=str(intent["step"]), text=owned.key,
+        plane.id, tenant=operation.tenant, agent=owned.agent, generation=owned.generation,
+        slot=slot, name=intent.step, text=owned.key,
     )  # fmt: skip

@@ -17,6 +17,7 @@ from tenure.app.plane import Plane
 from tenure.core.finding import FindingKind
 from tenure.core.limits import IDEMPOTENCY_SECONDS
 from tenure.core.operation import IntentState
+from tenure.core.records import IntentRecord, OperationRecord, key_of
 from tenure.ports.store import TABLES, Change, Drop, Is, Key, Row
 from tenure.reconcilers.term import NOBODY, KeptFor, Term, Tick
 
@@ -156,8 +157,8 @@ async def _awaited(plane: Plane, row: Row, before: float) -> Over | None:
     at = cast("float | None", row["acknowledged_at"])
     if at is None or at >= before:
         return None
-    operation = await plane.store.find("operation", (str(row["operation"]),))
-    if operation is not None and operation["ended_at"] is None:
+    operation = await plane.store.find(OperationRecord, (str(row["operation"]),))
+    if operation is not None and operation.ended_at is None:
         return None
     return _alone("awaited", row, "acknowledged_at")
 
@@ -179,16 +180,16 @@ async def _operation(plane: Plane, row: Row, before: float) -> Over | None:
         return None
     if await plane.store.list_rows("tombstone", {"operation": name}, limit=1):
         return None
-    drops = [Drop("journal", _key("journal", one)) for one in loaded.journal]
-    drops += [Drop("intent", _key("intent", one)) for one in loaded.intents]
+    drops = [Drop("journal", key_of(one)) for one in loaded.journal]
+    drops += [Drop("intent", key_of(one)) for one in loaded.intents]
     as_it_was: Row = {"revision": row["revision"], "updated_at": row["updated_at"]}
     guard = Is("operation", (name,), as_it_was)
     return Over(guard, (*drops, Drop("operation", (name,))))
 
 
-def may_hold(intent: Row) -> bool:
+def may_hold(intent: IntentRecord) -> bool:
     """Whether something may be there that this made."""
-    return bool(intent["slot"]) and intent["state"] != IntentState.BURNED
+    return bool(intent.slot) and intent.state != IntentState.BURNED
 
 
 def _of_operations(kept: KeptFor) -> float:

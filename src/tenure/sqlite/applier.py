@@ -53,10 +53,10 @@ Work = Callable[[apsw.Cursor], Any]
 class Rows(list[Any]):
     """Values for one statement."""
 
-    __slots__ = ("given",)
+    __slots__ = ("generated",)
 
     def __init__(self) -> None:
-        self.given: tuple[int, ...] | None = None
+        self.generated: tuple[int, ...] | None = None
         """Where the store fills them in: the same places in every row; None: there is no row yet.
 
         A row that has them elsewhere makes the statement fail, and is written the next way.
@@ -185,8 +185,8 @@ class Applier:
             rows = lined.get(header)
             if rows is None:
                 rows = self._rows_of(header)
-            if header.given:
-                rows.append(self._numbered(line, header.given))
+            if header.generated:
+                rows.append(self._numbered(line, header.generated))
                 continue
             if header.guards and last is not None:
                 raise _Uncounted  # what it looks at may be of this very change
@@ -227,11 +227,11 @@ class Applier:
             if kind is Put:
                 rows = puts[write.table, *write.row]
                 values = [*key, *write.row.values()]
-                given = rows.given
-                if given is None:
-                    given = rows.given = _given(values)
-                if given:
-                    values = self._numbered(values, given)
+                generated = rows.generated
+                if generated is None:
+                    generated = rows.generated = _generated(values)
+                if generated:
+                    values = self._numbered(values, generated)
                     mine[-1], last = values[0], None
                 rows.append(values)
             elif kind is Set:
@@ -306,9 +306,9 @@ class Applier:
         """The first guard that does not hold."""
         execute, reads = self._cursor.execute, self._statements.reads
         for guard in guards:
-            said = guard.said
-            found = execute(reads[guard.table, *said], guard.key).fetchone()
-            if found != tuple(said.values()) and not _holds(guard, found):
+            columns = guard.columns
+            found = execute(reads[guard.table, *columns], guard.key).fetchone()
+            if found != tuple(columns.values()) and not _holds(guard, found):
                 return Refused(guard, self._find(guard.table, guard.key))
         return None
 
@@ -324,7 +324,7 @@ class Applier:
                 continue
             sql = puts[write.table, *write.row]
             values = [*write.key, *write.row.values()]
-            values = self._numbered(values, _given(values))
+            values = self._numbered(values, _generated(values))
             execute(sql, values)
             made.append(values)
             if changes() != 1:
@@ -368,18 +368,18 @@ class Applier:
         """The line with a number for every `Next`; for `Chained` the hash of what is before it."""
         values, raised = [*line], self._raised
         for place in places:
-            given = values[place]
-            if type(given) is Next:
-                name = given.counter
+            value = values[place]
+            if type(value) is Next:
+                name = value.counter
                 number = raised.get(name)
                 if number is None:
                     number = self._numbers.get(name)
                     if number is None:
-                        number = 0 if given.begins else self._read_counter(name)
+                        number = 0 if value.begins else self._read_counter(name)
                 values[place] = raised[name] = number + 1
             else:
-                head = link(self._head(given.table), values[:place])
-                values[place] = self._heads[given.table] = head
+                head = link(self._head(value.table), values[:place])
+                values[place] = self._heads[value.table] = head
         return values
 
     def _read_counter(self, name: str) -> int:
@@ -413,10 +413,10 @@ _FULL = (
 )
 
 
-def _given(values: list[Any]) -> tuple[int, ...]:
+def _generated(values: list[Any]) -> tuple[int, ...]:
     """Where the store fills in these values."""
-    given = (Next, Chained)
-    return tuple(place for place, value in enumerate(values) if type(value) in given)
+    kinds = (Next, Chained)
+    return tuple(place for place, value in enumerate(values) if type(value) in kinds)
 
 
 def _is_chained(write: Put | Set | Drop) -> bool:
@@ -424,7 +424,7 @@ def _is_chained(write: Put | Set | Drop) -> bool:
 
 
 def _holds(guard: Is, found: tuple[Any, ...] | None) -> bool:
-    return found is not None and all(map(meets, guard.said.values(), found))
+    return found is not None and all(map(meets, guard.columns.values(), found))
 
 
 def _answer(error: Exception) -> Refused | Failed:

@@ -1,6 +1,6 @@
 """SQL for the closed vocabulary of changes, made once from (table, columns) and kept.
 
-Names come from the tables' shapes alone, so nothing that a caller says becomes SQL; values are
+Names come from the tables' shapes alone, so no text of a caller becomes SQL; values are
 always bound, the key's columns first in a `Put` and in lines, last everywhere else.  The text is
 short because the library hashes it at every use.
 """
@@ -41,42 +41,42 @@ class Statements:
         self.sets = Kept(self._set)
         self.drops = Kept(self._drop)
 
-    def select(self, table: str, said: Mapping[str, Value], after: Key) -> str:
-        """Rows that say this, in key order, beyond a key; then the limit.  Bound in that order."""
-        asked = (table, *said, len(after), *(one is None for one in said.values()))
-        sql = self._selects.get(asked)
+    def select(self, table: str, columns: Mapping[str, Value], after: Key) -> str:
+        """Rows with these values, in key order, beyond a key; then the limit, bound last."""
+        kind = (table, *columns, len(after), *(one is None for one in columns.values()))
+        sql = self._selects.get(kind)
         if sql is None:
-            sql = self._selects[asked] = (
+            sql = self._selects[kind] = (
                 f"SELECT {','.join(self.columns(table))} FROM {table}"
-                f"{self._such(table, said, after)}"
+                f"{self._where_all(table, columns, after)}"
                 f" ORDER BY {','.join(self._tables[table].key)} LIMIT ?"
             )
         return sql
 
-    def count(self, table: str, said: Mapping[str, Value]) -> str:
-        """How many rows say this."""
+    def count(self, table: str, columns: Mapping[str, Value]) -> str:
+        """How many rows have these values."""
         self.columns(table)
-        return f"SELECT count(*) FROM {table}{self._such(table, said, ())}"
+        return f"SELECT count(*) FROM {table}{self._where_all(table, columns, ())}"
 
-    def _such(self, table: str, said: Mapping[str, Value], after: Key) -> str:
-        unknown = [column for column in said if column not in self._columns[table]]
+    def _where_all(self, table: str, columns: Mapping[str, Value], after: Key) -> str:
+        unknown = [column for column in columns if column not in self._columns[table]]
         if unknown:
             raise Defect(f"Table {table!r} has no column {unknown[0]!r}; nothing was read.")
         # A partial index serves only who writes its condition out, so None is never bound.
-        terms = [f"{name} IS NULL" if one is None else f"{name}=?" for name, one in said.items()]
+        terms = [f"{name} IS NULL" if one is None else f"{name}=?" for name, one in columns.items()]
         if after:
-            key = self.beyond(table, said, self._tables[table].key[: len(after)])
+            key = self.beyond(table, columns, self._tables[table].key[: len(after)])
             terms.append(f"({','.join(key)}) > ({','.join('?' * len(key))})")
         return " WHERE " + " AND ".join(terms) if terms else ""
 
-    def beyond(self, table: str, said: Mapping[str, Value], after: Sequence[T]) -> tuple[T, ...]:
-        """The part of a key that orders rows which say this: what is said is the same in all.
+    def beyond(self, table: str, columns: Mapping[str, Value], after: Sequence[T]) -> tuple[T, ...]:
+        """The part of a key that orders rows with these values, which are the same in all of them.
 
-        Compared with the whole key, rows would be found by what is said and passed one by one.
+        Compared with the whole key, rows would be found by the values and passed one by one.
         """
         same = 0
         for column in self._tables[table].key[: len(after) - 1]:
-            if column not in said:
+            if column not in columns:
                 break
             same += 1
         return tuple(after[same:])
@@ -137,10 +137,10 @@ class Statements:
             first, *more = guard.key
             here = guard.table == table
             key = [] if here else [f"{first}=?1", *(f"{column}=?{next(places)}" for column in more)]
-            said = [f"{column} IS ?{next(places)}" for column in guard.columns]
-            asked = " AND ".join((*key, *said))
-            there = f"EXISTS(SELECT 1 FROM {guard.table} WHERE {asked})"
-            sql += f" AND {asked if here else there}"
+            same = [f"{column} IS ?{next(places)}" for column in guard.columns]
+            condition = " AND ".join((*key, *same))
+            there = f"EXISTS(SELECT 1 FROM {guard.table} WHERE {condition})"
+            sql += f" AND {condition if here else there}"
         return sql
 
     def _drop(self, table: str, columns: tuple[str, ...]) -> str:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from tenure.core.errors import CommitUnknown, StoreFull
 from tenure.core.ids import ResourceKey
+from tenure.core.records import IntentRecord, OperationRecord
 from tenure.ports.provider import Observation, OwnedResource, Provider, Spec
 from tenure.ports.store import (
     Change,
@@ -220,9 +221,9 @@ class WiredStore:
         """Cross."""
         return await self._read("store.was_committed", lambda: self._inner.was_committed(change_id))
 
-    async def find(self, table: str, key: Key) -> Row | None:
+    async def find(self, record: Any, key: Key) -> Any:
         """Cross."""
-        return await self._read("store.find", lambda: self._inner.find(table, key))
+        return await self._read("store.find", lambda: self._inner.find(record, key))
 
     async def load(self, operation: str) -> Loaded | None:
         """Cross."""
@@ -230,14 +231,14 @@ class WiredStore:
 
     async def list_operations(
         self, tenant: str, *, states: Sequence[str] = (), after: str = "", limit: int = 100
-    ) -> Sequence[Row]:
+    ) -> Sequence[OperationRecord]:
         """Cross."""
         return await self._read(
             "store.list_operations",
             lambda: self._inner.list_operations(tenant, states=states, after=after, limit=limit),
         )
 
-    async def list_resources(self, tenant: str, agent: str) -> Sequence[Row]:
+    async def list_resources(self, tenant: str, agent: str) -> Sequence[IntentRecord]:
         """Cross."""
         return await self._read(
             "store.list_resources", lambda: self._inner.list_resources(tenant, agent)
@@ -249,16 +250,16 @@ class WiredStore:
 
     async def list_open(
         self, *, states: Sequence[str] = (), after: str = "", limit: int = 100
-    ) -> Sequence[Row]:
+    ) -> Sequence[OperationRecord]:
         """Cross."""
         return await self._read(
             "store.list_open",
             lambda: self._inner.list_open(states=states, after=after, limit=limit),
         )
 
-    def listen(self, heard: Callable[[Ring], None]) -> None:
+    def listen(self, on_ring: Callable[[Ring], None]) -> None:
         """No crossing: what is heard is a hint."""
-        self._inner.listen(heard)
+        self._inner.listen(on_ring)
 
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
         """Cross."""
@@ -275,17 +276,17 @@ class WiredStore:
         return await self._read("store.count_events", lambda: self._inner.count_events(until=until))
 
     async def list_rows(
-        self, table: str, said: Mapping[str, Value], *, after: Key = (), limit: int = 100
-    ) -> Sequence[Row]:
+        self, record: Any, columns: Mapping[str, Value], *, after: Key = (), limit: int = 100
+    ) -> Any:
         """Cross."""
         return await self._read(
             "store.list_rows",
-            lambda: self._inner.list_rows(table, said, after=after, limit=limit),
+            lambda: self._inner.list_rows(record, columns, after=after, limit=limit),
         )
 
-    async def count_rows(self, table: str, said: Mapping[str, Value]) -> int:
+    async def count_rows(self, record: Any, columns: Mapping[str, Value]) -> int:
         """Cross."""
-        return await self._read("store.count_rows", lambda: self._inner.count_rows(table, said))
+        return await self._read("store.count_rows", lambda: self._inner.count_rows(record, columns))
 
     async def count_states(self, tenant: str) -> Mapping[tuple[str, str], int]:
         """Cross."""

@@ -91,10 +91,7 @@ async def recorded_meanwhile(url: str, *, ablate: str = "") -> tuple[list[Claime
 
 def fenced(loaded: Loaded) -> dict[object, bool]:
     """Of every step, whether nobody can record it by an older token, and it counts as called."""
-    return {
-        row["step"]: row["token"] == 2 and row["unknown_since"] is not None
-        for row in loaded.intents
-    }
+    return {row.step: row.token == 2 and row.unknown_since is not None for row in loaded.intents}
 
 
 @pytest.mark.usefixtures("_patient")
@@ -102,7 +99,7 @@ def test_what_is_recorded_while_it_is_claimed_is_fenced_as_well(postgres_url: st
     got, loaded = asyncio.run(recorded_meanwhile(postgres_url))
     assert got == [Claimed("a", 2, None)]
     assert fenced(loaded) == {"one": True, "two": True}
-    assert loaded.operation["revision"] == 2
+    assert loaded.operation.revision == 2
 
 
 @pytest.mark.usefixtures("_patient")
@@ -137,7 +134,7 @@ async def claimed_beside_a_held_intent(url: str, *, ablate: str = "") -> None:
             assert [one.id for one in got] == [name for name in names if name != "05"]
             left = await store.load("05")
             assert left is not None
-            assert {row["token"] for row in (left.operation, *left.intents)} == {0}
+            assert {left.operation.token, *(row.token for row in left.intents)} == {0}
         assert await claimed(store) == [Claimed("05", 1, None)]
 
 

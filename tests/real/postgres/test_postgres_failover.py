@@ -17,6 +17,7 @@ from tenure.adapters.store.postgres.history import History
 from tenure.app.safety import epochs, watermark
 from tenure.app.tenancy import tokens
 from tenure.core.errors import StoreRewound
+from tenure.core.records import JournalRecord, OperationRecord, PlanRecord
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Change, Put, Queue
 from tenure.reconcilers import epoch as epoch_reconciler
@@ -66,7 +67,7 @@ def test_a_standby_is_refused_and_a_failover_to_it_is_followed(
             waiting = asyncio.ensure_future(store.commit(raised(1)))
             await ask(standby, "SELECT pg_promote()")
             assert await waiting is None
-            assert await store.count_rows("journal", {}) == 2
+            assert await store.count_rows(JournalRecord, {}) == 2
 
     with standby_of(own_postgres, SYNCHRONOUS) as standby:
         asyncio.run(scenario(standby))
@@ -157,7 +158,7 @@ async def lose_a_commit(primary: PostgresServer, standby: PostgresServer) -> tup
         except StoreRewound as error:
             answer = str(error)
             with pytest.raises(StoreRewound):
-                await store.find("operation", ("a",))
+                await store.find(OperationRecord, ("a",))
             with pytest.raises(StoreRewound):
                 await store.commit(raised(1))
     assert await count(standby, "operation WHERE id = 'lost'") == 0
@@ -224,7 +225,7 @@ async def start_again(
 ) -> tuple[int, str, list[str]]:
     """The epoch, why it is paused, and which records there are; then an operator confirms."""
     async with managing(plane_settings(home, primary, standby)) as plane:
-        records = [name for name in RECORDS if await plane.store.find("plan", (name,))]
+        records = [name for name in RECORDS if await plane.store.find(PlanRecord, (name,))]
         found = plane.pause.epoch, plane.pause.why, records
         assert bool(plane.engine.worker) == (not plane.pause.why), "a paused plane moves nothing"
         if plane.pause.why:

@@ -23,7 +23,8 @@ from tenure.app.plane import until_answered
 from tenure.app.safety.write_probe import WriteProbe
 from tenure.core.errors import StoreError, StoreFull
 from tenure.core.events import EPOCH_SPAN
-from tenure.ports.store import Change, Given, Next, Put, Value
+from tenure.core.records import JournalRecord, OperationRecord
+from tenure.ports.store import Change, Generated, Next, Put, Value
 from tenure.settings import Settings
 from tenure.testing.contracts.store_rows import operation
 from tenure.testing.proxy import PLAIN, Behaviour
@@ -69,7 +70,7 @@ def test_a_read_only_database_is_refused_and_borne(own_postgres: PostgresServer)
             await told(own_postgres, read_only(on=True), OTHERS)
             with pytest.raises(StoreError, match="it is read-only: name the primary"):
                 await store.commit(raised(0))
-            assert await store.find("operation", ("a",)) is not None  # it can still be read
+            assert await store.find(OperationRecord, ("a",)) is not None  # it can still be read
         async with asyncio.TaskGroup() as group:
             group.create_task(asyncio.to_thread(_refused_as_read_only, url))
         await told(own_postgres, WRITES, read_only(on=False))
@@ -167,8 +168,8 @@ def test_a_full_disk_takes_no_new_work_and_is_used_again_when_there_is_room(
             assert await store.write_problem() == "the disk of the PostgreSQL server is full"
             with pytest.raises(StoreFull, match="what was accepted before is kept"):
                 await store.commit(Change("", (), (operation("new"),), admits=True))
-            assert await store.find("operation", ("kept",)) is not None
-            assert await store.find("operation", (f"{number:04}",)) is None
+            assert await store.find(OperationRecord, ("kept",)) is not None
+            assert await store.find(OperationRecord, (f"{number:04}",)) is None
             await told(own_postgres, "DROP TABLE public.filler", "CHECKPOINT")
             again = Change("", (), (operation("again"),), admits=True)
 
@@ -178,7 +179,7 @@ def test_a_full_disk_takes_no_new_work_and_is_used_again_when_there_is_room(
                 return False
 
             await eventually(is_taken)
-            assert await store.count_rows("operation", {}) == number + 1
+            assert await store.count_rows(OperationRecord, {}) == number + 1
 
     with mounted("24m") as folder:
         owner = own_postgres.folder.stat()
@@ -319,7 +320,7 @@ def test_while_a_commit_is_in_doubt_no_error_is_an_answer(postgres_url: str) -> 
             assert not waiting.done()
             proxy.behaviour = PLAIN
             assert await waiting is None
-            assert await store.count_rows("journal", {}) == 2
+            assert await store.count_rows(JournalRecord, {}) == 2
 
     asyncio.run(scenario())
 
@@ -342,7 +343,7 @@ def test_a_lost_session_that_has_not_committed_never_will(postgres_url: str) -> 
                 await asyncio.sleep(0.3)
                 assert not waiting.done()
             assert await waiting is None
-            assert await store.count_rows("journal", {}) == 2
+            assert await store.count_rows(JournalRecord, {}) == 2
             await other.close()
 
     asyncio.run(scenario())
@@ -351,7 +352,7 @@ def test_a_lost_session_that_has_not_committed_never_will(postgres_url: str) -> 
 def test_an_epoch_whose_beginning_was_not_answered_is_begun_once(postgres_url: str) -> None:
     async def scenario() -> None:
         async with behind_a_proxy(postgres_url, writers=1) as (store, proxy):
-            row: dict[str, Value | Given] = {
+            row: dict[str, Value | Generated] = {
                 "tenant": "north", "agent": "a", "operation": "o", "type": "t", "at": 1.0,
                 "body": "{}", "sequence": Next("event/a"),
             }  # fmt: skip

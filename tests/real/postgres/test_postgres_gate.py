@@ -8,6 +8,7 @@ import pytest
 from tenure.adapters.store.postgres import schema
 from tenure.adapters.store.postgres.server import read_address
 from tenure.core.errors import StoreError, StoreForeign, StoreNewer
+from tenure.core.records import OperationRecord
 from tenure.ports.store import TABLES, Change
 from tenure.testing.contracts.store_rows import operation
 from tenure.testing.servers import lasting_port
@@ -74,7 +75,7 @@ def test_many_may_start_at_once(postgres_url: str) -> None:
     async def scenario() -> None:
         await asyncio.gather(*(one(number) for number in range(8)))
         async with opened(postgres_url) as store:
-            assert await store.count_rows("operation", {}) == 8
+            assert await store.count_rows(OperationRecord, {}) == 8
 
     asyncio.run(scenario())
 

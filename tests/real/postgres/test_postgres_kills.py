@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 
 from tenure.core.errors import StoreError
+from tenure.core.records import JournalRecord, OperationRecord
 from tenure.ports.store import Change
 from tenure.testing.contracts.store_rows import operation
 from tests.real.postgres.test_postgres_lost_connections import raised
@@ -21,7 +22,7 @@ CALLERS = 40
 
 
 async def _grown(store, length: int) -> bool:
-    return int(await store.count_rows("journal", {})) >= length
+    return int(await store.count_rows(JournalRecord, {})) >= length
 
 
 def test_a_killed_server_loses_nothing_that_was_acknowledged(own_postgres, tally) -> None:
@@ -39,19 +40,19 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(own_postgres, tally
             stop = asyncio.Event()
             callers = [asyncio.ensure_future(raise_on(store, name, stop)) for name in names]
             for _ in range(KILLS):
-                grown = await store.count_rows("journal", {}) + CALLERS
+                grown = await store.count_rows(JournalRecord, {}) + CALLERS
                 await eventually(partial(_grown, store, grown))
                 own_postgres.kill()
                 tally.add("kills")
                 await asyncio.to_thread(own_postgres.start)
             stop.set()
             acknowledged = await asyncio.gather(*callers)
-            assert await store.count_rows("journal", {}) == sum(acknowledged)
+            assert await store.count_rows(JournalRecord, {}) == sum(acknowledged)
             assert await store.count_rows("outbox", {}) == sum(acknowledged)
             for name, count in zip(names, acknowledged, strict=True):
-                row = await store.find("operation", (name,))
+                row = await store.find(OperationRecord, (name,))
                 assert row is not None
-                assert row["revision"] == count
+                assert row.revision == count
 
     asyncio.run(scenario())
 

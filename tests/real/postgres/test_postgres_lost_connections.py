@@ -13,6 +13,7 @@ import pytest
 from tenure.adapters.store.postgres import committer, parts
 from tenure.adapters.store.postgres.functions import Functions
 from tenure.core.errors import CommitUnknown, StoreError
+from tenure.core.records import JournalRecord, OperationRecord
 from tenure.ports.store import Change, Is, Queue, Refused, Set
 from tenure.testing.contracts.store_rows import event, lease, operation, record
 from tenure.testing.proxy import PLAIN, Behaviour
@@ -104,7 +105,7 @@ def test_a_request_cut_short_is_sent_again(postgres_url: str, bytes_passed: int)
             await asyncio.sleep(0.05)
             proxy.behaviour = PLAIN
             assert await asyncio.gather(*waiting) == [None] * 20
-            assert await store.count_rows("journal", {}) == 20
+            assert await store.count_rows(JournalRecord, {}) == 20
             assert len(await store.list_events()) == 20
 
     asyncio.run(scenario())
@@ -124,7 +125,7 @@ def test_a_half_open_connection_is_given_up_and_its_session_ended(
             await asyncio.sleep(0.2)
             proxy.behaviour = PLAIN
             assert await waiting is None
-            assert await store.count_rows("journal", {}) == 2
+            assert await store.count_rows(JournalRecord, {}) == 2
 
     asyncio.run(scenario())
 
@@ -139,17 +140,17 @@ def test_a_server_that_stays_away_is_told_as_what_is_known(postgres_url: str) ->
             with pytest.raises(StoreError, match="Nothing was kept"):  # it was never sent
                 await store.commit(raised(0))
             with pytest.raises(StoreError, match="cannot be reached"):
-                await store.find("operation", ("a",))
+                await store.find(OperationRecord, ("a",))
             proxy.behaviour = PLAIN
             assert await store.commit(raised(0)) is None
-            assert await store.find("journal", ("a", 0)) is not None
+            assert await store.find(JournalRecord, ("a", 0)) is not None
             proxy.behaviour = Behaviour(refuses=True, cut_after_answered=0)
             for revision in (1, 2):  # what was sent only the server knows; then nothing goes
                 with pytest.raises(CommitUnknown):
                     await store.commit(raised(revision))
         async with opened(postgres_url) as store:
-            assert await store.find("journal", ("a", 1)) is not None
-            assert await store.find("journal", ("a", 2)) is None
+            assert await store.find(JournalRecord, ("a", 1)) is not None
+            assert await store.find(JournalRecord, ("a", 2)) is None
 
     asyncio.run(scenario())
 
@@ -169,7 +170,7 @@ async def meeting(url: str, *, rounds: int = 5) -> tuple[int, int]:
             answers = await asyncio.gather(*waiting)
             won += sum(answer is None for answer in answers)
             assert all(answer is None or isinstance(answer, Refused) for answer in answers)
-        return won, await one.count_rows("journal", {})
+        return won, await one.count_rows(JournalRecord, {})
 
 
 def test_of_two_processes_that_write_the_same_rows_one_wins_each(postgres_url: str) -> None:

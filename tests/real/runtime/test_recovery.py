@@ -21,6 +21,7 @@ from tenure.app.agents.spec import read_spec
 from tenure.app.operations import reads
 from tenure.app.safety import findings
 from tenure.core.operation import OperationState
+from tenure.core.records import OperationRecord
 from tenure.core.roles import Caller, Role
 from tenure.reconcilers import drift
 from tenure.settings import Settings
@@ -86,8 +87,8 @@ class Life:
         """Look twice; how the one plan that this asks for ended."""
         for _ in range(2):
             await drift.tick(self.plane)
-        rows = await self.plane.store.list_rows("operation", {"kind": "recover_runtime"})
-        last = max(str(row["id"]) for row in rows)
+        rows = await self.plane.store.list_rows(OperationRecord, {"kind": "recover_runtime"})
+        last = max(row.id for row in rows)
         return (await reads.wait(self.plane, "default", last, seconds=120)).state
 
 

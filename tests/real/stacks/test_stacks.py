@@ -26,6 +26,7 @@ from tenure.app.plane import Plane
 from tenure.core.errors import Conflict
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
+from tenure.core.records import IntentRecord
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Store
 from tenure.testing.operators import by
@@ -238,11 +239,11 @@ async def _standing(store: Store, keys: list[str]) -> dict[str, object]:
     When it is tried again, and by whose token, whoever overtakes may have to say more than once.
     """
     found: dict[str, object] = {}
-    for row in await store.list_rows("intent", {"slot": "runtime"}, limit=PAGE):
-        if row["key"] in keys:
-            lines = await journals_in(store, [str(row["operation"])])
-            of_it = [line for line in lines[str(row["operation"])] if line["step"] == row["step"]]
-            found[str(row["key"])] = (row["state"], of_it)
+    for row in await store.list_rows(IntentRecord, {"slot": "runtime"}, limit=PAGE):
+        if row.key in keys:
+            lines = await journals_in(store, [str(row.operation)])
+            of_it = [line for line in lines[str(row.operation)] if line.step == row.step]
+            found[row.key] = (row.state, of_it)
     return found
 
 

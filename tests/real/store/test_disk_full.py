@@ -80,7 +80,7 @@ def test_a_full_disk_refuses_new_work_and_goes_on_with_the_old(disk: Path) -> No
         )
         loaded = await store.load("099")
         assert loaded is not None
-        assert (loaded.operation["revision"], len(loaded.journal)) == (1, 1)
+        assert (loaded.operation.revision, len(loaded.journal)) == (1, 1)
         await store.close()
 
     asyncio.run(scenario())
@@ -117,7 +117,7 @@ def test_a_disk_that_fills_between_statements_keeps_nothing_of_the_batch_and_the
         large = [change(operation(f"{n:03}", input="x" * 2 * MEBIBYTE), event()) for n in range(60)]
         answers = await asyncio.gather(*map(store.commit, large), return_exceptions=True)
         assert {type(answer) for answer in answers} == {StoreFull}
-        assert [row["id"] for row in await store.list_operations("north")] == ["a"]
+        assert [row.id for row in await store.list_operations("north")] == ["a"]
         assert await store.commit(change(record("a", 1), event())) is None
         clear(disk)
         assert await store.commit(change(operation("b"), event(), admits=True)) is None
@@ -151,7 +151,7 @@ def test_a_disk_without_a_byte_left_loses_nothing_that_was_acknowledged(disk: Pa
         with pytest.raises(StoreFull):
             await store.commit(change(operation("new"), admits=True))
         clear(disk)
-        found = [int(str(row["id"])) for row in await store.list_operations("north", limit=10_000)]
+        found = [int(row.id) for row in await store.list_operations("north", limit=10_000)]
         assert found[: len(acknowledged)] == acknowledged
         assert len(found) - len(acknowledged) in {0, 1}
         lost = attempts[len(acknowledged)]

@@ -50,8 +50,8 @@ def _unfenced() -> Iterator[None]:
 
     def commit(committer: Committer, change: Change) -> "asyncio.Future[Refused | None]":
         change = change.plain()
-        guards = (replace(guard, said=_tokenless(guard.said)) for guard in change.guards)
-        kept = tuple(guard for guard in guards if guard.said)
+        guards = (replace(guard, columns=_tokenless(guard.columns)) for guard in change.guards)
+        kept = tuple(guard for guard in guards if guard.columns)
         return _committed(committer, replace(change, guards=kept))
 
     async def renew(_: EmbeddedEngine[OperationHandle]) -> bool:

@@ -19,6 +19,7 @@ from tenure.core.ids import ResourceKey
 from tenure.core.limits import LATE_SECONDS
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
+from tenure.core.records import JournalRecord
 from tenure.plans.steps import provided
 from tenure.ports.provider import Observation, Provider, Spec
 from tenure.ports.store import Row, Store
@@ -203,7 +204,7 @@ async def kept_in(store: Store) -> dict[str, audit.Stored]:
     rows = await rows_of(store, "operation", "id")
     journals = await journals_in(store, [str(row["id"]) for row in rows])
     for journal in journals.values():
-        assert [line["seq"] for line in journal] == list(range(1, len(journal) + 1))
+        assert [line.seq for line in journal] == list(range(1, len(journal) + 1))
     agents = await rows_of(store, "agent", "uid")
     assert {agent["operation"] for agent in agents} <= {None}
     await _told_in_order(store, journals)
@@ -213,7 +214,7 @@ async def kept_in(store: Store) -> dict[str, audit.Stored]:
     }
 
 
-async def _told_in_order(store: Store, journals: dict[str, list[Row]]) -> None:
+async def _told_in_order(store: Store, journals: dict[str, list[JournalRecord]]) -> None:
     """Every operation's first event is of its acceptance, its last of its end; all in order."""
     told: dict[str, list[str]] = {}
     after = 0
@@ -237,9 +238,9 @@ async def rows_of(store: Store, table: str, key: str) -> list[Row]:
     return rows
 
 
-async def journals_in(store: Store, names: list[str]) -> dict[str, list[Row]]:
+async def journals_in(store: Store, names: list[str]) -> dict[str, list[JournalRecord]]:
     """The whole journal of each of these operations."""
     return {
-        name: list(await store.list_rows("journal", {"operation": name}, limit=PAGE))
+        name: list(await store.list_rows(JournalRecord, {"operation": name}, limit=PAGE))
         for name in names
     }

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import cast
 
 import pytest
 from temporalio.testing import ActivityEnvironment
@@ -27,6 +26,7 @@ from tenure.app.operations.claims import SingleClaims
 from tenure.core.limits import INPUT_BYTES_MAX
 from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
+from tenure.core.records import OperationRecord
 from tenure.testing.contracts.engine import LINEAR, LONG, TENANT, accept, ended
 from tenure.testing.faults import Call, Delays, Fault
 from tenure.testing.operators import by
@@ -202,19 +202,19 @@ async def stuck(bench: TemporalBench):
     name = await accept(plane, "unaskable")
     assert await ended(plane, name) is OperationState.STUCK
     await closed(plane, name)  # no run, no worker and no timer is spent on it
-    row = await plane.store.find("operation", (name,))
+    row = await plane.store.find(OperationRecord, (name,))
     assert row is not None
-    assert row["worker"] == RESTING
+    assert row.worker == RESTING
     return plane, name
 
 
 def test_a_rest_whose_answer_was_lost_is_over_when_it_is_asked_again(temporal) -> None:
     async def scenario(bench: TemporalBench) -> None:
         plane, name = await stuck(bench)
-        row = await plane.store.find("operation", (name,))
+        row = await plane.store.find(OperationRecord, (name,))
         assert row is not None
         activities = engine_of(plane)._activities
-        again = Task(name, cast(int, row["token"]))
+        again = Task(name, row.token)
         told = await ActivityEnvironment().run(activities.rest, again)
         assert told.over
         await closed(plane, name)
@@ -239,14 +239,14 @@ def test_a_stuck_operation_has_its_exits(temporal, exit_, state, meters):
     async def scenario(bench: TemporalBench) -> None:
         plane, name = await stuck(bench)
         step = {"step": "meter"} if exit_ in {"adopt", "mark_absent"} else {}
-        before = (await plane.store.load(name)).operation["revision"]
+        before = (await plane.store.load(name)).operation.revision
         await getattr(operations, exit_)(plane, by("an operator"), name, **step)
         if state is OperationState.STUCK:
 
             async def looked_at():
-                row = await plane.store.find("operation", (name,))
-                moved = row["revision"] > before + 2  # the verb, the claim, and what came of it
-                return moved and row["worker"] == RESTING
+                row = await plane.store.find(OperationRecord, (name,))
+                moved = row.revision > before + 2  # the verb, the claim, and what came of it
+                return moved and row.worker == RESTING
 
             await eventually(looked_at)
         assert await ended(plane, name) is state

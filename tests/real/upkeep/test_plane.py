@@ -190,11 +190,11 @@ def recovered(directory: Path) -> None:
     async def main() -> None:
         async with plane_in(directory) as plane:
             (row,) = await reads.list_operations(plane, TENANT, states=(OperationState.WAITING,))
-            name = str(row["id"])
+            name = row.id
             await operations.signal(plane, by("a friend"), name, name="approved")
             assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
             for other in await reads.list_operations(plane, TENANT):
-                ended = await reads.wait(plane, TENANT, str(other["id"]))
+                ended = await reads.wait(plane, TENANT, other.id)
                 assert ended.state is OperationState.SUCCEEDED
 
     asyncio.run(main())

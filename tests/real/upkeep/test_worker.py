@@ -38,7 +38,7 @@ from tenure.faces.cli import worker
 from tenure.faces.cli.up import OWNER, ensure_admin_token
 from tenure.home import shared_settings
 from tenure.home.shared_settings import Terms, TermsFile
-from tenure.ports.store import Key, Row
+from tenure.ports.store import Key
 from tenure.settings import Settings
 from tenure.testing.operators import by
 from tenure.testing.patches import patched
@@ -326,7 +326,7 @@ def test_of_two_homes_that_begin_with_one_store_at_once_one_is_refused(postgres_
     async def main() -> tuple[BaseException | None, ...]:
         both = asyncio.Barrier(2)
 
-        async def find_together(store: PostgresStore, table: str, key: Key) -> Row | None:
+        async def find_together(store: PostgresStore, table: Any, key: Key) -> Any:
             found = await find(store, table, key)
             if (table, key) == ("plane", HOME_ROW):
                 await both.wait()  # neither has seen the other

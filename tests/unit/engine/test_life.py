@@ -11,6 +11,7 @@ from tenure.core.endings import Done, NotYet
 from tenure.core.errors import CommitUnknown, StoreError
 from tenure.core.limits import StepLimits
 from tenure.core.operation import OperationState
+from tenure.core.records import OperationRecord
 from tenure.ports.store import Change, Drop
 from tenure.testing.loop import forever
 from tenure.testing.memory_store import MemoryStore
@@ -52,7 +53,7 @@ async def test_a_lease_is_renewed_for_as_long_as_the_engine_runs(solo):
     await asyncio.sleep(100)
     assert first.engine.worker == worker
     assert len(await leases(solo)) == 2
-    assert (await second.plane.store.load(name)).operation["token"] == 1
+    assert (await second.plane.store.load(name)).operation.token == 1
 
 
 @virtual
@@ -70,7 +71,7 @@ async def test_a_paused_engine_starts_over_as_a_new_worker(solo, caplog):
     assert f"the lease of worker {worker} lapsed" in caplog.text
     assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
     seen = await process.plane.store.load(waits)
-    assert (seen.operation["token"], seen.operation["worker"]) == (2, process.engine.worker)
+    assert (seen.operation.token, seen.operation.worker) == (2, process.engine.worker)
     await operations.cancel(process.plane, by("the caller"), waits)
     assert (await reads.wait(process.plane, TENANT, waits)).state is OperationState.COMPENSATED
 
@@ -147,7 +148,7 @@ async def test_what_a_paused_engine_held_is_taken_over_and_the_first_touches_not
     await asyncio.sleep(10)
     assert f"operation {name} is held by another worker now" in caplog.text
     assert await journal(second.plane, name) == ["accepted", "done made"]
-    assert (await second.plane.store.load(name)).journal[1]["body"] == '{"by":"the second"}'
+    assert (await second.plane.store.load(name)).journal[1].body == '{"by":"the second"}'
 
 
 @virtual
@@ -182,7 +183,7 @@ async def test_what_is_accepted_while_the_worker_starts_over_is_moved_under_one_
     for name in names:
         assert (await reads.wait(plane, TENANT, name)).state is OperationState.SUCCEEDED
         row = (await plane.store.load(name)).operation
-        assert (row["token"], row["worker"]) == (2, engine.worker)
+        assert (row.token, row.worker) == (2, engine.worker)
     assert (len(polls.calls), len(hangs.calls)) == (3, 1)
 
 
@@ -231,8 +232,8 @@ async def test_a_take_over_may_last_longer_than_the_lease(solo, share, takes_ove
 
     with patched(MemoryStore, claim=slowly):
         process = await solo.start(claim_max=1)
-        rows = [await process.plane.store.find("operation", (name,)) for name in names]
-        assert all(row["worker"] == process.engine.worker for row in rows) is takes_over
+        rows = [await process.plane.store.find(OperationRecord, (name,)) for name in names]
+        assert all(row.worker == process.engine.worker for row in rows) is takes_over
 
 
 # ----------------------------------------------------------------------------------------- stopping

@@ -114,9 +114,9 @@ async def test_what_its_caller_did_not_hand_over_is_found_by_the_keeper(solo):
     accepting.cancel()
     await asyncio.sleep(0)
     (row,) = await reads.list_operations(plane, TENANT)
-    assert row["state"] == OperationState.RUNNING
+    assert row.state == OperationState.RUNNING
     assert not process.engine._driven
-    assert await ended(plane, str(row["id"]), 3.0) is OperationState.SUCCEEDED
+    assert await ended(plane, row.id, 3.0) is OperationState.SUCCEEDED
 
 
 @virtual

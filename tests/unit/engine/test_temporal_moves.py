@@ -93,7 +93,7 @@ async def polled_beside(bench: Bench) -> str:
     await asyncio.sleep(answer.wait + 0.01)
     await bench.move(name, replace(answer, moves=answer.then, then=[], ticket=""))
     assert bench.called["pivot.do"] == 2
-    return str((await bench.store.load(name)).operation["state"])
+    return str((await bench.store.load(name)).operation.state)
 
 
 def test_what_was_polled_elsewhere_is_known_before_it_is_called_again():

@@ -12,6 +12,7 @@ from tenure.app.plane import Plane, prepare
 from tenure.core.endings import Done
 from tenure.core.errors import EngineError
 from tenure.core.plan import Plan, Step, nothing
+from tenure.core.records import OperationRecord
 from tenure.core.retry import TEMPORAL_WAKE
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Change, Set
@@ -143,8 +144,8 @@ def test_one_that_moved_after_it_was_woken_is_not_left_alone_for_longer():
         relay = bench.relay()
         await bench.look(relay, 8 * MARGIN)
         often = len(bench.followed)
-        row = await bench.store.find("operation", (name,))
-        moved = {"revision": row["revision"] + 1, "updated_at": bench.store.now()}
+        row = await bench.store.find(OperationRecord, (name,))
+        moved = {"revision": row.revision + 1, "updated_at": bench.store.now()}
         assert await bench.store.commit(Change("", (), (Set("operation", (name,), moved),))) is None
         await bench.look(relay, 16 * MARGIN)  # its last wait of the earlier case is over then
         late = len(bench.followed) - often

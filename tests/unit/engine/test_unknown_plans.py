@@ -42,10 +42,8 @@ async def left_to_the_newer(solo):
     older, front, name = await two_releases(solo, step("made", do, Script(), look))
     await asyncio.sleep(LATER_SECONDS)
     row = await row_of(front, name)
-    assert (row["worker"], row["state"]) == ("", OperationState.PENDING), (
-        "it is held, or seems called"
-    )
-    assert row["token"] == 1, "it was claimed more than once"
+    assert (row.worker, row.state) == ("", OperationState.PENDING), "it is held, or seems called"
+    assert row.token == 1, "it was claimed more than once"
     assert (await reads.get_operation(older.plane, TENANT, name)).steps[0].name == "made"
     with pytest.raises(PlanUnknown, match="newer@1/made"):
         await operations.cancel(older.plane, by("a friend"), name)
@@ -104,7 +102,7 @@ async def test_what_a_dead_newer_worker_may_have_called_is_asked_about(solo):
     name = await newer.ask(lambda plane: accept(plane, "newer"))
     await asyncio.sleep(LATER_SECONDS)
     row = await row_of(older, name)
-    assert (row["worker"], row["state"]) == ("", OperationState.RUNNING)
+    assert (row.worker, row.state) == ("", OperationState.RUNNING)
     again = await solo.start()
     assert await again.engine.wait(name, 1.0) is OperationState.SUCCEEDED
     assert len(look.calls) == 1
@@ -123,7 +121,7 @@ async def test_what_is_recorded_while_it_is_given_back_counts(solo):
     solo.stores[0].after["load"] = [nothing, cancel]  # it is read to be moved, then given back
     await asyncio.sleep(LATER_SECONDS)
     row = await row_of(older, name)
-    assert (row["worker"], row["state"]) == ("", OperationState.COMPENSATING)
+    assert (row.worker, row.state) == ("", OperationState.COMPENSATING)
     newer = await solo.start()
     assert await newer.engine.wait(name, 1.0) is OperationState.COMPENSATED
 
@@ -139,4 +137,4 @@ async def test_what_another_has_taken_meanwhile_is_not_given_back(solo):
     solo.stores[0].after["load"] = [take]
     await asyncio.sleep(LATER_SECONDS)
     row = await row_of(front, name)
-    assert (row["worker"], row["state"]) == ("another", OperationState.RUNNING)
+    assert (row.worker, row.state) == ("another", OperationState.RUNNING)

@@ -10,12 +10,13 @@ from tenure.app.agents.commands import Asked
 from tenure.app.agents.subject import input_of_row
 from tenure.core.agent import AgentState
 from tenure.core.errors import PlanUnknown
+from tenure.core.records import OperationRecord
 from tenure.plans.agents.delete import DeleteInput, DeleteOptions
 from tenure.plans.agents.inputs import AgentInput, QueuedInput, VerbInput, VerbOptions, plain_fields
 from tenure.plans.agents.lifecycle import VERBS, read_input, read_options
 from tenure.plans.agents.stop import StopOptions
 from tenure.plans.agents.suspend import SuspendInput, SuspendOptions
-from tenure.ports.store import Change, Row, Set
+from tenure.ports.store import Change, Set
 from tests.unit.support.agent_planes import alive
 
 CREATE = {"name", "spec", "runtime", "principal"}
@@ -23,7 +24,7 @@ VERB = CREATE | {"was", "after", "runtimes", "drain_seconds", "retention", "epoc
 
 
 async def stored(lives, operation):
-    return json.loads((await lives.plane.store.find("operation", (operation.id,)))["input"])
+    return json.loads((await lives.plane.store.find(OperationRecord, (operation.id,))).input)
 
 
 @alive
@@ -49,8 +50,8 @@ async def test_the_runtimes_of_a_stored_input_have_the_keys_of_earlier_releases(
 async def test_a_queued_verb_stores_its_options_and_no_more_of_the_agent(lives):
     created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
     resumed = await agents.resume_agent(lives.plane, CALLER, "alpha", asked=Asked(queue=True))
-    row = await lives.plane.store.find("operation", (resumed.id,))
-    assert set(json.loads(row["input"])) == {"name", "principal", "was", "after", "queued"}
+    row = await lives.plane.store.find(OperationRecord, (resumed.id,))
+    assert set(json.loads(row.input)) == {"name", "principal", "was", "after", "queued"}
     values = input_of_row(row)
     assert isinstance(values, QueuedInput)
     assert (values.name, values.after, values.was) == (
@@ -67,8 +68,8 @@ async def test_the_lock_keeps_what_a_newer_release_has_stored_beside_our_keys(li
     lives.fakes.runtime.busy = {thing.key.text for thing in lives.world.holds(provider="runtime")}
     suspended = await agents.suspend_agent(lives.plane, CALLER, "alpha", drain_seconds=30.0)
     deleted = await agents.delete_agent(lives.plane, CALLER, "alpha")
-    row = await lives.plane.store.find("operation", (deleted.id,))
-    text = json.dumps({**json.loads(row["input"]), "of_a_newer_release": 7})
+    row = await lives.plane.store.find(OperationRecord, (deleted.id,))
+    text = json.dumps({**json.loads(row.input), "of_a_newer_release": 7})
     write = Set("operation", (deleted.id,), {"input": text})
     await lives.plane.store.commit(Change("", (), (write,)))
     await lives.done(suspended)
@@ -95,10 +96,14 @@ def test_a_key_that_a_newer_release_stores_in_another_form_is_left_to_that_relea
 
 
 def test_an_operation_that_is_no_verb_has_the_fields_that_are_known():
-    row: Row = {"kind": "no_verb_of_ours", "input": '{"queued":true,"after":"x"}'}
+    row = OperationRecord(
+        id="o", tenant="t", principal="p", kind="no_verb_of_ours", plan="d", agent="a",
+        generation=1, state="PENDING", revision=0, token=0, worker="", due_at=0.0,
+        input='{"queued":true,"after":"x"}', error=None, created_at=0.0, updated_at=0.0,
+        ended_at=None,
+    )  # fmt: skip
     assert input_of_row(row) == QueuedInput(after="x")
-    row = {"kind": "no_verb_of_ours", "input": '{"was":7}'}
-    assert input_of_row(row) == VerbInput()
+    assert input_of_row(row._replace(input='{"was":7}')) == VerbInput()
 
 
 def test_the_options_of_a_request_are_those_that_idempotency_keys_were_given_for():

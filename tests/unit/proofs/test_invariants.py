@@ -60,7 +60,7 @@ def only(evidence: Evidence) -> str:
 def with_row(evidence: Evidence, **columns: Any) -> Evidence:
     """The same with other columns in the operation's row."""
     name = only(evidence)
-    rows = {name: {**evidence.snapshot.operations[name], **columns}}
+    rows = {name: evidence.snapshot.operations[name]._replace(**columns)}
     return replace(evidence, snapshot=evidence.snapshot._replace(operations=rows))
 
 
@@ -95,7 +95,7 @@ def test_an_operation_that_stands_still_is_seen(succeeded):
 def test_a_stuck_operation_that_names_too_little_is_seen():
     evidence = lived("linear", LEFT)
     assert broken(evidence) == set()
-    intents = [{**row, "state": "BURNED"} for row in evidence.snapshot.intents[only(evidence)]]
+    intents = [row._replace(state="BURNED") for row in evidence.snapshot.intents[only(evidence)]]
     evidence = replace(
         evidence, snapshot=evidence.snapshot._replace(intents={only(evidence): intents})
     )
@@ -121,7 +121,7 @@ def test_an_orphan_is_seen(compensated):
 
 def test_an_intent_that_was_not_burned_is_seen(compensated):
     intents = [
-        {**row, "state": "REMOVING"} for row in compensated.snapshot.intents[only(compensated)]
+        row._replace(state="REMOVING") for row in compensated.snapshot.intents[only(compensated)]
     ]
     snapshot = compensated.snapshot._replace(intents={only(compensated): intents})
     assert "compensated_left_nothing" in broken(replace(compensated, snapshot=snapshot))
@@ -146,8 +146,8 @@ def test_going_on_past_a_stuck_undo_is_allowed():
 def test_a_pivot_that_was_turned_back_is_seen():
     evidence = lived("pivot", {Call("exposure", "ensure", 1): Fault.REFUSED}, seconds=1.0)
     assert broken(evidence) == set()
-    (row,) = [row for row in evidence.snapshot.intents[only(evidence)] if row["slot"] == "exposure"]
-    evidence.world.made["exposure", str(row["key"])] += 1
+    (row,) = [row for row in evidence.snapshot.intents[only(evidence)] if row.slot == "exposure"]
+    evidence.world.made["exposure", row.key] += 1
     assert broken(evidence) == {"pivot_is_never_turned_back"}
 
 
@@ -166,7 +166,7 @@ def test_an_effect_that_is_denied_is_seen():
     evidence = lived("unaskable", UNKNOWN)
     journal = list(evidence.snapshot.journals[only(evidence)])
     for kind in ("undone", "refused"):
-        said = [*journal[:-1], {**journal[-1], "kind": kind, "step": "meter", "body": "{}"}]
+        said = [*journal[:-1], journal[-1]._replace(kind=kind, step="meter", body="{}")]
         assert "unknown_is_said" in broken(with_journal(evidence, said))
     silent = with_row(with_journal(evidence, journal[:-1]), state="COMPENSATED")
     assert "unknown_is_said" in broken(silent)
@@ -222,7 +222,7 @@ def test_a_rewritten_journal_is_seen(succeeded):
     shorter = before._replace(journals={name: journal[:-1]})
     assert journal_only_grew(shorter, before) == []
     assert journal_only_grew(before, shorter) == [f"the journal of {name} was rewritten"]
-    other = before._replace(journals={name: [*journal[:-1], {**journal[-1], "at": 0.0}]})
+    other = before._replace(journals={name: [*journal[:-1], journal[-1]._replace(at=0.0)]})
     assert journal_only_grew(before, other)
     assert journal_only_grew(before, before._replace(journals={}))
 

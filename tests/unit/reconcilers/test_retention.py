@@ -37,7 +37,7 @@ async def kinds(lives):
 
 async def known(lives, uid):
     rows = await lives.plane.store.list_resources(TENANT, uid)
-    return [one["key"] for one in rows if one["slot"]]
+    return [one.key for one in rows if one.slot]
 
 
 async def lived(lives):

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tenure.core.errors import CommitUnknown, Defect
+from tenure.core.records import OperationRecord
 from tenure.ports.store import Change, Drop, Put, Queue
 from tenure.testing import memory_store
 from tenure.testing.contracts.store_rows import (
@@ -14,7 +15,7 @@ from tenure.testing.contracts.store_rows import (
     operation,
     record,
     scenario,
-    whole,
+    stored,
 )
 from tenure.testing.memory_store import tables as module
 from tenure.testing.memory_store.tables import Tables
@@ -30,7 +31,7 @@ async def test_a_killed_handle_answers_nobody_while_others_go_on() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
     assert not waiting.done()
-    assert await other.find("operation", ("a",)) == whole(operation("a"))
+    assert await other.find(OperationRecord, ("a",)) == stored(operation("a"))
     for use in (
         mine.now, lambda: mine.commit(change()),
         lambda: mine.claim(Queue.OPERATIONS, "w", limit=1)
@@ -38,7 +39,7 @@ async def test_a_killed_handle_answers_nobody_while_others_go_on() -> None:
         with pytest.raises(CommitUnknown):
             use()
     for read in (
-        mine.find("operation", ("a",)), mine.load("a"), mine.was_committed("change-1"),
+        mine.find(OperationRecord, ("a",)), mine.load("a"), mine.was_committed("change-1"),
         mine.list_operations("north"),
         mine.list_resources("north", "x"), mine.list_events(), mine.list_due("w"),
         mine.plans_of_open_operations(),

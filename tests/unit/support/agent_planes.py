@@ -100,7 +100,7 @@ class Lives(AgentCluster):
 
             def commit(self, change: Change) -> Any:
                 if change.ring is not None:
-                    told.extend((alone(change.ring, also=()), *change.ring.also))
+                    told.extend((alone(change.ring, others=()), *change.ring.others))
                 return plane.store.commit(change)
 
         self.plane = replace(plane, store=cast(Store, RingRecorder()))

@@ -12,6 +12,7 @@ from tenure.app.plane import PLANE_ROW
 from tenure.app.safety.findings import Sighting, report
 from tenure.core.finding import FindingKind
 from tenure.core.ids import ResourceKey, resource_key
+from tenure.core.records import JournalRecord
 from tenure.ports.store import Change, Put, Row, Set
 from tests.unit.support.api_client import Face
 
@@ -312,9 +313,9 @@ async def acknowledge(face: Face, who: str, label: str) -> Subject:
         assert await face.plane.store.commit(Change("", (), (put,))) is None
 
     async def count() -> int:
-        rows = await face.plane.store.list_rows("journal", {"operation": ids[0]}, limit=100)
+        rows = await face.plane.store.list_rows(JournalRecord, {"operation": ids[0]}, limit=100)
         lines = await audited(face, "subscription.acknowledge", one)
-        return max(sum(row["kind"] == "SIGNALLED" for row in rows), lines)
+        return max(sum(row.kind == "SIGNALLED" for row in rows), lines)
 
     path = f"/v1/subscriptions/{one}/acknowledgements"
     return Subject(path, {"operation": ids[0]}, count, other_body={"operation": ids[1]})

@@ -121,7 +121,7 @@ async def accept(plane: Any, plan: str, agent: str = "", **given: object) -> str
 async def journal(plane: Any, operation: str) -> list[str]:
     """What was recorded for an operation, in order."""
     loaded = await plane.store.load(operation)
-    return [" ".join(filter(None, (row["kind"], row["step"]))) for row in loaded.journal]
+    return [" ".join(filter(None, (row.kind, row.step))) for row in loaded.journal]
 
 
 def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

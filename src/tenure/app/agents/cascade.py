@@ -15,6 +15,7 @@ from tenure.app.agents.ownership import GOING, VouchingWithout
 from tenure.app.agents.subject import input_of_row
 from tenure.app.plane import Plane
 from tenure.core.agent import AgentState, Verb
+from tenure.core.records import OperationRecord
 from tenure.plans.agents.delete import DeleteInput
 from tenure.ports.plane_api import OwnedAgents
 from tenure.ports.store import Change, Drop, Is, Row
@@ -65,7 +66,7 @@ async def tree(plane: Plane, row: Row, *, limit: int) -> list[Branch]:
 
 async def delete_below(plane: Plane, agent: str, operation: str) -> OwnedAgents:
     """Release what has another owner, and have everything else below this agent deleted."""
-    mine = await plane.store.find("operation", (operation,))
+    mine = await plane.store.find(OperationRecord, (operation,))
     vouching = VouchingWithout(plane, agent)
     for edge in await ownership.edges_of(plane, agent):
         await kind_of(edge).release(plane, vouching, edge)
@@ -151,16 +152,16 @@ async def _owners_above(plane: Plane, uid: str) -> frozenset[str]:
 async def _is_older(plane: Plane, row: Row, operation: str) -> bool:
     """Whether a caller's own deletion of this agent began before ours, and waits for us."""
     for holder in (str(row["next"] or ""), str(row["operation"] or "")):
-        theirs = await plane.store.find("operation", (holder,)) if holder else None
+        theirs = await plane.store.find(OperationRecord, (holder,)) if holder else None
         if theirs is None or input_of_row(theirs).queued:
             continue  # a queued operation has not begun
-        if theirs["kind"] != Verb.DELETE or holder > operation:
+        if theirs.kind != Verb.DELETE or holder > operation:
             return False
         return not _is_part_of_cascade(theirs)
     return False
 
 
-def _is_part_of_cascade(operation: Row) -> bool:
+def _is_part_of_cascade(operation: OperationRecord) -> bool:
     """Whether another operation requested this delete, and not a caller."""
     values = input_of_row(operation)
     return isinstance(values, DeleteInput) and bool(values.cascade)

@@ -1,7 +1,6 @@
 """What the control plane offers to steps of plans (`tenure.ports.plane_api`)."""
 
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 from tenure.app.agents import cascade, verbs
 from tenure.app.agents.subject import input_of_row
@@ -13,10 +12,11 @@ from tenure.core import agent as core
 from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict, Defect
 from tenure.core.operation import OperationState
+from tenure.core.records import OperationRecord
 from tenure.plans.agents.inputs import LockedInput, QueuedInput, VerbInput, plain_fields
 from tenure.plans.agents.lifecycle import VERBS
 from tenure.ports.plane_api import AgentLock, MissingAcknowledgement, OwnedAgents
-from tenure.ports.store import Change, Is, Row, Set
+from tenure.ports.store import Change, Is, Set
 
 
 class ServingPlaneApi:
@@ -38,7 +38,7 @@ class ServingPlaneApi:
         while row is not None and row["operation"] != operation:
             if row["operation"] is not None:
                 return AgentLock(holder=str(row["operation"]))
-            mine = await plane.store.find("operation", (operation,))
+            mine = await plane.store.find(OperationRecord, (operation,))
             queued = mine is not None and input_of_row(mine).queued
             if queued and row["next"] != operation:
                 return AgentLock(refused="another operation has closed the agent")
@@ -56,19 +56,21 @@ class ServingPlaneApi:
             row = await plane.store.find("agent", key)
         if row is None:
             raise Defect(f"operation {operation} works on agent {agent}, which is not there")
-        mine = await plane.store.find("operation", (operation,))
+        mine = await plane.store.find(OperationRecord, (operation,))
         holds = await holdings_of(plane, str(row["tenant"]), agent)
         values = None if mine is None else input_of_row(mine)
         return AgentLock("", values.was if isinstance(values, VerbInput) else was, holds)
 
-    async def _take_lock(self, key: tuple[str], mine: Row, was: AgentState, after: str) -> Change:
+    async def _take_lock(
+        self, key: tuple[str], mine: OperationRecord, was: AgentState, after: str
+    ) -> Change:
         """Take the free lock, and store in the same commit the state that the agent is in now.
 
         So an end of this operation that comes before the record of its lock step knows it too.
         """
         locked = LockedInput(await self._settled_state(was, after))
         stored = encode({**input_of(mine), **plain_fields(locked)})
-        operation, revision = str(mine["id"]), cast(int, mine["revision"])
+        operation, revision = mine.id, mine.revision
         guards = (
             Is("agent", key, {"operation": None, "next": operation}),
             Is("operation", (operation,), {"revision": revision}),
@@ -81,16 +83,16 @@ class ServingPlaneApi:
 
     async def _settled_state(self, was: AgentState, after: str) -> AgentState:
         """The state in which the operation before has left the agent; `was` if there was none."""
-        before = await self._of().store.find("operation", (after,)) if after else None
+        before = await self._of().store.find(OperationRecord, (after,)) if after else None
         if before is None:
             return was
-        verb = VERBS.get(str(before["kind"]))
+        verb = VERBS.get(before.kind)
         if verb is None:
             return was
         values = input_of_row(before)
         state = verb.agent_after(
             OperationState.RUNNING,
-            OperationState(str(before["state"])),
+            OperationState(str(before.state)),
             was=values.was if isinstance(values, VerbInput | QueuedInput) else AgentState.READY,
         )
         return was if state is None else core.settled_as(state)

@@ -13,7 +13,7 @@ from tenure.app.plane import Plane
 from tenure.app.tenancy.audit import entry
 from tenure.core.errors import Conflict, ConflictCode, Invalid
 from tenure.core.roles import Caller, Role, require
-from tenure.ports.store import Also, Change, Is, Put, Row, Set
+from tenure.ports.store import Change, ChangePart, Is, Put, Row, Set
 
 
 class QuotaView(NamedTuple):
@@ -24,19 +24,21 @@ class QuotaView(NamedTuple):
     used: int
 
 
-async def reserve(plane: Plane, tenant: str, *, agent: str, operation: str, now: float) -> Also:
+async def reserve(
+    plane: Plane, tenant: str, *, agent: str, operation: str, now: float
+) -> ChangePart:
     """One more agent of this tenant; Conflict `quota_exceeded` if it has as many as it may."""
     put = Put("reservation", (tenant, AGENTS, agent), {"operation": operation, "at": now})
     quota = await plane.store.find("quota", (tenant, AGENTS))
     if quota is None:
-        return Also((), (put,))
+        return ChangePart((), (put,))
     used = await plane.store.count_rows("reservation", {"tenant": tenant, "kind": AGENTS})
     most, revision = cast(int, quota["most"]), cast(int, quota["revision"])
     if used >= most:
         message = f"the tenant has {used} of {most} agents; delete one, or have the quota raised"
         raise Conflict(message, code=ConflictCode.QUOTA_EXCEEDED, holder=AGENTS)
     guard = Is("quota", (tenant, AGENTS), {"revision": revision})
-    return Also((guard,), (put, Set("quota", (tenant, AGENTS), {"revision": revision + 1})))
+    return ChangePart((guard,), (put, Set("quota", (tenant, AGENTS), {"revision": revision + 1})))
 
 
 async def get_quota(plane: Plane, caller: Caller) -> QuotaView:

@@ -16,6 +16,7 @@ from tenure.core.errors import Conflict, ConflictCode, PlanUnknown
 from tenure.core.events import agent_event
 from tenure.core.operation import CLOSED, OperationState
 from tenure.core.progress import Progress
+from tenure.core.records import OperationRecord
 from tenure.plans.agents.inputs import AgentInput, QueuedInput, VerbInput, read_stored
 from tenure.plans.agents.lifecycle import CLOSING, VERBS, input_type, read_input
 from tenure.plans.agents.steps import LOCK_STEP, RUNTIME_STEP, LockResult
@@ -29,13 +30,13 @@ AGENTS = "agents"
 """The kind of quota that counts agents."""
 
 
-def input_of_row(operation: Row) -> AgentInput | QueuedInput:
+def input_of_row(operation: OperationRecord) -> AgentInput | QueuedInput:
     """The input of the operation of this row.
 
     An operation on the agent that is none of the lifecycle's, or only of a newer release, has the
     fields that are known here; those that it stores in another form count as missing.
     """
-    kind, stored = str(operation["kind"]), input_of(operation)
+    kind, stored = operation.kind, input_of(operation)
     if kind in VERBS:
         return read_input(kind, stored)
     try:
@@ -89,17 +90,17 @@ class AgentSubject:
                 )
         return [Set("agent", (operation.agent,), row), *others] if row else others
 
-    async def refuse_cancel(self, store: Store, operation: Row) -> None:
+    async def refuse_cancel(self, store: Store, operation: OperationRecord) -> None:
         """A verb that has closed its agent cannot be cancelled until it has the lock."""
-        if operation["kind"] not in CLOSING or input_of_row(operation).queued:
+        if operation.kind not in CLOSING or input_of_row(operation).queued:
             return
-        agent = await store.find("agent", (str(operation["agent"]),))
-        if agent is not None and agent["next"] == operation["id"]:
+        agent = await store.find("agent", (operation.agent,))
+        if agent is not None and agent["next"] == operation.id:
             message = (
-                f"operation {operation['id']!s} has closed the agent and waits for operation"
+                f"operation {operation.id!s} has closed the agent and waits for operation"
                 f" {agent['operation']!s}; cancel it after that one has ended"
             )
-            raise Conflict(message, code=ConflictCode.NOT_ITS_TURN, holder=str(operation["id"]))
+            raise Conflict(message, code=ConflictCode.NOT_ITS_TURN, holder=operation.id)
 
 
 def _is_queued(operation: SubjectOperation) -> bool:

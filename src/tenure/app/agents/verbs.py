@@ -24,6 +24,7 @@ from tenure.core import agent as core
 from tenure.core.agent import AGENT, AgentState, AgentTrigger
 from tenure.core.errors import Conflict, ConflictCode, IllegalTransition, PlanUnknown
 from tenure.core.operation import CLOSED, RecordKind
+from tenure.core.records import OperationRecord
 from tenure.core.roles import Caller, Role
 from tenure.core.verb import LifecycleVerb
 from tenure.plans.agents.delete import DeleteOptions
@@ -198,8 +199,8 @@ async def _queued_operation(plane: Plane, row: Row) -> str:
 
     An operation that waits for the lock because it has closed the agent is not queued.
     """
-    waiting = await plane.store.find("operation", (str(row["next"]),)) if row["next"] else None
-    return str(waiting["id"]) if waiting is not None and input_of_row(waiting).queued else ""
+    waiting = await plane.store.find(OperationRecord, (str(row["next"]),)) if row["next"] else None
+    return waiting.id if waiting is not None and input_of_row(waiting).queued else ""
 
 
 def _enqueue(
@@ -234,20 +235,20 @@ def _enqueue(
     return Admission(uid, generation, guards, writes, plain_fields(options, queued))
 
 
-async def start_queued(plane: Plane, row: Row, operation: Row) -> Change:
+async def start_queued(plane: Plane, row: Row, operation: OperationRecord) -> Change:
     """The change that starts a queued verb on its agent, whose lock is free.
 
     The verb is checked as if it were requested at this moment: Conflict if it is refused.
     """
-    verb, name, now = VERBS[str(operation["kind"])], str(operation["id"]), plane.store.now()
-    caller = Caller(str(operation["tenant"]), str(operation["principal"]), Role.OPERATOR)
+    verb, name, now = VERBS[operation.kind], operation.id, plane.store.now()
+    caller = Caller(operation.tenant, str(operation.principal), Role.OPERATOR)
     stored: PlainData = {
         key: value for key, value in input_of(operation).items() if key != "queued"
     }
     options = read_options(verb.name, stored)
     then = _state_after(verb, {**row, "next": None})
     start = await _start(plane, caller, verb, row, options, then=then, operation=name, now=now)
-    revision, key = cast(int, operation["revision"]), (str(row["uid"]),)
+    revision, key = operation.revision, (str(row["uid"]),)
     waits: Row = {"state": row["state"], "operation": None, "next": name}
     mine: Row = {
         "input": encode({**stored, **plain_fields(start.input)}), "revision": revision + 1,

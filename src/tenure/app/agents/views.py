@@ -15,6 +15,7 @@ from tenure.core.agent import NAME, AgentState, Verb
 from tenure.core.errors import NotFound
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.plan import Plan
+from tenure.core.records import IntentRecord, OperationRecord
 from tenure.core.roles import Caller
 from tenure.plans.agents.inputs import PlainData
 from tenure.plans.agents.steps import RUNTIME_STEP, RuntimeResult
@@ -144,11 +145,11 @@ async def list_resources(plane: Plane, caller: Caller, name: str) -> list[Resour
     unused = serving_of(row).instead_of
     return [
         ResourceView(
-            str(one["slot"]), str(one["key"]), str(one["state"]), str(one["operation"]),
-            str(one["step"]),
+            one.slot, one.key, str(one.state), str(one.operation),
+            one.step,
         )
         for one in found
-        if one["slot"] and one["key"] != unused
+        if one.slot and one.key != unused
     ]  # fmt: skip
 
 
@@ -157,14 +158,14 @@ async def holdings_of(plane: Plane, tenant: str, agent: str) -> dict[str, list[H
     holds: dict[str, list[HeldResource]] = {}
     generations: dict[str, int] = {}
     for one in await plane.store.list_resources(tenant, agent):
-        if not one["slot"]:
+        if not one.slot:
             continue
-        operation = str(one["operation"])
+        operation = str(one.operation)
         if operation not in generations:
-            row = await plane.store.find("operation", (operation,))
-            generations[operation] = 0 if row is None else cast(int, row["generation"])
-        held = HeldResource(operation, str(one["step"]), str(one["key"]), generations[operation])
-        holds.setdefault(str(one["slot"]), []).insert(0, held)
+            row = await plane.store.find(OperationRecord, (operation,))
+            generations[operation] = 0 if row is None else row.generation
+        held = HeldResource(operation, one.step, one.key, generations[operation])
+        holds.setdefault(one.slot, []).insert(0, held)
     return holds
 
 
@@ -221,12 +222,12 @@ async def _runtime(
 
 async def _last_runtime(plane: Plane, row: Row) -> HeldResource | None:
     """The runtime of the agent's last operation that had one: its log may outlive it."""
-    operations = [one async for one in every(plane.store, "operation", {"agent": row["uid"]})]
+    operations = [one async for one in every(plane.store, OperationRecord, {"agent": row["uid"]})]
     for one in reversed(operations):
-        intent = await plane.store.find("intent", (str(one["id"]), RUNTIME_STEP))
-        if intent is not None and intent["slot"] == "runtime":
-            generation = cast(int, one["generation"])
-            return HeldResource(str(one["id"]), RUNTIME_STEP, str(intent["key"]), generation)
+        intent = await plane.store.find(IntentRecord, (one.id, RUNTIME_STEP))
+        if intent is not None and intent.slot == "runtime":
+            generation = one.generation
+            return HeldResource(one.id, RUNTIME_STEP, intent.key, generation)
     return None
 
 

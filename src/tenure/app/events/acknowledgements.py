@@ -20,10 +20,11 @@ from tenure.core.errors import Conflict, ConflictCode, Invalid, NotFound, PlanUn
 from tenure.core.instant import in_utc
 from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import ACKNOWLEDGED, RecordKind
+from tenure.core.records import OperationRecord
 from tenure.core.roles import Caller, Role, require
 from tenure.plans.agents.lifecycle import WAITED_FOR
 from tenure.ports.plane_api import MissingAcknowledgement
-from tenure.ports.store import Also, Change, Drop, Is, Put, Ring, Row, Set, Writes
+from tenure.ports.store import Change, ChangePart, Drop, Is, Put, Ring, Row, Set, Writes
 
 
 class AcknowledgementView(NamedTuple):
@@ -59,16 +60,16 @@ class Strictness(NamedTuple):
 
 async def await_subscribers(
     plane: Plane, tenant: str, verb: str, *, agent: str, operation: str, now: float
-) -> Also:
+) -> ChangePart:
     """The rows that say whom this operation will wait for."""
     event = WAITED_FOR.get(verb)
     if event is None:
-        return Also()
+        return ChangePart()
     told: Row = {"agent": agent, "operation": operation, "type": event}
     rows = await plane.store.list_rows("subscription", {"tenant": tenant}, limit=PAGE_MAX)
     required = [row for row in rows if row["required"] and filter_of(row).has(told)]
     if not required:
-        return Also()
+        return ChangePart()
     waits: Row = {"tenant": tenant, "agent": agent, "since": now}
     puts = tuple(Put("awaited", (operation, str(row["id"])), waits) for row in required)
     # Nobody is waited for who was deleted since.
@@ -76,17 +77,19 @@ async def await_subscribers(
     # A create that looked before this cannot commit after it.
     tenancy = await plane.store.find("tenancy", (tenant,))
     if tenancy is None:
-        return Also(there, puts)
+        return ChangePart(there, puts)
     revision = cast(int, tenancy["revision"])
     guard = Is("tenancy", (tenant,), {"revision": revision})
-    return Also((*there, guard), (*puts, Set("tenancy", (tenant,), {"revision": revision + 1})))
+    return ChangePart(
+        (*there, guard), (*puts, Set("tenancy", (tenant,), {"revision": revision + 1}))
+    )
 
 
-async def require_acknowledgements(plane: Plane, tenant: str) -> Also:
+async def require_acknowledgements(plane: Plane, tenant: str) -> ChangePart:
     """The guard that lets a strict tenant's create through; Conflict says whom it waits for."""
     tenancy = await plane.store.find("tenancy", (tenant,))
     if tenancy is None or not tenancy["strict"]:
-        return Also()
+        return ChangePart()
     missing = await _missing(plane, tenant)
     if missing:
         first = missing[0]
@@ -96,7 +99,7 @@ async def require_acknowledgements(plane: Plane, tenant: str) -> Also:
             f" {first.operation}, for which it is waited since {in_utc(first.since)}{others}"
         )
         raise Conflict(message, code=ConflictCode.AWAITS_ACKNOWLEDGEMENT, holder=first.operation)
-    return Also((Is("tenancy", (tenant,), {"revision": tenancy["revision"]}),))
+    return ChangePart((Is("tenancy", (tenant,), {"revision": tenancy["revision"]}),))
 
 
 def filter_of(subscription: Row) -> EventFilter:
@@ -253,8 +256,8 @@ async def _missing(plane: Plane, tenant: str) -> list[AcknowledgementView]:
 
 async def wait_state_of(plane: Plane, row: Row) -> WaitState:
     """Whether this is still waited for; only an operation that is open waits for anybody."""
-    operation = await plane.store.find("operation", (str(row["operation"]),))
-    if operation is None or operation["ended_at"] is not None:
+    operation = await plane.store.find(OperationRecord, (str(row["operation"]),))
+    if operation is None or operation.ended_at is not None:
         return WaitState.ENDED
     return WaitState.WAITS if await _is_there(plane, row) else WaitState.GONE
 

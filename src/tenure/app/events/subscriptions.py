@@ -29,7 +29,7 @@ from tenure.core.roles import Caller, Role, require
 from tenure.core.subscription import NAME, SUBJECT, SubscriptionKind
 from tenure.plans.agents.lifecycle import WAITED_FOR
 from tenure.ports.seal import Seal
-from tenure.ports.store import Also, Change, Drop, Is, Put, Row, Set
+from tenure.ports.store import Change, ChangePart, Drop, Is, Put, Row, Set
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 (how such a secret begins, as the Standard Webhooks have it)
 OVERLAP_SECONDS = 86_400.0
@@ -175,7 +175,7 @@ async def _repeat_answer(
     return await _view(plane, row), secret
 
 
-async def _reserve(plane: Plane, tenant: str) -> Also:
+async def _reserve(plane: Plane, tenant: str) -> ChangePart:
     """One more of this tenant; Conflict `quota_exceeded` if it has as many as it may.
 
     Two that take the last place at the same time are told apart by the revision.  How many they may
@@ -189,15 +189,15 @@ async def _reserve(plane: Plane, tenant: str) -> Also:
         raise Conflict(message, code=ConflictCode.QUOTA_EXCEEDED, holder=SUBSCRIPTIONS)
     if quota is None:
         first: Row = {"most": SUBSCRIPTIONS_MAX, "revision": 1}
-        return Also((), (Put("quota", key, first),))
+        return ChangePart((), (Put("quota", key, first),))
     revision = cast(int, quota["revision"])
     guard = Is("quota", key, {"revision": revision})
-    return Also((guard,), (Set("quota", key, {"revision": revision + 1}),))
+    return ChangePart((guard,), (Set("quota", key, {"revision": revision + 1}),))
 
 
 async def _ownership_edges(
     plane: Plane, caller: Caller, agent: str, name: str, *, now: float
-) -> Also:
+) -> ChangePart:
     """The edges to a subscription: from the agent that it is about, and from the one that asks.
 
     Conflict `wrong_state` if either is on its way out: nothing new goes below it.
@@ -215,7 +215,7 @@ async def _ownership_edges(
         guards += (Is("agent", (agent,), {"tenant": caller.tenant, "state": about["state"]}),)
     for uid in dict.fromkeys(str(one["uid"]) for one in (about, asks) if one is not None):
         writes += (ownership.put_edge(caller.tenant, uid, EdgeKind.WEBHOOK, name, now=now),)
-    return Also(guards, writes)
+    return ChangePart(guards, writes)
 
 
 NEW_CURSOR: Row = {"position": 0, "attempts": 0, "due_at": 0.0, "why": "", "missed": 0}

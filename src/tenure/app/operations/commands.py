@@ -22,6 +22,7 @@ from tenure.core import decisions, saga
 from tenure.core.errors import Conflict, ConflictCode, Invalid, LimitExceeded, NotFound
 from tenure.core.limits import SIGNALS_MAX
 from tenure.core.operation import IntentState, OperationState, RecordKind
+from tenure.core.records import OperationRecord
 from tenure.core.roles import Caller, Role, require
 from tenure.ports.operator_rows import OperatorVerb
 from tenure.ports.store import Change, Ring
@@ -177,9 +178,9 @@ async def abandon(
 
 async def _refuse_cancel(plane: Plane, tenant: str, operation: str) -> None:
     """Conflict if the subject of this operation does not allow a cancel now."""
-    row = await plane.store.find("operation", (operation,))
-    if row is not None and row["tenant"] == tenant:
-        await plane.catalogue.subject_of(str(row["kind"])).refuse_cancel(plane.store, row)
+    row = await plane.store.find(OperationRecord, (operation,))
+    if row is not None and row.tenant == tenant:
+        await plane.catalogue.subject_of(row.kind).refuse_cancel(plane.store, row)
 
 
 def _must_be_stuck(live: OperationHandle, step: str = "") -> None:
@@ -232,7 +233,7 @@ async def _decide(
             pending.apply_to(live)
             plane.engine.wake(operation, interrupt=request.interrupt)
             ended_at = None if live.progress.end is None else now
-            written = {**row, "updated_at": now, "ended_at": ended_at}
+            written = row._replace(updated_at=now, ended_at=ended_at)
             return operation_views.view_operation(live, written)
 
 

@@ -86,7 +86,7 @@ class Executor:
     async def refresh(self, live: OperationHandle) -> None:
         """Read the operation again in place, after something else was recorded for it."""
         loaded = await _retry_read(lambda: self._store.load(live.id))
-        if loaded is None or loaded.operation["token"] != live.token:
+        if loaded is None or loaded.operation.token != live.token:
             raise LeaseLost(live.id)
         live.update(loaded.operation)
         live.merge(loaded.intents, live.fold(loaded.journal))

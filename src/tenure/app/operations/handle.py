@@ -15,8 +15,9 @@ from tenure.core.ids import ResourceKey, key_text, stem_of
 from tenure.core.operation import Intent, IntentState, OperationState, Record, RecordKind
 from tenure.core.plan import Plan, Step
 from tenure.core.progress import Progress
+from tenure.core.records import IntentRecord, JournalRecord, OperationRecord, PlanRecord
 from tenure.plans.catalogue import Catalogue
-from tenure.ports.store import Header, Next, Row, Store
+from tenure.ports.store import Header, Next, Store
 from tenure.ports.subject import PLAIN_SUBJECT, Subject
 
 POSITION = Next("outbox")
@@ -25,7 +26,7 @@ OUTBOX = Header(
     ("position",),
     ("tenant", "agent", "operation", "type", "at", "body", "sequence"),
     adds=True,
-    given=(0, 7),
+    generated=(0, 7),
 )
 Calls = tuple["asyncio.Task[None]", ...]
 decode = msgspec.json.decode
@@ -99,17 +100,16 @@ class OperationHandle:
         self.lock = asyncio.Lock() if plan.parallel else None
         """Held while one of several parallel steps records its end."""
 
-    def update(self, row: Row) -> None:
+    def update(self, row: OperationRecord) -> None:
         """Take over the columns of the operation's row."""
-        columns: dict[str, Any] = row
         self.input = self.subject.read_input(self.kind, input_of(row))
-        self.revision = columns["revision"]
-        self.token = columns["token"]
-        self.worker = columns["worker"]
-        self.state = OPERATION_STATES[columns["state"]]
-        self.due_at = columns["due_at"]
+        self.revision = row.revision
+        self.token = row.token
+        self.worker = row.worker
+        self.state = OPERATION_STATES[row.state]
+        self.due_at = row.due_at
 
-    def fold(self, journal: Sequence[Row]) -> set[str]:
+    def fold(self, journal: Sequence[JournalRecord]) -> set[str]:
         """Fold the records that are new; returns the steps that they mark absent."""
         absent: set[str] = set()
         for row in journal[self.seq :]:
@@ -120,7 +120,7 @@ class OperationHandle:
         self.seq = len(journal)
         return absent
 
-    def merge(self, rows: Sequence[Row], absent: set[str]) -> None:
+    def merge(self, rows: Sequence[IntentRecord], absent: set[str]) -> None:
         """Take over the rows of the intents, except what only this process knows of its calls."""
         for row in rows:
             new = intent_of(row)
@@ -193,59 +193,50 @@ async def load_handle(
     loaded = await store.load(operation)
     if loaded is None:
         return None
-    digest = cast(str, loaded.operation["plan"])
-    plan = catalogue.kept(digest)
-    if plan is None:
-        kept = cast(Row, await store.find("plan", (digest,)))
-        body, ended = cast(str, kept["body"]), loaded.operation["ended_at"] is not None
-        plan = catalogue.shown(body) if ended or read_only else catalogue.restore(body, digest)
     row = loaded.operation
-    kind = cast(str, row["kind"])
+    plan = catalogue.kept(row.plan)
+    if plan is None:
+        body = cast(PlanRecord, await store.find(PlanRecord, (row.plan,))).body
+        shown = read_only or row.ended_at is not None
+        plan = catalogue.shown(body) if shown else catalogue.restore(body, row.plan)
     live = OperationHandle(
         operation,
-        tenant=cast(str, row["tenant"]),
-        kind=kind,
-        agent=cast(str, row["agent"]),
-        generation=cast(int, row["generation"]),
+        tenant=row.tenant,
+        kind=row.kind,
+        agent=row.agent,
+        generation=row.generation,
         input={},
         plan=plan,
         plane=plane,
-        subject=catalogue.subject_of(kind),
+        subject=catalogue.subject_of(row.kind),
     )
     live.update(row)
     live.merge(loaded.intents, live.fold(loaded.journal))
     return live
 
 
-def input_of(row: Row) -> Mapping[str, object]:
+def input_of(row: OperationRecord) -> Mapping[str, object]:
     """The input of an operation's steps, decoded."""
-    return cast("Mapping[str, object]", decode(cast(str, row["input"])))
+    return cast("Mapping[str, object]", decode(row.input))
 
 
-def record_of(row: Row) -> Record:
+def record_of(row: JournalRecord) -> Record:
     """A journal row as the saga reads it."""
-    columns: dict[str, Any] = row
-    return Record(
-        columns["seq"],
-        RECORD_KINDS[columns["kind"]],
-        columns["step"],
-        columns["at"],
-        decode(columns["body"]),
-    )
+    _, seq, _, kind, step, at, body = row
+    return Record(seq, RECORD_KINDS[kind], step, at, decode(body))
 
 
-def intent_of(row: Row) -> Intent:
+def intent_of(row: IntentRecord) -> Intent:
     """An intent row as the saga reads it."""
-    columns: dict[str, Any] = row
     return Intent(
-        columns["step"],
-        columns["slot"],
-        columns["key"],
-        state=INTENT_STATES[columns["state"]],
-        token=columns["token"],
-        attempts=columns["attempts"],
-        due_at=columns["due_at"],
-        unknown_since=columns["unknown_since"],
-        waiting_on=columns["waiting_on"],
-        detail=columns["detail"],
+        row.step,
+        row.slot,
+        row.key,
+        state=INTENT_STATES[row.state],
+        token=row.token,
+        attempts=row.attempts,
+        due_at=row.due_at,
+        unknown_since=row.unknown_since,
+        waiting_on=row.waiting_on,
+        detail=row.detail,
     )

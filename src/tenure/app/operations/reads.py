@@ -10,7 +10,8 @@ from tenure.app.pages import every, page_of
 from tenure.app.plane import Plane
 from tenure.core.errors import Invalid, NotFound
 from tenure.core.operation import SETTLED, OperationState, Record
-from tenure.ports.store import Loaded, Row
+from tenure.core.records import OperationRecord
+from tenure.ports.store import Loaded
 
 
 async def get_operation(plane: Plane, tenant: str, operation: str) -> OperationView:
@@ -26,12 +27,12 @@ async def records_after(
 
     None if the revision is still the one that was seen before, or there is no such operation.
     """
-    row = await plane.store.find("operation", (operation,))
-    if row is None or row["revision"] == unless:
+    row = await plane.store.find(OperationRecord, (operation,))
+    if row is None or row.revision == unless:
         return None
     loaded = cast(Loaded, await plane.store.load(operation))
-    state = OperationState(cast(str, loaded.operation["state"]))
-    return row["revision"], state, [record_of(row) for row in loaded.journal[last:]]
+    state = OperationState(loaded.operation.state)
+    return row.revision, state, [record_of(row) for row in loaded.journal[last:]]
 
 
 async def list_operations(
@@ -42,8 +43,8 @@ async def list_operations(
     states: Sequence[str] = (),
     after: str = "",
     limit: int = 100,
-) -> list[Row]:
-    """Operations of a tenant, oldest first, as rows; `after` is the last id of the page before.
+) -> list[OperationRecord]:
+    """Operations of a tenant, oldest first; `after` is the last id of the page before.
 
     `agent` is a uid: only of that one.
     """
@@ -54,9 +55,9 @@ async def list_operations(
     if not agent:
         rows = await plane.store.list_operations(tenant, states=states, after=after, limit=limit)
         return list(rows)
-    found: list[Row] = []
-    async for row in every(plane.store, "operation", {"agent": agent}, after=(after,)):
-        if row["tenant"] == tenant and (not states or row["state"] in states):
+    found: list[OperationRecord] = []
+    async for row in every(plane.store, OperationRecord, {"agent": agent}, after=(after,)):
+        if row.tenant == tenant and (not states or row.state in states):
             found.append(row)
             if len(found) == limit:
                 break
@@ -78,11 +79,11 @@ async def wait(
 
 async def read_own(
     plane: Plane, tenant: str, operation: str, *, read_only: bool = False
-) -> tuple[OperationHandle, Row]:
+) -> tuple[OperationHandle, OperationRecord]:
     """An operation of this tenant, and its row; NotFound if it has none of that id."""
     live = await load_handle(plane.store, plane.catalogue, plane.id, operation, read_only=read_only)
-    if live is None or live.tenant != tenant:
+    row = None if live is None else await plane.store.find(OperationRecord, (operation,))
+    if live is None or row is None or row.tenant != tenant:
         message = f"there is no operation {operation}"
         raise NotFound(message)
-    row = await plane.store.find("operation", (operation,))
-    return live, row or {}
+    return live, row

@@ -1,14 +1,13 @@
 """An operation as its caller sees it, in Python and over HTTP.  No rules live here."""
 
 from datetime import UTC, datetime
-from typing import cast
 
 from msgspec import Struct
 
 from tenure.app.operations.handle import OperationHandle
 from tenure.core.operation import OPERATION, IntentState, OperationState
 from tenure.core.plan import Plan
-from tenure.ports.store import Row
+from tenure.core.records import OperationRecord
 
 
 class StepView(Struct, frozen=True, gc=False):
@@ -108,7 +107,7 @@ class OperationView(Struct, frozen=True, gc=False):
         return None if self.ended_at is None else datetime.fromtimestamp(self.ended_at, UTC)
 
 
-def view_operation(live: OperationHandle, row: Row) -> OperationView:
+def view_operation(live: OperationHandle, row: OperationRecord) -> OperationView:
     """An operation with its steps in the order of its plan."""
     return OperationView(
         id=live.id,
@@ -119,9 +118,9 @@ def view_operation(live: OperationHandle, row: Row) -> OperationView:
         state=live.state,
         steps=tuple(_step(live, name) for name in live.plan.steps),
         error=live.error,
-        created_at=cast(float, row.get("created_at", 0.0)),
-        updated_at=cast(float, row.get("updated_at", 0.0)),
-        ended_at=cast("float | None", row.get("ended_at")),
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        ended_at=row.ended_at,
     )
 
 

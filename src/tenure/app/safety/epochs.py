@@ -32,6 +32,7 @@ from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict, ConflictCode, ProviderError
 from tenure.core.limits import PAGE_MAX
 from tenure.core.operation import IntentState
+from tenure.core.records import OperationRecord
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Change, Is, Row, Set
 
@@ -283,13 +284,9 @@ async def review(plane: Plane, caller: Caller) -> Review:
     async for agent in every(plane.store, "agent"):
         tenant, uid = str(agent["tenant"]), str(agent["uid"])
         for intent in await plane.store.list_resources(tenant, uid):
-            slot, key = str(intent["slot"]), str(intent["key"])
+            slot, key = intent.slot, intent.key
             ours.setdefault(slot, set()).add(key)
-            if (
-                intent["state"] == IntentState.PRESENT
-                and slot in theirs
-                and key not in theirs[slot]
-            ):
+            if intent.state == IntentState.PRESENT and slot in theirs and key not in theirs[slot]:
                 missing.append(Missing(uid, str(agent["name"] or ""), tenant, slot, key))
         if agent["state"] == AgentState.READY and is_at_rest(agent):
             ready.append(agent)
@@ -304,9 +301,9 @@ async def review(plane: Plane, caller: Caller) -> Review:
         if key not in ours[slot]
     ]
     resumed = [
-        Resumed(str(row["id"]), str(row["tenant"]), str(row["kind"]), str(row["agent"]),
-                str(row["state"]))
-        async for row in every(plane.store, "operation", {"ended_at": None})
+        Resumed(row.id, row.tenant, row.kind, row.agent,
+                str(row.state))
+        async for row in every(plane.store, OperationRecord, {"ended_at": None})
     ]  # fmt: skip
     most = LISTED_MAX
     started, shut, untold = (

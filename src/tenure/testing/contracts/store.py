@@ -16,6 +16,7 @@ import pytest
 
 from tenure.core.errors import CommitUnknown, Defect, StoreError, StoreFull
 from tenure.core.limits import IDENTIFIER_CHARACTERS_MAX
+from tenure.core.records import IntentRecord, JournalRecord, OperationRecord
 from tenure.ports.store import (
     AtLeast,
     Below,
@@ -44,6 +45,7 @@ from tenure.testing.contracts.store_rows import (
     operation,
     record,
     scenario,
+    stored,
     whole,
 )
 
@@ -92,19 +94,20 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         self, store: Store, change: Names
     ) -> None:
         assert await store.commit(change(operation("a"), intent("a", "one"))) is None
-        assert await store.find("operation", ("a",)) == whole(operation("a"))
-        assert await store.find("intent", ("a", "one")) == whole(intent("a", "one"))
-        assert await store.find("intent", ("a", "two")) is None
+        assert await store.find(OperationRecord, ("a",)) == stored(operation("a"))
+        assert await store.find(IntentRecord, ("a", "one")) == stored(intent("a", "one"))
+        assert await store.find(IntentRecord, ("a", "two")) is None
 
     @scenario
     async def test_a_row_handed_out_is_not_the_record(self, store: Store, change: Names) -> None:
         mine = dict(operation("a").row)
         await store.commit(change(Put("operation", ("a",), mine)))
         mine["state"] = "STUCK"
-        found = await store.find("operation", ("a",))
+        found = await store.find(OperationRecord, ("a",))
         assert found is not None
-        found["state"] = "STUCK"
-        assert await store.find("operation", ("a",)) == whole(operation("a"))
+        with pytest.raises(AttributeError):
+            found.state = "STUCK"  # type: ignore[misc]
+        assert await store.find(OperationRecord, ("a",)) == stored(operation("a"))
 
     @pytest.mark.parametrize(
         "text", ["", "snow ☃ 🗝", "line\nline", "'; DROP TABLE plan; --", "x" * 300_000]
@@ -115,9 +118,9 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
     ) -> None:
         name = text[:IDENTIFIER_CHARACTERS_MAX]  # a column by which rows are found may be bounded
         await store.commit(change(operation("a", input=text, agent=name)))
-        found = await store.find("operation", ("a",))
+        found = await store.find(OperationRecord, ("a",))
         assert found is not None
-        assert (found["input"], found["agent"]) == (text, name)
+        assert (found.input, found.agent) == (text, name)
 
     @pytest.mark.parametrize("text", ["a\0b", "\ud800", "x\udfffy"])
     @scenario
@@ -129,19 +132,19 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         try:
             assert await odd is None
         except Defect:
-            assert await store.find("operation", ("a",)) is None
+            assert await store.find(OperationRecord, ("a",)) is None
         else:
-            found = await store.find("operation", ("a",))
+            found = await store.find(OperationRecord, ("a",))
             assert found is not None
-            assert found["input"] == text
-        assert await store.find("operation", ("b",)) is not None
+            assert found.input == text
+        assert await store.find(OperationRecord, ("b",)) is not None
 
     @scenario
     async def test_numbers_come_back_as_they_went_in(self, store: Store, change: Names) -> None:
         await store.commit(change(operation("a", generation=2**63 - 1, due_at=1234567890.123456)))
-        found = await store.find("operation", ("a",))
+        found = await store.find(OperationRecord, ("a",))
         assert found is not None
-        assert (found["generation"], found["due_at"]) == (2**63 - 1, 1234567890.123456)
+        assert (found.generation, found.due_at) == (2**63 - 1, 1234567890.123456)
 
     @scenario
     async def test_columns_that_may_be_empty_need_not_be_said(
@@ -151,7 +154,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         for column in ("due_at", "unknown_since", "waiting_on", "detail"):
             del row[column]
         assert await store.commit(change(Put("intent", ("a", "one"), row))) is None
-        assert await store.find("intent", ("a", "one")) == whole(intent("a", "one"))
+        assert await store.find(IntentRecord, ("a", "one")) == stored(intent("a", "one"))
 
     @pytest.mark.parametrize(
         ("said", "holds"),
@@ -178,7 +181,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         guard = Is("operation", ("a",), said)
         answer = await store.commit(change(record("a", 1), guards=(guard,)))
         assert answer == (None if holds else Refused(guard, whole(put)))
-        assert (await store.find("journal", ("a", 1)) is not None) == holds
+        assert (await store.find(JournalRecord, ("a", 1)) is not None) == holds
 
     @scenario
     async def test_a_guard_on_a_missing_row_is_refused_with_no_row(
@@ -200,9 +203,9 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         )
         row = whole(operation("a", revision=1))
         assert answers == [None] + [Refused(guard, row)] * 4
-        assert [await store.find("journal", ("a", n)) is not None for n in range(5)] == [True] + [
-            False
-        ] * 4
+        assert [await store.find(JournalRecord, ("a", n)) is not None for n in range(5)] == [
+            True
+        ] + [False] * 4
 
     @scenario
     async def test_a_put_on_a_key_that_exists_is_refused_and_takes_the_others_back(
@@ -218,8 +221,8 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
             Set("operation", ("a",), {"token": 9}),
         )
         assert await store.commit(change(*writes)) == Refused(clash, whole(operation("a")))
-        assert await store.find("operation", ("b",)) is None
-        assert await store.find("operation", ("a",)) == whole(operation("a"))
+        assert await store.find(OperationRecord, ("b",)) is None
+        assert await store.find(OperationRecord, ("a",)) == stored(operation("a"))
         await store.commit(change(event("second")))
         assert [row["type"] for row in await store.list_events()] == ["first", "second"]
 
@@ -236,7 +239,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
             await store.commit(change(Set("operation", ("a",), {"state": "STUCK", "error": "x"})))
             is None
         )
-        assert await store.find("operation", ("a",)) == whole(
+        assert await store.find(OperationRecord, ("a",)) == stored(
             operation("a", state="STUCK", error="x")
         )
 
@@ -263,9 +266,9 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
             Refused(missing, None),
             None,
         ]
-        assert await store.find("operation", ("a",)) == whole(operation("a"))
-        assert await store.find("operation", ("b",)) == whole(operation("b"))
-        assert await store.find("journal", ("b", 1)) is None
+        assert await store.find(OperationRecord, ("a",)) == stored(operation("a"))
+        assert await store.find(OperationRecord, ("b",)) == stored(operation("b"))
+        assert await store.find(JournalRecord, ("b", 1)) is None
         assert [row["type"] for row in await store.list_events()] == ["kept"]
 
     @scenario
@@ -276,7 +279,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         drop = Drop("intent", ("a", "one"))
         assert await store.commit(change(drop)) is None
         assert await store.commit(change(drop)) is None
-        assert await store.find("intent", ("a", "one")) is None
+        assert await store.find(IntentRecord, ("a", "one")) is None
 
     @scenario
     async def test_writes_are_puts_then_sets_then_drops_in_any_order(
@@ -289,9 +292,9 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
             Drop("operation", ("a",)), Set("operation", ("a",), {"token": 1}),
         )  # fmt: skip
         assert await store.commit(change(*writes)) is None
-        assert await store.find("operation", ("a",)) is None
-        assert await store.find("operation", ("b",)) is None
-        assert await store.find("operation", ("c",)) == whole(operation("c", token=7))
+        assert await store.find(OperationRecord, ("a",)) is None
+        assert await store.find(OperationRecord, ("b",)) is None
+        assert await store.find(OperationRecord, ("c",)) == stored(operation("c", token=7))
 
     @scenario
     async def test_next_numbers_grow_by_one_in_commit_order(
@@ -303,8 +306,8 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         assert found == ["e0", "f0", "e1", "f1", "e2", "f2"]
         for number, name in enumerate("abc", 1):
             await store.commit(change(operation(name, generation=Next("other"))))  # type: ignore[arg-type]
-            kept = whole(operation(name, generation=number))
-            assert await store.find("operation", (name,)) == kept
+            kept = stored(operation(name, generation=number))
+            assert await store.find(OperationRecord, (name,)) == kept
 
     @pytest.mark.parametrize(
         "wrong",
@@ -333,7 +336,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         assert [answers[0], answers[3]] == [None, None]
         assert isinstance(answers[1], Defect)
         assert isinstance(answers[2], Defect)
-        assert await store.find("operation", ("b",)) is None
+        assert await store.find(OperationRecord, ("b",)) is None
         assert len(await store.list_events()) == 2
 
     @scenario
@@ -350,7 +353,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         waiting[1].cancel()
         assert [await waiting[0], await waiting[2]] == [None, None]
         await store.commit(change())
-        assert await store.find("operation", ("b",)) is not None
+        assert await store.find(OperationRecord, ("b",)) is not None
 
     @scenario
     async def test_without_room_new_work_is_refused_and_the_rest_goes_on(
@@ -365,7 +368,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         with pytest.raises(StoreFull):
             await new
         assert await old is None
-        assert await store.find("operation", ("b",)) is None
+        assert await store.find(OperationRecord, ("b",)) is None
         assert "full" in await store.write_problem()
         stores.fill(full=False)
         assert await store.write_problem() == ""
@@ -410,7 +413,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
             await store.claim(Queue.OPERATIONS, "w", limit=1)
         await store.close()
         store = await stores.open(clock)
-        found = [await store.find("operation", (name,)) is not None for name in "abc"]
+        found = [await store.find(OperationRecord, (name,)) is not None for name in "abc"]
         assert found == [True, await store.was_committed(lost.id), False]
         await store.close()
 
@@ -429,7 +432,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         with pytest.raises(StoreError):
             await store.commit(change())
         for read in (
-            store.find("operation", ("0000",)), store.load("0000"), store.was_committed("x"),
+            store.find(OperationRecord, ("0000",)), store.load("0000"), store.was_committed("x"),
             store.list_operations("north"), store.list_resources("north", "x"), store.list_due("w"),
             store.list_events(), store.plans_of_open_operations(), store.count_events(until=1),
             store.write_problem(),

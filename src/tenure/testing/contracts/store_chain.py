@@ -8,6 +8,7 @@ import pytest
 
 from tenure.core.audit import first_broken
 from tenure.core.errors import Defect
+from tenure.core.records import OperationRecord
 from tenure.ports.store import Chained, Is, Next, Put, Row, Store
 from tenure.testing.contracts.store_rows import Names, operation, scenario
 
@@ -113,8 +114,8 @@ class ChainPromises:
             ("n", "b"), ("n", "c"), ("s", "b"),
         ]  # fmt: skip
         assert await store.count_rows("agent_name", {"tenant": "n", "agent": "1"}) == 2
-        open_ones = await store.list_rows("operation", {"ended_at": None})
-        assert [row["id"] for row in open_ones] == ["a"]
+        open_ones = await store.list_rows(OperationRecord, {"ended_at": None})
+        assert [row.id for row in open_ones] == ["a"]
         for ask in (store.list_rows("nothing", {}), store.count_rows("agent", {"size": 1})):
             with pytest.raises(Defect):
                 await ask

@@ -7,6 +7,7 @@ import pytest
 
 from tenure.core.decisions import unknown_after_claim
 from tenure.core.operation import IntentState
+from tenure.core.records import IntentRecord, OperationRecord
 from tenure.ports.store import Claimed, Is, Queue, Refused, Store
 from tenure.testing.contracts.store_rows import (
     Names,
@@ -15,7 +16,7 @@ from tenure.testing.contracts.store_rows import (
     lease,
     operation,
     scenario,
-    whole,
+    stored,
 )
 
 
@@ -60,7 +61,7 @@ class ClaimPromises:
             Queue.OPERATIONS, "me", limit=2, but_plans=("new", "newest", "gone")
         )
         assert [one.id for one in some] == ["a", "d"], "what is left takes nobody's place"
-        assert await store.find("operation", ("b",)) == whole(operation("b", plan="new"))
+        assert await store.find(OperationRecord, ("b",)) == stored(operation("b", plan="new"))
         rest = await store.claim(Queue.OPERATIONS, "newer", limit=9, but_plans=["old"])
         assert [one.id for one in rest] == ["b", "c", "e"]
 
@@ -74,7 +75,7 @@ class ClaimPromises:
         assert list(await store.claim(Queue.OPERATIONS, "me", limit=1)) == [Claimed("a", 5, None)]
         after = "RUNNING" if state == "PENDING" else state
         claimed = operation("a", state=after, token=5, revision=8, worker="me")
-        assert await store.find("operation", ("a",)) == whole(claimed)
+        assert await store.find(OperationRecord, ("a",)) == stored(claimed)
 
     @scenario
     async def test_a_claim_fences_every_intent_that_is_not_burned(
@@ -92,11 +93,13 @@ class ClaimPromises:
         await store.claim(Queue.OPERATIONS, "me", limit=9)
         loaded = await store.load("a")
         assert loaded is not None
-        assert {row["step"]: (row["token"], row["unknown_since"]) for row in loaded.intents} == {
+        assert {row.step: (row.token, row.unknown_since) for row in loaded.intents} == {
             "i": (5, clock.at), "p": (5, None), "f": (5, None), "r": (5, clock.at), "b": (2, None),
             "known": (5, 3.0),
         }  # fmt: skip
-        assert await store.find("intent", ("other", "i")) == whole(intent("other", "i", token=2))
+        assert await store.find(IntentRecord, ("other", "i")) == stored(
+            intent("other", "i", token=2)
+        )
 
     @scenario
     async def test_a_claim_makes_unknown_exactly_what_the_recovery_rule_says(
@@ -114,10 +117,10 @@ class ClaimPromises:
         await store.commit(change(*puts))
         await store.claim(Queue.OPERATIONS, "me", limit=9)
         for state, hold, since in cases:
-            row = await store.find("intent", (state, f"{hold}{since or 0:g}".lower()))
+            row = await store.find(IntentRecord, (state, f"{hold}{since or 0:g}".lower()))
             expected = unknown_after_claim(hold, since, was_called=state != "PENDING", now=clock.at)
             assert row is not None
-            assert row["unknown_since"] == expected, (state, hold, since)
+            assert row.unknown_since == expected, (state, hold, since)
 
     @scenario
     async def test_what_was_pending_has_been_called_by_nobody(
@@ -125,7 +128,7 @@ class ClaimPromises:
     ) -> None:
         await store.commit(change(operation("a"), intent("a", "one")))
         await store.claim(Queue.OPERATIONS, "me", limit=1)
-        assert await store.find("intent", ("a", "one")) == whole(intent("a", "one", token=1))
+        assert await store.find(IntentRecord, ("a", "one")) == stored(intent("a", "one", token=1))
 
     @scenario
     async def test_a_stale_token_is_refused_after_a_takeover(

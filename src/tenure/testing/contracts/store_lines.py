@@ -3,6 +3,7 @@
 import asyncio
 
 from tenure.core.errors import Defect
+from tenure.core.records import IntentRecord, OperationRecord
 from tenure.ports.store import Change, Guarded, Header, Is, Next, Put, Refused, Set, Store
 from tenure.testing.contracts.store_rows import Names, intent, operation, scenario
 
@@ -17,7 +18,7 @@ JOURNAL = Header(
 )
 OUTBOX = Header(
     "outbox", ("position",), ("tenant", "agent", "operation", "type", "at", "body", "sequence"),
-    adds=True, given=(0, 7),
+    adds=True, generated=(0, 7),
 )  # fmt: skip
 
 
@@ -48,9 +49,9 @@ class LinePromises:
         for name in "ab":
             loaded = await store.load(name)
             assert loaded is not None
-            assert (loaded.operation["revision"], loaded.operation["error"]) == (3, "at 2")
-            assert [row["seq"] for row in loaded.journal] == [0, 1, 2]
-            assert [row["detail"] for row in loaded.intents] == ["after 2"]
+            assert (loaded.operation.revision, loaded.operation.error) == (3, "at 2")
+            assert [row.seq for row in loaded.journal] == [0, 1, 2]
+            assert [row.detail for row in loaded.intents] == ["after 2"]
         told = await store.list_events(limit=10)
         assert [row["sequence"] for row in told if row["agent"] == "a"] == [1, 2, 3]
         assert len({row["position"] for row in told}) == 6
@@ -81,7 +82,7 @@ class LinePromises:
         assert none is None
         loaded = await store.load("a")
         assert loaded is not None
-        assert [row["seq"] for row in loaded.journal] == [4]
+        assert [row.seq for row in loaded.journal] == [4]
         assert [row["sequence"] for row in await store.list_events(limit=10)] == [1]
         assert [await store.was_committed(one) for one in ("late", "fenced", "fine")] == [
             False, False, True,
@@ -105,9 +106,9 @@ class LinePromises:
         assert await store.commit(gone) == Refused(
             Set("intent", ("a", "moon"), {"token": 1, "detail": ""}), None
         )
-        row = await store.find("operation", ("a",))
+        row = await store.find(OperationRecord, ("a",))
         assert row is not None
-        assert row["revision"] == 1
+        assert row.revision == 1
 
     @scenario
     async def test_a_header_of_no_table_is_a_defect_of_that_change_alone(
@@ -134,9 +135,9 @@ class LinePromises:
         refused = await store.commit(odd)
         assert isinstance(refused, Refused)
         assert refused.what == Is("intent", ("a", "runtime"), {"token": 5})
-        row = await store.find("intent", ("a", "runtime"))
+        row = await store.find(IntentRecord, ("a", "runtime"))
         assert row is not None
-        assert row["token"] == 0
+        assert row.token == 0
 
     @scenario
     async def test_a_line_that_does_not_fit_its_header_is_a_defect(

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from tenure.core.events import EPOCH_SPAN
 from tenure.core.limits import POSITION_MAX
-from tenure.ports.store import Drop, Given, Next, Put, Row, Set, Store, TenantEvents, Value
+from tenure.core.records import OperationRecord
+from tenure.ports.store import Drop, Generated, Next, Put, Row, Set, Store, TenantEvents, Value
 from tenure.testing.contracts.store_rows import (
     Names,
     StoppedClock,
@@ -17,7 +18,7 @@ from tenure.testing.contracts.store_rows import (
     operation,
     record,
     scenario,
-    whole,
+    stored,
 )
 
 
@@ -39,9 +40,9 @@ class ReadPromises:
         await store.commit(change(operation("a"), operation("b"), *puts))
         loaded = await store.load("a")
         assert loaded is not None
-        assert loaded.operation == whole(operation("a"))
-        assert list(loaded.journal) == [whole(record("a", 2)), whole(record("a", 10))]
-        assert list(loaded.intents) == [whole(intent("a", "m")), whole(intent("a", "z"))]
+        assert loaded.operation == stored(operation("a"))
+        assert list(loaded.journal) == [stored(record("a", 2)), stored(record("a", 10))]
+        assert list(loaded.intents) == [stored(intent("a", "m")), stored(intent("a", "z"))]
         assert await store.load("missing") is None
 
     @scenario
@@ -58,7 +59,7 @@ class ReadPromises:
         while not writing.done():
             loaded = await store.load("a")
             assert loaded is not None
-            assert loaded.operation["revision"] == len(loaded.journal)
+            assert loaded.operation.revision == len(loaded.journal)
             await asyncio.sleep(0)
         await writing
 
@@ -70,8 +71,8 @@ class ReadPromises:
         puts = [operation(name, state=state) for name, state in reversed(states.items())]
         await store.commit(change(*puts, operation("bb", tenant="south")))
 
-        def names(rows: Sequence[Row]) -> list[Any]:
-            return [row["id"] for row in rows]
+        def names(rows: Sequence[OperationRecord]) -> list[Any]:
+            return [row.id for row in rows]
 
         assert names(await store.list_operations("north")) == ["a", "b", "c", "d"]
         assert names(await store.list_operations("north", limit=2)) == ["a", "b"]
@@ -83,7 +84,7 @@ class ReadPromises:
         ]
         assert names(await store.list_operations("north", states=["STUCK"], after="a")) == ["c"]
         assert list(await store.list_operations("south")) == [
-            whole(operation("bb", tenant="south"))
+            stored(operation("bb", tenant="south"))
         ]
         assert names(await store.list_operations("west")) == []
 
@@ -98,8 +99,7 @@ class ReadPromises:
             )
         )  # fmt: skip
         found = [
-            (row["operation"], row["step"], row["state"])
-            for row in await store.list_resources("north", "x")
+            (row.operation, row.step, row.state) for row in await store.list_resources("north", "x")
         ]
         assert found == [
             ("a", "z", "PRESENT"),  # a record says so
@@ -142,9 +142,9 @@ class ReadPromises:
                 operation("d", state="SUCCEEDED", ended_at=1.0),
             )
         )  # fmt: skip
-        assert [row["id"] for row in await store.list_open()] == ["a", "b", "c"]
-        assert [row["id"] for row in await store.list_open(states=["STUCK"])] == ["a", "c"]
-        assert [row["id"] for row in await store.list_open(after="a", limit=1)] == ["b"]
+        assert [row.id for row in await store.list_open()] == ["a", "b", "c"]
+        assert [row.id for row in await store.list_open(states=["STUCK"])] == ["a", "c"]
+        assert [row.id for row in await store.list_open(after="a", limit=1)] == ["b"]
 
     @scenario
     async def test_lists_events_after_a_position(self, store: Store, change: Names) -> None:
@@ -182,7 +182,7 @@ class ReadPromises:
         self, store: Store, change: Names
     ) -> None:
         await store.commit(change(event("earlier")))
-        fresh: dict[str, Value | Given] = {"attempts": 0, "due_at": 0.0, "why": "", "missed": 0}
+        fresh: dict[str, Value | Generated] = {"attempts": 0, "due_at": 0.0, "why": "", "missed": 0}
         fresh["position"] = Next("outbox")
         await store.commit(change(Put("cursor", ("mine",), fresh)))
         await store.commit(change(event("later")))

@@ -6,8 +6,21 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from tenure.core.records import RECORD_NAMED
 from tenure.ports.clock import Clock
-from tenure.ports.store import TABLES, Change, Drop, Given, Is, Next, Put, Row, Set, Store, Value
+from tenure.ports.store import (
+    TABLES,
+    Change,
+    Drop,
+    Generated,
+    Is,
+    Next,
+    Put,
+    Row,
+    Set,
+    Store,
+    Value,
+)
 
 
 class Stores(Protocol):
@@ -91,7 +104,7 @@ def intent(name: str, step: str, **said: Value) -> Put:
 
 def record(name: str, seq: int, kind: str = "done", *, step: str = "runtime") -> Put:
     """A new line of a journal."""
-    row: dict[str, Value | Given] = {
+    row: dict[str, Value | Generated] = {
         "tenant": "north", "kind": kind, "step": step, "at": 2.0, "body": "{}",
     }  # fmt: skip
     return Put("journal", (name, seq), row)
@@ -99,7 +112,7 @@ def record(name: str, seq: int, kind: str = "done", *, step: str = "runtime") ->
 
 def event(kind: str = "step.done", *, counter: str = "outbox") -> Put:
     """A new event, numbered by the store."""
-    row: dict[str, Value | Given] = {
+    row: dict[str, Value | Generated] = {
         "tenant": "north", "agent": "agent", "operation": "operation", "type": kind, "at": 3.0,
         "body": "{}",
     }  # fmt: skip
@@ -109,6 +122,12 @@ def event(kind: str = "step.done", *, counter: str = "outbox") -> Put:
 def lease(worker: str, until: float) -> Put:
     """A worker's lease."""
     return Put("lease", (f"worker/{worker}",), {"holder": worker, "token": 1, "until": until})
+
+
+def stored(put: Put) -> Any:
+    """The record of the row that a `Put` without `Next` leaves."""
+    record = RECORD_NAMED[put.table]
+    return record(**{**dict.fromkeys(record.__annotations__), **whole(put)})
 
 
 def whole(put: Put) -> Row:

@@ -13,14 +13,21 @@ from typing import Any, assert_never
 
 from tenure.core.errors import CommitUnknown, Defect, StoreClosed, StoreError, TenureError
 from tenure.core.events import in_epoch
+from tenure.core.records import (
+    RECORD_NAMED,
+    IntentRecord,
+    JournalRecord,
+    OperationRecord,
+    table_of,
+)
 from tenure.ports.clock import Clock
 from tenure.ports.store import (
-    TABLES,
     Change,
     Claimed,
     Key,
     Loaded,
     Queue,
+    R,
     Refused,
     Ring,
     Row,
@@ -68,7 +75,7 @@ class MemoryStore:
         self._waiting.append((future, answer))
         return future
 
-    def listen(self, heard: Callable[[Ring], None]) -> None:
+    def listen(self, on_ring: Callable[[Ring], None]) -> None:
         """Nobody is heard: a ring may be lost, and here each one is."""
 
     def claim(
@@ -133,14 +140,14 @@ class MemoryStore:
         self._use()
         return change_id != "" and change_id in self.tables.changes
 
-    async def find(self, table: str, key: Key) -> Row | None:
+    async def find(self, record: Any, key: Key) -> Any:
         """Copy one row."""
         self._use()
-        rows = self.tables.rows.get(table)
-        if rows is None:
-            raise Defect(f"There is no table {table!r}.")
-        row = rows.get(key)
-        return None if row is None else dict(row)
+        if isinstance(record, str):
+            found = await self.find(RECORD_NAMED.get(record), key)
+            return None if found is None else found._asdict()
+        row = self.tables.rows[table_of(record).name].get(key)
+        return None if row is None else record(*row.values())
 
     async def load(self, operation: str) -> Loaded | None:
         """Copy three tables' rows at once."""
@@ -148,34 +155,43 @@ class MemoryStore:
         row = self.tables.rows["operation"].get((operation,))
         if row is None:
             return None
-        journal = self.tables.parts("journal", operation)
-        return Loaded(dict(row), _copies(journal), _copies(self.tables.parts("intent", operation)))
+        return Loaded(
+            tuple.__new__(OperationRecord, row.values()),
+            _records(JournalRecord, self.tables.parts("journal", operation)),
+            _records(IntentRecord, self.tables.parts("intent", operation)),
+        )
 
     async def list_operations(
         self, tenant: str, *, states: Sequence[str] = (), after: str = "", limit: int = 100
-    ) -> Sequence[Row]:
+    ) -> Sequence[OperationRecord]:
         """Copy one page."""
         self._use()
         rows = sorted(self.tables.rows["operation"].items())
-        return _copies(
-            row
-            for (name,), row in rows
-            if row["tenant"] == tenant
-            and str(name) > after
-            and (not states or row["state"] in states)
+        return _records(
+            OperationRecord,
+            (
+                row
+                for (name,), row in rows
+                if row["tenant"] == tenant
+                and str(name) > after
+                and (not states or row["state"] in states)
+            ),
         )[:limit]
 
-    async def list_resources(self, tenant: str, agent: str) -> Sequence[Row]:
+    async def list_resources(self, tenant: str, agent: str) -> Sequence[IntentRecord]:
         """Copy them through the agent's operations."""
         self._use()
         operations = self.tables.rows["operation"]
-        return _copies(
-            self._as_recorded(intent)
-            for (operation, _), intent in sorted(self.tables.rows["intent"].items())
-            if intent["state"] != "BURNED"
-            and (row := operations.get((operation,))) is not None
-            and row["agent"] == agent
-            and row["tenant"] == tenant
+        return _records(
+            IntentRecord,
+            (
+                self._as_recorded(intent)
+                for (operation, _), intent in sorted(self.tables.rows["intent"].items())
+                if intent["state"] != "BURNED"
+                and (row := operations.get((operation,))) is not None
+                and row["agent"] == agent
+                and row["tenant"] == tenant
+            ),
         )
 
     async def list_living(self, slot: str, owners: Sequence[tuple[str, int]]) -> frozenset[str]:
@@ -193,16 +209,19 @@ class MemoryStore:
 
     async def list_open(
         self, *, states: Sequence[str] = (), after: str = "", limit: int = 100
-    ) -> Sequence[Row]:
+    ) -> Sequence[OperationRecord]:
         """Copy one page."""
         self._use()
         rows = sorted(self.tables.rows["operation"].items())
-        return _copies(
-            row
-            for (name,), row in rows
-            if row["ended_at"] is None
-            and str(name) > after
-            and (not states or row["state"] in states)
+        return _records(
+            OperationRecord,
+            (
+                row
+                for (name,), row in rows
+                if row["ended_at"] is None
+                and str(name) > after
+                and (not states or row["state"] in states)
+            ),
         )[:limit]
 
     def _as_recorded(self, intent: Row) -> Row:
@@ -216,7 +235,7 @@ class MemoryStore:
         """Copy one page."""
         self._use()
         rows = sorted(self.tables.rows["outbox"].items())
-        return _copies(row for (position,), row in rows if int(position) > after)[:limit]
+        return [dict(row) for (position,), row in rows if int(position) > after][:limit]
 
     async def newest_event(self) -> int:
         """Look at every position."""
@@ -234,25 +253,28 @@ class MemoryStore:
         return found
 
     async def list_rows(
-        self, table: str, said: Mapping[str, Value], *, after: Key = (), limit: int = 100
-    ) -> Sequence[Row]:
+        self, record: Any, columns: Mapping[str, Value], *, after: Key = (), limit: int = 100
+    ) -> Any:
         """Copy one page."""
-        return _copies(self._such(table, said, after)[:limit])
+        if isinstance(record, str):
+            found = self._select(RECORD_NAMED.get(record), columns, after)[:limit]
+            return [dict(row) for row in found]
+        return _records(record, self._select(record, columns, after)[:limit])
 
-    async def count_rows(self, table: str, said: Mapping[str, Value]) -> int:
+    async def count_rows(self, record: Any, columns: Mapping[str, Value]) -> int:
         """Count them."""
-        return len(self._such(table, said, ()))
+        return len(self._select(RECORD_NAMED.get(record, record), columns, ()))
 
-    def _such(self, table: str, said: Mapping[str, Value], after: Key) -> list[Row]:
+    def _select(self, record: Any, columns: Mapping[str, Value], after: Key) -> list[Row]:
         self._use()
-        shape = TABLES.get(table)
-        if shape is None or not {*shape.key, *shape.columns}.issuperset(said):
-            raise Defect(f"There is no table {table!r} with columns {sorted(said)}.")
+        table = table_of(record)
+        if not {*table.key, *table.columns}.issuperset(columns):
+            raise Defect(f"Table {table.name!r} does not have the columns {sorted(columns)}.")
         return [
             row
-            for key, row in sorted(self.tables.rows[table].items())
+            for key, row in sorted(self.tables.rows[table.name].items())
             if key[: len(after)] > after or not after
-            if all(row[name] == value for name, value in said.items())
+            if all(row[name] == value for name, value in columns.items())
         ]
 
     async def count_states(self, tenant: str) -> Mapping[tuple[str, str], int]:
@@ -303,8 +325,8 @@ def _write_new(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _copies(rows: Iterable[Row]) -> list[Row]:
-    return [dict(row) for row in rows]
+def _records(record: type[R], rows: Iterable[Row]) -> list[R]:
+    return [tuple.__new__(record, row.values()) for row in rows]
 
 
 def _killed() -> CommitUnknown:

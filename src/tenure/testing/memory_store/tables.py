@@ -12,13 +12,14 @@ from tenure.core.audit import link
 from tenure.core.decisions import unknown_after_claim
 from tenure.core.errors import Defect, StoreFull
 from tenure.core.operation import IntentState
+from tenure.core.records import RECORDS, table_of
 from tenure.ports.store import (
     TABLES,
     Chained,
     Change,
     Claimed,
     Drop,
-    Given,
+    Generated,
     Is,
     Key,
     Next,
@@ -32,22 +33,8 @@ from tenure.sqlite.guards import meets
 
 CHANGES_KEPT = 100_000
 """Ids of changes that can still be looked up."""
-NULLABLE: dict[str, frozenset[str]] = {
-    "agent": frozenset(TABLES["agent"].columns) - {"tenant", "generation"},
-    "finding": frozenset({"resolved_at", "resolved_by"}),
-    "idempotency": frozenset({"answer"}),
-    "plane": frozenset({"epoch", "held"}),
-    "token": frozenset({"expires_at", "revoked_at", "epoch"}),
-    "operation": frozenset({"due_at", "error", "ended_at"}),
-    "outbox": frozenset({"sequence"}),
-    "subscription": frozenset({"secret", "secret_before", "before_until"}),
-    "cursor": frozenset({"since"}),
-    "parked": frozenset({"due_at"}),
-    "letter": frozenset({"sequence"}),
-    "awaited": frozenset({"acknowledged_at", "principal"}),
-    "intent": frozenset({"due_at", "unknown_since", "waiting_on", "detail"}),
-}
-"""Columns that may hold None; a test compares them with the SQLite schema."""
+NULLABLE = {table.name: table.nullable for table in map(table_of, RECORDS)}
+"""Columns that may hold None."""
 
 _BLANK: dict[str, Row] = {
     table: dict.fromkeys(shape.key + shape.columns) for table, shape in TABLES.items()
@@ -136,17 +123,17 @@ class Tables:
             del self._parts[table][key[0]][key]
 
     def _new(self, put: Put, taken: list[str]) -> tuple[Key, Row]:
-        """The row as it will stand: every column, numbers given, None where nothing was said."""
-        table, key, said = put.table, put.key, put.row
+        """The row as it will stand: every column, numbers filled in, None where none was named."""
+        table, key, columns = put.table, put.key, put.row
         if Next in map(type, key):
-            key = tuple(self._given(part, taken) for part in key)
-        if Next in map(type, said.values()):
-            said = {column: self._given(value, taken) for column, value in said.items()}
+            key = tuple(self._filled(part, taken) for part in key)
+        if Next in map(type, columns.values()):
+            columns = {column: self._filled(value, taken) for column, value in columns.items()}
         row = _BLANK[table].copy()
-        row.update(said)  # type: ignore[arg-type]
+        row.update(columns)  # type: ignore[arg-type]
         for name, part in zip(TABLES[table].key, key, strict=True):
             row[name] = part  # type: ignore[assignment]
-        for name, value in said.items():
+        for name, value in columns.items():
             if type(value) is Chained:
                 row[name] = self._linked(table, [*row.values()][:-1])
         return key, row  # type: ignore[return-value]
@@ -156,7 +143,7 @@ class Tables:
         last = next(reversed(self.rows[table].values()), None)
         return link("" if last is None else str([*last.values()][-1]), values)
 
-    def _given(self, value: Value | Given, taken: list[str]) -> Any:
+    def _filled(self, value: Value | Generated, taken: list[str]) -> Any:
         """The value itself, or the next number of its counter."""
         if not isinstance(value, Next):
             return value
@@ -233,9 +220,9 @@ class Tables:
 
 
 def _holds(guard: Is, row: Row) -> bool:
-    for column, said in guard.said.items():
+    for column, condition in guard.columns.items():
         found = row[column]
-        if found != said and not meets(said, found):
+        if found != condition and not meets(condition, found):
             return False
     return True
 
@@ -261,7 +248,7 @@ def _needed(write: Put | Set) -> tuple[str, ...]:
     """The columns of this write that may not be None; kept for every write like it."""
     table, columns = write.table, TABLES[write.table].columns
     unknown = [column for column in write.row if column not in columns]
-    strict = [column for column in columns if column not in NULLABLE.get(table, frozenset())]
+    strict = [column for column in columns if column not in NULLABLE[table]]
     missing = [column for column in strict if column not in write.row and type(write) is Put]
     if unknown or missing or (not write.row and type(write) is Set):
         raise TypeError(f"{table} cannot be written with {list(write.row)}")

@@ -295,8 +295,8 @@ async def test_a_closing_that_ends_before_its_turn_was_recorded_knows_how_the_ag
             break
         await asyncio.sleep(0.001)
     kept = (await lives.plane.store.load(deleted.id)).operation
-    assert '"was":"SUSPENDED"' in kept["input"]
-    assert f'"after":"{resumed.id}"' in kept["input"]
+    assert '"was":"SUSPENDED"' in kept.input
+    assert f'"after":"{resumed.id}"' in kept.input
     assert (await lives.done(resumed)).state == COMPENSATED
 
 

@@ -99,9 +99,9 @@ async def test_the_turn_that_was_taken_is_kept_with_how_the_agent_stands(lives):
     lives.fakes.access._refuses.clear()
     assert (await lives.done(deleted)).state == OperationState.SUCCEEDED
     (turn,) = [
-        row for row in (await lives.plane.store.load(deleted.id)).journal if row["step"] == "turn"
+        row for row in (await lives.plane.store.load(deleted.id)).journal if row.step == "turn"
     ]
-    assert '"was":"CREATE_FAILED"' in turn["body"]
+    assert '"was":"CREATE_FAILED"' in turn.body
 
 
 @alive

@@ -17,7 +17,7 @@ from tenure.core.roles import Caller, Role
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.relay import Relay
 from tenure.ports.bus import Outgoing
-from tenure.ports.store import Also, Change, Put, Row, Set
+from tenure.ports.store import Change, ChangePart, Put, Row, Set
 from tenure.testing.patches import patched
 from tests.unit.support.agent_planes import alive
 from tests.unit.support.sinks import Sink
@@ -89,7 +89,7 @@ async def many_at_once(lives, guarded):
     async def slowly(plane, tenant):
         place = await reserve(plane, tenant)
         await asyncio.sleep(0.01)  # so that all have counted before one is made
-        return place if guarded else Also()
+        return place if guarded else ChangePart()
 
     reserve = subscriptions._reserve
     ask = subscriptions.create_subscription

@@ -21,6 +21,7 @@ from tenure.core.limits import RESULT_BYTES_MAX
 from tenure.core.moves import Act
 from tenure.core.operation import IntentState, OperationState
 from tenure.core.plan import StepKind, nobody_knows
+from tenure.core.records import OperationRecord
 from tenure.ports.store import Change, Set
 from tenure.testing.loop import forever
 from tenure.testing.operators import by
@@ -208,7 +209,7 @@ async def test_a_shutdown_at_the_same_time_as_a_cancel_wins(solo):
         await driven.task
     assert await journal(process.plane, name) == ["accepted"]
     (intent,) = (await process.plane.store.load(name)).intents
-    assert (intent["unknown_since"], intent["attempts"]) == (None, 0), "nothing was recorded"
+    assert (intent.unknown_since, intent.attempts) == (None, 0), "nothing was recorded"
 
 
 @virtual
@@ -281,12 +282,12 @@ async def test_who_fails_on_the_revision_reads_again_and_decides_again(solo):
 
 async def taken_over(solo, plane, name):
     """Another worker holds it now."""
-    (row,) = [await plane.store.find("operation", (name,))]
-    token: Any = row["token"] + 1
+    (row,) = [await plane.store.find(OperationRecord, (name,))]
+    token: Any = row.token + 1
     writes = [
-        Set("operation", (name,), {"token": token, "revision": row["revision"] + 1}),
+        Set("operation", (name,), {"token": token, "revision": row.revision + 1}),
         *(
-            Set("intent", (name, intent["step"]), {"token": token})
+            Set("intent", (name, intent.step), {"token": token})
             for intent in (await plane.store.load(name)).intents
         ),
     ]

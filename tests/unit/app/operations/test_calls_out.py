@@ -11,6 +11,7 @@ from tenure.core.errors import Conflict, OutcomeUnknown, Rejected, Unavailable
 from tenure.core.limits import LATE_SECONDS, StepLimits
 from tenure.core.operation import OperationState
 from tenure.core.plan import StepKind, nobody_knows, nothing, repeat
+from tenure.core.records import OperationRecord
 from tenure.ports.store import Change, Put
 from tenure.testing.operators import by
 from tests.unit.support.scripted_planes import TENANT, Script, accept, journal, step, virtual
@@ -73,9 +74,9 @@ async def test_what_is_stuck_is_read_when_it_is_due_and_not_before(solo):
     names = [await accept(plane, "one"), await accept(plane, "two")]
     for name in names:
         assert (await reads.wait(plane, TENANT, name)).state is OperationState.STUCK
-    by_nothing, by_time = [await plane.store.find("operation", (name,)) for name in names]
-    assert by_nothing["due_at"] is None
-    assert by_time["due_at"] > plane.store.now()
+    by_nothing, by_time = [await plane.store.find(OperationRecord, (name,)) for name in names]
+    assert by_nothing.due_at is None
+    assert by_time.due_at > plane.store.now()
     assert names[0] not in [one.id for one in await plane.store.list_due(process.engine.worker)]
     retried = await operations.retry(plane, by("an operator"), names[0])
     assert retried.state is not OperationState.STUCK

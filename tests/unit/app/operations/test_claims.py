@@ -18,6 +18,7 @@ from tenure.core.errors import LeaseLost, OutcomeUnknown, Unavailable
 from tenure.core.moves import Act
 from tenure.core.operation import IntentState, OperationState, RecordKind
 from tenure.core.plan import Plan, Step, nothing
+from tenure.core.records import IntentRecord
 from tenure.plans.catalogue import Catalogue
 from tenure.testing import memory_store
 from tenure.testing.operators import by
@@ -127,7 +128,7 @@ def test_a_takeover_makes_what_was_called_unknown_and_fences_whoever_called():
         bench.asked[0].set_result(Done({}))
         with pytest.raises(LeaseLost):
             await call
-        assert (await bench.store.load(name)).journal[-1]["kind"] == "accepted"
+        assert (await bench.store.load(name)).journal[-1].kind == "accepted"
 
     asyncio.run(main())
 
@@ -194,8 +195,8 @@ async def _a_first_attempt_comes_back():
         await lost
     except LeaseLost:
         fenced = True
-    row = await bench.store.find("intent", (name, "one"))
-    return fenced, row["unknown_since"] is not None, row["detail"]
+    row = await bench.store.find(IntentRecord, (name, "one"))
+    return fenced, row.unknown_since is not None, row.detail
 
 
 def test_an_attempt_whose_token_was_raised_records_nothing_more():

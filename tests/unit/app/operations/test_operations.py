@@ -32,11 +32,11 @@ async def test_a_page_lists_operations_oldest_first_and_the_next_follows_it(solo
         await asyncio.sleep(1)
     waiting = await accept(plane, "waits")
     first = await reads.list_operations(plane, TENANT, limit=2)
-    assert [row["id"] for row in first] == names[:2]
+    assert [row.id for row in first] == names[:2]
     rest = await reads.list_operations(plane, TENANT, after=names[1])
-    assert [row["id"] for row in rest] == [*names[2:], waiting]
+    assert [row.id for row in rest] == [*names[2:], waiting]
     done = await reads.list_operations(plane, TENANT, states=(OperationState.SUCCEEDED,))
-    assert [row["id"] for row in done] == names
+    assert [row.id for row in done] == names
 
 
 @virtual
@@ -51,7 +51,7 @@ async def test_a_page_can_be_of_one_agent(solo):
 
     async def listed(tenant=TENANT, **asked):
         rows = await reads.list_operations(plane, tenant, agent="bird", **asked)
-        return [row["id"] for row in rows]
+        return [row.id for row in rows]
 
     assert await listed() == [*names, waiting]
     assert await listed(states=(OperationState.SUCCEEDED,), limit=2) == names[:2]
@@ -244,7 +244,7 @@ async def test_a_signal_that_comes_early_is_kept_until_it_is_waited_for(solo):
     await operations.signal(plane, by("a friend"), name, name=SIGNAL, payload={"ok": True})
     assert (await reads.wait(plane, TENANT, name, seconds=2)).state is OperationState.SUCCEEDED
     loaded = await plane.store.load(name)
-    (said,) = [row["body"] for row in loaded.journal if row["step"] == "approval"]
+    (said,) = [row.body for row in loaded.journal if row.step == "approval"]
     assert said == '{"said":{"ok":true}}'
 
 

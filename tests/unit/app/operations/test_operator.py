@@ -216,7 +216,7 @@ async def test_abandoning_ends_it_and_lists_what_is_left(solo):
     )
     assert solo.world.holds(key=left.key)
     loaded = await plane.store.load(name)
-    assert loaded.journal[-1]["body"] == (
+    assert loaded.journal[-1].body == (
         f'{{"by":"an operator","left":[{{"step":"access","key":"{left.key}","state":"REMOVING"}}]}}'
     )
     await asyncio.sleep(60)

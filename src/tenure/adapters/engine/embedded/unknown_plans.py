@@ -43,10 +43,11 @@ class Strangers(Generic[L]):
         """Belong to nobody, and be PENDING again if it was: nobody has called anything then."""
         while True:
             loaded = await self._store.load(operation)
-            if loaded is None or loaded.operation["worker"] != worker:
+            if loaded is None or loaded.operation.worker != worker:
                 return
-            said = loaded.operation
-            guard = Is("operation", (operation,), {k: said[k] for k in ("worker", "revision")})
+            seen = loaded.operation
+            same: Row = {"worker": seen.worker, "revision": seen.revision}
+            guard = Is("operation", (operation,), same)
             row: Row = {"worker": ""}
             if _was_pending(loaded):
                 row["state"] = OPERATION.after(OperationState.RUNNING, OperationTrigger.GIVEN_BACK)
@@ -60,6 +61,6 @@ class Strangers(Generic[L]):
 
 def _was_pending(claimed: Loaded) -> bool:
     """Whether the claim has found it so: else what is intended would be unknown since then."""
-    intended = [one for one in claimed.intents if one["state"] == IntentState.INTENDED]
-    uncalled = all(one["unknown_since"] is None for one in intended)
-    return claimed.operation["state"] == OperationState.RUNNING and bool(intended) and uncalled
+    intended = [one for one in claimed.intents if one.state == IntentState.INTENDED]
+    uncalled = all(one.unknown_since is None for one in intended)
+    return claimed.operation.state == OperationState.RUNNING and bool(intended) and uncalled

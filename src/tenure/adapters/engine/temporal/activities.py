@@ -24,9 +24,10 @@ from tenure.concurrency import cancel_and_wait
 from tenure.core.errors import CallerError, LeaseLost, PlanUnknown
 from tenure.core.moves import Move
 from tenure.core.operation import SETTLED, OperationState
+from tenure.core.records import OperationRecord
 from tenure.core.retry import TEMPORAL_UNKNOWN_PLAN
 from tenure.ports.engine import Claims, L, MoveExecutor
-from tenure.ports.store import Row, Store
+from tenure.ports.store import Store
 
 log = logging.getLogger("tenure.engine")
 WORDS_MAX = 2_000
@@ -289,14 +290,14 @@ class Activities(Generic[L]):
 
     async def _ended(self, task: Task) -> Answer:
         row = await self._row(task)
-        state = OperationState(str(row["state"]))
+        state = OperationState(str(row.state))
         self._tell(task.operation, state)
-        why = line(str(row["error"] or ""))
-        return Answer(state, task.token, int(str(row["revision"])), over=True, why=why)
+        why = line(str(row.error or ""))
+        return Answer(state, task.token, int(str(row.revision)), over=True, why=why)
 
-    async def _row(self, task: Task) -> Row:
+    async def _row(self, task: Task) -> OperationRecord:
         """The operation's row; what has none here is somebody else's, and nothing is said of it."""
-        row = await self._store.find("operation", (task.operation,))
+        row = await self._store.find(OperationRecord, (task.operation,))
         if row is None:
             raise OperationUnknown(task.operation)
         return row

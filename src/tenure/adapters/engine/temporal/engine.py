@@ -40,6 +40,7 @@ from tenure.adapters.engine.temporal.workflow import OperationRun
 from tenure.adapters.engine.waiters import Waiters
 from tenure.core.errors import Defect, EngineError, LeaseLost, StoreError
 from tenure.core.operation import SETTLED, OperationState
+from tenure.core.records import OperationRecord
 from tenure.ports.clock import Clock
 from tenure.ports.engine import Claims, L, MoveExecutor
 from tenure.ports.entropy import Entropy
@@ -341,9 +342,9 @@ class TemporalEngine(Generic[L]):
             self._soon(self._look(operation))
 
     async def _look(self, operation: str) -> None:
-        row = await self._store.find("operation", (operation,))
+        row = await self._store.find(OperationRecord, (operation,))
         if row is not None:
-            self._tell(operation, OperationState(str(row["state"])))
+            self._tell(operation, OperationState(str(row.state)))
 
     async def wait(self, operation: str, seconds: float | None = None) -> OperationState | None:
         """The state in which this operation ended or got stuck here; None if that took longer."""
@@ -378,15 +379,15 @@ class TemporalEngine(Generic[L]):
 
     async def _follow(self, operation: str, *, wake: bool = True, interrupt: bool = False) -> None:
         """Wake the run of an operation, or start one that reads it first."""
-        row = await self._store.find("operation", (operation,))
+        row = await self._store.find(OperationRecord, (operation,))
         if row is None:
             return
-        if row["ended_at"] is not None:
+        if row.ended_at is not None:
             await self._signal(operation, interrupt=interrupt)
             return
-        agent = await self._store.find("agent", (str(row["agent"]),)) or {}
-        about = About(str(row["kind"]), str(row["agent"]), str(agent.get("name") or ""))
-        stood = self._store.now() - float(str(row["updated_at"])) > self._settings.margin_seconds
+        agent = await self._store.find("agent", (row.agent,)) or {}
+        about = About(row.kind, row.agent, str(agent.get("name") or ""))
+        stood = self._store.now() - float(str(row.updated_at)) > self._settings.margin_seconds
         if stood and await self._is_elsewhere(operation):
             await self._start(operation, about, None, anew=True)
             return

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from tenure.core.errors import EngineError
+from tenure.core.records import OperationRecord
 from tenure.core.retry import TEMPORAL_WAKE
 from tenure.ports.store import Store
 
@@ -101,12 +102,12 @@ class Relay:
         for one in held:
             if len(found) == AT_ONCE_MAX:
                 break
-            row = await self._store.find("operation", (one[0],))
-            if row is None or row["ended_at"] is not None:
+            row = await self._store.find(OperationRecord, (one[0],))
+            if row is None or row.ended_at is not None:
                 continue
-            since = max(float(str(row["updated_at"])), float(str(row["due_at"] or 0.0)))
+            since = max(float(str(row.updated_at)), float(str(row.due_at or 0.0)))
             if now - since > self._margin:
-                revision, last = int(str(row["revision"])), self._woken.get(one)
+                revision, last = int(str(row.revision)), self._woken.get(one)
                 in_vain = last.before + 1 if last and last.revision == revision else 0
                 found[one] = Woken(revision, in_vain)
             else:

@@ -168,9 +168,10 @@ class Builder:
         """Take in one change."""
         what, held = self._what, self._held
         for guard in parts.change.guards:
-            table, key, said = guard.table, guard.key, guard.said
+            table, key, conditions = guard.table, guard.key, guard.columns
             held.setdefault(table, set()).add(key)
-            columns, operators, values = tuple(said), "=" * len(said), tuple(said.values())
+            columns, operators = tuple(conditions), "=" * len(conditions)
+            values = tuple(conditions.values())
             for value in values:
                 if type(value) is Below or type(value) is AtLeast:
                     operators, values = _bounds(values)

@@ -60,7 +60,7 @@ class Side:
 
     def ring(self, ring: Ring) -> None:
         """Tell other processes, soon."""
-        for one in (ring, *ring.also):
+        for one in (ring, *ring.others):
             marks = self._rings.get(one.operation, "")
             for mark, said in ((INTERRUPT, one.interrupt), (UNCLAIMED, one.unclaimed)):
                 marks += mark if said and mark not in marks else ""

@@ -13,9 +13,14 @@ from tenure.adapters.store.postgres.session import Session
 from tenure.adapters.store.postgres.side import Side
 from tenure.core.errors import Defect, StoreError
 from tenure.core.events import EPOCH_SPAN
-from tenure.ports.store import TABLES, Claimed, Key, Loaded, Queue, Ring, Row, TenantEvents, Value
-
-_COLUMNS = {table: shape.key + shape.columns for table, shape in TABLES.items()}
+from tenure.core.records import (
+    RECORD_NAMED,
+    IntentRecord,
+    JournalRecord,
+    OperationRecord,
+    table_of,
+)
+from tenure.ports.store import Claimed, Key, Loaded, Queue, R, Ring, Row, TenantEvents, Value
 
 
 class PostgresStore:
@@ -41,9 +46,9 @@ class PostgresStore:
         self._queries = queries
         committer.rang = side.ring
 
-    def listen(self, heard: Callable[[Ring], None]) -> None:
+    def listen(self, on_ring: Callable[[Ring], None]) -> None:
         """Call this for the rings of other processes; a hint, which may be lost."""
-        self._side.listen(heard)
+        self._side.listen(on_ring)
 
     def claim(
         self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
@@ -97,14 +102,18 @@ class PostgresStore:
             return False
         return bool(await self._readers.fetch(self._queries["was_committed"], change_id))
 
-    async def find(self, table: str, key: Key) -> Row | None:
+    async def find(self, record: Any, key: Key) -> Any:
         """Read one row by its key."""
-        columns = _columns(table)
-        where = " AND ".join(f"{name} = ${n}" for n, name in enumerate(TABLES[table].key, 1))
+        if isinstance(record, str):
+            named = await self.find(RECORD_NAMED.get(record), key)
+            return None if named is None else named._asdict()
+        table = table_of(record)
+        where = " AND ".join(f"{name} = ${n}" for n, name in enumerate(table.key, 1))
+        columns = ", ".join(table.key + table.columns)
         row = await self._readers.fetchrow(
-            f"SELECT {', '.join(columns)} FROM {table} WHERE {where}", *key
+            f"SELECT {columns} FROM {table.name} WHERE {where}", *key
         )
-        return None if row is None else dict(row)
+        return None if row is None else record(*row)
 
     async def load(self, operation: str) -> Loaded | None:
         """Read three tables by one statement."""
@@ -113,25 +122,25 @@ class PostgresStore:
             return None
         row, journal, intents = found
         return Loaded(
-            _row("operation", row),
-            [_row("journal", line) for line in journal],
-            [_row("intent", intent) for intent in intents],
+            _read(OperationRecord, row),
+            [_read(JournalRecord, line) for line in journal],
+            [_read(IntentRecord, intent) for intent in intents],
         )
 
     async def list_operations(
         self, tenant: str, *, states: Sequence[str] = (), after: str = "", limit: int = 100
-    ) -> Sequence[Row]:
+    ) -> Sequence[OperationRecord]:
         """Read one page."""
-        wanted = list(states) or None
+        chosen = list(states) or None
         rows = await self._readers.fetch(
-            self._queries["list_operations"], tenant, wanted, after, limit
+            self._queries["list_operations"], tenant, chosen, after, limit
         )
-        return [_row("operation", row) for row in rows]
+        return [_read(OperationRecord, row) for row in rows]
 
-    async def list_resources(self, tenant: str, agent: str) -> Sequence[Row]:
+    async def list_resources(self, tenant: str, agent: str) -> Sequence[IntentRecord]:
         """Read them through the agent's operations."""
         rows = await self._readers.fetch(self._queries["list_resources"], tenant, agent)
-        return [dict(row) for row in rows]
+        return [_read(IntentRecord, row) for row in rows]
 
     async def list_living(self, slot: str, owners: Sequence[tuple[str, int]]) -> frozenset[str]:
         """Read them by the index of agents' operations."""
@@ -141,11 +150,11 @@ class PostgresStore:
 
     async def list_open(
         self, *, states: Sequence[str] = (), after: str = "", limit: int = 100
-    ) -> Sequence[Row]:
+    ) -> Sequence[OperationRecord]:
         """Read one page by the index of what is open."""
-        wanted = list(states) or None
-        rows = await self._readers.fetch(self._queries["list_open"], wanted, after, limit)
-        return [_row("operation", row) for row in rows]
+        chosen = list(states) or None
+        rows = await self._readers.fetch(self._queries["list_open"], chosen, after, limit)
+        return [_read(OperationRecord, row) for row in rows]
 
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
         """Read one page, in the order of transactions."""
@@ -162,32 +171,41 @@ class PostgresStore:
         return {row[0]: TenantEvents(row[1], row[2]) for row in rows}
 
     async def list_rows(
-        self, table: str, said: Mapping[str, Value], *, after: Key = (), limit: int = 100
-    ) -> Sequence[Row]:
+        self, record: Any, columns: Mapping[str, Value], *, after: Key = (), limit: int = 100
+    ) -> Any:
         """Read one page."""
-        such, bound = _such(table, said)
-        key = TABLES[table].key
+        if isinstance(record, str):
+            found = RECORD_NAMED.get(record)
+            return [
+                row._asdict()
+                for row in await self.list_rows(found, columns, after=after, limit=limit)
+            ]
+        terms, bound = _conditions(record, columns)
+        table = table_of(record)
+        key = table.key
         if after:
             same = 0
-            while same < len(after) - 1 and key[same] in said:
-                same += 1  # what is said is the same in all: compared with it, rows would be passed
+            while same < len(after) - 1 and key[same] in columns:
+                same += 1  # the same in all rows: compared with it too, rows would be passed
             places = [f"${len(bound) + n}" for n in range(1, len(after) - same + 1)]
-            such.append(f"({', '.join(key[same : len(after)])}) > ({', '.join(places)})")
+            terms.append(f"({', '.join(key[same : len(after)])}) > ({', '.join(places)})")
             bound += after[same:]
-        where = " WHERE " + " AND ".join(such) if such else ""
+        where = " WHERE " + " AND ".join(terms) if terms else ""
         rows = await self._readers.fetch(
-            f"SELECT {', '.join(_columns(table))} FROM {table}{where}"
+            f"SELECT {', '.join(key + table.columns)} FROM {table.name}{where}"
             f" ORDER BY {', '.join(key)} LIMIT ${len(bound) + 1}",
             *bound,
             limit,
         )
-        return [dict(row) for row in rows]
+        return [record(*row) for row in rows]
 
-    async def count_rows(self, table: str, said: Mapping[str, Value]) -> int:
+    async def count_rows(self, record: Any, columns: Mapping[str, Value]) -> int:
         """Count them."""
-        such, bound = _such(table, said)
-        where = " WHERE " + " AND ".join(such) if such else ""
-        rows = await self._readers.fetch(f"SELECT count(*) FROM {table}{where}", *bound)
+        record = RECORD_NAMED.get(record, record)
+        terms, bound = _conditions(record, columns)
+        where = " WHERE " + " AND ".join(terms) if terms else ""
+        name = table_of(record).name
+        rows = await self._readers.fetch(f"SELECT count(*) FROM {name}{where}", *bound)
         return int(rows[0][0])
 
     async def count_states(self, tenant: str) -> Mapping[tuple[str, str], int]:
@@ -225,25 +243,21 @@ class PostgresStore:
         await self._readers.close()
 
 
-def _columns(table: str) -> tuple[str, ...]:
-    columns = _COLUMNS.get(table)
-    if columns is None:
-        raise Defect(f"There is no table {table!r}; nothing was read.")
-    return columns
+def _read(record: type[R], row: asyncpg.Record) -> R:
+    """A row that may have its columns in another order, or more of them."""
+    return record(*[row[name] for name in record.__annotations__])
 
 
-def _row(table: str, record: asyncpg.Record) -> Row:
-    return {name: record[name] for name in _COLUMNS[table]}
-
-
-def _such(table: str, said: Mapping[str, Value]) -> tuple[list[str], list[Any]]:
-    columns = _columns(table)
-    unknown = [column for column in said if column not in columns]
+def _conditions(
+    record: type[tuple[Any, ...]], columns: Mapping[str, Value]
+) -> tuple[list[str], list[Any]]:
+    table = table_of(record)
+    unknown = [column for column in columns if column not in table.key + table.columns]
     if unknown:
-        raise Defect(f"Table {table!r} has no column {unknown[0]!r}; nothing was read.")
+        raise Defect(f"Table {table.name!r} has no column {unknown[0]!r}; nothing was read.")
     terms: list[str] = []
     bound: list[Any] = []
-    for name, value in said.items():
+    for name, value in columns.items():
         if value is None:
             terms.append(f"{name} IS NULL")
         else:

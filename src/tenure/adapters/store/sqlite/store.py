@@ -16,6 +16,14 @@ import msgspec
 
 from tenure.core.errors import StoreClosed, StoreError
 from tenure.core.events import EPOCH_SPAN
+from tenure.core.records import (
+    RECORD_NAMED,
+    IntentRecord,
+    JournalRecord,
+    OperationRecord,
+    OutboxRecord,
+    table_of,
+)
 from tenure.ports.clock import Clock
 from tenure.ports.store import (
     TABLES,
@@ -23,6 +31,7 @@ from tenure.ports.store import (
     Key,
     Loaded,
     Queue,
+    R,
     Ring,
     Row,
     TenantEvents,
@@ -35,7 +44,7 @@ from tenure.sqlite.copy import copy_file
 from tenure.sqlite.gate import OpenFile
 from tenure.sqlite.statements import Statements
 
-_Asked = Mapping[str, Value] | tuple[Value, ...]
+_Bindings = Mapping[str, Value] | tuple[Value, ...]
 MEBIBYTE = 1024 * 1024
 _WHOLE = ("operation", *TABLES["operation"].key, *TABLES["operation"].columns)
 
@@ -65,7 +74,7 @@ class SqliteStore:
         self._statements = Statements(TABLES)
         self._closed = False
 
-    def listen(self, heard: Callable[[Ring], None]) -> None:
+    def listen(self, on_ring: Callable[[Ring], None]) -> None:
         """There is no other process to hear."""
 
     def claim(
@@ -99,17 +108,17 @@ class SqliteStore:
 
     def begin_epoch(self, epoch: int) -> Future[None]:
         """In its turn among the changes."""
-        given = {"start": epoch * EPOCH_SPAN, "span": EPOCH_SPAN}
+        numbers = {"start": epoch * EPOCH_SPAN, "span": EPOCH_SPAN}
 
         def begin(cursor: apsw.Cursor) -> None:
-            cursor.execute(self._queries["begin_epoch"], given)
+            cursor.execute(self._queries["begin_epoch"], numbers)
 
         return self._committer.run_on_counters(begin)
 
     async def list_due(self, worker: str) -> Sequence[Claimed]:
         """Read them by the index of open operations."""
-        asked: Row = {"worker": worker, "now": self.now()}
-        return [Claimed(*row) for row in self._read(self._queries["list_due"], asked)]
+        bindings: _Bindings = {"worker": worker, "now": self.now()}
+        return [Claimed(*row) for row in self._read(self._queries["list_due"], bindings)]
 
     async def was_committed(self, change_id: str) -> bool:
         """Look in the batches that are still kept; an id is one word."""
@@ -117,9 +126,14 @@ class SqliteStore:
             self._read(self._queries["was_committed"], {"id": change_id})
         )
 
-    async def find(self, table: str, key: Key) -> Row | None:
+    async def find(self, record: Any, key: Key) -> Any:
         """Read one row by its key."""
-        return self._find(table, key)
+        if isinstance(record, str):
+            row = await self.find(RECORD_NAMED.get(record), key)
+            return None if row is None else row._asdict()
+        table = table_of(record)
+        rows = self._read(self._statements.reads[table.name, *table.key, *table.columns], key)
+        return tuple.__new__(record, rows[0]) if rows else None
 
     async def load(self, operation: str) -> Loaded | None:
         """Read three tables from one snapshot: that of the first read, which is ended last."""
@@ -131,44 +145,45 @@ class SqliteStore:
             found = first.fetchone()
             if found is None:
                 return None
-            row: Row = dict(zip(_WHOLE[1:], found, strict=True))
-            journal = self._table("journal", "load_journal", (operation,))
-            return Loaded(row, journal, self._table("intent", "load_intents", (operation,)))
+            journal = self._list(JournalRecord, "load_journal", (operation,))
+            intents = self._list(IntentRecord, "load_intents", (operation,))
+            return Loaded(tuple.__new__(OperationRecord, found), journal, intents)
         finally:
             first.fetchall()
 
     async def list_operations(
         self, tenant: str, *, states: Sequence[str] = (), after: str = "", limit: int = 100
-    ) -> Sequence[Row]:
+    ) -> Sequence[OperationRecord]:
         """Read one page."""
-        wanted = json.dumps(list(states)) if states else None
-        asked = {"tenant": tenant, "states": wanted, "after": after, "limit": limit}
-        return self._table("operation", "list_operations", asked)
+        chosen = json.dumps(list(states)) if states else None
+        bindings = {"tenant": tenant, "states": chosen, "after": after, "limit": limit}
+        return self._list(OperationRecord, "list_operations", bindings)
 
-    async def list_resources(self, tenant: str, agent: str) -> Sequence[Row]:
+    async def list_resources(self, tenant: str, agent: str) -> Sequence[IntentRecord]:
         """Read them through the agent's operations."""
-        return self._table("intent", "list_resources", {"tenant": tenant, "agent": agent})
+        return self._list(IntentRecord, "list_resources", {"tenant": tenant, "agent": agent})
 
     async def list_living(self, slot: str, owners: Sequence[tuple[str, int]]) -> frozenset[str]:
         """Read them by the index of agents' operations, while the loop goes on.
 
         The answer is one row: for each more the thread would wait for Python's lock.
         """
-        asked: Row = {"slot": slot, "owners": msgspec.json.encode(owners).decode()}
-        ((keys,),) = await self._read_aside(self._queries["list_living"], asked)
+        bindings = {"slot": slot, "owners": msgspec.json.encode(owners).decode()}
+        ((keys,),) = await self._read_aside(self._queries["list_living"], bindings)
         return frozenset(json.loads(keys))
 
     async def list_open(
         self, *, states: Sequence[str] = (), after: str = "", limit: int = 100
-    ) -> Sequence[Row]:
+    ) -> Sequence[OperationRecord]:
         """Read one page by the index of what is open."""
-        wanted = json.dumps(list(states)) if states else None
-        asked: Row = {"states": wanted, "after": after, "limit": limit}
-        return self._table("operation", "list_open", asked)
+        chosen = json.dumps(list(states)) if states else None
+        bindings = {"states": chosen, "after": after, "limit": limit}
+        return self._list(OperationRecord, "list_open", bindings)
 
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
         """Read one page."""
-        return self._table("outbox", "list_events", {"after": after, "limit": limit})
+        rows = self._list(OutboxRecord, "list_events", {"after": after, "limit": limit})
+        return [row._asdict() for row in rows]
 
     async def newest_event(self) -> int:
         """Read the end of the key."""
@@ -180,24 +195,31 @@ class SqliteStore:
         return {tenant: TenantEvents(count, oldest) for tenant, count, oldest in rows}
 
     async def list_rows(
-        self, table: str, said: Mapping[str, Value], *, after: Key = (), limit: int = 100
-    ) -> Sequence[Row]:
+        self, record: Any, columns: Mapping[str, Value], *, after: Key = (), limit: int = 100
+    ) -> Any:
         """Read one page."""
-        sql = self._statements.select(table, said, after)
-        beyond = self._statements.beyond(table, said, after) if after else ()
-        rows = self._read(sql, (*_bound(said), *beyond, limit))
-        columns = self._statements.columns(table)
-        return [dict(zip(columns, row, strict=True)) for row in rows]
+        if isinstance(record, str):
+            found = RECORD_NAMED.get(record)
+            return [
+                row._asdict()
+                for row in await self.list_rows(found, columns, after=after, limit=limit)
+            ]
+        table = table_of(record).name
+        sql = self._statements.select(table, columns, after)
+        beyond = self._statements.beyond(table, columns, after) if after else ()
+        rows = self._read(sql, (*_bound(columns), *beyond, limit))
+        return [tuple.__new__(record, row) for row in rows]
 
-    async def count_rows(self, table: str, said: Mapping[str, Value]) -> int:
+    async def count_rows(self, record: Any, columns: Mapping[str, Value]) -> int:
         """Count them."""
-        return int(self._read(self._statements.count(table, said), _bound(said))[0][0])
+        table = table_of(RECORD_NAMED.get(record, record)).name
+        return int(self._read(self._statements.count(table, columns), _bound(columns))[0][0])
 
     async def count_states(self, tenant: str) -> Mapping[tuple[str, str], int]:
         """Count them by the indexes of what is open and of what has a name."""
-        asked: Row = {"tenant": tenant}
-        rows = self._read(self._queries["count_open_operations"], asked)
-        rows += self._read(self._queries["count_agents"], asked)
+        bindings = {"tenant": tenant}
+        rows = self._read(self._queries["count_open_operations"], bindings)
+        rows += self._read(self._queries["count_agents"], bindings)
         return {(noun, state): count for noun, state, count in rows}
 
     async def plans_of_open_operations(self) -> Sequence[str]:
@@ -233,31 +255,27 @@ class SqliteStore:
             self._aside.close()
             self._file.close()
 
-    def _find(self, table: str, key: Key) -> Row | None:
-        columns = self._statements.columns(table)
-        rows = self._read(self._statements.reads[table, *columns], key)
-        return dict(zip(columns, rows[0], strict=True)) if rows else None
+    def _list(self, record: type[R], query: str, bindings: _Bindings) -> list[R]:
+        rows = self._read(self._queries[query], bindings)
+        size = len(record.__annotations__)
+        if rows and len(rows[0]) != size:  # a later release has added columns at the end
+            rows = [row[:size] for row in rows]
+        return [tuple.__new__(record, row) for row in rows]
 
-    def _table(self, table: str, query: str, asked: _Asked) -> list[Row]:
-        columns = self._statements.columns(table)
-        rows = self._read(self._queries[query], asked)
-        # A later release may have added columns at the end, which are not ours to know.
-        return [dict(zip(columns, row, strict=False)) for row in rows]
-
-    def _read(self, sql: str, asked: _Asked = ()) -> list[tuple[Any, ...]]:
+    def _read(self, sql: str, bindings: _Bindings = ()) -> list[tuple[Any, ...]]:
         try:
-            return self._reader.execute(sql, asked).fetchall()
+            return self._reader.execute(sql, bindings).fetchall()
         except apsw.Error as error:
             raise _unreadable(error) from None
 
-    async def _read_aside(self, sql: str, asked: _Asked) -> list[tuple[Any, ...]]:
+    async def _read_aside(self, sql: str, bindings: _Bindings) -> list[tuple[Any, ...]]:
         if self._closed:
             raise StoreClosed("This store is closed: nothing can be read.")
         read: Future[BaseException | None] = asyncio.get_running_loop().create_future()
         rows: list[tuple[Any, ...]] = []
 
         def work() -> None:
-            rows.extend(self._reader_aside.execute(sql, asked))
+            rows.extend(self._reader_aside.execute(sql, bindings))
 
         def done(error: BaseException | None) -> None:
             if not read.done():  # its caller stopped waiting
@@ -274,5 +292,5 @@ def _unreadable(error: BaseException) -> StoreError:
     return StoreError(f"The store cannot be read ({error}): nothing was changed.")
 
 
-def _bound(said: Mapping[str, Value]) -> tuple[Value, ...]:
-    return tuple(value for value in said.values() if value is not None)
+def _bound(columns: Mapping[str, Value]) -> tuple[Value, ...]:
+    return tuple(value for value in columns.values() if value is not None)

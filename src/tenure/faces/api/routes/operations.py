@@ -58,12 +58,10 @@ async def list_operations(request: HttpRequest) -> schemas.Operations:
     items = [
         schemas.summary(
             {
-                **row,
-                "agent_name": request.plane.catalogue.subject_of(str(row["kind"])).name_of(
-                    input_of(row)
-                ),
-                "error": row["error"] or "",
-                "done": row["state"] in OPERATION.final,
+                **row._asdict(),
+                "agent_name": request.plane.catalogue.subject_of(row.kind).name_of(input_of(row)),
+                "error": row.error or "",
+                "done": row.state in OPERATION.final,
             }
         )
         for row in rows

@@ -1,0 +1,91 @@
+"""One record type for each table of the store, each field with a sentence.
+
+`RECORDS` has them all.  Its order is that in which a store locks rows of several tables, so a new
+record type goes to the end.
+"""
+
+from typing import Any
+
+from tenure.core.records.agent import AgentNameRecord, AgentRecord, EdgeRecord
+from tenure.core.records.event import (
+    AwaitedRecord,
+    CursorRecord,
+    LetterRecord,
+    OutboxRecord,
+    ParkedRecord,
+    SubscriptionRecord,
+)
+from tenure.core.records.finding import FindingRecord
+from tenure.core.records.operation import (
+    IdempotencyRecord,
+    IntentRecord,
+    JournalRecord,
+    OperationRecord,
+    TombstoneRecord,
+)
+from tenure.core.records.plane import LeaseRecord, PlaneRecord, PlanRecord
+from tenure.core.records.quota import QuotaRecord, ReservationRecord
+from tenure.core.records.table import columns_of, key_of, row_of, table_of
+from tenure.core.records.tenancy import AuditRecord, TenancyRecord, TokenRecord
+
+RECORDS = (
+    PlaneRecord,
+    PlanRecord,
+    AgentRecord,
+    AgentNameRecord,
+    QuotaRecord,
+    ReservationRecord,
+    TombstoneRecord,
+    TokenRecord,
+    AuditRecord,
+    IdempotencyRecord,
+    OperationRecord,
+    JournalRecord,
+    IntentRecord,
+    OutboxRecord,
+    SubscriptionRecord,
+    CursorRecord,
+    ParkedRecord,
+    LetterRecord,
+    AwaitedRecord,
+    TenancyRecord,
+    LeaseRecord,
+    FindingRecord,
+    EdgeRecord,
+)
+RECORD_NAMED: dict[str, type[tuple[Any, ...]]] = {
+    table_of(record).name: record for record in RECORDS
+}
+"""The record types by the names of their tables."""
+
+__all__ = [
+    "RECORDS",
+    "RECORD_NAMED",
+    "AgentNameRecord",
+    "AgentRecord",
+    "AuditRecord",
+    "AwaitedRecord",
+    "CursorRecord",
+    "EdgeRecord",
+    "FindingRecord",
+    "IdempotencyRecord",
+    "IntentRecord",
+    "JournalRecord",
+    "LeaseRecord",
+    "LetterRecord",
+    "OperationRecord",
+    "OutboxRecord",
+    "ParkedRecord",
+    "PlanRecord",
+    "PlaneRecord",
+    "QuotaRecord",
+    "ReservationRecord",
+    "SubscriptionRecord",
+    "TenancyRecord",
+    "TokenRecord",
+    "TombstoneRecord",
+    "columns_of",
+    "key_of",
+    "row_of",
+    "table_of",
+]

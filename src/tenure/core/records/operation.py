@@ -1,0 +1,132 @@
+"""Records of operations: the operation, its journal and intents, tombstones, idempotency keys."""
+
+from typing import Annotated, NamedTuple
+
+from tenure.core.operation import IntentState, OperationState, RecordKind
+from tenure.core.records.table import row_of
+
+
+@row_of("operation", key=("id",))
+class OperationRecord(NamedTuple):
+    """One execution of a plan."""
+
+    id: str
+    """The identifier; a later one is greater."""
+    tenant: str
+    """The tenant that it works for."""
+    principal: str
+    """The caller who asked for it."""
+    kind: str
+    """The name of its plan."""
+    plan: str
+    """The digest of the plan that it follows to its end."""
+    agent: str
+    """The uid of the row of `agent` that it locks."""
+    generation: int
+    """The generation of that row which it made; part of the keys of its resources."""
+    state: Annotated[str, OperationState]
+    """Where it is; see the table in `tenure.core.operation`."""
+    revision: int
+    """Raised by every record and claim: a writer that read an older one reads again."""
+    token: int
+    """The fence token of its worker; it grows with every claim."""
+    worker: str
+    """The worker that claimed it; empty: none has."""
+    due_at: float | None
+    """When it is to be looked at again; NULL: not before a signal."""
+    input: str
+    """The input of its steps as JSON."""
+    error: str | None
+    """Why it is stuck or was turned back; NULL: neither is the case."""
+    created_at: float
+    """When it was accepted."""
+    updated_at: float
+    """When its last record was written."""
+    ended_at: float | None
+    """When it ended; NULL: it is open."""
+
+
+@row_of("journal", key=("operation", "seq"))
+class JournalRecord(NamedTuple):
+    """One line of an operation's journal, which is append-only and decides what is true."""
+
+    operation: str
+    """The operation."""
+    seq: int
+    """Its place in the journal, from 1 without gaps."""
+    tenant: str
+    """The tenant of the operation."""
+    kind: Annotated[str, RecordKind]
+    """What was recorded."""
+    step: str
+    """The step that it is about; empty: the operation as a whole."""
+    at: float
+    """When it was recorded."""
+    body: str
+    """A result, a cause or a signal's payload, as JSON."""
+
+
+@row_of("intent", key=("operation", "step"))
+class IntentRecord(NamedTuple):
+    """What one step holds, or may hold, in the world; written before its first call leaves."""
+
+    operation: str
+    """The operation."""
+    step: str
+    """The step of its plan."""
+    tenant: str
+    """The tenant of the operation."""
+    slot: str
+    """The slot of the provider that is called; empty: the step calls none."""
+    key: str
+    """The key of the resource at its provider."""
+    state: Annotated[str, IntentState]
+    """What is known of the resource; see the table in `tenure.core.operation`."""
+    token: int
+    """The fence token under which the end of the step may be recorded."""
+    attempts: int
+    """How often the present move was tried."""
+    due_at: float | None
+    """When the step is to be looked at again; NULL: not before a signal."""
+    unknown_since: float | None
+    """Since when a call may be out whose end nobody knows; NULL: none is."""
+    waiting_on: str | None
+    """`count:signal`: it waits until the journal has that many signals of that name."""
+    detail: str | None
+    """The provider's last message."""
+
+
+@row_of("tombstone", key=("operation", "step"))
+class TombstoneRecord(NamedTuple):
+    """A key that was burned a short time ago: what appears under it late is removed again."""
+
+    operation: str
+    """The operation whose intent has the key."""
+    step: str
+    """The step of that intent."""
+    until: float
+    """The instant until which the provider is asked for the key."""
+    sightings: int
+    """How often something was found under it."""
+
+
+@row_of("idempotency", key=("tenant", "principal", "route", "key"))
+class IdempotencyRecord(NamedTuple):
+    """A request that was accepted, under the key that its caller chose for it."""
+
+    tenant: str
+    """The tenant of the caller."""
+    principal: str
+    """The caller."""
+    route: str
+    """What was asked for."""
+    key: str
+    """The `Idempotency-Key` of the request."""
+    operation: str
+    """The operation that was accepted, or what else a repeated request is answered with."""
+    fingerprint: str
+    """A hash of the request: the same key with another one is refused."""
+    at: float
+    """When it was accepted."""
+    answer: str | None
+    """The first answer, sealed if it shows a secret; NULL: `operation` names what to read."""

@@ -1,0 +1,47 @@
+"""Records of the plane itself: whose store it is, its plans, the leases of its processes."""
+
+from typing import NamedTuple
+
+from tenure.core.records.table import row_of
+
+
+@row_of("plane", key=("one",))
+class PlaneRecord(NamedTuple):
+    """A fact about this store; the row `plane` has the plane's name, epoch and pause."""
+
+    one: str
+    """Which fact: `plane`, or a name that a part of the plane chose for its own."""
+    name: str
+    """The name of the plane, which is part of every resource key; in other rows, their value."""
+    epoch: int | None
+    """How often this store was restored; a restored store has a higher epoch than its copy."""
+    held: str | None
+    """Why nothing may move until an operator confirms; NULL or empty: the plane is not paused."""
+
+
+@row_of("plan", key=("digest",))
+class PlanRecord(NamedTuple):
+    """A plan that some operation of this store follows or followed."""
+
+    digest: str
+    """The hash of the body."""
+    name: str
+    """The name that the catalogue has for it."""
+    version: int
+    """The version that its author gave it."""
+    body: str
+    """The stages and steps as JSON."""
+
+
+@row_of("lease", key=("name",))
+class LeaseRecord(NamedTuple):
+    """A lease that one process holds until it expires or is released."""
+
+    name: str
+    """What is leased: `worker/<id>` for a worker's operations, or a role such as the leader's."""
+    holder: str
+    """The process that has it."""
+    token: int
+    """The fence token; it grows whenever the lease changes hands."""
+    until: float
+    """The instant after which others may take it."""

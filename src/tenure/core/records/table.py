@@ -1,0 +1,84 @@
+"""How a record type says which table its values are rows of.
+
+A record type is a `NamedTuple` whose fields are the columns in the order of the table, the columns
+of the key first.  A store makes one from what a statement returns without looking at any field.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+from types import NoneType
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+from tenure.core.errors import Defect
+
+R = TypeVar("R", bound=tuple[Any, ...])
+
+
+class TableOfRecord(NamedTuple):
+    """What a record type says of its table."""
+
+    name: str
+    key: tuple[str, ...]
+    """The columns of the primary key, in its order."""
+    columns: tuple[str, ...]
+    """The other columns, in the order of the table."""
+    nullable: frozenset[str]
+    """The columns that may hold NULL."""
+    words: dict[str, tuple[str, ...]]
+    """The values that a CHECK allows, for each column that has one."""
+
+
+_TABLES: dict[type[tuple[Any, ...]], TableOfRecord] = {}
+
+
+def row_of(table: str, *, key: tuple[str, ...]) -> Callable[[type[R]], type[R]]:
+    """Declare that values of the decorated record type are rows of this table."""
+
+    def declare(record: type[R]) -> type[R]:
+        hints = get_type_hints(record, include_extras=True)
+        names = tuple(hints)
+        if names[: len(key)] != key:
+            raise TypeError(f"the fields of {record.__name__} do not begin with its key {key}")
+        types = {name: _bare(hint) for name, hint in hints.items()}
+        _TABLES[record] = TableOfRecord(
+            table,
+            key,
+            names[len(key) :],
+            frozenset(name for name, kind in types.items() if NoneType in get_args(kind)),
+            {name: words for name, hint in hints.items() if (words := _words(hint))},
+        )
+        return record
+
+    return declare
+
+
+def table_of(record: type[tuple[Any, ...]]) -> TableOfRecord:
+    """The table whose rows this record type describes; Defect if it says of no table."""
+    table = _TABLES.get(record)
+    if table is None:
+        raise Defect(f"{record!r} is not the record of a table; nothing was read or written.")
+    return table
+
+
+def key_of(row: tuple[Any, ...]) -> tuple[str | int, ...]:
+    """The key of this row."""
+    return tuple(row[: len(_TABLES[type(row)].key)])
+
+
+def columns_of(row: tuple[Any, ...]) -> dict[str, Any]:
+    """The columns of this row that are not of its key, by their names."""
+    table = _TABLES[type(row)]
+    return dict(zip(table.columns, row[len(table.key) :], strict=True))
+
+
+def _bare(hint: object) -> object:
+    """A type without what `Annotated` adds to it."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def _words(hint: object) -> tuple[str, ...]:
+    """The members of the enumeration that `Annotated` names beside the type of a column."""
+    for extra in get_args(hint)[1:] if get_origin(hint) is Annotated else ():
+        if isinstance(extra, type) and issubclass(extra, StrEnum):
+            return tuple(extra)
+    return ()
