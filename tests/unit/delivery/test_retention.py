@@ -19,6 +19,7 @@ from tenure.delivery.relay import Relay
 from tenure.delivery.retention import RetentionLimits, TrimResult
 from tenure.ports.bus import Destination
 from tenure.ports.store import Change, Drop, Put
+from tenure.testing.patches import patched
 from tests.unit.support.agent_planes import alive
 from tests.unit.support.sinks import Sink, relay_to, rows
 
@@ -387,3 +388,70 @@ def test_bounds_hold_and_no_tenant_pays_for_another_however_rounds_fall(seed, mo
         assert await missed_by(lives, "c") == 0
 
     scenario()
+
+
+# --- ablations: what the tests above rest on ------------------------------------------------------
+
+
+async def noisy_beside_quiet(lives):
+    """A quiet tenant keeps what its destination has not received."""
+    sinks = {name: Sink(name) for name in ("noisy", "quiet")}
+    for sink in sinks.values():
+        sink.down = True
+    relay = relay_to_tenants(lives.plane, **sinks)
+    await relay.begin()
+    await put_events(lives, "quiet", "quiet", *["noisy"] * 40)
+    await trim(relay, all_max=20)
+    return await missed_by(lives, "quiet")
+
+
+async def dead_beside_live(lives):
+    """Events that the live destination has received, and that nobody else needs."""
+    dead, live = Sink("dead"), Sink("live")
+    dead.down = True
+    relay = relay_to_tenants(lives.plane, north=dead, south=live)
+    await relay.begin()
+    await put_events(lives, *["north", "south"] * 4, age=100.0)
+    await relay.tick()
+    await trim(relay, seconds=60.0)
+    return (await tenants_of(lives))["south"]
+
+
+@alive
+async def test_ablation_with_one_bound_for_all_tenants_together_a_quiet_one_loses_events(
+    lives, tally
+):
+    async def oldest_first(self, excess, subscribers):
+        page = await lives.plane.store.list_events(limit=excess.total())
+        await self._drop(page, subscribers, "bound")
+        return len(page)
+
+    with patched(retention.Retention, _keep_to_bounds=oldest_first):
+        assert await noisy_beside_quiet(lives) == 2
+    tally.add("ablations")
+
+
+@alive
+async def test_ablation_if_every_cursor_counts_a_dead_destination_holds_up_all(lives, tally):
+    def is_beyond_cursor(self, row):
+        return self.position < row["position"]
+
+    def everybody(self, row):
+        return (one for of in self._of_tenant.values() for one in of if one.needs(row))
+
+    with (
+        patched(retention.Subscriber, needs=is_beyond_cursor),
+        patched(retention.Subscribers, needing=everybody),
+    ):
+        assert await dead_beside_live(lives) == 4
+    tally.add("ablations")
+
+
+@alive
+async def test_without_the_ablations_neither_happens(lives):
+    assert await noisy_beside_quiet(lives) == 0
+
+
+@alive
+async def test_without_the_ablations_nothing_is_held_up(lives):
+    assert await dead_beside_live(lives) == 0

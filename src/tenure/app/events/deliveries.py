@@ -1,7 +1,7 @@
-"""What destinations take of events, for metrics: by their kind, never one by one.
+"""Backlogs of destinations for metrics, by kind of destination.
 
-What was sent is counted in the process that sends it; what is left is read from the store when it
-is asked for, and is the same for every process.
+A process counts what it sends (`tenure.telemetry.counters`).  The backlog is read from the store at
+each scrape, and is the same in every process.
 """
 
 from dataclasses import dataclass
@@ -23,18 +23,18 @@ RESULTS = tuple(str(verdict) for verdict in Verdict)
 
 @dataclass(slots=True)
 class Backlog:
-    """What destinations of one kind have not taken."""
+    """What destinations of one kind have not accepted."""
 
     letters: int = 0
     """Dead letters."""
     failing: int = 0
-    """Destinations that take nothing, or not all."""
+    """Destinations that reject events or do not answer."""
     since: float | None = None
     """Start of the longest current outage among these destinations."""
 
 
 async def read_backlog(plane: Plane) -> dict[str, Backlog]:
-    """By the kind of destination; the cost grows with their number, and with what is left."""
+    """The backlog by kind of destination; the cost grows with destinations and dead letters."""
     kinds = {str(row["id"]): str(row["kind"]) for row in await rows_of(plane)}
     kinds[OWN_NATS] = str(SubscriptionKind.NATS)
     found = {kind: Backlog() for kind in KINDS}

@@ -1,4 +1,4 @@
-"""A lock that goes from tenant to tenant: each has it as often as any other that waits."""
+"""A lock that is fair between tenants: each tenant that waits gets it equally often."""
 
 import asyncio
 from collections import deque
@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 
 
 class FairLock:
-    """One holder at a time; how long one waits depends on how many tenants do, not how often."""
+    """One holder at a time; a wait grows with the number of waiting tenants, not of their waits."""
 
     def __init__(self) -> None:
         """Nobody waits."""
         self._taken = False
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By tenant, the next one first; a tenant that nobody waits for is not there."""
+        """The waits of each tenant, the next one first; a tenant without waits has no entry."""
 
     @asynccontextmanager
     async def held_for(self, tenant: str) -> AsyncIterator[None]:
@@ -24,7 +24,7 @@ class FairLock:
             try:
                 await mine
             except asyncio.CancelledError:
-                if not mine.cancelled():  # it was given to us in this very moment
+                if not mine.cancelled():  # the lock was passed to this wait at the same moment
                     self._pass_on(tenant)
                 raise
         self._taken = True
@@ -34,7 +34,7 @@ class FairLock:
             self._pass_on(tenant)
 
     def _pass_on(self, tenant: str) -> None:
-        """To another tenant's first, if any waits; this one's others wait behind all tenants."""
+        """Pass the lock to the next tenant; further waits of this tenant go behind all others."""
         if tenant in self._waiting:
             self._waiting[tenant] = self._waiting.pop(tenant)
         while self._waiting:
@@ -42,7 +42,7 @@ class FairLock:
             first = lane.popleft()
             if not lane:
                 del self._waiting[name]
-            if not first.done():  # else whoever waited has gone
+            if not first.done():  # else that caller has stopped waiting
                 first.set_result(None)
                 return
         self._taken = False

@@ -147,7 +147,7 @@ async def looks_of_a_page(lives, monkeypatch, waiting):
     took = looks - before
     assert page == cloudevents.EventPage([], 60, more=True)
     assert await asyncio.gather(*scans) == [page] * waiting
-    assert plane.feed._far_behind._waiting == {}, "tenants are forgotten"
+    assert plane.feed._store_reads._waiting == {}, "tenants are forgotten"
     return took
 
 

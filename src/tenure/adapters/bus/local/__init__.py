@@ -23,7 +23,7 @@ class LocalBus:
     async def publish(
         self, destination: Destination, events: Sequence[Outgoing]
     ) -> Sequence[Receipt]:
-        """One after the other."""
+        """Call the function for each event, one after the other."""
         handler = self._handlers.get(destination.target)
         if handler is None:
             why = f"nobody here is called {destination.target}"
@@ -41,4 +41,4 @@ class LocalBus:
         return DELIVERED
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """There is nothing to close."""

@@ -26,28 +26,28 @@ ANSWER_BYTES_MAX: Final = 4_096
 AT_ONCE: Final = 16
 """Calls to one endpoint at the same time."""
 TENANT_AT_ONCE: Final = 128
-"""Calls to all endpoints of one tenant: those that hang are in the way of its others alone."""
+"""Calls to all endpoints of one tenant: endpoints that hang delay only others of that tenant."""
 CALLS_MAX: Final = 1_024
 """Calls of all tenants, and never more than a quarter of the files that may be open."""
 TENANTS_LEAST: Final = 8
-"""So many tenants must have endpoints that hang before those of others wait for a turn."""
+"""Calls of other tenants wait only if endpoints of so many tenants hang."""
 BREAK_AFTER: Final = 5
 """Failures in a row after which an endpoint is not called for a while."""
 BREAKERS_MAX: Final = 10_000
-"""Failing endpoints that are known; of more the one is forgotten that failed longest ago."""
+"""Failing endpoints that are remembered; beyond that the oldest failure is forgotten."""
 RETRY_SECONDS_MAX: Final = 3_600.0
 LATER: Final = frozenset({408, 425, 429})
-"""Refusals that are none of the event."""
+"""Status codes from 400 to 499 that do not reject the event itself."""
 GONE: Final = 410
 _tenant: ContextVar[str] = ContextVar("tenant")
-"""Whose call it is: the client asks for addresses of a name and says no more."""
+"""The tenant of the call: the client asks for addresses by name alone."""
 
 
 class _Breaker(NamedTuple):
-    """What is known of an endpoint that fails."""
+    """A circuit breaker for one endpoint that fails."""
 
     failures: int = 0
-    """In a row: calls that were under way together count as one."""
+    """Failures in a row; calls that ran at the same time count as one."""
     failed_at: float = 0.0
     open_until: float = 0.0
     why: str = ""
@@ -84,7 +84,7 @@ class WebhookBus:
     async def publish(
         self, destination: Destination, events: Sequence[Outgoing]
     ) -> Sequence[Receipt]:
-        """A call for each, a few at once; none while a failing destination is left alone."""
+        """Call the endpoint once for each event, a few at a time; not while its breaker is open."""
         try:
             target = target_of(destination.target, loopback=self._loopback)
         except Invalid as error:
@@ -118,7 +118,7 @@ class WebhookBus:
         return receipt
 
     def _failed(self, breaker: _Breaker, began: float, why: str) -> _Breaker:
-        """One more time in a row, unless this call began before the last failure was known."""
+        """Count a failure, unless this call began before the last failure was known."""
         now = self._clock.monotonic()
         failures = breaker.failures + (not breaker.failures or began >= breaker.failed_at)
         is_open = failures >= BREAK_AFTER
@@ -157,13 +157,13 @@ class WebhookBus:
         return self._session
 
     async def _addresses(self, host: str, port: int) -> list[str]:
-        """The addresses to connect to: all that the name has now, every one of them looked at."""
+        """The addresses that the name has now; each one is checked."""
         found = await self._lookups.addresses(_tenant.get(), host, port)
         looked_at = refuse_private(host, found, loopback=self._loopback)
         return [str(address) for address in looked_at]
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -171,20 +171,20 @@ class WebhookBus:
 
 
 def _calls_max() -> int:
-    """How many calls may be under way: each has a file open, and others need some too."""
+    """How many calls may run at once: each needs a file descriptor, and so do other tasks."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return CALLS_MAX if files == resource.RLIM_INFINITY else max(1, min(CALLS_MAX, files // 4))
 
 
 async def _read(answer: Any) -> None:
-    """No more of an answer than is needed to use the connection again."""
+    """Read only as much of an answer as is needed to reuse the connection."""
     body = await answer.content.read(ANSWER_BYTES_MAX)
     if len(body) >= ANSWER_BYTES_MAX or not answer.content.at_eof():
         answer.close()
 
 
 def _judged(status: int, retry_after: str) -> Receipt:
-    """What an answer means: yes, no to this event, or not now."""
+    """What an answer means: delivered, refused, or unavailable."""
     if 200 <= status < 300:  # noqa: PLR2004 (every success)
         return DELIVERED
     why = f"it answered {status}"

@@ -19,12 +19,12 @@ LOOKUPS_MAX: Final = 64
 LOOKUPS_OF_TENANT: Final = 8
 """Of these at most."""
 WAIT_SECONDS: Final = 2.0
-"""How long a lookup waits for its turn."""
+"""How long a lookup waits for a free slot."""
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 class LookupsBusy(Exception):
-    """A name was not looked up: too many others are; nothing is known of its destination."""
+    """A name was not looked up because too many lookups are running."""
 
 
 async def resolve_name(host: str, port: int) -> list[str]:
@@ -59,7 +59,7 @@ async def resolve_name(host: str, port: int) -> list[str]:
 
 
 class Lookups:
-    """Those under way in one process."""
+    """The lookups of one process."""
 
     def __init__(self, resolve: Resolve) -> None:
         self._resolve = resolve
@@ -68,7 +68,7 @@ class Lookups:
         self._under_way: dict[tuple[str, str, int], asyncio.Task[Sequence[str]]] = {}
 
     async def addresses(self, tenant: str, host: str, port: int) -> Sequence[str]:
-        """The addresses of a name; Busy if it does not get its turn in time."""
+        """The addresses of a name; LookupsBusy if no slot is free in time."""
         key = (tenant, host, port)
         task = self._under_way.get(key)
         if task is None:
@@ -97,5 +97,5 @@ class Lookups:
             task.exception()  # whoever asked may have gone
 
     async def close(self) -> None:
-        """Wait for none of them."""
+        """Do not wait for running lookups."""
         await cancel_and_wait(*self._under_way.values())
