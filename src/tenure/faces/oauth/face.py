@@ -26,7 +26,7 @@ def _routes(api: HttpState) -> Sequence[BaseRoute]:
         return caller.tenant if caller.role.may(Role.ADMIN) else None
 
     authorization = cast(Authorization, plane.providers["identity"])
-    return routes(authorization, admin=admin, held=lambda: plane.pause.why)
+    return routes(authorization, admin=admin, is_paused=lambda: plane.pause.why)
 
 
 FACE = Face("oauth", foreign_routes=_routes)

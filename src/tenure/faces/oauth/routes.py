@@ -1,4 +1,4 @@
-"""The routes of the authorization server, to be mounted by whoever serves HTTP.
+"""The routes of the authorization server, for the HTTP server to mount.
 
 Every answer but the public documents says `no-store`; errors are in OAuth's own form, and an error
 never repeats what was sent.
@@ -47,7 +47,7 @@ _STATUS = {
     Word.UNSUPPORTED_GRANT_TYPE: 400,
     Word.TEMPORARILY_UNAVAILABLE: 503,
 }
-_HELD = Refusal(Word.TEMPORARILY_UNAVAILABLE, "The control plane is held until it is confirmed.")
+_PAUSED = Refusal(Word.TEMPORARILY_UNAVAILABLE, "The control plane is held until it is confirmed.")
 _PRIVATE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 _PUBLIC = {"Cache-Control": f"public, max-age={KEEP_SECONDS}"}
 
@@ -57,22 +57,22 @@ async def _nobody(_bearer: str) -> str | None:
 
 
 def routes(
-    authorization: Authorization, *, admin: Admin = _nobody, held: Callable[[], object] = bool
+    authorization: Authorization, *, admin: Admin = _nobody, is_paused: Callable[[], object] = bool
 ) -> list[Route]:
     """The routes over this server; `admin` says whose administrator a bearer token is.
 
-    While the plane is `held` no token is minted and no key registered.
+    While the plane `is_paused` no token is minted and no key registered.
     """
-    face = _Face(authorization, admin, held)
+    face = _Face(authorization, admin, is_paused)
     post, managed = ["POST"], ["GET", "PUT", "DELETE"]
     return [
-        Route(TOKEN_PATH, _spoken(face.token), methods=post),
-        Route(INTROSPECT_PATH, _spoken(face.introspect), methods=post),
-        Route(REVOKE_PATH, _spoken(face.revoke), methods=post),
-        Route(REGISTER_PATH, _spoken(face.register), methods=post),
-        Route(REGISTER_PATH + "/{client_id}", _spoken(face.manage), methods=managed),
-        Route(JWKS_PATH, _spoken(face.jwks), methods=["GET"]),
-        Route(METADATA_PATH, _spoken(face.metadata), methods=["GET"]),
+        Route(TOKEN_PATH, _with_oauth_errors(face.token), methods=post),
+        Route(INTROSPECT_PATH, _with_oauth_errors(face.introspect), methods=post),
+        Route(REVOKE_PATH, _with_oauth_errors(face.revoke), methods=post),
+        Route(REGISTER_PATH, _with_oauth_errors(face.register), methods=post),
+        Route(REGISTER_PATH + "/{client_id}", _with_oauth_errors(face.manage), methods=managed),
+        Route(JWKS_PATH, _with_oauth_errors(face.jwks), methods=["GET"]),
+        Route(METADATA_PATH, _with_oauth_errors(face.metadata), methods=["GET"]),
     ]
 
 
@@ -80,36 +80,38 @@ class _Face:
     """One method for each route."""
 
     def __init__(
-        self, authorization: Authorization, admin: Admin, held: Callable[[], object]
+        self, authorization: Authorization, admin: Admin, is_paused: Callable[[], object]
     ) -> None:
         self._server = authorization
         self._admin = admin
-        self._held = held
+        self._is_paused = is_paused
 
     async def token(self, request: Request) -> Response:
-        if self._held():
-            return _refused(_HELD)
+        if self._is_paused():
+            return _refused(_PAUSED)
         if "authorization" in request.headers:
             return _refused(Refusal(Word.INVALID_CLIENT, "Send a client assertion in the form."))
         return _answer(await self._server.token(await read_form(request)))
 
     async def introspect(self, request: Request) -> Response:
-        asked = await self._asked(request, INTROSPECT_PATH)
-        if isinstance(asked, Refusal):
-            return _refused(asked)
-        token, asker = asked
+        parsed = await self._read_token_request(request, INTROSPECT_PATH)
+        if isinstance(parsed, Refusal):
+            return _refused(parsed)
+        token, asker = parsed
         return _answer(await self._server.introspect(token, asker=asker))
 
     async def revoke(self, request: Request) -> Response:
-        asked = await self._asked(request, REVOKE_PATH)
-        if isinstance(asked, Refusal):
-            return _refused(asked)
-        token, asker = asked
+        parsed = await self._read_token_request(request, REVOKE_PATH)
+        if isinstance(parsed, Refusal):
+            return _refused(parsed)
+        token, asker = parsed
         await self._server.revoke(token, asker=asker)
         return Response(status_code=200, headers=_PRIVATE)
 
-    async def _asked(self, request: Request, endpoint: str) -> tuple[str, Asker] | Refusal:
-        """The token asked about, and by whom: an administrator's bearer, or a client's proof."""
+    async def _read_token_request(
+        self, request: Request, endpoint: str
+    ) -> tuple[str, Asker] | Refusal:
+        """The token that is meant, and who sent it: an administrator by bearer, or a client."""
         bearer, fields = read_bearer(request), await read_form(request)
         if "token" not in fields:
             return Refusal(Word.INVALID_REQUEST, "token is missing.")
@@ -122,8 +124,8 @@ class _Face:
         return fields["token"], Asker(tenant)
 
     async def register(self, request: Request) -> Response:
-        if self._held():
-            return _refused(_HELD)
+        if self._is_paused():
+            return _refused(_PAUSED)
         bearer = read_bearer(request)
         if bearer is None:
             return _refused(Refusal(Word.INVALID_TOKEN, "An invitation is needed."))
@@ -131,8 +133,8 @@ class _Face:
         return _answer(answer, status=201)
 
     async def manage(self, request: Request) -> Response:
-        if self._held() and request.method != "GET":
-            return _refused(_HELD)
+        if self._is_paused() and request.method != "GET":
+            return _refused(_PAUSED)
         bearer, client_id = read_bearer(request), str(request.path_params["client_id"])
         if bearer is None:
             return _refused(Refusal(Word.INVALID_TOKEN, "A registration token is needed."))
@@ -155,11 +157,11 @@ class _Face:
         return _json(self._server.metadata(), headers=_PUBLIC)
 
 
-def _spoken(handler: Handler) -> Handler:
-    """The handler, with what it raises said in OAuth's form."""
+def _with_oauth_errors(handler: Handler) -> Handler:
+    """The handler; its exceptions become errors in OAuth's form."""
 
     @wraps(handler)
-    async def spoken(request: Request) -> Response:
+    async def handle(request: Request) -> Response:
         try:
             return await handler(request)
         except UnreadableRequest as error:
@@ -170,7 +172,7 @@ def _spoken(handler: Handler) -> Handler:
             # What the provider says may name files; a client has no use for that.
             return _refused(Refusal(Word.TEMPORARILY_UNAVAILABLE, "Try again shortly."))
 
-    return spoken
+    return handle
 
 
 def _answer(answer: Document | Refusal, *, status: int = 200) -> Response:
