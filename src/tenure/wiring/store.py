@@ -32,7 +32,7 @@ async def probe_store(settings: Settings) -> str:
     """
     with extra("postgres"):
         from tenure.adapters.store import postgres
-    return (await postgres.look(settings.store)).told
+    return (await postgres.inspect_server(settings.store)).summary
 
 
 async def probe_replication(settings: Settings) -> tuple[bool, str, str]:
@@ -46,14 +46,14 @@ async def names_in_store(settings: Settings) -> Mapping[str, str]:
     """Whose store it is that a URL names, as its table `plane` says; else as `probe_store`."""
     with extra("postgres"):
         from tenure.adapters.store import postgres
-    return (await postgres.look(settings.store)).names
+    return (await postgres.inspect_server(settings.store)).names
 
 
 async def look_up(settings: Settings, table: str, key: Key) -> Row | None:
     """One row of a store that is named by a URL, which is not opened; nothing is changed."""
     with extra("postgres"):
         from tenure.adapters.store import postgres
-    return await postgres.look_up(settings.store, table, key)
+    return await postgres.read_row(settings.store, table, key)
 
 
 def shown_store(settings: Settings) -> str:

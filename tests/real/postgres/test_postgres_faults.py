@@ -301,7 +301,7 @@ ADDRESS = server.read_address("postgresql://ann:hush@db/plane")
 def test_what_is_wrong_with_a_server_is_a_sentence_without_its_password(
     error: Exception, said: str
 ) -> None:
-    words = str(server.translated(error, ADDRESS))
+    words = str(server.translate_error(error, ADDRESS))
     assert said in words
     assert "hush" not in words
 

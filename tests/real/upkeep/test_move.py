@@ -18,7 +18,7 @@ import pytest
 from proofs.releases import any_release
 from proofs.releases.any_release import PLAN, SHELVES, STORE, Unruly
 from proofs.releases.upgrades import ENDED, GOLDEN, load
-from tenure.adapters.store.postgres import look, server
+from tenure.adapters.store.postgres import inspect_server, server
 from tenure.core.errors import Invalid, StoreError, StoreForeign, StoreLocked
 from tenure.faces.cli import main as cli
 from tenure.home.shared_settings import Terms, TermsFile
@@ -79,7 +79,7 @@ def finished(directory, url):
 def nobody_opens(url, number):
     """Half of its records are no store, to who looks and to who starts."""
     with pytest.raises(StoreForeign, match=r"are being moved to .*: go on with tenure"):
-        asyncio.run(look(url) if number % 4 else ran_on(url))
+        asyncio.run(inspect_server(url) if number % 4 else ran_on(url))
 
 
 async def ran_on(url):

@@ -24,7 +24,7 @@ class Told:
             return self.server
 
         server: Any = SimpleNamespace(fetchval=fetchval)
-        asyncio.run(self.clock.look(server))
+        asyncio.run(self.clock.synchronize(server))
 
     def passes(self, seconds: float) -> float:
         """So much time passes, there and here; how much of it is told."""

@@ -10,7 +10,7 @@ from tenure.adapters.store.postgres.committer import RESERVE_BYTES, Committer, L
 from tenure.adapters.store.postgres.functions import Functions
 from tenure.adapters.store.postgres.history import History
 from tenure.adapters.store.postgres.landing import refuse_half_moved
-from tenure.adapters.store.postgres.probe import look, look_up
+from tenure.adapters.store.postgres.probe import inspect_server, read_row
 from tenure.adapters.store.postgres.readers import Readers
 from tenure.adapters.store.postgres.replication import look_at_replication
 from tenure.adapters.store.postgres.side import Side
@@ -22,7 +22,8 @@ from tenure.sqlite.migrations import read_migrations
 from tenure.sqlite.queries import read_queries
 
 __all__ = [
-    "RESERVE_BYTES", "Lanes", "PostgresStore", "build", "look", "look_at_replication", "look_up",
+    "RESERVE_BYTES", "Lanes", "PostgresStore", "build", "inspect_server", "look_at_replication",
+    "read_row",
 ]  # fmt: skip
 
 
@@ -46,7 +47,7 @@ async def build(
     """
     lanes = lanes or Lanes()
     address = server.read_address(url, schema_name)
-    told = ServerClock(clock.monotonic)
+    server_clock = ServerClock(clock.monotonic)
     try:
         connection = await server.connect(address, "tenure opening", standby=True)
         try:
@@ -56,12 +57,12 @@ async def build(
             await schema.migrate(connection, address, migrations)
             await schema.go_on_after_restore(connection)
             types = await schema.read_types(connection, address.schema)
-            await told.look(connection)
+            await server_clock.synchronize(connection)
         finally:
             await server.close(connection)
     except (asyncpg.PostgresError, *server.GONE, ValueError) as error:
-        raise server.translated(error, address) from None
-    now = clock.now if own_clock else told.now
+        raise server.translate_error(error, address) from None
+    now = clock.now if own_clock else server_clock.now
     queries = read_queries(schema.HERE / "queries")
 
     def fresh() -> str:
@@ -76,7 +77,7 @@ async def build(
         address, most=lanes.readers, patience_seconds=lanes.patience_seconds, history=history
     )
     side = Side(
-        address, clock=told, now=now, forget=queries["forget_batches"], fresh=fresh(),
+        address, clock=server_clock, now=now, forget=queries["forget_batches"], fresh=fresh(),
         history=history,
     )  # fmt: skip
     return PostgresStore(committer, readers, side, queries, now=now, judges=not own_clock)

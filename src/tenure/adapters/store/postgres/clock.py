@@ -9,11 +9,11 @@ SERVER_NOW = "extract(epoch FROM pg_catalog.clock_timestamp())::double precision
 
 
 SLOWEST = 0.5
-"""How fast time passes at least, while the server's is behind what was told before."""
+"""How fast time passes at least, while the server's is behind what `now` returned."""
 
 
 class ServerClock:
-    """The server's time at the last look, and what has passed here since.
+    """The server's time when it was last asked, and what has passed here since.
 
     It never goes back, and never stands still: a server whose clock was set back, or another that
     has taken its place, is waited for at half the speed.
@@ -24,7 +24,7 @@ class ServerClock:
         self._ahead = 0.0
         """How far the server's time is ahead of our own count of seconds."""
         self._last = self._last_at = 0.0
-        """What was told last, and when by our own count."""
+        """What `now` last returned, and when by our own count."""
 
     def now(self) -> float:
         """The server's time."""
@@ -33,8 +33,8 @@ class ServerClock:
         self._last, self._last_at = max(here + self._ahead, slowed), here
         return self._last
 
-    async def look(self, connection: asyncpg.Connection) -> None:
-        """Ask the server; its answer is taken for the middle of the way there and back."""
-        asked_at = self._monotonic()
-        told: float = await connection.fetchval(f"SELECT {SERVER_NOW}")
-        self._ahead = told - (asked_at + self._monotonic()) / 2
+    async def synchronize(self, connection: asyncpg.Connection) -> None:
+        """Ask the server for its time, which is taken as that of half the round trip."""
+        sent_at = self._monotonic()
+        server_time: float = await connection.fetchval(f"SELECT {SERVER_NOW}")
+        self._ahead = server_time - (sent_at + self._monotonic()) / 2

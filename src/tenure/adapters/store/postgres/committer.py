@@ -320,7 +320,7 @@ class Committer:
         loop = asyncio.get_running_loop()
         item.held_since = item.held_since or loop.time()
         if loop.time() > item.held_since + self._patience:
-            item.answer = server.translated(error, self._address)
+            item.answer = server.translate_error(error, self._address)
             return
         self._aside.append(item)
         loop.call_later(POSTGRES_COMMIT.cap_seconds, self._try_again, item)
@@ -388,7 +388,7 @@ class Committer:
         """Whether to try again, and the session whose commit is in doubt; else it is raised."""
         if isinstance(error, asyncpg.DiskFullError):
             self._full_until = asyncio.get_running_loop().time() + FULL_SECONDS
-            raise server.translated(error, self._address) from None
+            raise server.translate_error(error, self._address) from None
         if isinstance(error, server.GONE):
             if isinstance(error, asyncpg.InterfaceError) and self._is_open(lane):
                 raise error  # the statement was never sent: it makes no sense
@@ -421,7 +421,7 @@ class Committer:
 
     def _given_up(self, error: BaseException, doubtful: str) -> BaseException:
         if not doubtful:
-            return server.translated(error, self._address)
+            return server.translate_error(error, self._address)
         return CommitUnknown(
             f"The server was lost while it committed and cannot be reached ({error}): whether the"
             " last changes were kept is known only when it can. Start this process again then."

@@ -59,7 +59,7 @@ async def landing(url: str) -> AsyncIterator["Landing"]:
         finally:
             await server.close(connection)
     except (asyncpg.PostgresError, *server.GONE) as error:
-        raise server.translated(error, address) from None
+        raise server.translate_error(error, address) from None
 
 
 class Landing:

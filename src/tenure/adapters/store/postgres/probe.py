@@ -1,4 +1,4 @@
-"""Looks at the server and the schema that a plane would use, and changes nothing."""
+"""Inspects the server and the schema that a plane would use, and changes nothing."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -16,21 +16,21 @@ _MAY = "SELECT has_database_privilege(current_database(), $1)"
 _MAY_IN_SCHEMA = "SELECT has_schema_privilege(to_regnamespace($1), $2)"
 
 
-class Found(NamedTuple):
+class ServerReport(NamedTuple):
     """What a start would find."""
 
-    told: str
+    summary: str
     """In a sentence."""
     names: Mapping[str, str]
     """Whose store it is, by the keys of table `plane`; nothing before the first start."""
 
 
-async def look(url: str) -> Found:
+async def inspect_server(url: str) -> ServerReport:
     """What a start would find; a StoreError says what stands in its way."""
     address = server.read_address(url)
     migrations = read_migrations(schema.HERE / "migrations")
     try:
-        connection = await server.connect(address, "tenure looking", standby=True)
+        connection = await server.connect(address, "tenure preflight", standby=True)
         try:
             await server.refuse_unfit(connection)
             await refuse_half_moved(connection, address)
@@ -40,18 +40,18 @@ async def look(url: str) -> Found:
         finally:
             await server.close(connection)
     except (asyncpg.PostgresError, *server.GONE, ValueError) as error:
-        raise server.translated(error, address) from None
+        raise server.translate_error(error, address) from None
     lacking = max(0, len(migrations) - (number or 0))
     state = "its tables are there"
     if number is None:
         state = "the first start makes its tables"
     elif lacking:
         state = f"the next start applies {lacking} migrations"
-    told = f"PostgreSQL {version} at {address.shown()}; {state}"
-    return Found(told, {str(one): str(name) for one, name in rows})
+    summary = f"PostgreSQL {version} at {address.shown()}; {state}"
+    return ServerReport(summary, {str(one): str(name) for one, name in rows})
 
 
-async def look_up(url: str, table: str, key: Key) -> Row | None:
+async def read_row(url: str, table: str, key: Key) -> Row | None:
     """One row as it stands, and None where no start has made the table yet; as for `probe`."""
     address, shape = server.read_address(url), TABLES[table]
     where = " AND ".join(f"{name} = ${n}" for n, name in enumerate(shape.key, 1))
@@ -65,7 +65,7 @@ async def look_up(url: str, table: str, key: Key) -> Row | None:
         finally:
             await server.close(connection)
     except (asyncpg.PostgresError, *server.GONE, ValueError) as error:
-        raise server.translated(error, address) from None
+        raise server.translate_error(error, address) from None
     return None if found is None else dict(found)
 
 

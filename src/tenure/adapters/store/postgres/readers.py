@@ -1,4 +1,4 @@
-"""Connections that can only read, shared by all who ask; a lost one is replaced and asked anew."""
+"""A pool of connections that only read; a lost one is replaced, and its query is sent again."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Readers:
-    """Asks on the first connection that is free; waits for a lost server only so long."""
+    """Uses the first connection that is free; waits `patience_seconds` for a lost server."""
 
     def __init__(
         self, address: server.Address, *, most: int, patience_seconds: float, history: History
@@ -27,17 +27,17 @@ class Readers:
         self._free: list[asyncpg.Connection] = []
         self._closed = False
 
-    async def fetch(self, sql: str, *asked: Any) -> Sequence[asyncpg.Record]:
-        """Every row that answers this."""
-        return await self._ask(lambda connection: connection.fetch(sql, *asked))
+    async def fetch(self, sql: str, *arguments: Any) -> Sequence[asyncpg.Record]:
+        """Every row of this query."""
+        return await self._ask(lambda connection: connection.fetch(sql, *arguments))
 
-    async def fetchrow(self, sql: str, *asked: Any) -> asyncpg.Record | None:
-        """The first row that answers this."""
-        return await self._ask(lambda connection: connection.fetchrow(sql, *asked))
+    async def fetchrow(self, sql: str, *arguments: Any) -> asyncpg.Record | None:
+        """The first row of this query."""
+        return await self._ask(lambda connection: connection.fetchrow(sql, *arguments))
 
-    async def fetch_told(self, sql: str, *asked: Any) -> Sequence[asyncpg.Record]:
-        """Every row that answers this about events, as far as they can be read."""
-        return await self._ask(lambda connection: horizon.ask(connection, sql, *asked))
+    async def fetch_events(self, sql: str, *arguments: Any) -> Sequence[asyncpg.Record]:
+        """Every row of a query on events, as far as events can be read (`horizon`)."""
+        return await self._ask(lambda connection: horizon.ask(connection, sql, *arguments))
 
     async def write_problem(self) -> str:
         """Why a new session cannot write; see `Store.write_problem`."""
@@ -45,11 +45,11 @@ class Readers:
         return await server.write_problem(self._address)
 
     def hurry(self) -> None:
-        """Wait for a lost server no longer than who is leaving can."""
+        """The process is stopping: wait for a lost server only a moment."""
         self._patience = min(self._patience, server.HURRY_SECONDS)
 
     async def close(self) -> None:
-        """Let go of them."""
+        """Close every connection."""
         self._closed = True
         for connection in self._free:
             await server.close(connection)
@@ -63,9 +63,9 @@ class Readers:
                 return await self._ask_once(ask)
             except (*server.GONE, *server.BUSY) as error:
                 if loop.time() > since + self._patience:
-                    raise server.translated(error, self._address) from None
+                    raise server.translate_error(error, self._address) from None
             except (asyncpg.PostgresError, ValueError) as error:
-                raise server.translated(error, self._address) from None
+                raise server.translate_error(error, self._address) from None
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _ask_once(self, ask: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:

@@ -47,7 +47,7 @@ async def look_at_replication(url: str) -> Replication:
         finally:
             await server.close(connection)
     except (asyncpg.PostgresError, *server.GONE, ValueError) as error:
-        raise server.translated(error, address) from None
+        raise server.translate_error(error, address) from None
     return judge(names.strip(), standbys)
 
 

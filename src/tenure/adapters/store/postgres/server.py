@@ -1,7 +1,7 @@
-"""Reaches the server: connects, sees that it is fit to keep records, says what is wrong with it.
+"""Connects to the server, checks that it is fit to keep records, and explains its errors.
 
-Every connection is named, so that one whose fate is unknown can be found and ended from another.
-Nothing of the driver's errors passes: `translated` makes of them what the port promises.
+Every connection has a name, so that one whose outcome is unknown can be ended from another.
+Nothing of the driver's errors passes: `translate_error` makes of them what the port promises.
 """
 
 import asyncio
@@ -192,7 +192,7 @@ async def end_session(connection: asyncpg.Connection, name: str) -> None:
         await asyncio.sleep(0.01)
 
 
-def translated(error: BaseException, address: Address) -> StoreError:
+def translate_error(error: BaseException, address: Address) -> StoreError:
     """What a caller is told; the driver's error in brackets, if it is any help."""
     where = address.shown()
     match error:

@@ -68,7 +68,7 @@ class Side:
         self._due.set()
 
     async def close(self) -> None:
-        """Stop; what was not rung yet is left to whoever looks round."""
+        """Stop; what was not sent yet is found by the polls of others."""
         await cancel_and_wait(self._task)
 
     async def _keep(self) -> None:
@@ -82,23 +82,25 @@ class Side:
                 await connection.execute("SET synchronous_commit = off")
                 await connection.add_listener(self._channel, self._hear)
                 if lost:
-                    log.warning("the server is back: the connection beside the work is made anew")
+                    log.warning("PostgreSQL answers again: wake-ups between processes go on")
                 lost = False
                 await self._serve(connection)
             except (asyncpg.PostgresError, *server.GONE) as error:
                 if not lost:  # once: it may be away for hours
-                    log.warning("the connection beside the work is lost (%s): tried anew", error)
+                    log.warning(
+                        "no wake-ups between processes (%s); PostgreSQL is tried again", error
+                    )
                 lost = True
                 await asyncio.sleep(PAUSE_SECONDS)
             except StoreRewound as error:
-                log.critical("%s Nothing more is read or written here.", error)
+                log.critical("%s This process reads and writes nothing more.", error)
                 return
             finally:
                 if connection is not None:
                     connection.terminate()
 
     async def _serve(self, connection: asyncpg.Connection) -> None:
-        """Ring when there is something to ring; now and then check the server and tidy up."""
+        """Send wake-ups as they come; now and then check the server, delete old batches."""
         loop = asyncio.get_running_loop()
         look_at = loop.time()
         while True:
@@ -106,7 +108,7 @@ class Side:
                 look_at = loop.time() + LOOK_SECONDS
                 async with asyncio.timeout(server.STATEMENT_SECONDS):
                     await self._history.check(connection)
-                    await self._clock.look(connection)
+                    await self._clock.synchronize(connection)
                     await connection.execute(self._forget, self._now() - KEPT_SECONDS)
             try:
                 async with asyncio.timeout(max(0.0, look_at - loop.time())):

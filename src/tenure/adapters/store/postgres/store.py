@@ -158,12 +158,12 @@ class PostgresStore:
 
     async def list_events(self, *, after: int = 0, limit: int = 100) -> Sequence[Row]:
         """Read one page, in the order of transactions."""
-        rows = await self._readers.fetch_told(horizon.LIST, after, limit)
+        rows = await self._readers.fetch_events(horizon.LIST, after, limit)
         return [dict(row) for row in rows]
 
     async def newest_event(self) -> int:
         """Read the end of the key, as far as it is listed."""
-        return int((await self._readers.fetch_told(horizon.NEWEST))[0][0])
+        return int((await self._readers.fetch_events(horizon.NEWEST))[0][0])
 
     async def count_events(self, *, until: int) -> Mapping[str, TenantEvents]:
         """Read every event by one statement."""

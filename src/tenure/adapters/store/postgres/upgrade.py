@@ -45,6 +45,6 @@ async def look(url: str) -> Seen:
         finally:
             await server.close(connection)
     except (asyncpg.PostgresError, *server.GONE, ValueError) as error:
-        raise server.translated(error, address) from None
+        raise server.translate_error(error, address) from None
     followed = [(str(digest), body, int(count)) for digest, body, count in rows]
     return Seen(home or "", migrations[number:], followed)
