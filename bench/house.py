@@ -16,7 +16,7 @@ from pathlib import Path
 import uvloop
 
 from tenure.adapters.clock.system import SystemClock
-from tenure.adapters.provider_host.unix import FileMarks, shared
+from tenure.adapters.provider_host.unix import FileMarks, open_shared_providers
 from tenure.app.agents.in_flight import InFlight
 from tenure.core.errors import ProviderError
 from tenure.core.ids import resource_key
@@ -33,7 +33,7 @@ def key(name):
 
 def house(home):
     opening = partial(embedded, Settings(home=str(home), sandbox="off"), home)
-    return shared(home, opening, clock=SystemClock())
+    return open_shared_providers(home, opening, clock=SystemClock())
 
 
 async def asked(access, count):

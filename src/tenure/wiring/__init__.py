@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tenure.adapters.clock.system import SteadyClock, SystemClock, SystemEntropy
 from tenure.adapters.invoker.aiohttp import AiohttpInvoker
-from tenure.adapters.provider_host import unix as house
+from tenure.adapters.provider_host import unix as provider_host
 from tenure.adapters.seal.local import LocalSeal
 from tenure.app.agents.in_flight import HEED_SECONDS, InFlight
 from tenure.app.agents.plane_api import ServingPlaneApi
@@ -214,11 +214,11 @@ async def managing(
         opening = partial(embedded, settings, home, held)
         stopped = settings.stopped_seconds
         shared = await stack.enter_async_context(
-            house.shared(home, opening, clock=clock, stopped_seconds=stopped)
+            provider_host.open_shared_providers(home, opening, clock=clock, stopped_seconds=stopped)
         )
         terms = TermsFile(home).agreed(homes.told(settings))
         settings = replace(settings, **agreed_of(terms))
-        marks = house.FileMarks(home)
+        marks = provider_host.FileMarks(home)
         stack.callback(marks.close)
         providers = {**shared, **(instead or {})}
         if not is_shared(settings):
@@ -233,7 +233,7 @@ async def managing(
                 seal=LocalSeal(home / "secrets.key"),
                 held=held,
                 home=terms.home if is_shared(settings) else "",
-                unserved=partial(house.unserved, shared),
+                unserved=partial(provider_host.outage_of, shared),
             )
         )
         if is_shared(settings):

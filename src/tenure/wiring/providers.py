@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from tenure.adapters.clock.system import SystemClock
-from tenure.adapters.provider_host import unix as house
+from tenure.adapters.provider_host import unix as provider_host
 from tenure.app.safety.pause import Pause
 from tenure.home.shared_settings import Terms, TermsFile, agreed_of
 from tenure.settings import Settings
@@ -32,7 +32,7 @@ def told(settings: Settings) -> Terms | None:
 @asynccontextmanager
 async def embedded(
     settings: Settings, home: Path, held: Pause, issuer: str
-) -> AsyncIterator[house.Providers]:
+) -> AsyncIterator[provider_host.Providers]:
     """The four embedded providers, each with a file or directory of its own.
 
     `issuer` is the one that other processes of this home have: it is kept.

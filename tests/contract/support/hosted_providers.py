@@ -1,4 +1,4 @@
-"""A provider as whoever opened it has it, and as a guest of the house: through the socket."""
+"""A provider as whoever opened it has it, and as a guest of the host: through the socket."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tenure.adapters.clock.system import SystemClock
-from tenure.adapters.provider_host.unix import shared
+from tenure.adapters.provider_host.unix import open_shared_providers
 from tenure.ports.provider import Provider
 
 
@@ -38,8 +38,8 @@ async def visited(home: Path, **providers: Any) -> AsyncIterator[Any]:
 
     clock = SystemClock()
     async with (
-        shared(home, opening, clock=clock) as own,
-        shared(home, opening, clock=clock) as guests,
+        open_shared_providers(home, opening, clock=clock) as own,
+        open_shared_providers(home, opening, clock=clock) as guests,
     ):
         for name, provider in providers.items():
             assert own[name] is provider

@@ -1,4 +1,4 @@
-"""The house in real processes.
+"""The host in real processes.
 
 Goal: whoever serves the providers may be killed at any instant; another serves, and what the
 providers hold is what was asked for, once.  Method: several processes share a home and work; the
@@ -205,7 +205,7 @@ def killed_amid_creates(home: Path, each: int, tally) -> bool:
 
 
 @pytest.mark.slow
-def test_one_that_stands_still_keeps_the_house_and_goes_on(tmp_path):
+def test_one_that_stands_still_keeps_the_host_and_goes_on(tmp_path):
     with lodging(tmp_path, ("keep", "stay"), ("b", "ensures", 200)) as lodgers:
         first, other = lodgers
         other.until("made", 20)
@@ -253,7 +253,7 @@ else:
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_another_user_is_kept_out_by_the_file_and_by_the_kernels_word(tmp_path):
-    base = Path(f"/tmp/tenure-house-{os.getpid()}")
+    base = Path(f"/tmp/tenure-host-{os.getpid()}")
     base.mkdir(mode=0o755)
     try:
         with lodging(base, ("a", "stay")):

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tenure.adapters.runtime.process import keeper, prefork, runtime_root
-from tenure.adapters.runtime.process.runtime_dir import Home
+from tenure.adapters.runtime.process.runtime_dir import RuntimeDir
 from tenure.core.errors import OutcomeUnknown, Rejected
 from tenure.ports.provider import Presence
 from tenure.testing.contracts.provider import key
@@ -33,7 +33,7 @@ STARTER = Path(__file__).parents[1] / "support" / "agents" / "starter.py"
 
 def keep(home):
     """One more keeper for this directory; how it ended."""
-    command = [sys.executable, "-I", "-c", prefork.BOOT, prefork.PLACE]
+    command = [sys.executable, "-I", "-c", prefork.BOOT, prefork.KEEPER_DIRECTORY]
     return subprocess.run(command, input=os.fsencode(home), check=False)
 
 
@@ -166,7 +166,7 @@ def test_an_escape_from_a_killed_keeper_without_the_tag_is_found_by_its_group(ro
     )
     run(runtime.ensure(key(), program(escape, resources={"memory_mib": 500})))
     assert runtimes.until(lambda: "away" in run(runtime.logs(key())))
-    name = runtime_root.group_of(Home(root / "local-a" / key().text))
+    name = runtime_root.group_of(RuntimeDir(root / "local-a" / key().text))
     group = Path(runtime._place.means.groups.kill, name)
     members = Path(group, "cgroup.procs").read_text().split()
     assert len(members) == 2

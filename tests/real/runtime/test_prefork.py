@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from tenure.adapters.runtime.process.prefork import Spares
+from tenure.adapters.runtime.process.prefork import KeeperPool
 from tenure.ports.provider import Presence
 from tenure.testing.contracts.provider import key
 from tests.real.support import runtimes
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.timeout(300)
 HOST = """
 import sys, time
 from pathlib import Path
-from tenure.adapters.runtime.process.prefork import Spares
-Spares(Path(sys.argv[1])).prepare()
+from tenure.adapters.runtime.process.prefork import KeeperPool
+KeeperPool(Path(sys.argv[1])).prepare()
 print("waits", flush=True)
 time.sleep(600)
 """
@@ -68,7 +68,7 @@ def test_a_keeper_that_waits_ends_with_its_plane(root):
 
 
 def test_no_keeper_waits_after_the_end(root):
-    spares = Spares(root)
+    spares = KeeperPool(root)
     spares.prepare()
     spares.prepare()
     assert len(runtimes.until(lambda: runtimes.spares(root))) == 1

@@ -20,7 +20,7 @@ from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.runtime.process import ProcessRuntime, keeper
 from tenure.adapters.runtime.process import runtime_root as place
 from tenure.adapters.runtime.process.groups import Groups
-from tenure.adapters.runtime.process.runtime_dir import Home
+from tenure.adapters.runtime.process.runtime_dir import RuntimeDir
 from tenure.core.errors import Invalid, Rejected
 from tenure.ports.provider import Presence
 from tenure.testing.contracts.provider import key
@@ -430,7 +430,7 @@ def test_marks_of_burned_keys_are_forgotten_when_nothing_of_them_can_arrive(
 
 def test_no_control_group_is_left_of_what_was_removed(root, runtime):
     ready(runtime, agent())
-    there = Home(root / "local-a" / key().text)
+    there = RuntimeDir(root / "local-a" / key().text)
     groups = runtime._place.means.groups.paths(place.group_of(there))
     assert [group for group in groups if not Path(group).is_dir()] == []
     run(runtime.stop(key()))

@@ -61,7 +61,7 @@ def _unfenced() -> Iterator[None]:
         mutations.no_fence(),
         patched(Committer, commit=commit),
         patched(EmbeddedEngine, _renew=renew),
-        patched(activities.Beat, _beat=lambda _: None),
+        patched(activities.Heartbeat, _beat=lambda _: None),
     ):
         yield
 

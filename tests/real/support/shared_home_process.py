@@ -20,7 +20,7 @@ from typing import cast
 import uvloop
 
 from tenure.adapters.clock.system import SystemClock
-from tenure.adapters.provider_host.unix import Providers, shared
+from tenure.adapters.provider_host.unix import Providers, open_shared_providers
 from tenure.app.agents import commands as agents
 from tenure.app.agents.commands import Asked
 from tenure.app.agents.spec import read_spec
@@ -126,7 +126,7 @@ async def main(home: Path, name: str, work: str, count: int) -> None:
             say("opened")
             yield providers
 
-    async with shared(home, opening, clock=SystemClock()) as providers:
+    async with open_shared_providers(home, opening, clock=SystemClock()) as providers:
         say("ready")
         await asyncio.to_thread(sys.stdin.readline)
         if work == "creates":

@@ -18,7 +18,7 @@ from tenure.adapters.engine.temporal import RESTING
 from tenure.adapters.engine.temporal import activities as temporal_activities
 from tenure.adapters.engine.temporal import workflow as temporal_workflow
 from tenure.adapters.engine.temporal.messages import Task
-from tenure.adapters.engine.temporal.run_starter import Relay
+from tenure.adapters.engine.temporal.run_starter import RunStarter
 from tenure.app.operations import admission, reads
 from tenure.app.operations import commands as operations
 from tenure.app.operations.admission import Accept
@@ -491,5 +491,5 @@ def test_ablation_without_the_relay_what_was_terminated_lies(temporal):
     async def looks_away(self):
         return 0
 
-    with patched(Relay, look=looks_away), pytest.raises(AssertionError, match="RUNNING"):
+    with patched(RunStarter, look=looks_away), pytest.raises(AssertionError, match="RUNNING"):
         held(temporal.address, partial(terminated, seconds=12.0))

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tenure.adapters.engine.temporal import sticky_cache
-from tenure.adapters.engine.temporal.sticky_cache import KEPT_SECONDS, Cloakroom
+from tenure.adapters.engine.temporal.sticky_cache import KEPT_SECONDS, StickyCache
 from tenure.testing.patches import patched
 
 
@@ -22,7 +22,7 @@ class Time:
 
 
 def test_what_is_kept_is_taken_once():
-    left: Cloakroom[Any] = Cloakroom(Time())
+    left: StickyCache[Any] = StickyCache(Time())
     one = live()
     left.keep(one, "t")
     assert left.take("a", 1, "t") is one
@@ -30,7 +30,7 @@ def test_what_is_kept_is_taken_once():
 
 
 def test_another_token_or_ticket_takes_nothing_and_leaves_nothing():
-    left: Cloakroom[Any] = Cloakroom(Time())
+    left: StickyCache[Any] = StickyCache(Time())
     for token, ticket in ((2, "t"), (1, "u"), (1, "")):
         left.keep(live(), "t")
         assert left.take("a", token, ticket) is None
@@ -38,7 +38,7 @@ def test_another_token_or_ticket_takes_nothing_and_leaves_nothing():
 
 
 def test_of_one_operation_the_last_is_kept():
-    left: Cloakroom[Any] = Cloakroom(Time())
+    left: StickyCache[Any] = StickyCache(Time())
     last = live()
     left.keep(live(), "t")
     left.keep(last, "u")
@@ -47,7 +47,7 @@ def test_of_one_operation_the_last_is_kept():
 
 def test_what_has_grown_old_is_not_given_and_makes_room():
     time = Time()
-    left: Cloakroom[Any] = Cloakroom(time)
+    left: StickyCache[Any] = StickyCache(time)
     left.keep(live("a"), "t")
     left.keep(live("b"), "t")
     time.now += KEPT_SECONDS + 0.1
@@ -57,7 +57,7 @@ def test_what_has_grown_old_is_not_given_and_makes_room():
 
 
 def test_there_are_only_so_many():
-    left: Cloakroom[Any] = Cloakroom(Time())
+    left: StickyCache[Any] = StickyCache(Time())
     with patched(sticky_cache, KEPT_MAX=2):
         for name in "abc":
             left.keep(live(name), "t")
@@ -67,7 +67,7 @@ def test_there_are_only_so_many():
 
 
 def test_what_something_was_heard_of_is_read_anew():
-    left: Cloakroom[Any] = Cloakroom(Time())
+    left: StickyCache[Any] = StickyCache(Time())
     left.keep(live(), "t")
     left.forget("a")
     left.forget("unknown")

@@ -15,7 +15,7 @@ from temporalio.testing import ActivityEnvironment
 
 from tenure.adapters.engine.temporal import activities as activities_file
 from tenure.adapters.engine.temporal.messages import Answer, Task
-from tenure.adapters.engine.temporal.sticky_cache import KEPT_SECONDS, Cloakroom
+from tenure.adapters.engine.temporal.sticky_cache import KEPT_SECONDS, StickyCache
 from tenure.app.operations import commands as operations
 from tenure.core.operation import OperationState
 from tenure.testing.operators import by
@@ -111,7 +111,7 @@ def test_ablation_without_its_ticket_a_pivot_that_may_be_applied_is_turned_back(
         return kept and kept.live
 
     async def scenario(bench: Bench) -> None:
-        with patched(Cloakroom, take=any_ticket):
+        with patched(StickyCache, take=any_ticket):
             assert await polled_beside(bench) != OperationState.RUNNING
 
     held(scenario)
@@ -171,7 +171,7 @@ def test_ablation_what_is_kept_for_ever_is_seen_to_call():
         return self._lives.pop(operation).live
 
     async def scenario(bench: Bench) -> None:
-        with patched(Cloakroom, take=kept_for_ever):
+        with patched(StickyCache, take=kept_for_ever):
             assert await slept(bench)
 
     held(scenario)

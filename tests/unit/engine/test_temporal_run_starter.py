@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 from tenure.adapters.clock.system import SystemEntropy
-from tenure.adapters.engine.temporal.run_starter import Relay
+from tenure.adapters.engine.temporal.run_starter import RunStarter
 from tenure.app.operations import admission
 from tenure.app.operations.admission import Accept
 from tenure.app.operations.claims import SingleClaims
@@ -68,17 +68,17 @@ class Bench:
         await self.claims.begin(name)
         return name
 
-    def relay(self) -> Relay:
+    def relay(self) -> RunStarter:
         async def follow(name: str, _wake: bool) -> None:
             if self.away:
                 raise EngineError("Temporal is away")
             self.followed.append(name)
 
-        return Relay(
+        return RunStarter(
             self.store, follow, worker=WORKER, resting=RESTING, margin_seconds=MARGIN
         )  # fmt: skip
 
-    async def look(self, relay: Relay, seconds: float) -> None:
+    async def look(self, relay: RunStarter, seconds: float) -> None:
         """Once a second for so long."""
         for _ in range(int(seconds)):
             await relay.look()

@@ -73,8 +73,8 @@ def test_a_run_that_ends_since_its_operation_is_stuck_says_until_when():
 
 
 def test_of_the_words_of_others_temporal_is_told_one_line_that_is_bounded():
-    assert activities_file.line(" one\ntwo") == "one"
-    assert activities_file.line("x" * 5_000) == "x" * activities_file.LINE_MAX + "…"
+    assert activities_file.first_line(" one\ntwo") == "one"
+    assert activities_file.first_line("x" * 5_000) == "x" * activities_file.LINE_MAX + "…"
 
 
 # --- releases -------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tenure.adapters.engine.embedded.unknown_plans import Strangers
+from tenure.adapters.engine.embedded.unknown_plans import UnknownPlans
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
 from tenure.app.plane import prepare
@@ -71,7 +71,7 @@ def claimed_all_the_same():
 
 
 def halted_as_by_a_defect():
-    return patched(Strangers, load=lambda self, name, token, _: self._work.load(name, token))
+    return patched(UnknownPlans, load=lambda self, name, token, _: self._work.load(name, token))
 
 
 @pytest.mark.parametrize("off", [claimed_all_the_same, halted_as_by_a_defect])

@@ -1,4 +1,4 @@
-"""How a call to the house ends: its errors, its lost answers, its pages."""
+"""How a call to the host ends: its errors, its lost answers, its pages."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from tenure.adapters.provider_host import unix
-from tenure.adapters.provider_host.unix import client, listener, shared, wire
-from tenure.adapters.provider_host.unix.wire import Word
+from tenure.adapters.provider_host.unix import client, listener, open_shared_providers, wire
+from tenure.adapters.provider_host.unix.wire import MessageType
 from tenure.core.errors import (
     Invalid,
     OutcomeUnknown,
@@ -57,14 +57,16 @@ def test_errors_arrive_as_the_port_says(tmp_path):
     run(main)
 
 
-def test_what_the_house_does_not_know_is_unavailable(tmp_path):
+def test_what_the_host_does_not_know_is_unavailable(tmp_path):
     async def main() -> None:
         async with holding(tmp_path, Nobody()):
             reader, writer = await met(tmp_path)
             for name in ("conquer", "__class__", "close"):
-                writer.write(wire.encode([Word.CALL, 1, "access", name, {}]))
+                writer.write(wire.encode([MessageType.CALL, 1, "access", name, {}]))
                 assert (await wire.read(reader))[2] == "unavailable"  # type: ignore[index]
-            writer.write(wire.encode([Word.CALL, 1, "access", "ensure", {"key": 7, "spec": {}}]))
+            writer.write(
+                wire.encode([MessageType.CALL, 1, "access", "ensure", {"key": 7, "spec": {}}])
+            )
             assert (await wire.read(reader))[2] == "rejected"  # type: ignore[index]
             writer.close()
 
@@ -82,14 +84,14 @@ async def played(
 
     async def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers.append(writer)
-        writer.write(wire.encode([Word.WELCOME, said]))
+        writer.write(wire.encode([MessageType.WELCOME, said]))
         await wire.read(reader)
         if hangs_up:
             lock.release()
             serving.close()
             writer.close()
 
-    serving = await asyncio.start_unix_server(welcome, sock=listener.open_door(home))
+    serving = await asyncio.start_unix_server(welcome, sock=listener.listen(home))
     try:
         yield
     finally:
@@ -103,7 +105,7 @@ def test_a_call_whose_answer_was_lost_may_have_been_applied_unless_it_only_reads
     async def main(asked: str) -> None:
         async with (
             played(tmp_path, hangs_up=True),
-            shared(tmp_path, opening_access(tmp_path), clock=CLOCK) as guests,
+            open_shared_providers(tmp_path, opening_access(tmp_path), clock=CLOCK) as guests,
         ):
             access = access_of(guests)
             kind = Unavailable if asked == "inspect" else OutcomeUnknown
@@ -112,7 +114,7 @@ def test_a_call_whose_answer_was_lost_may_have_been_applied_unless_it_only_reads
                 if asked == "inspect"
                 else access.ensure(access_key(), {})
             )
-            with pytest.raises(kind, match="has gone before it answered"):
+            with pytest.raises(kind, match="ended before it answered"):
                 await work
             await access.ensure(access_key(), {})  # served by ourselves now
 
@@ -124,7 +126,7 @@ def test_a_listing_whose_end_was_lost_is_unavailable(tmp_path):
     async def main() -> None:
         async with (
             played(tmp_path, hangs_up=True),
-            shared(tmp_path, opening_access(tmp_path), clock=CLOCK) as guests,
+            open_shared_providers(tmp_path, opening_access(tmp_path), clock=CLOCK) as guests,
         ):
             with pytest.raises(Unavailable):
                 _ = [item async for item in access_of(guests).list_owned("p")]
@@ -137,7 +139,7 @@ def test_who_never_answers_ends_a_call_at_its_deadline(tmp_path):
     async def main() -> None:
         async with (
             played(tmp_path, hangs_up=False),
-            shared(tmp_path, opening_access(tmp_path), clock=CLOCK) as guests,
+            open_shared_providers(tmp_path, opening_access(tmp_path), clock=CLOCK) as guests,
         ):
             with patched(client, CALL_SECONDS=0.05):
                 with pytest.raises(OutcomeUnknown, match="has not answered"):
@@ -155,7 +157,9 @@ def test_who_serves_in_another_way_is_named(tmp_path):
                 patched(unix, START_SECONDS=0.2),
                 pytest.raises(StoreLocked, match="the same Tenure"),
             ):
-                await shared(tmp_path, opening_access(tmp_path), clock=CLOCK).__aenter__()
+                await open_shared_providers(
+                    tmp_path, opening_access(tmp_path), clock=CLOCK
+                ).__aenter__()
 
     run(main)
 
@@ -164,8 +168,8 @@ def test_what_cannot_be_sent_is_refused_here(tmp_path):
     async def main() -> None:
         opening = opening_access(tmp_path)
         async with (
-            shared(tmp_path, opening, clock=CLOCK),
-            shared(tmp_path, opening, clock=CLOCK) as guests,
+            open_shared_providers(tmp_path, opening, clock=CLOCK),
+            open_shared_providers(tmp_path, opening, clock=CLOCK) as guests,
         ):
             with pytest.raises(Rejected, match="was not sent"):
                 await access_of(guests).ensure(access_key(), {"x": "x" * (1 << 24)})

@@ -1,4 +1,4 @@
-"""Calls that a guest waits for no more: they end in the house, as in one process."""
+"""Calls that a guest waits for no more: they end in the host, as in one process."""
 
 import asyncio
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ async def begun(guests: Mapping[str, Provider], slow: Slow) -> asyncio.Task[Any]
     return call
 
 
-def test_a_call_that_is_cancelled_ends_in_the_house_before_its_caller_goes_on(tmp_path):
+def test_a_call_that_is_cancelled_ends_in_the_host_before_its_caller_goes_on(tmp_path):
     async def main() -> None:
         slow = Slow()
         async with holding(tmp_path, slow), holding(tmp_path, object()) as guests:
@@ -64,21 +64,21 @@ def test_a_call_that_is_cancelled_ends_in_the_house_before_its_caller_goes_on(tm
 
 
 def test_a_call_that_is_dropped_before_it_has_begun_ends_too(tmp_path):
-    """Both words lie in the house's buffer: the call is cancelled before its first step."""
+    """Both words lie in the host's buffer: the call is cancelled before its first step."""
 
     async def main() -> None:
         reader, said = asyncio.StreamReader(), bytearray()
-        asked = [wire.Word.CALL, 7, "access", "inspect", {}]
-        for message in (asked, [wire.Word.DROP, 7]):
+        asked = [wire.MessageType.CALL, 7, "access", "inspect", {}]
+        for message in (asked, [wire.MessageType.DROP, 7]):
             reader.feed_data(wire.encode(message))
         reader.feed_eof()
-        house: Any = SimpleNamespace(answering=asyncio.ensure_future, is_leaving=False)
+        host: Any = SimpleNamespace(start_call=asyncio.ensure_future, is_stopping=False)
         way: Any = SimpleNamespace(write=said.extend, is_closing=lambda: False)
-        guest = server._Guest(house, reader, way)
+        guest = server._ClientSession(host, reader, way)
         await guest.serve()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert bytes(said) == wire.encode([wire.Word.ENDED, 7])
+        assert bytes(said) == wire.encode([wire.MessageType.ENDED, 7])
         assert guest._calls == {}
 
     run(main)
@@ -118,7 +118,7 @@ def test_who_only_reads_and_is_cancelled_goes_on_at_once(tmp_path):
     run(main)
 
 
-def test_a_call_whose_time_is_over_is_ended_in_the_house_too(tmp_path):
+def test_a_call_whose_time_is_over_is_ended_in_the_host_too(tmp_path):
     async def main() -> None:
         slow = Slow()
         slow.tidied.set()
@@ -152,7 +152,7 @@ def test_who_is_cancelled_when_the_line_has_ended_goes_on_at_once(tmp_path):
         slow = Slow()
         async with holding(tmp_path, slow), holding(tmp_path, object()) as guests:
             call = await begun(guests, slow)
-            cast(Any, guests["access"])._serving._by._writer.close()
+            cast(Any, guests["access"])._current._server._writer.close()
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call

@@ -4,7 +4,12 @@ import inspect
 
 import pytest
 
-from tenure.adapters.provider_host.unix.methods import PORTS, PRESENTED, READS, TABLE
+from tenure.adapters.provider_host.unix.methods import (
+    DESCRIBED_ATTRIBUTES,
+    METHODS,
+    PORTS,
+    READ_ONLY,
+)
 from tenure.core.ids import resource_key
 from tenure.ports.access import Grant, GrantKind
 from tenure.ports.identity import Asker, Invitation
@@ -23,7 +28,7 @@ def test_every_member_of_a_port_can_be_asked_or_is_presented(provider):
         if not name.startswith("_")
         and (inspect.isfunction(getattr(port, name)) or isinstance(getattr(port, name), property))
     }
-    assert promised == {*TABLE[provider], *PRESENTED.get(provider, ())}
+    assert promised == {*METHODS[provider], *DESCRIBED_ATTRIBUTES.get(provider, ())}
 
 
 def test_what_cannot_wait_is_presented():
@@ -32,31 +37,31 @@ def test_what_cannot_wait_is_presented():
         found = next(one[name] for one in members if name in one)
         return inspect.iscoroutinefunction(found)
 
-    for provider, methods in TABLE.items():
+    for provider, methods in METHODS.items():
         for method in methods.values():
             assert is_waited_for(provider, method.name) is not method.is_listing
 
 
 def test_every_word_for_reading_is_of_a_method():
-    assert {name for methods in TABLE.values() for name in methods} >= READS
+    assert {name for methods in METHODS.values() for name in methods} >= READ_ONLY
 
 
 def test_records_are_made_records_again_and_the_rest_is_left_as_it_came():
-    page = TABLE["access"]["list_by_subject"]
+    page = METHODS["access"]["list_by_subject"]
     grant = Grant("a", "k", GrantKind.ROLE, "reader", "ann", 1.5)
-    said = page.named(("t", "a"), {"after": grant})
+    said = page.bind(("t", "a"), {"after": grant})
     assert said == {"tenant": "t", "subject": "a", "after": grant}
     travelled = {**said, "after": ["a", "k", "role", "reader", "ann", 1.5]}
-    restored = page.restored(travelled)
+    restored = page.decode(travelled)
     assert restored == said
     assert restored["after"].kind is GrantKind.ROLE
-    assert page.restored({"tenant": 7, "after": None}) == {"tenant": 7, "after": None}
-    ensure = TABLE["access"]["ensure"]
-    assert ensure.restored({"key": [*KEY], "spec": [1]}) == {"key": KEY, "spec": [1]}
+    assert page.decode({"tenant": 7, "after": None}) == {"tenant": 7, "after": None}
+    ensure = METHODS["access"]["ensure"]
+    assert ensure.decode({"key": [*KEY], "spec": [1]}) == {"key": KEY, "spec": [1]}
 
 
 def test_the_answers_have_their_types():
-    assert TABLE["runtime"]["list_owned"].answer == list[OwnedResource]
-    assert TABLE["identity"]["invite"].answer is Invitation
-    assert TABLE["identity"]["authenticate"].answer is Asker
-    assert TABLE["runtime"]["status"].answer is Status
+    assert METHODS["runtime"]["list_owned"].answer == list[OwnedResource]
+    assert METHODS["identity"]["invite"].answer is Invitation
+    assert METHODS["identity"]["authenticate"].answer is Asker
+    assert METHODS["runtime"]["status"].answer is Status

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from tenure.adapters.provider_host.unix import wire
-from tenure.adapters.provider_host.unix.wire import Word
+from tenure.adapters.provider_host.unix.wire import MessageType
 from tenure.core.errors import (
     Conflict,
     Invalid,
@@ -28,7 +28,7 @@ def heard(data: bytes):
 
 
 def passed(value: object) -> object:
-    message = heard(wire.encode([Word.VALUE, 1, value]))
+    message = heard(wire.encode([MessageType.VALUE, 1, value]))
     assert message is not None
     return message[2]
 
@@ -48,11 +48,11 @@ def test_what_it_cannot_say_arrives_as_a_number_that_is_none(odd):
 
 
 def test_what_is_too_long_or_never_ends_is_not_sent():
-    with pytest.raises(wire.TooLong, match="bytes"):
+    with pytest.raises(wire.MessageTooLong, match="bytes"):
         wire.encode(["x" * wire.MESSAGE_BYTES_MAX])
     round_and_round: list[object] = []
     round_and_round.append(round_and_round)
-    with pytest.raises(wire.TooLong, match="never ends"):
+    with pytest.raises(wire.MessageTooLong, match="never ends"):
         wire.encode(round_and_round)
 
 
@@ -75,12 +75,12 @@ def test_what_is_no_message_ends_the_line(data):
 
 @pytest.mark.parametrize("kind", [Unavailable, Rejected, OutcomeUnknown, Invalid])
 def test_an_error_arrives_as_what_it_is(kind):
-    arrived = wire.heard(*wire.told(kind("because")))
+    arrived = wire.decode_error(*wire.encode_error(kind("because")))
     assert (type(arrived), str(arrived)) == (kind, "because")
 
 
 @pytest.mark.parametrize("odd", [ValueError("because"), Conflict("because"), ProviderError("b")])
 def test_any_other_error_is_an_unknown_outcome(odd):
-    arrived = wire.heard(*wire.told(odd))
+    arrived = wire.decode_error(*wire.encode_error(odd))
     assert type(arrived) is OutcomeUnknown
     assert type(odd).__name__ in str(arrived)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tenure.adapters.runtime.process.ping import Health, ping, understood
+from tenure.adapters.runtime.process.ping import Health, health_of, ping
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 
@@ -30,7 +30,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
     ],
 )
 def test_only_a_whole_and_healthy_answer_counts(answer, health):
-    assert understood(answer) is health
+    assert health_of(answer) is health
 
 
 def asked(serve, seconds=0.3):

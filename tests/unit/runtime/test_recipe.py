@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tenure.adapters.runtime.process import bundle, recipe
-from tenure.adapters.runtime.process.bundle import Digests, read_bundle
+from tenure.adapters.runtime.process.bundle import DigestCache, read_bundle
 from tenure.core.errors import Invalid
 
 GOOD = {"command": ["/bin/true"]}
@@ -18,7 +18,7 @@ def read(**more):
 
 
 def changed(pinned, *, first=True):
-    return recipe.changed(pinned, Digests(), first=first)
+    return recipe.changed(pinned, DigestCache(), first=first)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_pinned_program_is_the_one_that_was_seen(tmp_path):
 )
 def test_what_is_missing_says_so_in_the_place_of_its_digest(spec, name, why):
     wanted = recipe.read(spec, zones=("here",))
-    full = recipe.digest(spec, wanted, path="/nowhere", digests=Digests())
+    full = recipe.digest(spec, wanted, path="/nowhere", digests=DigestCache())
     pinned = recipe.read(full, zones=("here",))
     assert re.match(f"missing: {why}.* in zone here", pinned.digests[name])
     assert re.match(f"{why}.* in zone here.*looked for when", changed(pinned))
@@ -119,11 +119,11 @@ def test_what_is_missing_says_so_in_the_place_of_its_digest(spec, name, why):
 def test_a_program_that_is_not_in_its_bundle_is_missing(tmp_path):
     spec = {"command": ["./run"], "bundle": str(tmp_path)}
     wanted = recipe.read(spec, zones=("here",))
-    full = recipe.digest(spec, wanted, path="", digests=Digests())
+    full = recipe.digest(spec, wanted, path="", digests=DigestCache())
     said = f"command: there is no run in {tmp_path} in zone here"
     assert changed(recipe.read(full, zones=("here",))).startswith(said)
     (tmp_path / "run").touch()
-    full = recipe.digest(spec, wanted, path="", digests=Digests())
+    full = recipe.digest(spec, wanted, path="", digests=DigestCache())
     assert changed(recipe.read(full, zones=("here",))) == ""
 
 
@@ -136,7 +136,7 @@ def test_digests_name_the_program_the_files_and_the_bundle(tmp_path):
         "bundle": str(tmp_path / "bundle"),
     }
     wanted = recipe.read(spec, zones=("here",))
-    full = recipe.digest(spec, wanted, path="", digests=Digests())
+    full = recipe.digest(spec, wanted, path="", digests=DigestCache())
     pinned = recipe.read(full, zones=("here",))
     assert set(pinned.digests) == {"/bin/cat", str(file), str(tmp_path / "bundle")}
     assert changed(pinned) == ""
@@ -151,7 +151,7 @@ def test_an_argument_that_becomes_a_file_before_the_first_start_was_seen_by_nobo
     late = tmp_path / "late"
     spec = {"command": ["/bin/cat", str(late)]}
     wanted = recipe.read(spec, zones=("here",))
-    full = recipe.digest(spec, wanted, path="", digests=Digests())
+    full = recipe.digest(spec, wanted, path="", digests=DigestCache())
     pinned = recipe.read(full, zones=("here",))
     assert changed(pinned) == "", "it may be for the agent to write"
     late.write_text("anything")
@@ -163,7 +163,7 @@ def test_an_argument_that_becomes_a_file_before_the_first_start_was_seen_by_nobo
 def test_a_file_that_was_changed_behind_its_time_is_seen(tmp_path):
     file = tmp_path / "file"
     file.write_text("one")
-    digests = Digests()
+    digests = DigestCache()
     before = digests.of(str(file))
     is_now = file.stat()
     file.write_text("two")
@@ -176,7 +176,7 @@ def test_a_file_that_does_not_say_how_long_it_is_is_read_no_further_than_the_bou
     monkeypatch.setattr(bundle, "PIECE_BYTES", 128)
     assert Path("/proc/self/pagemap").stat().st_size == 0
     with pytest.raises(OSError, match="more than 1000 bytes"):
-        Digests().of("/proc/self/pagemap")
+        DigestCache().of("/proc/self/pagemap")
 
 
 def test_a_file_that_would_have_to_be_waited_for_is_not_read():

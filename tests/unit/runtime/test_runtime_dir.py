@@ -3,15 +3,15 @@
 import threading
 
 from tenure.adapters.runtime.process import keeper, runtime_dir
-from tenure.adapters.runtime.process.runtime_dir import Home, Owner
+from tenure.adapters.runtime.process.runtime_dir import RuntimeDir, RuntimeOwner
 from tenure.testing.contracts.provider import key
 
-OURS = Owner(key().plane, key().tenant, key().agent, 1, 0.0)
+OURS = RuntimeOwner(key().plane, key().tenant, key().agent, 1, 0.0)
 
 
 def test_what_is_being_made_is_never_taken_for_foreign(tmp_path):
     for number in range(60):
-        place = Home(tmp_path / str(number))
+        place = RuntimeDir(tmp_path / str(number))
         place.path.mkdir()
 
         def furnish(place=place):
@@ -26,7 +26,7 @@ def test_what_is_being_made_is_never_taken_for_foreign(tmp_path):
 
 
 def test_a_name_that_cannot_be_read_is_foreign(tmp_path):
-    place = Home(tmp_path)
+    place = RuntimeDir(tmp_path)
     assert not place.is_foreign_to(key())
     (tmp_path / "owner.json").write_text("not ours to read")
     assert place.is_foreign_to(key())

@@ -1,4 +1,4 @@
-"""What tests of the house share: small houses, and a guest that speaks for itself."""
+"""What tests of the host share: small hosts, and a guest that speaks for itself."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -9,8 +9,8 @@ from typing import Any, cast
 from tenure.adapters.access.local import build
 from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.provider_host import unix
-from tenure.adapters.provider_host.unix import listener, shared, wire
-from tenure.adapters.provider_host.unix.wire import Word
+from tenure.adapters.provider_host.unix import listener, open_shared_providers, wire
+from tenure.adapters.provider_host.unix.wire import MessageType
 from tenure.ports.access import Access
 from tenure.ports.provider import Provider
 from tests.contract.support.hosted_providers import Nobody
@@ -19,7 +19,7 @@ CLOCK = SystemClock()
 ISSUER = "https://first.example"
 
 
-def opening_access(home: Path, opened: list[str] | None = None) -> unix.Open:
+def opening_access(home: Path, opened: list[str] | None = None) -> unix.OpenProviders:
     """Opens the real provider of access, and nobody else."""
 
     @asynccontextmanager
@@ -41,7 +41,7 @@ def opening_access(home: Path, opened: list[str] | None = None) -> unix.Open:
 
 
 def holding(home: Path, access: object) -> Any:
-    """A house with this in the place of access."""
+    """A host with this in the place of access."""
 
     @asynccontextmanager
     async def opening(_: str) -> AsyncIterator[Mapping[str, Provider]]:
@@ -49,7 +49,7 @@ def holding(home: Path, access: object) -> Any:
         named = {"identity": known, "access": access, "credentials": known, "runtime": known}
         yield cast("Mapping[str, Provider]", named)
 
-    return shared(home, opening, clock=CLOCK)
+    return open_shared_providers(home, opening, clock=CLOCK)
 
 
 def run(work) -> None:
@@ -66,8 +66,8 @@ def access_of(providers: Mapping[str, Provider]) -> Access:
 
 async def met(home: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A guest that speaks for itself, and was welcomed."""
-    reader, writer = await asyncio.open_unix_connection(sock=listener.knock(home))
+    reader, writer = await asyncio.open_unix_connection(sock=listener.connect(home))
     message = await wire.read(reader)
     assert message is not None
-    assert message[0] == Word.WELCOME
+    assert message[0] == MessageType.WELCOME
     return reader, writer

@@ -52,7 +52,9 @@ class LocalAccess:
         """Take away what this key had granted, and burn it."""
         await self._holdings.remove(key, also=lambda _: self._clear(key))
 
-    def _converge(self, key: ResourceKey, wanted: specs.Wanted, _: Row | None) -> Sequence[Part]:
+    def _converge(
+        self, key: ResourceKey, wanted: specs.DesiredGrants, _: Row | None
+    ) -> Sequence[Part]:
         """The grants from what is there, whether their resource is or not, to what is wanted."""
         mark = self._holdings.find("revoked", (key.text,))
         if mark is not None and mark["generation"] >= key.generation:  # type: ignore[operator]

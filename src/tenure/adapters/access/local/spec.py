@@ -13,14 +13,14 @@ _SHOWN_CHARACTERS = 80
 _FIELDS = {"roles": GrantKind.ROLE, "teams": GrantKind.TEAM}
 
 
-class Wanted(NamedTuple):
+class DesiredGrants(NamedTuple):
     """A spec that was read."""
 
     names: tuple[tuple[GrantKind, str], ...]
     granted_by: str
 
 
-def read(spec: Spec) -> Wanted:
+def read(spec: Spec) -> DesiredGrants:
     """Read it, or Invalid."""
     for field in spec:
         if field not in _FIELDS and field != "granted_by":
@@ -33,7 +33,7 @@ def read(spec: Spec) -> Wanted:
     granted_by = spec.get("granted_by", "")
     if "granted_by" in spec or names:
         granted_by = granter(granted_by)
-    return Wanted(tuple(names), str(granted_by))
+    return DesiredGrants(tuple(names), str(granted_by))
 
 
 def name(value: object, field: str) -> str:

@@ -56,7 +56,7 @@ class LocalCredentials:
         )
 
     def _converge(
-        self, key: ResourceKey, wanted: tuple[specs.Wanted, ...], before: Row | None
+        self, key: ResourceKey, wanted: tuple[specs.DesiredCredential, ...], before: Row | None
     ) -> Sequence[Part]:
         """The registrations from what is there to what is wanted."""
         there = {} if before is None else self._there(key)

@@ -21,7 +21,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _SHOWN_CHARACTERS = 80
 
 
-class Wanted(NamedTuple):
+class DesiredCredential(NamedTuple):
     """One credential that was read."""
 
     audience: str
@@ -29,7 +29,7 @@ class Wanted(NamedTuple):
     ttl_seconds: int
 
 
-def read(spec: Spec) -> tuple[Wanted, ...]:
+def read(spec: Spec) -> tuple[DesiredCredential, ...]:
     """Read it, or Invalid."""
     _refuse_unknown(spec, ("credentials",), "a credentials spec")
     listed = _list(spec.get("credentials", ()), "credentials", CREDENTIALS_MAX)
@@ -38,14 +38,14 @@ def read(spec: Spec) -> tuple[Wanted, ...]:
     return wanted
 
 
-def _read_one(one: object, field: str) -> Wanted:
+def _read_one(one: object, field: str) -> DesiredCredential:
     if not isinstance(one, Mapping):
         raise Invalid(f"{field} must be a mapping, not {_shown(one)}")
     _refuse_unknown(one, ("audience", "scopes", "ttl_seconds"), field)
     scopes = _list(one.get("scopes", ()), f"{field}.scopes", SCOPES_MAX)
     named = [_scope(scope, f"{field}.scopes") for scope in scopes]
     _refuse_doubles(named, f"{field}.scopes")
-    return Wanted(
+    return DesiredCredential(
         _audience(one.get("audience"), f"{field}.audience"),
         tuple(sorted(named)),
         _ttl(one.get("ttl_seconds", TTL_SECONDS), f"{field}.ttl_seconds"),

@@ -7,7 +7,7 @@ from typing import Generic
 from tenure.ports.engine import L
 
 
-class Driven(Generic[L]):
+class ActiveOperation(Generic[L]):
     """An operation that a task is moving."""
 
     __slots__ = ("dropped", "live", "pulse", "running", "task", "token", "woken")

@@ -14,10 +14,10 @@ from collections import OrderedDict
 from collections.abc import Coroutine
 from typing import Generic
 
-from tenure.adapters.engine.embedded.active_operation import Driven
+from tenure.adapters.engine.embedded.active_operation import ActiveOperation
 from tenure.adapters.engine.embedded.settings import EngineSettings
 from tenure.adapters.engine.embedded.timers import Timers
-from tenure.adapters.engine.embedded.unknown_plans import Strangers
+from tenure.adapters.engine.embedded.unknown_plans import UnknownPlans
 from tenure.adapters.engine.waiters import Waiters
 from tenure.concurrency import cancel_and_wait
 from tenure.core.errors import Defect, LeaseLost, StoreError
@@ -54,13 +54,13 @@ class EmbeddedEngine(Generic[L]):
         self._entropy = entropy
         self._settings = settings or EngineSettings()
         self._worker = ""
-        self._driven: dict[str, Driven[L]] = {}
+        self._driven: dict[str, ActiveOperation[L]] = {}
         self._queued: OrderedDict[str, tuple[int, L | None]] = OrderedDict()
         self._parked: dict[str, int] = {}
         self._halted: dict[str, float] = {}
         """Stopped by a defect, and until when each is left alone: then it is claimed anew."""
         self._falls: dict[str, int] = {}
-        self._strangers = Strangers(work, store)
+        self._strangers = UnknownPlans(work, store)
         self._timers = Timers(store.now, self._due)
         self._waiters = Waiters()
         self._keeper: asyncio.Task[None] | None = None
@@ -190,7 +190,7 @@ class EmbeddedEngine(Generic[L]):
             await self._store.commit(Change("", (guard,), (nobody,), ring=ring))
             del self._halted[operation]
 
-    def _halt(self, operation: str, driven: Driven[L]) -> None:
+    def _halt(self, operation: str, driven: ActiveOperation[L]) -> None:
         """What it has called is known to nobody now: it is left alone, longer each time."""
         if driven.dropped:
             return
@@ -361,7 +361,7 @@ class EmbeddedEngine(Generic[L]):
         if len(self._driven) >= self._settings.concurrency_max:
             self._queued[operation] = (token, live)
             return
-        driven = Driven(token, live)
+        driven = ActiveOperation(token, live)
         self._driven[operation] = driven
         driven.task = self._loop.create_task(self._run(operation, driven))
 
@@ -371,7 +371,7 @@ class EmbeddedEngine(Generic[L]):
             if wake_at is not None:
                 self._timers.set(operation, wake_at)
 
-    async def _run(self, operation: str, driven: Driven[L]) -> None:
+    async def _run(self, operation: str, driven: ActiveOperation[L]) -> None:
         """Drive one operation until it ends, parks or is lost; then make room for a queued one."""
         rest: Moves | None = None
         work, load = self._work, self._strangers.load
@@ -425,7 +425,7 @@ class EmbeddedEngine(Generic[L]):
         if state in SETTLED:
             self._waiters.tell(operation, state)
 
-    async def _together(self, driven: Driven[L], live: L, first: tuple[Move, ...]) -> None:
+    async def _together(self, driven: ActiveOperation[L], live: L, first: tuple[Move, ...]) -> None:
         """Perform several moves at the same time, each at its own pace, until none is under way."""
         pulse = driven.pulse = asyncio.Event()
         running: list[asyncio.Task[None]] = []

@@ -15,7 +15,7 @@ from tenure.ports.store import Change, Is, Loaded, Ring, Row, Set, Store
 log = logging.getLogger("tenure.engine")
 
 
-class Strangers(Generic[L]):
+class UnknownPlans(Generic[L]):
     """What this process has learned that it cannot perform."""
 
     def __init__(self, work: MoveExecutor[L], store: Store) -> None:

@@ -19,7 +19,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from tenure.adapters.engine.temporal.messages import CANCEL, LOAD, REST, Answer, Due, Task
-from tenure.adapters.engine.temporal.sticky_cache import Cloakroom
+from tenure.adapters.engine.temporal.sticky_cache import StickyCache
 from tenure.concurrency import cancel_and_wait
 from tenure.core.errors import CallerError, LeaseLost, PlanUnknown
 from tenure.core.moves import Move
@@ -74,7 +74,7 @@ class Activities(Generic[L]):
         self._fail = fail
         self._out: dict[asyncio.Future[None], L] = {}
         """Moves that are being performed here."""
-        self._cloakroom: Cloakroom[L] = Cloakroom(monotonic)
+        self._cloakroom: StickyCache[L] = StickyCache(monotonic)
         self._unknown: set[str] = set()
         """What was said to be unknown here; once each is enough."""
         self._dropped = False
@@ -127,7 +127,7 @@ class Activities(Generic[L]):
 
     async def _answered(self, asked: Coroutine[Any, Any, Answer]) -> Answer:
         """Let nothing pass that Temporal could not carry; say meanwhile that this worker lives."""
-        beat = Beat()
+        beat = Heartbeat()
         try:
             return await asked
         except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
@@ -136,10 +136,10 @@ class Activities(Generic[L]):
             raise self._left_to_others(error) from None
         except Exception as error:
             log.exception("an operation stopped by a defect or by its store; it is tried again")
-            raise _carried(error) from None
+            raise _application_error(error) from None
         except BaseException as error:  # noqa: BLE001 (the store failed)
             self._fail(error)
-            raise _carried(error) from None
+            raise _application_error(error) from None
         finally:
             beat.stop()
 
@@ -157,7 +157,7 @@ class Activities(Generic[L]):
             activity.heartbeat(activity.info().attempt)
         benign = ApplicationErrorCategory.BENIGN  # Temporal's library need not log it once more
         delay = unknown_delay(activity.info().attempt)
-        return _carried(error, next_retry_delay=delay, category=benign)
+        return _application_error(error, next_retry_delay=delay, category=benign)
 
     # --- how -------------------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class Activities(Generic[L]):
             return await self._lost(task)
         if live is None:
             return await self._ended(task)
-        said = "" if move is None else line(live.describe_step(task.step))
+        said = "" if move is None else first_line(live.describe_step(task.step))
         return replace(self._told(live), said=said)
 
     async def _found(self, task: Task) -> tuple[L | None, Move | None]:
@@ -259,7 +259,7 @@ class Activities(Generic[L]):
         # An earlier attempt may have put it to rest and lost its reply.
         idle = live.state is OperationState.STUCK and not answer.moves
         if idle and (live.worker == self._resting or await self._claims.rest(live)):
-            why = line(f"{self._rests(live)}: {live.error}")
+            why = first_line(f"{self._rests(live)}: {live.error}")
             return Answer(live.state, live.token, live.revision, over=True, why=why)
         return answer
 
@@ -292,7 +292,7 @@ class Activities(Generic[L]):
         row = await self._row(task)
         state = OperationState(str(row.state))
         self._tell(task.operation, state)
-        why = line(str(row.error or ""))
+        why = first_line(str(row.error or ""))
         return Answer(state, task.token, int(str(row.revision)), over=True, why=why)
 
     async def _row(self, task: Task) -> OperationRecord:
@@ -304,16 +304,16 @@ class Activities(Generic[L]):
 
     def _told(self, live: L) -> Answer:
         """What there is to do for it now, and what will be when it is time again."""
-        answer = decided(self._work, live, self._store.now())
+        answer = answer_of(self._work, live, self._store.now())
         if live.state in SETTLED:
             self._tell(live.id, live.state)
         elif answer.moves:
-            answer = replace(answer, ticket=_ticket())
+            answer = replace(answer, ticket=_cache_key())
             self._cloakroom.keep(live, answer.ticket)
         return answer
 
 
-def _ticket() -> str:
+def _cache_key() -> str:
     """This attempt's own: if another is made meanwhile, that one's answer counts."""
     info = activity.info()
     return f"{info.workflow_run_id}/{info.activity_id}/{info.attempt}"
@@ -333,12 +333,12 @@ def _is_first() -> bool:
     return info.attempt == 1 or list(info.heartbeat_details) == [info.attempt - 1]
 
 
-def _carried(error: BaseException, **more: Any) -> ApplicationError:
+def _application_error(error: BaseException, **more: Any) -> ApplicationError:
     """As Temporal can carry it: what is larger than it takes would be lost, and never retried."""
     return ApplicationError(str(error)[:WORDS_MAX], type=type(error).__name__, **more)
 
 
-def decided(work: MoveExecutor[L], live: L, now: float) -> Answer:
+def answer_of(work: MoveExecutor[L], live: L, now: float) -> Answer:
     """What the saga says of this operation, as the workflow is told."""
     moves = work.moves(live)
     wait, then = None, []
@@ -348,11 +348,11 @@ def decided(work: MoveExecutor[L], live: L, now: float) -> Answer:
     over = live.state in SETTLED and live.state is not OperationState.STUCK
     return Answer(
         live.state, live.token, live.revision, _due(live, moves.now), wait, then,
-        over=over, why=line(live.error),
+        over=over, why=first_line(live.error),
     )  # fmt: skip
 
 
-def line(words: str) -> str:
+def first_line(words: str) -> str:
     """What Temporal is told of the words of others: the first line, cut."""
     first = words.strip().partition("\n")[0]
     return first if len(first) <= LINE_MAX else f"{first[:LINE_MAX]}…"
@@ -362,7 +362,7 @@ def _due(live: L, moves: Sequence[Move]) -> list[Due]:
     return [Due(m.step.name, m.act, live.token_of(m.step.name)) for m in moves]
 
 
-class Beat:
+class Heartbeat:
     """Tells the server again and again that this worker lives, until it is stopped."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from temporalio.common import (
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from tenure.adapters.engine.temporal.activities import BEAT_SECONDS, Activities, decided
+from tenure.adapters.engine.temporal.activities import BEAT_SECONDS, Activities, answer_of
 from tenure.adapters.engine.temporal.connection import (
     AGENT,
     KIND,
@@ -34,7 +34,7 @@ from tenure.adapters.engine.temporal.connection import (
 )
 from tenure.adapters.engine.temporal.messages import WAKE, WORKFLOW, Answer, Start
 from tenure.adapters.engine.temporal.queue import queue_of
-from tenure.adapters.engine.temporal.run_starter import Relay
+from tenure.adapters.engine.temporal.run_starter import RunStarter
 from tenure.adapters.engine.temporal.settings import TemporalSettings
 from tenure.adapters.engine.temporal.workflow import OperationRun
 from tenure.adapters.engine.waiters import Waiters
@@ -105,7 +105,7 @@ class TemporalEngine(Generic[L]):
             tell=self._tell,
             fail=self._fail,
         )
-        self._relay = Relay(
+        self._relay = RunStarter(
             store,
             lambda name, wake: self._follow(name, wake=wake),
             worker=WORKER,
@@ -313,7 +313,7 @@ class TemporalEngine(Generic[L]):
         """Start a run for an operation that was just accepted; the relay does so if this fails."""
         if live.worker or not self._open:
             return
-        answer: Answer | None = decided(self._work, live, self._store.now())
+        answer: Answer | None = answer_of(self._work, live, self._store.now())
         if answer is not None and len(answer.moves) > 1:
             answer = None  # parallel moves cannot all claim it
         if answer is not None and self._worker is not None:

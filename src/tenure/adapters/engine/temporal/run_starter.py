@@ -19,25 +19,25 @@ from tenure.ports.store import Store
 log = logging.getLogger("tenure.engine")
 AT_ONCE_MAX = 200
 """Runs started in one look; the next look goes on with the rest."""
-Held = tuple[str, int]
+ClaimKey = tuple[str, int]
 """An operation and the token under which it is held: a new claim is a new case."""
-Follow = Callable[[str, bool], Awaitable[None]]
+StartRun = Callable[[str, bool], Awaitable[None]]
 
 
-class Woken(NamedTuple):
+class WakeUp(NamedTuple):
     """At which revision one was woken, and how often before in vain."""
 
     revision: int
     before: int
 
 
-class Relay:
+class RunStarter:
     """Looks for operations that no run follows."""
 
     def __init__(
         self,
         store: Store,
-        follow: Follow,
+        follow: StartRun,
         *,
         worker: str,
         resting: str,
@@ -50,13 +50,13 @@ class Relay:
         self._resting = resting
         self._margin = margin_seconds
         self._wake_policy = TEMPORAL_WAKE.scaled_to(margin_seconds)
-        self._seen: dict[Held, float] = {}
+        self._seen: dict[ClaimKey, float] = {}
         """When each was seen moving, or followed last; it is left alone for a while from then."""
-        self._woken: dict[Held, Woken] = {}
+        self._woken: dict[ClaimKey, WakeUp] = {}
         """Those that stood still."""
-        self._unclaimed: set[Held] = set()
+        self._unclaimed: set[ClaimKey] = set()
         """Seen at the last look; most are claimed by the next."""
-        self._held: set[Held] | None = None
+        self._held: set[ClaimKey] | None = None
         """Seen at the last look; None: there was none, and nobody knows since when they stand."""
 
     async def look(self) -> int:
@@ -91,14 +91,14 @@ class Relay:
             followed += 1
         return followed
 
-    def _while(self, one: Held) -> float:
+    def _while(self, one: ClaimKey) -> float:
         """For how long it is left alone."""
         woken = self._woken.get(one)
         return self._wake_policy.delay_seconds(woken.before if woken else 0)
 
-    async def _standing(self, held: list[Held], now: float) -> dict[Held, Woken]:
+    async def _standing(self, held: list[ClaimKey], now: float) -> dict[ClaimKey, WakeUp]:
         """Of those that are due, the ones for which nothing was recorded for a while."""
-        found: dict[Held, Woken] = {}
+        found: dict[ClaimKey, WakeUp] = {}
         for one in held:
             if len(found) == AT_ONCE_MAX:
                 break
@@ -109,7 +109,7 @@ class Relay:
             if now - since > self._margin:
                 revision, last = int(str(row.revision)), self._woken.get(one)
                 in_vain = last.before + 1 if last and last.revision == revision else 0
-                found[one] = Woken(revision, in_vain)
+                found[one] = WakeUp(revision, in_vain)
             else:
                 self._seen[one] = since
         return found

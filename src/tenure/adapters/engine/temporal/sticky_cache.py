@@ -17,7 +17,7 @@ KEPT_SECONDS = 5.0
 """Less than a worker may be silent: one that was taken for lost comes back and reads anew."""
 
 
-class One(NamedTuple, Generic[L]):
+class CacheEntry(NamedTuple, Generic[L]):
     """An operation, the ticket to it, and when it was kept."""
 
     live: L
@@ -25,12 +25,12 @@ class One(NamedTuple, Generic[L]):
     at: float
 
 
-class Cloakroom(Generic[L]):
+class StickyCache(Generic[L]):
     """Where operations are left between two moves; each is given to one at most."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._lives: dict[str, One[L]] = {}
+        self._lives: dict[str, CacheEntry[L]] = {}
         """Oldest first."""
 
     def __len__(self) -> int:
@@ -42,7 +42,7 @@ class Cloakroom(Generic[L]):
         now = self._monotonic()
         self._make_room(now)
         self.forget(live.id)
-        self._lives[live.id] = One(live, ticket, now)
+        self._lives[live.id] = CacheEntry(live, ticket, now)
 
     def _make_room(self, now: float) -> None:
         while self._lives:

@@ -44,14 +44,14 @@ _NOT_SENT = (
 """What an update may not repeat (RFC 7592, section 2.2)."""
 
 
-class Wanted(NamedTuple):
+class DesiredClient(NamedTuple):
     """A spec that was read: the columns it sets, and the key set it brings (None: none)."""
 
     columns: Mapping[str, Value]
     jwks: object
 
 
-def read_spec(spec: Spec, client_id: str) -> Wanted:
+def read_spec(spec: Spec, client_id: str) -> DesiredClient:
     """The client that a spec asks for; Invalid names the field that cannot be."""
     unknown = sorted(set(spec) - set(_FIELDS))
     if unknown:
@@ -73,7 +73,7 @@ def read_spec(spec: Spec, client_id: str) -> Wanted:
         "audiences": json.dumps(audiences),
         "grants": " ".join(grants),
     }
-    return Wanted(columns, spec.get("jwks"))
+    return DesiredClient(columns, spec.get("jwks"))
 
 
 class Registration(NamedTuple):

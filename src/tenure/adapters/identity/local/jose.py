@@ -160,7 +160,7 @@ def _read_key(one: object, where: str) -> dict[str, str]:
 # ---------------------------------------------------------------------------------------- our keys
 
 
-class Made(NamedTuple):
+class NewSigner(NamedTuple):
     """A new key: its id, its public half, and its private half, sealed."""
 
     kid: str
@@ -168,7 +168,7 @@ class Made(NamedTuple):
     sealed: str
 
 
-def make_signer(sealing: bytes) -> Made:
+def make_signer(sealing: bytes) -> NewSigner:
     """A new key to sign with; slow, so not for the loop."""
     key = RSAKey.generate_key(SIGNER_BITS)
     kid = key.thumbprint()
@@ -177,7 +177,7 @@ def make_signer(sealing: bytes) -> Made:
     # The header is authenticated with the content, so what was sealed under one id opens under it.
     header = {"alg": _SEALED_BY[0], "enc": _SEALED_BY[1], "kid": kid}
     sealed = jwe.encrypt_compact(header, private, OctKey.import_key(sealing), algorithms=_SEALED_BY)
-    return Made(kid, json.dumps(public, sort_keys=True), sealed)
+    return NewSigner(kid, json.dumps(public, sort_keys=True), sealed)
 
 
 def unseal_signer(sealing: bytes, kid: str, sealed: str) -> Key:

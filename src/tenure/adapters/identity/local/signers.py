@@ -128,7 +128,7 @@ class Signers:
         row = {"state": state, "public": made.public, "sealed": made.sealed}
         return Put("signer", (made.kid,), {**row, "made_at": now, "until": None})
 
-    def _make(self) -> "jose.Made":
+    def _make(self) -> "jose.NewSigner":
         from tenure.adapters.identity.local import jose  # noqa: PLC0415 (slow: at first use)
 
         return jose.make_signer(seal.read_key(self._sealing))

@@ -1,10 +1,10 @@
 """The embedded providers of one home, opened by one process and served to all others.
 
-Whoever has `providers.lock` opens the providers, uses them directly and serves them on
-`providers.sock`; every other process is a guest.  The kernel lets go of the lock when its holder
-ends, however that is, and hangs up on every guest: each then tries for the lock, and who gets it
-serves.  What a provider holds is on its disk, so there is nothing to hand over.  A holder that
-stands stopped is killed by its guests after a while: see `watch`.
+The process that holds `providers.lock` opens the providers, uses them directly and serves them on
+`providers.sock`; every other process is its client.  When the holder ends, in whatever way, the
+kernel releases the lock and closes the connections.  Each client then tries to take the lock, and
+the one that gets it serves.  A provider keeps its state on disk, so nothing is handed over.  A
+holder that is stopped (SIGSTOP) is killed by its clients after a while: see `stopped_server`.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import cast
 
 from tenure.adapters.provider_host.unix import listener, stopped_server
-from tenure.adapters.provider_host.unix.client import Line
+from tenure.adapters.provider_host.unix.client import Connection
 from tenure.adapters.provider_host.unix.marks import FileMarks
-from tenure.adapters.provider_host.unix.methods import PORTS, presented
-from tenure.adapters.provider_host.unix.proxy import Guest, Serving
+from tenure.adapters.provider_host.unix.methods import PORTS, describe
+from tenure.adapters.provider_host.unix.proxy import CurrentServer, ProviderProxy
 from tenure.adapters.provider_host.unix.server import Server
 from tenure.concurrency import background
 from tenure.core.errors import StoreLocked, Unavailable
@@ -27,77 +27,79 @@ from tenure.ports.clock import Clock
 from tenure.ports.provider import Provider
 from tenure.sqlite.location import Lock
 
-__all__ = ["FileMarks", "Providers", "shared", "unserved"]
+__all__ = ["FileMarks", "Providers", "open_shared_providers", "outage_of"]
 
-log = logging.getLogger("tenure.house")
+log = logging.getLogger("tenure.provider_host")
 PAUSE_SECONDS = 0.05
-"""Between two tries while nobody serves."""
+"""Between two attempts to connect while no process serves."""
 AGAIN_SECONDS = 1.0
-"""Before who could not open the providers tries again."""
+"""Before another attempt of a process that could not open the providers."""
 START_SECONDS = 10.0
-"""For who has the lock to open the providers, until a guest gives up its own start."""
+"""How long a starting client waits for the holder of the lock to open the providers."""
 RELEASE_SECONDS = 2.0
-"""For the kernel to let go of all the files of a process that was killed."""
+"""How long the kernel may take to release the files of a process that was killed."""
 
 Providers = Mapping[str, Provider]
-Open = Callable[[str], AbstractAsyncContextManager[Providers]]
-"""Opens the providers and closes them again; given the issuer to keep, or "" for its own."""
+OpenProviders = Callable[[str], AbstractAsyncContextManager[Providers]]
+"""Opens the providers and closes them again; takes the issuer to keep, or "" for its own."""
 
 
 @asynccontextmanager
-async def shared(
-    home: Path, open_providers: Open, *, clock: Clock, stopped_seconds: float = 0.0
+async def open_shared_providers(
+    home: Path, open_providers: OpenProviders, *, clock: Clock, stopped_seconds: float = 0.0
 ) -> AsyncIterator[Providers]:
-    """The providers of this home, until the block is left.
+    """Yield the providers of this home until the block is left.
 
-    Who is the first has the opened ones themselves, and pays nothing for those who may come.  Who
-    serves and stands stopped for so many seconds is killed; 0: never.
+    The first process gets the providers themselves, and pays nothing for later clients.  A server
+    that is stopped for `stopped_seconds` is killed; 0: never.
     """
     async with AsyncExitStack() as stack:
-        house = _House(home, open_providers, clock, stopped_seconds)
+        host = _ProviderHost(home, open_providers, clock, stopped_seconds)
         try:
-            providers = await stack.enter_async_context(house.served())
-        except _Held:
-            providers = await stack.enter_async_context(house.visited())
+            providers = await stack.enter_async_context(host.serve())
+        except _ServedElsewhere:
+            providers = await stack.enter_async_context(host.connect())
         yield providers
 
 
-def unserved(providers: Providers) -> str:
-    """Why none of these can be asked now; "" if they can, as far as is known."""
-    return next((one.silence() for one in providers.values() if isinstance(one, Guest)), "")
+def outage_of(providers: Providers) -> str:
+    """Return why these providers do not answer now; "" if they do, as far as is known."""
+    return next((one.outage() for one in providers.values() if isinstance(one, ProviderProxy)), "")
 
 
-class _Held(Exception):
-    """Another process has the house."""
+class _ServedElsewhere(Exception):
+    """Another process holds the lock and serves the providers."""
 
 
-class _House:
-    """This process's part in it."""
+class _ProviderHost:
+    """Serves the providers of a home, or uses the process that does."""
 
-    def __init__(self, home: Path, opening: Open, clock: Clock, stopped_seconds: float) -> None:
+    def __init__(
+        self, home: Path, opening: OpenProviders, clock: Clock, stopped_seconds: float
+    ) -> None:
         self._home = home
         self._open = opening
         self._clock = clock
         self._stopped_seconds = stopped_seconds
 
     @asynccontextmanager
-    async def served(self, issuer: str = "") -> AsyncIterator[Providers]:
+    async def serve(self, issuer: str = "") -> AsyncIterator[Providers]:
         """Open the providers and serve them until the block is left; _Held if another does."""
         try:
             lock = Lock.take(self._home / "providers")
         except StoreLocked:
-            raise _Held from None
+            raise _ServedElsewhere from None
         async with AsyncExitStack() as stack:
             stack.callback(lock.release)
-            providers = await self._opened(stack, issuer)
+            providers = await self._open_when_released(stack, issuer)
             server = Server(providers)
-            await server.start(listener.open_door(self._home))
-            stack.callback(listener.close_door, self._home)
+            await server.start(listener.listen(self._home))
+            stack.callback(listener.remove_socket, self._home)
             stack.push_async_callback(server.stop)
             yield providers
 
-    async def _opened(self, stack: AsyncExitStack, issuer: str) -> Providers:
-        """Open them, as soon as the kernel has taken their files from who was killed."""
+    async def _open_when_released(self, stack: AsyncExitStack, issuer: str) -> Providers:
+        """Open the providers once the kernel has released the files of a killed process."""
         until = self._clock.monotonic() + RELEASE_SECONDS
         while True:
             try:
@@ -108,18 +110,18 @@ class _House:
             await self._clock.sleep(PAUSE_SECONDS)
 
     @asynccontextmanager
-    async def visited(self) -> AsyncIterator[Providers]:
-        """Be a guest until the block is left, or serve when nobody does any more."""
-        serving = Serving()
-        async with background(self._follow(serving), name="tenure provider client"):
+    async def connect(self) -> AsyncIterator[Providers]:
+        """Be a client until the block is left; serve if no process does any more."""
+        server = CurrentServer()
+        async with background(self._follow_server(server), name="tenure provider client"):
             try:
-                await serving.found(START_SECONDS)
+                await server.wait(START_SECONDS)
             except Unavailable:
-                raise self._silent(serving.why) from None
-            yield {name: cast(Provider, Guest(serving, name)) for name in PORTS}
+                raise self._no_answer(server.why) from None
+            yield {name: cast(Provider, ProviderProxy(server, name)) for name in PORTS}
 
-    def _silent(self, why: str) -> StoreLocked:
-        """Who has the lock cannot be asked."""
+    def _no_answer(self, why: str) -> StoreLocked:
+        """The error of a start at which the holder of the lock does not answer."""
         process = holder(self._home / "providers")
         if process and stopped(process) is not None:
             why = "it is stopped (SIGSTOP), and killed it loses nothing"
@@ -129,66 +131,70 @@ class _House:
             f" End that process: kill -9 {process or 'PID'}."
         )
 
-    async def _follow(self, serving: Serving) -> None:
-        """Be a guest of whoever serves, and serve when nobody does, for ever."""
+    async def _follow_server(self, server: CurrentServer) -> None:
+        """Use the server while watch is one, become it when watch is none; without end."""
         while True:
-            await self._visit(serving)
+            await self._use_server(server)
             try:
-                async with self.served(serving.issuer()) as providers:
+                async with self.serve(server.issuer()) as providers:
                     log.warning("this process serves the embedded providers now")
-                    serving.by(providers, presented(providers))
+                    server.set(providers, describe(providers))
                     await asyncio.Event().wait()
-            except _Held:
+            except _ServedElsewhere:
                 await self._clock.sleep(PAUSE_SECONDS)
             except Exception as error:
-                serving.why = str(error)
-                log.exception("the embedded providers cannot be opened; it is tried again")
+                server.why = str(error)
+                log.exception(
+                    "cannot open the embedded providers; next attempt in %g s", AGAIN_SECONDS
+                )
                 await self._clock.sleep(AGAIN_SECONDS)
 
-    async def _visit(self, serving: Serving) -> None:
-        """Be the guest of who serves, if anybody does, until it is gone."""
+    async def _use_server(self, server: CurrentServer) -> None:
+        """Use the server, if watch is one, until its connection closes."""
         try:
-            line = await Line.open(self._home)
+            connection = await Connection.open(self._home)
         except OSError as error:
-            serving.why = str(error) or "who has the lock does not answer"
+            server.why = str(error) or "the process that holds the lock does not answer"
             return
-        serving.by(line, line.presented)
+        server.set(connection, connection.description)
         try:
-            async with background(self._watch(line, serving), name="tenure provider watch"):
-                await line.ended()
+            async with background(
+                self._watch_server(connection, server), name="tenure provider watch"
+            ):
+                await connection.wait_closed()
         finally:
-            serving.nobody("who served them is gone, and nobody else does yet")
-            line.close()
+            server.clear("the process that served them has ended, and no other serves yet")
+            connection.close()
 
-    async def _watch(self, line: Line, serving: Serving) -> None:
-        """Ask nothing of who serves while it stands stopped, and end it if it stays so."""
-        there, is_told = stopped_server.Watch(self._home, line.process), False
+    async def _watch_server(self, connection: Connection, server: CurrentServer) -> None:
+        """Send nothing to a server that is stopped, and kill it if it stays stopped."""
+        watch, is_reported = stopped_server.ServerWatch(self._home, connection.process), False
         try:
             while True:
-                await self._clock.sleep(stopped_server.LOOK_SECONDS)
-                stood = there.stood()
-                if not stood:
-                    serving.by(line, line.presented)
-                    is_told = False
+                await self._clock.sleep(stopped_server.POLL_SECONDS)
+                seconds = watch.stopped_for()
+                if not seconds:
+                    server.set(connection, connection.description)
+                    is_reported = False
                     continue
-                ends = bool(self._stopped_seconds) and there.can_end()
-                serving.nobody(self._standing(line.process, ends=ends))
-                if not is_told:
-                    log.warning("the embedded providers cannot be asked: %s", serving.why)
-                    is_told = True
-                if ends and stood >= self._stopped_seconds and there.end():
+                ends = bool(self._stopped_seconds) and watch.can_kill()
+                server.clear(self._stopped_reason(connection.process, ends=ends))
+                if not is_reported:
+                    log.warning("the embedded providers cannot be asked: %s", server.why)
+                    is_reported = True
+                if ends and seconds >= self._stopped_seconds and watch.kill():
                     log.warning(
-                        "process %d served the embedded providers, had stood stopped for %.0f s and"
-                        " was killed, so that another can",
-                        line.process,
-                        stood,
+                        "process %d served the embedded providers, was stopped for %.0f s and was"
+                        " killed; another process serves them now",
+                        connection.process,
+                        seconds,
                     )
                     return
         finally:
-            there.close()
+            watch.close()
 
-    def _standing(self, process: int, *, ends: bool) -> str:
-        """That it does, and what becomes of it."""
+    def _stopped_reason(self, process: int, *, ends: bool) -> str:
+        """Say that the server is stopped, and what follows."""
         then = (
             f"if it stays so for {self._stopped_seconds:.0f} s it is killed, and another serves"
             if ends

@@ -1,7 +1,8 @@
-"""A guest's line to who serves: many calls under way, each answered by its number.
+"""A client's connection to the server: many calls at once, each answered by its number.
 
-A call that was not begun may be sent again, to who serves next; one that was sent and not answered
-may have been applied, unless it only reads.  One whose caller stops waiting is ended there too.
+A call that was not started may be sent again to the next server.  A call that was sent and not
+answered may have been applied, unless it only reads.  If its caller is cancelled, the call is
+cancelled at the server too.
 """
 
 import asyncio
@@ -15,41 +16,41 @@ import msgspec
 
 from tenure.adapters.provider_host.unix import listener, wire
 from tenure.adapters.provider_host.unix.methods import Method
-from tenure.adapters.provider_host.unix.wire import Word
+from tenure.adapters.provider_host.unix.wire import MessageType
 from tenure.core.errors import OutcomeUnknown, ProviderError, Rejected, Unavailable
 from tenure.ports.identity import Refusal
 
 CALL_SECONDS = 60.0
-"""For an answer, beside what the question itself waits for."""
+"""For an answer, in addition to the time that the call itself may wait."""
 WELCOME_SECONDS = 5.0
 DROP_SECONDS = 5.0
-"""For a call that was dropped to end there, until its caller goes on without knowing."""
+"""For a dropped call to end at the server; after that its caller continues."""
 
 
-class NotBegun(Exception):
-    """The call was not applied and never will be; seen by nobody outside this folder."""
+class CallNotStarted(Exception):
+    """The call was not applied and never will be; not seen outside this package."""
 
 
-class Line:
-    """An open line; made by `open`."""
+class Connection:
+    """An open connection; made by `open`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._numbers = count()
         self._waiting: dict[int, asyncio.Queue[list[Any]]] = {}
-        self.presented: Mapping[str, Any] = {}
-        """What the house has said of itself."""
+        self.description: Mapping[str, Any] = {}
+        """The attributes that the server has described."""
         self.process = listener.peer_pid(writer.get_extra_info("socket"))
-        """The process at its other end; 0 if it cannot be seen from here."""
-        self._hearing: asyncio.Task[None] | None = None
-        self._is_leaving = False
+        """The server's process id; 0 if it is in another pid namespace."""
+        self._answers: asyncio.Task[None] | None = None
+        self._is_server_stopping = False
 
     @classmethod
     async def open(cls, home: Path) -> Self:
-        """Meet who serves the house; OSError if nobody does, or nobody who could be understood."""
-        reader, writer = await asyncio.open_unix_connection(sock=listener.knock(home))
-        line = cls(reader, writer)
+        """Connect to the server of this home; OSError if none speaks this protocol."""
+        reader, writer = await asyncio.open_unix_connection(sock=listener.connect(home))
+        connection = cls(reader, writer)
         try:
             async with asyncio.timeout(WELCOME_SECONDS):
                 message = await wire.read(reader)
@@ -57,9 +58,9 @@ class Line:
             writer.close()
             raise
         match message:
-            case [Word.WELCOME, {"protocol": wire.PROTOCOL} as presented]:
-                line.presented = presented
-            case [Word.WELCOME, {"protocol": other, "process": process}]:
+            case [MessageType.WELCOME, {"protocol": wire.PROTOCOL} as description]:
+                connection.description = description
+            case [MessageType.WELCOME, {"protocol": other, "process": process}]:
                 writer.close()
                 raise ConnectionError(
                     f"process {process} serves the providers in another way ({other}, here it is"
@@ -67,86 +68,88 @@ class Line:
                 )
             case _:
                 writer.close()
-                raise ConnectionError("who serves the providers has hung up")
-        line._hearing = asyncio.create_task(line._hear(), name="house")
-        return line
+                raise ConnectionError("the process that serves the providers closed the connection")
+        connection._answers = asyncio.create_task(
+            connection._read_answers(), name="tenure provider answers"
+        )
+        return connection
 
-    async def ended(self) -> None:
-        """Return when the other side is gone."""
-        if self._hearing is not None:
-            await asyncio.wait({self._hearing})
+    async def wait_closed(self) -> None:
+        """Return when the connection is closed."""
+        if self._answers is not None:
+            await asyncio.wait({self._answers})
 
     def close(self) -> None:
-        """Hang up."""
-        if self._hearing is not None:
-            self._hearing.cancel()
-        self._hang_up()
+        """Close the connection."""
+        if self._answers is not None:
+            self._answers.cancel()
+        self._close_writer()
 
     async def call(self, method: Method, arguments: dict[str, Any]) -> Any:
         """The answer, as the port gives it; NotBegun if it is to be asked elsewhere."""
-        number = self._ask(method, arguments)
+        number = self._send_call(method, arguments)
         try:
             return self._read(method, await self._answer(method, arguments, number))
         except asyncio.CancelledError:
             if method.reads:
                 self._drop(number)
             else:
-                await self._end(number)
+                await self._drop_and_wait(number)
             raise
         finally:
-            self._had(number)
+            self._forget(number)
 
-    async def listed(self, method: Method, arguments: dict[str, Any]) -> AsyncIterator[Any]:
-        """The items, page by page."""
-        number = self._ask(method, arguments)
+    async def list_items(self, method: Method, arguments: dict[str, Any]) -> AsyncIterator[Any]:
+        """Yield the items, page by page."""
+        number = self._send_call(method, arguments)
         more = True
         try:
             while more:
                 message = await self._answer(method, arguments, number)
                 page = self._read(method, message)
-                more = message[0] == Word.PAGE
+                more = message[0] == MessageType.PAGE
                 for item in page:
                     yield item
                 if more:
-                    wire.write(self._writer, wire.encode([Word.NEXT, number]))
+                    wire.write(self._writer, wire.encode([MessageType.NEXT, number]))
         finally:
             if more:
                 self._drop(number)
-            self._had(number)
+            self._forget(number)
 
     # --------------------------------------------------------------------------------------- parts
 
-    def _ask(self, method: Method, arguments: dict[str, Any]) -> int:
-        if self._is_leaving:
-            raise NotBegun
+    def _send_call(self, method: Method, arguments: dict[str, Any]) -> int:
+        if self._is_server_stopping:
+            raise CallNotStarted
         number = next(self._numbers)
         try:
-            frame = wire.encode([Word.CALL, number, method.provider, method.name, arguments])
-        except wire.TooLong as error:
+            frame = wire.encode([MessageType.CALL, number, method.provider, method.name, arguments])
+        except wire.MessageTooLong as error:
             raise Rejected(f"{method.provider}.{method.name} was not sent: {error}") from None
         if not wire.write(self._writer, frame):
-            raise NotBegun
+            raise CallNotStarted
         self._waiting[number] = asyncio.Queue()
         return number
 
     def _drop(self, number: int) -> bool:
-        """Nobody waits for it here any more; False if nobody can be told."""
-        return wire.write(self._writer, wire.encode([Word.DROP, number]))
+        """Tell the server that no one waits for this call; False if the connection is closed."""
+        return wire.write(self._writer, wire.encode([MessageType.DROP, number]))
 
-    async def _end(self, number: int) -> None:
-        """Drop it, and go on when it has ended there: as a call that is cancelled in one process.
+    async def _drop_and_wait(self, number: int) -> None:
+        """Drop the call and return when it has ended at the server, as a cancelled call does.
 
-        Another one of this key could overtake it otherwise.
+        Otherwise a later call of the same key could overtake it.
         """
         if self._drop(number):
             with suppress(TimeoutError):
                 async with asyncio.timeout(DROP_SECONDS):
                     await self._waiting[number].get()
 
-    def _had(self, number: int) -> None:
-        """Wait for it no more; who serves may be waiting for us to hang up."""
+    def _forget(self, number: int) -> None:
+        """Stop waiting for this call; a stopping server may be waiting for us to disconnect."""
         self._waiting.pop(number, None)
-        if self._is_leaving and not self._waiting:
+        if self._is_server_stopping and not self._waiting:
             self._writer.close()
 
     async def _answer(self, method: Method, arguments: dict[str, Any], number: int) -> list[Any]:
@@ -156,44 +159,46 @@ class Line:
                 return await self._waiting[number].get()
         except TimeoutError:
             self._drop(number)
-            why = f"who serves the providers (process {self.process}) has not answered for"
-            raise _lost(method, f"{why} {CALL_SECONDS + waits:.0f} s") from None
+            why = f"the process that serves the providers ({self.process}) has not answered for"
+            raise _lost_call(method, f"{why} {CALL_SECONDS + waits:.0f} s") from None
 
     def _read(self, method: Method, message: list[Any]) -> Any:
-        """An answer as a value, or as what it raises."""
+        """Return the value of an answer, or raise its error."""
         try:
             match message:
-                case [Word.VALUE | Word.PAGE, _, value]:
+                case [MessageType.VALUE | MessageType.PAGE, _, value]:
                     return msgspec.convert(value, method.answer)
-                case [Word.REFUSAL, _, value]:
+                case [MessageType.REFUSAL, _, value]:
                     return msgspec.convert(value, Refusal)
-                case [Word.ERROR, _, str(code), str(sentence)]:
-                    raise wire.heard(code, sentence)
-                case [Word.LEFT, _]:
-                    raise NotBegun
+                case [MessageType.ERROR, _, str(code), str(sentence)]:
+                    raise wire.decode_error(code, sentence)
+                case [MessageType.LEFT, _]:
+                    raise CallNotStarted
                 case _:
-                    raise _lost(method, "who served the providers has gone before it answered")
+                    raise _lost_call(
+                        method, "the process that served the providers ended before it answered"
+                    )
         except msgspec.ValidationError as error:
-            raise _lost(method, f"the answer cannot be understood ({error})") from None
+            raise _lost_call(method, f"the answer cannot be understood ({error})") from None
 
-    async def _hear(self) -> None:
-        """Hand every answer to who waits for it; at the end tell those who wait in vain."""
+    async def _read_answers(self) -> None:
+        """Pass every answer to the call that waits for it; at the end fail those left."""
         try:
             while (message := await wire.read(self._reader)) is not None:
-                if message[0] == Word.LEAVING:
-                    self._is_leaving = True
-                    self._had(-1)
+                if message[0] == MessageType.LEAVING:
+                    self._is_server_stopping = True
+                    self._forget(-1)
                 elif len(message) > 1 and message[1] in self._waiting:
                     self._waiting[message[1]].put_nowait(message)
         finally:
-            self._hang_up()
+            self._close_writer()
 
-    def _hang_up(self) -> None:
+    def _close_writer(self) -> None:
         self._writer.close()
         for waiting in self._waiting.values():
             waiting.put_nowait([])
 
 
-def _lost(method: Method, why: str) -> ProviderError:
+def _lost_call(method: Method, why: str) -> ProviderError:
     kind = Unavailable if method.reads else OutcomeUnknown
     return kind(f"{method.provider}.{method.name}: {why}")

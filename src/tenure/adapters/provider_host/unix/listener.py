@@ -1,7 +1,7 @@
-"""The socket in the home: bound by who serves, met by guests, for one user of the machine only.
+"""The socket in the home: bound by the server, for clients of the same user only.
 
-A socket's address has room for 107 bytes, and a home may lie deeper: it is named by a descriptor of
-its directory, which is short wherever that is.
+A socket's address has room for 107 bytes, and the path of a home may be longer.  So the socket is
+addressed by a descriptor of its directory, which is short for every path.
 """
 
 import os
@@ -19,25 +19,25 @@ CREDENTIALS = struct.Struct("=iII")
 """Process, user and group of the other side."""
 
 
-class Peered(Protocol):
-    """What of a socket is needed to learn who is at its other end."""
+class PeerSocket(Protocol):
+    """The part of a socket that tells which process is at its other end."""
 
     def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes:
-        """As the socket's own."""
+        """As `socket.getsockopt`."""
         ...
 
 
-def peer_uid(one: Peered) -> int:
-    """The user at the other end, by the kernel's word."""
+def peer_uid(one: PeerSocket) -> int:
+    """Return the user at the other end, as the kernel reports it."""
     return _peer(one)[1]
 
 
-def peer_pid(one: Peered) -> int:
-    """The process at the other end; 0 if it cannot be seen from here."""
+def peer_pid(one: PeerSocket) -> int:
+    """Return the process at the other end; 0 if it is in another pid namespace."""
     return _peer(one)[0]
 
 
-def _peer(one: Peered) -> tuple[int, int]:
+def _peer(one: PeerSocket) -> tuple[int, int]:
     said = one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     pid, uid, _ = CREDENTIALS.unpack(said)
     return int(pid), int(uid)
@@ -45,7 +45,7 @@ def _peer(one: Peered) -> tuple[int, int]:
 
 @contextmanager
 def _inside(home: Path) -> Iterator[str]:
-    """A short name for the directory."""
+    """Yield a short path of the directory."""
     directory = os.open(home, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{directory}"
@@ -53,8 +53,8 @@ def _inside(home: Path) -> Iterator[str]:
         os.close(directory)
 
 
-def open_door(home: Path) -> socket.socket:
-    """Listen, in the place of whatever socket was left there; only for who holds the house."""
+def listen(home: Path) -> socket.socket:
+    """Listen, and replace a socket that was left there; only for the holder of the lock."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         os.fchmod(listener.fileno(), 0o600)  # so that it is never there with another mode
@@ -70,14 +70,14 @@ def open_door(home: Path) -> socket.socket:
     return listener
 
 
-def close_door(home: Path) -> None:
-    """Take the socket away; only for who holds the house."""
+def remove_socket(home: Path) -> None:
+    """Remove the socket; only for the holder of the lock."""
     with suppress(OSError):
         (home / NAME).unlink()
 
 
-def knock(home: Path) -> socket.socket:
-    """Meet who serves; OSError if nobody does, or somebody who may not."""
+def connect(home: Path) -> socket.socket:
+    """Connect to the server; OSError if there is none, or it belongs to another user."""
     one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         with _inside(home) as here:

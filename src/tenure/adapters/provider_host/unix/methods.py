@@ -1,8 +1,8 @@
-"""What may be asked of the house: exactly what the ports promise, and nothing else.
+"""The calls that the host serves: exactly the methods of the ports, and nothing else.
 
-The table is read off the ports, so that both sides and the promise cannot come apart.  Arguments
-travel by name; those that are records are made records again, all others are left as they came: it
-is the provider that refuses what is odd, in its own words.
+The table is read from the ports, so that server, client and port cannot differ.  Arguments are sent
+by name.  Those that are records are made records again; all others are left as they arrive, since
+the provider itself refuses invalid ones, in its own words.
 """
 
 import inspect
@@ -24,21 +24,21 @@ PORTS: Mapping[str, tuple[type, ...]] = {
     "credentials": (Credentials,),
     "runtime": (RuntimeProvider,),
 }
-READS = frozenset({
+READ_ONLY = frozenset({
     "inspect", "list_owned", "jwks", "introspect", "read_client", "check", "list_by_subject",
     "list_by_granter", "list_team_roles", "list_registrations", "is_open", "digest", "status",
     "wait_ready", "listens_at", "logs", "follow", "signing_key",
 })  # fmt: skip
-"""They change nothing: one whose answer was lost is asked again, and was not applied."""
-PRESENTED: Mapping[str, tuple[str, ...]] = {
+"""They change nothing: if the answer is lost the call can be repeated."""
+DESCRIBED_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "identity": ("issuer", "metadata"),
     "runtime": ("zones",),
 }
-"""What is said at once when a guest comes, because the ports answer it without waiting."""
+"""Attributes that are sent once to every client, because the ports return them without waiting."""
 
 
 class Method(NamedTuple):
-    """One question."""
+    """One method of a port."""
 
     provider: str
     name: str
@@ -46,19 +46,19 @@ class Method(NamedTuple):
     records: Mapping[str, Any]
     """The arguments that are records, by name: their types."""
     answer: Any
-    """The type of the answer, or of a page of a listing; a Refusal is told beside it."""
+    """The type of the answer, or of a page of a listing; a Refusal has its own message type."""
     is_listing: bool
     reads: bool
 
-    def named(self, arguments: tuple[object, ...], named: Mapping[str, object]) -> dict[str, Any]:
-        """The arguments by name, as the port calls them."""
+    def bind(self, arguments: tuple[object, ...], named: Mapping[str, object]) -> dict[str, Any]:
+        """Return the arguments by name, as the port calls them."""
         return self.signature.bind(*arguments, **named).arguments
 
-    def restored(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as they were before they travelled; ValidationError if they cannot be."""
+    def decode(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments as they were before they were sent, or raise ValidationError."""
         return {
             name: msgspec.convert(value, self.records[name]) if name in self.records else value
-            for name, value in said.items()
+            for name, value in arguments.items()
         }
 
 
@@ -80,7 +80,7 @@ def _read(provider: str, port: type, name: str) -> Method:
         {one: hint for one, hint in hints.items() if _is_record(hint)},
         answer,
         is_listing,
-        name in READS,
+        name in READ_ONLY,
     )
 
 
@@ -94,21 +94,23 @@ def _names(port: type) -> list[str]:
     return [name for name, member in inspect.getmembers(port, inspect.isfunction) if name[0] != "_"]
 
 
-TABLE: Mapping[str, Mapping[str, Method]] = {
+METHODS: Mapping[str, Mapping[str, Method]] = {
     provider: {
         name: _read(provider, port, name)
         for port in ports
         for name in _names(port)
-        if name not in PRESENTED.get(provider, ())
+        if name not in DESCRIBED_ATTRIBUTES.get(provider, ())
     }
     for provider, ports in PORTS.items()
 }
 
 
-def presented(providers: Mapping[str, Provider]) -> dict[str, dict[str, object]]:
-    """What these providers say of themselves without waiting."""
-    said: dict[str, dict[str, object]] = {}
-    for provider, names in PRESENTED.items():
+def describe(providers: Mapping[str, Provider]) -> dict[str, dict[str, object]]:
+    """Return the attributes of these providers that clients get at once."""
+    described: dict[str, dict[str, object]] = {}
+    for provider, names in DESCRIBED_ATTRIBUTES.items():
         values = {name: getattr(providers[provider], name) for name in names}
-        said[provider] = {n: value() if callable(value) else value for n, value in values.items()}
-    return said
+        described[provider] = {
+            n: value() if callable(value) else value for n, value in values.items()
+        }
+    return described

@@ -1,7 +1,7 @@
-"""A provider of the house, as a process has it that did not serve from the start.
+"""A provider of the host, as a process has it that did not serve from the start.
 
-It has the ports' methods, made from their table.  A call goes to who serves, wherever that is now:
-over the line, or straight to the provider once this process serves itself.
+It has the methods of its ports, made from their table.  A call goes to the process that serves at
+that time: over the connection, or directly to the provider once this process serves itself.
 """
 
 import asyncio
@@ -9,110 +9,110 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
-from tenure.adapters.provider_host.unix.client import Line, NotBegun
-from tenure.adapters.provider_host.unix.methods import TABLE, Method
+from tenure.adapters.provider_host.unix.client import CallNotStarted, Connection
+from tenure.adapters.provider_host.unix.methods import METHODS, Method
 from tenure.core.errors import Unavailable
 from tenure.ports.provider import Provider
 
 PATIENCE_SECONDS = 5.0
-"""How long a call waits for somebody to serve."""
-Served = Line | Mapping[str, Provider]
-"""Who serves: somebody at the end of a line, or this process."""
+"""How long a call waits for a process that serves."""
+ServedBy = Connection | Mapping[str, Provider]
+"""A connection to the process that serves, or the providers if it is this one."""
 
 
-class Serving:
-    """Who serves now, for those who wait for somebody."""
+class CurrentServer:
+    """The process that serves now, or why none does."""
 
     def __init__(self) -> None:
-        self._by: Served | None = None
-        self._somebody = asyncio.Event()
-        self.presented: Mapping[str, Any] = {}
-        """What the house said of itself last."""
-        self.why = "nobody serves them"
-        """Why nobody does, for people."""
+        self._server: ServedBy | None = None
+        self._is_set = asyncio.Event()
+        self.description: Mapping[str, Any] = {}
+        """The attributes that the last server has described."""
+        self.why = "no process serves them"
+        """Why none serves, for people."""
 
-    def by(self, served: Served, presented: Mapping[str, Any]) -> None:
-        """From now on it is this one."""
-        self._by, self.presented = served, presented
-        self._somebody.set()
+    def set(self, served: ServedBy, description: Mapping[str, Any]) -> None:
+        """Use this server from now on."""
+        self._server, self.description = served, description
+        self._is_set.set()
 
-    def nobody(self, why: str) -> None:
-        """From now on nobody does."""
-        self._by, self.why = None, why
-        self._somebody.clear()
+    def clear(self, why: str) -> None:
+        """There is no server from now on."""
+        self._server, self.why = None, why
+        self._is_set.clear()
 
-    def silence(self) -> str:
-        """Why nobody can be asked now; "" if somebody can."""
-        return self.why if self._by is None else ""
+    def outage(self) -> str:
+        """Return why no call can be made now; "" if one can."""
+        return self.why if self._server is None else ""
 
     def issuer(self) -> str:
-        """The issuer that who serves next has to keep; "" if there was none."""
-        return str(self.presented["identity"]["issuer"]) if self.presented else ""
+        """Return the issuer that the next server has to keep; "" if there was none."""
+        return str(self.description["identity"]["issuer"]) if self.description else ""
 
-    async def found(self, seconds: float) -> Served:
-        """Who serves, as soon as somebody does; Unavailable if nobody does for so long."""
+    async def wait(self, seconds: float) -> ServedBy:
+        """Return the server as soon as there is one; Unavailable if there is none for so long."""
         try:
             async with asyncio.timeout(seconds):
-                while self._by is None:
-                    await self._somebody.wait()
+                while self._server is None:
+                    await self._is_set.wait()
         except TimeoutError:
             raise Unavailable(
                 f"The embedded providers cannot be asked: {self.why}. Nothing was sent."
             ) from None
-        return self._by
+        return self._server
 
 
-class Guest:
+class ProviderProxy:
     """One provider, with every method of its ports."""
 
-    def __init__(self, serving: Serving, provider: str) -> None:
-        self._serving = serving
-        self.silence = serving.silence
+    def __init__(self, server: CurrentServer, provider: str) -> None:
+        self._current = server
+        self.outage = server.outage
         self._provider = provider
-        for method in TABLE[provider].values():
-            asked: Callable[..., Any] = self._list if method.is_listing else self._call
-            setattr(self, method.name, partial(asked, method))
+        for method in METHODS[provider].values():
+            call: Callable[..., Any] = self._list if method.is_listing else self._call
+            setattr(self, method.name, partial(call, method))
 
     async def _call(self, method: Method, *arguments: object, **named: object) -> object:
         while True:
-            served = await self._serving.found(PATIENCE_SECONDS)
-            if not isinstance(served, Line):
+            served = await self._current.wait(PATIENCE_SECONDS)
+            if not isinstance(served, Connection):
                 question: Callable[..., Awaitable[object]]
                 question = getattr(served[self._provider], method.name)
                 return await question(*arguments, **named)
             try:
-                return await served.call(method, method.named(arguments, named))
-            except NotBegun:
-                await served.ended()
+                return await served.call(method, method.bind(arguments, named))
+            except CallNotStarted:
+                await served.wait_closed()
 
     async def _list(
         self, method: Method, *arguments: object, **named: object
     ) -> AsyncIterator[object]:
         while True:
-            served = await self._serving.found(PATIENCE_SECONDS)
-            if isinstance(served, Line):
-                items = served.listed(method, method.named(arguments, named))
+            served = await self._current.wait(PATIENCE_SECONDS)
+            if isinstance(served, Connection):
+                items = served.list_items(method, method.bind(arguments, named))
             else:
                 items = getattr(served[self._provider], method.name)(*arguments, **named)
             try:
                 async for item in items:
                     yield item
-            except NotBegun:  # so there was no item yet
-                await cast(Line, served).ended()
+            except CallNotStarted:  # no item was returned yet
+                await cast(Connection, served).wait_closed()
             else:
                 return
 
     @property
     def issuer(self) -> str:
-        """As the authorization server has it."""
-        return str(self._serving.presented["identity"]["issuer"])
+        """The issuer of the authorization server."""
+        return str(self._current.description["identity"]["issuer"])
 
     def metadata(self) -> Mapping[str, object]:
-        """As the authorization server gives them."""
-        said: Mapping[str, object] = self._serving.presented["identity"]["metadata"]
-        return said
+        """The metadata of the authorization server."""
+        metadata: Mapping[str, object] = self._current.description["identity"]["metadata"]
+        return metadata
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """As the runtime has them."""
-        return tuple(self._serving.presented["runtime"]["zones"])
+        """The zones of the runtime."""
+        return tuple(self._current.description["runtime"]["zones"])

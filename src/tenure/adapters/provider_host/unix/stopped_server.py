@@ -1,9 +1,9 @@
-"""A guest's look at who serves: whether it stands stopped, and its end if it does for too long.
+"""How a client notices that the server is stopped (SIGSTOP), and kills it after a while.
 
-A process that is stopped keeps the house, answers nobody, and may go on at any time.  Killed, it is
-like any that was killed: the kernel lets go of its locks, another serves, and it never comes back
-to write.  Nobody else can be hit: its pidfd was opened while the line to it was open, which ends
-with it, and the lock's own file must name it.
+A stopped process keeps the lock, answers no call, and may continue at any time.  Once it is killed
+the kernel releases its locks, another process serves, and it never writes again.  No other process
+can be hit: its pidfd was opened while the connection to it was open, which ends with the process,
+and the lock's own file must name it.
 """
 
 import os
@@ -12,50 +12,50 @@ from pathlib import Path
 
 from tenure.home.lock_holder import named, stopped
 
-LOOK_SECONDS = 1.0
-"""Between two looks."""
+POLL_SECONDS = 1.0
+"""Between two polls."""
 
 
-class Watch:
-    """Of who is at the other end of one line, for as long as that is open."""
+class ServerWatch:
+    """Watches the process at the other end of one open connection."""
 
     def __init__(self, home: Path, process: int) -> None:
         self.process = process
         self._lock = home / "providers"
-        self._file = _opened(process)
+        self._file = _open_pidfd(process)
         self._mark: int | None = None
-        self._looks = 0
+        self._polls = 0
 
-    def stood(self) -> float:
-        """Look; for how many seconds it has surely not run at all, by the looks until now."""
+    def stopped_for(self) -> float:
+        """Poll; return for how many seconds the process has surely not run at all."""
         mark = stopped(self.process)
-        self._looks = self._looks + 1 if mark is not None and mark == self._mark else 0
+        self._polls = self._polls + 1 if mark is not None and mark == self._mark else 0
         self._mark = mark
-        return self._looks * LOOK_SECONDS
+        return self._polls * POLL_SECONDS
 
-    def can_end(self) -> bool:
-        """Whether it is surely the one that has the house, and can be killed from here."""
+    def can_kill(self) -> bool:
+        """Whether it surely holds the lock and can be killed from here."""
         return self._file >= 0 and named(self._lock) == self.process
 
-    def end(self) -> bool:
-        """Kill it, if that can be; whether it was."""
-        if not self.can_end():
+    def kill(self) -> bool:
+        """Kill the process if that is possible; return whether it was killed."""
+        if not self.can_kill():
             return False
         try:
             signal.pidfd_send_signal(self._file, signal.SIGKILL)
-        except OSError:  # it has gone by itself, or may not be killed
+        except OSError:  # it has ended by itself, or may not be killed
             return False
         return True
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
 
-def _opened(process: int) -> int:
+def _open_pidfd(process: int) -> int:
     try:
         return os.pidfd_open(process)
-    except OSError:  # it cannot be seen from here, or the kernel has none
+    except OSError:  # another pid namespace, or a kernel without pidfds
         return -1

@@ -1,14 +1,14 @@
-"""How the two sides speak: JSON behind its length, many questions under way at once.
+"""The protocol: JSON after its length, many calls at once.
 
-    the house   [WELCOME, {…}]                                         once, to who has come
-    a guest     [CALL, number, provider, method, arguments]
+    server      [WELCOME, {…}]                                         once, to a new client
+    client      [CALL, number, provider, method, arguments]
                 [NEXT, number] · [DROP, number]                        more of a listing · end it
-    the house   [VALUE | REFUSAL | PAGE | ERROR | LEFT | ENDED, number, …]    by the call's number
-                [LEAVING]                                              ask no more, and hang up
+    server      [VALUE | REFUSAL | PAGE | ERROR | LEFT | ENDED, number, …]    by the call's number
+                [LEAVING]                                              no more calls, disconnect
 
-JSON, and Python's own, because it carries whatever a caller may say, odd text too: a provider then
-refuses it as it would have refused it here.  What JSON cannot say travels as a number that is none,
-which no provider takes.
+It is Python's own JSON, because that carries every argument, invalid text too: the provider then
+refuses it as it would have refused it here.  A value that JSON does not have is sent as NaN, which
+no provider accepts.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ MESSAGE_BYTES_MAX = 1 << 24
 LENGTH_BYTES = 4
 PAGE = 500
 """Items of a listing in one message."""
-KINDS: Mapping[str, type[TenureError]] = {
+ERROR_TYPES: Mapping[str, type[TenureError]] = {
     kind.code: kind for kind in (Unavailable, Rejected, OutcomeUnknown, Invalid)
 }
-"""The errors that travel.  Any other is a defect there, and here an unknown outcome."""
+"""Errors that are sent as they are.  Any other is a defect there, and here an unknown outcome."""
 
 
-class Word(StrEnum):
-    """The first of every message."""
+class MessageType(StrEnum):
+    """The first element of every message."""
 
     WELCOME = "welcome"
     CALL = "call"
@@ -46,30 +46,30 @@ class Word(StrEnum):
     ENDED = "ended"
     """The call was dropped, and has ended."""
     LEFT = "left"
-    """The call was not begun: who serves here is leaving."""
+    """The call was not started: the server is stopping."""
 
 
-class TooLong(Exception):
-    """A message that is larger than any may be."""
+class MessageTooLong(Exception):
+    """A message exceeds the maximum size."""
 
 
 def encode(message: list[Any]) -> bytes:
     """The message as it is sent; TooLong if it cannot be."""
     try:
-        body = json.dumps(message, separators=(",", ":"), default=_said).encode("ascii")
+        body = json.dumps(message, separators=(",", ":"), default=_encodable).encode("ascii")
     except (ValueError, RecursionError) as error:
-        raise TooLong(f"a message that never ends ({error})") from None
+        raise MessageTooLong(f"a message that never ends ({error})") from None
     if len(body) > MESSAGE_BYTES_MAX:
-        raise TooLong(f"a message of {len(body)} bytes; {MESSAGE_BYTES_MAX} is the most")
+        raise MessageTooLong(f"a message of {len(body)} bytes; {MESSAGE_BYTES_MAX} is the most")
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
-def _said(value: object) -> object:
+def _encodable(value: object) -> object:
     return dict(value) if isinstance(value, Mapping) else nan
 
 
 async def read(reader: asyncio.StreamReader) -> list[Any] | None:
-    """The next message; None when there will be none, or none that could be understood."""
+    """Return the next message; None at the end, or if it is not a message of this protocol."""
     try:
         size = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
         if size > MESSAGE_BYTES_MAX:
@@ -81,28 +81,28 @@ async def read(reader: asyncio.StreamReader) -> list[Any] | None:
 
 
 def write(writer: asyncio.StreamWriter, frame: bytes) -> bool:
-    """Send it on its way; False if the line has ended, and surely nothing was sent."""
+    """Send a frame; False if the connection is closed, and surely nothing was sent."""
     try:
         if writer.is_closing():
             return False
         writer.write(frame)
-    except RuntimeError:  # how one of the loops says it
+    except RuntimeError:  # how one event loop reports a closed transport
         return False
     return True
 
 
-def travels(error: Exception) -> bool:
-    """Whether it arrives as what it is."""
-    return type(error) in KINDS.values()
+def is_transmitted(error: Exception) -> bool:
+    """Whether this error arrives with its type."""
+    return type(error) in ERROR_TYPES.values()
 
 
-def told(error: Exception) -> list[str]:
-    """An error by its code and its sentence."""
-    if isinstance(error, TenureError) and travels(error):
+def encode_error(error: Exception) -> list[str]:
+    """Return an error as its code and its sentence."""
+    if isinstance(error, TenureError) and is_transmitted(error):
         return [error.code, str(error)]
     return [OutcomeUnknown.code, f"{type(error).__name__} where the provider is served: {error}"]
 
 
-def heard(code: str, sentence: str) -> TenureError:
-    """The error again."""
-    return KINDS.get(code, OutcomeUnknown)(sentence)
+def decode_error(code: str, sentence: str) -> TenureError:
+    """Return the error with this code."""
+    return ERROR_TYPES.get(code, OutcomeUnknown)(sentence)

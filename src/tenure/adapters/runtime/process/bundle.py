@@ -24,7 +24,7 @@ REMEMBERED_MAX = 1_024
 Mark = tuple[int, int, int, int, int]
 
 
-class Digests:
+class DigestCache:
     """Digests of files, remembered."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from tenure.adapters.runtime.process import proc
-from tenure.adapters.runtime.process.runtime_dir import Home
+from tenure.adapters.runtime.process.runtime_dir import RuntimeDir
 from tenure.core.ids import ResourceKey
 
 Lock = Callable[[Path], AbstractContextManager[bool]]
@@ -20,7 +20,7 @@ Lock = Callable[[Path], AbstractContextManager[bool]]
 ALIVE = "the runtime whose state it was to have still runs"
 
 
-def take(key: ResourceKey, there: Home, earlier: Sequence[Home], *, lock: Lock) -> str:
+def take(key: ResourceKey, there: RuntimeDir, earlier: Sequence[RuntimeDir], *, lock: Lock) -> str:
     """Move the first that is there; a sentence if its runtime still runs, and nothing was moved."""
     for before in _ours(key, earlier):
         with lock(before.path) as held:
@@ -36,7 +36,9 @@ def take(key: ResourceKey, there: Home, earlier: Sequence[Home], *, lock: Lock) 
     return ""
 
 
-def give_back(key: ResourceKey, there: Home, earlier: Sequence[Home], *, lock: Lock) -> None:
+def give_back(
+    key: ResourceKey, there: RuntimeDir, earlier: Sequence[RuntimeDir], *, lock: Lock
+) -> None:
     """Before the heir's directory goes: what it was given is the earlier one's again."""
     for before in _ours(key, earlier):
         with lock(before.path) as held:
@@ -47,13 +49,13 @@ def give_back(key: ResourceKey, there: Home, earlier: Sequence[Home], *, lock: L
                 return
 
 
-def named_in(there: Home) -> list[str]:
+def named_in(there: RuntimeDir) -> list[str]:
     """The earlier runtimes that the orders of this one name."""
     text = there.orders().text("spec")
     return [str(one) for one in json.loads(text).get("state_of", ())] if text else []
 
 
-def _ours(key: ResourceKey, earlier: Sequence[Home]) -> Iterator[Home]:
+def _ours(key: ResourceKey, earlier: Sequence[RuntimeDir]) -> Iterator[RuntimeDir]:
     """Only what the same agent had: a key that somebody guessed names nothing."""
     return (one for one in earlier if one.owner() is not None and not one.is_foreign_to(key))
 

@@ -24,14 +24,14 @@ class Health(StrEnum):
     """Somebody does, and did not answer as the contract asks within the time."""
 
 
-class Heard(NamedTuple):
+class PingResult(NamedTuple):
     """How an agent is, and of one that is odd, how it answers."""
 
     health: Health
     said: str = ""
 
 
-async def ping(port: int, *, seconds: float) -> Heard:
+async def ping(port: int, *, seconds: float) -> PingResult:
     """Ask once; never raises, and never takes longer."""
     try:
         async with asyncio.timeout(seconds):
@@ -41,13 +41,13 @@ async def ping(port: int, *, seconds: float) -> Heard:
             try:
                 writer.write(REQUEST % f"127.0.0.1:{port}".encode())
                 answer = await _read(reader)
-                return Heard(understood(answer), _first_line(answer))
+                return PingResult(health_of(answer), _first_line(answer))
             finally:
                 writer.transport.abort()
     except ConnectionRefusedError:
-        return Heard(Health.SILENT)
+        return PingResult(Health.SILENT)
     except (OSError, TimeoutError):
-        return Heard(Health.ODD, f"nothing whole in {seconds:g} s")
+        return PingResult(Health.ODD, f"nothing whole in {seconds:g} s")
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:
@@ -79,7 +79,7 @@ def _length(head: bytes) -> int:
     return ANSWER_BYTES_MAX
 
 
-def understood(answer: bytes) -> Health:
+def health_of(answer: bytes) -> Health:
     """What the agent says of itself in this answer."""
     head, _, body = answer.partition(b"\r\n\r\n")
     version, _, rest = head.partition(b" ")

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from tenure.adapters.runtime.process import keeper
 
-PLACE = str(Path(keeper.__file__).parent)
+KEEPER_DIRECTORY = str(Path(keeper.__file__).parent)
 BOOT = "import sys; sys.path.append(sys.argv[1]); import keeper; sys.exit(keeper.main())"
 
 
-class Started(NamedTuple):
+class StartedKeeper(NamedTuple):
     """A keeper's process: where it is told its directory, and where it answers."""
 
     pid: int
@@ -27,14 +27,14 @@ class Started(NamedTuple):
     heard: int
 
 
-class Spares:
+class KeeperPool:
     """At most one keeper that waits; safe to use from several threads."""
 
     def __init__(self, root: Path) -> None:
         """For runtimes below this directory, which the command line of each names."""
         self._root = root
         self._lock = threading.Lock()
-        self._waiting: Started | None = None
+        self._waiting: StartedKeeper | None = None
         self._closed = False
 
     def keep(self, directory: Path) -> tuple[int, int]:
@@ -61,7 +61,7 @@ class Spares:
         if left is not None:
             _drop(left)
 
-    def _spawn(self) -> Started:
+    def _spawn(self) -> StartedKeeper:
         """A keeper detached from us in every way.
 
         Of our environment it gets nothing, of our files the ends of two pipes.
@@ -71,7 +71,7 @@ class Spares:
         try:
             pid = os.posix_spawn(
                 sys.executable,
-                [sys.executable, "-I", "-S", "-c", BOOT, PLACE, str(self._root)],
+                [sys.executable, "-I", "-S", "-c", BOOT, KEEPER_DIRECTORY, str(self._root)],
                 {},
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, orders, 0),
@@ -88,10 +88,10 @@ class Spares:
         finally:
             os.close(orders)
             os.close(answer)
-        return Started(pid, tell, heard)
+        return StartedKeeper(pid, tell, heard)
 
 
-def _tell(one: Started, directory: Path) -> bool:
+def _tell(one: StartedKeeper, directory: Path) -> bool:
     """Give it its directory; False, and it is gone, if it had died while it waited."""
     try:
         os.write(one.tell, os.fsencode(directory))
@@ -104,7 +104,7 @@ def _tell(one: Started, directory: Path) -> bool:
     return True
 
 
-def _drop(one: Started) -> None:
+def _drop(one: StartedKeeper) -> None:
     os.close(one.tell)
     os.close(one.heard)
     with suppress(ProcessLookupError, ChildProcessError):

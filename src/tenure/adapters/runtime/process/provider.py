@@ -14,7 +14,12 @@ from typing import ParamSpec, TypeVar
 
 from tenure.adapters.runtime.process import groups, proc, recipe, runtime_dir, sandbox
 from tenure.adapters.runtime.process.ping import Health, ping
-from tenure.adapters.runtime.process.runtime_root import Busy, Look, Means, Place
+from tenure.adapters.runtime.process.runtime_root import (
+    KeyBusy,
+    Launcher,
+    RuntimeRoot,
+    RuntimeStatus,
+)
 from tenure.core.errors import Invalid, OutcomeUnknown, Rejected, Unavailable
 from tenure.core.ids import ResourceKey
 from tenure.core.retry import RUNTIME_KEY
@@ -66,7 +71,7 @@ class ProcessRuntime:
         self._ping_seconds = ping_seconds
         self._later: asyncio.TimerHandle | None = None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tenure-runtime")
-        means = Means(
+        means = Launcher(
             path=path,
             grace_ms=int(grace_seconds * 1000),
             end_seconds=end_seconds,
@@ -75,7 +80,7 @@ class ProcessRuntime:
             sandbox=_sandbox(sandbox, path),
             groups=groups.available(f"tenure-probe-{os.getpid()}"),
         )
-        self._place = Place(root.absolute(), zones=zones, means=means)
+        self._place = RuntimeRoot(root.absolute(), zones=zones, means=means)
 
     def close(self) -> None:
         """Let go of the threads; what runs goes on."""
@@ -208,7 +213,7 @@ class ProcessRuntime:
         )
         return status._replace(said=said)
 
-    async def _status(self, seen: Look) -> Status:
+    async def _status(self, seen: RuntimeStatus) -> Status:
         if seen.presence is not Presence.STARTING:
             return Status(seen.presence, exit_code=seen.exit_code, said=seen.said)
         health, answer = await ping(seen.port, seconds=self._ping_seconds)
@@ -235,7 +240,7 @@ class ProcessRuntime:
         while True:
             try:
                 return await loop.run_in_executor(self._pool, lambda: work(*args, **kwargs))
-            except Busy:
+            except KeyBusy:
                 if self._clock.monotonic() > until:
                     raise Unavailable("another call of this key takes too long") from None
             except OSError as error:

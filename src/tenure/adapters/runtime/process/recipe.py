@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tenure.adapters.runtime.process.bundle import Digests, read_bundle
+from tenure.adapters.runtime.process.bundle import DigestCache, read_bundle
 from tenure.core.errors import Invalid
 from tenure.core.limits import LOG_BYTES_MAX, LOG_BYTES_MIN, PORT_MAX, PORT_MIN
 from tenure.ports.provider import Spec
@@ -196,7 +196,7 @@ def pinned_program(recipe: Recipe, *, path: str) -> str:
     return found
 
 
-def digest(spec: Spec, recipe: Recipe, *, path: str, digests: Digests) -> dict[str, object]:
+def digest(spec: Spec, recipe: Recipe, *, path: str, digests: DigestCache) -> dict[str, object]:
     """The spec with a digest of its program, of every argument that is a file, and its bundle.
 
     What is not there is said in the digest's place, and refuses to start: see `changed`.
@@ -248,7 +248,7 @@ def altered(name: str) -> str:
     return f"{name} is not what it was when the spec was accepted; {then}"
 
 
-def changed(recipe: Recipe, digests: Digests, *, first: bool) -> str:
+def changed(recipe: Recipe, digests: DigestCache, *, first: bool) -> str:
     """A sentence about the first file that is not what it was, or nothing; bundles are not read.
 
     Before the `first` generation of an agent has run, a file that was no file when the spec was

@@ -25,7 +25,7 @@ TAIL_BYTES_MAX = 262_144
 PART_BYTES_MAX = 65_536
 
 
-class Owner(NamedTuple):
+class RuntimeOwner(NamedTuple):
     """Whose a directory is; `refused` is the last generation that was refused here."""
 
     plane: str
@@ -40,7 +40,7 @@ class Owner(NamedTuple):
         return (self.plane, self.tenant, self.agent) == (key.plane, key.tenant, key.agent)
 
 
-class State(NamedTuple):
+class KeeperState(NamedTuple):
     """What a keeper wrote of itself and of the agent."""
 
     start: int
@@ -59,10 +59,10 @@ class State(NamedTuple):
         return f"127.0.0.1:{self.port}"
 
 
-NEVER = State(0, "", 0, 0, 0, None, stopped=False, said="")
+NEVER = KeeperState(0, "", 0, 0, 0, None, stopped=False, said="")
 
 
-class Home:
+class RuntimeDir:
     """One key's directory, which need not be there."""
 
     def __init__(self, path: Path) -> None:
@@ -70,10 +70,10 @@ class Home:
         self.work = path / keeper.WORK
         self.bundle = path / keeper.BUNDLE
 
-    def owner(self) -> Owner | None:
+    def owner(self) -> RuntimeOwner | None:
         """Who owns it; None when nobody has finished to say so."""
         try:
-            return Owner(**json.loads((self.path / OWNER).read_bytes()))
+            return RuntimeOwner(**json.loads((self.path / OWNER).read_bytes()))
         except (OSError, ValueError, TypeError):
             return None
 
@@ -98,7 +98,7 @@ class Home:
         except NotADirectoryError:
             return True
 
-    def own(self, owner: Owner, *, flush: bool = True) -> None:
+    def own(self, owner: RuntimeOwner, *, flush: bool = True) -> None:
         """Say whose it is."""
         row = json.dumps(owner._asdict()).encode()
         keeper.write_whole(str(self.path / OWNER), row, flush=flush)
@@ -124,14 +124,14 @@ class Home:
         data = keeper.encode(orders)
         keeper.write_whole(str(self.path / keeper.ORDERS), data, flush=False)
 
-    def state(self) -> State:
+    def state(self) -> KeeperState:
         """What the last keeper said of itself."""
         try:
-            return State(**json.loads((self.path / keeper.STATE).read_bytes()))
+            return KeeperState(**json.loads((self.path / keeper.STATE).read_bytes()))
         except (OSError, ValueError, TypeError):
             return NEVER
 
-    def note_swept(self, state: State) -> None:
+    def note_swept(self, state: KeeperState) -> None:
         """Remember that nothing of this life is left."""
         row = json.dumps(state._replace(swept=True)._asdict()).encode()
         keeper.write_whole(str(self.path / keeper.STATE), row)
@@ -144,7 +144,7 @@ class Home:
             return ""
 
 
-def reason_of(state: State) -> str:
+def reason_of(state: KeeperState) -> str:
     """Why it does not run any more, in a sentence."""
     if state.said:
         return state.said
@@ -224,7 +224,7 @@ def plain(data: bytes) -> str:
     return "".join(c if c == "\n" or c.isprintable() else " " for c in text)
 
 
-def keep_logs(home: Home, into: Path, *, count: int) -> None:
+def keep_logs(home: RuntimeDir, into: Path, *, count: int) -> None:
     """Move the log aside and forget the oldest beyond so many."""
     if count <= 0:
         return

@@ -1,9 +1,9 @@
 """All local runtimes below one directory: the verbs, each done whole while its key is locked.
 
-Everything here blocks and is called in a thread.  A key's directory is locked by whoever changes
-it, in whichever process; who meets the lock raises `Busy` and is called again.  The tombstone of a
-key is written before anything of it is ended, and a keeper looks for it after it has the lock and
-before it starts anything, so a late start never outlives a removal.
+Everything here blocks and is called in a thread.  A key's directory is locked by every process that
+changes it; a call that meets the lock raises `KeyBusy` and is repeated.  The tombstone of a key is
+written before anything of it is ended.  A keeper checks for it after it has the lock and before it
+starts anything, so a late start never outlives a removal.
 """
 
 import fcntl
@@ -27,10 +27,10 @@ from tenure.adapters.runtime.process import (
     runtime_dir,
     sandbox,
 )
-from tenure.adapters.runtime.process.bundle import Digests, read_bundle
-from tenure.adapters.runtime.process.prefork import Spares
+from tenure.adapters.runtime.process.bundle import DigestCache, read_bundle
+from tenure.adapters.runtime.process.prefork import KeeperPool
 from tenure.adapters.runtime.process.recipe import Recipe
-from tenure.adapters.runtime.process.runtime_dir import Home, Owner
+from tenure.adapters.runtime.process.runtime_dir import RuntimeDir, RuntimeOwner
 from tenure.core.errors import Invalid, OutcomeUnknown, Rejected
 from tenure.core.ids import ResourceKey
 from tenure.ports.provider import OwnedResource, Presence
@@ -46,11 +46,11 @@ START_SECONDS = 10.0
 """For a keeper to answer; the agent may take as long as it likes."""
 
 
-class Busy(Exception):
-    """Somebody changes this key right now; seen by nobody outside this folder."""
+class KeyBusy(Exception):
+    """Another call changes this key right now; not seen outside this package."""
 
 
-class Look(NamedTuple):
+class RuntimeStatus(NamedTuple):
     """What the files and the kernel say of a key; whether it answers is for others to ask."""
 
     presence: Presence
@@ -63,7 +63,7 @@ class Look(NamedTuple):
     port: int = 0
 
 
-class Means(NamedTuple):
+class Launcher(NamedTuple):
     """How agents are started here."""
 
     path: str
@@ -79,16 +79,16 @@ class Means(NamedTuple):
     groups: groups.Groups
 
 
-class Place:
+class RuntimeRoot:
     """See the module."""
 
-    def __init__(self, root: Path, *, zones: tuple[str, ...], means: Means) -> None:
+    def __init__(self, root: Path, *, zones: tuple[str, ...], means: Launcher) -> None:
         """Create the directory if it does not exist."""
         self.root = root
         self.zones = zones
         self.means = means
-        self.digests = Digests()
-        self.spares = Spares(root)
+        self.digests = DigestCache()
+        self.spares = KeeperPool(root)
         self._burns = 0
         self._children: dict[str, int] = {}
         for name in (*zones, keeper.BURNED, keeper.PORTS, LOGS, TRASH):
@@ -96,22 +96,22 @@ class Place:
 
     # ---------------------------------------------------------------------------------- the verbs
 
-    def ensure(self, key: ResourceKey, wanted: Recipe, *, now: float) -> Look:
+    def ensure(self, key: ResourceKey, wanted: Recipe, *, now: float) -> RuntimeStatus:
         """Make it so; Rejected is remembered before it is raised."""
         self._reap(key)
         self._refuse_burned(key)
         elsewhere = self.find(key)
         if elsewhere is not None and elsewhere.path.parent.name != wanted.zone:
             self.refuse(key, f"{key.text} stands in {elsewhere.path.parent.name} and cannot move")
-        there = Home(self.root / wanted.zone / key.text)
+        there = RuntimeDir(self.root / wanted.zone / key.text)
         there.path.mkdir(mode=0o700, exist_ok=True)
         with self._locked(there.path, fcntl.LOCK_EX) as held:
             if not held:  # removed under our hands
-                raise Busy
+                raise KeyBusy
             self._refuse_foreign(key, there)
             self._refuse_burned(key, there)
             owner = there.owner()
-            owner = owner or Owner(key.plane, key.tenant, key.agent, key.generation, now)
+            owner = owner or RuntimeOwner(key.plane, key.tenant, key.agent, key.generation, now)
             if owner.generation > key.generation:
                 raise Rejected(f"{key.text} is held by generation {owner.generation}")
             same = there.orders().text("spec") == wanted.text
@@ -126,19 +126,19 @@ class Place:
             self._start(key, wanted, there, owner._replace(generation=key.generation))
             return self._seen(key, there)
 
-    def look(self, key: ResourceKey) -> Look:
+    def look(self, key: ResourceKey) -> RuntimeStatus:
         """What stands under this key."""
         self._reap(key)
         there = self.find(key)
         if there is None:
-            return Look(Presence.ABSENT)
+            return RuntimeStatus(Presence.ABSENT)
         if there.is_foreign_to(key):
             owner = there.owner()
-            return Look(Presence.FOREIGN, owner=owner.plane if owner else "")
+            return RuntimeStatus(Presence.FOREIGN, owner=owner.plane if owner else "")
         if self.is_burned(key):  # whoever removes it may hold the lock for seconds
             return self._burned_look(there)
         with self._locked(there.path, fcntl.LOCK_SH) as held:
-            return self._seen(key, there) if held else Look(Presence.ABSENT)
+            return self._seen(key, there) if held else RuntimeStatus(Presence.ABSENT)
 
     def listens_at(self, key: ResourceKey, address: str) -> bool:
         """Whether its tree, and nobody else, listens there."""
@@ -156,7 +156,7 @@ class Place:
             self._refuse_foreign(key, there)
         self.burn(key)
         for zone in self.zones:
-            there = Home(self.root / zone / key.text)
+            there = RuntimeDir(self.root / zone / key.text)
             with self._locked(there.path, fcntl.LOCK_EX) as held:
                 if held:
                     self._refuse_foreign(key, there)
@@ -186,7 +186,7 @@ class Place:
         """Everything of this plane."""
         for zone in self.zones:
             for path in sorted((self.root / zone).iterdir()):
-                owner = Home(path).owner()
+                owner = RuntimeDir(path).owner()
                 if owner is not None and owner.plane == plane:
                     yield OwnedResource(path.name, owner.agent, owner.generation, owner.since)
 
@@ -209,12 +209,12 @@ class Place:
 
     # ------------------------------------------------------------------------------ keys and locks
 
-    def find(self, key: ResourceKey) -> Home | None:
+    def find(self, key: ResourceKey) -> RuntimeDir | None:
         """The directory of this key, in whichever zone."""
         for zone in self.zones:
             path = self.root / zone / key.text
             if path.exists():
-                return Home(path)
+                return RuntimeDir(path)
         return None
 
     def is_burned(self, key: ResourceKey) -> bool:
@@ -249,29 +249,29 @@ class Place:
             fcntl.flock(file, how | fcntl.LOCK_NB)
             yield path.exists()  # or it was removed meanwhile; a burned key is never made again
         except BlockingIOError:
-            raise Busy from None
+            raise KeyBusy from None
         finally:
             os.close(file)
 
     def _alone(self, path: Path) -> AbstractContextManager[bool]:
         return self._locked(path, fcntl.LOCK_EX)
 
-    def _earlier(self, names: Sequence[str]) -> list[Home]:
+    def _earlier(self, names: Sequence[str]) -> list[RuntimeDir]:
         """What there is of these keys."""
         paths = (self.root / zone / name for name in names for zone in self.zones)
-        return [Home(path) for path in paths if path.is_dir()]
+        return [RuntimeDir(path) for path in paths if path.is_dir()]
 
-    def _refuse_foreign(self, key: ResourceKey, there: Home) -> None:
+    def _refuse_foreign(self, key: ResourceKey, there: RuntimeDir) -> None:
         if there.is_foreign_to(key):
             raise Rejected(f"{key.text} belongs to somebody else")
 
-    def _refuse_burned(self, key: ResourceKey, there: Home | None = None) -> None:
+    def _refuse_burned(self, key: ResourceKey, there: RuntimeDir | None = None) -> None:
         if self.is_burned(key):
             if there is not None and there.owner() is None:
                 self._delete(there.path)  # made by us just now
             raise Rejected(f"{key.text} was removed, stopped or refused and is never used again")
 
-    def _refuse(self, key: ResourceKey, sentence: str, there: Home) -> None:
+    def _refuse(self, key: ResourceKey, sentence: str, there: RuntimeDir) -> None:
         """What runs goes on, and this generation is never applied to it; else the key is burned."""
         owner = there.owner()
         if owner is not None and there.orders().number("start"):
@@ -285,7 +285,9 @@ class Place:
 
     # -------------------------------------------------------------------------- starting and ending
 
-    def _start(self, key: ResourceKey, wanted: Recipe, there: Home, owner: Owner) -> None:
+    def _start(
+        self, key: ResourceKey, wanted: Recipe, there: RuntimeDir, owner: RuntimeOwner
+    ) -> None:
         """End what ran before, write the orders, start a keeper and hear from it."""
         before = there.orders()
         if sentence := recipe.changed(wanted, self.digests, first=key.generation == 1):
@@ -315,7 +317,7 @@ class Place:
         there.work.mkdir(mode=0o700, exist_ok=True)
         self._spawn(key, there)
 
-    def _unpack(self, key: ResourceKey, wanted: Recipe, there: Home) -> None:
+    def _unpack(self, key: ResourceKey, wanted: Recipe, there: RuntimeDir) -> None:
         """A fresh copy of the bundle, if it is what it was."""
         new = there.path / f"{keeper.BUNDLE}.new"
         shutil.rmtree(new, ignore_errors=True)
@@ -328,7 +330,7 @@ class Place:
         new.rename(there.bundle)
 
     def _orders(
-        self, key: ResourceKey, wanted: Recipe, there: Home, *, program: str, start: int
+        self, key: ResourceKey, wanted: Recipe, there: RuntimeDir, *, program: str, start: int
     ) -> list[tuple[str, str]]:
         """All that the keeper is told."""
         means, asked = self.means, wanted.resources
@@ -376,7 +378,7 @@ class Place:
             ),
         ]
 
-    def _spawn(self, key: ResourceKey, there: Home) -> None:
+    def _spawn(self, key: ResourceKey, there: RuntimeDir) -> None:
         """Have a keeper for it, and wait until that has started the agent."""
         pid, heard = self.spares.keep(there.path)
         try:
@@ -390,12 +392,12 @@ class Place:
             os.close(heard)
         self._refuse_burned(key)
         if proc.is_kept(there.path):  # one that a dead plane had started came first
-            raise Busy
+            raise KeyBusy
         self._reap(key)
         self._sweep(key, there)
         raise OutcomeUnknown(f"the keeper of {key.text} did not answer: {there.errors()}")
 
-    def _end(self, key: ResourceKey, there: Home, *, at_once: bool) -> None:
+    def _end(self, key: ResourceKey, there: RuntimeDir, *, at_once: bool) -> None:
         """End the keeper, and with it the tree; sweep what a killed keeper left."""
         seconds = self.means.end_seconds + (0 if at_once else self.means.grace_ms / 1000)
         proc.end_keeper(there.path, at_once=at_once, seconds=seconds)
@@ -403,7 +405,7 @@ class Place:
         if state.start != there.orders().number("start") or state.exit is None:
             self._sweep(key, there)
 
-    def _sweep(self, key: ResourceKey, there: Home) -> None:
+    def _sweep(self, key: ResourceKey, there: RuntimeDir) -> None:
         tags = (f"TENURE_KEY={key.text}", f"TENURE_DIRECTORY={there.path}")
         found = self.means.groups.paths(group_of(there))
         proc.sweep(tuple(os.fsencode(tag) for tag in tags), found)
@@ -418,7 +420,7 @@ class Place:
             if path.read_text() != key.text:
                 raise Invalid(f"port: {port} is another agent's") from None
 
-    def _free_port(self, key: ResourceKey, there: Home) -> None:
+    def _free_port(self, key: ResourceKey, there: RuntimeDir) -> None:
         """Give the port back; a keeper that died early may have reserved one it never named."""
         port = there.state().port
         ports = self.root / keeper.PORTS
@@ -448,20 +450,22 @@ class Place:
 
     # ------------------------------------------------------------------------------------- looking
 
-    def _seen(self, key: ResourceKey, there: Home) -> Look:
+    def _seen(self, key: ResourceKey, there: RuntimeDir) -> RuntimeStatus:
         """What stands in a directory of ours; Busy if its keeper has not yet said its port."""
         kept = proc.is_kept(there.path)
         holder = proc.keeper_of(there.path) if kept else 0
         owner, state, start = there.owner(), there.state(), there.orders().number("start")
         if owner is None or not start:
-            return Look(Presence.ABSENT)
+            return RuntimeStatus(Presence.ABSENT)
         if kept and (not holder or holder != state.keeper):
-            raise Busy
+            raise KeyBusy
         if state.start != start:
             # Nobody has started what was ordered last; a keeper that is there is of an older order.
-            return Look(Presence.ABSENT)
+            return RuntimeStatus(Presence.ABSENT)
         reference = {"address": state.address, "zone": there.path.parent.name}
-        seen = Look(Presence.STARTING, reference, owner.plane, owner.generation, port=state.port)
+        seen = RuntimeStatus(
+            Presence.STARTING, reference, owner.plane, owner.generation, port=state.port
+        )
         if kept:
             return seen._replace(keeper=holder)
         if state.exit is None and not state.swept:
@@ -470,19 +474,19 @@ class Place:
         said = runtime_dir.with_last_lines(runtime_dir.reason_of(state), there.path)
         return seen._replace(presence=Presence.BROKEN, exit_code=state.exit, said=said)
 
-    def _burned_look(self, there: Home) -> Look:
+    def _burned_look(self, there: RuntimeDir) -> RuntimeStatus:
         """What is left of a key that was removed or stopped."""
         owner, state = there.owner(), there.state()
         if owner is None:
-            return Look(Presence.ABSENT)
+            return RuntimeStatus(Presence.ABSENT)
         said = "it was stopped, or is being removed"
         reference = {"address": state.address, "zone": there.path.parent.name}
-        return Look(
+        return RuntimeStatus(
             Presence.BROKEN, reference, owner.plane, owner.generation, state.exit, said,
         )  # fmt: skip
 
 
-def group_of(there: Home) -> str:
+def group_of(there: RuntimeDir) -> str:
     """The name of a runtime's control groups: the same key below another root has another."""
     return f"tenure-{there.path.name}-{zlib.crc32(str(there.path).encode()):08x}"
 

@@ -1,4 +1,4 @@
-"""The house: one serves, the others are guests, and who may come in."""
+"""The host: one serves, the others are guests, and who may come in."""
 
 import asyncio
 import os
@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from tenure.adapters.provider_host import unix
-from tenure.adapters.provider_host.unix import listener, proxy, server, shared, wire
-from tenure.adapters.provider_host.unix.wire import Word
+from tenure.adapters.provider_host.unix import listener, open_shared_providers, proxy, server, wire
+from tenure.adapters.provider_host.unix.wire import MessageType
 from tenure.core.errors import (
     StoreError,
     StoreLocked,
@@ -51,9 +51,9 @@ def test_when_who_serves_leaves_another_does_and_no_call_is_hurt(tmp_path):
 
     async def main() -> None:
         opening = opening_access(tmp_path, opened)
-        first = shared(tmp_path, opening, clock=CLOCK)
+        first = open_shared_providers(tmp_path, opening, clock=CLOCK)
         await first.__aenter__()
-        async with shared(tmp_path, opening, clock=CLOCK) as guests:
+        async with open_shared_providers(tmp_path, opening, clock=CLOCK) as guests:
             access = access_of(guests)
             names = [f"n{n}" for n in range(200)]
             calls = [
@@ -70,7 +70,7 @@ def test_when_who_serves_leaves_another_does_and_no_call_is_hurt(tmp_path):
             assert opened == ["", ISSUER]
             assert cast(Any, guests["identity"]).issuer == ISSUER
             assert cast(Any, guests["runtime"]).zones == ("nowhere",)
-            async with shared(tmp_path, opening, clock=CLOCK) as third:
+            async with open_shared_providers(tmp_path, opening, clock=CLOCK) as third:
                 assert await access_of(third).check("t", "a", role="reader")
                 assert cast(Any, third["identity"]).issuer == ISSUER
 
@@ -82,9 +82,9 @@ def test_of_many_guests_one_serves_next(tmp_path):
 
     async def main() -> None:
         opening = opening_access(tmp_path, opened)
-        first = shared(tmp_path, opening, clock=CLOCK)
+        first = open_shared_providers(tmp_path, opening, clock=CLOCK)
         await first.__aenter__()
-        guests = [shared(tmp_path, opening, clock=CLOCK) for _ in range(5)]
+        guests = [open_shared_providers(tmp_path, opening, clock=CLOCK) for _ in range(5)]
         providers = [access_of(await one.__aenter__()) for one in guests]
         await first.__aexit__(None, None, None)
         specs = [one.ensure(access_key(name=f"{n}"), {}) for n, one in enumerate(providers)]
@@ -106,16 +106,16 @@ def test_who_cannot_open_the_providers_lets_others_try_and_says_why(tmp_path):
                 raise StoreError("the disk is odd")
             yield {}
 
-        first = shared(tmp_path, good, clock=CLOCK)
+        first = open_shared_providers(tmp_path, good, clock=CLOCK)
         await first.__aenter__()
-        async with shared(tmp_path, bad, clock=CLOCK) as guests:
+        async with open_shared_providers(tmp_path, bad, clock=CLOCK) as guests:
             await first.__aexit__(None, None, None)
             with (
                 patched(proxy, PATIENCE_SECONDS=0.3),
                 pytest.raises(Unavailable, match="the disk is odd"),
             ):
                 await access_of(guests).ensure(access_key(), {})
-            async with shared(tmp_path, good, clock=CLOCK):
+            async with open_shared_providers(tmp_path, good, clock=CLOCK):
                 await access_of(guests).ensure(access_key(), {})
 
     run(main)
@@ -125,7 +125,7 @@ def test_the_files_of_who_was_killed_may_be_held_a_moment_longer(tmp_path):
     async def main() -> None:
         held = Lock.take(tmp_path / "access.db")
         asyncio.get_running_loop().call_later(0.2, held.release)
-        async with shared(tmp_path, opening_access(tmp_path), clock=CLOCK) as own:
+        async with open_shared_providers(tmp_path, opening_access(tmp_path), clock=CLOCK) as own:
             await access_of(own).ensure(access_key(), {})
 
     run(main)
@@ -138,14 +138,16 @@ def test_who_has_the_lock_and_does_not_serve_is_named(tmp_path):
             patched(unix, START_SECONDS=0.2),
             pytest.raises(StoreLocked, match=r"providers\.lock is held"),
         ):
-            await shared(tmp_path, opening_access(tmp_path), clock=CLOCK).__aenter__()
+            await open_shared_providers(
+                tmp_path, opening_access(tmp_path), clock=CLOCK
+            ).__aenter__()
         lock.release()
 
     run(main)
 
 
 def test_without_the_lock_two_would_open_one_file(tmp_path):
-    """The ablation of the house's own lock: the providers' files then say that they are taken."""
+    """The ablation of the host's own lock: the providers' files then say that they are taken."""
 
     class Free:
         def release(self) -> None:
@@ -158,9 +160,9 @@ def test_without_the_lock_two_would_open_one_file(tmp_path):
     async def main() -> None:
         opening = opening_access(tmp_path)
         with patched(unix, Lock=Free, RELEASE_SECONDS=0.1):
-            async with shared(tmp_path, opening, clock=CLOCK):
+            async with open_shared_providers(tmp_path, opening, clock=CLOCK):
                 with pytest.raises(StoreLocked):
-                    await shared(tmp_path, opening, clock=CLOCK).__aenter__()
+                    await open_shared_providers(tmp_path, opening, clock=CLOCK).__aenter__()
 
     run(main)
 
@@ -193,8 +195,8 @@ def test_what_was_left_in_its_place_is_replaced(tmp_path, left):
     async def main() -> None:
         opening = opening_access(tmp_path)
         async with (
-            shared(tmp_path, opening, clock=CLOCK),
-            shared(tmp_path, opening, clock=CLOCK) as guests,
+            open_shared_providers(tmp_path, opening, clock=CLOCK),
+            open_shared_providers(tmp_path, opening, clock=CLOCK) as guests,
         ):
             await access_of(guests).ensure(access_key(), {})
 
@@ -208,8 +210,8 @@ def test_a_home_may_lie_deeper_than_a_sockets_address_has_room_for(tmp_path):
     async def main() -> None:
         opening = opening_access(home)
         async with (
-            shared(home, opening, clock=CLOCK),
-            shared(home, opening, clock=CLOCK) as guests,
+            open_shared_providers(home, opening, clock=CLOCK),
+            open_shared_providers(home, opening, clock=CLOCK) as guests,
         ):
             await access_of(guests).ensure(access_key(), {})
         assert not (home / listener.NAME).exists()
@@ -220,8 +222,8 @@ def test_a_home_may_lie_deeper_than_a_sockets_address_has_room_for(tmp_path):
 def test_another_user_is_not_served(tmp_path):
     async def main() -> None:
         serving = server.Server({}, uid=os.geteuid() + 1)
-        await serving.start(listener.open_door(tmp_path))
-        reader, writer = await asyncio.open_unix_connection(sock=listener.knock(tmp_path))
+        await serving.start(listener.listen(tmp_path))
+        reader, writer = await asyncio.open_unix_connection(sock=listener.connect(tmp_path))
         assert await reader.read() == b""
         writer.close()
         await serving.stop()
@@ -236,7 +238,7 @@ def test_another_user_is_not_asked(tmp_path):
                 patched(listener, peer_uid=lambda _: os.geteuid() + 1),
                 pytest.raises(PermissionError, match="who is another"),
             ):
-                listener.knock(tmp_path)
+                listener.connect(tmp_path)
 
     run(main)
 
@@ -248,8 +250,8 @@ def test_who_speaks_badly_or_stops_half_way_holds_up_nobody(tmp_path, data):
     async def main() -> None:
         opening = opening_access(tmp_path)
         async with (
-            shared(tmp_path, opening, clock=CLOCK),
-            shared(tmp_path, opening, clock=CLOCK) as guests,
+            open_shared_providers(tmp_path, opening, clock=CLOCK),
+            open_shared_providers(tmp_path, opening, clock=CLOCK) as guests,
         ):
             _, writer = await met(tmp_path)
             writer.write(data)
@@ -274,7 +276,7 @@ def test_who_asks_and_never_reads_is_waited_for_by_nobody(tmp_path):
                 _, writer = await met(tmp_path)
                 arguments = {"tenant": "t", "team": "x"}
                 for number in range(2_000):
-                    words = [Word.CALL, number, "access", "list_team_roles", arguments]
+                    words = [MessageType.CALL, number, "access", "list_team_roles", arguments]
                     writer.write(wire.encode(words))
                 assert len((await access_of(guests).list_team_roles("t", "x"))[0]) == 10_000
                 assert long.asked < 1_000
