@@ -14,7 +14,7 @@ from tenure.app.events.reactions import REACTIONS
 from tenure.core import agent, operation
 from tenure.core.agent import AGENT
 from tenure.core.errors import IllegalTransition
-from tenure.core.events import Event, agent_event
+from tenure.core.events import AGENT_EVENTS, OperationEvent, agent_event
 from tenure.core.plan import Plan
 from tenure.core.subscription import SubscriptionKind
 from tenure.core.verb import LifecycleVerb
@@ -39,7 +39,7 @@ WAYS = {
 """How each kind of subscription hears of events."""
 
 
-def told_by(plan: str) -> list[Event]:
+def told_by(plan: str) -> list[str]:
     """The events about its agent that operations of this plan can tell, in the order of a life."""
     verb = VERBS[plan]
     states = set(_accepted(verb))
@@ -52,7 +52,7 @@ def told_by(plan: str) -> list[Event]:
             then = _ended(verb, before, after, was)
             states |= set() if then is None else {then}
     told = {agent_event(state) for state in states}
-    return [event for event in Event if event in told]
+    return [event for event in AGENT_EVENTS.values() if event in told]
 
 
 def _accepted(verb: LifecycleVerb) -> Iterator[agent.AgentState]:
@@ -98,10 +98,9 @@ def _rooms() -> Iterator[str]:
         yield f'        {plan.name}["{plan.name}<br/>{_steps(plan)}"]'
     yield "    end"
     yield '    subgraph events ["events: each in the commit that it tells of"]'
-    for event in Event:
-        if event.startswith("agent."):
-            yield f'        {_node(event)}(["{event}"])'
-    kinds = "<br/>".join(event for event in Event if not event.startswith("agent."))
+    for event in AGENT_EVENTS.values():
+        yield f'        {_node(event)}(["{event}"])'
+    kinds = "<br/>".join(OperationEvent)
     yield f'        operation_events(["{kinds}"])'
     yield "    end"
     yield '    outbox[("outbox")]'
@@ -168,7 +167,7 @@ def _reconcilers() -> str:
     return "\n".join(["## Reconcilers", "", *head, *rows, ""])
 
 
-def _named(events: tuple[Event, ...] | list[Event]) -> str:
+def _named(events: tuple[str, ...] | list[str]) -> str:
     return ", ".join(f"`{event}`" for event in events)
 
 

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from proofs import cli_reference, flow, python_reference
-from tenure.core.agent import AGENT
+from tenure.core.agent import AGENT, CONDUCT, MEANING, AgentTrigger, Verb
+from tenure.core.events import AGENT_EVENTS
 from tenure.core.operation import INTENT, OPERATION
 from tenure.core.retry import POLICIES, RetryPolicy
 from tenure.faces.http import reference
+from tenure.plans.agents.lifecycle import VERBS
 
 RETRIES = """\
 # Retries
@@ -41,10 +43,37 @@ def retries_page(policies: Mapping[str, RetryPolicy] = POLICIES) -> str:
     return RETRIES + "".join(rows)
 
 
-def with_diagrams(text: str) -> str:
-    """docs/reference/states.md, with its diagrams in the order of the tables below."""
+def states_page(text: str) -> str:
+    """docs/reference/states.md: its diagrams, and the table of what an agent in a state does."""
     diagrams = iter([table.diagram() for table in (OPERATION, INTENT, AGENT)])
-    return DIAGRAM.sub(lambda _found: f"```mermaid\n{next(diagrams)}\n```", text)
+    text = DIAGRAM.sub(lambda _found: f"```mermaid\n{next(diagrams)}\n```", text)
+    requests = {
+        verb.request: name.removesuffix("_agent")
+        for name, verb in VERBS.items()
+        if name != Verb.RECOVER  # requested by a reconciler alone
+    }
+    rows = []
+    for state, conduct in CONDUCT.items():
+        verbs = {
+            str(requests[AgentTrigger(by)])
+            for before, by, _ in AGENT.rows
+            if before is state and by in requests
+        }
+        serves, accepts = "yes" if conduct.serves else "no", ", ".join(sorted(verbs)) or "none"
+        rows.append(f"| {state} | {serves} | {conduct.mints} | {accepts} |\n")
+    return _with_rows(text, "| state | serves invocations | mints credentials | accepts |", rows)
+
+
+def events_page(text: str) -> str:
+    """docs/reference/events.md: the table of the events of an agent."""
+    rows = [f"| `{event}` | {MEANING[state]} |\n" for state, event in AGENT_EVENTS.items()]
+    return _with_rows(text, "| type | tells that the agent |", rows)
+
+
+def _with_rows(text: str, head: str, rows: list[str]) -> str:
+    """The page with these rows in the table that has this head."""
+    table = re.compile(rf"({re.escape(head)}\n[| -]+\n)(?:\|[^\n]*\n)*")
+    return table.sub(lambda found: found[1] + "".join(rows), text)
 
 
 PAGES: Final[Mapping[str, Callable[[str], str]]] = {
@@ -54,7 +83,8 @@ PAGES: Final[Mapping[str, Callable[[str], str]]] = {
     "flow.md": lambda _text: flow.page(),
     "python.md": lambda _text: python_reference.page(),
     "retries.md": lambda _text: retries_page(),
-    "states.md": with_diagrams,
+    "states.md": states_page,
+    "events.md": events_page,
 }
 """What each page should be, made from the text that it has now."""
 

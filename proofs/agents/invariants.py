@@ -18,6 +18,7 @@ from tenure.core.audit import first_broken
 from tenure.core.operation import OPERATION, IntentState, OperationState
 from tenure.core.plan import Plan
 from tenure.core.records import OperationRecord
+from tenure.plans.agents.lifecycle import VERBS
 from tenure.ports.provider import Presence
 from tenure.ports.store import Row, Store
 from tenure.testing.fakes import World
@@ -232,8 +233,10 @@ def _after(stands: AgentState, verb: Verb, end: OperationState) -> AgentState:
             return AgentState.DELETED
         case Verb.DELETE, OperationState.ABANDONED:
             return AgentState.DELETE_FAILED
-        case _:
+        case ((Verb.SUSPEND | Verb.STOP | Verb.DELETE), _):
             return stands
+        case _:  # a verb that has no case here: as its declaration says
+            return VERBS[verb].agent_after(OperationState.RUNNING, end) or stands
 
 
 def ready_agents_are_served(seen: AgentSnapshot) -> list[str]:

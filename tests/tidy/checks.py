@@ -111,9 +111,18 @@ def unfinished(path: str, text: str) -> list[str]:
     ]
 
 
+def _is_verb(source: Source) -> bool:
+    """Whether this is a verb, which is found by its declaration and not imported by name."""
+    return source.module.startswith("tenure.plans.agents.") and any(
+        isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "VERB"
+        for node in source.tree.body
+    )
+
+
 def dead_modules(sources: Sequence[Source], users: Iterable[Source], notes: str) -> list[str]:
     """Every module is imported by another file, or named in a string there or in the notes.
 
+    A verb of the agent lifecycle is used by being there: `plans/agents/lifecycle.py` looks for it.
     The notes are what starts modules without importing them: the Makefile and the scripts of
     pyproject.toml.
     """
@@ -131,6 +140,7 @@ def dead_modules(sources: Sequence[Source], users: Iterable[Source], notes: str)
         source.complain(1, f"nothing imports or runs {source.module}")
         for source in sources
         if source.path not in ENTRANCES
+        and not _is_verb(source)
         # To import something of a module or a package is to use it, unless done from within.
         and not any(
             is_within(name, source.module) and not is_within(user, source.module)

@@ -157,6 +157,25 @@ CONDUCT: Final = {
     AgentState.DELETED: _SHUT,
 }
 """One row for each state; the page about states shows the same."""
+MEANING: Final = {
+    AgentState.CREATING: "was accepted and is being made",
+    AgentState.CREATE_FAILED: "could not be made; whatever was made of it is undone",
+    AgentState.READY: (
+        "serves, after a create or a resume, or because its suspend or delete was cancelled"
+    ),
+    AgentState.UPDATING: "gets a new runtime beside the old one, which serves until then",
+    AgentState.UPDATE_FAILED: "serves from its old runtime, as the new one did not become ready",
+    AgentState.SUSPENDING: "is closed: nothing new starts",
+    AgentState.SUSPENDED: (
+        "has no work in flight and no credentials, and no runtime unless it was kept warm"
+    ),
+    AgentState.RESUMING: "is being brought back",
+    AgentState.MIGRATING: "moves to a runtime of another kind",
+    AgentState.DELETING: "is closed for good, unless its delete is cancelled in time",
+    AgentState.DELETE_FAILED: "cannot be removed whole: its delete is stuck or was abandoned",
+    AgentState.DELETED: "is gone with all that it held",
+}
+"""What the event of each state says of the agent; the page about events shows it."""
 
 
 class Verb(StrEnum):

@@ -4,32 +4,31 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
 
-from tenure.core import agent
+from tenure.core.agent import UNREACHABLE, AgentState
 from tenure.core.operation import OperationState, RecordKind
 
 
-class Event(StrEnum):
-    """The types of event, as they stand on the wire."""
+class OperationEvent(StrEnum):
+    """The types of the events of an operation, as they stand on the wire."""
 
-    OPERATION_ACCEPTED = "operation.accepted"
-    OPERATION_STEP_DONE = "operation.step_done"
-    OPERATION_COMPENSATING = "operation.compensating"
-    OPERATION_STEP_UNDONE = "operation.step_undone"
-    OPERATION_STUCK = "operation.stuck"
-    OPERATION_SIGNALLED = "operation.signalled"
-    OPERATION_RETRIED = "operation.retried"
-    OPERATION_SUCCEEDED = "operation.succeeded"
-    OPERATION_COMPENSATED = "operation.compensated"
-    OPERATION_ABANDONED = "operation.abandoned"
-    AGENT_CREATING = "agent.creating"
-    AGENT_CREATE_FAILED = "agent.create_failed"
-    AGENT_READY = "agent.ready"
-    AGENT_SUSPENDING = "agent.suspending"
-    AGENT_SUSPENDED = "agent.suspended"
-    AGENT_RESUMING = "agent.resuming"
-    AGENT_DELETING = "agent.deleting"
-    AGENT_DELETE_FAILED = "agent.delete_failed"
-    AGENT_DELETED = "agent.deleted"
+    ACCEPTED = "operation.accepted"
+    STEP_DONE = "operation.step_done"
+    COMPENSATING = "operation.compensating"
+    STEP_UNDONE = "operation.step_undone"
+    STUCK = "operation.stuck"
+    SIGNALLED = "operation.signalled"
+    RETRIED = "operation.retried"
+    SUCCEEDED = "operation.succeeded"
+    COMPENSATED = "operation.compensated"
+    ABANDONED = "operation.abandoned"
+
+
+AGENT_EVENTS: Final = {
+    state: f"agent.{state.lower()}" for state in AgentState if state not in UNREACHABLE
+}
+"""The type of the event that an agent is in a state now, for each state that an agent can reach."""
+EVENT_TYPES: Final = (*OperationEvent, *AGENT_EVENTS.values())
+"""Every type of event."""
 
 
 PREFIX: Final = "tenure."
@@ -61,31 +60,31 @@ def sequence_text(sequence: int | None) -> str:
 
 
 OF_END: Final = {
-    OperationState.SUCCEEDED: Event.OPERATION_SUCCEEDED,
-    OperationState.COMPENSATED: Event.OPERATION_COMPENSATED,
-    OperationState.ABANDONED: Event.OPERATION_ABANDONED,
+    OperationState.SUCCEEDED: OperationEvent.SUCCEEDED,
+    OperationState.COMPENSATED: OperationEvent.COMPENSATED,
+    OperationState.ABANDONED: OperationEvent.ABANDONED,
 }
 
 OF_RECORD: Final = {
-    RecordKind.ACCEPTED: Event.OPERATION_ACCEPTED,
-    RecordKind.DONE: Event.OPERATION_STEP_DONE,
-    RecordKind.ADOPTED: Event.OPERATION_STEP_DONE,
-    RecordKind.REFUSED: Event.OPERATION_COMPENSATING,
-    RecordKind.COMPENSATING: Event.OPERATION_COMPENSATING,
-    RecordKind.UNDONE: Event.OPERATION_STEP_UNDONE,
-    RecordKind.MARKED_ABSENT: Event.OPERATION_RETRIED,
-    RecordKind.STUCK: Event.OPERATION_STUCK,
-    RecordKind.SIGNALLED: Event.OPERATION_SIGNALLED,
-    RecordKind.RETRIED: Event.OPERATION_RETRIED,
-    RecordKind.ABANDONED: Event.OPERATION_ABANDONED,
+    RecordKind.ACCEPTED: OperationEvent.ACCEPTED,
+    RecordKind.DONE: OperationEvent.STEP_DONE,
+    RecordKind.ADOPTED: OperationEvent.STEP_DONE,
+    RecordKind.REFUSED: OperationEvent.COMPENSATING,
+    RecordKind.COMPENSATING: OperationEvent.COMPENSATING,
+    RecordKind.UNDONE: OperationEvent.STEP_UNDONE,
+    RecordKind.MARKED_ABSENT: OperationEvent.RETRIED,
+    RecordKind.STUCK: OperationEvent.STUCK,
+    RecordKind.SIGNALLED: OperationEvent.SIGNALLED,
+    RecordKind.RETRIED: OperationEvent.RETRIED,
+    RecordKind.ABANDONED: OperationEvent.ABANDONED,
 }
 
 
-def agent_event(state: agent.AgentState) -> Event:
-    """The event that tells of an agent which is now in `state`."""
-    return Event(f"agent.{state.lower()}")
+def agent_event(state: AgentState) -> str:
+    """The type of the event that an agent is in `state` now."""
+    return AGENT_EVENTS[state]
 
 
-def event_of(kind: RecordKind, state: OperationState) -> Event:
+def event_of(kind: RecordKind, state: OperationState) -> OperationEvent:
     """The event that tells of a record which left the operation in `state`; an end comes first."""
     return OF_END.get(state) or OF_RECORD[kind]

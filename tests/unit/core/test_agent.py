@@ -27,14 +27,7 @@ AT_REST = {
     AgentState.SUSPENDED,
     AgentState.DELETE_FAILED,
 }
-DURING = {
-    Verb.CREATE: {AgentState.CREATING},
-    Verb.SUSPEND: {AgentState.SUSPENDING},
-    Verb.STOP: {AgentState.SUSPENDING},
-    Verb.RESUME: {AgentState.RESUMING},
-    Verb.DELETE: {AgentState.DELETING, AgentState.DELETE_FAILED},
-    Verb.RECOVER: {AgentState.READY},
-}
+DURING = {name: {verb.during, verb.during_stuck or verb.during} for name, verb in VERBS.items()}
 STEPS = [
     (before, then)
     for before, then in itertools.product(operation.OperationState, repeat=2)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tenure.core.agent import AGENT, AgentState, AgentTrigger
-from tenure.core.events import OF_RECORD, Event, agent_event, event_of
+from tenure.core.events import EVENT_TYPES, OF_RECORD, OperationEvent, agent_event, event_of
 from tenure.core.operation import OPERATION, OperationState, RecordKind
 from tenure.plans.agents.lifecycle import VERBS
 
@@ -21,9 +21,9 @@ def test_every_record_tells_an_event():
 @pytest.mark.parametrize("kind", RecordKind)
 def test_a_record_that_ends_the_operation_tells_the_end(kind):
     ends = {
-        OperationState.SUCCEEDED: Event.OPERATION_SUCCEEDED,
-        OperationState.COMPENSATED: Event.OPERATION_COMPENSATED,
-        OperationState.ABANDONED: Event.OPERATION_ABANDONED,
+        OperationState.SUCCEEDED: OperationEvent.SUCCEEDED,
+        OperationState.COMPENSATED: OperationEvent.COMPENSATED,
+        OperationState.ABANDONED: OperationEvent.ABANDONED,
     }
     assert set(ends) == OPERATION.final
     for state in OperationState:
@@ -31,9 +31,9 @@ def test_a_record_that_ends_the_operation_tells_the_end(kind):
 
 
 def test_every_event_can_happen():
-    told = {event_of(kind, state) for kind in RecordKind for state in OperationState}
+    told: set[str] = {event_of(kind, state) for kind in RecordKind for state in OperationState}
     told |= {agent_event(state) for state in _reached()}
-    assert told == set(Event)
+    assert told == set(EVENT_TYPES)
 
 
 def _reached():
@@ -50,18 +50,17 @@ def _reached():
 
 
 def test_a_verb_that_was_accepted_and_its_end_are_told_of_the_agent():
-    assert agent_event(AgentState.DELETE_FAILED) is Event.AGENT_DELETE_FAILED
+    assert agent_event(AgentState.DELETE_FAILED) == "agent.delete_failed"
     assert set(AgentTrigger) >= REQUESTS
     for state in _reached():
         assert agent_event(state) == f"agent.{state.lower()}"
 
 
-@pytest.mark.parametrize("event", Event)
+@pytest.mark.parametrize("event", EVENT_TYPES)
 def test_an_event_is_a_noun_and_a_past_fact_on_the_wire(event):
     assert re.fullmatch(r"[a-z]+\.[a-z_]+", event)
-    assert event.name == event.replace(".", "_").upper()
 
 
 def test_the_page_lists_every_event_once_and_no_other():
     listed = re.findall(r"^\| `(\w+\.\w+)`", PAGE.read_text(), re.MULTILINE)
-    assert sorted(listed) == sorted(Event)
+    assert sorted(listed) == sorted(EVENT_TYPES)

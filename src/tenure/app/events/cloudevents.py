@@ -10,7 +10,7 @@ import msgspec
 from tenure.app.pages import page_of
 from tenure.app.plane import Plane
 from tenure.core.errors import Invalid
-from tenure.core.events import PREFIX, Event, event_id, sequence_text
+from tenure.core.events import EVENT_TYPES, PREFIX, event_id, sequence_text
 from tenure.core.roles import Caller
 from tenure.ports.bus import Outgoing
 from tenure.ports.store import Row
@@ -67,8 +67,8 @@ def parse_types(types: Sequence[str]) -> tuple[str, ...]:
     """The types that somebody names, with or without the prefix; Invalid if one is no type."""
     bare = tuple(one.removeprefix(PREFIX) for one in types)
     for one in bare:
-        if not any(_is_of(event, (one,)) for event in Event):
-            known = ", ".join(Event)
+        if not any(_is_of(event, (one,)) for event in EVENT_TYPES):
+            known = ", ".join(EVENT_TYPES)
             raise Invalid(f"types: there is no event {one!r}; there are {known}; agent.* is all")
     return bare
 

@@ -13,7 +13,7 @@ from tenure.app.events import acknowledgements, subscriptions
 from tenure.app.plane import Plane
 from tenure.core.agent import AgentState
 from tenure.core.errors import Unavailable
-from tenure.core.events import Event
+from tenure.core.events import agent_event
 from tenure.core.roles import Caller, Role
 from tenure.ports.bus import Outgoing
 from tenure.ports.store import Change, Drop, Is
@@ -25,7 +25,7 @@ NOT_THERE: Final = (AgentState.DELETED, AgentState.CREATE_FAILED)
 class Reaction(NamedTuple):
     """What is done, and at which events."""
 
-    types: tuple[Event, ...]
+    types: tuple[str, ...]
     react: React
 
 
@@ -66,12 +66,19 @@ async def close_waits(plane: Plane, event: Outgoing) -> None:
     await acknowledgements.close_stale_waits(plane, caller)
 
 
+_READY, _SUSPENDED = agent_event(AgentState.READY), agent_event(AgentState.SUSPENDED)
+_DELETED, _CREATE_FAILED = agent_event(AgentState.DELETED), agent_event(AgentState.CREATE_FAILED)
 REACTIONS: Final[Mapping[str, Reaction]] = MappingProxyType(
     {
-        "remove-webhooks": Reaction((Event.AGENT_DELETED,), remove_webhooks),
-        "release-quota": Reaction((Event.AGENT_DELETED, Event.AGENT_CREATE_FAILED), release_quota),
+        "remove-webhooks": Reaction((_DELETED,), remove_webhooks),
+        "release-quota": Reaction((_DELETED, _CREATE_FAILED), release_quota),
         "close-waits": Reaction(
-            (Event.AGENT_READY, Event.AGENT_SUSPENDED, Event.AGENT_DELETED), close_waits
+            (
+                _READY,
+                _SUSPENDED,
+                _DELETED,
+            ),
+            close_waits,
         ),
     }
 )

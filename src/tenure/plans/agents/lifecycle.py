@@ -1,10 +1,18 @@
-"""Every verb of the agent lifecycle: its declaration and its plan."""
+"""Every verb of the agent lifecycle: its declaration and its plan.
+
+A verb is a module of this package that has a `VERB` and a `PLAN`; it is found by that.
+"""
 
 from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
 from typing import Final
 
+from tenure.core.agent import Verb
+from tenure.core.plan import Plan
 from tenure.core.verb import LifecycleVerb
-from tenure.plans.agents import create, delete, recover, resume, stop, suspend
+from tenure.plans import agents
 from tenure.plans.agents.inputs import (
     AgentInput,
     PlainData,
@@ -14,9 +22,17 @@ from tenure.plans.agents.inputs import (
     read_stored,
 )
 
-_MODULES = (create, suspend, stop, resume, delete, recover)
-PLANS: Final = tuple(module.PLAN for module in _MODULES)
-VERBS: Final[Mapping[str, LifecycleVerb]] = {module.VERB.name: module.VERB for module in _MODULES}
+
+def _find_verbs() -> dict[Verb, ModuleType]:
+    """The module of each verb."""
+    names = [module.name for module in iter_modules(agents.__path__) if module.name != "lifecycle"]
+    modules = [import_module(f"{agents.__name__}.{name}") for name in names]
+    return {module.VERB.name: module for module in modules if hasattr(module, "VERB")}
+
+
+_MODULES: Final = _find_verbs()
+PLANS: Final[tuple[Plan, ...]] = tuple(_MODULES[verb].PLAN for verb in Verb)
+VERBS: Final[Mapping[str, LifecycleVerb]] = {verb: _MODULES[verb].VERB for verb in Verb}
 """By the name of the plan."""
 CLOSING: Final = frozenset(name for name, verb in VERBS.items() if verb.closes)
 WAITED_FOR: Final = {name: verb.waits_for for name, verb in VERBS.items() if verb.waits_for}
