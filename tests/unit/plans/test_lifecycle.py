@@ -61,7 +61,7 @@ def test_there_is_a_way_back_until_the_pivot(plan, pivot):
 
 def test_the_digests_of_the_plans_do_not_change_between_releases():
     """Open operations are found again by them: a changed plan needs a new version."""
-    assert {name: plan.digest for name, plan in PLANS.items()} == {
+    released = {
         "create_agent": "9b733afec7ccc8a4b48be5b483e7402e",
         "suspend_agent": "e578cb2917739ac1530cb83bf275f878",
         "stop_agent": "80bff749e0f3bf3f6a231ad4817c7b8e",
@@ -69,6 +69,7 @@ def test_the_digests_of_the_plans_do_not_change_between_releases():
         "delete_agent": "070581e3e16af1a61b5df024764e5223",
         "recover_runtime": "dc184a43fa8cc57de42e1f8ed88eb156",
     }
+    assert {name: PLANS[name].digest for name in released} == released
 
 
 def test_a_stop_has_no_way_back():

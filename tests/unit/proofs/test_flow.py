@@ -6,7 +6,8 @@ from pathlib import Path
 from proofs import flow
 from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.app.agents import commands as agents
-from tenure.plans.agents.lifecycle import PLANS
+from tenure.core.agent import AGENT, AgentState, Verb
+from tenure.plans.agents.lifecycle import PLANS, VERBS
 from tenure.reconcilers import drift
 from tenure.reconcilers.driver import RECONCILERS
 from tenure.testing.faults import Fault
@@ -32,8 +33,15 @@ def test_a_reconciler_or_reaction_more_makes_it_stale():
 @alive
 async def test_whatever_a_life_tells_stands_in_the_picture(lives):
     await lives.made()
-    for verb in ("suspend", "resume", "stop", "resume"):
-        await lives.verb(verb)
+    serving = [
+        name.removesuffix("_agent")
+        for name, verb in VERBS.items()
+        if (AgentState.READY, verb.request) in {row[:2] for row in AGENT.rows}
+        and not verb.closes
+        and name != Verb.RECOVER  # by drift, below
+    ]
+    for name in (*serving, "suspend", "resume", "stop", "resume"):
+        await lives.verb(name)
     for thing in lives.world.holds(provider="runtime"):
         lives.fakes.runtime.stopped.add(thing.key.text)
     for _ in range(3):

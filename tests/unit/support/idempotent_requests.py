@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 from tenure.app.plane import PLANE_ROW
 from tenure.app.safety.findings import Sighting, report
+from tenure.core.agent import Verb
 from tenure.core.finding import FindingKind
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.records import JournalRecord
+from tenure.plans.agents.lifecycle import VERBS
 from tenure.ports.store import Change, Put, Row, Set
 from tests.unit.support.api_client import Face
 
@@ -327,9 +329,12 @@ CASES: dict[str, Case] = {
     "POST /v1/plane:confirm": Case(confirm_plane, owner_only=True),
     "POST /v1/agents": Case(create_agent),
     f"DELETE {AGENT}": Case(verb("", "agent.delete")),
-    f"POST {AGENT}:suspend": Case(verb(":suspend", "agent.suspend")),
-    f"POST {AGENT}:resume": Case(verb(":resume", "agent.resume")),
-    f"POST {AGENT}:stop": Case(verb(":stop", "agent.stop")),
+    **{
+        f"POST {AGENT}:{word}": Case(verb(f":{word}", declared.audit))
+        for declared in VERBS.values()
+        if (word := declared.name.removesuffix("_agent")) not in {"create", "delete"}
+        and declared.name is not Verb.RECOVER  # requested by a reconciler alone
+    },
     f"POST {AGENT}/edges": Case(add_edge),
     f"POST {AGENT}:invite": Case(invite),
     f"POST {OPERATION}:cancel": Case(decision(":cancel", "operation.cancel", plan="waits")),
