@@ -40,7 +40,7 @@ class AcknowledgementView(NamedTuple):
 
 
 class WaitState(StrEnum):
-    """What becomes of a wait that nobody has acknowledged."""
+    """Whether an operation still waits for a subscriber that has not acknowledged."""
 
     WAITS = "it goes on"
     ENDED = "its operation has ended"
@@ -48,7 +48,7 @@ class WaitState(StrEnum):
 
 
 class Strictness(NamedTuple):
-    """What holds for a tenant as a whole."""
+    """Whether a tenant is strict, and what it waits for."""
 
     strict: bool
     missing: Sequence[AcknowledgementView]
@@ -61,13 +61,13 @@ class Strictness(NamedTuple):
 async def await_subscribers(
     plane: Plane, tenant: str, verb: str, *, agent: str, operation: str, now: float
 ) -> ChangePart:
-    """The rows that say whom this operation will wait for."""
+    """The rows that make this operation wait for its required subscribers."""
     event = WAITED_FOR.get(verb)
     if event is None:
         return ChangePart()
-    told: Row = {"agent": agent, "operation": operation, "type": event}
+    announced: Row = {"agent": agent, "operation": operation, "type": event}
     rows = await plane.store.list_rows("subscription", {"tenant": tenant}, limit=PAGE_MAX)
-    required = [row for row in rows if row["required"] and filter_of(row).has(told)]
+    required = [row for row in rows if row["required"] and filter_of(row).has(announced)]
     if not required:
         return ChangePart()
     waits: Row = {"tenant": tenant, "agent": agent, "since": now}
@@ -86,7 +86,7 @@ async def await_subscribers(
 
 
 async def require_acknowledgements(plane: Plane, tenant: str) -> ChangePart:
-    """The guard that lets a strict tenant's create through; Conflict says whom it waits for."""
+    """The guard of a create; Conflict if the tenant is strict and an acknowledgement is missing."""
     tenancy = await plane.store.find("tenancy", (tenant,))
     if tenancy is None or not tenancy["strict"]:
         return ChangePart()
@@ -103,7 +103,7 @@ async def require_acknowledgements(plane: Plane, tenant: str) -> ChangePart:
 
 
 def filter_of(subscription: Row) -> EventFilter:
-    """Which events a subscription is about."""
+    """The filter of a subscription's events."""
     types = cast("list[str]", decode(cast(str, subscription["types"])))
     return EventFilter(str(subscription["agent"]), tuple(types))
 
@@ -112,7 +112,7 @@ def filter_of(subscription: Row) -> EventFilter:
 
 
 async def missing_of(plane: Plane, operation: str) -> list[MissingAcknowledgement]:
-    """Who has not acknowledged this operation yet; one that is gone never will."""
+    """Subscribers that have not acknowledged this operation yet; deleted ones do not count."""
     rows = await plane.store.list_rows("awaited", {"operation": operation}, limit=PAGE_MAX)
     missing = [row for row in rows if row["acknowledged_at"] is None]
     found = [await _view(plane, row) for row in missing if await _is_there(plane, row)]
@@ -131,7 +131,7 @@ async def acknowledge(
     why: str | None = None,
     idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> AcknowledgementView:
-    """The subscriber has done its part of this operation; with `why` an operator says so instead.
+    """Record that a subscriber has done its part; with `why` an operator says so in its place.
 
     Twice succeeds, and the first time stands.  What waits for one that is gone can be ended too.
     Invalid if `why` says nothing.
@@ -153,7 +153,7 @@ async def acknowledge(
 
 
 async def release(plane: Plane, caller: Caller, subscription: str) -> None:
-    """Nobody waits for this subscriber any more: it is gone."""
+    """End all waits for a subscriber that was deleted."""
     for row in await _open_rows(plane, caller.tenant):
         if row["subscription"] == subscription:
             await close_wait(plane, caller, row, WaitState.GONE)
@@ -168,7 +168,7 @@ async def _settle(
     said: dict[str, str],
     idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> None:
-    """Record it and tell its operation, in one commit; read again while others are faster."""
+    """Record an acknowledgement and signal its operation in one commit; retry on a conflict."""
     key = (str(row["operation"]), str(row["subscription"]))
     while True:
         now = plane.store.now()
@@ -197,7 +197,7 @@ async def _settle(
 async def list_acknowledgements(
     plane: Plane, caller: Caller, subscription: str
 ) -> list[AcknowledgementView]:
-    """All that this subscriber is to acknowledge, oldest first; then some of what it has."""
+    """Every missing acknowledgement of a subscriber, oldest first; then some that it has given."""
     require(caller, Role.VIEWER)
     known = await plane.store.find("subscription", (subscription,))
     if known is None or known["tenant"] != caller.tenant:
@@ -224,7 +224,7 @@ async def get_strictness(plane: Plane, caller: Caller) -> Strictness:
 async def set_strictness(
     plane: Plane, caller: Caller, *, strict: bool, idempotency: IdempotentRequest = WITHOUT_KEY
 ) -> Strictness:
-    """From now on, or no longer, nothing is provisioned while an acknowledgement is missing."""
+    """Set whether creates are refused while an acknowledgement is missing."""
     require(caller, Role.ADMIN)
     key = (caller.tenant,)
     while True:
@@ -246,7 +246,7 @@ async def set_strictness(
 
 
 async def _missing(plane: Plane, tenant: str) -> list[AcknowledgementView]:
-    """Whom open operations wait for; one that has ended, or whose subscriber is gone, does not."""
+    """The acknowledgements that open operations of a tenant wait for."""
     return [
         await _view(plane, row)
         for row in await _open_rows(plane, tenant)
@@ -255,7 +255,7 @@ async def _missing(plane: Plane, tenant: str) -> list[AcknowledgementView]:
 
 
 async def wait_state_of(plane: Plane, row: Row) -> WaitState:
-    """Whether this is still waited for; only an operation that is open waits for anybody."""
+    """Whether an operation still waits for a subscriber."""
     operation = await plane.store.find(OperationRecord, (str(row["operation"]),))
     if operation is None or operation.ended_at is not None:
         return WaitState.ENDED
@@ -263,7 +263,7 @@ async def wait_state_of(plane: Plane, row: Row) -> WaitState:
 
 
 async def close_wait(plane: Plane, caller: Caller, row: Row, fate: WaitState) -> bool:
-    """End a wait that is in vain: its operation goes on, or had ended anyway; twice succeeds.
+    """Close a wait whose operation has ended or whose subscriber was deleted; twice succeeds.
 
     False if it goes on, or only a newer release can tell its operation: a leader of that one does.
     """
@@ -279,7 +279,7 @@ async def close_wait(plane: Plane, caller: Caller, row: Row, fate: WaitState) ->
 
 
 async def _is_there(plane: Plane, row: Row) -> bool:
-    """Whether the subscriber that is waited for is still one."""
+    """Whether the subscriber still exists."""
     return await plane.store.find("subscription", (str(row["subscription"]),)) is not None
 
 
@@ -289,7 +289,7 @@ async def _open_rows(plane: Plane, tenant: str) -> Sequence[Row]:
 
 
 async def close_stale_waits(plane: Plane, caller: Caller) -> int:
-    """End what is waited for in vain by this tenant's operations; how much that was."""
+    """Close the stale waits of a tenant; how many there were."""
     closed = 0
     for row in await _open_rows(plane, caller.tenant):
         closed += await close_wait(plane, caller, row, await wait_state_of(plane, row))

@@ -1,4 +1,4 @@
-"""Events as they leave: CloudEvents 1.0, and who wants to hear of which."""
+"""Events as they are sent: CloudEvents 1.0, filters, and pages of a tenant's events."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -18,9 +18,9 @@ from tenure.ports.store import Row
 TRIMMED = "tenure:trimmed"
 """The cursor of earlier releases: every event up to its position was dropped."""
 SCAN_MAX = 20_000
-"""Events of others that one page may pass over before it says where it is."""
+"""Events of other tenants that one page may pass over before it returns its position."""
 SCAN_ROWS = 250
-"""How many of them are looked at in one go."""
+"""Events that are read together while passing over others."""
 
 
 class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,16 +41,16 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventFilter(NamedTuple):
-    """Which events; what is empty is not asked about."""
+    """Which events a subscriber receives; an empty field matches everything."""
 
     agent: str = ""
     """A uid."""
     types: tuple[str, ...] = ()
-    """Types, or their first words with a star: `agent.*`."""
+    """Types, or prefixes with a star: `agent.*`."""
     operation: str = ""
 
     def has(self, row: Row) -> bool:
-        """Whether this event is among them."""
+        """Whether the filter matches this event."""
         return (
             (not self.agent or row["agent"] == self.agent)
             and (not self.operation or row["operation"] == self.operation)
@@ -64,7 +64,7 @@ def _is_of(kind: str, types: tuple[str, ...]) -> bool:
 
 
 def parse_types(types: Sequence[str]) -> tuple[str, ...]:
-    """The types that somebody names, with or without the prefix; Invalid if one is no type."""
+    """Types without their prefix; Invalid if one is unknown."""
     bare = tuple(one.removeprefix(PREFIX) for one in types)
     for one in bare:
         if not any(_is_of(event, (one,)) for event in EVENT_TYPES):
@@ -74,7 +74,7 @@ def parse_types(types: Sequence[str]) -> tuple[str, ...]:
 
 
 def cloud_event(plane: str, row: Row) -> CloudEvent:
-    """An outbox row, or a dead letter, as CloudEvents has it."""
+    """An outbox row, or a dead letter, as a CloudEvent."""
     at, agent = cast(float, row["at"]), str(row["agent"])
     sequence = cast("int | None", row["sequence"])
     return CloudEvent(
@@ -94,23 +94,23 @@ def cloud_event(plane: str, row: Row) -> CloudEvent:
 
 
 def outgoing(plane: str, row: Row) -> Outgoing:
-    """The same, ready to be sent."""
-    told = cloud_event(plane, row)
+    """An outbox row, or a dead letter, encoded for a bus."""
+    event = cloud_event(plane, row)
     return Outgoing(
-        told.id, told.tenant, told.subject, told.operation, str(row["type"]),
-        cast("int | None", row["sequence"]) or 0, msgspec.json.encode(told),
+        event.id, event.tenant, event.subject, event.operation, str(row["type"]),
+        cast("int | None", row["sequence"]) or 0, msgspec.json.encode(event),
     )  # fmt: skip
 
 
 class EventPage(NamedTuple):
-    """Events of a tenant, and the position up to which everything was looked at."""
+    """Events of a tenant, and the position up to which all events were read."""
 
     items: Sequence[Row]
     position: int
     more: bool
-    """Whether there may be more already."""
+    """Whether there may be more events now."""
     missed: bool = False
-    """Whether some after the position asked for are no longer kept."""
+    """Whether events after the requested position were dropped from the outbox."""
 
 
 def trimmed_cursor(tenant: str) -> str:
@@ -125,7 +125,7 @@ async def _trimmed(plane: Plane, tenant: str) -> int:
 
 
 async def position_of(plane: Plane, tenant: str, named: int) -> int:
-    """The position that somebody names, but none beyond all events: what comes next follows it."""
+    """The position that a reader names, but at most that of the newest event."""
     if not named:
         return 0
     return min(named, max(await plane.feed.head(), await _trimmed(plane, tenant)))

@@ -1,4 +1,4 @@
-"""Dead letters: what a destination has not taken, and what a person can do about it."""
+"""Dead letters: events that a destination has not accepted; a person can replay or discard them."""
 
 from collections.abc import AsyncIterator
 from typing import NamedTuple, cast
@@ -12,7 +12,7 @@ from tenure.core.roles import Caller, Role, require
 from tenure.ports.store import Change, Drop, Is, Key, Row, Set, Value
 
 LETTERS_PER_COMMIT = 500
-"""Letters that go in one commit."""
+"""Letters that one commit drops."""
 
 
 BEHIND = "it waits for the event before it"
@@ -23,9 +23,9 @@ class LetterView(NamedTuple):
 
     row: Row
     why: str
-    """What the destination said to it, or that it was not sent."""
+    """The answer of the destination, or that the event was not sent."""
     attempts: int
-    """How often it was sent in vain; 0: one before it of the same agent stands in its way."""
+    """Failed attempts; 0: it waits behind an earlier letter of the same agent."""
     parked_since: float
     due_at: float | None
 
@@ -69,7 +69,7 @@ async def replay(
     agent: str = "",
     idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> int:
-    """Have the letters tried again now; how many agents' streams that concerns.
+    """Make letters due now; how many agents' streams these are.
 
     A destination that takes nothing at all, and so has no letters, is tried now as well.  A request
     that is repeated after a crash leaves the streams that were parked since it came first.
@@ -104,7 +104,7 @@ async def discard(
     agent: str,
     idempotency: IdempotentRequest = WITHOUT_KEY,
 ) -> int:
-    """Give up an agent's letters: its next event is sent as if they had been taken.
+    """Discard an agent's letters: its next event is sent as if they had been accepted.
 
     A request that is repeated after a crash leaves the streams that were parked since it came
     first.
@@ -119,7 +119,7 @@ async def discard(
 
 
 async def _discard_stream(plane: Plane, caller: Caller, key: tuple[str, str], parked: Row) -> bool:
-    """Drop a stream's letters, and with the last of them the stream; again if one came meanwhile.
+    """Drop a stream's letters, then the stream; repeat if a letter was added meanwhile.
 
     No letter comes without the cursor moving.  False if the stream was gone already.
     """

@@ -23,14 +23,14 @@ NOT_THERE: Final = (AgentState.DELETED, AgentState.CREATE_FAILED)
 
 
 class Reaction(NamedTuple):
-    """What is done, and at which events."""
+    """A function, and the events that it reacts to."""
 
     types: tuple[str, ...]
     react: React
 
 
 async def remove_webhooks(plane: Plane, event: Outgoing) -> None:
-    """Subscriptions that are about a deleted agent alone go with it, once they were told of it.
+    """Remove subscriptions to a deleted agent, once they have received its last event.
 
     Unavailable while one was not: this comes again then, but not for ever.
     """
@@ -49,7 +49,7 @@ async def remove_webhooks(plane: Plane, event: Outgoing) -> None:
 
 
 async def release_quota(plane: Plane, event: Outgoing) -> None:
-    """An agent that is not there takes no place; usually the commit that ended it saw to that."""
+    """Release the quota of a deleted agent; usually the commit that deleted it has done so."""
     key = (event.tenant, AGENTS, event.agent)
     if await plane.store.find("reservation", key) is None:
         return
@@ -61,7 +61,7 @@ async def release_quota(plane: Plane, event: Outgoing) -> None:
 
 
 async def close_waits(plane: Plane, event: Outgoing) -> None:
-    """Nobody waits for who is gone, and an operation that has ended for nobody."""
+    """Close waits for deleted subscribers and of operations that have ended."""
     caller = Caller(event.tenant, f"event {event.id}", Role.OPERATOR)
     await acknowledgements.close_stale_waits(plane, caller)
 

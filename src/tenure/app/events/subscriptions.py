@@ -1,4 +1,4 @@
-"""Subscriptions: who wants to hear of which events, and how they reach it.
+"""Subscriptions: which subscriber receives which events, and by which way.
 
 A webhook is called, a NATS subject is published to, a pull subscription reads `/v1/events` itself.
 A secret is shown when it is made, and kept sealed; while it is being changed the one before signs
@@ -33,23 +33,23 @@ from tenure.ports.store import Change, ChangePart, Drop, Is, Put, Row, Set
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 (how such a secret begins, as the Standard Webhooks have it)
 OVERLAP_SECONDS = 86_400.0
-"""How long the secret before goes on signing beside a new one."""
+"""How long the previous secret goes on signing beside a new one."""
 LAST_EVENT_SECONDS = 4 * 3_600.0
-"""How long the last event of an agent is tried before what it was for goes: less than the relay."""
+"""How long a subscription of a deleted agent waits for its last delivery: less than the relay."""
 LETTERS_PER_COMMIT = 500
 SUBSCRIPTIONS = "subscriptions"
-"""The kind of quota that counts them."""
+"""The kind of quota that counts subscriptions."""
 
 
 class SubscriptionRequest(NamedTuple):
-    """What somebody asks for.
+    """A request for a subscription.
 
     Args:
         target: a URL for a webhook, a subject for NATS, nothing for pull.
         agent: a name or uid; empty: every agent of the tenant.
         types: such as `agent.suspended` or `agent.*`; none: all.
         required: whether suspend and delete wait for its acknowledgement.
-        from_start: also what is kept of the time before.
+        from_start: also receive the events that the outbox has now.
     """
 
     name: str
@@ -75,15 +75,15 @@ class SubscriptionView(NamedTuple):
     created_at: float
     updated_at: float
     position: int | None
-    """How far it is; None for one that reads itself."""
+    """Its cursor; None for a pull subscription, which reads the events itself."""
     failing_since: float | None
     next_try: float | None
     why: str
-    """What its destination said last, while it fails."""
+    """The last answer of its destination, while it fails."""
     parked: int
-    """Agents whose stream is held back."""
+    """Agents whose stream is parked."""
     missed: int
-    """Events that were no longer kept when it could have had them."""
+    """Events that were dropped from the outbox before it received them."""
 
 
 async def create_subscription(
@@ -176,7 +176,7 @@ async def _repeat_answer(
 
 
 async def _reserve(plane: Plane, tenant: str) -> ChangePart:
-    """One more of this tenant; Conflict `quota_exceeded` if it has as many as it may.
+    """Reserve a place in the tenant's quota; Conflict `quota_exceeded` if it has as many as it may.
 
     Two that take the last place at the same time are told apart by the revision.  How many they may
     be is the word of this release, whatever it was when the tenant had its first: nobody sets it.
@@ -198,7 +198,7 @@ async def _reserve(plane: Plane, tenant: str) -> ChangePart:
 async def _ownership_edges(
     plane: Plane, caller: Caller, agent: str, name: str, *, now: float
 ) -> ChangePart:
-    """The edges to a subscription: from the agent that it is about, and from the one that asks.
+    """The edges to a subscription: from its agent, and from the agent that asks.
 
     Conflict `wrong_state` if either is on its way out: nothing new goes below it.
     """
@@ -219,7 +219,7 @@ async def _ownership_edges(
 
 
 NEW_CURSOR: Row = {"position": 0, "attempts": 0, "due_at": 0.0, "why": "", "missed": 0}
-"""A destination to which nothing was sent yet."""
+"""The cursor of a destination that has received nothing yet."""
 
 
 async def list_subscriptions(plane: Plane, caller: Caller) -> list[SubscriptionView]:
@@ -230,7 +230,7 @@ async def list_subscriptions(plane: Plane, caller: Caller) -> list[SubscriptionV
 
 
 async def rows_of(plane: Plane, tenant: str = "") -> list[Row]:
-    """Subscriptions as rows, of a tenant or of all."""
+    """The rows of a tenant's subscriptions, or of all subscriptions."""
     said: Row = {"tenant": tenant} if tenant else {}
     return [row async for row in every(plane.store, "subscription", said)]
 
@@ -251,7 +251,7 @@ async def get_subscription_row(plane: Plane, caller: Caller, name: str) -> Row:
 async def rotate_secret(
     plane: Plane, caller: Caller, name: str, *, idempotency_key: str = ""
 ) -> tuple[SubscriptionView, str]:
-    """A new secret; the one before signs beside it for a day.
+    """Make a new secret; the previous one signs beside it for a day.
 
     The same key gives the same secret for a day, unless it was changed again since: a request that
     is told twice does not push out the secret that receivers still know.
@@ -285,7 +285,7 @@ async def rotate_secret(
 async def delete_subscription(
     plane: Plane, caller: Caller, name: str, *, idempotency: IdempotentRequest = WITHOUT_KEY
 ) -> SubscriptionView:
-    """Nothing more is sent; its dead letters go with it, and nobody waits for it any more."""
+    """Delete a subscription with its dead letters; no operation waits for it any more."""
     require(caller, Role.OPERATOR)
     row = await get_subscription_row(plane, caller, name)
     view = await _view(plane, row)
@@ -302,7 +302,7 @@ async def remove(
     idempotency: IdempotentRequest = WITHOUT_KEY,
     view: SubscriptionView | None = None,
 ) -> bool:
-    """Take a subscription away with all that is kept for it; twice succeeds.
+    """Remove a subscription with its cursor, dead letters and edges; twice succeeds.
 
     False if a guard refused: then it is still there.  A request with a key is answered by `view`.
     """
@@ -325,7 +325,7 @@ async def remove(
 
 
 async def has_received_all(plane: Plane, subscription: Row) -> bool:
-    """Whether all that it is about was delivered; one that reads itself is told by nobody."""
+    """Whether it has received all its events; a pull subscription counts as having."""
     name = str(subscription["id"])
     cursor = await plane.store.find("cursor", (name,))
     if cursor is None:
@@ -338,7 +338,7 @@ async def has_received_all(plane: Plane, subscription: Row) -> bool:
 
 
 async def may_be_removed(plane: Plane, subscription: Row, agent: Row | None) -> bool:
-    """Whether what is about an agent that is gone can go: it was told of it, or that took long."""
+    """Whether a subscription to a deleted agent may be removed: it has its events, or was late."""
     since = cast(float, agent["updated_at"]) if agent else 0.0
     return plane.store.now() > since + LAST_EVENT_SECONDS or await has_received_all(
         plane, subscription
@@ -387,17 +387,17 @@ def secrets_of(plane: Plane, row: Row) -> tuple[bytes, ...]:
 
 
 def secret_text(secret: bytes) -> str:
-    """A secret in the form that the Standard Webhooks give it."""
+    """A secret in the form of the Standard Webhooks."""
     return SECRET_PREFIX + b64encode(secret).decode()
 
 
 def secret_of(shown: str) -> bytes:
-    """The key in what was shown."""
+    """The key in a secret's text."""
     return b64decode(shown.removeprefix(SECRET_PREFIX))
 
 
 async def _check_request(plane: Plane, caller: Caller, asked: SubscriptionRequest) -> str:
-    """The uid of the agent it is about, if of one; Invalid if it makes no sense."""
+    """Check a request; the uid of its agent, or "".  Invalid if the request makes no sense."""
     if not NAME.fullmatch(asked.name):
         raise Invalid("name: a lower-case letter, then such letters, digits and -; 63 at most")
     match asked.kind:
