@@ -155,6 +155,7 @@ class Plan:
     back: tuple[Moves | None, ...] = field(init=False, repr=False, compare=False)
     """To undo it, if that is a call."""
     digest: str = field(init=False, repr=False, compare=False)
+    _body: str = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -193,10 +194,14 @@ class Plan:
         assign(self, "alone", tuple(_alone(Act.DO, stage) for stage in tidy))
         undo = [_alone(Act.UNDO, stage) if stage[0].undoes else None for stage in tidy]
         assign(self, "back", tuple(undo))
-        assign(self, "digest", blake2b(self.body().encode(), digest_size=16).hexdigest())
+        assign(self, "_body", self._encode())
+        assign(self, "digest", blake2b(self._body.encode(), digest_size=16).hexdigest())
 
     def body(self) -> str:
         """The plan as canonical JSON: what an operation keeps of it.  Functions are only named."""
+        return self._body
+
+    def _encode(self) -> str:
         stages = [
             [
                 {
