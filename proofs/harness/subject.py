@@ -63,8 +63,8 @@ class Subject:
         subject = "" if self.name == "operations" else f" --subject {self.name}"
         return f"python -m proofs.simulation{subject} --profile {profile} --first {seed} --seeds 1"
 
-    def crashed(self, scenario: str) -> Checks:
-        """Every crossing and side of a scenario."""
+    def crashed(self, scenario: str, *, one_in: int = 1) -> Checks:
+        """Every crossing and side of a scenario, or one in so many."""
         assert self.matrix is not None
-        for result in self.matrix.results(scenario):
+        for result in self.matrix.results(scenario, one_in=one_in):
             yield Check(self.matrix.again(result.case), result.wrong)

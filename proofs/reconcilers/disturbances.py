@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from proofs.harness.cluster import Process
 from proofs.harness.subject import Check, Checks
-from proofs.reconcilers.scenarios import HURTS, OVER, PROVE, Struck, relay_of
+from proofs.reconcilers.scenarios import OVER, PROVE, SCENARIOS, DamagedStage, relay_of
 from tenure.app.plane import Plane
 from tenure.core.errors import CallerError, CommitUnknown
 from tenure.ports.store import Row, Store
@@ -40,7 +40,7 @@ class End(NamedTuple):
     """Rows that a reconciler answers for, and how much each agent's receiver has heard."""
 
 
-def _end(stage: Struck) -> End:
+def _end(stage: DamagedStage) -> End:
     names = {uid: str(row["name"]) for (uid,), row in stage.rows("agent").items()}
     things = sorted((t.provider, names[t.key.agent]) for t in stage.world.things.values())
     states = sorted(f"{row['name']} {row['state']}" for row in stage.rows("agent").values())
@@ -55,13 +55,13 @@ def _end(stage: Struck) -> End:
     ]
     kept += [f"{table} of {agent}" for table in ("parked", "letter")
              for agent in sorted(names[key[1]] for key in stage.rows(table))]  # fmt: skip
-    kept += _kept_too_long(stage)
+    kept += _retained_too_long(stage)
     heard = {(names[event.agent], event.sequence) for event in stage.arrived}
     kept += [f"heard {name} {number}" for name, number in sorted(heard)]
     return End(things, states, told, kept)
 
 
-def _kept_too_long(stage: Struck) -> list[str]:
+def _retained_too_long(stage: DamagedStage) -> list[str]:
     """Rows that are over since before it began, and what is still said of operations."""
     old = [
         f"{table} {row.get('kind', '')} is over"
@@ -89,12 +89,12 @@ class OldView:
         return getattr(self._then if name in READS else self._now, name)
 
 
-class Eyes:
-    """Whoever looks in one process: the reconcilers, or the relay."""
+class PassRunner:
+    """Runs passes in one process: of the reconcilers, or of the relay."""
 
-    def __init__(self, stage: Struck, process: Process, hurt: str) -> None:
-        self._stage, self._process, self._relays = stage, process, hurt == "news"
-        self._look = self._of(process.plane)
+    def __init__(self, stage: DamagedStage, process: Process, scenario: str) -> None:
+        self._stage, self._process, self._relays = stage, process, scenario == "news"
+        self._pass = self._of(process.plane)
 
     def _of(self, plane: Plane) -> Callable[[], Awaitable[object]]:
         if not self._relays:
@@ -108,19 +108,19 @@ class Eyes:
 
         return carry
 
-    async def look(self, *, then: Tables | None = None) -> None:
-        """Look once; at the tables as they were `then`, if they are given."""
-        look = self._look
+    async def run(self, *, then: Tables | None = None) -> None:
+        """Run one pass; on the tables as they were `then`, if they are given."""
+        run_pass = self._pass
         if then is not None:
             before = MemoryStore(then, clock=self._stage.clock)
             view = cast(Store, OldView(self._process.plane.store, before))
-            look = self._of(replace(self._process.plane, store=view))
+            run_pass = self._of(replace(self._process.plane, store=view))
         with suppress(Dead, CommitUnknown, CallerError):
-            await self._process.ask(lambda _: look())
+            await self._process.ask(lambda _: run_pass())
 
 
 class Disturbance(NamedTuple):
-    """How the first look is disturbed."""
+    """How the first pass is disturbed."""
 
     crash_at: int = 0
     side: Side = Side.BEFORE
@@ -129,63 +129,65 @@ class Disturbance(NamedTuple):
     cured: bool = False
     """What is wrong comes right by itself."""
     unseen: bool = False
-    """That happens before anybody has looked."""
+    """That happens before the first pass."""
 
 
 CALM = Disturbance()
 
 
-async def end_after(loop: SeededLoop, hurt: str, disturbed: Disturbance = CALM) -> tuple[End, int]:
-    """The end after this was put right; how often the first look crosses."""
-    stage = Struck(loop)
+async def end_after(
+    loop: SeededLoop, scenario: str, disturbed: Disturbance = CALM
+) -> tuple[End, int]:
+    """The end after this was put right; how often the first pass crosses."""
+    stage = DamagedStage(loop)
     process = await stage.begin()
     await stage.make("alpha")
     disk: Any = stage.disk
     then = Tables.read(disk.tables.dump()) if disturbed.stale else None
-    await HURTS[hurt].inflict(stage)
+    await SCENARIOS[scenario].damage(stage)
     if disturbed.stale:
         for slot in stage.fakes.all():
             stage.faults.script[Call(slot, "list_owned", 1)] = Fault.STALE_PAGE
             stage.faults.script[Call(slot, "list_owned", 2)] = Fault.UNLISTED
     if disturbed.unseen:
-        await HURTS[hurt].cure(stage)
+        await SCENARIOS[scenario].repair(stage)
     before = len(process.wire.crossings)
     process.wire.side = disturbed.side
     process.wire.crash_at = before + disturbed.crash_at if disturbed.crash_at else 0
     crossed = 0
-    eyes = Eyes(stage, process, hurt)
+    runner = PassRunner(stage, process, scenario)
     for number in range(ROUNDS):
-        await eyes.look(then=then if number == 0 else None)
+        await runner.run(then=then if number == 0 else None)
         if not number:
             crossed = len(process.wire.crossings) - before
             if disturbed.cured and not disturbed.unseen:
-                await HURTS[hurt].cure(stage)
+                await SCENARIOS[scenario].repair(stage)
         if process.node.dead:
             process.crash()
             process = await stage.begin(f"plane {number}")
-            eyes = Eyes(stage, process, hurt)
+            runner = PassRunner(stage, process, scenario)
         await asyncio.sleep(ROUND_SECONDS)
     return _end(stage), crossed
 
 
-def ends(hurt: str, disturbed: Disturbance = CALM) -> tuple[End, int]:
+def ends(scenario: str, disturbed: Disturbance = CALM) -> tuple[End, int]:
     """The same, in a loop of its own."""
-    return run(0, lambda loop: end_after(loop, hurt, disturbed))
+    return run(0, lambda loop: end_after(loop, scenario, disturbed))
 
 
 def disturbed(stride: int = 1) -> Checks:
     """Every reconciler disturbed in every way; the end must be that of one nobody disturbed."""
-    for hurt in HURTS:
-        wanted, crossings = ends(hurt)
-        yield from _compared(hurt, Disturbance(stale=True), wanted)
-        unseen, _ = ends(hurt, Disturbance(cured=True, unseen=True))
-        yield from _compared(hurt, Disturbance(cured=True), unseen)
+    for scenario in SCENARIOS:
+        wanted, crossings = ends(scenario)
+        yield from _compared(scenario, Disturbance(stale=True), wanted)
+        unseen, _ = ends(scenario, Disturbance(cured=True, unseen=True))
+        yield from _compared(scenario, Disturbance(cured=True), unseen)
         for number in range(1, crossings + 1, stride):
             for side in (Side.BEFORE, Side.AFTER):
-                yield from _compared(hurt, Disturbance(number, side), wanted)
+                yield from _compared(scenario, Disturbance(number, side), wanted)
 
 
-def _compared(hurt: str, disturbed: Disturbance, wanted: End) -> Checks:
-    found, _ = ends(hurt, disturbed)
+def _compared(scenario: str, disturbed: Disturbance, wanted: End) -> Checks:
+    found, _ = ends(scenario, disturbed)
     wrong = [] if found == wanted else [f"it ended as {found}, undisturbed as {wanted}"]
-    yield Check(f"{PROVE} 3 (ends({hurt!r}, {disturbed!r}))", wrong)
+    yield Check(f"{PROVE} 3 (ends({scenario!r}, {disturbed!r}))", wrong)

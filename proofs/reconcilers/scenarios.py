@@ -91,10 +91,10 @@ class Stage(AgentCluster):
         return [str(one.body["what"]) for one in found]
 
 
-Doing = Callable[["Struck"], Awaitable[None]]
+ChangeStage = Callable[["DamagedStage"], Awaitable[None]]
 
 
-class Struck(Stage):
+class DamagedStage(Stage):
     """A world in which one thing is not as it should be."""
 
     arrived: list[Outgoing]
@@ -114,18 +114,18 @@ class Struck(Stage):
 # --- what is wrong, and how it can come right by itself -------------------------------------------
 
 
-async def _late(stage: Struck) -> None:
+async def _late(stage: DamagedStage) -> None:
     (uid,) = await stage.make("gone")
     (thing,) = stage.world.holds(provider="runtime", agent=uid)
     await stage.verb("delete", "gone")
     stage.world.things["runtime", thing.key.text] = thing
 
 
-async def _orphan(stage: Struck) -> None:
+async def _orphan(stage: DamagedStage) -> None:
     await stage.leave("gone")
 
 
-async def _vanish(stage: Struck) -> None:
+async def _vanish(stage: DamagedStage) -> None:
     """What was left of the one that is gone goes by itself."""
     names = {uid: row["name"] for (uid,), row in stage.rows("agent").items()}
     for at, thing in list(stage.world.things.items()):
@@ -133,27 +133,27 @@ async def _vanish(stage: Struck) -> None:
             del stage.world.things[at]
 
 
-async def _dead(stage: Struck) -> None:
+async def _dead(stage: DamagedStage) -> None:
     (thing,) = stage.world.holds(provider="runtime")
     stage.fakes.runtime.stopped.add(thing.key.text)
 
 
-async def _renew(stage: Struck) -> None:
+async def _renew(stage: DamagedStage) -> None:
     """Somebody gives the agent another runtime in the usual way."""
     await stage.verb("suspend", "alpha")
     await stage.verb("resume", "alpha")
 
 
-async def _client_gone(stage: Struck) -> None:
+async def _client_gone(stage: DamagedStage) -> None:
     (thing,) = stage.world.holds(provider="identity")
     del stage.world.things["identity", thing.key.text]
 
 
-async def _delete(stage: Struck) -> None:
+async def _delete(stage: DamagedStage) -> None:
     await stage.verb("delete", "alpha")
 
 
-async def _bereft(stage: Struck) -> None:
+async def _bereft(stage: DamagedStage) -> None:
     (uid,) = await stage.make("parent")
     await stage.make("child", parent="parent")
     kept = {key: dict(row) for key, row in stage.rows("edge").items()}
@@ -163,12 +163,12 @@ async def _bereft(stage: Struck) -> None:
     assert stage.rows("agent")[uid,]["state"] == AgentState.DELETED
 
 
-async def _delete_child(stage: Struck) -> None:
+async def _delete_child(stage: DamagedStage) -> None:
     with suppress(CallerError):  # it may be on its way already
         await stage.verb("delete", "child")
 
 
-async def _webhook(stage: Struck) -> None:
+async def _webhook(stage: DamagedStage) -> None:
     """The reaction to the end of the agent that it is about never came."""
     await stage.make("gone")
     asked = SubscriptionRequest("mine", SubscriptionKind.PULL, agent="gone")
@@ -176,17 +176,17 @@ async def _webhook(stage: Struck) -> None:
     await stage.verb("delete", "gone")
 
 
-async def _unsubscribe(stage: Struck) -> None:
+async def _unsubscribe(stage: DamagedStage) -> None:
     for row in await subscriptions.rows_of(stage.plane):
         await subscriptions.remove(stage.plane, CALLER, row)
 
 
-async def _stuck(stage: Struck) -> None:
+async def _stuck(stage: DamagedStage) -> None:
     stage.faults.script[Call("access", "remove", 1)] = Fault.REFUSED
     await stage.verb("delete", "alpha")
 
 
-async def _help(stage: Struck) -> None:
+async def _help(stage: DamagedStage) -> None:
     """The provider gives in, and a person has it tried again."""
     stage.fakes.access._refuses.clear()  # noqa: SLF001
     (row,) = await stage.plane.store.list_open(states=[OperationState.STUCK])
@@ -195,12 +195,12 @@ async def _help(stage: Struck) -> None:
     await stage.until(name, OperationState.SUCCEEDED)
 
 
-async def _lapsed(stage: Struck) -> None:
+async def _lapsed(stage: DamagedStage) -> None:
     row: Row = {"name": "worker/dead", "holder": "dead", "token": 1, "until": 0.0}
     stage.rows("lease")["worker/dead",] = row
 
 
-async def _come_back(stage: Struck) -> None:
+async def _come_back(stage: DamagedStage) -> None:
     """The holder was only asleep."""
     row = stage.rows("lease").get(("worker/dead",))
     if row is not None:
@@ -210,7 +210,7 @@ async def _come_back(stage: Struck) -> None:
         stage.rows("lease")["worker/dead",]["until"] = stage.plane.store.now() + 1e6
 
 
-async def _unheard(stage: Struck) -> None:
+async def _unheard(stage: DamagedStage) -> None:
     """A plane died after it had dropped a subscription and before it told who waits for it."""
     asked = SubscriptionRequest("required", SubscriptionKind.PULL, required=True)
     await subscriptions.create_subscription(stage.plane, CALLER, asked)
@@ -219,14 +219,14 @@ async def _unheard(stage: Struck) -> None:
     stage.rows("subscription").clear()
 
 
-async def _override(stage: Struck) -> None:
+async def _override(stage: DamagedStage) -> None:
     for operation, subscription in list(stage.rows("awaited")):
         await acknowledgements.acknowledge(
             stage.plane, CALLER, subscription, operation=operation, why="it is gone"
         )
 
 
-async def _park(stage: Struck) -> str:
+async def _park(stage: DamagedStage) -> str:
     """One agent's stream is parked, and waits for a person; the destination."""
     asked = SubscriptionRequest("hearing", SubscriptionKind.NATS, target="hearing")
     view, _ = await subscriptions.create_subscription(stage.plane, CALLER, asked)
@@ -241,23 +241,23 @@ async def _park(stage: Struck) -> str:
     return view.id
 
 
-async def _parked(stage: Struck) -> None:
+async def _parked(stage: DamagedStage) -> None:
     await _park(stage)
 
 
-async def _discard(stage: Struck) -> None:
+async def _discard(stage: DamagedStage) -> None:
     for destination, uid in list(stage.rows("parked")):
         await dead_letters.discard(stage.plane, CALLER, destination, agent=uid)
 
 
-async def _unswept(stage: Struck) -> None:
+async def _unswept(stage: DamagedStage) -> None:
     """A plane died after it had dropped a subscription and before what was parked for it."""
     destination = await _park(stage)
     stage.rows("subscription").clear()
     del stage.rows("cursor")[destination,]
 
 
-async def _sweep(stage: Struck) -> None:
+async def _sweep(stage: DamagedStage) -> None:
     for destination in {destination for destination, _ in stage.rows("parked")}:
         await subscriptions.drop_letters(stage.plane, destination)
 
@@ -266,7 +266,7 @@ OVER = ("at", "created_at", "updated_at", "ended_at", "acknowledged_at", "resolv
 OVER_SECONDS = 100 * 86_400.0
 
 
-async def _over(stage: Struck) -> None:
+async def _over(stage: DamagedStage) -> None:
     """What is over is so for a hundred days, and nobody has seen to it."""
     await stage.make("gone")
     await stage.verb("delete", "gone")
@@ -286,17 +286,17 @@ async def _over(stage: Struck) -> None:
                     row[column] -= OVER_SECONDS
 
 
-async def _forget(stage: Struck) -> None:
+async def _forget(stage: DamagedStage) -> None:
     """A reconciler elsewhere has seen to it, or to as much of it as is to go yet."""
     await retention.tick(stage.plane)
 
 
-async def _news(stage: Struck) -> None:
+async def _news(stage: DamagedStage) -> None:
     await stage.make("beta")
     await stage.verb("suspend", "alpha")
 
 
-async def _carried(stage: Struck) -> None:
+async def _carried(stage: DamagedStage) -> None:
     """A relay elsewhere has carried everything."""
     stage.rows("lease").pop((f"{PREFIX}relay",), None)
     relay = relay_of(stage, stage.plane, None)
@@ -305,33 +305,33 @@ async def _carried(stage: Struck) -> None:
     await relay.leader.resign()
 
 
-class Hurt(NamedTuple):
-    """What is wrong, which reconciler puts it right, and how it can come right without it."""
+class RepairScenario(NamedTuple):
+    """What is damaged, which reconciler repairs it, and how it is repaired without it."""
 
     reconciler: str
-    inflict: Doing
-    cure: Doing
+    damage: ChangeStage
+    repair: ChangeStage
 
 
-HURTS: Mapping[str, Hurt] = {
-    "late": Hurt("late", _late, _vanish),
-    "orphan": Hurt("orphans", _orphan, _vanish),
-    "runtime": Hurt("drift", _dead, _renew),
-    "client": Hurt("drift", _client_gone, _delete),
-    "bereft": Hurt("grants", _bereft, _delete_child),
-    "webhook": Hurt("grants", _webhook, _unsubscribe),
-    "stuck": Hurt("operations", _stuck, _help),
-    "lease": Hurt("leases", _lapsed, _come_back),
-    "unheard": Hurt("acknowledgements", _unheard, _override),
-    "parked": Hurt("letters", _parked, _discard),
-    "unswept": Hurt("letters", _unswept, _sweep),
-    "over": Hurt("retention", _over, _forget),
-    "news": Hurt("outbox", _news, _carried),
+SCENARIOS: Mapping[str, RepairScenario] = {
+    "late": RepairScenario("late", _late, _vanish),
+    "orphan": RepairScenario("orphans", _orphan, _vanish),
+    "runtime": RepairScenario("drift", _dead, _renew),
+    "client": RepairScenario("drift", _client_gone, _delete),
+    "bereft": RepairScenario("grants", _bereft, _delete_child),
+    "webhook": RepairScenario("grants", _webhook, _unsubscribe),
+    "stuck": RepairScenario("operations", _stuck, _help),
+    "lease": RepairScenario("leases", _lapsed, _come_back),
+    "unheard": RepairScenario("acknowledgements", _unheard, _override),
+    "parked": RepairScenario("letters", _parked, _discard),
+    "unswept": RepairScenario("letters", _unswept, _sweep),
+    "over": RepairScenario("retention", _over, _forget),
+    "news": RepairScenario("outbox", _news, _carried),
 }
 """At least one for every reconciler."""
 
 
-def relay_of(stage: Struck, plane: Plane, process: Process | None) -> Relay:
+def relay_of(stage: DamagedStage, plane: Plane, process: Process | None) -> Relay:
     """A relay that delivers to the receiver of the stage, over the wire of its process."""
 
     async def take(event: Outgoing) -> None:

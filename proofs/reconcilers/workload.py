@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from proofs.agents.invariants import AgentSnapshot, read_agents, violations
 from proofs.agents.lifecycle import CALLER, PLANS, TENANT, Fakes, spec_of
 from proofs.agents.scenarios import wait_for_rest
-from proofs.events.lost_events import ABOUT, RECEIVER, Hearing
+from proofs.events.lossy_delivery import ABOUT, RECEIVER, LossyDelivery
 from proofs.harness.cluster import PLANE, Client
 from proofs.harness.simulation import OpenDisk, Parts, Simulation, memory_disk
 from proofs.harness.snapshot import Snapshot
@@ -71,7 +71,7 @@ class ReconcilersSimulation(Simulation):
         self.lost = 0
         self.drivers: dict[int, Driver] = {}
         self.planted: list[tuple[str, str]] = []
-        self.hearing = Hearing(self.loses)
+        self.delivery = LossyDelivery(self.loses)
 
     def build(self, loop: SeededLoop) -> Parts:
         """The plans of the lifecycle over fakes; faults strike during the first passes."""
@@ -117,7 +117,7 @@ class ReconcilersSimulation(Simulation):
         )  # fmt: skip
         wrong += [line for line in violations(seen) if not _waits_for_a_person(seen, line)]
         wrong += self._grants_without_granter(seen) + await self._leases()
-        wrong += await self.hearing.wrong(store) + await self._letters()
+        wrong += await self.delivery.violations(store) + await self._letters()
         return wrong + await self._much_later()
 
     def counts(self) -> Mapping[str, int]:
@@ -158,7 +158,7 @@ class ReconcilersSimulation(Simulation):
     async def _vanish(self) -> None:
         """A required subscriber is gone with nobody told, while a suspend waits for it."""
         if self.delivers:
-            await self.client.ask(self.hearing.carry)  # what was told before says nothing of it
+            await self.client.ask(self.delivery.carry)  # what was told before says nothing of it
         store = self.disk.observer()
         ready = await store.list_rows("agent", {"state": AgentState.READY, "operation": None})
         if not ready or self.rng.random() < 0.5:
@@ -271,7 +271,7 @@ class ReconcilersSimulation(Simulation):
         with suppress(CallerError):
             await mine.look("", False)  # noqa: FBT003 (as the face asks)
         if self.delivers:
-            await self.hearing.carry(plane)
+            await self.delivery.carry(plane)
 
     # --- what must hold beside the sentences about agents --------------------------------------
 

@@ -1,9 +1,10 @@
 """Goal: `make prove P=n` says yes where a promise holds, and no where what it rests on is gone.
 
-Method: each proof is run as the command runs it, once as it is and once without a safeguard.  What
-proofs share is not run again here: of simulation runs, kills and disturbed passes each takes a few,
-and all that the commands take is taken once by `test_simulation`, `test_reconcilers` and
-`tests/real/kills/test_kill9.py`.  The long run takes the commands as they are.
+Method: each proof is run as the command runs it, once as it is and once without a safeguard. What
+proofs share is not run again here: of simulation runs, crashes, kills and disturbed passes each
+takes a few, and all that the commands take is taken once by `test_simulation`, `test_matrix`,
+`test_reconcilers` and `tests/real/kills/test_kill9.py`. The long run takes the commands as they
+are.
 """
 
 import subprocess
@@ -33,8 +34,8 @@ SHARING = [number for number, profiles in PROFILES.items() if profiles]
 
 @pytest.fixture
 def few() -> Iterator[None]:
-    """A few of the runs that no safeguard is aimed at."""
-    with patched(prove, SEEDS_MAX=5):
+    """A few of the runs that no safeguard is aimed at, and of the cells of the crash matrix."""
+    with patched(prove, SEEDS_MAX=5, CRASHES_ONE_IN=10):
         yield
 
 

@@ -12,7 +12,7 @@ import pytest
 from proofs.reconcilers.ablations import ABLATIONS
 from proofs.reconcilers.disturbances import disturbed
 from proofs.reconcilers.promises import false_deletions
-from proofs.reconcilers.scenarios import HURTS
+from proofs.reconcilers.scenarios import SCENARIOS
 from tenure.reconcilers.driver import RECONCILERS
 
 pytestmark = pytest.mark.timeout(300)
@@ -25,7 +25,7 @@ def failures(checks):
 
 def test_every_reconciler_is_among_them():
     names = {*RECONCILERS, "outbox"}
-    assert {hurt.reconciler for hurt in HURTS.values()} == names
+    assert {scenario.reconciler for scenario in SCENARIOS.values()} == names
     assert {f"reconciler_{name}" for name in names} <= set(ABLATIONS)
 
 
@@ -52,4 +52,4 @@ def test_a_pass_killed_at_any_crossing_ends_like_any_other(tally):
     cases = list(disturbed())
     tally.add("crossings", len(cases))
     assert failures(cases) == []
-    assert len(cases) > 100 * len(HURTS) / 2
+    assert len(cases) > 100 * len(SCENARIOS) / 2

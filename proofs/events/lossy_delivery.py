@@ -1,7 +1,7 @@
-"""Who hears of events in a life in which a share of them is lost for good.
+"""Delivers events in a run in which a share of the reactions to them is lost for good.
 
-There is a receiver outside that loses nothing, a subscriber that is about one agent, and the
-plane's own reactions: of what these are told a part is taken and forgotten.
+A receiver outside loses nothing.  A subscriber to one agent and the plane's own reactions take
+their events, and a part of the reactions does nothing.
 """
 
 from collections.abc import Callable
@@ -24,12 +24,12 @@ ABOUT = "about"
 """The subject of the subscriber that is about one agent."""
 
 
-class Hearing:
-    """See the module."""
+class LossyDelivery:
+    """The relays of a run, and what the receiver has got."""
 
     def __init__(self, loses: Callable[[], bool]) -> None:
-        """Nothing was heard yet; `loses` says whether this reaction is lost."""
-        self.heard: set[tuple[str, int]] = set()
+        """Nothing was received yet; `loses` says whether this reaction is lost."""
+        self.received: set[tuple[str, int]] = set()
         """Agents and numbers, as the receiver knows them."""
         self._loses = loses
         self._relays: dict[int, Relay] = {}
@@ -56,17 +56,17 @@ class Hearing:
         return Relay(plane, buses={SubscriptionKind.NATS: bus}, always=always)
 
     async def _take(self, event: Outgoing) -> None:
-        self.heard.add((event.agent, event.sequence))
+        self.received.add((event.agent, event.sequence))
 
     async def _react(self, plane: Plane, react: React, event: Outgoing) -> None:
         if not self._loses():
             await react(plane, event)
 
-    async def wrong(self, store: Store) -> list[str]:
+    async def violations(self, store: Store) -> list[str]:
         """What has not got out, or outlives the agent that it is about."""
         rows = await store.list_events(limit=10_000)
-        unheard = {(str(row["agent"]), int(str(row["sequence"]))) for row in rows} - self.heard
-        wrong = [f"every_event_is_published: {one}" for one in sorted(unheard)]
+        missing = {(str(row["agent"]), int(str(row["sequence"]))) for row in rows} - self.received
+        wrong = [f"every_event_is_published: {one}" for one in sorted(missing)]
         for row in await store.list_rows("subscription", {}):
             agent = await store.find("agent", (str(row["agent"]),))
             if agent is not None and agent["state"] == AgentState.DELETED:
