@@ -156,7 +156,7 @@ def test_what_a_killed_keeper_leaves_is_swept(root, runtime, verb):
 
 
 def test_an_escape_from_a_killed_keeper_without_the_tag_is_found_by_its_group(root, runtime):
-    if not runtime._place.means.groups.kill:
+    if not runtime._root.means.groups.kill:
         pytest.skip("no control group can be made here")
     escape = (
         "import os, time\n"
@@ -167,7 +167,7 @@ def test_an_escape_from_a_killed_keeper_without_the_tag_is_found_by_its_group(ro
     run(runtime.ensure(key(), program(escape, resources={"memory_mib": 500})))
     assert runtimes.until(lambda: "away" in run(runtime.logs(key())))
     name = runtime_root.group_of(RuntimeDir(root / "local-a" / key().text))
-    group = Path(runtime._place.means.groups.kill, name)
+    group = Path(runtime._root.means.groups.kill, name)
     members = Path(group, "cgroup.procs").read_text().split()
     assert len(members) == 2
     os.kill(runtimes.keepers(root)[0], signal.SIGKILL)

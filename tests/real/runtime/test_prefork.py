@@ -49,7 +49,7 @@ def test_after_a_start_a_keeper_waits_and_keeps_the_next_one(root):
 
 def test_a_keeper_that_died_while_it_waited_is_replaced(root):
     with opened(root) as runtime:
-        runtime._place.spares.prepare()
+        runtime._root.keepers.prepare()
         (waiting,) = runtimes.until(lambda: runtimes.spares(root))
         os.kill(waiting, signal.SIGKILL)
         assert runtimes.until(lambda: not runtimes.is_alive(waiting))

@@ -156,7 +156,7 @@ def test_what_is_said_is_bounded_and_fit_for_a_terminal(root, runtime):
 def test_an_agent_that_ignores_sigterm_is_killed_after_the_grace(root, grouped):
     with opened(root, grace_seconds=0.3, end_seconds=300) as runtime:
         if not grouped:
-            runtime._place.means = runtime._place.means._replace(groups=Groups())
+            runtime._root.means = runtime._root.means._replace(groups=Groups())
         ready(runtime, agent("stubborn"))
         began = time.monotonic()
         run(runtime.remove(key()))
@@ -272,7 +272,7 @@ def test_memory_is_bounded(root, runtime):
 
 
 def test_a_fork_bomb_is_bounded_and_removed(root, runtime):
-    if not runtime._place.means.groups.pids:
+    if not runtime._root.means.groups.pids:
         pytest.skip("no pids group can be made here")
     text = (
         "import os, time\nmade = 0\n"
@@ -431,7 +431,7 @@ def test_marks_of_burned_keys_are_forgotten_when_nothing_of_them_can_arrive(
 def test_no_control_group_is_left_of_what_was_removed(root, runtime):
     ready(runtime, agent())
     there = RuntimeDir(root / "local-a" / key().text)
-    groups = runtime._place.means.groups.paths(place.group_of(there))
+    groups = runtime._root.means.groups.paths(place.group_of(there))
     assert [group for group in groups if not Path(group).is_dir()] == []
     run(runtime.stop(key()))
     for group in groups:

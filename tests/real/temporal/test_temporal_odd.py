@@ -86,7 +86,7 @@ def test_a_relay_bears_a_store_that_refuses_and_ends_with_one_that_fails(tempora
         with pytest.raises(CommitUnknown):
             await waiting
         assert not engine.accepts
-        assert "the store refuses: busy" in caplog.text
+        assert "cannot read due operations: busy" in caplog.text
         await bench.planes.pop().engine.stop()
 
     held(temporal.address, scenario)
@@ -222,7 +222,7 @@ def test_what_cannot_be_asked_now_is_left_to_the_relay(temporal, caplog) -> None
         for error in (EngineError("away"), ValueError("odd"), LeaseLost("x")):
             engine._soon(fails(error))
         await eventually(lambda: not engine._tasks)
-        assert "away; the relay tries again" in caplog.text
+        assert "away; the run starter tries again" in caplog.text
         assert "a run was not started or woken" in caplog.text
         assert engine.accepts
         engine._soon(fails(CommitUnknown("lost")))
@@ -243,7 +243,7 @@ def test_calls_that_do_not_end_are_left_to_themselves(temporal, caplog) -> None:
         with patched(temporal_engine, DEAF_SECONDS=0.05):
             polling = asyncio.ensure_future(never())
             await engine._shut_down(deaf, polling, 0.01)
-        assert "some calls do not end though they were cancelled" in caplog.text
+        assert "some cancelled calls have not ended" in caplog.text
         polling.cancel()
 
     held(temporal.address, scenario)

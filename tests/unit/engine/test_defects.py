@@ -29,7 +29,7 @@ async def test_an_operation_stopped_by_a_defect_is_claimed_anew_and_asked_about(
 
     solo.stores[0].before["commit"] = [strange]
     await asyncio.sleep(1)
-    assert f"operation {name} stopped by a defect" in caplog.text
+    assert f"operation {name}: stopped by a defect" in caplog.text
     assert (len(do.calls), len(look.calls)) == (1, 0)
     assert await accept(process.plane, "linear"), "the others go on"
     assert (await reads.wait(process.plane, TENANT, name)).state is OperationState.SUCCEEDED
@@ -45,7 +45,7 @@ async def test_one_that_keeps_failing_by_a_defect_is_left_alone_longer_each_time
     name = await accept(process.plane, "one")
     real, process.engine._work._settle = process.engine._work._settle, None
     await asyncio.sleep(120)
-    falls = caplog.text.count(f"operation {name} stopped by a defect")
+    falls = caplog.text.count(f"operation {name}: stopped by a defect")
     assert 3 <= falls <= 7, "after about 5, 15, 35, 75 s"
     process.engine._work._settle = real
     await operations.cancel(process.plane, by("a friend"), name)
@@ -108,7 +108,7 @@ async def test_calls_that_do_not_end_are_left_to_themselves_and_the_stop_returns
     began = solo.loop.time()
     await process.engine.stop(grace_seconds=0.5)
     assert solo.loop.time() - began < 5
-    assert "1 calls do not end" in caplog.text
+    assert "1 cancelled calls have not ended" in caplog.text
 
 
 async def deaf_once(call):
@@ -130,7 +130,7 @@ async def test_a_call_that_hears_nobody_does_not_keep_its_operation(solo, caplog
     ended = await reads.wait(process.plane, TENANT, name, seconds=60.0)
     assert (ended.state, ended.steps[0].result) == (OperationState.SUCCEEDED, "found")
     assert (len(do.calls), len(look.calls)) == (1, 1)
-    assert "does not end though it was stopped" in caplog.text
+    assert "a cancelled call has not ended" in caplog.text
     await asyncio.sleep(200)
     assert (await reads.get_operation(process.plane, TENANT, name)).steps[0].result == "found"
 
@@ -168,7 +168,7 @@ async def test_a_store_that_was_closed_is_not_asked_again(solo, caplog):
     solo.plan("one", step("made", close, Script(), Script()))
     name = await accept(process.plane, "one")
     await asyncio.sleep(0.5)
-    assert f"operation {name} stopped by a defect" in caplog.text
+    assert f"operation {name}: stopped by a defect" in caplog.text
 
 
 async def slow(_):

@@ -67,7 +67,7 @@ async def test_what_the_store_did_not_let_it_claim_is_found_by_the_next_look(sol
     solo.stores[0].before["claim"] = [refuse]
     process.engine.heard(name, unclaimed=True)
     assert await process.engine.wait(name, 30) is OperationState.SUCCEEDED
-    assert "nothing is claimed now: the disk refused to take this" in caplog.text
+    assert "cannot claim operations: the disk refused to take this" in caplog.text
 
 
 @virtual

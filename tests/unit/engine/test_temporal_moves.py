@@ -219,7 +219,7 @@ def test_what_only_a_newer_release_knows_is_left_to_another_worker_for_seconds(c
             with pytest.raises(ApplicationError, match="nobody here knows how") as raised:
                 await bench.move(name, answer, by=bench.older, attempt=attempt)
             assert raised.value.next_retry_delay == timedelta(seconds=seconds)
-        assert caplog.text.count("linear@1/one: another worker is asked") == 1
+        assert caplog.text.count("linear@1/one; retrying until another worker takes it") == 1
         assert await bench.follow(name, answer) == OperationState.SUCCEEDED
 
     held(scenario)

@@ -93,9 +93,9 @@ def test_what_was_recorded_by_others_is_not_kept():
             engine._activities.keep(
                 await load_handle(bench.store, bench.plane.catalogue, "plane", name)
             )
-            assert len(engine._activities._cloakroom) == 1
+            assert len(engine._activities._cache) == 1
             tell(name)
-            assert len(engine._activities._cloakroom) == 0
+            assert len(engine._activities._cache) == 0
 
     held(scenario)
 

@@ -435,5 +435,5 @@ async def test_a_store_that_was_closed_ends_what_was_under_way_and_is_not_asked_
     process.engine.wake(waits)
     await asyncio.sleep(1)
     for operation in (name, waits):
-        assert f"operation {operation} stopped by a defect" in caplog.text
+        assert f"operation {operation}: stopped by a defect" in caplog.text
     assert not process.engine._driven

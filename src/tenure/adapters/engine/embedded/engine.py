@@ -31,6 +31,7 @@ from tenure.ports.entropy import Entropy
 from tenure.ports.store import Change, Drop, Is, Put, Queue, Ring, Row, Set, Store
 
 log = logging.getLogger("tenure.engine")
+CANCELLED_OUTSIDE = "operation %s: its task was cancelled from outside the engine; retrying later"
 DEAF_SECONDS = 1.0
 """How long a call that was cancelled may take to end before it is left to itself."""
 
@@ -60,7 +61,7 @@ class EmbeddedEngine(Generic[L]):
         self._halted: dict[str, float] = {}
         """Stopped by a defect, and until when each is left alone: then it is claimed anew."""
         self._falls: dict[str, int] = {}
-        self._strangers = UnknownPlans(work, store)
+        self._unknown_plans = UnknownPlans(work, store)
         self._timers = Timers(store.now, self._due)
         self._waiters = Waiters()
         self._keeper: asyncio.Task[None] | None = None
@@ -111,7 +112,7 @@ class EmbeddedEngine(Generic[L]):
 
     async def _claim(self) -> None:
         """Claim until nothing is left that nobody alive holds."""
-        limit, but = self._settings.claim_max, self._strangers.plans
+        limit, but = self._settings.claim_max, self._unknown_plans.plans
         while True:
             claimed = await self._store.claim(
                 Queue.OPERATIONS, self._worker, limit=limit, but_plans=but
@@ -137,7 +138,7 @@ class EmbeddedEngine(Generic[L]):
                 try:
                     await self._look_round()
                 except StoreError as error:  # nothing was kept: a full or busy disk may get better
-                    log.warning("the store refuses: %s; it is asked again in %g s", error, ttl / 3)
+                    log.warning("cannot renew the lease: %s; next attempt in %g s", error, ttl / 3)
         except asyncio.CancelledError:
             if self._open:
                 self._fail(Defect("the engine's keeper was cancelled by someone else"))
@@ -168,7 +169,7 @@ class EmbeddedEngine(Generic[L]):
             deaf = [task for task in tasks if self._work.ignores_cancellation(task)]
             if not deaf or driven.dropped:
                 continue
-            log.warning("operation %s: a call does not end though it was stopped", operation)
+            log.warning("operation %s: a cancelled call has not ended", operation)
             self._halt(operation, driven)
             driven.dropped = True
             for task in tasks:
@@ -245,7 +246,7 @@ class EmbeddedEngine(Generic[L]):
                 await asyncio.gather(*shielded, return_exceptions=True)
         except TimeoutError:
             left = sum(not task.done() for task in tasks)
-            log.warning("%d calls do not end though they were cancelled", left)
+            log.warning("%d cancelled calls have not ended", left)
 
     def _fail(self, error: BaseException) -> None:
         """The store failed: nothing may be acknowledged any more."""
@@ -280,7 +281,7 @@ class EmbeddedEngine(Generic[L]):
         try:
             await self._store.commit(Change("", (), (Drop("lease", (self._lease,)),)))
         except StoreError as error:
-            log.warning("the lease is not given back (%s); it will lapse", error)
+            log.warning("cannot give the lease back: %s; it will expire", error)
         except BaseException as error:
             self._fail(error)
             raise
@@ -327,7 +328,7 @@ class EmbeddedEngine(Generic[L]):
                 self._called = False
                 await self._claim()
         except StoreError as error:
-            log.warning("nothing is claimed now: %s", error)
+            log.warning("cannot claim operations: %s", error)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 (the store failed)
@@ -374,7 +375,7 @@ class EmbeddedEngine(Generic[L]):
     async def _run(self, operation: str, driven: ActiveOperation[L]) -> None:
         """Drive one operation until it ends, parks or is lost; then make room for a queued one."""
         rest: Moves | None = None
-        work, load = self._work, self._strangers.load
+        work, load = self._work, self._unknown_plans.load
         try:
             live = driven.live = driven.live or await load(operation, driven.token, self._worker)
             while live is not None and not driven.dropped:
@@ -391,14 +392,14 @@ class EmbeddedEngine(Generic[L]):
                 else:
                     await self._together(driven, live, now)
         except LeaseLost:
-            log.info("operation %s is held by another worker now", operation)
+            log.info("operation %s: another worker has claimed it", operation)
         except Exception:
             self._halt(operation, driven)
-            log.exception("operation %s stopped by a defect; it will be tried again", operation)
+            log.exception("operation %s: stopped by a defect; retrying later", operation)
         except asyncio.CancelledError:
             if self._open and not driven.dropped:
                 self._halt(operation, driven)
-                log.warning("operation %s was cancelled by someone else's hand", operation)
+                log.warning(CANCELLED_OUTSIDE, operation)
             raise
         except BaseException as error:  # noqa: BLE001 (the store failed)
             self._fail(error)

@@ -1,7 +1,7 @@
-"""Operations of plans that are unknown here: given back at once, and not claimed again.
+"""Operations whose plan this release does not know: they are given back and not claimed again.
 
-Whoever runs beside a newer release meets them.  A worker of that release takes them; nothing was
-called for them here.
+They occur beside a newer release.  A worker of that release takes them; this one has called nothing
+for them.
 """
 
 import logging
@@ -16,23 +16,23 @@ log = logging.getLogger("tenure.engine")
 
 
 class UnknownPlans(Generic[L]):
-    """What this process has learned that it cannot perform."""
+    """The plans that this process has found it cannot perform."""
 
     def __init__(self, work: MoveExecutor[L], store: Store) -> None:
         self._work = work
         self._store = store
         self.plans: list[str] = []
-        """Digests of plans: operations that follow them are left to others."""
+        """Digests of plans whose operations are left to other workers."""
 
     async def load(self, operation: str, token: int, worker: str) -> L | None:
-        """Read an operation; None if it has ended, or is a stranger and nobody's again."""
+        """Read an operation; None if it has ended, or its plan is unknown and it was given back."""
         try:
             return await self._work.load(operation, token)
         except PlanUnknown as unknown:
             if unknown.plan not in self.plans:
                 self.plans.append(unknown.plan)
                 log.warning(
-                    "operation %s is left to a newer worker, as all that follow its plan: %s",
+                    "operation %s: unknown plan; all of that plan wait for a newer worker: %s",
                     operation,
                     unknown,
                 )
@@ -40,7 +40,7 @@ class UnknownPlans(Generic[L]):
             return None
 
     async def _give_back(self, operation: str, worker: str) -> None:
-        """Belong to nobody, and be PENDING again if it was: nobody has called anything then."""
+        """Unclaim the operation; it is PENDING again if it was before the claim."""
         while True:
             loaded = await self._store.load(operation)
             if loaded is None or loaded.operation.worker != worker:

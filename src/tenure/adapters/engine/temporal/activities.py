@@ -74,7 +74,7 @@ class Activities(Generic[L]):
         self._fail = fail
         self._out: dict[asyncio.Future[None], L] = {}
         """Moves that are being performed here."""
-        self._cloakroom: StickyCache[L] = StickyCache(monotonic)
+        self._cache: StickyCache[L] = StickyCache(monotonic)
         self._unknown: set[str] = set()
         """What was said to be unknown here; once each is enough."""
         self._dropped = False
@@ -85,11 +85,11 @@ class Activities(Generic[L]):
 
     def keep(self, live: L) -> None:
         """Its first move, if it comes here, need not read it."""
-        self._cloakroom.keep(live, "")
+        self._cache.keep(live, "")
 
     def forget(self, operation: str) -> None:
         """Something was recorded for it: its next move reads it."""
-        self._cloakroom.forget(operation)
+        self._cache.forget(operation)
 
     def interrupt(self, operation: str) -> None:
         """Stop the calls of its do's that are under way here."""
@@ -135,7 +135,7 @@ class Activities(Generic[L]):
         except (PlanUnknown, OperationUnknown) as error:
             raise self._left_to_others(error) from None
         except Exception as error:
-            log.exception("an operation stopped by a defect or by its store; it is tried again")
+            log.exception("an operation was stopped by a defect or its store; retrying")
             raise _application_error(error) from None
         except BaseException as error:  # noqa: BLE001 (the store failed)
             self._fail(error)
@@ -152,7 +152,7 @@ class Activities(Generic[L]):
             if len(self._unknown) == SAID_MAX:
                 self._unknown.clear()
             self._unknown.add(str(error))
-            log.warning("%s: another worker is asked, again and again", error)
+            log.warning("%s; retrying until another worker takes it", error)
         if _is_first():
             activity.heartbeat(activity.info().attempt)
         benign = ApplicationErrorCategory.BENIGN  # Temporal's library need not log it once more
@@ -163,7 +163,7 @@ class Activities(Generic[L]):
 
     async def _move(self, task: Task) -> Answer:
         live: L | None
-        kept = self._cloakroom.take(task.operation, task.token, task.ticket)
+        kept = self._cache.take(task.operation, task.token, task.ticket)
         kept = kept if _is_first() else None
         try:
             if task.token == 0:  # whoever comes second is turned away
@@ -285,7 +285,7 @@ class Activities(Generic[L]):
     async def _left(self, task: Task) -> Answer:
         """It is another's now."""
         await self._row(task)
-        log.info("operation %s is held by another run now", task.operation)
+        log.info("operation %s: another run has claimed it", task.operation)
         return Answer("", task.token, over=True)
 
     async def _ended(self, task: Task) -> Answer:
@@ -309,7 +309,7 @@ class Activities(Generic[L]):
             self._tell(live.id, live.state)
         elif answer.moves:
             answer = replace(answer, ticket=_cache_key())
-            self._cloakroom.keep(live, answer.ticket)
+            self._cache.keep(live, answer.ticket)
         return answer
 
 

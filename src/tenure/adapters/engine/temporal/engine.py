@@ -218,7 +218,7 @@ class TemporalEngine(Generic[L]):
                     self._fail(EngineError(f"the Temporal worker stopped: {error}"))
                     return
                 worker = self._worker = self._made(client)
-                log.warning("the worker of Temporal is begun again")
+                log.warning("the Temporal worker is restarted")
             else:
                 return
 
@@ -226,7 +226,7 @@ class TemporalEngine(Generic[L]):
         """Wait while Temporal cannot be used; False if it could, or this engine stops."""
         if not (why := await away(client, self._settings)):
             return False
-        log.warning("%s, and its worker has stopped: it is begun again when that is over", why)
+        log.warning("%s, and its worker has stopped; it is restarted after that", why)
         while self._open:
             await self._clock.sleep(self._settings.relay_seconds)
             if not await away(client, self._settings):
@@ -243,7 +243,7 @@ class TemporalEngine(Generic[L]):
                         await self._relay.look()
                     await self._take_over_beside()
                 except StoreError as error:
-                    log.warning("the store refuses: %s; it is asked again", error)
+                    log.warning("cannot read due operations: %s; retrying", error)
                 await self._clock.sleep(self._settings.relay_seconds)
         except asyncio.CancelledError:
             if self._open:
@@ -305,7 +305,7 @@ class TemporalEngine(Generic[L]):
                 async with asyncio.timeout(DEAF_SECONDS):
                     await both
             except TimeoutError:
-                log.warning("some calls do not end though they were cancelled")
+                log.warning("some cancelled calls have not ended")
 
     # --- what others ask -------------------------------------------------------------------------
 
@@ -369,9 +369,9 @@ class TemporalEngine(Generic[L]):
                 await asked
             except (EngineError, StoreError) as error:
                 if not (self._away and isinstance(error, EngineError)):  # else it was said
-                    log.warning("%s; the relay tries again", error)
+                    log.warning("%s; the run starter tries again", error)
             except Exception:
-                log.exception("a run was not started or woken; the relay tries again")
+                log.exception("a run was not started or woken; the run starter tries again")
             except (LeaseLost, asyncio.CancelledError):
                 raise
             except BaseException as error:  # noqa: BLE001 (the store failed)

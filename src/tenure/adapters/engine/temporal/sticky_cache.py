@@ -1,10 +1,10 @@
-"""Operations as this worker has left them, so that their next move need not read them again.
+"""A sticky cache of operations, so that a worker need not read one again for its next move.
 
-A record is refused if the operation's revision has grown since; but a poll leaves it as it is and
-says that a call may be out.  So what is kept is given only to who shows the ticket of the answer
-that told of it, and the workflow shows it only while nothing else was performed since.  What others
-record meanwhile, as a cancel, is found by the revision, as for whoever was slow between reading and
-recording; so what is kept must not grow older than one who is slow.
+A record is refused if the operation's revision has grown meanwhile.  A poll does not raise the
+revision, but it says that a call may be in flight.  So an entry is returned only for the ticket of
+the answer that made it, and the workflow passes the ticket only while no other move was performed.
+Records of others, such as a cancel, are noticed by the revision, as for a worker that is slow
+between reading and recording.  So an entry must not grow older than a slow worker may be.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from tenure.ports.engine import L
 
 KEPT_MAX = 1_000
 KEPT_SECONDS = 5.0
-"""Less than a worker may be silent: one that was taken for lost comes back and reads anew."""
+"""Less than the heartbeat timeout: a worker that was taken for lost reads the operation again."""
 
 
 class CacheEntry(NamedTuple, Generic[L]):
-    """An operation, the ticket to it, and when it was kept."""
+    """An operation, its ticket, and when it was cached."""
 
     live: L
     ticket: str
@@ -26,7 +26,7 @@ class CacheEntry(NamedTuple, Generic[L]):
 
 
 class StickyCache(Generic[L]):
-    """Where operations are left between two moves; each is given to one at most."""
+    """Operations between two moves; each entry is returned at most once."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -34,11 +34,11 @@ class StickyCache(Generic[L]):
         """Oldest first."""
 
     def __len__(self) -> int:
-        """How many are kept."""
+        """Return the number of entries."""
         return len(self._lives)
 
     def keep(self, live: L, ticket: str) -> None:
-        """Until it is taken; of one operation the last."""
+        """Cache an operation until it is taken; an earlier entry of it is replaced."""
         now = self._monotonic()
         self._make_room(now)
         self.forget(live.id)
@@ -52,12 +52,12 @@ class StickyCache(Generic[L]):
             del self._lives[oldest]
 
     def take(self, operation: str, token: int, ticket: str) -> L | None:
-        """The one that is held under this token and was kept with this ticket."""
+        """Return the operation that was cached with this token and ticket, if it is still there."""
         kept = self._lives.pop(operation, None)
         if kept is None or self._monotonic() - kept.at > KEPT_SECONDS:
             return None
         return kept.live if (kept.live.token, kept.ticket) == (token, ticket) else None
 
     def forget(self, operation: str) -> None:
-        """Something was, or may have been, recorded for it."""
+        """Remove the entry: something was, or may have been, recorded."""
         self._lives.pop(operation, None)

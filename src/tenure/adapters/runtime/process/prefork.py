@@ -1,8 +1,8 @@
-"""Starts keepers, and has the next one ready before it is asked for.
+"""Starts keepers, and pre-forks the next one before it is needed.
 
-A keeper's start is mostly its interpreter's.  So one that has nothing to keep yet waits at the end
-of a pipe for its directory; it holds no lock and no file of ours, and ends when the pipe does: with
-the plane, however that ends.
+Most of a keeper's start is the start of its interpreter.  So one idle keeper waits at the end of a
+pipe for its directory.  It holds no lock and no file of ours, and ends when the pipe is closed,
+which happens however the plane ends.
 """
 
 import os
@@ -20,7 +20,7 @@ BOOT = "import sys; sys.path.append(sys.argv[1]); import keeper; sys.exit(keeper
 
 
 class StartedKeeper(NamedTuple):
-    """A keeper's process: where it is told its directory, and where it answers."""
+    """A keeper's process, the pipe that takes its directory, and the one on which it answers."""
 
     pid: int
     tell: int
@@ -28,17 +28,17 @@ class StartedKeeper(NamedTuple):
 
 
 class KeeperPool:
-    """At most one keeper that waits; safe to use from several threads."""
+    """At most one idle keeper; safe to use from several threads."""
 
     def __init__(self, root: Path) -> None:
-        """For runtimes below this directory, which the command line of each names."""
+        """`root` is the directory of all runtimes; the command line of each keeper names it."""
         self._root = root
         self._lock = threading.Lock()
         self._waiting: StartedKeeper | None = None
         self._closed = False
 
     def keep(self, directory: Path) -> tuple[int, int]:
-        """Have a keeper for this directory; its pid, and where it will answer."""
+        """Assign a keeper to this directory; return its pid and the pipe on which it answers."""
         with self._lock:
             taken, self._waiting = self._waiting, None
         if taken is not None and not _tell(taken, directory):
@@ -49,13 +49,13 @@ class KeeperPool:
         return taken.pid, taken.heard
 
     def prepare(self) -> None:
-        """See that one waits."""
+        """Start an idle keeper if there is none."""
         with self._lock:
             if self._waiting is None and not self._closed:
                 self._waiting = self._spawn()
 
     def close(self) -> None:
-        """End the one that waits; no other will."""
+        """End the idle keeper and start no other."""
         with self._lock:
             left, self._waiting, self._closed = self._waiting, None, True
         if left is not None:
@@ -92,7 +92,7 @@ class KeeperPool:
 
 
 def _tell(one: StartedKeeper, directory: Path) -> bool:
-    """Give it its directory; False, and it is gone, if it had died while it waited."""
+    """Send a keeper its directory; False if it had died while it was idle."""
     try:
         os.write(one.tell, os.fsencode(directory))
     except BrokenPipeError:

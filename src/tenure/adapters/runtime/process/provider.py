@@ -80,13 +80,13 @@ class ProcessRuntime:
             sandbox=_sandbox(sandbox, path),
             groups=groups.available(f"tenure-probe-{os.getpid()}"),
         )
-        self._place = RuntimeRoot(root.absolute(), zones=zones, means=means)
+        self._root = RuntimeRoot(root.absolute(), zones=zones, means=means)
 
     def close(self) -> None:
         """Let go of the threads; what runs goes on."""
         if self._later is not None:
             self._later.cancel()
-        self._place.spares.close()
+        self._root.keepers.close()
         self._pool.shutdown(wait=False)
 
     # ------------------------------------------------------------------------------ the four verbs
@@ -96,25 +96,25 @@ class ProcessRuntime:
         try:
             wanted = self._read(spec)
         except Invalid as error:
-            await self._call(self._place.refuse, key, str(error))
+            await self._call(self._root.refuse, key, str(error))
             raise Rejected(str(error)) from error
         now = self._clock.now()
-        seen = await self._call(lambda: self._place.ensure(key, wanted, now=now))
+        seen = await self._call(lambda: self._root.ensure(key, wanted, now=now))
         return seen.reference
 
     async def inspect(self, key: ResourceKey) -> Observation:
         """The presence that `status` gives, with reference, owner and generation."""
-        seen = await self._call(self._place.look, key)
+        seen = await self._call(self._root.look, key)
         status = await self._status(seen)
         return Observation(status.presence, seen.reference, seen.owner, seen.generation)
 
     async def remove(self, key: ResourceKey) -> None:
         """Burn the key, end the whole tree, delete its directory."""
-        await self._call(self._place.remove, key)
+        await self._call(self._root.remove, key)
 
     async def list_owned(self, plane: str) -> AsyncIterator[OwnedResource]:
         """Every directory of this plane."""
-        for item in await self._call(lambda: list(self._place.owned(plane))):
+        for item in await self._call(lambda: list(self._root.owned(plane))):
             yield item
 
     # ------------------------------------------------------------------------- what a runtime has
@@ -128,12 +128,12 @@ class ProcessRuntime:
         if wanted.state_of:
             raise Invalid("state_of: a plan says whose state a runtime goes on with, no spec")
         self._refuse_ours(wanted)
-        path, digests = self._place.means.path, self._place.digests
+        path, digests = self._root.means.path, self._root.digests
         return await self._call(lambda: recipe.digest(spec, wanted, path=path, digests=digests))
 
     def _refuse_ours(self, wanted: recipe.Recipe) -> None:
         """Nothing that the plane hides is given to an agent by naming it."""
-        for ours in {self._place.root.resolve(), *map(_resolved, self._place.means.hidden)}:
+        for ours in {self._root.root.resolve(), *map(_resolved, self._root.means.hidden)}:
             for part in wanted.command:
                 if part.startswith("/") and _resolved(part).is_relative_to(ours):
                     raise Invalid(f"command: {part} lies in the control plane's own directory")
@@ -146,13 +146,13 @@ class ProcessRuntime:
 
     async def status(self, key: ResourceKey) -> Status:
         """How it is, by its keeper, by its own word, and by whose socket that word came from."""
-        status = await self._status(await self._call(self._place.look, key))
+        status = await self._status(await self._call(self._root.look, key))
         return await self._with_last_lines(key, status)
 
     async def wait_ready(self, key: ResourceKey, *, seconds: float) -> Status:
         """Ask again and again, quickly at first; while nobody listens, look only now and then."""
         began = looked = self._clock.monotonic()
-        seen = await self._call(self._place.look, key)
+        seen = await self._call(self._root.look, key)
         while True:
             status = await self._status(seen)
             now = self._clock.monotonic()
@@ -165,23 +165,23 @@ class ProcessRuntime:
             await self._clock.sleep(pause)
             if now - looked > LOOK_SECONDS:
                 looked = now
-                seen = await self._call(self._place.look, key)
+                seen = await self._call(self._root.look, key)
 
     async def listens_at(self, key: ResourceKey, address: str) -> bool:
         """By its keeper, and by whose sockets the kernel says they are."""
-        return await self._call(self._place.listens_at, key, address)
+        return await self._call(self._root.listens_at, key, address)
 
     async def logs(self, key: ResourceKey, *, lines: int = 100) -> str:
         """The last lines, also of what was removed lately."""
-        return await self._call(lambda: runtime_dir.tail(self._place.log_directory(key), lines))
+        return await self._call(lambda: runtime_dir.tail(self._root.log_directory(key), lines))
 
     async def follow(self, key: ResourceKey, *, since: int) -> LogPart:
         """What was printed from this offset on."""
-        return await self._call(lambda: runtime_dir.part(self._place.log_directory(key), since))
+        return await self._call(lambda: runtime_dir.part(self._root.log_directory(key), since))
 
     async def stop(self, key: ResourceKey) -> None:
         """Kill at once and burn; the directory and the log stay until `remove`."""
-        await self._call(self._place.stop, key)
+        await self._call(self._root.stop, key)
 
     # --------------------------------------------------------------------------------------- inner
 
@@ -189,14 +189,14 @@ class ProcessRuntime:
         """Have a keeper ready for the next start, once this one's operation has had its time."""
         if self._later is not None:
             self._later.cancel()
-        prepare = self._place.spares.prepare
+        prepare = self._root.keepers.prepare
         loop = asyncio.get_running_loop()
         self._later = loop.call_later(SPARE_SECONDS, self._pool.submit, prepare)
 
     def _read(self, spec: Spec) -> recipe.Recipe:
         """Understand the spec, and refuse what cannot be enforced on this machine."""
         wanted = recipe.read(spec, zones=self.zones)
-        if "processes" in wanted.resources and not self._place.means.groups.pids:
+        if "processes" in wanted.resources and not self._root.means.groups.pids:
             raise Invalid("resources: processes cannot be bounded here, no pids group can be made")
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         if hard != resource.RLIM_INFINITY and wanted.resources.get("open_files", 0) > hard:
@@ -207,7 +207,7 @@ class ProcessRuntime:
         """What keeps it from being ready is most likely what it printed last."""
         if status.presence is not Presence.STARTING:
             return status
-        place = self._place
+        place = self._root
         said = await self._call(
             lambda: runtime_dir.with_last_lines(status.said, place.log_directory(key))
         )

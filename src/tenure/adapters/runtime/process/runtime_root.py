@@ -88,7 +88,7 @@ class RuntimeRoot:
         self.zones = zones
         self.means = means
         self.digests = DigestCache()
-        self.spares = KeeperPool(root)
+        self.keepers = KeeperPool(root)
         self._burns = 0
         self._children: dict[str, int] = {}
         for name in (*zones, keeper.BURNED, keeper.PORTS, LOGS, TRASH):
@@ -380,7 +380,7 @@ class RuntimeRoot:
 
     def _spawn(self, key: ResourceKey, there: RuntimeDir) -> None:
         """Have a keeper for it, and wait until that has started the agent."""
-        pid, heard = self.spares.keep(there.path)
+        pid, heard = self.keepers.keep(there.path)
         try:
             self._children[key.text] = pid
             there.flush()  # while the keeper is starting
