@@ -203,7 +203,7 @@ def test_a_row_that_says_something_else_than_the_journal_is_seen(succeeded):
     assert broken(with_row(succeeded, ended_at=None)) == {"rows_agree_with_the_journal"}
     assert "rows_agree_with_the_journal" in broken(with_row(succeeded, state="COMPENSATED"))
     (row,) = succeeded.snapshot.operations.values()
-    locked = succeeded.snapshot._replace(active={row["agent"]: only(succeeded)})
+    locked = succeeded.snapshot._replace(active={row.agent: only(succeeded)})
     assert broken(replace(succeeded, snapshot=locked)) == {"rows_agree_with_the_journal"}
 
 
