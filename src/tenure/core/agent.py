@@ -201,3 +201,12 @@ def settled_as(state: AgentState) -> AgentState:
         AgentState.CREATE_FAILED: AgentState.CREATE_FAILED,
         AgentState.DELETE_FAILED: AgentState.DELETE_FAILED,  # parts are gone: it never serves again
     }.get(state, AgentState.READY)
+
+
+RETURNS: Final = {
+    AgentState.READY: AgentTrigger.SPARED_READY,
+    AgentState.SUSPENDED: AgentTrigger.SPARED_SUSPENDED,
+    AgentState.CREATE_FAILED: AgentTrigger.SPARED_FAILED,
+    AgentState.DELETE_FAILED: AgentTrigger.DELETE_STUCK,
+}
+"""What a cancelled verb that had closed an agent does to it, by the state from `settled_as`."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tenure.core import operation
-from tenure.core.agent import AGENT, AgentState, AgentTrigger, Verb
+from tenure.core.agent import AGENT, RETURNS, AgentState, AgentTrigger, Verb
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class LifecycleVerb:
         """
         trigger = self.ends.get(state)
         if state is operation.OperationState.COMPENSATED and self.closes:
-            trigger = _RETURNS[was]
+            trigger = RETURNS[was]
         if trigger is None:
             return None
         during = self.during
@@ -83,12 +83,6 @@ class LifecycleVerb:
         return AgentState(AGENT.after(during, trigger))
 
 
-_RETURNS: Final = {
-    AgentState.READY: AgentTrigger.SPARED_READY,
-    AgentState.SUSPENDED: AgentTrigger.SPARED_SUSPENDED,
-    AgentState.CREATE_FAILED: AgentTrigger.SPARED_FAILED,
-    AgentState.DELETE_FAILED: AgentTrigger.DELETE_STUCK,
-}
 _NO_CHANGE: Final = {
     (AgentState.DELETING, AgentTrigger.DELETE_RETRIED),  # it was not stuck
     (AgentState.DELETE_FAILED, AgentTrigger.DELETE_STUCK),  # it was stuck already
