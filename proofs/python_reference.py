@@ -58,8 +58,8 @@ LINE_MAX: Final = 90
 ERRORS: Final = """\
 ## Errors
 
-Each is a `TenureError` with a stable `code`, except `CommitUnknown`. [Errors](errors.md) says what
-to do about each of them.
+Each is a `TenureError` with a stable `code`, except `CommitUnknown` and `StoreRewound`.
+[Errors](errors.md) says what to do about each of them.
 
 | error | is a | when |
 | ----- | ---- | ---- |

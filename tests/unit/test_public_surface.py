@@ -25,7 +25,7 @@ ERRORS = """
     CallerError CommitUnknown Conflict Defect EngineError Forbidden IllegalTransition Invalid
     LimitExceeded NotFound NotReady OutcomeUnknown PlanUnknown PreconditionFailed ProviderError
     Rejected RuntimeBroken StoreClosed StoreError StoreForeign StoreFull StoreLocked StoreNewer
-    StoreUnsafe TenureError Unauthenticated Unavailable
+    StoreRewound StoreUnsafe TenureError Unauthenticated Unavailable
 """
 OPEN_PLANE = (
     "store=tenure.db * plans providers=None tenant=default principal=local name=local"
