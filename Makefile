@@ -49,8 +49,8 @@ check: .venv/test.installed              ## lint, format, types and the house ru
 docs: .venv/test.installed               ## every page that is made from the code; MEASURE=1: the ablations too (an hour)
 	@$(BIN)/python -m proofs.pages docs/reference
 ifdef MEASURE
-	@$(BIN)/python -m proofs.operations.ablations --seeds 300 --write docs/reference/ablations.md
-	@$(BIN)/python -m proofs.agents.ablations --seeds 600 --write docs/reference/lifecycle_ablations.md
+	@$(BIN)/python -m proofs.ablations --page operations --seeds 300 --write docs/reference/ablations.md
+	@$(BIN)/python -m proofs.ablations --page lifecycle --seeds 300 --seconds 10 --write docs/reference/lifecycle_ablations.md
 endif
 
 format: .venv/test.installed             ## lay out every file as ruff does

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from proofs import pages
+from proofs.ablations import PAGES as ABLATION_PAGES
 from tenure.core.retry import POLICIES, RetryPolicy
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
@@ -32,3 +33,11 @@ def test_every_page_is_written_and_a_second_run_writes_none(tmp_path, capsys):
 def test_a_policy_more_makes_the_page_of_retries_stale():
     more = {**POLICIES, "MORE": RetryPolicy(1.0, 2.0, purpose="Another.")}
     assert pages.retries_page(more) != pages.retries_page()
+
+
+def test_make_measures_every_page_of_ablations():
+    """The pages are measurements, so they are not compared: their commands must exist."""
+    makefile = (REFERENCE.parents[1] / "Makefile").read_text(encoding="utf-8")
+    for name, page in ABLATION_PAGES.items():
+        assert f"-m proofs.ablations --page {name} --seeds" in makefile
+        assert f"--write {page.path}" in makefile
