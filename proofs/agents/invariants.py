@@ -62,9 +62,14 @@ class AgentSnapshot:
 
 
 async def read_agents(
-    store: Store, world: World, fakes: Fakes, *, plans: Mapping[str, Plan],
-    acknowledged: Sequence[str] = (), kernel: Snapshot | None = None,
-) -> AgentSnapshot:  # fmt: skip
+    store: Store,
+    world: World,
+    fakes: Fakes,
+    *,
+    plans: Mapping[str, Plan],
+    acknowledged: Sequence[str] = (),
+    kernel: Snapshot | None = None,
+) -> AgentSnapshot:
     """Read a store through its port; `kernel` if that part was read already."""
     names = await _all(store, "agent_name")
     reserved = await _all(store, "reservation")

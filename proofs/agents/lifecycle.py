@@ -281,23 +281,34 @@ class Fakes:
     def all(self) -> dict[str, FakeProvider]:
         """By slot."""
         return {
-            "identity": self.identity, "access": self.access, "runtime": self.runtime,
+            "identity": self.identity,
+            "access": self.access,
+            "runtime": self.runtime,
             "credentials": self.credentials,
-        }  # fmt: skip
+        }
 
 
 class AgentCluster(Cluster):
     """A world of agents, a disk, and the processes on it."""
 
     def __init__(
-        self, loop: SeededLoop, *, faults: Faults | None = None, disk: Disk | None = None,
-        plans: Mapping[str, Plan] = PLANS, settings: Any = SETTINGS,
-    ) -> None:  # fmt: skip
+        self,
+        loop: SeededLoop,
+        *,
+        faults: Faults | None = None,
+        disk: Disk | None = None,
+        plans: Mapping[str, Plan] = PLANS,
+        settings: Any = SETTINGS,
+    ) -> None:
         """Nothing runs yet."""
         world = World(loop)
         self.faults = faults or Faults()
         self.fakes = Fakes(world, self.faults)
         super().__init__(
-            loop, plans=plans.values(), world=world, providers=self.fakes.all(), disk=disk,
+            loop,
+            plans=plans.values(),
+            world=world,
+            providers=self.fakes.all(),
+            disk=disk,
             settings=settings,
-        )  # fmt: skip
+        )

@@ -60,26 +60,40 @@ def parked_forgotten() -> AbstractContextManager[None]:
     return patched(outbox, _list_parked=none, _retry_parked=never)
 
 
-ABLATIONS = by_name((
-    Ablation(
-        "published_before_marked",
-        "A cursor moves only after what lies before it was published.",
-        "S21", (17,), "relay_dies", marked_first,
-    ),
-    Ablation(
-        "one_of_an_agent_at_a_time",
-        "An agent's next event leaves after the receipt of the one before.",
-        "S21", (17,), "relay_dies", newest_first,
-    ),
-    Ablation(
-        "stable_event_id",
-        "An event has one id, by which a consumer tells a copy.",
-        "S21", (17,), "relay_dies", ids_drawn,
-    ),
-    Ablation(
-        "letters_go_first",
-        "What comes after a dead letter of an agent waits behind it.",
-        "S21", (17,), "receiver_refuses", parked_forgotten,
-    ),
-))  # fmt: skip
+ABLATIONS = by_name(
+    (
+        Ablation(
+            "published_before_marked",
+            "A cursor moves only after what lies before it was published.",
+            "S21",
+            (17,),
+            "relay_dies",
+            marked_first,
+        ),
+        Ablation(
+            "one_of_an_agent_at_a_time",
+            "An agent's next event leaves after the receipt of the one before.",
+            "S21",
+            (17,),
+            "relay_dies",
+            newest_first,
+        ),
+        Ablation(
+            "stable_event_id",
+            "An event has one id, by which a consumer tells a copy.",
+            "S21",
+            (17,),
+            "relay_dies",
+            ids_drawn,
+        ),
+        Ablation(
+            "letters_go_first",
+            "What comes after a dead letter of an agent waits behind it.",
+            "S21",
+            (17,),
+            "receiver_refuses",
+            parked_forgotten,
+        ),
+    )
+)
 """Every safeguard of events that can be switched off, by name."""

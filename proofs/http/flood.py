@@ -31,9 +31,14 @@ from tenure.testing.patches import Off, patched
 
 AGAIN = "python -m proofs.prove 21"
 BOUNDS = Bounds(
-    requests_per_second=10.0, requests_at_once=8, connections_max=64, head_seconds=5.0,
-    head_bytes_max=16_384, body_seconds=10.0, write_seconds=10.0,
-)  # fmt: skip
+    requests_per_second=10.0,
+    requests_at_once=8,
+    connections_max=64,
+    head_seconds=5.0,
+    head_bytes_max=16_384,
+    body_seconds=10.0,
+    write_seconds=10.0,
+)
 OVERLOAD = 10
 """Times what a tenant may ask for."""
 FLOOD_SECONDS = 30
@@ -167,9 +172,13 @@ class Flooded:
         self.wrong: list[str] = []
         self._state = ServerState()
         self._config = Config(
-            build(api), http=wire(BOUNDS), ws="none", lifespan="off", log_config=None,
+            build(api),
+            http=wire(BOUNDS),
+            ws="none",
+            lifespan="off",
+            log_config=None,
             access_log=False,
-        )  # fmt: skip
+        )
         self._config.load()
 
     def connect(self, *, reads: bool = True) -> Pipe:
@@ -269,10 +278,11 @@ async def _accepted_work_ends(one: Flooded) -> None:
     pipe = one.connect()
     for number in range(80):
         spec = {
-            "name": f"agent-{number}", "roles": ["reader"],
+            "name": f"agent-{number}",
+            "roles": ["reader"],
             "runtime": {"command": ["agent"], "ready_seconds": 6.0},
             "credentials": [{"audience": "https://tool", "scopes": ["tool:use"]}],
-        }  # fmt: skip
+        }
         reply = await pipe.ask(one.loud, "POST", "/v1/agents", json.dumps(spec).encode())
         if reply.status == 202:
             accepted.append(json.loads(reply.body)["id"])
@@ -357,9 +367,15 @@ async def _too_many_connections(one: Flooded) -> None:
 def floods() -> Checks:
     """Every flood and every kind of slow client, while another tenant asks politely."""
     for case in (
-        _too_often, _too_much_at_once, _accepted_work_ends, _slow_heads, _slow_bodies,
-        _endless_heads, _never_read, _too_many_connections,
-    ):  # fmt: skip
+        _too_often,
+        _too_much_at_once,
+        _accepted_work_ends,
+        _slow_heads,
+        _slow_bodies,
+        _endless_heads,
+        _never_read,
+        _too_many_connections,
+    ):
         for seed in range(3):
             name = f"{AGAIN} ({case.__name__.strip('_')}, seed {seed})"
             yield Check(name, run(seed, lambda loop, c=case: _flooded(loop, c)))  # type: ignore[misc]
@@ -398,31 +414,57 @@ def _any_head() -> Any:
     return patched(Wire, data_received=Wire.__mro__[1].data_received)  # type: ignore[attr-defined]
 
 
-ABLATIONS = by_name((
-    Ablation(
-        "allowance_ends", "A tenant's bucket gets empty, and so do its places.",
-        "T18", (21,), BY_PROOF, _always_full,
-    ),
-    Ablation(
-        "allowance_of_tenant", "Every tenant has a bucket of its own.",
-        "T18", (21,), BY_PROOF, _one_for_all,
-    ),
-    Ablation(
-        "heads_are_timed", "A client has only so long for its headers.",
-        "T18", (21,), BY_PROOF, _nothing(Wire, "_expect_head"),
-    ),
-    Ablation(
-        "heads_are_bounded", "Headers have only so many bytes.",
-        "T18", (21,), BY_PROOF, _any_head,
-    ),
-    Ablation(
-        "bodies_are_timed", "A client has only so long for a body that is read whole.",
-        "T18", (21,), BY_PROOF, _patient_bodies,
-    ),
-    Ablation(
-        "answers_are_timed", "A client that does not read is cut off.",
-        "T18", (21,), BY_PROOF, _nothing(Wire, "_abort"),
-    ),
-))  # fmt: skip
+ABLATIONS = by_name(
+    (
+        Ablation(
+            "allowance_ends",
+            "A tenant's bucket gets empty, and so do its places.",
+            "T18",
+            (21,),
+            BY_PROOF,
+            _always_full,
+        ),
+        Ablation(
+            "allowance_of_tenant",
+            "Every tenant has a bucket of its own.",
+            "T18",
+            (21,),
+            BY_PROOF,
+            _one_for_all,
+        ),
+        Ablation(
+            "heads_are_timed",
+            "A client has only so long for its headers.",
+            "T18",
+            (21,),
+            BY_PROOF,
+            _nothing(Wire, "_expect_head"),
+        ),
+        Ablation(
+            "heads_are_bounded",
+            "Headers have only so many bytes.",
+            "T18",
+            (21,),
+            BY_PROOF,
+            _any_head,
+        ),
+        Ablation(
+            "bodies_are_timed",
+            "A client has only so long for a body that is read whole.",
+            "T18",
+            (21,),
+            BY_PROOF,
+            _patient_bodies,
+        ),
+        Ablation(
+            "answers_are_timed",
+            "A client that does not read is cut off.",
+            "T18",
+            (21,),
+            BY_PROOF,
+            _nothing(Wire, "_abort"),
+        ),
+    )
+)
 """What P21 rests on."""
 SUBJECT = Subject("http", (Proof(21, checks=floods),), ABLATIONS)

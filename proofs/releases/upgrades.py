@@ -60,9 +60,13 @@ class Source(NamedTuple):
             command += ["--ablate", ablated]
         path = self.path or str(ROOT / "src")
         return subprocess.run(  # noqa: S603 (ourselves)
-            command, env={"PYTHONPATH": path, "PYTHONUTF8": "1"}, capture_output=True, text=True,
-            check=False, timeout=600,
-        )  # fmt: skip
+            command,
+            env={"PYTHONPATH": path, "PYTHONUTF8": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
 
 
 THIS = Source("this release", "")
@@ -74,8 +78,9 @@ def _archive(commit: str) -> bytes:
     try:
         told = subprocess.run(  # noqa: S603 (a fixed command)
             ["git", "-C", str(ROOT), "archive", commit, "src"],  # noqa: S607 (whichever git)
-            capture_output=True, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            check=False,
+        )
     except OSError as error:
         raise Invalid(f"there is no git here ({error.strerror}): no earlier release") from None
     if told.returncode:
@@ -108,9 +113,11 @@ def dump(directory: Path) -> dict[str, str]:
     numbers = [(name, file.pragma(name)) for name in ("application_id", "user_version")]
     file.close()
     lines = [line for line in out.getvalue().splitlines() if not line.startswith("--")]
-    kept = [line for line in lines if not line.lower().startswith(tuple(
-        f"pragma {name}" for name, _ in numbers
-    ))]  # fmt: skip
+    kept = [
+        line
+        for line in lines
+        if not line.lower().startswith(tuple(f"pragma {name}" for name, _ in numbers))
+    ]
     sql = "\n".join([*kept, *(f"PRAGMA {name}={number};" for name, number in numbers)])
     world = {
         f"{name}/{one.name}": one.read_text()
@@ -207,14 +214,19 @@ def _without(safeguard: str) -> AbstractContextManager[None]:
 SUBJECT = Subject(
     "releases",
     (Proof(23, checks=upgrades),),
-    by_name((
-        Ablation(
-            "only_adds",
-            "A migration that only adds leaves the file open to the release before.",
-            "S28", (23,), BY_PROOF, lambda: _without("only_adds"),
-        ),
-    )),
-)  # fmt: skip
+    by_name(
+        (
+            Ablation(
+                "only_adds",
+                "A migration that only adds leaves the file open to the release before.",
+                "S28",
+                (23,),
+                BY_PROOF,
+                lambda: _without("only_adds"),
+            ),
+        )
+    ),
+)
 
 
 def main() -> int:

@@ -86,7 +86,11 @@ def test_the_python_of_the_pages_is_typed_as_mypy_wants_it_from_a_user(tmp_path)
         (tmp_path / f"page{number}.py").write_text("\n\n".join(piece.lstrip() for piece in pieces))
     checked = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "page0.py", "page1.py"],
-        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=250,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=250,
         env={**os.environ, "MYPYPATH": str(ROOT / "src")},
-    )  # fmt: skip
+    )
     assert checked.returncode == 0, checked.stdout

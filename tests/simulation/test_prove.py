@@ -159,8 +159,11 @@ def test_make_exits_as_the_page_of_promises_says(given, code, error, printed):
     """GNU make exits 2 whatever failed in it, and names the exit code of the command."""
     done = subprocess.run(
         ["make", "--no-print-directory", "prove", *given],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == code
     assert printed in done.stdout
     assert error in done.stderr

@@ -214,10 +214,13 @@ def test_a_server_that_would_lose_records_or_letters_is_refused(
 
 @pytest.mark.parametrize(
     ("lasts", "trusted", "said"),
-    [(100_000, True, ""), (100_000, False, "TLS certificate is not accepted"),
-     (1, True, "TLS certificate is not accepted")],
+    [
+        (100_000, True, ""),
+        (100_000, False, "TLS certificate is not accepted"),
+        (1, True, "TLS certificate is not accepted"),
+    ],
     ids=["good", "a stranger's", "expired"],
-)  # fmt: skip
+)
 def test_a_server_is_asked_over_tls_if_its_certificate_is_good(
     postgres_url: str, tmp_path: Path, *, lasts: int, trusted: bool, said: str
 ) -> None:
@@ -353,9 +356,14 @@ def test_an_epoch_whose_beginning_was_not_answered_is_begun_once(postgres_url: s
     async def scenario() -> None:
         async with behind_a_proxy(postgres_url, writers=1) as (store, proxy):
             row: dict[str, Value | Generated] = {
-                "tenant": "north", "agent": "a", "operation": "o", "type": "t", "at": 1.0,
-                "body": "{}", "sequence": Next("event/a"),
-            }  # fmt: skip
+                "tenant": "north",
+                "agent": "a",
+                "operation": "o",
+                "type": "t",
+                "at": 1.0,
+                "body": "{}",
+                "sequence": Next("event/a"),
+            }
             await store.commit(Change("", (), (Put("outbox", (Next("outbox"),), row),)))
             await store.begin_epoch(2)
             proxy.behaviour = Behaviour(cut_after_answered=0)

@@ -226,8 +226,11 @@ def test_a_worker_tells_of_the_steps_it_has_performed(
     words = ["worker", "--home", str(home), "--store", postgres_url, "--traces"]
     assert cli.main([*words, "--metrics", "127.0.0.1:0"]) == 0
     assert answers == [
-        (200, '{"status":"alive"}'), (200, '{"status":"ready"}'), (401, ""), (404, ""),
-    ]  # fmt: skip
+        (200, '{"status":"alive"}'),
+        (200, '{"status":"ready"}'),
+        (401, ""),
+        (404, ""),
+    ]
 
 
 @pytest.mark.parametrize(

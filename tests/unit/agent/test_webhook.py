@@ -24,9 +24,11 @@ def test_what_was_signed_is_verified():
 def test_the_published_example_of_the_scheme_verifies():
     secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
     told = signed(
-        "msg_p5jXN8AQM9LWM0D4loKWxJek", b'{"test": 2432232314}', at=1_614_265_330,
+        "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        b'{"test": 2432232314}',
+        at=1_614_265_330,
         secrets=(secret_of(secret),),
-    )  # fmt: skip
+    )
     assert told["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 

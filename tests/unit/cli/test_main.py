@@ -165,8 +165,10 @@ def test_options_of_place_may_stand_before_the_command_or_after_it(capsys):
 
 
 def test_every_refusal_of_the_server_has_an_exit_code():
-    codes = {code: ServerRefusal(meaning.status, {"code": code}).code for code, meaning in
-             PROBLEMS.items()}  # fmt: skip
+    codes = {
+        code: ServerRefusal(meaning.status, {"code": code}).code
+        for code, meaning in PROBLEMS.items()
+    }
     assert codes["unauthenticated"] == codes["forbidden"] == Exit.AUTHENTICATION
     assert codes["invalid_field"] == codes["idempotency_mismatch"] == Exit.USAGE
     assert codes["not_found"] == codes["name_taken"] == codes["internal"] == Exit.FAILED

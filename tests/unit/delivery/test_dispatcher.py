@@ -144,8 +144,11 @@ def test_nothing_is_lost_or_out_of_order_however_events_and_looks_fall_together(
                 for sink in sinks:
                     sink.down = False
                 await asyncio.sleep(DESTINATION.cap_seconds + 2 * dispatcher.IDLE_POLL_SECONDS)
-        rows = [row for start in range(0, made, 500)
-                for row in await plane.store.list_events(after=start, limit=500)]  # fmt: skip
+        rows = [
+            row
+            for start in range(0, made, 500)
+            for row in await plane.store.list_events(after=start, limit=500)
+        ]
         assert len(rows) == made
         for sink in sinks:
             route = route_to(sink)

@@ -48,9 +48,13 @@ class Bench:
         self.followed: list[str] = []
         catalogue = Catalogue([Plan("single", stages=(Step("one", do, undo=nothing, inspect=do),))])
         self.plane = Plane(
-            id="plane", store=self.store, engine=cast(Any, Nobody()), entropy=SystemEntropy(),
-            catalogue=catalogue, providers={},
-        )  # fmt: skip
+            id="plane",
+            store=self.store,
+            engine=cast(Any, Nobody()),
+            entropy=SystemEntropy(),
+            catalogue=catalogue,
+            providers={},
+        )
         self.claims = SingleClaims(WORKER, resting=RESTING)
         self.claims.attach(self.plane)
         find = self.store.find
@@ -74,9 +78,7 @@ class Bench:
                 raise EngineError("Temporal is away")
             self.followed.append(name)
 
-        return RunStarter(
-            self.store, follow, worker=WORKER, resting=RESTING, margin_seconds=MARGIN
-        )  # fmt: skip
+        return RunStarter(self.store, follow, worker=WORKER, resting=RESTING, margin_seconds=MARGIN)
 
     async def look(self, relay: RunStarter, seconds: float) -> None:
         """Once a second for so long."""

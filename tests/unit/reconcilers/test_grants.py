@@ -118,14 +118,20 @@ async def test_more_than_one_look_can_see_is_seen_by_the_next(lives):
     edges = lives.disk.tables.rows["edge"]
     living = "0" * 31 + "1"
     lives.disk.tables.rows["agent"][living,] = {
-        **lives.disk.tables.rows["agent"][granter,], "uid": living, "state": "READY",
-    }  # fmt: skip
+        **lives.disk.tables.rows["agent"][granter,],
+        "uid": living,
+        "state": "READY",
+    }
     for number in range(PAGE_MAX):
         target = f"{number:08}"
         edges[living, "session", target] = {
-            "owner": living, "kind": "session", "target": target, "tenant": TENANT,
-            "on_delete": "revoke", "at": 0.0,
-        }  # fmt: skip
+            "owner": living,
+            "kind": "session",
+            "target": target,
+            "tenant": TENANT,
+            "on_delete": "revoke",
+            "at": 0.0,
+        }
     assert (await grants.tick(lives.plane, limit=1)).seen == PAGE_MAX
     assert len(lives.fakes.access.granted_by(granter)) == 1
     await grants.tick(lives.plane, limit=1)

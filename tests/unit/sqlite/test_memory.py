@@ -33,18 +33,23 @@ async def test_a_killed_handle_answers_nobody_while_others_go_on() -> None:
     assert not waiting.done()
     assert await other.find(OperationRecord, ("a",)) == stored(operation("a"))
     for use in (
-        mine.now, lambda: mine.commit(change()),
-        lambda: mine.claim(Queue.OPERATIONS, "w", limit=1)
-    ):  # fmt: skip
+        mine.now,
+        lambda: mine.commit(change()),
+        lambda: mine.claim(Queue.OPERATIONS, "w", limit=1),
+    ):
         with pytest.raises(CommitUnknown):
             use()
     for read in (
-        mine.find(OperationRecord, ("a",)), mine.load("a"), mine.was_committed("change-1"),
+        mine.find(OperationRecord, ("a",)),
+        mine.load("a"),
+        mine.was_committed("change-1"),
         mine.list_operations("north"),
-        mine.list_resources("north", "x"), mine.list_events(), mine.list_due("w"),
+        mine.list_resources("north", "x"),
+        mine.list_events(),
+        mine.list_due("w"),
         mine.plans_of_open_operations(),
         mine.backup("/nowhere"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(CommitUnknown):
             await read
     await mine.close()

@@ -24,9 +24,12 @@ from tenure.testing.plans import PLANS, providers_of
 
 TENANT = "default"
 LIMITS = StepLimits(
-    call_seconds=1.0, deadline_seconds=10.0, undo_seconds=5.0,
-    retry_first_seconds=0.2, retry_cap_seconds=4.0,
-)  # fmt: skip
+    call_seconds=1.0,
+    deadline_seconds=10.0,
+    undo_seconds=5.0,
+    retry_first_seconds=0.2,
+    retry_cap_seconds=4.0,
+)
 Way = Callable[..., Awaitable[object]]
 
 

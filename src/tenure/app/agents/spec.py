@@ -139,9 +139,12 @@ def plain(spec: AgentSpec) -> dict[str, object]:
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\.?([^`]*)`)?", re.DOTALL)
 _KEYS = {
-    "": AgentSpec, "runtime": Runtime, "runtime.resources": Resources, "runtime.network": Network,
+    "": AgentSpec,
+    "runtime": Runtime,
+    "runtime.resources": Resources,
+    "runtime.network": Network,
     "credentials[]": Credential,
-}  # fmt: skip
+}
 
 
 _MATCHING = re.compile(r"Expected `str` matching regex '\^(.*)\$\(\?!\\\\n\)'")

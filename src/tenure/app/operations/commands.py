@@ -241,9 +241,13 @@ def _identify(caller: Caller, operation: str, request: VerbRequest) -> Idempoten
     if not request.idempotency_key:
         return WITHOUT_KEY
     return identify(
-        caller.tenant, caller.principal, f"operation.{request.verb}", request.idempotency_key,
-        [operation, request.arguments], names_operation=True,
-    )  # fmt: skip
+        caller.tenant,
+        caller.principal,
+        f"operation.{request.verb}",
+        request.idempotency_key,
+        [operation, request.arguments],
+        names_operation=True,
+    )
 
 
 def _refuse_ended(live: OperationHandle) -> None:

@@ -34,13 +34,22 @@ NOT_FOUND = 404
 SIGNS = {Action.CREATE: "+", Action.KEEP: "=", Action.DIFFERS: "~", Action.DELETE: "-"}
 
 FILES = click.option(
-    "-f", "--file", "sources", multiple=True, required=True, metavar="FILE|DIR",
+    "-f",
+    "--file",
+    "sources",
+    multiple=True,
+    required=True,
+    metavar="FILE|DIR",
     help="A file, a directory of .yaml files, or - for standard input.",
-)  # fmt: skip
+)
 SELECTOR = click.option(
-    "-l", "--selector", multiple=True, callback=pairs, metavar="K=V",
+    "-l",
+    "--selector",
+    multiple=True,
+    callback=pairs,
+    metavar="K=V",
     help="Only agents with this label, in the files and on the server.",
-)  # fmt: skip
+)
 PRUNE = click.option(
     "--prune", is_flag=True, help="Delete agents that are in no file (with --selector: of those)."
 )
@@ -63,9 +72,16 @@ PRUNE = click.option(
 @output_option
 @with_client
 def command(
-    client: Client, *, sources: tuple[str, ...], selector: dict[str, str], prune: bool, yes: bool,
-    dry_run: bool, waits: Waits, form: str,
-) -> None:  # fmt: skip
+    client: Client,
+    *,
+    sources: tuple[str, ...],
+    selector: dict[str, str],
+    prune: bool,
+    yes: bool,
+    dry_run: bool,
+    waits: Waits,
+    form: str,
+) -> None:
     """Create the agents that files name and that are not there yet.
 
     An agent that is there as its file says stays as it is.  One that differs is reported, and the
@@ -145,9 +161,10 @@ def _await(
             )
         except KeyboardInterrupt:
             raise CommandExit(
-                Exit.INTERRUPTED, "interrupted; what was accepted goes on",
+                Exit.INTERRUPTED,
+                "interrupted; what was accepted goes on",
                 advice="tenure operation list --open",
-            ) from None  # fmt: skip
+            ) from None
         if OF_STATE[str(seen["state"])] is Exit.OK:
             say(f"agent {name} {done}")
             continue
@@ -207,6 +224,8 @@ def print_differences(found: Sequence[Difference], *, form: str) -> None:
 
 def _plain(one: Difference) -> dict[str, object]:
     return {
-        "name": one.name, "action": str(one.action), "changes": list(one.changes),
+        "name": one.name,
+        "action": str(one.action),
+        "changes": list(one.changes),
         "note": one.note,
-    }  # fmt: skip
+    }

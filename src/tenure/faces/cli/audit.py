@@ -47,11 +47,13 @@ def list_audit(client: Client, *, after: int, limit: int | None, form: str) -> N
 def _text(verdict: Item) -> str:
     broken = verdict["broken"]
     said = f"line {broken['position']}: {broken['why']}" if broken else ""
-    return fields([
-        ("entries", str(verdict["entries"])),
-        ("head", str(verdict["head"])),
-        ("broken", broken["why"] if broken and broken["head_missing"] else said),
-    ])  # fmt: skip
+    return fields(
+        [
+            ("entries", str(verdict["entries"])),
+            ("head", str(verdict["head"])),
+            ("broken", broken["why"] if broken and broken["head_missing"] else said),
+        ]
+    )
 
 
 def _head(_: click.Context, option: click.Parameter, value: str) -> str:
@@ -68,8 +70,13 @@ def _head(_: click.Context, option: click.Parameter, value: str) -> str:
         "tenure audit verify --head $(cat head)",
     ),
 )
-@click.option("--head", default="", metavar="HASH", callback=_head,
-              help="A head hash that you exported before.")  # fmt: skip
+@click.option(
+    "--head",
+    default="",
+    metavar="HASH",
+    callback=_head,
+    help="A head hash that you exported before.",
+)
 @output_option
 @with_client
 def verify(client: Client, *, head: str, form: str) -> None:

@@ -78,9 +78,15 @@ def command(context: click.Context, *, scale: Scale, form: str) -> None:
     """
     place = server_location(context)
     found = [
-        *python(), *sqlite(), *home(place.directory()), *epoch(place.directory()),
-        *providers(place.directory()), *bubblewrap(), *scaled_out(scale), *server(place),
-    ]  # fmt: skip
+        *python(),
+        *sqlite(),
+        *home(place.directory()),
+        *epoch(place.directory()),
+        *providers(place.directory()),
+        *bubblewrap(),
+        *scaled_out(scale),
+        *server(place),
+    ]
     show_all([one._asdict() for one in found], FINDING, form=form, text=describe_results)
     if any(one.result == FAIL for one in found):
         raise CommandExit(Exit.FAILED)
@@ -203,9 +209,12 @@ def bubblewrap() -> Iterator[CheckResult]:
     tried = [found, "--ro-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "/bin/true"]
     try:
         code = subprocess.run(  # noqa: S603 (a fixed command)
-            tried, stdin=subprocess.DEVNULL, capture_output=True, check=False,
+            tried,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
             timeout=PROBE_SECONDS,
-        ).returncode  # fmt: skip
+        ).returncode
     except (OSError, subprocess.TimeoutExpired):
         code = -1
     if code:
@@ -222,8 +231,10 @@ def scaled_out(scale: Scale) -> Iterator[CheckResult]:
 
     settings = Settings(**scale)
     probes: tuple[tuple[str, Callable[[Settings], Awaitable[str]]], ...] = (
-        ("store", probe_store), ("engine", probe_engine), ("bus", probe_bus),
-    )  # fmt: skip
+        ("store", probe_store),
+        ("engine", probe_engine),
+        ("bus", probe_bus),
+    )
     for name, probe in probes:
         if name not in scale:
             continue

@@ -55,9 +55,12 @@ def filter_options(asked: Command) -> Command:
     ):
         asked = click.option(option, default="", metavar=hint, help=words)(asked)
     return click.option(
-        "--type", "types", multiple=True, metavar="TYPE",
+        "--type",
+        "types",
+        multiple=True,
+        metavar="TYPE",
         help="Only of this type, such as agent.suspended or agent.*; may be repeated.",
-    )(asked)  # fmt: skip
+    )(asked)
 
 
 def _query(agent: str, types: tuple[str, ...], operation: str) -> dict[str, object]:
@@ -76,9 +79,15 @@ def _query(agent: str, types: tuple[str, ...], operation: str) -> dict[str, obje
 @output_option
 @with_client
 def list_events(
-    client: Client, *, agent: str, types: tuple[str, ...], operation: str, after: int,
-    limit: int | None, form: str,
-) -> None:  # fmt: skip
+    client: Client,
+    *,
+    agent: str,
+    types: tuple[str, ...],
+    operation: str,
+    after: int,
+    limit: int | None,
+    form: str,
+) -> None:
     """List the stored events, oldest first."""
     query = {**_query(agent, types, operation), "after": after}
     if limit:
@@ -96,9 +105,14 @@ def list_events(
 @output_option
 @with_client
 def watch(
-    client: Client, *, agent: str, types: tuple[str, ...], operation: str, after: int | None,
+    client: Client,
+    *,
+    agent: str,
+    types: tuple[str, ...],
+    operation: str,
+    after: int | None,
     form: str,
-) -> None:  # fmt: skip
+) -> None:
     """Print new events until interrupted; as JSON, one a line.
 
     A server that goes away is waited for.  A token that is no good any more ends it.

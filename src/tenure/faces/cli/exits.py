@@ -100,8 +100,10 @@ class ServerRefusal(CommandExit):
         advice = ADVICE.get(self.problem_code, "")
         absent = ABSENT.match(said)
         about = {
-            "agent": agent, "operation": self.operation, "noun": absent[1] if absent else "",
-        }  # fmt: skip
+            "agent": agent,
+            "operation": self.operation,
+            "noun": absent[1] if absent else "",
+        }
         if any(f"{{{name}}}" in advice and not value for name, value in about.items()):
             advice = ""
         super().__init__(

@@ -49,23 +49,25 @@ def list_findings(
 
 def _text(finding: Item) -> str:
     body = dict(finding["body"])
-    return fields([
-        ("id", str(finding["id"])),
-        ("kind", str(finding["kind"])),
-        ("reconciler", str(finding["reconciler"])),
-        ("what", str(body.pop("what", ""))),
-        ("agent", str(finding["agent"])),
-        ("resource", str(finding["resource"])),
-        *(
-            (name, instant(value) if name.endswith(("_at", "since")) else str(value))
-            for name, value in sorted(body.items())
-        ),
-        ("first seen", instant(finding["first_seen"])),
-        ("last seen", instant(finding["last_seen"])),
-        ("sightings", str(finding["sightings"])),
-        ("resolved", instant(finding["resolved_at"])),
-        ("by", str(finding["resolved_by"])),
-    ])  # fmt: skip
+    return fields(
+        [
+            ("id", str(finding["id"])),
+            ("kind", str(finding["kind"])),
+            ("reconciler", str(finding["reconciler"])),
+            ("what", str(body.pop("what", ""))),
+            ("agent", str(finding["agent"])),
+            ("resource", str(finding["resource"])),
+            *(
+                (name, instant(value) if name.endswith(("_at", "since")) else str(value))
+                for name, value in sorted(body.items())
+            ),
+            ("first seen", instant(finding["first_seen"])),
+            ("last seen", instant(finding["last_seen"])),
+            ("sightings", str(finding["sightings"])),
+            ("resolved", instant(finding["resolved_at"])),
+            ("by", str(finding["resolved_by"])),
+        ]
+    )
 
 
 @command.command(

@@ -113,9 +113,13 @@ def _command() -> click.Group:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     @click.option(
-        "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version,
+        "--version",
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_version,
         help="Print the version.",
-    )  # fmt: skip
+    )
     @server_options
     def tenure() -> None:
         """Tenure: every operation on an agent finishes or is undone, and says which."""

@@ -25,13 +25,21 @@ NOUN = Noun(
     "migrate-store",
     epilog=examples("tenure migrate-store --to postgresql://tenure@db.example/tenure"),
 )
-@click.option("--to", "url", required=True, metavar="URL", envvar="TENURE_STORE",
-              help="The PostgreSQL, such as postgresql://user@host/database?schema=tenure."
-                   "  [TENURE_STORE]")  # fmt: skip
 @click.option(
-    "--from", "source", metavar="FILE", type=click.Path(path_type=Path),
+    "--to",
+    "url",
+    required=True,
+    metavar="URL",
+    envvar="TENURE_STORE",
+    help="The PostgreSQL, such as postgresql://user@host/database?schema=tenure.  [TENURE_STORE]",
+)
+@click.option(
+    "--from",
+    "source",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
     help="The embedded store; by default that of the home.",
-)  # fmt: skip
+)
 @output_option
 @server_options
 @click.pass_context

@@ -46,20 +46,34 @@ def command() -> None:
         "tenure operation list --state STUCK -o name",
     ),
 )
-@click.option("--state", multiple=True, type=click.Choice(STATES, case_sensitive=False),
-              metavar="STATE", help="List only operations in this state.")  # fmt: skip
+@click.option(
+    "--state",
+    multiple=True,
+    type=click.Choice(STATES, case_sensitive=False),
+    metavar="STATE",
+    help="List only operations in this state.",
+)
 @click.option("--open", "only_open", is_flag=True, help="List only open operations.")
 @click.option("--agent", metavar="NAME", help="List only operations of this agent.")
 @click.option(
-    "--last", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
+    "--last",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    metavar="N",
     help="The number of operations.",
-)  # fmt: skip
+)
 @output_option
 @with_client
 def list_operations(
-    client: Client, *, state: tuple[str, ...], only_open: bool, agent: str | None, last: int,
+    client: Client,
+    *,
+    state: tuple[str, ...],
+    only_open: bool,
+    agent: str | None,
+    last: int,
     form: str,
-) -> None:  # fmt: skip
+) -> None:
     """List the last operations, the newest at the end."""
     states = [one.upper() for one in state] or (list(OPEN) if only_open else [])
     found = client.pages(path("operations"), {"state": states, "agent": agent})

@@ -25,10 +25,12 @@ class Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """As click does it, which cuts every line off where it ends."""
         with formatter.section("Commands"):
-            formatter.write_dl([
-                (name, _CLAUSE.split(cleandoc(self.commands[name].help or ""))[0] + ".")
-                for name in self.list_commands(ctx)
-            ])  # fmt: skip
+            formatter.write_dl(
+                [
+                    (name, _CLAUSE.split(cleandoc(self.commands[name].help or ""))[0] + ".")
+                    for name in self.list_commands(ctx)
+                ]
+            )
 
 
 _CLAUSE = re.compile(r";\s|\.\s|\.$")
@@ -98,9 +100,14 @@ def log_options(command: Command) -> Command:
 def output_option(command: Command) -> Command:
     """Add -o; the command gets it as `form`."""
     return click.option(
-        "-o", "--output", "form", type=click.Choice(FORMS), default="table", show_default=True,
+        "-o",
+        "--output",
+        "form",
+        type=click.Choice(FORMS),
+        default="table",
+        show_default=True,
         help="The output format; wide: a table that is not cut to the terminal.",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def wait_options(command: Command) -> Command:
@@ -108,9 +115,11 @@ def wait_options(command: Command) -> Command:
 
     @click.option("--no-wait", is_flag=True, help="Return when the operation is accepted.")
     @click.option(
-        "--timeout", type=click.FloatRange(min=0), metavar="SECONDS",
+        "--timeout",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
         help="The longest time to wait; then the exit code is 5, and the operation goes on.",
-    )  # fmt: skip
+    )
     @wraps(command)
     def run(*given: object, no_wait: bool, timeout: float | None, **named: object) -> object:
         return command(*given, waits=Waits(not no_wait, timeout), **named)

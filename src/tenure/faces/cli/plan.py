@@ -21,9 +21,14 @@ from tenure.faces.cli.output import say
 @output_option
 @with_client
 def command(
-    client: Client, *, sources: tuple[str, ...], selector: dict[str, str], prune: bool,
-    detailed_exitcode: bool, form: str,
-) -> None:  # fmt: skip
+    client: Client,
+    *,
+    sources: tuple[str, ...],
+    selector: dict[str, str],
+    prune: bool,
+    detailed_exitcode: bool,
+    form: str,
+) -> None:
     """Show how files and agents differ; change nothing."""
     specs, named = specs_of_files(sources, selector)
     found = compare(client, specs, named=named, selector=selector, prune=prune)

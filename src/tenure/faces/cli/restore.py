@@ -65,9 +65,10 @@ def command(
     """
     if sum((source is not None, review, confirmed, held)) != 1:
         raise CommandExit(
-            Exit.USAGE, "say one of: a directory, --review, --confirm, --hold",
+            Exit.USAGE,
+            "say one of: a directory, --review, --confirm, --hold",
             advice="see tenure restore --help",
-        )  # fmt: skip
+        )
     if review or confirmed:
         client = Client(server_location(context))
         try:
@@ -85,9 +86,10 @@ def command(
         raise CommandExit(Exit.FAILED, str(error)) from None
     except OSError as error:
         raise CommandExit(
-            Exit.FAILED, f"{error.filename or home}: {error.strerror}",
+            Exit.FAILED,
+            f"{error.filename or home}: {error.strerror}",
             advice="the plane does not start before a restore has ended: say it again",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _restore(source: Path, home: Path, *, yes: bool, form: str) -> None:

@@ -24,37 +24,102 @@ SCHEMES = ("postgresql://", "postgres://")
 API_KEY = "TENURE_TEMPORAL_API_KEY"
 
 _OPTIONS = (
-    ("--store", "store", "URL", "TENURE_STORE",
-     "The store, as postgresql://…; without it the store is a file in the home."),
-    ("--bus", "bus", "URL", "TENURE_BUS",
-     "A NATS server, as nats://…; every event is also published there."),
+    (
+        "--store",
+        "store",
+        "URL",
+        "TENURE_STORE",
+        "The store, as postgresql://…; without it the store is a file in the home.",
+    ),
+    (
+        "--bus",
+        "bus",
+        "URL",
+        "TENURE_BUS",
+        "A NATS server, as nats://…; every event is also published there.",
+    ),
     ("--engine", "engine", None, "TENURE_ENGINE", "The engine that performs operations."),
-    ("--temporal", "temporal_address", "HOST:PORT", "TENURE_TEMPORAL",
-     "The address of Temporal's frontend."),
-    ("--temporal-namespace", "temporal_namespace", "NAME", "TENURE_TEMPORAL_NAMESPACE",
-     "The namespace in Temporal."),
-    ("--temporal-queue", "temporal_queue", "NAME", "TENURE_TEMPORAL_QUEUE",
-     "The task queue of this plane's workers; by default the one that its store names."),
-    ("--temporal-tls-ca", "temporal_tls_ca", "FILE", "TENURE_TEMPORAL_TLS_CA",
-     "The authority that signed Temporal's certificate, as PEM."),
-    ("--temporal-tls-cert", "temporal_tls_certificate", "FILE", "TENURE_TEMPORAL_TLS_CERT",
-     "The client certificate for Temporal, as PEM."),
-    ("--temporal-tls-key", "temporal_tls_key", "FILE", "TENURE_TEMPORAL_TLS_KEY",
-     "The key of the client certificate, as PEM."),
-    ("--stopped-seconds", "stopped_seconds", "SECONDS", "TENURE_STOPPED_SECONDS",
-     "After so many seconds a provider host that is stopped is killed: 10; 0: never."),
-)  # fmt: skip
+    (
+        "--temporal",
+        "temporal_address",
+        "HOST:PORT",
+        "TENURE_TEMPORAL",
+        "The address of Temporal's frontend.",
+    ),
+    (
+        "--temporal-namespace",
+        "temporal_namespace",
+        "NAME",
+        "TENURE_TEMPORAL_NAMESPACE",
+        "The namespace in Temporal.",
+    ),
+    (
+        "--temporal-queue",
+        "temporal_queue",
+        "NAME",
+        "TENURE_TEMPORAL_QUEUE",
+        "The task queue of this plane's workers; by default the one that its store names.",
+    ),
+    (
+        "--temporal-tls-ca",
+        "temporal_tls_ca",
+        "FILE",
+        "TENURE_TEMPORAL_TLS_CA",
+        "The authority that signed Temporal's certificate, as PEM.",
+    ),
+    (
+        "--temporal-tls-cert",
+        "temporal_tls_certificate",
+        "FILE",
+        "TENURE_TEMPORAL_TLS_CERT",
+        "The client certificate for Temporal, as PEM.",
+    ),
+    (
+        "--temporal-tls-key",
+        "temporal_tls_key",
+        "FILE",
+        "TENURE_TEMPORAL_TLS_KEY",
+        "The key of the client certificate, as PEM.",
+    ),
+    (
+        "--stopped-seconds",
+        "stopped_seconds",
+        "SECONDS",
+        "TENURE_STOPPED_SECONDS",
+        "After so many seconds a provider host that is stopped is killed: 10; 0: never.",
+    ),
+)
 """Each option: its flag, field of the settings, metavariable, environment variable and help."""
 _RETENTION_OPTIONS = (
-    ("--keep-operations", "keep_operations_days", "DAYS", "TENURE_KEEP_OPERATIONS",
-     "How many days ended operations are kept: 90; 0: for ever."),
-    ("--keep-findings", "keep_findings_days", "DAYS", "TENURE_KEEP_FINDINGS",
-     "How many days resolved findings are kept: 30; 0: for ever."),
-    ("--keep-events", "keep_events_per_tenant", "EVENTS", "TENURE_KEEP_EVENTS",
-     "How many events of each tenant are kept at most, delivered or not: 500,000."),
-    ("--drift", "drift", None, "TENURE_DRIFT",
-     "Whether differences between records and providers are repaired or only reported: repair."),
-)  # fmt: skip
+    (
+        "--keep-operations",
+        "keep_operations_days",
+        "DAYS",
+        "TENURE_KEEP_OPERATIONS",
+        "How many days ended operations are kept: 90; 0: for ever.",
+    ),
+    (
+        "--keep-findings",
+        "keep_findings_days",
+        "DAYS",
+        "TENURE_KEEP_FINDINGS",
+        "How many days resolved findings are kept: 30; 0: for ever.",
+    ),
+    (
+        "--keep-events",
+        "keep_events_per_tenant",
+        "EVENTS",
+        "TENURE_KEEP_EVENTS",
+        "How many events of each tenant are kept at most, delivered or not: 500,000.",
+    ),
+    (
+        "--drift",
+        "drift",
+        None,
+        "TENURE_DRIFT",
+        "Whether differences between records and providers are repaired or only reported: repair.",
+    ),
+)
 """The same for settings that all processes of a home share."""
 _KINDS: Mapping[str, Any] = {
     "--engine": click.Choice(("embedded", "temporal")),
@@ -62,7 +127,7 @@ _KINDS: Mapping[str, Any] = {
     "DAYS": click.FloatRange(min=0.0),
     "EVENTS": click.IntRange(min=1_000, max=OUTBOX_MAX),
     "SECONDS": click.FloatRange(min=0.0),
-}  # fmt: skip
+}
 """The type of an option, or of all with a metavariable, if it is not plain text."""
 
 
@@ -90,7 +155,11 @@ def scale_options(command: Command, options: Sequence[Option] = _OPTIONS) -> Com
 
     for option, field, hint, variable, words in reversed(options):
         run = click.option(
-            option, field, metavar=hint, type=_KINDS.get(hint or option), envvar=variable,
+            option,
+            field,
+            metavar=hint,
+            type=_KINDS.get(hint or option),
+            envvar=variable,
             help=f"{words}  [{variable}]",
-        )(run)  # fmt: skip
+        )(run)
     return run

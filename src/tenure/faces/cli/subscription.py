@@ -43,37 +43,44 @@ def _of(client: Client, given: str, *parts: str, verb: str = "") -> str:
         ]
         if not called:
             raise CommandExit(
-                Exit.FAILED, f"there is no subscription {given}, by id or by name",
+                Exit.FAILED,
+                f"there is no subscription {given}, by id or by name",
                 advice=LIST,
-            )  # fmt: skip
+            )
         if len(called) > 1:
             several = ", ".join(called)
             raise CommandExit(
-                Exit.USAGE, f"several subscriptions are called {given}: {several}",
+                Exit.USAGE,
+                f"several subscriptions are called {given}: {several}",
                 advice="name one of them by its id",
-            )  # fmt: skip
+            )
         given = called[0]
     return path("subscriptions", given, *parts, verb=verb)
 
 
 def _text(one: Item) -> str:
-    return fields([
-        ("id", str(one["id"])),
-        ("name", str(one["name"])),
-        ("kind", str(one["kind"])),
-        ("target", str(one["target"])),
-        ("agent", str(one["agent"])),
-        ("types", ", ".join(one["types"]) or "all"),
-        ("required", "yes" if one["required"] else ""),
-        ("position", "" if one["position"] is None else str(one["position"])),
-        ("failing since", instant(one["failing_since"])),
-        ("next try", instant(one["next_try"])),
-        ("why", str(one["why"])),
-        ("parked agents", str(one["parked"] or "")),
-        ("missed events", str(one["missed"] or "")),
-        ("created", instant(one["created_at"])),
-        ("changed", instant(one["updated_at"]) if one["updated_at"] > one["created_at"] else ""),
-    ])  # fmt: skip
+    return fields(
+        [
+            ("id", str(one["id"])),
+            ("name", str(one["name"])),
+            ("kind", str(one["kind"])),
+            ("target", str(one["target"])),
+            ("agent", str(one["agent"])),
+            ("types", ", ".join(one["types"]) or "all"),
+            ("required", "yes" if one["required"] else ""),
+            ("position", "" if one["position"] is None else str(one["position"])),
+            ("failing since", instant(one["failing_since"])),
+            ("next try", instant(one["next_try"])),
+            ("why", str(one["why"])),
+            ("parked agents", str(one["parked"] or "")),
+            ("missed events", str(one["missed"] or "")),
+            ("created", instant(one["created_at"])),
+            (
+                "changed",
+                instant(one["updated_at"]) if one["updated_at"] > one["created_at"] else "",
+            ),
+        ]
+    )
 
 
 @command.command(
@@ -106,20 +113,35 @@ def _text(one: Item) -> str:
 @output_option
 @with_client
 def create(
-    client: Client, *, name: str, kind: str | None, url: str, subject: str, agent: str,
-    types: tuple[str, ...], required: bool, from_start: bool, form: str,
-) -> None:  # fmt: skip
+    client: Client,
+    *,
+    name: str,
+    kind: str | None,
+    url: str,
+    subject: str,
+    agent: str,
+    types: tuple[str, ...],
+    required: bool,
+    from_start: bool,
+    form: str,
+) -> None:
     """Create a subscription; the secret of a webhook is printed only now."""
     kind = kind or ("webhook" if url else "nats" if subject else None)
     if kind is None:
         raise CommandExit(
-            Exit.USAGE, "say how it is told",
+            Exit.USAGE,
+            "say how it is told",
             advice="--url URL (a webhook), --subject WORDS (NATS), or --kind pull: it asks itself",
-        )  # fmt: skip
+        )
     body = {
-        "name": name, "kind": kind, "target": url or subject, "agent": agent,
-        "types": list(types), "required": required, "from_start": from_start,
-    }  # fmt: skip
+        "name": name,
+        "kind": kind,
+        "target": url or subject,
+        "agent": agent,
+        "types": list(types),
+        "required": required,
+        "from_start": from_start,
+    }
     try:
         made = client.send("POST", path("subscriptions"), body=body, look=LIST)
     except ServerRefusal as refused:

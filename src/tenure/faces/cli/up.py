@@ -71,11 +71,13 @@ class UpOptions(NamedTuple):
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
-    "--port", default=PORT, show_default=True, type=click.IntRange(0, 65_535),
+    "--port",
+    default=PORT,
+    show_default=True,
+    type=click.IntRange(0, 65_535),
     envvar="TENURE_PORT",
-    help="The port; 0 takes a free one, which the file `address` in the home names."
-    "  [TENURE_PORT]",
-)  # fmt: skip
+    help="The port; 0 takes a free one, which the file `address` in the home names.  [TENURE_PORT]",
+)
 @click.option("--tls-cert", default="", metavar="FILE", help="The certificate chain, as PEM.")
 @click.option("--tls-key", default="", metavar="FILE", help="The key of the certificate, as PEM.")
 @click.option("--new-token", is_flag=True, help="Make a new admin token, and write it to the home.")
@@ -91,20 +93,29 @@ class UpOptions(NamedTuple):
 )
 @log_options
 @click.option(
-    "--sandbox", type=click.Choice(("auto", "off", "require")), default="auto", show_default=True,
+    "--sandbox",
+    type=click.Choice(("auto", "off", "require")),
+    default="auto",
+    show_default=True,
     envvar="TENURE_SANDBOX",
     help="Run agents in bubblewrap: if it works, never, or always (else do not start)."
     "  [TENURE_SANDBOX]",
-)  # fmt: skip
+)
 @click.option(
-    "--requests-per-second", type=click.FloatRange(min=0), metavar="N", default=2_000.0,
-    show_default=True, help="The rate limit of each tenant; 0: none.",
-)  # fmt: skip
+    "--requests-per-second",
+    type=click.FloatRange(min=0),
+    metavar="N",
+    default=2_000.0,
+    show_default=True,
+    help="The rate limit of each tenant; 0: none.",
+)
 @click.option(
-    "--webhooks-here", is_flag=True, envvar="TENURE_WEBHOOKS_HERE",
+    "--webhooks-here",
+    is_flag=True,
+    envvar="TENURE_WEBHOOKS_HERE",
     help="Allow webhooks to this machine and over plain http, for development."
     "  [TENURE_WEBHOOKS_HERE]",
-)  # fmt: skip
+)
 @click.option("--traces", is_flag=True, help="Send a span for every attempt to OpenTelemetry.")
 @up_scale_options
 @click.option(
@@ -204,10 +215,11 @@ def _home_in_use(home: Path, error: StoreLocked) -> CommandExit:
     if not where.is_listener(error.holder, there):
         return CommandExit(Exit.FAILED, str(error))
     return CommandExit(
-        Exit.FAILED, f"a control plane already runs in {home}, at {there}: {error}",
+        Exit.FAILED,
+        f"a control plane already runs in {home}, at {there}: {error}",
         advice="use that one, or start another with its own home and port: tenure up --home DIR"
         " --port 0",
-    )  # fmt: skip
+    )
 
 
 async def serve_plane(options: UpOptions, on_signal: Callable[[], object] = lambda: None) -> None:
@@ -235,10 +247,15 @@ async def serve_plane(options: UpOptions, on_signal: Callable[[], object] = lamb
     host = f"[{options.host}]" if ":" in options.host else options.host
     issuer = f"{scheme}://{host}:{options.port}"
     settings = Settings(
-        home=str(options.home), host=options.host, port=options.port, issuer=issuer,
+        home=str(options.home),
+        host=options.host,
+        port=options.port,
+        issuer=issuer,
         traces=options.traces,
-        sandbox=options.sandbox, works=options.works, **options.scale,
-    )  # fmt: skip
+        sandbox=options.sandbox,
+        works=options.works,
+        **options.scale,
+    )
     times = StepTimes()
     async with managing(settings, observe=times.record) as plane:
         await ensure_admin_token(plane, options.home / "token", new=options.new_token)
@@ -335,10 +352,13 @@ async def ensure_admin_token(plane: Plane, file: Path, *, new: bool = False) -> 
     known = await tokens.list_tokens(plane, OWNER)
     now = plane.store.now()
     admins = [
-        one for one in known
-        if one.role is Role.ADMIN and one.revoked_at is None and one.epoch == plane.pause.epoch
+        one
+        for one in known
+        if one.role is Role.ADMIN
+        and one.revoked_at is None
+        and one.epoch == plane.pause.epoch
         and (one.expires_at is None or one.expires_at > now)
-    ]  # fmt: skip
+    ]
     if admins and not new:
         say(f"{file} holds no token that is known here; tenure up --new-token makes one")
         return

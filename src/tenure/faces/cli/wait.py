@@ -15,9 +15,13 @@ LOOK_SECONDS = 1.0
 
 @click.command("wait", epilog=examples("tenure up &", "tenure wait && tenure agent list"))
 @click.option(
-    "--timeout", type=click.FloatRange(min=0), default=60.0, show_default=True,
-    metavar="SECONDS", help="The longest time to wait; then the exit code is 5.",
-)  # fmt: skip
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="The longest time to wait; then the exit code is 5.",
+)
 @with_client
 def command(client: Client, *, timeout: float) -> None:
     """Wait until the control plane answers and is ready."""

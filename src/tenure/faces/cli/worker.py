@@ -47,9 +47,11 @@ class WorkerOptions(NamedTuple):
 )
 @scale_options
 @click.option(
-    "--metrics", default="", metavar="HOST:PORT",
+    "--metrics",
+    default="",
+    metavar="HOST:PORT",
     help="Serve /metrics, /livez and /readyz at this address; port 0 takes a free one.",
-)  # fmt: skip
+)
 @click.option(
     "--tls-cert", default="", metavar="FILE", help="For --metrics: the certificate chain, as PEM."
 )

@@ -80,8 +80,10 @@ def _operation(route: Route, refs: dict[int, Json], parts: Json) -> Json:
         made["description"] = f"Needs the role `{route.role}`."
     if route.raw_body:
         made["requestBody"] = {
-            "required": False, "description": route.raw_body, "content": {"*/*": {"schema": {}}},
-        }  # fmt: skip
+            "required": False,
+            "description": route.raw_body,
+            "content": {"*/*": {"schema": {}}},
+        }
     elif route.body is not None:
         content = {JSON_MEDIA: {"schema": refs[id(route.body)]}}
         made["requestBody"] = {"required": not route.empty_body, "content": content}
@@ -90,10 +92,14 @@ def _operation(route: Route, refs: dict[int, Json], parts: Json) -> Json:
 
 def _parameters(route: Route, parts: Json) -> list[Json]:
     made: list[Json] = [
-        {"name": name, "in": "path", "required": True,
-         "schema": {"type": "string", "pattern": f"^{NAMES[name]}$"}}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string", "pattern": f"^{NAMES[name]}$"},
+        }
         for name in route.parameters
-    ]  # fmt: skip
+    ]
     if route.query is not None:
         form = parts[route.query.__name__]
         required = form.get("required", [])

@@ -54,12 +54,11 @@ PROBLEMS: Final[Mapping[str, Meaning]] = {
     "malformed_json": Meaning(400, "The body is not JSON", "Send one JSON value."),
     "not_utf8": Meaning(400, "The body or the query is not UTF-8", "Encode text as UTF-8."),
     "duplicate_key": Meaning(400, "A key is given twice", "Give each key of an object once."),
-    "lone_surrogate": Meaning(
-        400, "Text holds half of a surrogate pair", "Send whole characters."
-    ),
+    "lone_surrogate": Meaning(400, "Text holds half of a surrogate pair", "Send whole characters."),
     "too_deep": Meaning(400, "The body is nested too deeply", "Nest at most 64 deep."),
     "number_out_of_range": Meaning(
-        400, "A number is not one that can be kept",
+        400,
+        "A number is not one that can be kept",
         "Send finite numbers, and integers of at most 64 bits.",
     ),
     "invalid_field": Meaning(400, "A field does not fit", "`field` says which; see its schema."),
@@ -112,7 +111,8 @@ PROBLEMS: Final[Mapping[str, Meaning]] = {
     ),
     "name_taken": Meaning(409, "An agent of this name exists", "Choose another name."),
     "awaits_acknowledgement": Meaning(
-        409, "A required subscriber has not acknowledged",
+        409,
+        "A required subscriber has not acknowledged",
         "Wait for it to acknowledge `operation`, or have an operator override it.",
     ),
     "wrong_state": Meaning(409, "Not as the agent stands", "`detail` names its state."),
@@ -151,7 +151,8 @@ PROBLEMS: Final[Mapping[str, Meaning]] = {
     "starting": Meaning(503, "The control plane is not ready", "Ask again after `retry_after`."),
     "stopping": Meaning(503, "The control plane is stopping", "Ask again after `retry_after`."),
     "held": Meaning(
-        503, "The control plane is held: its store was restored",
+        503,
+        "The control plane is held: its store was restored",
         "Look with `GET /v1/plane/review`, then `POST /v1/plane:confirm`.",
     ),
     "too_many_connections": Meaning(
@@ -162,10 +163,11 @@ PROBLEMS: Final[Mapping[str, Meaning]] = {
     "store_closed": Meaning(503, "The store is closed", "Nothing was written; ask again."),
     "engine": Meaning(503, "The engine cannot be used", "What was accepted is kept; ask again."),
     "commit_unknown": Meaning(
-        503, "It is not known whether this was kept",
+        503,
+        "It is not known whether this was kept",
         "The control plane restarts; ask for `operation` then, or repeat with the same key.",
     ),
-}  # fmt: skip
+}
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -264,9 +266,11 @@ def of_error(error: TenureError) -> ProblemAnswer | None:
 def _family(error: TenureError) -> str | None:
     """The code of its kind, for one that has a word of its own which is not in the table."""
     for kind, code in (
-        (Conflict, "conflict"), (LimitExceeded, "limit_exceeded"), (StoreError, "store"),
+        (Conflict, "conflict"),
+        (LimitExceeded, "limit_exceeded"),
+        (StoreError, "store"),
         (ProviderError, "provider"),
-    ):  # fmt: skip
+    ):
         if isinstance(error, kind):
             return code
     return None

@@ -135,9 +135,13 @@ class Route:
     def _codes(self) -> Iterator[str]:
         if self.role is not None:
             yield from (
-                "unauthenticated", "forbidden", "too_many_requests", "store", "store_closed",
+                "unauthenticated",
+                "forbidden",
+                "too_many_requests",
+                "store",
+                "store_closed",
                 "commit_unknown",
-            )  # fmt: skip
+            )
         if self.role is not None and self.stops_while_paused:
             yield "held"
         if self.parameters:
@@ -149,10 +153,18 @@ class Route:
             yield "request_timeout"
         if self.body is not None:
             yield from (
-                "malformed_json", "not_utf8", "duplicate_key", "lone_surrogate", "too_deep",
-                "number_out_of_range", "invalid_field", "missing_field", "unknown_field",
-                "body_too_large", "unsupported_media_type",
-            )  # fmt: skip
+                "malformed_json",
+                "not_utf8",
+                "duplicate_key",
+                "lone_surrogate",
+                "too_deep",
+                "number_out_of_range",
+                "invalid_field",
+                "missing_field",
+                "unknown_field",
+                "body_too_large",
+                "unsupported_media_type",
+            )
         elif self.mutates and not self.raw_body:
             yield from ("unexpected_body", "body_too_large")
         if self.idempotent:

@@ -83,39 +83,65 @@ def scenario(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., No
 def operation(name: str, **said: Value) -> Put:
     """A new operation; every column that is not said has some plain value."""
     row: Row = {
-        "tenant": "north", "principal": "ann", "kind": "create", "plan": "digest",
+        "tenant": "north",
+        "principal": "ann",
+        "kind": "create",
+        "plan": "digest",
         "agent": f"agent-{name}",
-        "generation": 1, "state": "PENDING", "revision": 0, "token": 0, "worker": "",
+        "generation": 1,
+        "state": "PENDING",
+        "revision": 0,
+        "token": 0,
+        "worker": "",
         "due_at": None,
-        "input": "{}", "error": None, "created_at": 1.0, "updated_at": 1.0, "ended_at": None,
-    }  # fmt: skip
+        "input": "{}",
+        "error": None,
+        "created_at": 1.0,
+        "updated_at": 1.0,
+        "ended_at": None,
+    }
     return Put("operation", (name,), row | said)
 
 
 def intent(name: str, step: str, **said: Value) -> Put:
     """A new intent of one step."""
     row: Row = {
-        "tenant": "north", "slot": "runtime", "key": f"key-{name}-{step}", "state": "INTENDED",
+        "tenant": "north",
+        "slot": "runtime",
+        "key": f"key-{name}-{step}",
+        "state": "INTENDED",
         "token": 0,
-        "attempts": 0, "due_at": None, "unknown_since": None, "waiting_on": None, "detail": None,
-    }  # fmt: skip
+        "attempts": 0,
+        "due_at": None,
+        "unknown_since": None,
+        "waiting_on": None,
+        "detail": None,
+    }
     return Put("intent", (name, step), row | said)
 
 
 def record(name: str, seq: int, kind: str = "done", *, step: str = "runtime") -> Put:
     """A new line of a journal."""
     row: dict[str, Value | Generated] = {
-        "tenant": "north", "kind": kind, "step": step, "at": 2.0, "body": "{}",
-    }  # fmt: skip
+        "tenant": "north",
+        "kind": kind,
+        "step": step,
+        "at": 2.0,
+        "body": "{}",
+    }
     return Put("journal", (name, seq), row)
 
 
 def event(kind: str = "step.done", *, counter: str = "outbox") -> Put:
     """A new event, numbered by the store."""
     row: dict[str, Value | Generated] = {
-        "tenant": "north", "agent": "agent", "operation": "operation", "type": kind, "at": 3.0,
+        "tenant": "north",
+        "agent": "agent",
+        "operation": "operation",
+        "type": kind,
+        "at": 3.0,
         "body": "{}",
-    }  # fmt: skip
+    }
     return Put("outbox", (Next(counter),), row)
 
 

@@ -150,9 +150,13 @@ async def test_another_tenants_subscription_is_nobodys_to_own(lives):
     for target in (theirs, "nowhere"):
         with pytest.raises(NotFound, match=f"there is no subscription {target}"):
             await owned_kinds.own(
-                lives.plane, STRANGER, "stranger", kind=EdgeKind.WEBHOOK, target=target,
+                lives.plane,
+                STRANGER,
+                "stranger",
+                kind=EdgeKind.WEBHOOK,
+                target=target,
                 on_delete="revoke",
-            )  # fmt: skip
+            )
     edge = ownership.put_edge(STRANGER.tenant, stranger.agent, EdgeKind.WEBHOOK, theirs, now=0.0)
     await lives.plane.store.commit(Change("", (), (edge,)))  # as an earlier release let them
     await lives.verb("delete", "maker")

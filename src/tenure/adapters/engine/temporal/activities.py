@@ -347,9 +347,15 @@ def answer_of(work: MoveExecutor[L], live: L, now: float) -> Answer:
         then = _due(live, work.moves(live, moves.wake_at).now)
     over = live.state in SETTLED and live.state is not OperationState.STUCK
     return Answer(
-        live.state, live.token, live.revision, _due(live, moves.now), wait, then,
-        over=over, why=first_line(live.error),
-    )  # fmt: skip
+        live.state,
+        live.token,
+        live.revision,
+        _due(live, moves.now),
+        wait,
+        then,
+        over=over,
+        why=first_line(live.error),
+    )
 
 
 def first_line(words: str) -> str:

@@ -31,11 +31,16 @@ NAME_MAX = 50
 SESSION = {
     # Plans are made once: every statement finds its rows by a key, however large the tables are.
     "plan_cache_mode": "force_generic_plan",
-    "enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off",
-    "enable_bitmapscan": "off", "jit": "off",
-    "lock_timeout": f"{LOCK_SECONDS:g}s", "statement_timeout": f"{STATEMENT_SECONDS - 5:g}s",
-    "idle_in_transaction_session_timeout": "10s", "client_min_messages": "warning",
-}  # fmt: skip
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_bitmapscan": "off",
+    "jit": "off",
+    "lock_timeout": f"{LOCK_SECONDS:g}s",
+    "statement_timeout": f"{STATEMENT_SECONDS - 5:g}s",
+    "idle_in_transaction_session_timeout": "10s",
+    "client_min_messages": "warning",
+}
 
 GONE = (
     asyncpg.InterfaceError, asyncpg.PostgresConnectionError, asyncpg.ConnectionDoesNotExistError,
