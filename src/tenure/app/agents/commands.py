@@ -1,8 +1,8 @@
-"""Agents as callers ask for them: create, suspend, stop, resume, delete.
+"""The verbs on agents that a caller can request: create, suspend, stop, resume, delete.
 
-Each verb reads, asks the table of `tenure.core.agent` whether it may, and commits one change with
-the operation it starts.  What a create stands on is in `tenure.app.agents.creation`, what the other
-verbs do to an agent that is there in `tenure.app.agents.verbs`.
+Each function reads the agent, checks the verb against the table of `tenure.core.agent`, and commits
+one change with the operation that it starts.  The parts of a create are in
+`tenure.app.agents.creation`; the other verbs are admitted in `tenure.app.agents.verbs`.
 """
 
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ async def create_agent(
     command = _command(Verb.CREATE, caller, agent="", body={"spec": kept}, asked=asked)
 
     async def prepare(now: float, operation: str) -> Admission:
-        nonlocal runtime  # looked at once, and not at all for a key that has its operation
+        nonlocal runtime  # resolved once, and never for a key that has its operation already
         runtime = runtime or await creation.resolve_runtime(plane, kept)
         uid = uuid7(now, plane.entropy.bits())
         guards, writes = await creation.claim_name(plane, caller, spec.name, uid, now=now)

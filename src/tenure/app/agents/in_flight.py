@@ -1,4 +1,4 @@
-"""Invocations under way, by agent: what a drain waits for."""
+"""Invocations in flight, by agent: a drain waits for them."""
 
 import asyncio
 from collections.abc import Iterator
@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from tenure.ports.marks import Marks
 
 HEED_SECONDS = 0.1
-"""How often it is looked whether another process wants anything to end."""
+"""How often a process polls whether another one wants invocations to end."""
 CUT_LOOKS = 50
-"""For so many looks that is wanted: one who has not heeded it by then stands still."""
+"""After so many polls the request ends: a process that has not reacted by then does not run."""
 
 
 class InFlight:
-    """Counts the invocations that go through this process, ends them, and knows of others'.
+    """Counts the invocations that pass through this process, and can end them.
 
-    One is counted, and marked for others, before it looks whether the agent is open: whoever has
-    closed the agent and then sees none under way knows that none will start.
+    An invocation is counted, and marked for other processes, before it reads whether the agent is
+    open.  So an operation that closes the agent and then counts none knows that none will start.
     """
 
     def __init__(self, marks: Marks | None = None) -> None:
@@ -24,21 +24,21 @@ class InFlight:
         self._cuts: dict[str, list[asyncio.Event]] = {}
         self._marks = marks
         self._heeded: set[str] = set()
-        """Agents whose invocations another process wants to end, and that have been told."""
+        """Agents whose invocations were ended here because another process wanted it."""
         self._wanted: dict[str, int] = {}
-        """Agents whose invocations in other processes are to end, and for how many looks more."""
+        """Agents whose invocations in other processes are to end, and the polls that are left."""
 
     def of(self, agent: str) -> int:
-        """How many are under way for this agent; those of all other processes count as one."""
+        """How many are in flight for this agent; those of all other processes count as one."""
         elsewhere = self._marks is not None and self._marks.is_elsewhere(agent)
         return len(self._cuts.get(agent, ())) + elsewhere
 
     def total(self) -> int:
-        """How many are under way through this process."""
+        """How many are in flight in this process."""
         return sum(map(len, self._cuts.values()))
 
     def cut(self, agent: str) -> None:
-        """Have all that is under way for this agent end now, here and elsewhere."""
+        """End all invocations of this agent now, in this process and in others."""
         for event in self._cuts.get(agent, ()):
             event.set()
         if self._marks is not None and self._marks.is_elsewhere(agent):
@@ -46,9 +46,9 @@ class InFlight:
             self._wanted[agent] = CUT_LOOKS
 
     def heed(self) -> None:
-        """End what other processes want to end; spare them what they have ended.
+        """End the invocations that other processes want to end; withdraw requests that are done.
 
-        Whoever begins later, the agent being open again, is not meant.
+        An invocation that begins later, when the agent is open again, is not ended.
         """
         if self._marks is None:
             return
@@ -67,7 +67,7 @@ class InFlight:
 
     @contextmanager
     def one(self, agent: str) -> Iterator[asyncio.Event]:
-        """One more, until the block is left; the event says that it has to be left now."""
+        """Count one invocation until the block ends; the event says that it must end now."""
         if self._marks is not None and agent not in self._cuts:
             self._marks.put(agent)
             if self._marks.is_cut(agent):

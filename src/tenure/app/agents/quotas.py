@@ -1,8 +1,8 @@
-"""Quotas: how many of a kind a tenant may have.
+"""Quotas: how many things of a kind a tenant may have.
 
-What counts is rows, one for each thing, put in the commit that accepts it and dropped in the one
-that ends it; never a number that goes up and down.  Two that take the last place at the same time
-are told apart by the quota's revision.
+Each thing has a row, which is put in the commit that accepts the thing and dropped in the one that
+ends it.  The rows are counted; there is no counter that could go wrong.  If two requests take the
+last place at the same time, the guard on the quota's revision refuses one of them.
 """
 
 from typing import NamedTuple, cast
