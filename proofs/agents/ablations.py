@@ -23,7 +23,7 @@ from tenure.core import saga
 from tenure.core.agent import AgentState
 from tenure.core.records import OperationRecord
 from tenure.core.saga import MoveOutcome
-from tenure.ports.store import Change, Put, Refused, Set
+from tenure.ports.store import Change, CommitRefusal, Put, Set
 from tenure.testing.memory_store import Tables, tables
 from tenure.testing.patches import Off, patched
 
@@ -81,7 +81,7 @@ def names_taken_over() -> AbstractContextManager[None]:
     """Put a name over another agent's."""
     real = Tables.apply
 
-    def apply(self: Tables, change: Change) -> Refused | None:
+    def apply(self: Tables, change: Change) -> CommitRefusal | None:
         change = change.plain()
         writes = tuple(
             Set(w.table, w.key, w.row)  # type: ignore[arg-type]
@@ -107,7 +107,7 @@ def parent_not_guarded() -> AbstractContextManager[None]:
     """Believe that the parent is still open when the child is written."""
     real = Tables.apply
 
-    def apply(self: Tables, change: Change) -> Refused | None:
+    def apply(self: Tables, change: Change) -> CommitRefusal | None:
         change = change.plain()
         guards = tuple(g for g in change.guards if g.table != "agent" or {*g.columns} != {"state"})
         return real(self, replace(change, guards=guards))
@@ -182,7 +182,7 @@ def head_ignored() -> AbstractContextManager[None]:
     """Verify without the head that was written down."""
     real = audit.verify
 
-    async def verify(plane: Any, *, head: str = "") -> audit.Verdict:
+    async def verify(plane: Any, *, head: str = "") -> audit.ChainVerdict:
         assert head is not None
         return await real(plane)
 

@@ -14,7 +14,7 @@ from proofs.harness.subject import Check, Checks, Proof, Subject
 from tenure.app.agents import commands as agents
 from tenure.app.agents import invocations, quotas
 from tenure.app.agents import views as agent_views
-from tenure.app.agents.commands import Asked
+from tenure.app.agents.commands import RequestOptions
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
 from tenure.app.operations.views import OperationView
@@ -28,7 +28,7 @@ from tenure.core.roles import Caller, Role
 from tenure.ports.store import Store
 from tenure.testing.loop import SeededLoop, run
 from tenure.testing.operators import by
-from tenure.testing.tripwire import Side
+from tenure.testing.tripwire import CrossingSide
 
 STRANGER = Caller("elsewhere", CALLER.principal, Role.ADMIN)
 """Of another tenant, under the same name."""
@@ -46,7 +46,9 @@ def retries() -> Checks:
     """Many at once, other bodies, other tenants, replays; then planes that die meanwhile."""
     for seed in range(SEEDS):
         yield Check(f"{AGAIN} 10 (seed {seed})", run(seed, _retry))
-    for number, side in itertools.product(range(1, CROSSINGS), (Side.BEFORE, Side.AFTER)):
+    for number, side in itertools.product(
+        range(1, CROSSINGS), (CrossingSide.BEFORE, CrossingSide.AFTER)
+    ):
         wrong = run(0, lambda loop, n=number, s=side: _retry_after_death(loop, n, s))  # type: ignore[misc]
         yield Check(f"{AGAIN} 10 (death {side} crossing {number})", wrong)
 
@@ -58,7 +60,7 @@ async def _retry(loop: SeededLoop) -> list[str]:
         await process.start()
     cluster.serving += planes
     first, second = (process.plane for process in planes)
-    key, wrong = Asked(idempotency_key="once"), []
+    key, wrong = RequestOptions(idempotency_key="once"), []
     verbs: list[tuple[str, Callable[[Plane, Caller], Awaitable[OperationView]]]] = [
         ("create", lambda p, c: agents.create_agent(p, c, spec_of("alpha"), asked=key)),
         ("suspend", lambda p, c: agents.suspend_agent(p, c, "alpha", asked=key)),
@@ -92,7 +94,7 @@ async def _retry(loop: SeededLoop) -> list[str]:
 async def _other_requests(plane: Plane) -> list[str]:
     """Another body is refused; another tenant's key is another key."""
     wrong: list[str] = []
-    key = Asked(idempotency_key="once")
+    key = RequestOptions(idempotency_key="once")
     said = await _answer(agents.create_agent(plane, CALLER, spec_of("beta"), asked=key))
     if said != "idempotency_mismatch":
         wrong.append(f"one key for another request gave {said}")
@@ -103,7 +105,7 @@ async def _other_requests(plane: Plane) -> list[str]:
     return wrong
 
 
-async def _keys_apart(plane: Plane, key: Asked, mine: str) -> list[str]:
+async def _keys_apart(plane: Plane, key: RequestOptions, mine: str) -> list[str]:
     """The same request with the same key in another tenant is another operation."""
     theirs = await _answer(agents.create_agent(plane, STRANGER, spec_of("alpha"), asked=key))
     known = await plane.store.find(OperationRecord, (theirs,))
@@ -118,12 +120,12 @@ def _rows(cluster: AgentCluster, table: str) -> dict[Any, Any]:
     return rows
 
 
-async def _retry_after_death(loop: SeededLoop, crossing: int, side: Side) -> list[str]:
+async def _retry_after_death(loop: SeededLoop, crossing: int, side: CrossingSide) -> list[str]:
     cluster = AgentCluster(loop)
     supervisor = loop.create_task(cluster.supervise("plane", crash_at=crossing, side=side))
     client = Client(cluster)
     for number, verb in enumerate((Verb.CREATE, Verb.SUSPEND, Verb.DELETE)):
-        asked = Asked(idempotency_key=f"act {number}")
+        asked = RequestOptions(idempotency_key=f"act {number}")
         twice = [
             await client.ask(lambda plane, v=verb, k=asked: perform(plane, Act(v), asked=k))  # type: ignore[misc]
             for _ in range(2)
@@ -169,7 +171,7 @@ async def across(plane: Plane, store: Store, rest: Callable[[], Awaitable[object
     for name, acts in (("alpha", ()), ("beta", (Verb.SUSPEND,)), ("gamma", (Verb.DELETE,))):
         for verb in (Verb.CREATE, *acts):
             made = await perform(
-                plane, Act(verb, name), asked=Asked(idempotency_key=f"{verb} {name}")
+                plane, Act(verb, name), asked=RequestOptions(idempotency_key=f"{verb} {name}")
             )
             ids.append(made.id)
             uids.append(made.agent)
@@ -187,7 +189,7 @@ async def across(plane: Plane, store: Store, rest: Callable[[], Awaitable[object
         found.append(Check(f"{AGAIN} 18 ({what} of {theirs})", wrong))
     for what, listed in await _lists(plane):
         found.append(Check(f"{AGAIN} 18 ({what})", [f"{what}: {listed}"] if listed else []))
-    key = Asked(idempotency_key=f"{Verb.CREATE} alpha")
+    key = RequestOptions(idempotency_key=f"{Verb.CREATE} alpha")
     found.append(Check(f"{AGAIN} 18 (keys)", await _keys_apart(plane, key, ids[0])))
     return found
 
@@ -269,7 +271,7 @@ async def _tamper(loop: SeededLoop) -> list[Check]:
     plane = process.plane
     for number in range(4):
         for verb in (Verb.CREATE, Verb.SUSPEND, Verb.DELETE):
-            key = Asked(idempotency_key=f"{verb} {number}")
+            key = RequestOptions(idempotency_key=f"{verb} {number}")
             await perform(plane, Act(verb, f"agent-{number}"), asked=key)
             await wait_for_rest(cluster)
     rows = _rows(cluster, "audit")

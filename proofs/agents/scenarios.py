@@ -16,14 +16,14 @@ from proofs.harness.crash import Attempt, Matrix
 from proofs.harness.rest import Patience, until_at_rest
 from proofs.harness.snapshot import Snapshot
 from tenure.app.agents import commands as agents
-from tenure.app.agents.commands import Asked
+from tenure.app.agents.commands import RequestOptions
 from tenure.app.operations import commands as operations
 from tenure.app.operations.views import OperationView
 from tenure.app.plane import Plane
 from tenure.core.agent import Verb
 from tenure.core.errors import CallerError
 from tenure.core.records import OperationRecord
-from tenure.testing.faults import Call, Fault, Faults
+from tenure.testing.faults import Fault, FaultPoint, Faults
 from tenure.testing.loop import SeededLoop
 from tenure.testing.operators import by
 
@@ -49,7 +49,7 @@ class AgentScenario:
 
     name: str
     acts: tuple[Act, ...]
-    script: Mapping[Call, Fault] = field(default_factory=dict)
+    script: Mapping[FaultPoint, Fault] = field(default_factory=dict)
     ends: str = ""
     """The states of the operations when nothing else fails."""
 
@@ -77,15 +77,17 @@ SCENARIOS: Mapping[str, AgentScenario] = {
     for one in (
         AgentScenario("create", (_CREATE,), ends=_OK),
         AgentScenario(
-            "create_refused", (_CREATE,), {Call("credentials", "ensure", 1): Fault.REFUSED},
+            "create_refused", (_CREATE,), {FaultPoint("credentials", "ensure", 1): Fault.REFUSED},
             ends=_UNDONE,
         ),
         AgentScenario(
-            "create_never_ready", (_CREATE,), {Call("runtime", "ensure", 1): Fault.NEVER_READY},
+            "create_never_ready",
+            (_CREATE,),
+            {FaultPoint("runtime", "ensure", 1): Fault.NEVER_READY},
             ends=_UNDONE,
         ),
         AgentScenario(
-            "create_again", (_CREATE, _CREATE), {Call("access", "ensure", 1): Fault.REFUSED},
+            "create_again", (_CREATE, _CREATE), {FaultPoint("access", "ensure", 1): Fault.REFUSED},
             ends=f"{_UNDONE} {_OK}",
         ),
         AgentScenario("suspend", (_CREATE, _SUSPEND), ends=f"{_OK} {_OK}"),
@@ -111,11 +113,11 @@ SCENARIOS: Mapping[str, AgentScenario] = {
         ),
         AgentScenario(
             "delete_while_draining", (_CREATE, _SUSPEND, _soon(_DELETE, 0.013)),
-            {Call("runtime", "status", 1): Fault.LOST}, ends=f"{_OK} {_UNDONE} {_OK}",
+            {FaultPoint("runtime", "status", 1): Fault.LOST}, ends=f"{_OK} {_UNDONE} {_OK}",
         ),
         AgentScenario(
             "stop_while_draining", (_CREATE, _SUSPEND, _soon(_STOP, 0.013), _RESUME),
-            {Call("runtime", "status", 1): Fault.LOST}, ends=f"{_OK} {_UNDONE} {_OK} {_OK}",
+            {FaultPoint("runtime", "status", 1): Fault.LOST}, ends=f"{_OK} {_UNDONE} {_OK} {_OK}",
         ),
         AgentScenario(
             "stop_while_resuming", (_CREATE, _SUSPEND, _RESUME, _soon(_STOP, 0.013), _DELETE),
@@ -135,7 +137,7 @@ SCENARIOS: Mapping[str, AgentScenario] = {
         ),
         AgentScenario(
             "suspend_queued_in_vain", (_CREATE, _queued(_SUSPEND, 0.022)),
-            {Call("credentials", "ensure", 1): Fault.REFUSED}, ends=f"{_UNDONE} {_UNDONE}",
+            {FaultPoint("credentials", "ensure", 1): Fault.REFUSED}, ends=f"{_UNDONE} {_UNDONE}",
         ),
         AgentScenario(
             "delete_over_queued", (_CREATE, _queued(_SUSPEND, 0.022), _soon(_DELETE, 0.001)),
@@ -144,7 +146,7 @@ SCENARIOS: Mapping[str, AgentScenario] = {
         AgentScenario("delete_owner", (_CREATE, _CHILD, _DELETE), ends=f"{_OK} {_OK} {_OK} {_OK}"),
         AgentScenario(
             "delete_refused_for_a_while", (_CREATE, _DELETE),
-            {Call("access", "remove", 1): Fault.REFUSED_FOR_A_WHILE}, ends=f"{_OK} {_OK}",
+            {FaultPoint("access", "remove", 1): Fault.REFUSED_FOR_A_WHILE}, ends=f"{_OK} {_OK}",
         ),
     )
 }  # fmt: skip
@@ -174,12 +176,12 @@ async def _act(client: Client, act: Act, number: int) -> None:
             last = client.acknowledged[-1]
             await client.ask(lambda plane: operations.cancel(plane, by("a caller"), last))
             return
-        options = Asked(idempotency_key=f"act {number}", queue=act.queue)
+        options = RequestOptions(idempotency_key=f"act {number}", queue=act.queue)
         accepted = await client.ask(lambda plane: perform(plane, act, asked=options))
         client.acknowledged.append(accepted.id)
 
 
-async def perform(plane: Plane, act: Act, *, asked: Asked) -> OperationView:
+async def perform(plane: Plane, act: Act, *, asked: RequestOptions) -> OperationView:
     """Ask a plane for what an act says."""
     given: dict[str, object] = dict(act.given)
     match Verb(act.verb):

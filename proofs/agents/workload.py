@@ -17,7 +17,7 @@ from proofs.harness.schedule import DrawnFaults
 from proofs.harness.simulation import OpenDisk, Parts, Simulation, memory_disk
 from proofs.harness.snapshot import TENANT, Snapshot
 from tenure.app.agents import invocations, quotas
-from tenure.app.agents.commands import Asked
+from tenure.app.agents.commands import RequestOptions
 from tenure.app.operations import commands as operations
 from tenure.core.agent import Verb
 from tenure.core.errors import CallerError, CommitUnknown
@@ -89,7 +89,7 @@ class AgentsSimulation(Simulation):
         opens = act.verb in {Verb.RESUME, Verb.CREATE}
         if opens:
             self.closed.pop(name, None)
-        options = Asked(idempotency_key=f"request {number}", queue=request.queue)
+        options = RequestOptions(idempotency_key=f"request {number}", queue=request.queue)
         try:
             accepted = await self.client.ask(lambda plane: perform(plane, act, asked=options))
         except CallerError:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from proofs.harness.schedule import Schedule
 from tenure.core.errors import Invalid
 from tenure.ports.bus import Outgoing
-from tenure.testing.tripwire import Side
+from tenure.testing.tripwire import CrossingSide
 
 CROSSINGS = 89
 """Of a relay; each is tried on two sides."""
@@ -17,7 +17,7 @@ SEEDS = 2 * CROSSINGS
 class EventProfile:
     """Agents on one process; a relay in another one dies, and others follow it."""
 
-    def death(self, seed: int) -> tuple[int, Side]:
+    def death(self, seed: int) -> tuple[int, CrossingSide]:
         """The crossing and side at which the first relay of this seed dies; crossing 0: never."""
         raise NotImplementedError
 
@@ -33,18 +33,18 @@ class EventProfile:
 class RelayDies(EventProfile):
     """The relay dies before or after each of its crossings, one for each seed."""
 
-    def death(self, seed: int) -> tuple[int, Side]:
+    def death(self, seed: int) -> tuple[int, CrossingSide]:
         """Two seeds for each crossing."""
-        return 1 + seed // 2 % CROSSINGS, Side.AFTER if seed % 2 else Side.BEFORE
+        return 1 + seed // 2 % CROSSINGS, CrossingSide.AFTER if seed % 2 else CrossingSide.BEFORE
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiverRefuses(EventProfile):
     """The receiver says no to some agents for a while, or takes nothing at all."""
 
-    def death(self, seed: int) -> tuple[int, Side]:
+    def death(self, seed: int) -> tuple[int, CrossingSide]:
         """In every second run."""
-        return seed * 7 % 113 if seed % 2 else 0, Side.AFTER
+        return seed * 7 % 113 if seed % 2 else 0, CrossingSide.AFTER
 
     def refuse(self, seed: int, time: float, event: Outgoing) -> None:
         """Depends on the seed: never, for half of the agents, or an outage."""

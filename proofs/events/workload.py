@@ -29,7 +29,7 @@ from tenure.ports.store import Row
 from tenure.testing.fakes import World
 from tenure.testing.faults import Faults
 from tenure.testing.loop import Dead, SeededLoop
-from tenure.testing.tripwire import Side
+from tenure.testing.tripwire import CrossingSide
 
 SINK = "sink"
 PATIENCE_SECONDS = 7_200.0
@@ -112,7 +112,7 @@ class EventsSimulation(Simulation):
         crossing, side = self.profile.death(self.schedule.seed)
         for number in itertools.count():
             process = self.boot(f"relay {number}", crash_at=crossing, side=side)
-            crossing, side = 0, Side.BEFORE
+            crossing, side = 0, CrossingSide.BEFORE
             try:
                 await process.node.run(self._relay(process).run())
             except Dead:

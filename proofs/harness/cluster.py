@@ -31,7 +31,7 @@ from tenure.ports.store import Store
 from tenure.testing import memory_store
 from tenure.testing.fakes import World
 from tenure.testing.loop import Dead, Node, SeededEntropy, SeededLoop, VirtualClock
-from tenure.testing.tripwire import Side, Tripwire, WiredProvider
+from tenure.testing.tripwire import CrossingSide, Tripwire, WiredProvider
 
 PLANE = "plane"
 LEASE_SECONDS = 6.0
@@ -119,7 +119,7 @@ class Process:
         name: str,
         *,
         crash_at: int = 0,
-        side: Side = Side.BEFORE,
+        side: CrossingSide = CrossingSide.BEFORE,
         clock: Clock | None = None,
     ) -> None:
         """Wired, not started; it dies at its crossing `crash_at`, if that is not 0."""
@@ -238,7 +238,7 @@ class Cluster:
         name: str,
         *,
         crash_at: int = 0,
-        side: Side = Side.BEFORE,
+        side: CrossingSide = CrossingSide.BEFORE,
         clock: Clock | None = None,
     ) -> Process:
         """One more process, not started."""
@@ -251,7 +251,7 @@ class Cluster:
         name: str,
         *,
         crash_at: int = 0,
-        side: Side = Side.BEFORE,
+        side: CrossingSide = CrossingSide.BEFORE,
         clock: Clock | None = None,
     ) -> None:
         """Start a process, and a fresh one whenever it is gone; only the first can trip."""

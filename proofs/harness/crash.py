@@ -21,20 +21,20 @@ from proofs.harness.cluster import Client, Cluster, Disk, MemoryDisk
 from proofs.harness.snapshot import Snapshot, journal_only_grew, read_snapshot
 from tenure.core.errors import CommitUnknown
 from tenure.ports.clock import Clock
-from tenure.testing.faults import Call, Fault, Faults
+from tenure.testing.faults import Fault, FaultPoint, Faults
 from tenure.testing.loop import Dead, SeededLoop, VirtualClock, run
-from tenure.testing.tripwire import Side, sides_of
+from tenure.testing.tripwire import CrossingSide, sides_of
 
 REPEATS_MAX = 2
 """Of a call that a scenario repeats so many are struck; a later one would be the same again."""
-CRASHES = (Side.BEFORE, Side.DURING, Side.AFTER)
+CRASHES = (CrossingSide.BEFORE, CrossingSide.DURING, CrossingSide.AFTER)
 FIRST = "plane"
 """The process that can die at a crossing."""
 CALM: tuple[None, None] = (None, None)
 """No fault."""
 
 OpenDisk = Callable[[Clock], Disk]
-Struck = tuple[Call | None, Fault | None]
+Struck = tuple[FaultPoint | None, Fault | None]
 
 
 class Scenario(Protocol):
@@ -46,7 +46,7 @@ class Scenario(Protocol):
         ...
 
     @property
-    def script(self) -> Mapping[Call, Fault]:
+    def script(self) -> Mapping[FaultPoint, Fault]:
         """The faults that are part of the scenario."""
         ...
 
@@ -63,10 +63,10 @@ class Case(NamedTuple):
     """One run of the matrix; printed, it can be run again as it is."""
 
     scenario: str
-    call: Call | None = None
+    call: FaultPoint | None = None
     fault: Fault | None = None
     crash_at: int = 0
-    side: Side = Side.BEFORE
+    side: CrossingSide = CrossingSide.BEFORE
     seed: int = 0
     planes: int = 1
     """How many share the store; the first one dies."""
@@ -79,7 +79,7 @@ class CaseResult(NamedTuple):
     wrong: list[str]
     crossings: list[str]
     """Of the first process."""
-    calls: list[Call]
+    calls: list[FaultPoint]
     states: str
     """Of the operations, agent by agent, in the order of acceptance."""
     trace: str
@@ -112,9 +112,9 @@ class Matrix(Generic[S]):
     """Wait until nothing can move any more."""
     check: Callable[[Attempt[S], Snapshot], Awaitable[list[str]]]
     """Every violation of the subject's invariants."""
-    more_calls: Callable[[list[Call]], list[Call]] = lambda _: []
+    more_calls: Callable[[list[FaultPoint]], list[FaultPoint]] = lambda _: []
     """Calls that a scenario does not make, and would make after a fault."""
-    spared: Callable[[S, Call], frozenset[Fault]] = lambda _scenario, _call: frozenset()
+    spared: Callable[[S, FaultPoint], frozenset[Fault]] = lambda _scenario, _call: frozenset()
     """Faults of a call that nobody could survive in a scenario."""
 
     def run(self, case: Case, *, disk: OpenDisk = MemoryDisk) -> CaseResult:

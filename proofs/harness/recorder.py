@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from tenure.core.ids import ResourceKey
 from tenure.ports.provider import Observation, OwnedResource, Provider, Spec
-from tenure.ports.store import Change, Claimed, Put, Refused, Store
+from tenure.ports.store import Change, ClaimedOperation, CommitRefusal, Put, Store
 from tenure.testing.loop import Trace
 from tenure.testing.memory_store import Tables
 
@@ -42,7 +42,11 @@ class HistoryRecorder:
         return None
 
     def add_applied(
-        self, name: str, change: Change, answer: Refused | None, holder: tuple[str, str] | None
+        self,
+        name: str,
+        change: Change,
+        answer: CommitRefusal | None,
+        holder: tuple[str, str] | None,
     ) -> None:
         """Record that a change of this process was applied or refused."""
         self._trace.add(f"{self._now():.6f}", name, change.id, answer is None)
@@ -66,7 +70,7 @@ class HistoryRecorder:
         return alive
 
     def add_claims(
-        self, name: str, worker: str, claimed: Sequence[Claimed], alive: Mapping[str, str]
+        self, name: str, worker: str, claimed: Sequence[ClaimedOperation], alive: Mapping[str, str]
     ) -> None:
         """Record that this process has claimed operations."""
         for operation, token, _ in claimed:
@@ -157,7 +161,7 @@ class WorkerStore:
         self.load = inner.load
         self.find = inner.find
 
-    async def commit(self, change: Change) -> Refused | None:
+    async def commit(self, change: Change) -> CommitRefusal | None:
         """Mark the change, then commit it."""
         await self._pace.step()
         self._recorder.add_worker_change(change)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from tenure.testing.faults import Call, Delays, Fault, Faults, Struck
+from tenure.testing.faults import Delays, Fault, FaultHit, FaultPoint, Faults
 from tenure.testing.loop import SeededLoop
-from tenure.testing.tripwire import Side
+from tenure.testing.tripwire import CrossingSide
 
 LATE_SECONDS = 20.0
 """The longest that a request is on its way: past every deadline but a patient one."""
@@ -41,7 +41,7 @@ class ProcessFailure(NamedTuple):
     at: float = 0.0
     seconds: float = 0.0
     crossing: int = 0
-    side: Side = Side.BEFORE
+    side: CrossingSide = CrossingSide.BEFORE
     unseen: bool = False
     """Whether a pause stops the process's own clock too, as when its machine is suspended."""
 
@@ -198,7 +198,7 @@ class Environment:
 
 def draw_death(rng: random.Random, slot: int, crossings: tuple[int, int]) -> ProcessFailure:
     """The death of a process at one of these crossings."""
-    side = rng.choice((Side.BEFORE, Side.DURING, Side.AFTER))
+    side = rng.choice((CrossingSide.BEFORE, CrossingSide.DURING, CrossingSide.AFTER))
     crossing = rng.randint(*crossings)
     return ProcessFailure(slot, Failure.DIES_AT_CROSSING, crossing=crossing, side=side)
 
@@ -235,5 +235,5 @@ class DrawnFaults(Faults):
         if not letters:
             return None
         fault = self._rng.choice(letters)
-        self.struck.append(Struck(Call(provider, verb, self.calls[provider, verb]), fault))
+        self.struck.append(FaultHit(FaultPoint(provider, verb, self.calls[provider, verb]), fault))
         return fault

@@ -15,7 +15,14 @@ from typing import Any
 from proofs.harness.recorder import HistoryRecorder
 from tenure.core.errors import CommitUnknown, StoreError, TenureError
 from tenure.ports.clock import Clock
-from tenure.ports.store import Change, Claimed, Loaded, Queue, Refused, Store
+from tenure.ports.store import (
+    Change,
+    ClaimedOperation,
+    CommitRefusal,
+    LoadedOperation,
+    Queue,
+    Store,
+)
 from tenure.testing.memory_store import MemoryStore, Tables
 
 PACES = (0.1, 1.0, 1.0, 2.0)
@@ -35,18 +42,18 @@ class SlowStore(MemoryStore):
         self._busy = False
         self.pace = disk.pace()
 
-    def commit(self, change: Change) -> "asyncio.Future[Refused | None]":
+    def commit(self, change: Change) -> "asyncio.Future[CommitRefusal | None]":
         """One more of the next batch."""
         return self._hand_in(change)
 
     def claim(
         self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
-    ) -> "asyncio.Future[Sequence[Claimed]]":
+    ) -> "asyncio.Future[Sequence[ClaimedOperation]]":
         """One more of the next batch."""
         assert queue is Queue.OPERATIONS
         return self._hand_in(partial(self._disk.claim, self, worker, limit, but_plans))
 
-    async def load(self, operation: str) -> Loaded | None:
+    async def load(self, operation: str) -> LoadedOperation | None:
         """Copy three tables' rows at once, or be refused by the disk."""
         if self._disk.refuses():
             raise StoreError("the disk is busy: nothing was read")
@@ -183,7 +190,7 @@ class SlowDisk:
 
     def claim(
         self, store: SlowStore, worker: str, limit: int, but_plans: Sequence[str] = ()
-    ) -> list[Claimed]:
+    ) -> list[ClaimedOperation]:
         """Claim under the recorder's eyes."""
         now = store.now()
         alive = self.recorder.live_holders(self.tables, self._clock.now())

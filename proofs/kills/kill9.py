@@ -34,7 +34,7 @@ from tenure.app.plane import Plane
 from tenure.core import saga
 from tenure.core.errors import CommitUnknown, StoreError, TenureError
 from tenure.core.operation import OPERATION, SETTLED, OperationState
-from tenure.ports.store import Change, Put, Refused
+from tenure.ports.store import Change, CommitRefusal, Put
 from tenure.settings import Settings
 from tenure.testing.patches import patched
 from tenure.wiring import running
@@ -77,14 +77,14 @@ class Hasty:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def commit(self, change: Change) -> Refused | None:
+    async def commit(self, change: Change) -> CommitRefusal | None:
         """Say that the operation is accepted, then accept it."""
         puts = [write for write in change.plain().writes if isinstance(write, Put)]
         rows = {put.table: put.row for put in puts}
         keyed = "idempotency" in rows
         if change.admits and not keyed:  # a key may be refused for its own reasons
             say("accepted", change.id, json.loads(str(rows["operation"]["input"]))["label"])
-        refused: Refused | None = await self._store.commit(change)
+        refused: CommitRefusal | None = await self._store.commit(change)
         return refused
 
 

@@ -22,7 +22,7 @@ from tenure.core.errors import CallerError
 from tenure.core.operation import IntentState, OperationState
 from tenure.core.records import OperationRecord
 from tenure.testing.fakes import World
-from tenure.testing.faults import ALPHABET, Call, Fault, Faults
+from tenure.testing.faults import ALPHABET, Fault, FaultPoint, Faults
 from tenure.testing.loop import SeededLoop
 from tenure.testing.operators import by
 from tenure.testing.plans import PLANS, SIGNAL, providers_of
@@ -42,7 +42,7 @@ class OperationScenario:
     name: str
     ends: str
     plan: str
-    script: Mapping[Call, Fault] = field(default_factory=dict)
+    script: Mapping[FaultPoint, Fault] = field(default_factory=dict)
     cancel_at: float | None = None
     """Seconds after the acknowledgement."""
     signal_at: float | None = None
@@ -52,8 +52,8 @@ class OperationScenario:
     """By provider, faults that nobody could survive here, said out loud."""
 
 
-def _refused(provider: str) -> dict[Call, Fault]:
-    return {Call(provider, "ensure", 1): Fault.REFUSED}
+def _refused(provider: str) -> dict[FaultPoint, Fault]:
+    return {FaultPoint(provider, "ensure", 1): Fault.REFUSED}
 
 
 _OK, _UNDONE = "SUCCEEDED", "COMPENSATED"
@@ -72,38 +72,38 @@ SCENARIOS: Mapping[str, OperationScenario] = {
         OperationScenario(
             "undo_refused_for_a_while", _UNDONE, "linear",
             {
-                Call("runtime", "ensure", 1): Fault.REFUSED,
-                Call("access", "remove", 1): Fault.REFUSED_FOR_A_WHILE,
+                FaultPoint("runtime", "ensure", 1): Fault.REFUSED,
+                FaultPoint("access", "remove", 1): Fault.REFUSED_FOR_A_WHILE,
             },
         ),
         OperationScenario(
             "undo_refused_for_ever", "ABANDONED", "linear",
             {
-                Call("runtime", "ensure", 1): Fault.REFUSED,
-                Call("access", "remove", 1): Fault.REFUSED,
+                FaultPoint("runtime", "ensure", 1): Fault.REFUSED,
+                FaultPoint("access", "remove", 1): Fault.REFUSED,
             },
             operator="abandon",
         ),
         OperationScenario(
             "undo_retried", _UNDONE, "linear",
             {
-                Call("access", "ensure", 1): Fault.REFUSED,
-                Call("identity", "remove", 1): Fault.REFUSED_FOR_A_WHILE,
+                FaultPoint("access", "ensure", 1): Fault.REFUSED,
+                FaultPoint("identity", "remove", 1): Fault.REFUSED_FOR_A_WHILE,
             },
             operator="retry",
         ),
         OperationScenario(
             "undo_marked_absent", _UNDONE, "linear",
             {
-                Call("runtime", "ensure", 1): Fault.REFUSED,
-                Call("access", "remove", 1): Fault.REFUSED,
+                FaultPoint("runtime", "ensure", 1): Fault.REFUSED,
+                FaultPoint("access", "remove", 1): Fault.REFUSED,
             },
             operator="resolve",
             without={"access": LATE},
         ),
         OperationScenario("ready", _OK, "ready"),
         OperationScenario(
-            "ready_late", _UNDONE, "ready", {Call("runtime", "ensure", 1): Fault.UNREADY}
+            "ready_late", _UNDONE, "ready", {FaultPoint("runtime", "ensure", 1): Fault.UNREADY}
         ),
         OperationScenario("waits", _OK, "waits", signal_at=0.3),
         OperationScenario("waits_signalled_early", _OK, "waits", signal_at=0.005),
@@ -217,10 +217,10 @@ async def check(attempt: Attempt[OperationScenario], snapshot: Snapshot) -> list
     return wrong + ([f"one idempotency key has made {count} operations"] if count != 1 else [])
 
 
-def inspects_of(calls: list[Call]) -> list[Call]:
+def inspects_of(calls: list[FaultPoint]) -> list[FaultPoint]:
     """The first inspect of every provider that was called and can be asked."""
     called = {call.provider for call in calls if call.verb == "ensure"}
-    inspects = [Call(provider, "inspect", 1) for provider in sorted(called - {"meter"})]
+    inspects = [FaultPoint(provider, "inspect", 1) for provider in sorted(called - {"meter"})]
     return [call for call in inspects if call not in calls]
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from proofs.harness.slow_disk import SlowDisk, SlowStore
 from tenure.core.errors import StoreError
 from tenure.ports.provider import Presence
-from tenure.ports.store import Change, Claimed, Put, Refused
+from tenure.ports.store import Change, ClaimedOperation, CommitRefusal, Put
 from tenure.testing import loop
 from tenure.testing.fakes import FakeProvider
 from tenure.testing.loop import SeededLoop
@@ -28,7 +28,7 @@ def without_guards(table: str, column: str) -> Off:
     """Strip a guard off every change."""
     real = Tables.apply
 
-    def apply(self: Tables, change: Change) -> Refused | None:
+    def apply(self: Tables, change: Change) -> CommitRefusal | None:
         change = change.plain()
         guards = tuple(g for g in change.guards if g.table != table or column not in g.columns)
         return real(self, replace(change, guards=guards))
@@ -62,7 +62,7 @@ def leftovers() -> AbstractContextManager[None]:
     """Leave behind what was put before a row refused."""
     real = Tables.apply
 
-    def apply(self: Tables, change: Change) -> Refused | None:
+    def apply(self: Tables, change: Change) -> CommitRefusal | None:
         refused = real(self, change)
         if refused is not None and isinstance(refused.what, Put):
             puts = change.plain().writes
@@ -113,7 +113,7 @@ def claims(after: Callable[[dict[str, Any], list[dict[str, Any]], dict[str, Any]
     """
     real = Tables.claim
 
-    def claim(self: Tables, worker: str, **given: Any) -> list[Claimed]:
+    def claim(self: Tables, worker: str, **given: Any) -> list[ClaimedOperation]:
         unknown = {key: row["unknown_since"] for key, row in self.rows["intent"].items()}
         claimed = []
         for one in real(self, worker, **given):
@@ -153,7 +153,7 @@ def claim_forward_only() -> AbstractContextManager[None]:
     """Leave what is going back, or stuck, with the dead."""
     real = Tables.claim
 
-    def claim(self: Tables, worker: str, *, now: float, **given: Any) -> list[Claimed]:
+    def claim(self: Tables, worker: str, *, now: float, **given: Any) -> list[ClaimedOperation]:
         hidden = [
             row
             for row in self.rows["operation"].values()
@@ -173,7 +173,9 @@ def claim_by_own_clock() -> AbstractContextManager[None]:
     """Judge leases by the claimer's own clock."""
     real = SlowDisk.claim
 
-    def claim(self: SlowDisk, store: SlowStore, worker: str, limit: int, *_: Any) -> list[Claimed]:
+    def claim(
+        self: SlowDisk, store: SlowStore, worker: str, limit: int, *_: Any
+    ) -> list[ClaimedOperation]:
         alive = self.recorder.live_holders(self.tables, store.now())
         with patched(SlowDisk, claim=real):
             claimed = self.tables.claim(worker, limit=limit, now=store.now() + store.skew)
@@ -186,7 +188,7 @@ def claim_by_own_clock() -> AbstractContextManager[None]:
 def nothing_is_due() -> AbstractContextManager[None]:
     """Find nothing that others have recorded."""
 
-    async def list_due(_: MemoryStore, __: str) -> list[Claimed]:
+    async def list_due(_: MemoryStore, __: str) -> list[ClaimedOperation]:
         return []
 
     return patched(MemoryStore, list_due=list_due)

@@ -40,8 +40,10 @@ def store_first() -> AbstractContextManager[None]:
         listed = [one async for one in provider.list_owned(plane.id)]
         await orphans._claims(then, slot, listed, done)  # noqa: SLF001
 
-    async def judge(_: Plane, suspect: orphans.Suspect) -> orphans.Judged:
-        return orphans.Judged(suspect, orphans.Verdict.UNKNOWN, "the store did not know it then")
+    async def judge(_: Plane, suspect: orphans.Suspect) -> orphans.JudgedSuspect:
+        return orphans.JudgedSuspect(
+            suspect, orphans.OrphanVerdict.UNKNOWN, "the store did not know it then"
+        )
 
     return patched(orphans, _compare=compare, judge=judge)
 

@@ -18,10 +18,10 @@ from tenure.app.plane import Plane
 from tenure.core.errors import CallerError, CommitUnknown
 from tenure.ports.store import Row, Store
 from tenure.reconcilers.driver import Driver, Ways
-from tenure.testing.faults import Call, Fault
+from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.loop import EPOCH, Dead, SeededLoop, run
 from tenure.testing.memory_store import MemoryStore, Tables
-from tenure.testing.tripwire import Side
+from tenure.testing.tripwire import CrossingSide
 
 ROUND_SECONDS = 30.0
 ROUNDS = 16
@@ -123,7 +123,7 @@ class Disturbance(NamedTuple):
     """How the first pass is disturbed."""
 
     crash_at: int = 0
-    side: Side = Side.BEFORE
+    side: CrossingSide = CrossingSide.BEFORE
     stale: bool = False
     """Providers list what was, and the store says what was."""
     cured: bool = False
@@ -147,8 +147,8 @@ async def end_after(
     await SCENARIOS[scenario].damage(stage)
     if disturbed.stale:
         for slot in stage.fakes.all():
-            stage.faults.script[Call(slot, "list_owned", 1)] = Fault.STALE_PAGE
-            stage.faults.script[Call(slot, "list_owned", 2)] = Fault.UNLISTED
+            stage.faults.script[FaultPoint(slot, "list_owned", 1)] = Fault.STALE_PAGE
+            stage.faults.script[FaultPoint(slot, "list_owned", 2)] = Fault.UNLISTED
     if disturbed.unseen:
         await SCENARIOS[scenario].repair(stage)
     before = len(process.wire.crossings)
@@ -183,7 +183,7 @@ def disturbed(stride: int = 1) -> Checks:
         unseen, _ = ends(scenario, Disturbance(cured=True, unseen=True))
         yield from _compared(scenario, Disturbance(cured=True), unseen)
         for number in range(1, crossings + 1, stride):
-            for side in (Side.BEFORE, Side.AFTER):
+            for side in (CrossingSide.BEFORE, CrossingSide.AFTER):
                 yield from _compared(scenario, Disturbance(number, side), wanted)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from proofs.agents.lifecycle import LETTERS
 from proofs.harness.schedule import Schedule
-from tenure.testing.faults import Call, Fault, Faults
+from tenure.testing.faults import Fault, FaultPoint, Faults
 
 LOST = 0.2
 """The share of reactions that are lost."""
@@ -38,7 +38,7 @@ class Storm(Faults):
     def strike(self, provider: str, verb: str) -> Fault | None:
         """The fault of this call, if any."""
         self.calls[provider, verb] += 1
-        planned = self.script.get(Call(provider, verb, self.calls[provider, verb]))
+        planned = self.script.get(FaultPoint(provider, verb, self.calls[provider, verb]))
         if planned is not None or self._rng.random() >= self.rate:
             return planned
         return self._rng.choice([f for f in LETTERS[verb] if f not in NEVER])

@@ -20,7 +20,7 @@ from tenure.core.ids import resource_key
 from tenure.reconcilers import orphans
 from tenure.reconcilers.leader import Leader
 from tenure.reconcilers.term import LEADERS, Term
-from tenure.testing.faults import Call, Fault
+from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.loop import EPOCH, SeededLoop, run
 
 SEEDS = 3
@@ -29,7 +29,7 @@ SEEDS = 3
 async def created_meanwhile(stage: Stage) -> list[str]:
     """What is created while a provider lists is in the store by the time that is asked."""
     for slot in ("identity", "access", "runtime", "credentials"):
-        stage.faults.script[Call(slot, "list_owned", 1)] = Fault.SLOW
+        stage.faults.script[FaultPoint(slot, "list_owned", 1)] = Fault.SLOW
     looking = asyncio.ensure_future(orphans.tick(stage.plane))
     await asyncio.sleep(0.5 * stage.loop.random.random())
     await stage.make("alpha", "beta")

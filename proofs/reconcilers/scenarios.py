@@ -9,7 +9,7 @@ from proofs.agents.lifecycle import CALLER, AgentCluster, spec_of
 from proofs.harness.cluster import Process
 from tenure.adapters.bus.local import LocalBus
 from tenure.app.agents import commands as agents
-from tenure.app.agents.commands import Asked
+from tenure.app.agents.commands import RequestOptions
 from tenure.app.events import acknowledgements, dead_letters, subscriptions
 from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.app.operations import commands as operations
@@ -28,7 +28,7 @@ from tenure.ports.store import Row
 from tenure.reconcilers import orphans, retention
 from tenure.reconcilers.leader import PREFIX
 from tenure.testing.fakes import Thing
-from tenure.testing.faults import Call, Fault
+from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.loop import EPOCH
 from tenure.testing.operators import by
 
@@ -182,7 +182,7 @@ async def _unsubscribe(stage: DamagedStage) -> None:
 
 
 async def _stuck(stage: DamagedStage) -> None:
-    stage.faults.script[Call("access", "remove", 1)] = Fault.REFUSED
+    stage.faults.script[FaultPoint("access", "remove", 1)] = Fault.REFUSED
     await stage.verb("delete", "alpha")
 
 
@@ -272,7 +272,7 @@ async def _over(stage: DamagedStage) -> None:
     await stage.verb("delete", "gone")
     required = SubscriptionRequest("required", SubscriptionKind.PULL, required=True)
     view, _ = await subscriptions.create_subscription(stage.plane, CALLER, required)
-    asked = Asked(idempotency_key="once")
+    asked = RequestOptions(idempotency_key="once")
     suspended = await agents.suspend_agent(stage.plane, CALLER, "alpha", asked=asked)
     await acknowledgements.acknowledge(stage.plane, CALLER, view.id, operation=suspended.id)
     await stage.plane.engine.wait(suspended.id, 60.0)

@@ -27,7 +27,7 @@ from proofs.harness.snapshot import Snapshot
 from proofs.reconcilers.profiles import LOST, PROFILES, Storm
 from tenure.app.agents import cascade
 from tenure.app.agents import commands as agents
-from tenure.app.agents.commands import Asked
+from tenure.app.agents.commands import RequestOptions
 from tenure.app.events import subscriptions
 from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.app.pages import every
@@ -38,11 +38,11 @@ from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.operation import IntentState, OperationState
 from tenure.core.subscription import SubscriptionKind
 from tenure.ports.plane_api import OwnedAgents
-from tenure.ports.store import Change, Drop, Put, Refused, Row, Store
+from tenure.ports.store import Change, CommitRefusal, Drop, Put, Row, Store
 from tenure.reconcilers import driver, leases
 from tenure.reconcilers.driver import RECONCILERS, Driver, Ways
 from tenure.testing.fakes import FakeProvider, World
-from tenure.testing.faults import Call, Fault
+from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.loop import Dead, SeededLoop
 from tenure.testing.memory_store import Tables
 from tenure.testing.patches import patched
@@ -134,7 +134,7 @@ class ReconcilersSimulation(Simulation):
                 given["parent"] = NAMES[self.rng.randrange(number)]
             elif made and self.rng.random() < 0.5:
                 caller = caller._replace(principal=made[0])
-            asked = Asked(idempotency_key=f"make {name}")
+            asked = RequestOptions(idempotency_key=f"make {name}")
             spec = spec_of(name, **given)
 
             def ask(plane: Any, s: Any = spec, c: Any = caller, a: Any = asked) -> Any:
@@ -182,10 +182,10 @@ class ReconcilersSimulation(Simulation):
 
     async def _delete(self) -> None:
         if self.rng.random() < 0.15:  # one that needs a person
-            verb = Call("access", "remove", self.storm.calls["access", "remove"] + 1)
+            verb = FaultPoint("access", "remove", self.storm.calls["access", "remove"] + 1)
             self.storm.script[verb] = Fault.REFUSED
         for name in self.rng.sample(NAMES, self.rng.randint(1, 2)):
-            asked = Asked(idempotency_key=f"delete {name}")
+            asked = RequestOptions(idempotency_key=f"delete {name}")
 
             def ask(plane: Any, n: str = name, a: Any = asked) -> Any:
                 return agents.delete_agent(plane, CALLER, n, drain_seconds=0.0, asked=a)
@@ -205,7 +205,7 @@ class ReconcilersSimulation(Simulation):
                 return OwnedAgents(())
             return await walk(plane, agent, operation)
 
-        def losing(tables: Tables, change: Change) -> Refused | None:
+        def losing(tables: Tables, change: Change) -> CommitRefusal | None:
             change = change.plain()
             writes = tuple(
                 write

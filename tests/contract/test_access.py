@@ -17,7 +17,7 @@ from tenure.testing.contracts.access import (
     access_spec,
     sized_access,
 )
-from tenure.testing.contracts.provider import Held, ProviderContract
+from tenure.testing.contracts.provider import ProviderCase, ProviderContract
 from tests.contract.support import kill_provider
 from tests.contract.support.hosted_providers import WAYS
 
@@ -40,7 +40,7 @@ class TestLocalAccess(ProviderContract):
                     await access.ensure(key._replace(plane="another"), access_spec("reader"))
 
                 async with way(tmp_path, access=access) as asked:
-                    await scenario(Held(sized_access(asked), plant))
+                    await scenario(ProviderCase(sized_access(asked), plant))
 
             asyncio.run(on_file(tmp_path / "access.db", held))
 

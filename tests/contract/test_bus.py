@@ -14,8 +14,8 @@ from tenure.adapters.clock.system import SystemClock
 from tenure.app.events.subscriptions import secret_text
 from tenure.core.errors import Invalid, Unavailable
 from tenure.core.retry import WEBHOOK_BREAKER
-from tenure.ports.bus import Destination, Outgoing, Verdict
-from tenure.testing.contracts.bus import BusContract, Carried, Scenario, event_of
+from tenure.ports.bus import DeliveryVerdict, Destination, Outgoing
+from tenure.testing.contracts.bus import BusCase, BusContract, Scenario, event_of
 from tenure.testing.servers import lasting_port
 from tenure_agent import verify
 from tests.contract.support.nats_server import BINARY, NatsServer
@@ -51,7 +51,7 @@ class TestLocalBus(BusContract):
 
                 bus = LocalBus({"mine": take})
                 there = Destination("d", "mine")
-                await scenario(Carried(bus, there, received, stop, start, bad.add))
+                await scenario(BusCase(bus, there, received, stop, start, bad.add))
 
             asyncio.run(on())
 
@@ -106,7 +106,7 @@ class TestWebhookBus(BusContract):
 
                 try:
                     await scenario(
-                        Carried(
+                        BusCase(
                             bus, there, received, receiver.stop, receiver.start, receiver.bad.add
                         )
                     )
@@ -142,7 +142,7 @@ class TestNatsBus(BusContract):
 
                 try:
                     there = Destination("d", "")
-                    await scenario(Carried(bus, there, received, stop, start, None))
+                    await scenario(BusCase(bus, there, received, stop, start, None))
                 finally:
                     await bus.close()
                     server.stop()
@@ -153,10 +153,10 @@ class TestNatsBus(BusContract):
         return carried
 
     def test_a_second_copy_is_dropped_by_the_server(self, carried) -> None:
-        async def scenario(world: Carried) -> None:
+        async def scenario(world: BusCase) -> None:
             for _ in range(3):
                 receipts = await world.bus.publish(world.destination, [event_of("a")])
-                assert receipts[0].verdict is Verdict.DELIVERED
+                assert receipts[0].verdict is DeliveryVerdict.DELIVERED
             other = world.destination._replace(id="mine", target="mine")
             await world.bus.publish(other, [event_of("a")])
             names = [name for name, _ in await world.received()]
@@ -165,15 +165,18 @@ class TestNatsBus(BusContract):
         carried(scenario)
 
     def test_what_is_too_large_is_refused_alone(self, carried) -> None:
-        async def scenario(world: Carried) -> None:
+        async def scenario(world: BusCase) -> None:
             huge = event_of("a", body=b"x" * 2_000_000)
             receipts = await world.bus.publish(world.destination, [huge, event_of("b")])
-            assert [one.verdict for one in receipts] == [Verdict.REFUSED, Verdict.DELIVERED]
+            assert [one.verdict for one in receipts] == [
+                DeliveryVerdict.REFUSED,
+                DeliveryVerdict.DELIVERED,
+            ]
 
         carried(scenario)
 
     def test_a_stream_that_is_gone_takes_nothing_and_a_closed_bus_says_so(self, carried) -> None:
-        async def scenario(world: Carried) -> None:
+        async def scenario(world: BusCase) -> None:
             import nats
 
             await world.bus.publish(world.destination, [event_of("a")])
@@ -181,7 +184,7 @@ class TestNatsBus(BusContract):
             client = await nats.connect(url, connect_timeout=60)
             await client.jetstream().delete_stream("TENURE")
             (receipt,) = await world.bus.publish(world.destination, [event_of("b")])
-            assert receipt.verdict is Verdict.UNAVAILABLE
+            assert receipt.verdict is DeliveryVerdict.UNAVAILABLE
             assert "no stream" in receipt.why
             await client.close()
             await world.bus.close()
@@ -191,7 +194,7 @@ class TestNatsBus(BusContract):
         carried(scenario)
 
     def test_what_would_be_found_there_is_said_in_a_sentence(self, carried) -> None:
-        async def scenario(world: Carried) -> None:
+        async def scenario(world: BusCase) -> None:
             from tenure.adapters.bus.nats import probe
 
             url = world.bus._url  # type: ignore[attr-defined]

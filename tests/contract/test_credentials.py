@@ -18,7 +18,7 @@ from tenure.testing.contracts.credentials import (
     credentials_spec,
     sized_credentials,
 )
-from tenure.testing.contracts.provider import Held, ProviderContract
+from tenure.testing.contracts.provider import ProviderCase, ProviderContract
 from tests.contract.support import kill_provider
 from tests.contract.support.hosted_providers import WAYS
 
@@ -41,7 +41,7 @@ class TestLocalCredentials(ProviderContract):
                     await credentials.ensure(key._replace(plane="another"), credentials_spec(MAIL))
 
                 async with way(tmp_path, credentials=credentials) as asked:
-                    await scenario(Held(sized_credentials(asked), plant))
+                    await scenario(ProviderCase(sized_credentials(asked), plant))
 
             asyncio.run(on_file(tmp_path / "credentials.db", held))
 

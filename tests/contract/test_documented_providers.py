@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tenure.testing.contracts.provider import Held, ProviderContract
+from tenure.testing.contracts.provider import ProviderCase, ProviderContract
 
 ROOT = Path(__file__).parents[2]
 
 
 def hold_to(make):
     def hold(scenario):
-        asyncio.run(scenario(Held(make())))
+        asyncio.run(scenario(ProviderCase(make())))
 
     return hold
 

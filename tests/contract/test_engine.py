@@ -15,7 +15,7 @@ from tenure.testing.faults import Faults
 from tenure.testing.loop import SeededLoop, run
 from tenure.testing.operators import by
 from tenure.testing.plans import PLANS, SIGNAL, providers_of
-from tenure.testing.tripwire import Side
+from tenure.testing.tripwire import CrossingSide
 
 EFFECTIVE = {"made", "removed"}
 
@@ -47,7 +47,7 @@ class RigBench:
 
     async def fail(self, plane):
         wire = self._process(plane).wire
-        wire.crash_at, wire.side = len(wire.crossings) + 1, Side.ERROR_LOST
+        wire.crash_at, wire.side = len(wire.crossings) + 1, CrossingSide.ERROR_LOST
 
     async def sleep(self, seconds):
         await asyncio.sleep(seconds)

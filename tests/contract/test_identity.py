@@ -10,7 +10,7 @@ from tenure.core.ids import ResourceKey
 from tenure.ports.provider import Spec
 from tenure.sqlite.commit_thread import Inline
 from tenure.testing.contracts import identity, provider
-from tenure.testing.contracts.identity_client import START, Scenario, Served
+from tenure.testing.contracts.identity_client import START, IdentityCase, Scenario
 from tenure.testing.contracts.store_rows import StoppedClock
 from tests.contract.support.hosted_providers import WAYS
 from tests.unit.support.foreign_identity import plant
@@ -43,7 +43,7 @@ class TestLocalIdentityAsProvider(provider.ProviderContract):
                     await plant(local, key)
 
                 async with way(tmp_path, identity=local) as asked:
-                    await scenario(provider.Held(Sized(asked), planted))
+                    await scenario(provider.ProviderCase(Sized(asked), planted))
                 await local.close()
 
             asyncio.run(main())
@@ -61,7 +61,7 @@ class TestLocalIdentity(identity.IdentityContract):
                 path = tmp_path / "identity.db"
                 local = build(path, issuer=ISSUER, clock=clock, flush=Inline())
                 async with way(tmp_path, identity=local) as asked:
-                    await scenario(Served(asked, clock))
+                    await scenario(IdentityCase(asked, clock))
                 await local.close()
 
             asyncio.run(main())

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tenure.testing.contracts.provider import Held, ProviderContract, Scenario
+from tenure.testing.contracts.provider import ProviderCase, ProviderContract, Scenario
 from tenure.testing.fakes import FakeProvider, World
 from tenure.testing.loop import Node, SeededLoop, run
 from tenure.testing.tripwire import Tripwire
@@ -25,7 +25,9 @@ def held_by(*, wired: bool = False, lag: float = 0.0, ready: float = 0.0):
             async def settle():
                 await asyncio.sleep(lag)
 
-            await scenario(Held(wire.provider("thing", fake) if wired else fake, plant, settle))
+            await scenario(
+                ProviderCase(wire.provider("thing", fake) if wired else fake, plant, settle)
+            )
 
         for seed in range(3):
             run(seed, main)

@@ -10,7 +10,7 @@ import pytest
 
 from tenure.adapters.runtime.process import ProcessRuntime
 from tenure.core.ids import ResourceKey
-from tenure.testing.contracts.provider import Held, ProviderContract, Scenario
+from tenure.testing.contracts.provider import ProviderCase, ProviderContract, Scenario
 from tenure.testing.contracts.runtime import HeldRuntime, RuntimeContract, RuntimeScenario
 from tests.contract.support.hosted_providers import visited
 from tests.real.support import runtimes
@@ -57,7 +57,7 @@ class TestProcessRuntime(ProviderContract, RuntimeContract):
         def hold(scenario: Scenario) -> None:
             async def main() -> None:
                 async with self.had(runtime, tmp_path) as asked:
-                    await scenario(Held(Sized(asked), plant))
+                    await scenario(ProviderCase(Sized(asked), plant))
 
             asyncio.run(main())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tenure.core.ids import ResourceKey
-from tenure.testing.contracts.provider import Held, ProviderContract, Scenario
+from tenure.testing.contracts.provider import ProviderCase, ProviderContract, Scenario
 from tenure.testing.shelf import Shelf
 
 
@@ -22,7 +22,7 @@ def held_in(directory: Path, slow: float = 0.0):
             """A listing never lags."""
 
         shelf = Shelf(directory, "thing", now=time.time, slow=slow)
-        asyncio.run(scenario(Held(shelf, plant, settle)))
+        asyncio.run(scenario(ProviderCase(shelf, plant, settle)))
 
     return hold
 

@@ -22,9 +22,9 @@ from proofs.subjects import SUBJECTS
 from tenure.app.agents import plane_api, subject, verbs
 from tenure.ports.store import Change
 from tenure.testing import memory_store, plans
-from tenure.testing.faults import Call, Fault
+from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.patches import patched
-from tenure.testing.tripwire import Side
+from tenure.testing.tripwire import CrossingSide
 from tests.simulation.sqlite_disk import sqlite_disks
 
 pytestmark = pytest.mark.timeout(600)
@@ -143,7 +143,7 @@ def test_a_broken_world_is_seen_by_the_matrix(monkeypatch):
     """Without burned keys what arrives after a compensation is an orphan, and is seen."""
     without = partial(plans.providers_of, burns=False)
     monkeypatch.setattr(scenarios, "providers_of", without)
-    case = Case("linear_refused", Call("access", "ensure", 1), Fault.DUPLICATED)
+    case = Case("linear_refused", FaultPoint("access", "ensure", 1), Fault.DUPLICATED)
     assert any("is an orphan" in wrong for wrong in OPERATIONS.run(case).wrong)
 
 
@@ -163,10 +163,10 @@ def test_a_store_that_forgets_is_seen_by_the_matrix(monkeypatch):
 @pytest.mark.parametrize(
     ("matrix", "case"),
     [
-        (OPERATIONS, Case("parallel_refused", Call("access", "ensure", 1), Fault.SLOWER, 14,
-                          Side.AFTER, 3)),
-        (OPERATIONS, Case("unaskable", None, None, 9, Side.DURING, 1)),
-        (AGENTS, Case("stop_while_resuming", None, None, 60, Side.AFTER, 3)),
+        (OPERATIONS, Case("parallel_refused", FaultPoint("access", "ensure", 1), Fault.SLOWER, 14,
+                          CrossingSide.AFTER, 3)),
+        (OPERATIONS, Case("unaskable", None, None, 9, CrossingSide.DURING, 1)),
+        (AGENTS, Case("stop_while_resuming", None, None, 60, CrossingSide.AFTER, 3)),
     ],
 )  # fmt: skip
 def test_a_case_gives_the_same_trace_again(matrix, case):

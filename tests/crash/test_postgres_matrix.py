@@ -16,7 +16,7 @@ import pytest
 from proofs.agents.scenarios import MATRIX as AGENTS
 from proofs.harness.crash import Case
 from proofs.operations.scenarios import MATRIX
-from tenure.adapters.store.postgres.committer import Committer
+from tenure.adapters.store.postgres.committer import PostgresCommitter
 from tenure.testing.patches import patched
 from tests.simulation.postgres_disk import PostgresDisk, RealLoop
 
@@ -80,7 +80,7 @@ def test_memory_and_postgres_run_the_same(planes, disk, tally):
 
 def test_a_postgres_that_forgets_is_seen_by_the_matrix(disk, tally):
     """A commit that is acknowledged and not kept is an operation lost."""
-    real = Committer.commit
+    real = PostgresCommitter.commit
 
     def forgets(committer, change):
         if not change.admits:
@@ -89,7 +89,7 @@ def test_a_postgres_that_forgets_is_seen_by_the_matrix(disk, tally):
         told.set_result(None)
         return told
 
-    with patched(Committer, commit=forgets):
+    with patched(PostgresCommitter, commit=forgets):
         assert any("acknowledged" in wrong for wrong in MATRIX.run(Case("linear"), disk=disk).wrong)
     tally.add("ablations")
 

@@ -34,7 +34,7 @@ from tenure.adapters.engine.embedded import EmbeddedEngine, EngineSettings
 from tenure.adapters.identity import local as identity
 from tenure.adapters.runtime.process import ProcessRuntime
 from tenure.adapters.store import sqlite
-from tenure.app.agents.commands import Asked
+from tenure.app.agents.commands import RequestOptions
 from tenure.app.agents.plane_api import ServingPlaneApi
 from tenure.app.agents.subject import SUBJECTS
 from tenure.app.operations import reads
@@ -50,7 +50,7 @@ from tenure.ports.provider import Observation, Presence, Spec
 from tenure.ports.runtime import Status
 from tenure.sqlite.commit_thread import Inline
 from tenure.testing.loop import Dead, _bury
-from tenure.testing.tripwire import Side, Tripwire
+from tenure.testing.tripwire import CrossingSide, Tripwire
 from tests.real.support.runtimes import AGENT, keepers, tagged, until
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
@@ -139,7 +139,7 @@ class Shelf:
         (self._root / f"{key.text}.burned").touch()
 
 
-async def live(home: Path, acts, *, processes: bool, crash_at: int = 0, side=Side.BEFORE):
+async def live(home: Path, acts, *, processes: bool, crash_at: int = 0, side=CrossingSide.BEFORE):
     """One life of a plane on these files; the crossings, and whether it died at one."""
     node = Mortal()
     wire = Tripwire(cast(Any, node), crash_at=crash_at, side=side)
@@ -225,7 +225,7 @@ async def _drive(plane: Plane, acts) -> None:
         else:
             await asyncio.sleep(act.after_seconds)
         with suppress(CallerError):
-            key = Asked(idempotency_key=f"act {number}")
+            key = RequestOptions(idempotency_key=f"act {number}")
             asked.append((await perform(plane, act, asked=key)).id)
     await _settled(plane, asked)
 
@@ -310,7 +310,9 @@ def template(folder: Path) -> Path:
     return home
 
 
-def run(home: Path, template: Path, scenario, *, processes=False, crash_at=0, side=Side.BEFORE):
+def run(
+    home: Path, template: Path, scenario, *, processes=False, crash_at=0, side=CrossingSide.BEFORE
+):
     """One cell: live, die there, live again to the end; what is wrong, and whether it died."""
     shutil.copytree(template, home)
     acts, wanted = SCENARIOS[scenario]
@@ -320,8 +322,12 @@ def run(home: Path, template: Path, scenario, *, processes=False, crash_at=0, si
     return check(home, wanted, processes=processes), crossings, died
 
 
-def sides(crossing: str) -> tuple[Side, ...]:
-    return (Side.BEFORE,) if crossing.startswith(READS) else (Side.BEFORE, Side.AFTER)
+def sides(crossing: str) -> tuple[CrossingSide, ...]:
+    return (
+        (CrossingSide.BEFORE,)
+        if crossing.startswith(READS)
+        else (CrossingSide.BEFORE, CrossingSide.AFTER)
+    )
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -353,7 +359,7 @@ def test_a_plane_with_real_processes_dies_at_every_crossing_of_the_runtime(
         for number, crossing in enumerate(crossings, 1):
             if not crossing.startswith("runtime."):
                 continue
-            for side in (Side.BEFORE, Side.AFTER):
+            for side in (CrossingSide.BEFORE, CrossingSide.AFTER):
                 home = place / f"{number}-{side}"
                 wrong, _, died = run(
                     home, template, scenario, processes=True, crash_at=number, side=side

@@ -12,7 +12,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from tests.tidy import checks, import_rules, migrations, signposts
+from tests.tidy import checks, import_rules, migrations, signposts, words
 from tests.tidy.sources import Source
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,6 +100,20 @@ def test_files_and_functions_fit_a_reader():
 
 def test_no_file_has_a_name_that_says_nothing():
     hold(checks.banned_names(files_of("src/tenure/", "")))
+
+
+def test_no_module_or_public_class_is_a_bare_participle():
+    hold(words.participle_modules(files_of("src/tenure/", ".py")))
+    hold([c for source in sources() for c in words.participle_classes(source)])
+
+
+def test_no_class_name_occurs_twice():
+    hold(words.duplicate_classes(sources()))
+
+
+def test_a_cell_of_a_table_can_be_read():
+    pages = [path for path in project_files() if path.endswith(".md") and path != "CHANGELOG.md"]
+    hold([c for page in pages for c in words.wide_cells(page, read(page))])
 
 
 def test_what_reads_one_thing_says_by_its_name_how_it_answers_for_none():

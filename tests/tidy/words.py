@@ -104,9 +104,8 @@ NO_PARTICIPLE = frozenset(
         "unread",
     ]
 )
-# Names of things that are called by a participle everywhere: the endings of a call and what the
-# interface of the field says.
-ACCEPTED = frozenset({"Done", "Rejected", "Refused", "Embedded"})
+# The endings of a call, and words of the field: HTTP's 401, and an engine in the same process.
+ACCEPTED = frozenset({"Done", "Rejected", "Unauthenticated", "embedded"})
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
@@ -125,7 +124,7 @@ def participle_modules(paths: Iterable[str]) -> list[str]:
         f"{path}:1: {part} is a participle; a module is named by a noun"
         for path in paths
         for part in PurePosixPath(path).with_suffix("").parts
-        if is_participle(part)
+        if is_participle(part) and part not in ACCEPTED
     ]
 
 

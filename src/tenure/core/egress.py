@@ -32,7 +32,7 @@ _SPECIAL: Final = (
 Address = IPv4Address | IPv6Address
 
 
-class Target(NamedTuple):
+class EgressTarget(NamedTuple):
     """A URL that may be called, taken apart."""
 
     url: str
@@ -41,7 +41,7 @@ class Target(NamedTuple):
     port: int
 
 
-def target_of(url: str, *, loopback: bool = False) -> Target:
+def target_of(url: str, *, loopback: bool = False) -> EgressTarget:
     """Take a caller's URL apart; Invalid if it is not plainly an https URL of a public name.
 
     With `loopback`, for development, http to this very machine is let through as well.
@@ -80,7 +80,9 @@ def target_of(url: str, *, loopback: bool = False) -> Target:
             raise Invalid(f"url: {host} is not a public name")
         if literal is not None:
             refuse_private(host, [literal])
-    return Target(url, parts.scheme, host, port or (80 if parts.scheme == "http" else HTTPS_PORT))
+    return EgressTarget(
+        url, parts.scheme, host, port or (80 if parts.scheme == "http" else HTTPS_PORT)
+    )
 
 
 def refuse_private(

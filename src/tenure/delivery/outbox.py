@@ -26,7 +26,7 @@ from tenure.core.limits import (
 )
 from tenure.core.retry import DESTINATION, PARKED_STREAM, RetryPolicy
 from tenure.core.subscription import REACTION
-from tenure.ports.bus import Bus, Destination, Outgoing, Receipt, Verdict
+from tenure.ports.bus import Bus, DeliveryVerdict, Destination, Outgoing, Receipt
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set
 from tenure.reconcilers.leader import Leader
 
@@ -211,7 +211,8 @@ class SendResult(NamedTuple):
 NO_ROOM = SendResult(
     failed={
         "": Receipt(
-            Verdict.UNAVAILABLE, f"{LETTERS_MAX} dead letters are kept; replay or discard some"
+            DeliveryVerdict.UNAVAILABLE,
+            f"{LETTERS_MAX} dead letters are kept; replay or discard some",
         )
     }
 )
@@ -233,13 +234,13 @@ async def _send(plane: Plane, route: DestinationRoute, rows: Sequence[Row]) -> S
         _count(plane, route, batch, receipts)
         for row, receipt in zip(batch, receipts, strict=True):
             agent = str(row["agent"])
-            if receipt.verdict is Verdict.DELIVERED:
+            if receipt.verdict is DeliveryVerdict.DELIVERED:
                 delivered += 1
                 lanes[agent].remove(row)
                 if not lanes[agent]:
                     del lanes[agent]
                 continue
-            refused += receipt.verdict is Verdict.REFUSED
+            refused += receipt.verdict is DeliveryVerdict.REFUSED
             failed[agent] = receipt
             unsent += [one["position"] for one in lanes.pop(agent)]
     return SendResult(delivered, refused, failed, frozenset(unsent))
@@ -280,12 +281,14 @@ async def publish(route: DestinationRoute, events: Sequence[Outgoing]) -> Sequen
         if route.secrets is not None:
             destination = destination._replace(secrets=route.secrets())
     except TenureError as error:
-        return [Receipt(Verdict.UNAVAILABLE, str(error))] * len(events)
+        return [Receipt(DeliveryVerdict.UNAVAILABLE, str(error))] * len(events)
     try:
         return await route.bus.publish(destination, events)
     except Exception as error:
         log.exception("the bus of destination %s raised an error; it is tried again", route.id)
-        return [Receipt(Verdict.UNAVAILABLE, f"{type(error).__name__}: {error}")] * len(events)
+        return [Receipt(DeliveryVerdict.UNAVAILABLE, f"{type(error).__name__}: {error}")] * len(
+            events
+        )
 
 
 async def _back_off(

@@ -29,7 +29,7 @@ from tenure.delivery.dispatcher import (
 )
 from tenure.delivery.outbox import NONE_SKIPPED, DeliveryResult, DestinationRoute, deliver_page
 from tenure.delivery.retention import Retention, RetentionLimits
-from tenure.ports.bus import Bus, Destination, Outgoing, Receipt, Verdict
+from tenure.ports.bus import Bus, DeliveryVerdict, Destination, Outgoing, Receipt
 from tenure.ports.store import Change, Put, Row
 from tenure.reconcilers.leader import TTL_SECONDS, Leader
 
@@ -55,7 +55,7 @@ class _MissingBus:
 
     async def publish(self, _: Destination, events: Sequence[Outgoing]) -> Sequence[Receipt]:
         """Accept nothing."""
-        return [Receipt(Verdict.UNAVAILABLE, self._why)] * len(events)
+        return [Receipt(DeliveryVerdict.UNAVAILABLE, self._why)] * len(events)
 
     async def close(self) -> None:
         """There is nothing to close."""

@@ -38,7 +38,7 @@ class Destination(NamedTuple):
     """Whose it is; empty: the plane's own."""
 
 
-class Verdict(StrEnum):
+class DeliveryVerdict(StrEnum):
     """What became of one event."""
 
     DELIVERED = "delivered"
@@ -52,13 +52,13 @@ class Verdict(StrEnum):
 class Receipt(NamedTuple):
     """What a destination made of one event."""
 
-    verdict: Verdict
+    verdict: DeliveryVerdict
     why: str = ""
     retry_seconds: float = 0.0
     """How long it asks us to wait; 0: it did not say."""
 
 
-DELIVERED = Receipt(Verdict.DELIVERED)
+DELIVERED = Receipt(DeliveryVerdict.DELIVERED)
 
 
 class Bus(Protocol):

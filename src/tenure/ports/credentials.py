@@ -26,7 +26,7 @@ TTL_SECONDS_MAX = 900
 """How long it may live at most, whatever anyone says."""
 
 
-class Registration(NamedTuple):
+class AudienceRegistration(NamedTuple):
     """One audience that an agent may ask credentials for."""
 
     agent: str
@@ -47,8 +47,13 @@ class Credentials(Provider, Protocol):
     """Every promise here is a test in `tenure.testing.contracts.credentials`."""
 
     async def list_registrations(
-        self, tenant: str, agent: str, *, after: Registration | None = None, limit: int = PAGE_MAX
-    ) -> Sequence[Registration]:
+        self,
+        tenant: str,
+        agent: str,
+        *,
+        after: AudienceRegistration | None = None,
+        limit: int = PAGE_MAX,
+    ) -> Sequence[AudienceRegistration]:
         """One page of what the agent may ask for, in a fixed order, after this registration."""
         ...
 

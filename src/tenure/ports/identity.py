@@ -27,7 +27,7 @@ Document = Mapping[str, object]
 """A JSON object."""
 
 
-class Word(StrEnum):
+class OAuthError(StrEnum):
     """OAuth's words for no (RFC 6749, 7591, 6750, 8707)."""
 
     INVALID_REQUEST = "invalid_request"
@@ -41,10 +41,10 @@ class Word(StrEnum):
     TEMPORARILY_UNAVAILABLE = "temporarily_unavailable"
 
 
-class Refusal(NamedTuple):
+class OAuthRefusal(NamedTuple):
     """A no: the word for machines, and a sentence that repeats nothing of the request."""
 
-    word: Word
+    word: OAuthError
     sentence: str
 
 
@@ -79,14 +79,14 @@ class Authorization(Protocol):
         """The public keys of every token that may still be valid, and of those signed next."""
         ...
 
-    async def token(self, fields: Fields) -> Document | Refusal:
+    async def token(self, fields: Fields) -> Document | OAuthRefusal:
         """An access token for a client that proves itself by a signed assertion (RFC 7523).
 
         An assertion is good once, also after a crash.
         """
         ...
 
-    async def authenticate(self, fields: Fields, *, endpoint: str) -> Asker | Refusal:
+    async def authenticate(self, fields: Fields, *, endpoint: str) -> Asker | OAuthRefusal:
         """Who sent this form, by its client assertion; `endpoint` is the path it came to."""
         ...
 
@@ -98,7 +98,7 @@ class Authorization(Protocol):
         """The token is inactive from now on; one that is not the asker's is left as it is."""
         ...
 
-    async def invite(self, key: ResourceKey, *, nonce: str = "") -> Invitation | Refusal:
+    async def invite(self, key: ResourceKey, *, nonce: str = "") -> Invitation | OAuthRefusal:
         """A one-time token for this key's client to register its keys; it ends an earlier one.
 
         The token holds the nonce, a secret of the caller's.  The same nonce gives the same
@@ -106,21 +106,21 @@ class Authorization(Protocol):
         """
         ...
 
-    async def register(self, bearer: str, metadata: Document) -> Document | Refusal:
+    async def register(self, bearer: str, metadata: Document) -> Document | OAuthRefusal:
         """Register keys with an invitation (RFC 7591), which is used up by it."""
         ...
 
-    async def read_client(self, client_id: str, *, bearer: str) -> Document | Refusal:
+    async def read_client(self, client_id: str, *, bearer: str) -> Document | OAuthRefusal:
         """What is registered (RFC 7592)."""
         ...
 
     async def update_client(
         self, client_id: str, *, bearer: str, metadata: Document
-    ) -> Document | Refusal:
+    ) -> Document | OAuthRefusal:
         """Replace what is registered (RFC 7592); the bearer's token is replaced too."""
         ...
 
-    async def withdraw_client(self, client_id: str, *, bearer: str) -> Refusal | None:
+    async def withdraw_client(self, client_id: str, *, bearer: str) -> OAuthRefusal | None:
         """Take the registration back: its keys are gone and its tokens inactive.
 
         The client stays as its spec made it: only `remove` of its key removes it.

@@ -1,7 +1,7 @@
 """The store: where operations, journals, intents and events are kept.
 
 A write is a value.  The app builds a `Change` from a closed vocabulary, and `commit` applies it
-whole or returns the `Refused` that says which guard failed and what stands in the way.  Columns
+whole or returns the `CommitRefusal` that names the failed guard and the row in the way.  Columns
 hold None, int, float, str or bytes.  A read returns records: see `tenure.core.records`.
 """
 
@@ -54,7 +54,7 @@ class Next(Struct, frozen=True, gc=False):
     begins: bool = False
 
 
-class Chained(Struct, frozen=True, gc=False):
+class ChainHash(Struct, frozen=True, gc=False):
     """In a `Put`: the hash of this row and of the one before it, which the store fills in.
 
     It is the row's last value, and its key is a `Next`; see `tenure.core.audit.link`.
@@ -63,7 +63,7 @@ class Chained(Struct, frozen=True, gc=False):
     table: str
 
 
-Generated = Next | Chained
+Generated = Next | ChainHash
 """What the store fills in when it commits."""
 Condition = Value | Below | AtLeast
 """In a guard: the value of a column, or its bound."""
@@ -127,7 +127,7 @@ Write = Put | Set | Drop
 Writes = tuple[Write, ...]
 
 
-class Guarded(NamedTuple):
+class HeaderGuard(NamedTuple):
     """What the line of a `Header` asks of a row: that these columns still say what it brings.
 
     In the line's own table that is its own row; elsewhere one whose key begins as the line's does:
@@ -161,7 +161,7 @@ class Header:
         *,
         adds: bool = False,
         generated: tuple[int, ...] = (),
-        guards: tuple[Guarded, ...] = (),
+        guards: tuple[HeaderGuard, ...] = (),
     ) -> None:
         """It `adds` rows as `Put` does, or changes them as `Set` does, if the guards hold.
 
@@ -231,7 +231,7 @@ class ChangePart(Struct, frozen=True, gc=False):
     writes: tuple[Put | Set, ...] = ()
 
 
-class Refused(Struct, frozen=True, gc=False):
+class CommitRefusal(Struct, frozen=True, gc=False):
     """The guard or write that failed, and the row that stands in the way (None: there is none)."""
 
     what: Is | Put | Set
@@ -251,7 +251,7 @@ class Queue(StrEnum):
     OPERATIONS = "operations"
 
 
-class Claimed(NamedTuple):
+class ClaimedOperation(NamedTuple):
     """One operation that is now this worker's, under this token; `due_at` None: not by time."""
 
     id: str
@@ -259,7 +259,7 @@ class Claimed(NamedTuple):
     due_at: float | None
 
 
-class Loaded(NamedTuple):
+class LoadedOperation(NamedTuple):
     """Everything the saga needs of one operation, read at one instant."""
 
     operation: OperationRecord
@@ -295,7 +295,7 @@ class Store(Protocol):
         """The store's clock: the one by which leases and deadlines are judged."""
         ...
 
-    def commit(self, change: Change) -> Awaitable[Refused | None]:
+    def commit(self, change: Change) -> Awaitable[CommitRefusal | None]:
         """Apply the change durably (None) or not at all (Refused).
 
         Raises StoreFull for a change that admits work when there is no room, and CommitUnknown
@@ -309,7 +309,7 @@ class Store(Protocol):
 
     def claim(
         self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
-    ) -> Awaitable[Sequence[Claimed]]:
+    ) -> Awaitable[Sequence[ClaimedOperation]]:
         """Take up to `limit` open operations whose worker has no live lease, oldest first.
 
         Those that follow one of `but_plans` (digests) are left: this worker cannot perform them.
@@ -327,7 +327,7 @@ class Store(Protocol):
         """
         ...
 
-    async def list_due(self, worker: str) -> Sequence[Claimed]:
+    async def list_due(self, worker: str) -> Sequence[ClaimedOperation]:
         """Open operations of this worker whose `due_at` has come, under the tokens it holds."""
         ...
 
@@ -343,7 +343,7 @@ class Store(Protocol):
         """The row with this key in the table of this record type, as committed."""
         ...
 
-    async def load(self, operation: str) -> Loaded | None:
+    async def load(self, operation: str) -> LoadedOperation | None:
         """One operation with its journal in order and its intents, from one snapshot."""
         ...
 

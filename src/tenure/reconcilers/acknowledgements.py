@@ -15,7 +15,7 @@ from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
 from tenure.core.roles import Caller, Role
 from tenure.ports.store import Row
-from tenure.reconcilers.term import About, Term, Tick
+from tenure.reconcilers.term import FindingSubject, Term, Tick
 
 SENTENCE = "Nobody waits in vain for an acknowledgement."
 NAME = "acknowledgements"
@@ -53,6 +53,6 @@ async def _report(plane: Plane, term: Term, row: Row, done: str = "") -> None:
         FindingKind.CONFIRMED, f"{operation} {subscription}",
         f"operation {operation} waits for the acknowledgement of {known['name']!s}"
         f" since {in_utc(since)}{done}",
-        about=About(str(row["tenant"]), str(row["agent"])),
+        about=FindingSubject(str(row["tenant"]), str(row["agent"])),
         said={"operation": operation, "subscription": subscription, "since": since},
     )  # fmt: skip

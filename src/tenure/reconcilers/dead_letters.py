@@ -15,7 +15,7 @@ from tenure.app.plane import Plane
 from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
 from tenure.ports.store import Row
-from tenure.reconcilers.term import About, Term, Tick
+from tenure.reconcilers.term import FindingSubject, Term, Tick
 
 SENTENCE = "Whatever a destination does not take is told."
 NAME = "letters"
@@ -93,5 +93,5 @@ async def _report(
         said["missed"] = missed
     await term.report(
         FindingKind.CONFIRMED, destination, f"{name} {', and '.join(what)}",
-        about=About(tenant, agent), said=said,
+        about=FindingSubject(tenant, agent), said=said,
     )  # fmt: skip

@@ -23,7 +23,7 @@ from tenure.app.safety import findings
 from tenure.app.safety.standing import (
     CREDENTIALS,
     RUNTIME,
-    Held,
+    AgentResource,
     Standing,
     held_by,
     is_at_rest,
@@ -39,7 +39,7 @@ from tenure.core.roles import Caller, Role
 from tenure.ports.provider import Call, Observation, Presence
 from tenure.ports.store import Row
 from tenure.reconcilers.circuit_breaker import LOOK_SECONDS, Silence
-from tenure.reconcilers.term import About, Term, Tick
+from tenure.reconcilers.term import FindingSubject, Term, Tick
 
 SENTENCE = "What providers report is what we recorded."
 NAME = "drift"
@@ -152,7 +152,7 @@ async def _look(
     return sure, fixed, again
 
 
-async def _asked(plane: Plane, held: Held, silence: Silence) -> Held:
+async def _asked(plane: Plane, held: AgentResource, silence: Silence) -> AgentResource:
     """The same with what its provider says of it now."""
     if silence.passes_over(held.slot, held.key.agent):
         return held
@@ -166,7 +166,7 @@ async def _asked(plane: Plane, held: Held, silence: Silence) -> Held:
 
 
 async def _is_open(
-    plane: Plane, row: Row, everything: Sequence[Held], silence: Silence
+    plane: Plane, row: Row, everything: Sequence[AgentResource], silence: Silence
 ) -> tuple[bool | None, str]:
     """Whether an agent is open that should be, and if that cannot be told, why.
 
@@ -193,7 +193,9 @@ async def _has_changed(plane: Plane, row: Row) -> bool:
     return now is None or now["generation"] != row["generation"]
 
 
-def _left_alone(row: Row, everything: Sequence[Held], stands: Standing) -> Mapping[str, str]:
+def _left_alone(
+    row: Row, everything: Sequence[AgentResource], stands: Standing
+) -> Mapping[str, str]:
     """Slots in which nothing is made anew though it is gone, and why."""
     if row["state"] != AgentState.READY:
         return {}
@@ -209,7 +211,9 @@ def _left_alone(row: Row, everything: Sequence[Held], stands: Standing) -> Mappi
             return {RUNTIME: UNTOLD}
 
 
-def _door(row: Row, everything: Sequence[Held], stands: Standing, error: str) -> Difference | None:
+def _door(
+    row: Row, everything: Sequence[AgentResource], stands: Standing, error: str
+) -> Difference | None:
     """What is not as recorded about an agent's credentials though they are there.
 
     While its runtime is dead, what is told of that says so.
@@ -222,7 +226,7 @@ def _door(row: Row, everything: Sequence[Held], stands: Standing, error: str) ->
     return (FindingKind.UNVERIFIABLE, said, False) if error else None
 
 
-def _differs(plane: Plane, row: Row, held: Held, seen: Observation) -> Difference | None:
+def _differs(plane: Plane, row: Row, held: AgentResource, seen: Observation) -> Difference | None:
     """What is not as recorded about something that an agent holds."""
     match seen.presence:
         case Presence.READY | Presence.STARTING:
@@ -250,25 +254,25 @@ def _may_repair(term: Term, row: Row) -> bool:
     return (term.repairs and policy != "report") or (policy == "repair" and not term.read_only)
 
 
-def _subject(row: Row, held: Held) -> str:
+def _subject(row: Row, held: AgentResource) -> str:
     return f"{row['uid']!s} {held.key.text}"
 
 
 async def _report(
-    term: Term, row: Row, held: Held, kind: FindingKind, said: str, **more: object
+    term: Term, row: Row, held: AgentResource, kind: FindingKind, said: str, **more: object
 ) -> Row | None:
     what = f"{held.slot} {held.key.text} of agent {row['name']!s} {said}"
     return await term.report(
         kind,
         _subject(row, held),
         what,
-        about=About(str(row["tenant"]), str(row["uid"]), held.key.text),
+        about=FindingSubject(str(row["tenant"]), str(row["uid"]), held.key.text),
         said={**more, "provider": held.slot},
     )
 
 
 async def _tell(
-    plane: Plane, term: Term, row: Row, held: Held, *, kind: FindingKind, said: str
+    plane: Plane, term: Term, row: Row, held: AgentResource, *, kind: FindingKind, said: str
 ) -> None:
     """Report what is not put right now; what was tried before, and until when, stays known."""
     before = await findings.find(plane, term.reconciler, _subject(row, held))
@@ -282,7 +286,7 @@ def _tried(finding: Row | None) -> dict[str, Any]:
 
 
 async def _repair(
-    plane: Plane, term: Term, row: Row, held: Held, said: str
+    plane: Plane, term: Term, row: Row, held: AgentResource, said: str
 ) -> tuple[int, float | None]:
     """Put it right at the second sighting, and then less and less often until it is."""
     now = plane.store.now()
@@ -322,11 +326,11 @@ async def _recover(plane: Plane, term: Term, row: Row) -> str:
     """Ask for the one plan that replaces a runtime; asking twice asks for nothing new."""
     caller = Caller(str(row["tenant"]), f"reconciler {term.reconciler}", Role.OPERATOR)
     uid = str(row["uid"])
-    asked = agents.Asked(idempotency_key=f"drift/{uid}/{row['generation']!s}")
+    asked = agents.RequestOptions(idempotency_key=f"drift/{uid}/{row['generation']!s}")
     return (await agents.recover_runtime(plane, caller, uid, asked=asked)).id
 
 
-async def _make_again(plane: Plane, row: Row, held: Held) -> None:
+async def _make_again(plane: Plane, row: Row, held: AgentResource) -> None:
     """Do again the step that made it, under its own key; a key that was burned refuses.
 
     PlanUnknown if only a newer release knows that step: it repairs once it leads.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from tenure.app.plane import Plane
-from tenure.app.safety.reconcile_status import Look
+from tenure.app.safety.reconcile_status import PassReport
 from tenure.concurrency import background, cancel_and_wait
 from tenure.core.errors import Conflict, ConflictCode, Invalid, StoreError
 from tenure.ports.clock import Clock
@@ -155,7 +155,7 @@ class Driver:
     def _pause(self) -> float:
         return self._ways.seconds * (1.0 - self._plane.entropy.fraction() / 4.0)
 
-    async def look(self, name: str, dry_run: bool) -> Sequence[Look]:  # noqa: FBT001 (see LookNow)
+    async def look(self, name: str, dry_run: bool) -> Sequence[PassReport]:  # noqa: FBT001 (see LookNow)
         """Let one reconciler look now, or all of them.
 
         This process takes the lead for it: who had it, or has died with it, may have no face that
@@ -169,7 +169,7 @@ class Driver:
         names = [name] if name else list(RECONCILERS)
         return [(await self._tick(one, dry_run=dry_run))[0] for one in names]
 
-    async def _tick(self, name: str, *, dry_run: bool) -> tuple[Look, float | None]:
+    async def _tick(self, name: str, *, dry_run: bool) -> tuple[PassReport, float | None]:
         plane, one = self._plane, RECONCILERS[name]
         sentence = one.SENTENCE
         began = self._clock.monotonic()
@@ -189,9 +189,9 @@ class Driver:
             except Exception as error:
                 plane.reconciled.fail(name)
                 log.exception("%s: this could not be seen to; again in a while", sentence)
-                return Look(name, sentence, told=term.told, error=repr(error)), None
+                return PassReport(name, sentence, told=term.told, error=repr(error)), None
         if not dry_run:
             seconds = self._clock.monotonic() - began
             now = plane.store.now()
             plane.reconciled.add(name, seen=done.seen, fixed=done.fixed, seconds=seconds, now=now)
-        return Look(name, sentence, done.seen, done.fixed, term.told), done.retry_at
+        return PassReport(name, sentence, done.seen, done.fixed, term.told), done.retry_at

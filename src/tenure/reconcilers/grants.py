@@ -13,7 +13,7 @@ from tenure.core.finding import FindingKind
 from tenure.core.limits import PAGE_MAX
 from tenure.ports.store import Row
 from tenure.reconcilers.circuit_breaker import Silence
-from tenure.reconcilers.term import About, Term, Tick
+from tenure.reconcilers.term import FindingSubject, Term, Tick
 
 SENTENCE = "No grant outlives its granter."
 NAME = "grants"
@@ -74,7 +74,7 @@ async def _take_away(plane: Plane, term: Term, row: Row, silence: Silence) -> in
     """How much was taken away: this edge, or nothing yet."""
     owner, kind, target = str(row["owner"]), str(row["kind"]), str(row["target"])
     what = f"{kind} {target} is still there, and agent {owner}, who granted it, is deleted"
-    about, said = About(str(row["tenant"]), owner, target), {"edge": kind}
+    about, said = FindingSubject(str(row["tenant"]), owner, target), {"edge": kind}
     subject = _subject(row)
     if term.read_only:
         await term.report(FindingKind.DRIFT, subject, what, about=about, said=said)

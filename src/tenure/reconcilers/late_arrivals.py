@@ -18,7 +18,7 @@ from tenure.core.records import IntentRecord, OperationRecord
 from tenure.ports.provider import Presence, Provider
 from tenure.ports.store import Change, Drop, Is, Row, Set
 from tenure.reconcilers.circuit_breaker import Silence
-from tenure.reconcilers.term import About, Term, Tick
+from tenure.reconcilers.term import FindingSubject, Term, Tick
 
 log = logging.getLogger("tenure.reconcilers")
 SENTENCE = "Nothing that arrives after its key was burned stays."
@@ -111,7 +111,7 @@ async def _report(term: Term, key: ResourceKey, *, lies: bool) -> None:
     if lies:
         what = f"provider {key.slot} says that {key.text} was removed, and it is still there"
     await term.report(
-        kind, key.text, what, about=About(key.tenant, key.agent, key.text),
+        kind, key.text, what, about=FindingSubject(key.tenant, key.agent, key.text),
         said={"provider": key.slot},
     )  # fmt: skip
 

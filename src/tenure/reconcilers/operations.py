@@ -16,7 +16,7 @@ from tenure.core.finding import FindingKind
 from tenure.core.instant import in_utc
 from tenure.core.operation import OperationState
 from tenure.core.records import OperationRecord
-from tenure.reconcilers.term import About, Term, Tick
+from tenure.reconcilers.term import FindingSubject, Term, Tick
 
 SENTENCE = "Every open operation moves, waits or is reported."
 NAME = "operations"
@@ -70,7 +70,7 @@ async def _stuck(plane: Plane, term: Term, row: OperationRecord) -> None:
     await term.report(
         FindingKind.CONFIRMED, name,
         f"operation {name} ({row.kind!s}) is stuck: {row.error or 'see its steps'!s}",
-        about=About(row.tenant, row.agent),
+        about=FindingSubject(row.tenant, row.agent),
         said={"operation": name, "left": left},
     )  # fmt: skip
 
@@ -87,7 +87,7 @@ async def _still(term: Term, row: OperationRecord) -> None:
     await term.report(
         FindingKind.UNVERIFIABLE, name,
         f"operation {name} ({row.kind!s}) is due and nobody moves it; it is woken",
-        about=About(row.tenant, row.agent),
+        about=FindingSubject(row.tenant, row.agent),
         said={"operation": name, "worker": row.worker},
     )  # fmt: skip
 
@@ -109,7 +109,7 @@ async def _ahead(term: Term, row: OperationRecord) -> None:
         f"operation {name} ({row.kind!s}) has records of a time yet to come: the clock was set"
         f" back since, and it may stand until {in_utc(until)}, from when its deadlines count; set"
         " the clock right if it is wrong now, or cancel the operation",
-        about=About(row.tenant, row.agent),
+        about=FindingSubject(row.tenant, row.agent),
         said={"operation": name, "until": until},
     )  # fmt: skip
 
@@ -134,7 +134,7 @@ async def _abandoned(plane: Plane, term: Term) -> None:
             operation = str(said["operation"])
             await term.report(
                 FindingKind.CONFIRMED, abandoned_subject(operation), str(said["what"]),
-                about=About(tenant, uid),
+                about=FindingSubject(tenant, uid),
                 said={"abandoned": True, "operation": operation, "left": left},
             )  # fmt: skip
 

@@ -31,7 +31,7 @@ from tenure.core.records import IntentRecord, OperationRecord
 from tenure.ports.provider import OwnedResource, Presence, Provider
 from tenure.ports.store import Is, Row, Set, Writes
 from tenure.reconcilers.circuit_breaker import Silence
-from tenure.reconcilers.term import NOBODY, About, Term, Tick
+from tenure.reconcilers.term import NOBODY, FindingSubject, Term, Tick
 
 SENTENCE = "Every owned resource has a living owner."
 NAME = "orphans"
@@ -53,7 +53,7 @@ REPORTED_MAX = 100
 """Findings of one kind that one look writes; how many more there were is told in one."""
 
 
-class Verdict(StrEnum):
+class OrphanVerdict(StrEnum):
     """What our records say of a resource that no living agent claims."""
 
     LIVING = "living"
@@ -71,21 +71,21 @@ class Suspect(NamedTuple):
     owned: OwnedResource
 
 
-class Judged(NamedTuple):
+class JudgedSuspect(NamedTuple):
     """A suspect with what our records say of it."""
 
     suspect: Suspect
-    verdict: Verdict
+    verdict: OrphanVerdict
     why: str = ""
     agent: Row | None = None
     operation: OperationRecord | None = None
     intent: IntentRecord | None = None
 
     @property
-    def about(self) -> About:
+    def about(self) -> FindingSubject:
         """Whose it is, as far as we know."""
         tenant = "" if self.agent is None else str(self.agent["tenant"])
-        return About(tenant, self.suspect.owned.agent, self.suspect.owned.key)
+        return FindingSubject(tenant, self.suspect.owned.agent, self.suspect.owned.key)
 
 
 @dataclass(slots=True)
@@ -104,15 +104,15 @@ async def tick(plane: Plane, *, limit: int = 500, term: Term | None = None) -> T
     done = _Pass()
     for slot, provider in plane.providers.items():
         await _compare(plane, term, slot, provider, done)
-    judged: list[Judged] = []
+    judged: list[JudgedSuspect] = []
     for suspect in done.suspects:
         judged.append(await judge(plane, suspect))
         await asyncio.sleep(0)
-    orphans = [one for one in judged if one.verdict is Verdict.ORPHAN]
-    unknown = [one for one in judged if one.verdict is Verdict.UNKNOWN]
+    orphans = [one for one in judged if one.verdict is OrphanVerdict.ORPHAN]
+    unknown = [one for one in judged if one.verdict is OrphanVerdict.UNKNOWN]
     await _quarantine(term, unknown, done.uncounted)
     for one in judged:
-        if one.verdict is Verdict.WATCHED:
+        if one.verdict is OrphanVerdict.WATCHED:
             await _still_there(plane, term, one)
     fixed, again = 0, None
     if len(orphans) + done.uncounted > cap(done.seen):
@@ -179,41 +179,41 @@ async def _claims(plane: Plane, slot: str, chunk: Sequence[OwnedResource], done:
                 done.uncounted += 1
 
 
-async def judge(plane: Plane, suspect: Suspect) -> Judged:
+async def judge(plane: Plane, suspect: Suspect) -> JudgedSuspect:
     """Read all that our records say of a resource that nobody living claims."""
     owned = suspect.owned
     agent = await plane.store.find("agent", (owned.agent,))
     if agent is None:
-        return Judged(suspect, Verdict.UNKNOWN, "our records know no such agent")
+        return JudgedSuspect(suspect, OrphanVerdict.UNKNOWN, "our records know no such agent")
     if owned.generation > cast(int, agent["generation"]):
         why = f"generation {owned.generation} is newer than our records"
-        return Judged(suspect, Verdict.UNKNOWN, why, agent)
+        return JudgedSuspect(suspect, OrphanVerdict.UNKNOWN, why, agent)
     said: Row = {"agent": owned.agent, "generation": owned.generation}
     for operation in await plane.store.list_rows(OperationRecord, said, limit=PAGE_MAX):
         found = await plane.store.list_rows(IntentRecord, {"operation": operation.id})
         for intent in found:
             if intent.key == owned.key and intent.slot == suspect.slot:
                 return await _judged(plane, suspect, agent, operation, intent)
-    return Judged(suspect, Verdict.UNKNOWN, "our records know no such key", agent)
+    return JudgedSuspect(suspect, OrphanVerdict.UNKNOWN, "our records know no such key", agent)
 
 
 async def _judged(
     plane: Plane, suspect: Suspect, agent: Row, operation: OperationRecord, intent: IntentRecord
-) -> Judged:
+) -> JudgedSuspect:
     known = (agent, operation, intent)
     burned, deleted = intent.state == IntentState.BURNED, agent["state"] == AgentState.DELETED
     if not burned and not deleted:
-        return Judged(suspect, Verdict.LIVING, "", *known)
+        return JudgedSuspect(suspect, OrphanVerdict.LIVING, "", *known)
     if operation.ended_at is None:
-        return Judged(suspect, Verdict.LIVING, "its operation is under way", *known)
+        return JudgedSuspect(suspect, OrphanVerdict.LIVING, "its operation is under way", *known)
     where = (str(intent.operation), intent.step)
     if await plane.store.find("tombstone", where) is not None:
-        return Judged(suspect, Verdict.WATCHED, "", *known)
+        return JudgedSuspect(suspect, OrphanVerdict.WATCHED, "", *known)
     why = "its key is burned" if burned else "its agent is deleted"
-    return Judged(suspect, Verdict.ORPHAN, why, *known)
+    return JudgedSuspect(suspect, OrphanVerdict.ORPHAN, why, *known)
 
 
-async def _quarantine(term: Term, unknown: Sequence[Judged], uncounted: int) -> None:
+async def _quarantine(term: Term, unknown: Sequence[JudgedSuspect], uncounted: int) -> None:
     """Report what our records cannot judge; it is never removed."""
     for one in unknown[:REPORTED_MAX]:
         slot, owned = one.suspect
@@ -228,7 +228,7 @@ async def _quarantine(term: Term, unknown: Sequence[Judged], uncounted: int) -> 
         await term.report(FindingKind.UNVERIFIABLE, "more", what, about=NOBODY, said={"left": left})
 
 
-async def _still_there(plane: Plane, term: Term, one: Judged) -> None:
+async def _still_there(plane: Plane, term: Term, one: JudgedSuspect) -> None:
     """What was removed here and is still listed is not clean, whatever its provider has said."""
     slot, owned = one.suspect
     subject = f"{slot} {owned.key}"
@@ -240,7 +240,7 @@ async def _still_there(plane: Plane, term: Term, one: Judged) -> None:
 
 
 async def _sweep(
-    plane: Plane, term: Term, one: Judged, silence: Silence
+    plane: Plane, term: Term, one: JudgedSuspect, silence: Silence
 ) -> tuple[int, float | None]:
     """Remove one orphan if it was seen often and long enough; else when to look again."""
     (slot, owned), now = one.suspect, plane.store.now()
@@ -274,7 +274,7 @@ async def _sweep(
     return 1, None
 
 
-async def _intend(plane: Plane, term: Term, one: Judged, subject: str, what: str) -> bool:
+async def _intend(plane: Plane, term: Term, one: JudgedSuspect, subject: str, what: str) -> bool:
     """Commit that it is to be removed, if our records still say so and this process leads."""
     intent, agent = cast(IntentRecord, one.intent), cast(Row, one.agent)
     where = (str(intent.operation), intent.step)
@@ -294,7 +294,7 @@ async def _intend(plane: Plane, term: Term, one: Judged, subject: str, what: str
     return kept is not None
 
 
-def _key(plane: Plane, one: Judged) -> ResourceKey:
+def _key(plane: Plane, one: JudgedSuspect) -> ResourceKey:
     intent, operation = cast(IntentRecord, one.intent), cast(OperationRecord, one.operation)
     slot, owned = one.suspect
     return resource_key(

@@ -37,7 +37,7 @@ class Tick(NamedTuple):
     retry_at: float | None = None
 
 
-class About(NamedTuple):
+class FindingSubject(NamedTuple):
     """Whom and what a finding is about, as far as anybody knows."""
 
     tenant: str = ""
@@ -45,7 +45,7 @@ class About(NamedTuple):
     resource: str = ""
 
 
-NOBODY: Final = About()
+NOBODY: Final = FindingSubject()
 
 
 class Term:
@@ -93,7 +93,7 @@ class Term:
         subject: str,
         what: str,
         *,
-        about: About,
+        about: FindingSubject,
         said: Mapping[str, object] | None = None,
         guards: tuple[Is, ...] = (),
         writes: Writes = (),

@@ -19,14 +19,14 @@ import msgspec
 from tenure.core.audit import link
 from tenure.core.errors import Defect, StoreFull, TenureError
 from tenure.ports.store import (
-    Chained,
+    ChainHash,
     Change,
+    CommitRefusal,
     Drop,
     Header,
     Is,
     Next,
     Put,
-    Refused,
     Row,
     Set,
     Shape,
@@ -63,7 +63,7 @@ class Rows(list[Any]):
         """
 
 
-class Failed(NamedTuple):
+class ChangeFailure(NamedTuple):
     """In place of an answer: this change was not applied, and its caller is told why."""
 
     error: Exception
@@ -172,7 +172,7 @@ class Applier:
             self._pour()
             return self.apply(work)
         if work.admits and self._is_full():
-            return Failed(StoreFull(_FULL))
+            return ChangeFailure(StoreFull(_FULL))
         if work.guards:
             for guard in work.guards:
                 if guard.key[0] in self._touched:
@@ -279,7 +279,7 @@ class Applier:
             self._worked = True
             return result
         if work.admits and self._is_full():
-            return Failed(StoreFull(_FULL))
+            return ChangeFailure(StoreFull(_FULL))
         plain = work.plain()
         refused = self._look(plain.guards) or self._put(plain.writes)
         if refused is None:
@@ -302,17 +302,17 @@ class Applier:
         self._cursor.execute("RELEASE one")
         return answer
 
-    def _look(self, guards: tuple[Is, ...]) -> Refused | None:
+    def _look(self, guards: tuple[Is, ...]) -> CommitRefusal | None:
         """The first guard that does not hold."""
         execute, reads = self._cursor.execute, self._statements.reads
         for guard in guards:
             columns = guard.columns
             found = execute(reads[guard.table, *columns], guard.key).fetchone()
             if found != tuple(columns.values()) and not _holds(guard, found):
-                return Refused(guard, self._find(guard.table, guard.key))
+                return CommitRefusal(guard, self._find(guard.table, guard.key))
         return None
 
-    def _put(self, writes: tuple[Put | Set | Drop, ...]) -> Refused | None:
+    def _put(self, writes: tuple[Put | Set | Drop, ...]) -> CommitRefusal | None:
         """Write new rows: if one is refused, those before it are new too and are taken back."""
         execute, changes, puts = self._cursor.execute, self._changes, self._statements.puts
         made: list[list[Any]] = []
@@ -331,7 +331,7 @@ class Applier:
                 return self._clash(writes, made)
         return self._set(others, untouched=not made) if others else None
 
-    def _set(self, writes: list[Set | Drop], *, untouched: bool) -> Refused | None:
+    def _set(self, writes: list[Set | Drop], *, untouched: bool) -> CommitRefusal | None:
         """Change rows, then drop rows; `untouched` while this change has written nothing."""
         execute, changes, sets = self._cursor.execute, self._changes, self._statements.sets
         drops: list[Drop] = []
@@ -343,19 +343,19 @@ class Applier:
             execute(sets[write.table, *row], (*row.values(), *write.key))
             if changes() != 1:
                 if untouched:
-                    return Refused(write, None)
+                    return CommitRefusal(write, None)
                 raise _Again(write)
             untouched = False
         for drop in drops:
             execute(self._statements.drops[(drop.table,)], drop.key)
         return None
 
-    def _clash(self, writes: tuple[Put | Set | Drop, ...], made: list[list[Any]]) -> Refused:
+    def _clash(self, writes: tuple[Put | Set | Drop, ...], made: list[list[Any]]) -> CommitRefusal:
         """Take back what this change has put; the last of it met a row in its way."""
         puts = [write for write in sorted(writes, key=_is_chained) if type(write) is Put]
         puts = puts[: len(made)]
         last = puts[-1]
-        refused = Refused(last, self._find(last.table, made[-1][: len(last.key)]))
+        refused = CommitRefusal(last, self._find(last.table, made[-1][: len(last.key)]))
         for put, values in zip(puts[:-1], made[:-1], strict=True):
             self._cursor.execute(self._statements.drops[(put.table,)], values[: len(put.key)])
         for put in puts:
@@ -365,7 +365,7 @@ class Applier:
         return refused
 
     def _numbered(self, line: Sequence[Any], places: tuple[int, ...]) -> list[Any]:
-        """The line with a number for every `Next`; for `Chained` the hash of what is before it."""
+        """The line with a number for every `Next` and the hash of the row for a `ChainHash`."""
         values, raised = [*line], self._raised
         for place in places:
             value = values[place]
@@ -415,22 +415,22 @@ _FULL = (
 
 def _generated(values: list[Any]) -> tuple[int, ...]:
     """Where the store fills in these values."""
-    kinds = (Next, Chained)
+    kinds = (Next, ChainHash)
     return tuple(place for place, value in enumerate(values) if type(value) in kinds)
 
 
 def _is_chained(write: Put | Set | Drop) -> bool:
-    return type(write) is Put and Chained in map(type, write.row.values())
+    return type(write) is Put and ChainHash in map(type, write.row.values())
 
 
 def _holds(guard: Is, found: tuple[Any, ...] | None) -> bool:
     return found is not None and all(map(meets, guard.columns.values(), found))
 
 
-def _answer(error: Exception) -> Refused | Failed:
+def _answer(error: Exception) -> CommitRefusal | ChangeFailure:
     """What the caller of a change that failed alone is told; nothing of SQLite passes."""
     if isinstance(error, _Again):
-        return Refused(error.write, None)
+        return CommitRefusal(error.write, None)
     if isinstance(error, TenureError):
-        return Failed(error)
-    return Failed(Defect(f"This change cannot be written and was left out: {error}."))
+        return ChangeFailure(error)
+    return ChangeFailure(Defect(f"This change cannot be written and was left out: {error}."))

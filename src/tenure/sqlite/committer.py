@@ -18,8 +18,8 @@ import apsw
 
 from tenure.core.errors import CommitUnknown, StoreClosed, StoreError, StoreFull
 from tenure.core.limits import BATCH_CHANGES_MAX
-from tenure.ports.store import Change, Refused, Shape
-from tenure.sqlite.applier import RESERVE_BYTES, TROUBLE, Applier, Failed, Work
+from tenure.ports.store import Change, CommitRefusal, Shape
+from tenure.sqlite.applier import RESERVE_BYTES, TROUBLE, Applier, ChangeFailure, Work
 from tenure.sqlite.commit_thread import Flush
 
 CHECKPOINT_PAGES = 2_000
@@ -68,7 +68,7 @@ class Committer:
 
     # -------------------------------------------------------------------------------- handing in
 
-    def commit(self, change: Change) -> asyncio.Future[Refused | None]:
+    def commit(self, change: Change) -> asyncio.Future[CommitRefusal | None]:
         """Apply the change; the future resolves when that is durable, or with the refusal.
 
         A caller who stops waiting changes nothing: what was handed in is applied.
@@ -76,7 +76,7 @@ class Committer:
         loop = self._loop
         if loop is None:  # asked once: asking costs a system call each time
             loop = self._loop = asyncio.get_running_loop()
-        future: asyncio.Future[Refused | None] = asyncio.Future(loop=loop)
+        future: asyncio.Future[CommitRefusal | None] = asyncio.Future(loop=loop)
         if self._ended is not None:
             future.set_exception(self._ended())
             return future
@@ -177,7 +177,7 @@ class Committer:
             for future, answer in zip(asked, answers, strict=True):
                 if future.done():
                     continue  # its caller stopped waiting; the change stands all the same
-                if type(answer) is Failed:
+                if type(answer) is ChangeFailure:
                     future.set_exception(answer.error)
                 else:
                     future.set_result(answer)

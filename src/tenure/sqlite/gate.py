@@ -130,7 +130,7 @@ def _open(path: Path, migrations: list[Migration], application_id: int) -> apsw.
             # Before WAL, so that it goes straight to the main file and the next start knows it for
             # ours.
             writer.pragma("application_id", application_id)
-        header = location.Header(writer.pragma("application_id"), version)
+        header = location.FileHeader(writer.pragma("application_id"), version)
         location.check_owner(path, header, application_id=application_id, version=len(migrations))
         configure(writer)
         writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)

@@ -34,12 +34,12 @@ from tenure.ports.clock import Clock
 from tenure.ports.provider import Observation, OwnedResource, Presence, Spec
 from tenure.ports.store import (
     Change,
+    CommitRefusal,
     Drop,
     Header,
     Is,
     Key,
     Put,
-    Refused,
     Row,
     Set,
     Shape,
@@ -212,7 +212,7 @@ class Holdings:
         except UnicodeEncodeError:
             raise Rejected("What was asked for is not text that can be kept.") from None
 
-    async def commit(self, change: Change) -> Refused | None:
+    async def commit(self, change: Change) -> CommitRefusal | None:
         """Apply the change durably (None) or not at all (Refused).
 
         Rejected is a change that can never be written: a value that a table does not take.

@@ -28,14 +28,14 @@ MOVED_NOTE = ".moved"
 """The end of the name of the file that says where."""
 
 
-class Header(NamedTuple):
+class FileHeader(NamedTuple):
     """What the first hundred bytes say: whose file it is, and which migration it has reached."""
 
     application_id: int
     version: int
 
 
-def read_header(path: Path) -> Header | None:
+def read_header(path: Path) -> FileHeader | None:
     """The header, or None if there is no file yet or nothing in it."""
     try:
         with path.open("rb") as file:
@@ -53,7 +53,7 @@ def read_header(path: Path) -> Header | None:
             f"{path} is not an SQLite file: nothing was touched."
             " Name another file, or move this one away."
         )
-    return Header(int.from_bytes(start[68:72], "big"), int.from_bytes(start[60:64], "big"))
+    return FileHeader(int.from_bytes(start[68:72], "big"), int.from_bytes(start[60:64], "big"))
 
 
 def check_header(path: Path, *, application_id: int, version: int) -> None:
@@ -63,7 +63,7 @@ def check_header(path: Path, *, application_id: int, version: int) -> None:
         check_owner(path, header, application_id=application_id, version=version)
 
 
-def check_owner(path: Path, header: Header, *, application_id: int, version: int) -> None:
+def check_owner(path: Path, header: FileHeader, *, application_id: int, version: int) -> None:
     """The same, once the header is known."""
     if header.application_id == MOVED:
         note = Path(f"{path}{MOVED_NOTE}")

@@ -10,14 +10,14 @@ from itertools import count
 from typing import TypeVar
 
 from tenure.core.errors import Defect
-from tenure.ports.store import Guarded, Header, Key, Shape, Value
+from tenure.ports.store import Header, HeaderGuard, Key, Shape, Value
 
 Named = tuple[str, ...]
 """A table and some of its columns."""
 T = TypeVar("T")
 
 
-class Kept(dict[tuple[T, ...], str]):
+class StatementCache(dict[tuple[T, ...], str]):
     """(table, column, …) → SQL; made when it is first asked for."""
 
     def __init__(self, make: Callable[[T, tuple[T, ...]], str]) -> None:
@@ -36,10 +36,10 @@ class Statements:
         self._tables = tables
         self._columns = {table: shape.key + shape.columns for table, shape in tables.items()}
         self._selects: dict[tuple[object, ...], str] = {}
-        self.reads = Kept(self._read)
-        self.puts = Kept(self._put)
-        self.sets = Kept(self._set)
-        self.drops = Kept(self._drop)
+        self.reads = StatementCache(self._read)
+        self.puts = StatementCache(self._put)
+        self.sets = StatementCache(self._set)
+        self.drops = StatementCache(self._drop)
 
     def select(self, table: str, columns: Mapping[str, Value], after: Key) -> str:
         """Rows with these values, in key order, beyond a key; then the limit, bound last."""
@@ -121,7 +121,7 @@ class Statements:
         """What writes a line of this header, if its guards hold."""
         table, columns = header.table, header.columns
         self._set(table, columns)  # it refuses what there is not
-        for one in (Guarded(table, header.key, columns), *header.guards):
+        for one in (HeaderGuard(table, header.key, columns), *header.guards):
             self._read(one.table, one.columns)
             if self._tables[one.table].key != one.key:
                 raise Defect(

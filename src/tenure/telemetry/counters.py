@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tenure.core.endings import PerformedMove
 from tenure.core.moves import Act
-from tenure.ports.bus import Verdict
+from tenure.ports.bus import DeliveryVerdict
 
 BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 """Upper bounds of the step histogram, in seconds."""
@@ -40,10 +40,10 @@ class DeliveryCounters:
     missed: Counter[str] = field(default_factory=Counter)
     """Events dropped before a destination received them, by its kind."""
 
-    def add(self, kind: str, verdict: Verdict, seconds: float) -> None:
+    def add(self, kind: str, verdict: DeliveryVerdict, seconds: float) -> None:
         """Count one answer, which came so many seconds after the event's commit."""
         self.answers[kind, verdict] += 1
-        if verdict is Verdict.DELIVERED:
+        if verdict is DeliveryVerdict.DELIVERED:
             self.seconds[kind] = self.seconds.get(kind, 0.0) + max(0.0, seconds)
 
 

@@ -40,7 +40,7 @@ class Thing:
     """How often it was made; more than once only where a provider is not idempotent."""
 
 
-class Applied(NamedTuple):
+class AppliedRequest(NamedTuple):
     """One request that arrived, and what came of it."""
 
     at: float
@@ -58,7 +58,7 @@ class World:
         self.loop = loop
         self.trace = Trace()
         self.things: dict[tuple[str, str], Thing] = {}
-        self.log: list[Applied] = []
+        self.log: list[AppliedRequest] = []
         self.made: Counter[tuple[str, str]] = Counter()
         """How often each (provider, key) was made, ever."""
         self.burned: dict[tuple[str, str], float] = {}
@@ -89,7 +89,7 @@ class World:
     def note(self, provider: str, verb: str, key: ResourceKey, effect: str) -> None:
         """Write down what came of a request."""
         now = self.loop.time()
-        self.log.append(Applied(now, provider, verb, key, effect))
+        self.log.append(AppliedRequest(now, provider, verb, key, effect))
         self.trace.add(f"{now:.9f}", provider, verb, key.text, effect)
 
     def send(self, when: float, arrive: Callable[[], None]) -> None:

@@ -76,7 +76,7 @@ class Delays(NamedTuple):
     """Until what is slow to start is ready."""
 
 
-class Call(NamedTuple):
+class FaultPoint(NamedTuple):
     """The nth call of a verb at a provider, counted from 1."""
 
     provider: str
@@ -84,10 +84,10 @@ class Call(NamedTuple):
     nth: int
 
 
-class Struck(NamedTuple):
+class FaultHit(NamedTuple):
     """A fault that struck."""
 
-    call: Call
+    call: FaultPoint
     fault: Fault
 
 
@@ -96,7 +96,7 @@ class Faults:
 
     def __init__(
         self,
-        script: Mapping[Call, Fault] | None = None,
+        script: Mapping[FaultPoint, Fault] | None = None,
         *,
         drawn: random.Random | None = None,
         rate: float = 0.0,
@@ -105,7 +105,7 @@ class Faults:
         """Strike as the script says; beside it a share `rate` of all calls, if `drawn` is given."""
         self.script = dict(script or {})
         self.calls: Counter[tuple[str, str]] = Counter()
-        self.struck: list[Struck] = []
+        self.struck: list[FaultHit] = []
         self.delays = delays or Delays()
         self.rate = rate
         self._drawn = drawn
@@ -113,18 +113,18 @@ class Faults:
     def strike(self, provider: str, verb: str) -> Fault | None:
         """The fault of this call, if any."""
         self.calls[provider, verb] += 1
-        call = Call(provider, verb, self.calls[provider, verb])
+        call = FaultPoint(provider, verb, self.calls[provider, verb])
         fault = self.script.get(call)
         if fault is None and self._drawn is not None and self._drawn.random() < self.rate:
             fault = self._drawn.choice(ALPHABET[verb])
         if fault is not None:
-            self.struck.append(Struck(call, fault))
+            self.struck.append(FaultHit(call, fault))
         return fault
 
-    def made(self) -> list[Call]:
+    def made(self) -> list[FaultPoint]:
         """Every call that was made so far."""
         return [
-            Call(provider, verb, nth + 1)
+            FaultPoint(provider, verb, nth + 1)
             for (provider, verb), count in sorted(self.calls.items())
             for nth in range(count)
         ]

@@ -17,11 +17,11 @@ from tenure.core.records import IntentRecord, OperationRecord
 from tenure.ports.provider import Observation, OwnedResource, Provider, Spec
 from tenure.ports.store import (
     Change,
-    Claimed,
+    ClaimedOperation,
+    CommitRefusal,
     Key,
-    Loaded,
+    LoadedOperation,
     Queue,
-    Refused,
     Ring,
     Row,
     Store,
@@ -33,7 +33,7 @@ from tenure.testing.loop import Node, forever
 T = TypeVar("T")
 
 
-class Side(StrEnum):
+class CrossingSide(StrEnum):
     """Where at a crossing the wire is stretched."""
 
     BEFORE = "before"
@@ -53,7 +53,9 @@ class Side(StrEnum):
 class Tripwire:
     """The numbered crossings of one process, and the one at which it dies (0: none)."""
 
-    def __init__(self, node: Node, *, crash_at: int = 0, side: Side = Side.BEFORE) -> None:
+    def __init__(
+        self, node: Node, *, crash_at: int = 0, side: CrossingSide = CrossingSide.BEFORE
+    ) -> None:
         self.node = node
         self.crash_at = crash_at
         self.side = side
@@ -72,7 +74,7 @@ class Tripwire:
         """This provider, with every crossing counted."""
         return WiredProvider(self, name, inner)
 
-    def arrives(self, name: str) -> Side | None:
+    def arrives(self, name: str) -> CrossingSide | None:
         """Count one crossing; the side on which to die there, if it is the one."""
         self.node.check()
         self.crossings.append(name)
@@ -91,9 +93,9 @@ class Tripwire:
         side = self.arrives(name)
         if side is None:
             return await send()
-        if side is Side.BEFORE:
+        if side is CrossingSide.BEFORE:
             await self.die()
-        if side is Side.DURING:
+        if side is CrossingSide.DURING:
             request = send()
             request.send(None)  # as far as the first wait: it has left
             self._sent.append(request)
@@ -101,10 +103,10 @@ class Tripwire:
         try:
             answer = await send()
         except BaseException:
-            if side is Side.AFTER:
+            if side is CrossingSide.AFTER:
                 await self.die()
             raise
-        if side is Side.AFTER:
+        if side is CrossingSide.AFTER:
             await self.die()
         return answer
 
@@ -143,10 +145,10 @@ class WiredProvider:
     async def list_owned(self, plane: str) -> AsyncIterator[OwnedResource]:
         """Cross; nothing leaves before the first is asked for."""
         side = self._wire.arrives(self._names["list_owned"])
-        if side is not None and side is not Side.AFTER:
+        if side is not None and side is not CrossingSide.AFTER:
             await self._wire.die()
         found = [owned async for owned in self._inner.list_owned(plane)]
-        if side is Side.AFTER:
+        if side is CrossingSide.AFTER:
             await self._wire.die()
         for owned in found:
             yield owned
@@ -165,7 +167,7 @@ class WiredStore:
         self._wire.node.check()
         return self._inner.now()
 
-    async def commit(self, change: Change) -> Refused | None:
+    async def commit(self, change: Change) -> CommitRefusal | None:
         """Cross, or fail as a disk does."""
         wire = self._wire
         side = wire.arrives("store.admit" if change.admits else "store.commit")
@@ -173,18 +175,18 @@ class WiredStore:
         match side:
             case None:
                 return await self._inner.commit(change)
-            case Side.FULL:
+            case CrossingSide.FULL:
                 if change.admits:
                     raise StoreFull("there is no room for new work")
                 return await self._inner.commit(change)
-            case Side.BEFORE | Side.DURING:
+            case CrossingSide.BEFORE | CrossingSide.DURING:
                 await wire.die()
-            case Side.ERROR_LOST:
+            case CrossingSide.ERROR_LOST:
                 wire.broken = True
-            case Side.ERROR_KEPT:
+            case CrossingSide.ERROR_KEPT:
                 await self._inner.commit(change)
                 wire.broken = True
-            case Side.AFTER:
+            case CrossingSide.AFTER:
                 await self._inner.commit(change)
                 await wire.die()
         self._check()
@@ -192,20 +194,20 @@ class WiredStore:
 
     async def claim(
         self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
-    ) -> Sequence[Claimed]:
+    ) -> Sequence[ClaimedOperation]:
         """Cross, or fail as a disk does."""
         wire = self._wire
         side = wire.arrives("store.claim")
         self._check()
-        if side in (Side.BEFORE, Side.DURING):
+        if side in (CrossingSide.BEFORE, CrossingSide.DURING):
             await wire.die()
-        if side is Side.ERROR_LOST:
+        if side is CrossingSide.ERROR_LOST:
             wire.broken = True
             self._check()
         claimed = await self._inner.claim(queue, worker, limit=limit, but_plans=but_plans)
-        if side is Side.AFTER:
+        if side is CrossingSide.AFTER:
             await wire.die()
-        wire.broken = wire.broken or side is Side.ERROR_KEPT
+        wire.broken = wire.broken or side is CrossingSide.ERROR_KEPT
         self._check()
         return claimed
 
@@ -213,7 +215,7 @@ class WiredStore:
         """Cross."""
         await self._read("store.begin_epoch", lambda: self._inner.begin_epoch(epoch))
 
-    async def list_due(self, worker: str) -> Sequence[Claimed]:
+    async def list_due(self, worker: str) -> Sequence[ClaimedOperation]:
         """Cross."""
         return await self._read("store.list_due", lambda: self._inner.list_due(worker))
 
@@ -225,7 +227,7 @@ class WiredStore:
         """Cross."""
         return await self._read("store.find", lambda: self._inner.find(record, key))
 
-    async def load(self, operation: str) -> Loaded | None:
+    async def load(self, operation: str) -> LoadedOperation | None:
         """Cross."""
         return await self._read("store.load", lambda: self._inner.load(operation))
 
@@ -318,10 +320,10 @@ class WiredStore:
         self._check()
         if side is None:
             return await read()
-        if side in (Side.BEFORE, Side.DURING):
+        if side in (CrossingSide.BEFORE, CrossingSide.DURING):
             await self._wire.die()
         answer = await read()
-        if side is Side.AFTER:
+        if side is CrossingSide.AFTER:
             await self._wire.die()
         return answer
 
@@ -330,19 +332,35 @@ class WiredStore:
             raise CommitUnknown("a COMMIT failed: nobody knows what is on disk")
 
 
-SIDES: Mapping[str, tuple[Side, ...]] = {
-    "store.admit": (Side.BEFORE, Side.AFTER, Side.ERROR_KEPT, Side.ERROR_LOST, Side.FULL),
-    "store.commit": (Side.BEFORE, Side.AFTER, Side.ERROR_KEPT, Side.ERROR_LOST),
-    "store.claim": (Side.BEFORE, Side.AFTER, Side.ERROR_KEPT, Side.ERROR_LOST),
+SIDES: Mapping[str, tuple[CrossingSide, ...]] = {
+    "store.admit": (
+        CrossingSide.BEFORE,
+        CrossingSide.AFTER,
+        CrossingSide.ERROR_KEPT,
+        CrossingSide.ERROR_LOST,
+        CrossingSide.FULL,
+    ),
+    "store.commit": (
+        CrossingSide.BEFORE,
+        CrossingSide.AFTER,
+        CrossingSide.ERROR_KEPT,
+        CrossingSide.ERROR_LOST,
+    ),
+    "store.claim": (
+        CrossingSide.BEFORE,
+        CrossingSide.AFTER,
+        CrossingSide.ERROR_KEPT,
+        CrossingSide.ERROR_LOST,
+    ),
 }
 """The sides of the store's writing crossings."""
 
 
-def sides_of(crossing: str) -> tuple[Side, ...]:
+def sides_of(crossing: str) -> tuple[CrossingSide, ...]:
     """Every side on which a process can die at this crossing.
 
     A read of the store has one: it changes nothing, so dying after it is dying before the next.
     """
     if crossing.startswith("store."):
-        return SIDES.get(crossing, (Side.BEFORE,))
-    return (Side.BEFORE, Side.DURING, Side.AFTER)
+        return SIDES.get(crossing, (CrossingSide.BEFORE,))
+    return (CrossingSide.BEFORE, CrossingSide.DURING, CrossingSide.AFTER)

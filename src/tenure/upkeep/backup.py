@@ -24,7 +24,7 @@ from tenure.ports.epoch import Memo
 from tenure.sqlite.copy import copy_now
 from tenure.upkeep.homes import (
     STORE,
-    Held,
+    HomeFile,
     content,
     is_there,
     reading,
@@ -40,7 +40,7 @@ Told = Callable[[str], None]
 """Hears of progress, a line at a time."""
 
 
-class Copied(NamedTuple):
+class BackupFile(NamedTuple):
     """One file of a backup, as the manifest tells of it."""
 
     size: int
@@ -60,7 +60,7 @@ class Manifest(NamedTuple):
     audit_position: int
     audit_head: str
     open_operations: int
-    files: dict[str, Copied]
+    files: dict[str, BackupFile]
     store: str = ""
     """Where the store is, if it is no file and so not in the backup."""
     home: str = ""
@@ -68,7 +68,7 @@ class Manifest(NamedTuple):
 
 
 def back_up(
-    home: Path, target: Path, files: Sequence[Held], *, release: str, now: float, told: Told
+    home: Path, target: Path, files: Sequence[HomeFile], *, release: str, now: float, told: Told
 ) -> Manifest:
     """Write a backup of this home to `target`, which must not exist; a plane may run meanwhile."""
     if not is_there(home):
@@ -96,9 +96,9 @@ def back_up(
 
 
 def _write(
-    home: Path, partial: Path, files: Sequence[Held], *, release: str, now: float, told: Told
+    home: Path, partial: Path, files: Sequence[HomeFile], *, release: str, now: float, told: Told
 ) -> Manifest:
-    copied: dict[str, Copied] = {}
+    copied: dict[str, BackupFile] = {}
     for held in files:
         source = home / held.name
         if not source.exists():
@@ -129,7 +129,7 @@ def _write(
 
 
 def _with_store(
-    partial: Path, copied: dict[str, Copied], memo: Memo, *, release: str, now: float
+    partial: Path, copied: dict[str, BackupFile], memo: Memo, *, release: str, now: float
 ) -> Manifest:
     """What the copy of the store says."""
     with reading(partial / STORE) as store:
@@ -146,7 +146,7 @@ def _with_store(
     return Manifest(release, now, plane, max(epoch, memo.epoch), position, head, still_open, copied)
 
 
-def _remove_leftovers(partial: Path, copied: dict[str, Copied]) -> None:
+def _remove_leftovers(partial: Path, copied: dict[str, BackupFile]) -> None:
     """Reading a copy makes files beside it, which say nothing."""
     for path in partial.iterdir():
         if path.name not in copied:
@@ -161,7 +161,7 @@ def _plane(store: apsw.Connection) -> tuple[str, int]:
     return (str(row[0]), int(row[1] or 1)) if row else ("", 1)
 
 
-def _seal(path: Path) -> Copied:
+def _seal(path: Path) -> BackupFile:
     """Flush one copy, for its owner alone, and say what is in it."""
     path.chmod(0o600)
     opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -171,7 +171,7 @@ def _seal(path: Path) -> Copied:
         os.close(opened)
     with reading(path) as reader:
         found = content(reader)
-    return Copied(path.stat().st_size, digest(path), *found)
+    return BackupFile(path.stat().st_size, digest(path), *found)
 
 
 def digest(path: Path) -> str:
@@ -195,13 +195,13 @@ def _text(manifest: Manifest) -> str:
 # --- reading one ---------------------------------------------------------------------------------
 
 
-def read(backup: Path, files: Sequence[Held], *, told: Told) -> Manifest:
+def read(backup: Path, files: Sequence[HomeFile], *, told: Told) -> Manifest:
     """The manifest of a backup, once every file is found to be what it says; else Invalid."""
     try:
         said: dict[str, Any] = json.loads((backup / MANIFEST).read_bytes())
         number = said.pop("format")
         said.pop("made")
-        copied = {str(name): Copied(**one) for name, one in said.pop("files").items()}
+        copied = {str(name): BackupFile(**one) for name, one in said.pop("files").items()}
         manifest = Manifest(files=copied, **said)
     except FileNotFoundError:
         raise Invalid(f"{backup} is no backup: there is no {MANIFEST} in it") from None

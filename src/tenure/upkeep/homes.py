@@ -17,7 +17,7 @@ ENDS = ("", "-wal", "-shm", "-journal")
 """What belongs to one SQLite file."""
 
 
-class Held(NamedTuple):
+class HomeFile(NamedTuple):
     """One file that a home holds, and what it is to this release."""
 
     name: str
@@ -69,7 +69,7 @@ def _unreadable(path: Path, error: apsw.Error) -> StoreError:
     return StoreError(f"{path} cannot be read ({error}): nothing was changed.")
 
 
-def refuse_foreign(path: Path, held: Held) -> None:
+def refuse_foreign(path: Path, held: HomeFile) -> None:
     """StoreForeign or StoreNewer if this release could not open the file."""
     location.check_header(path, application_id=held.application_id, version=len(held.migrations))
 
@@ -87,7 +87,7 @@ def content(reader: apsw.Connection) -> Content:
     return Content(int(reader.pragma("user_version")), reached(reader), rows)
 
 
-def is_sound(path: Path, held: Held) -> bool:
+def is_sound(path: Path, held: HomeFile) -> bool:
     """Whether a file of a home can go on being used: it is there, ours, and whole."""
     if not path.exists() or path.stat().st_size == 0:
         return False

@@ -24,7 +24,7 @@ from tenure.ports.store import TABLES, Key, Value
 from tenure.sqlite import location
 from tenure.sqlite.gate import OpenFile, open_file
 from tenure.upkeep.backup import Told
-from tenure.upkeep.homes import Held
+from tenure.upkeep.homes import HomeFile
 
 PAGE = 1_000
 LEFT = frozenset({"lease"})
@@ -33,7 +33,7 @@ WHOLE = 1 << 256
 Record = tuple[Value, ...]
 
 
-class Target(Protocol):
+class MoveTarget(Protocol):
     """A database that records are moved to."""
 
     def shown(self) -> str:
@@ -61,7 +61,7 @@ class Target(Protocol):
         ...
 
 
-class Compared(NamedTuple):
+class TableComparison(NamedTuple):
     """One table on both sides."""
 
     table: str
@@ -71,8 +71,8 @@ class Compared(NamedTuple):
 
 
 async def move(
-    source: Path, target: Target, held: Held, *, names: Mapping[str, str], told: Told
-) -> list[Compared]:
+    source: Path, target: MoveTarget, held: HomeFile, *, names: Mapping[str, str], told: Told
+) -> list[TableComparison]:
     """Move every record; after a kill it goes on.  StoreLocked while a plane runs.
 
     `names` says whose the records are, by the keys of table `plane`: nobody else opens them there.
@@ -108,12 +108,12 @@ def _refuse_absent(source: Path) -> None:
         raise Invalid(f"a restore in {source.parent} was interrupted: say it again first")
 
 
-def differing(compared: Sequence[Compared]) -> list[str]:
+def differing(compared: Sequence[TableComparison]) -> list[str]:
     """The tables that are not the same on both sides."""
     return [one.table for one in compared if not one.same or one.rows != one.rows_there]
 
 
-async def _begin(source: Path, target: Target) -> None:
+async def _begin(source: Path, target: MoveTarget) -> None:
     """Begin the move there, or go on with it."""
     note = Path(f"{source}.moving")
     move, is_new = _number_of(source, note, target.shown())
@@ -147,7 +147,7 @@ def _forget(note: Path, *, is_new: bool) -> None:
         note.unlink()
 
 
-async def _copy(reader: apsw.Connection, target: Target, table: str, told: Told) -> None:
+async def _copy(reader: apsw.Connection, target: MoveTarget, table: str, told: Told) -> None:
     after = await target.reached(table)
     moved = 0
     while records := _page(reader, table, after):
@@ -157,7 +157,7 @@ async def _copy(reader: apsw.Connection, target: Target, table: str, told: Told)
     told(f"{table}: {moved} rows moved")
 
 
-async def _compare(reader: apsw.Connection, target: Target, table: str) -> Compared:
+async def _compare(reader: apsw.Connection, target: MoveTarget, table: str) -> TableComparison:
     async def ours(after: Key) -> Sequence[Record]:
         return _page(reader, table, after)
 
@@ -167,7 +167,7 @@ async def _compare(reader: apsw.Connection, target: Target, table: str) -> Compa
     (rows, summed), (rows_there, summed_there) = [
         await _summed(table, pages) for pages in (_pages(table, ours), _pages(table, theirs))
     ]
-    return Compared(table, rows, rows_there, summed == summed_there)
+    return TableComparison(table, rows, rows_there, summed == summed_there)
 
 
 class _Read(Protocol):

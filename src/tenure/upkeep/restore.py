@@ -24,14 +24,14 @@ from tenure.sqlite.gate import open_file
 from tenure.sqlite.location import Lock
 from tenure.upkeep import backup
 from tenure.upkeep.backup import Manifest, Told
-from tenure.upkeep.homes import ENDS, STORE, Held, is_sound, reading
+from tenure.upkeep.homes import ENDS, STORE, HomeFile, is_sound, reading
 
 NEW = ".restoring"
 LEFT_BEHIND = ("token", "address")
 """What a home tells of a plane that is no more."""
 
 
-class Restored(NamedTuple):
+class RestoreReport(NamedTuple):
     """What a restore has done."""
 
     epoch: int
@@ -44,7 +44,7 @@ class Restored(NamedTuple):
     """Where the store is, if it is no file and so was not restored."""
 
 
-def restore(source: Path, home: Path, files: Sequence[Held], *, told: Told) -> Restored:
+def restore(source: Path, home: Path, files: Sequence[HomeFile], *, told: Told) -> RestoreReport:
     """Put a backup into this home; verified first, refused while a plane runs there.
 
     It can be repeated after a crash at any instant: a home in which it did not end does not start.
@@ -82,10 +82,10 @@ def restore(source: Path, home: Path, files: Sequence[Held], *, told: Told) -> R
         flush_folder(home)
         why = f"restored from {source.name}, a backup of epoch {manifest.epoch}"
         keeper.write(Memo(epoch, why))
-    return Restored(epoch, aside, replaced, stayed, manifest.store)
+    return RestoreReport(epoch, aside, replaced, stayed, manifest.store)
 
 
-def hold(home: Path, files: Sequence[Held]) -> int:
+def hold(home: Path, files: Sequence[HomeFile]) -> int:
     """Begin a new epoch in a home whose store was put back by other means; the epoch."""
     with locked(home, files):
         keeper = EpochFile(home)
@@ -110,7 +110,7 @@ def _agree(file: TermsFile, manifest: Manifest) -> None:
 
 
 @contextmanager
-def locked(home: Path, files: Sequence[Held]) -> Iterator[None]:
+def locked(home: Path, files: Sequence[HomeFile]) -> Iterator[None]:
     """Keep every plane out of the home; StoreLocked if one is there."""
     with ExitStack() as stack:
         for held in files:
@@ -131,7 +131,7 @@ def _last_epoch(home: Path, keeper: EpochFile, manifest: Manifest | None) -> int
     return max(epochs)
 
 
-def _replace(source: Path, path: Path, aside: Path, held: Held) -> None:
+def _replace(source: Path, path: Path, aside: Path, held: HomeFile) -> None:
     """Make the copy ready beside its place, move what is there aside, and put it there."""
     new = path.with_name(path.name + NEW)
     for end in (*ENDS, ".lock"):
@@ -146,7 +146,7 @@ def _replace(source: Path, path: Path, aside: Path, held: Held) -> None:
     flush_folder(path.parent)
 
 
-def _make_ready(new: Path, held: Held) -> None:
+def _make_ready(new: Path, held: HomeFile) -> None:
     """Bring it to this release.  The next start begins the epoch in it, before anything moves."""
     opened = open_file(new, held.migrations, application_id=held.application_id)
     try:

@@ -14,7 +14,7 @@ from tenure.core.plan import Plan
 from tenure.home.shared_settings import TermsFile
 from tenure.plans.catalogue import Catalogue
 from tenure.sqlite.migrations import Migration, reached
-from tenure.upkeep.homes import STORE, Held, is_there, reading, refuse_foreign, store_elsewhere
+from tenure.upkeep.homes import STORE, HomeFile, is_there, reading, refuse_foreign, store_elsewhere
 
 
 class Pending(NamedTuple):
@@ -26,7 +26,7 @@ class Pending(NamedTuple):
     """Whether the release before can go on with the file afterwards."""
 
 
-class Kept(NamedTuple):
+class SharedStoreReport(NamedTuple):
     """What is in a store that is no file of the home."""
 
     home: str
@@ -36,7 +36,7 @@ class Kept(NamedTuple):
     """Each plan that open operations follow: its digest, its body if it is kept, how many do."""
 
 
-class Looked(NamedTuple):
+class UpgradeReport(NamedTuple):
     """What a look at a home found."""
 
     pending: list[Pending]
@@ -64,8 +64,11 @@ class Looked(NamedTuple):
 
 
 def look(
-    home: Path, files: Sequence[Held], plans: Iterable[Plan], kept: Kept | None = None
-) -> Looked:
+    home: Path,
+    files: Sequence[HomeFile],
+    plans: Iterable[Plan],
+    kept: SharedStoreReport | None = None,
+) -> UpgradeReport:
     """Compare a home with this release; a plane may run in it.
 
     `kept` is what is in its store, if that is elsewhere and could be read.
@@ -97,10 +100,10 @@ def look(
         pending += [
             Pending(held.name, one.name, one.adds) for one in held.migrations if one.number > last
         ]
-    return Looked(pending, opened, sorted(missing), refused, unseen)
+    return UpgradeReport(pending, opened, sorted(missing), refused, unseen)
 
 
-def _refuse_anothers(home: Path, kept: Kept) -> None:
+def _refuse_anothers(home: Path, kept: SharedStoreReport) -> None:
     terms = TermsFile(home).read()
     if kept.home and terms is not None and kept.home != terms.home:
         raise Invalid(

@@ -13,22 +13,24 @@ from tenure.sqlite.gate import APPLICATION_ID
 from tenure.sqlite.holdings import steps_of
 from tenure.sqlite.migrations import read_migrations
 from tenure.upkeep.backup import Told
-from tenure.upkeep.homes import STORE, Held
-from tenure.upkeep.move import Compared, move
-from tenure.upkeep.upgrade import Kept
+from tenure.upkeep.homes import STORE, HomeFile
+from tenure.upkeep.move import TableComparison, move
+from tenure.upkeep.upgrade import SharedStoreReport
 from tenure.wiring.extras import extra
 
 
-def files_of_a_home() -> list[Held]:
+def files_of_a_home() -> list[HomeFile]:
     """What `managing` keeps in a home and a backup holds, the store first."""
     from tenure.adapters.access import local as access
     from tenure.adapters.credentials import local as credentials
     from tenure.adapters.identity import local as identity
 
     return [
-        Held(STORE, APPLICATION_ID, read_migrations(Path(sqlite.__file__).parent / "migrations")),
+        HomeFile(
+            STORE, APPLICATION_ID, read_migrations(Path(sqlite.__file__).parent / "migrations")
+        ),
         *(
-            Held(f"{name}.db", application_id, steps_of(Path(str(file)).parent), renew)
+            HomeFile(f"{name}.db", application_id, steps_of(Path(str(file)).parent), renew)
             for name, application_id, file, renew in (
                 ("identity", identity.APPLICATION_ID, identity.__file__, identity.renew),
                 ("access", access.APPLICATION_ID, access.__file__, lambda _: None),
@@ -43,7 +45,7 @@ def plans_of_agents() -> Iterable[Plan]:
     return PLANS
 
 
-async def move_store(source: Path, url: str, *, told: Told) -> list[Compared]:
+async def move_store(source: Path, url: str, *, told: Told) -> list[TableComparison]:
     """Move an embedded store to the PostgreSQL that the URL names; what was compared."""
     with extra("postgres"):
         from tenure.adapters.store.postgres.landing import landing
@@ -53,11 +55,11 @@ async def move_store(source: Path, url: str, *, told: Told) -> list[Compared]:
         return await move(source, target, files_of_a_home()[0], names=names, told=told)
 
 
-async def look_at_store(url: str) -> Kept:
+async def look_at_store(url: str) -> SharedStoreReport:
     """What an upgrade asks of the PostgreSQL that the URL names; nothing is changed."""
     with extra("postgres"):
         from tenure.adapters.store.postgres import upgrade
-    return Kept(*await upgrade.look(url))
+    return SharedStoreReport(*await upgrade.look(url))
 
 
 def now() -> float:

@@ -15,7 +15,7 @@ import pytest
 from tenure.adapters.store import postgres
 from tenure.adapters.store.postgres import server
 from tenure.core.errors import StoreError
-from tenure.ports.store import Change, Claimed, Is, Loaded, Queue, Set
+from tenure.ports.store import Change, ClaimedOperation, Is, LoadedOperation, Queue, Set
 from tenure.testing.contracts.store_rows import intent, lease, operation
 from tests.real.postgres.test_postgres_events import stranger
 from tests.real.support.postgres import eventually, opened
@@ -49,7 +49,7 @@ async def closing(connection: asyncpg.Connection) -> AsyncIterator[None]:
         await connection.close()
 
 
-async def claimed(store: postgres.PostgresStore) -> list[Claimed]:
+async def claimed(store: postgres.PostgresStore) -> list[ClaimedOperation]:
     return list(await store.claim(Queue.OPERATIONS, "me", limit=99))
 
 
@@ -67,7 +67,9 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(server.SESSION, "lock_timeout", "120s")
 
 
-async def recorded_meanwhile(url: str, *, ablate: str = "") -> tuple[list[Claimed], Loaded]:
+async def recorded_meanwhile(
+    url: str, *, ablate: str = ""
+) -> tuple[list[ClaimedOperation], LoadedOperation]:
     """What a claim gets of an operation of which something is recorded after its snapshot."""
     async with opened(url) as store, opened(url) as theirs:
         begun = operation("a", state="RUNNING", worker="dead", token=1)
@@ -89,7 +91,7 @@ async def recorded_meanwhile(url: str, *, ablate: str = "") -> tuple[list[Claime
         return got, loaded
 
 
-def fenced(loaded: Loaded) -> dict[object, bool]:
+def fenced(loaded: LoadedOperation) -> dict[object, bool]:
     """Of every step, whether nobody can record it by an older token, and it counts as called."""
     return {row.step: row.token == 2 and row.unknown_since is not None for row in loaded.intents}
 
@@ -97,7 +99,7 @@ def fenced(loaded: Loaded) -> dict[object, bool]:
 @pytest.mark.usefixtures("_patient")
 def test_what_is_recorded_while_it_is_claimed_is_fenced_as_well(postgres_url: str) -> None:
     got, loaded = asyncio.run(recorded_meanwhile(postgres_url))
-    assert got == [Claimed("a", 2, None)]
+    assert got == [ClaimedOperation("a", 2, None)]
     assert fenced(loaded) == {"one": True, "two": True}
     assert loaded.operation.revision == 2
 
@@ -107,7 +109,7 @@ def test_ablation_an_intent_that_a_claim_did_not_see_is_left_to_the_dead(
     postgres_url: str, tally
 ) -> None:
     got, loaded = asyncio.run(recorded_meanwhile(postgres_url, ablate=UNCHANGED))
-    assert got == [Claimed("a", 2, None)]
+    assert got == [ClaimedOperation("a", 2, None)]
     assert fenced(loaded) == {"one": True, "two": False}
     tally.add("ablations")
 
@@ -135,7 +137,7 @@ async def claimed_beside_a_held_intent(url: str, *, ablate: str = "") -> None:
             left = await store.load("05")
             assert left is not None
             assert {left.operation.token, *(row.token for row in left.intents)} == {0}
-        assert await claimed(store) == [Claimed("05", 1, None)]
+        assert await claimed(store) == [ClaimedOperation("05", 1, None)]
 
 
 def test_an_operation_of_which_a_stranger_holds_an_intent_is_left_and_the_others_are_not(

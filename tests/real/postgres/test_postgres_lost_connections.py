@@ -14,7 +14,7 @@ from tenure.adapters.store.postgres import committer, parts
 from tenure.adapters.store.postgres.functions import Functions
 from tenure.core.errors import CommitUnknown, StoreError
 from tenure.core.records import JournalRecord, OperationRecord
-from tenure.ports.store import Change, Is, Queue, Refused, Set
+from tenure.ports.store import Change, CommitRefusal, Is, Queue, Set
 from tenure.testing.contracts.store_rows import event, lease, operation, record
 from tenure.testing.proxy import PLAIN, Behaviour
 from tests.real.postgres.test_postgres_events import stranger
@@ -68,7 +68,7 @@ def test_ablation_without_the_lookup_it_is_repeated_and_refused(
 
     monkeypatch.setattr(committer, "_was_kept", never)
     answer, _ = asyncio.run(answers_lost(postgres_url))
-    assert isinstance(answer, Refused)  # of a change that is there: a lie
+    assert isinstance(answer, CommitRefusal)  # of a change that is there: a lie
     tally.add("ablations")
 
 
@@ -169,7 +169,7 @@ async def meeting(url: str, *, rounds: int = 5) -> tuple[int, int]:
             ]
             answers = await asyncio.gather(*waiting)
             won += sum(answer is None for answer in answers)
-            assert all(answer is None or isinstance(answer, Refused) for answer in answers)
+            assert all(answer is None or isinstance(answer, CommitRefusal) for answer in answers)
         return won, await one.count_rows(JournalRecord, {})
 
 

@@ -17,26 +17,28 @@ from msgspec.structs import replace
 from proofs.operations import mutations
 from tenure.adapters.engine.embedded import EmbeddedEngine
 from tenure.adapters.engine.temporal import activities
-from tenure.adapters.store.postgres.committer import Committer
+from tenure.adapters.store.postgres.committer import PostgresCommitter
 from tenure.app.operations.handle import OperationHandle
 from tenure.app.safety.pause import Pause
 from tenure.app.tenancy import tokens
 from tenure.faces.cli.main import main
-from tenure.ports.store import Change, Refused
+from tenure.ports.store import Change, CommitRefusal
 from tenure.sqlite import location
 from tenure.testing.patches import patched
 from tenure.upkeep import restore
 
-_committed = Committer.commit
+_committed = PostgresCommitter.commit
 
 
-def _acknowledged_first(committer: Committer, change: Change) -> "asyncio.Future[Refused | None]":
+def _acknowledged_first(
+    committer: PostgresCommitter, change: Change
+) -> "asyncio.Future[CommitRefusal | None]":
     """Say that an operation is accepted, whatever becomes of its commit."""
     durable = _committed(committer, change)
     if not change.admits:
         return durable
     durable.add_done_callback(lambda done: done.cancelled() or done.exception())
-    hasty: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
+    hasty: asyncio.Future[CommitRefusal | None] = asyncio.get_running_loop().create_future()
     hasty.set_result(None)
     return hasty
 
@@ -48,7 +50,9 @@ def _unfenced() -> Iterator[None]:
     Nor ask Temporal whether the call is still wanted: it stops one that has slept, if it is faster.
     """
 
-    def commit(committer: Committer, change: Change) -> "asyncio.Future[Refused | None]":
+    def commit(
+        committer: PostgresCommitter, change: Change
+    ) -> "asyncio.Future[CommitRefusal | None]":
         change = change.plain()
         guards = (replace(guard, columns=_tokenless(guard.columns)) for guard in change.guards)
         kept = tuple(guard for guard in guards if guard.columns)
@@ -59,7 +63,7 @@ def _unfenced() -> Iterator[None]:
 
     with (
         mutations.no_fence(),
-        patched(Committer, commit=commit),
+        patched(PostgresCommitter, commit=commit),
         patched(EmbeddedEngine, _renew=renew),
         patched(activities.Heartbeat, _beat=lambda _: None),
     ):
@@ -74,7 +78,7 @@ _UNLOCKED = SimpleNamespace(LOCK_EX=0, LOCK_NB=0, flock=lambda *_: None)
 OFF: dict[str, AbstractContextManager[None]] = {
     "epoch_checked": patched(tokens, _is_current=lambda *_: True),
     "held_until_confirmed": patched(Pause, why=property(lambda _: "")),
-    "durable_first": patched(Committer, commit=_acknowledged_first),
+    "durable_first": patched(PostgresCommitter, commit=_acknowledged_first),
     "fenced": _unfenced(),
     "file_locked": patched(location, fcntl=_UNLOCKED),
     "providers_stay": patched(restore, is_sound=lambda *_: False),

@@ -22,7 +22,7 @@ import uvloop
 from tenure.adapters.clock.system import SystemClock
 from tenure.adapters.provider_host.unix import Providers, open_shared_providers
 from tenure.app.agents import commands as agents
-from tenure.app.agents.commands import Asked
+from tenure.app.agents.commands import RequestOptions
 from tenure.app.agents.spec import read_spec
 from tenure.app.operations import reads
 from tenure.app.safety.pause import Pause
@@ -93,7 +93,7 @@ async def creates(home: Path, providers: Providers, name: str, count: int) -> No
                     "credentials": credentials,
                 }
             )
-            asked = Asked(idempotency_key=f"{name}{number}")
+            asked = RequestOptions(idempotency_key=f"{name}{number}")
             made = None
             while made is None:
                 try:

@@ -17,7 +17,7 @@ from tenure.app.operations import reads
 from tenure.app.plane import Plane
 from tenure.core.operation import OperationState
 from tenure.testing.contracts.engine import TENANT, accept, ended
-from tenure.testing.faults import Call, Delays, Fault
+from tenure.testing.faults import Delays, Fault, FaultPoint
 from tenure.testing.operators import by
 from tenure.testing.plans import SIGNAL
 from tenure.testing.temporal_server import temporal_server
@@ -52,17 +52,17 @@ async def make(bench: TemporalBench) -> dict[str, tuple[Plane, str]]:
 
     bench.faults.delays = Delays(ready=1.2)
     nth = bench.faults.calls["runtime", "ensure"] + 1
-    bench.strike(Call("runtime", "ensure", nth), Fault.UNREADY)
+    bench.strike(FaultPoint("runtime", "ensure", nth), Fault.UNREADY)
     made["polled"] = await accept(plane, "ready")
     assert await ended(plane, made["polled"]) is OperationState.SUCCEEDED
 
     nth = bench.faults.calls["credentials", "ensure"] + 1
-    bench.strike(Call("credentials", "ensure", nth), Fault.REFUSED)
+    bench.strike(FaultPoint("credentials", "ensure", nth), Fault.REFUSED)
     made["compensated"] = await accept(plane, "linear")
     assert await ended(plane, made["compensated"]) is OperationState.COMPENSATED
 
     nth = bench.faults.calls["access", "ensure"] + 1
-    bench.strike(Call("access", "ensure", nth), Fault.LOST)
+    bench.strike(FaultPoint("access", "ensure", nth), Fault.LOST)
     made["cancelled"] = await accept(plane, "linear")
     await eventually(lambda: bench.faults.calls["access", "ensure"] == nth)
     await operations.cancel(plane, by("the caller"), made["cancelled"])
@@ -73,8 +73,8 @@ async def make(bench: TemporalBench) -> dict[str, tuple[Plane, str]]:
     await client.get_workflow_handle(made["cancelled-in-temporal"]).cancel()
     assert await ended(plane, made["cancelled-in-temporal"]) is OperationState.COMPENSATED
 
-    bench.strike(Call("meter", "ensure", 1), Fault.BROKE)
-    bench.strike(Call("meter", "ensure", 2), Fault.BROKE)
+    bench.strike(FaultPoint("meter", "ensure", 1), Fault.BROKE)
+    bench.strike(FaultPoint("meter", "ensure", 2), Fault.BROKE)
     made["stuck"] = await accept(plane, "unaskable")
     made["abandoned"] = await accept(plane, "unaskable")
     for name in (made["stuck"], made["abandoned"]):

@@ -28,7 +28,7 @@ from tenure.core.operation import OperationState
 from tenure.core.plan import Plan
 from tenure.core.records import OperationRecord
 from tenure.testing.contracts.engine import LINEAR, LONG, TENANT, accept, ended
-from tenure.testing.faults import Call, Delays, Fault
+from tenure.testing.faults import Delays, Fault, FaultPoint
 from tenure.testing.operators import by
 from tenure.testing.patches import patched
 from tenure.testing.plans import PLANS, SIGNAL
@@ -144,7 +144,7 @@ def test_an_operation_of_four_steps_is_four_activities_named_after_them(temporal
 
 def test_the_undos_stand_in_the_history_under_their_steps_names(temporal):
     async def scenario(bench: TemporalBench) -> None:
-        bench.strike(Call("runtime", "ensure", 1), Fault.REFUSED)
+        bench.strike(FaultPoint("runtime", "ensure", 1), Fault.REFUSED)
         plane = await bench.start()
         name = await accept(plane, "linear")
         assert await ended(plane, name) is OperationState.COMPENSATED
@@ -173,7 +173,7 @@ def test_inputs_and_results_never_enter_temporal(temporal):
 def test_readiness_is_a_timer_in_the_run_and_one_activity_for_each_look(temporal):
     async def scenario(bench: TemporalBench) -> None:
         bench.faults.delays = Delays(ready=NEVER_SECONDS)
-        bench.strike(Call("runtime", "ensure", 1), Fault.UNREADY)
+        bench.strike(FaultPoint("runtime", "ensure", 1), Fault.UNREADY)
         plane = await bench.start()
         name = await accept(plane, "ready")
         await eventually(lambda: bench.faults.calls["runtime", "inspect"] >= 2)
@@ -197,7 +197,7 @@ def make_ready(bench: TemporalBench) -> None:
 
 async def stuck(bench: TemporalBench):
     """A plane and an operation of which nobody can tell whether its second step happened."""
-    bench.strike(Call("meter", "ensure", 1), Fault.BROKE)
+    bench.strike(FaultPoint("meter", "ensure", 1), Fault.BROKE)
     plane = await bench.start()
     name = await accept(plane, "unaskable")
     assert await ended(plane, name) is OperationState.STUCK
@@ -259,8 +259,8 @@ def test_a_stuck_operation_has_its_exits(temporal, exit_, state, meters):
 async def healing(bench: TemporalBench) -> None:
     """The undo of a step is refused for a while; nobody says anything."""
     bench.faults.delays = Delays(heal=NEVER_SECONDS)
-    bench.strike(Call("access", "ensure", 1), Fault.REFUSED)
-    bench.strike(Call("identity", "remove", 1), Fault.REFUSED_FOR_A_WHILE)
+    bench.strike(FaultPoint("access", "ensure", 1), Fault.REFUSED)
+    bench.strike(FaultPoint("identity", "remove", 1), Fault.REFUSED_FOR_A_WHILE)
     plane = await bench.start()
     name = await accept(plane, "linear")
     assert await ended(plane, name) is OperationState.STUCK
@@ -279,7 +279,7 @@ def test_what_is_stuck_is_tried_again_in_new_runs_until_it_ends(temporal):
 async def terminated(bench: TemporalBench, seconds: float = LONG) -> None:
     """Someone terminates a run in Temporal while a call is under way."""
     bench.faults.delays = Delays(slow=NEVER_SECONDS)
-    bench.strike(Call("access", "ensure", 1), Fault.SLOW)
+    bench.strike(FaultPoint("access", "ensure", 1), Fault.SLOW)
     late = held_back(bench.world)
     plane = await bench.start()
     name = await accept(plane, "linear")
@@ -338,7 +338,7 @@ def test_operations_end_after_the_server_was_killed(tmp_path, kept):
         waiting = await accept(plane, "waits")
         await in_state(plane, waiting, OperationState.WAITING)
         for nth in range(1, 11):
-            bench.strike(Call("access", "ensure", nth), Fault.SLOW)
+            bench.strike(FaultPoint("access", "ensure", nth), Fault.SLOW)
         names = [await accept(plane, "linear") for _ in range(10)]
         await eventually(lambda: bench.faults.calls["access", "ensure"] >= 5)
         await asyncio.to_thread(server.kill)
@@ -356,7 +356,7 @@ def test_operations_end_after_the_server_was_killed(tmp_path, kept):
 def test_of_two_orchestrators_on_one_operation_one_is_fenced(temporal, tmp_path):
     async def scenario(bench: TemporalBench) -> None:
         bench.faults.delays = Delays(slow=2.0)
-        bench.strike(Call("access", "ensure", 1), Fault.SLOW)
+        bench.strike(FaultPoint("access", "ensure", 1), Fault.SLOW)
         one = await bench.start()
         name = await accept(one, "linear")
         await eventually(lambda: bench.faults.calls["access", "ensure"] == 1)
@@ -379,7 +379,7 @@ CHARGE = limited(PLANS["charge"], call_seconds=300.0, visible_seconds=6.0, deadl
 async def an_attempt_is_lost(bench: TemporalBench) -> None:
     """A worker falls silent while its request, which counts each time, is on its way for long."""
     bench.faults.delays = Delays(slow=NEVER_SECONDS)
-    bench.strike(Call("ledger", "ensure", 1), Fault.SLOW)
+    bench.strike(FaultPoint("ledger", "ensure", 1), Fault.SLOW)
     late, calls = held_back(bench.world), bench.faults.calls
     plane = await bench.start()
     name = await accept(plane, "charge")
@@ -409,7 +409,7 @@ def test_a_second_attempt_asks_before_it_repeats(temporal):
 def test_a_run_goes_on_as_new_when_its_history_grows_long(tmp_path):
     async def scenario(bench: TemporalBench) -> None:
         bench.faults.delays = Delays(ready=NEVER_SECONDS)
-        bench.strike(Call("runtime", "ensure", 1), Fault.UNREADY)
+        bench.strike(FaultPoint("runtime", "ensure", 1), Fault.UNREADY)
         plane = await bench.start()
         name = await accept(plane, "ready")
         await in_state(plane, name, OperationState.RUNNING)
@@ -465,8 +465,8 @@ def test_ablation_without_await_an_undo_runs_beside_its_own_do(temporal):
 async def undone_after_its_do(bench: TemporalBench, watched_seconds: float = 2.0) -> None:
     """A sibling is refused while the do of another is under way: its undo comes after that."""
     bench.faults.delays = Delays(slow=NEVER_SECONDS)
-    bench.strike(Call("access", "ensure", 1), Fault.SLOW)
-    bench.strike(Call("runtime", "ensure", 1), Fault.REFUSED)
+    bench.strike(FaultPoint("access", "ensure", 1), Fault.SLOW)
+    bench.strike(FaultPoint("runtime", "ensure", 1), Fault.REFUSED)
     late, calls = held_back(bench.world), bench.faults.calls
     plane = await bench.start()
     name = await accept(plane, "parallel")

@@ -9,7 +9,7 @@ from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
 from tenure.core.operation import OperationState
 from tenure.testing.contracts.engine import TENANT, accept, ended
-from tenure.testing.faults import Call, Delays, Fault
+from tenure.testing.faults import Delays, Fault, FaultPoint
 from tenure.testing.operators import by
 from tests.real.support.temporal_planes import (
     NEVER_SECONDS,
@@ -43,7 +43,7 @@ def test_what_is_cancelled_before_anyone_claimed_it_calls_nobody(temporal):
 async def cancelled_from_afar(bench: TemporalBench) -> None:
     """The call of a do is under way in one process, and cancelled in another."""
     bench.faults.delays = Delays(slow=NEVER_SECONDS)
-    bench.strike(Call("access", "ensure", 1), Fault.SLOW)
+    bench.strike(FaultPoint("access", "ensure", 1), Fault.SLOW)
     late = held_back(bench.world)
     await bench.start()
     api = await bench.start(works=False)
@@ -65,8 +65,8 @@ def test_a_cancel_reaches_a_call_in_another_process(temporal):
 
 def test_a_cancel_while_it_is_being_undone_changes_nothing(temporal):
     async def scenario(bench: TemporalBench) -> None:
-        bench.strike(Call("runtime", "ensure", 1), Fault.REFUSED)
-        bench.strike(Call("access", "remove", 1), Fault.BUSY)
+        bench.strike(FaultPoint("runtime", "ensure", 1), Fault.REFUSED)
+        bench.strike(FaultPoint("access", "remove", 1), Fault.BUSY)
         plane = await bench.start()
         name = await accept(plane, "linear")
         await in_state(plane, name, OperationState.COMPENSATING)
@@ -94,7 +94,7 @@ def test_a_cancel_asked_of_temporal_is_recorded_as_ours_and_compensated(temporal
 
 def test_a_cancel_asked_of_temporal_while_a_call_is_out_stops_it_first(temporal):
     async def scenario(bench: TemporalBench) -> None:
-        bench.strike(Call("access", "ensure", 1), Fault.LOST)
+        bench.strike(FaultPoint("access", "ensure", 1), Fault.LOST)
         plane = await bench.start()
         name = await accept(plane, "linear")
         await eventually(lambda: bench.faults.calls["access", "ensure"] == 1)
@@ -109,8 +109,8 @@ def test_a_cancel_asked_of_temporal_while_a_call_is_out_stops_it_first(temporal)
 
 def test_a_cancel_asked_of_temporal_after_the_pivot_is_not_obeyed(temporal):
     async def scenario(bench: TemporalBench) -> None:
-        bench.strike(Call("notice", "ensure", 1), Fault.BUSY)
-        bench.strike(Call("notice", "ensure", 2), Fault.BUSY)
+        bench.strike(FaultPoint("notice", "ensure", 1), Fault.BUSY)
+        bench.strike(FaultPoint("notice", "ensure", 2), Fault.BUSY)
         plane = await bench.start()
         name = await accept(plane, "pivot")
         await eventually(lambda: bench.faults.calls["notice", "ensure"] > 0)

@@ -19,7 +19,7 @@ from tenure.adapters.engine.temporal.connection import (
     connect,
     register_attributes,
 )
-from tenure.adapters.engine.temporal.engine import About
+from tenure.adapters.engine.temporal.engine import RunLabels
 from tenure.app.operations.claims import SingleClaims
 from tenure.core.errors import CommitUnknown, Defect, EngineError, LeaseLost, StoreError
 from tenure.core.operation import OperationState
@@ -183,7 +183,7 @@ def test_what_is_asked_of_an_engine_that_has_stopped_does_nothing(temporal) -> N
         engine.take(given)
         engine.wake("x")
         engine.heard("x", interrupt=True)
-        await engine._start("x", About("kind", "agent", ""), None)
+        await engine._start("x", RunLabels("kind", "agent", ""), None)
         assert not await engine._is_elsewhere("x")
         await engine._signal("x", interrupt=False)
         assert not engine._tasks

@@ -14,7 +14,7 @@ from tenure.adapters.bus.webhook import bus as webhook_bus
 from tenure.adapters.clock.system import SystemClock
 from tenure.core.egress import is_public, refuse_private, target_of
 from tenure.core.errors import Invalid
-from tenure.ports.bus import Destination, Verdict
+from tenure.ports.bus import DeliveryVerdict, Destination
 from tenure.testing.contracts.bus import event_of
 from tenure.testing.servers import lasting_port
 
@@ -233,7 +233,7 @@ def test_a_name_that_rebinds_is_resolved_once_and_leads_nowhere_inside(monkeypat
 
             first = await call(f"https://rebind.example:{trap.port}/", resolve=rebinding)
             second = await call(f"https://rebind.example:{trap.port}/", resolve=rebinding)
-            assert first.verdict is second.verdict is Verdict.UNAVAILABLE
+            assert first.verdict is second.verdict is DeliveryVerdict.UNAVAILABLE
             assert "not a public address" in second.why
             assert trap.hits == 0
             assert asked == ["rebind.example"] * 2
@@ -246,7 +246,7 @@ def test_a_name_with_one_private_address_among_public_ones_is_not_called():
         return ["8.8.8.8", "169.254.169.254"]
 
     receipt = asyncio.run(call("https://both.example/", resolve=both))
-    assert receipt.verdict is Verdict.UNAVAILABLE
+    assert receipt.verdict is DeliveryVerdict.UNAVAILABLE
     assert "not a public address" in receipt.why
     assert "169.254" not in receipt.why  # whoever subscribed reads it, and is told nothing of us
 
@@ -258,7 +258,7 @@ def test_a_redirect_to_this_machine_is_not_followed():
             outside.answer = lambda: web.Response(status=307, headers={"location": there})
             url = f"http://127.0.0.1:{outside.port}/"
             receipt = await call(url, loopback=True)
-            assert receipt.verdict is Verdict.UNAVAILABLE
+            assert receipt.verdict is DeliveryVerdict.UNAVAILABLE
             assert "redirects are not followed" in receipt.why
             assert (outside.hits, inside.hits) == (1, 0)
 
@@ -270,7 +270,7 @@ def test_an_endpoint_that_hangs_ends_in_time():
         async with Trap() as trap:
             trap.slow = True
             receipt = await call(f"http://127.0.0.1:{trap.port}/", loopback=True, call_seconds=0.2)
-            assert receipt.verdict is Verdict.UNAVAILABLE
+            assert receipt.verdict is DeliveryVerdict.UNAVAILABLE
             assert "within 0.2 s" in receipt.why
             assert trap.hits == 1
 
@@ -282,7 +282,7 @@ def test_an_endless_answer_is_not_read():
         async with Trap() as trap:
             trap.answer = lambda: web.Response(body=b"x" * 10_000_000)
             receipt = await call(f"http://127.0.0.1:{trap.port}/", loopback=True)
-            assert receipt.verdict is Verdict.DELIVERED
+            assert receipt.verdict is DeliveryVerdict.DELIVERED
 
     asyncio.run(main())
 
@@ -330,13 +330,13 @@ def test_the_connection_goes_to_the_looked_at_address_under_the_names_certificat
             good = await call(
                 f"https://hooks.example:{trap.port}/x", resolve=here, ssl_context=trusts
             )
-            assert good.verdict is Verdict.DELIVERED, good.why
+            assert good.verdict is DeliveryVerdict.DELIVERED, good.why
             assert trap.headers["host"] == f"hooks.example:{trap.port}"
             assert trap.headers["content-type"] == "application/cloudevents+json"
             other = await call(
                 f"https://other.example:{trap.port}/x", resolve=here, ssl_context=trusts
             )
-            assert other.verdict is Verdict.UNAVAILABLE
+            assert other.verdict is DeliveryVerdict.UNAVAILABLE
             assert trap.hits == 1
 
     asyncio.run(main())
@@ -349,7 +349,7 @@ def test_an_endpoint_that_fails_again_and_again_is_left_alone(monkeypatch):
             bus = WebhookBus(clock=SystemClock(), loopback=True)
             there = Destination("d", f"http://127.0.0.1:{trap.port}/")
             told = [(await bus.publish(there, [event_of("a", n)]))[0] for n in range(20)]
-            assert {receipt.verdict for receipt in told} == {Verdict.UNAVAILABLE}
+            assert {receipt.verdict for receipt in told} == {DeliveryVerdict.UNAVAILABLE}
             assert trap.hits == webhook_bus.BREAK_AFTER
             assert told[-1].retry_seconds > 0
             assert told[-1].why.startswith("it answered 500; it failed 5 times in a row")
@@ -373,7 +373,7 @@ def test_calls_that_fail_together_are_one_failure():
             assert {receipt.retry_seconds for receipt in failed} == {0}
             trap.answer = lambda: web.Response(status=204)
             (receipt,) = await bus.publish(there, events[:1])
-            assert receipt.verdict is Verdict.DELIVERED, receipt.why
+            assert receipt.verdict is DeliveryVerdict.DELIVERED, receipt.why
             await bus.close()
 
     asyncio.run(main())

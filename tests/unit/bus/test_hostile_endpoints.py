@@ -15,7 +15,7 @@ from tenure.adapters.bus.webhook import lookups as webhook_lookups
 from tenure.adapters.bus.webhook.client import HEADS_MAX, PIECE_BYTES, Answers
 from tenure.adapters.bus.webhook.lookups import Lookups, LookupsBusy, resolve_name
 from tenure.adapters.clock.system import SystemClock
-from tenure.ports.bus import Destination, Verdict
+from tenure.ports.bus import DeliveryVerdict, Destination
 from tenure.testing.contracts.bus import event_of
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -122,7 +122,7 @@ def test_an_endpoint_that_never_ends_its_interim_answers_has_failed():
     async def main():
         async with endpoint(without_end) as there, bus_of(loopback=True) as bus:
             (receipt,) = await bus.publish(Destination("d", f"http://{there}/"), [event_of("a")])
-            assert receipt.verdict is Verdict.UNAVAILABLE
+            assert receipt.verdict is DeliveryVerdict.UNAVAILABLE
             assert "answers to one request" in receipt.why
 
     asyncio.run(main())
@@ -136,7 +136,7 @@ def test_a_few_interim_answers_are_passed_over():
 
         async with endpoint(answer) as there, bus_of(loopback=True) as bus:
             (receipt,) = await bus.publish(Destination("d", f"http://{there}/"), [event_of("a")])
-            assert receipt.verdict is Verdict.DELIVERED, receipt.why
+            assert receipt.verdict is DeliveryVerdict.DELIVERED, receipt.why
 
     asyncio.run(main())
 
@@ -167,7 +167,7 @@ def test_endpoints_of_one_tenant_that_hang_are_in_nobody_elses_way(monkeypatch):
                 await called.get()
             vera = Destination("vera", f"http://{quick}/", tenant="vera")
             (receipt,) = await bus.publish(vera, events[:1])
-            assert receipt.verdict is Verdict.DELIVERED, receipt.why
+            assert receipt.verdict is DeliveryVerdict.DELIVERED, receipt.why
             assert called.empty(), "no more than so many of one tenant's"
             there_too = vera._replace(id="too", target=f"http://{slow}/")
             hanging.append(calls.create_task(bus.publish(there_too, events[:1])))
@@ -226,8 +226,8 @@ def test_whoever_waits_for_a_turn_has_not_failed(monkeypatch):
                 bus.publish(Destination("slow", f"http://{slow}/"), events),
                 bus.publish(Destination("well", f"http://{quick}/"), events[:1]),
             )
-            assert {one.verdict for one in failed} == {Verdict.UNAVAILABLE}
-            assert well[0].verdict is Verdict.DELIVERED, well[0].why
+            assert {one.verdict for one in failed} == {DeliveryVerdict.UNAVAILABLE}
+            assert well[0].verdict is DeliveryVerdict.DELIVERED, well[0].why
             assert list(bus._breakers) == ["slow"]
 
     asyncio.run(main())
@@ -306,7 +306,7 @@ def test_a_name_that_was_not_looked_up_is_no_failure_of_its_endpoint(monkeypatch
             async def told(tenant, host):
                 there = Destination(host, f"https://{host}/", tenant=tenant)
                 (receipt,) = await bus.publish(there, [event_of("a")])
-                assert receipt.verdict is Verdict.UNAVAILABLE
+                assert receipt.verdict is DeliveryVerdict.UNAVAILABLE
                 return receipt.why
 
             assert "did not answer" in await told("mallory", "slow.example")

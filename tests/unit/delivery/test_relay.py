@@ -17,7 +17,7 @@ from tenure.delivery import dispatcher, outbox, relay
 from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import NO_NATS, Relay, relaying
 from tenure.delivery.retention import RetentionLimits
-from tenure.ports.bus import Destination, Verdict
+from tenure.ports.bus import DeliveryVerdict, Destination
 from tenure.ports.store import Change, Set
 from tenure.reconcilers.leader import TTL_SECONDS, lease_of
 from tests.unit.support.agent_planes import alive
@@ -301,4 +301,4 @@ async def test_a_lease_that_cannot_be_given_back_lapses(lives, monkeypatch, capl
 @alive
 async def test_nobody_is_called_what_is_not_there(lives):
     (receipt,) = await LocalBus({}).publish(Destination("x", "x"), [None])  # type: ignore[list-item]
-    assert receipt.verdict is Verdict.UNAVAILABLE
+    assert receipt.verdict is DeliveryVerdict.UNAVAILABLE

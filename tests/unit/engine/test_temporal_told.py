@@ -13,7 +13,7 @@ from tenure.adapters.clock.system import SystemClock, SystemEntropy
 from tenure.adapters.engine.temporal import TemporalSettings
 from tenure.adapters.engine.temporal import activities as activities_file
 from tenure.adapters.engine.temporal import engine as temporal_engine
-from tenure.adapters.engine.temporal.engine import About, TemporalEngine
+from tenure.adapters.engine.temporal.engine import RunLabels, TemporalEngine
 from tenure.adapters.engine.temporal.messages import Task
 from tenure.app.operations.handle import load_handle
 from tenure.core.errors import EngineError
@@ -148,7 +148,7 @@ def test_runs_that_start_at_once_in_a_namespace_without_attributes_all_start_wit
             hands, hands, store=bench.store, clock=SystemClock(), entropy=SystemEntropy()
         )
         engine._client, engine._attributes = object(), True
-        about = About("kind", "agent", "name")
+        about = RunLabels("kind", "agent", "name")
         with patched(temporal_engine, register_attributes=registered):
             await asyncio.gather(*(engine._with_attributes(start, about) for _ in range(3)))
         assert asked == ["default"]
@@ -158,5 +158,5 @@ def test_runs_that_start_at_once_in_a_namespace_without_attributes_all_start_wit
 
 
 def test_a_run_is_titled_by_its_agents_name_if_it_has_one():
-    assert About("create_agent", "01a1", "hello").title == "create_agent of hello (01a1)"
-    assert About("linear", "01a1", "").title == "linear of 01a1"
+    assert RunLabels("create_agent", "01a1", "hello").title == "create_agent of hello (01a1)"
+    assert RunLabels("linear", "01a1", "").title == "linear of 01a1"

@@ -14,7 +14,7 @@ from tenure.faces.http import openapi, server
 from tenure.faces.http.body import BODY_BYTES_MAX
 from tenure.faces.http.face import Face as HttpFace
 from tenure.faces.http.problems import PROBLEMS
-from tenure.ports.bus import Verdict
+from tenure.ports.bus import DeliveryVerdict
 from tenure.ports.store import Change, Put
 from tenure.testing.patches import patched
 from tests.unit.support.api_client import faced
@@ -393,8 +393,8 @@ async def test_metrics_tell_of_deliveries_by_the_kind_of_destination(face):
     body = {"name": "there", "kind": "nats", "target": "there"}
     name = (await face.ask("POST", "/v1/subscriptions", body)).json["id"]
     counts, now = face.plane.deliveries, face.plane.store.now()
-    counts.add("nats", Verdict.DELIVERED, 1.5)
-    counts.add("nats", Verdict.REFUSED, 9.0)
+    counts.add("nats", DeliveryVerdict.DELIVERED, 1.5)
+    counts.add("nats", DeliveryVerdict.REFUSED, 9.0)
     counts.retries["nats"] += 1
     counts.trimmed["bound"] += 7
     counts.missed["webhook"] += 5

@@ -11,28 +11,28 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from tenure.adapters.identity.local import LocalIdentity, build, jose
 from tenure.core.errors import Invalid, Rejected
-from tenure.ports.identity import Asker, Refusal, Word
+from tenure.ports.identity import Asker, OAuthError, OAuthRefusal
 from tenure.ports.provider import Presence
 from tenure.sqlite.commit_thread import Done, Inline, Work
 from tenure.testing.contracts import identity_client as identity
-from tenure.testing.contracts.identity_client import ADMIN, Served, client, key, word
+from tenure.testing.contracts.identity_client import ADMIN, IdentityCase, client, key, word
 from tenure.testing.contracts.store_rows import StoppedClock
 
 ISSUER = "https://tenure.example"
 
 
-def serve(tmp_path, scenario: Callable[[Served], Awaitable[None]], flush=None) -> None:
+def serve(tmp_path, scenario: Callable[[IdentityCase], Awaitable[None]], flush=None) -> None:
     async def main() -> None:
         clock = StoppedClock(identity.START)
         path = tmp_path / "identity.db"
         local = build(path, issuer=ISSUER, clock=clock, flush=flush or Inline())
-        await scenario(Served(local, clock))
+        await scenario(IdentityCase(local, clock))
         await local.close()
 
     asyncio.run(main())
 
 
-def rows(served: Served, table: str) -> int:
+def rows(served: IdentityCase, table: str) -> int:
     local = served.identity
     assert isinstance(local, LocalIdentity)
     ((count,),) = local._holdings.read(f"SELECT count(*) FROM {table}")
@@ -40,7 +40,7 @@ def rows(served: Served, table: str) -> int:
 
 
 def test_used_assertions_are_forgotten_when_they_have_expired(tmp_path):
-    async def scenario(served: Served) -> None:
+    async def scenario(served: IdentityCase) -> None:
         one = await client(served)
         for _ in range(40):
             await one.token()
@@ -54,7 +54,7 @@ def test_used_assertions_are_forgotten_when_they_have_expired(tmp_path):
 
 
 def test_revoked_tokens_are_forgotten_when_they_have_expired(tmp_path):
-    async def scenario(served: Served) -> None:
+    async def scenario(served: IdentityCase) -> None:
         one = await client(served)
         for _ in range(5):
             await served.identity.revoke(await one.token(), asker=ADMIN)
@@ -67,7 +67,7 @@ def test_revoked_tokens_are_forgotten_when_they_have_expired(tmp_path):
 
 
 def test_the_rows_of_a_client_go_with_it(tmp_path):
-    async def scenario(served: Served) -> None:
+    async def scenario(served: IdentityCase) -> None:
         await identity.invited(served)
         assert (rows(served, "client"), rows(served, "permit")) == (1, 1)
         await served.identity.remove(key())
@@ -102,7 +102,7 @@ class Held:
 def test_no_token_is_minted_after_what_ends_it_was_acknowledged(tmp_path, ending):
     disk = Held()
 
-    async def scenario(served: Served) -> None:
+    async def scenario(served: IdentityCase) -> None:
         one = await client(served)
         await one.token()
         disk.holds = True
@@ -119,7 +119,7 @@ def test_no_token_is_minted_after_what_ends_it_was_acknowledged(tmp_path, ending
         await asyncio.sleep(0)
         disk.let_go()
         answer, _ = await asyncio.gather(asked, ended)
-        assert isinstance(answer, Refusal)
+        assert isinstance(answer, OAuthRefusal)
 
     serve(tmp_path, scenario, disk)
 
@@ -172,66 +172,66 @@ def test_a_token_that_is_too_long_is_not_read():
 
 
 def test_a_client_id_that_cannot_be_is_just_unknown(tmp_path):
-    async def scenario(served: Served) -> None:
+    async def scenario(served: IdentityCase) -> None:
         one = await client(served)
         for odd in ("\ud800", "x" * 1_000, "a\x00b", ""):
             sent = one.assertion(iss=odd, sub=odd)
-            assert word(await one.ask(sent)) is Word.INVALID_CLIENT
+            assert word(await one.ask(sent)) is OAuthError.INVALID_CLIENT
             asked = await served.identity.read_client(odd, bearer="x")
-            assert word(asked) is Word.INVALID_TOKEN
+            assert word(asked) is OAuthError.INVALID_TOKEN
             asked = await served.identity.register(f"{odd}.x", {"jwks": one.jwks})
-            assert word(asked) is Word.INVALID_TOKEN
-        assert word(await one.ask(one.assertion(jti="\ud800"))) is Word.INVALID_CLIENT
-        assert word(await one.ask(one.assertion(exp=10**400))) is Word.INVALID_CLIENT
+            assert word(asked) is OAuthError.INVALID_TOKEN
+        assert word(await one.ask(one.assertion(jti="\ud800"))) is OAuthError.INVALID_CLIENT
+        assert word(await one.ask(one.assertion(exp=10**400))) is OAuthError.INVALID_CLIENT
 
     serve(tmp_path, scenario)
 
 
 @pytest.mark.parametrize("header", [{"crit": ["kid"]}, {"b64": True, "crit": ["b64"]}])
 def test_a_header_that_says_how_to_be_read_is_not_read(tmp_path, header):
-    async def scenario(served: Served) -> None:
+    async def scenario(served: IdentityCase) -> None:
         one = await client(served)
-        assert word(await one.ask(one.assertion(header))) is Word.INVALID_CLIENT
+        assert word(await one.ask(one.assertion(header))) is OAuthError.INVALID_CLIENT
 
     serve(tmp_path, scenario)
 
 
 def test_every_audience_of_an_assertion_must_be_ours(tmp_path):
-    async def scenario(served: Served) -> None:
+    async def scenario(served: IdentityCase) -> None:
         one = await client(served)
         ours = [ISSUER, f"{ISSUER}/oauth/token"]
-        assert not isinstance(await one.ask(one.assertion(aud=ours)), Refusal)
+        assert not isinstance(await one.ask(one.assertion(aud=ours)), OAuthRefusal)
         mixed = one.assertion(aud=[ISSUER, "https://other.example"])
-        assert word(await one.ask(mixed)) is Word.INVALID_CLIENT
+        assert word(await one.ask(mixed)) is OAuthError.INVALID_CLIENT
         elsewhere = one.assertion(aud=f"{ISSUER}/oauth/revoke")
-        assert word(await one.ask(elsewhere)) is Word.INVALID_CLIENT
+        assert word(await one.ask(elsewhere)) is OAuthError.INVALID_CLIENT
 
     serve(tmp_path, scenario)
 
 
 def test_an_assertion_lasts_five_minutes_at_most(tmp_path):
-    async def scenario(served: Served) -> None:
+    async def scenario(served: IdentityCase) -> None:
         one, now = await client(served), int(served.clock.now())
-        assert not isinstance(await one.ask(one.assertion(exp=now + 300)), Refusal)
-        assert word(await one.ask(one.assertion(exp=now + 320))) is Word.INVALID_CLIENT
+        assert not isinstance(await one.ask(one.assertion(exp=now + 300)), OAuthRefusal)
+        assert word(await one.ask(one.assertion(exp=now + 320))) is OAuthError.INVALID_CLIENT
 
     serve(tmp_path, scenario)
 
 
 def test_a_client_proves_itself_to_whom_it_asks(tmp_path):
-    async def scenario(served: Served) -> None:
+    async def scenario(served: IdentityCase) -> None:
         one = await client(served)
         form = one.form(one.assertion(aud=f"{ISSUER}/oauth/introspect"))
         asker = await served.identity.authenticate(form, endpoint="/oauth/introspect")
         assert asker == Asker("t", one.id)
         named = one.form(client_id="another")
-        assert word(await served.identity.token(named)) is Word.INVALID_CLIENT
+        assert word(await served.identity.token(named)) is OAuthError.INVALID_CLIENT
 
     serve(tmp_path, scenario)
 
 
 def test_what_we_signed_for_another_purpose_is_no_access_token(tmp_path):
-    async def scenario(served: Served) -> None:
+    async def scenario(served: IdentityCase) -> None:
         one = await client(served)
         taken = jose.take_apart(await one.token())
         assert taken is not None
@@ -332,7 +332,7 @@ def test_a_key_set_is_a_list_of_different_keys(jwks):
     ids=str,
 )
 def test_a_spec_that_cannot_be_is_rejected_by_field_and_for_good(tmp_path, spec, field):
-    async def scenario(served: Served) -> None:
+    async def scenario(served: IdentityCase) -> None:
         with pytest.raises(Rejected, match=field):
             await served.identity.ensure(key(), spec)
         assert (await served.identity.inspect(key())).presence is Presence.ABSENT
@@ -343,11 +343,11 @@ def test_a_spec_that_cannot_be_is_rejected_by_field_and_for_good(tmp_path, spec,
 
 
 def test_one_token_says_no_more_than_can_be_sent(tmp_path):
-    async def scenario(served: Served) -> None:
-        one = identity.Client(served, key().text)
+    async def scenario(served: IdentityCase) -> None:
+        one = identity.IdentityClient(served, key().text)
         scopes = [f"{number:>04}:{'x' * 95}" for number in range(64)]
         await served.identity.ensure(key(), {"jwks": one.jwks, "scopes": scopes})
-        assert word(await one.ask()) is Word.INVALID_SCOPE
+        assert word(await one.ask()) is OAuthError.INVALID_SCOPE
         said = await served.identity.introspect(
             await one.token(scope=" ".join(scopes[:40])), asker=ADMIN
         )
@@ -357,7 +357,7 @@ def test_one_token_says_no_more_than_can_be_sent(tmp_path):
 
 
 def test_a_client_need_not_have_an_owner_or_anything(tmp_path):
-    async def scenario(served: Served) -> None:
+    async def scenario(served: IdentityCase) -> None:
         await served.identity.ensure(key(), {"name": "n", "owner": "", "scopes": []})
         await served.identity.ensure(key("b"), {})
         assert (await served.identity.inspect(key())).presence is Presence.READY
@@ -366,36 +366,36 @@ def test_a_client_need_not_have_an_owner_or_anything(tmp_path):
 
 
 def test_a_client_without_the_grant_mints_nothing(tmp_path):
-    async def scenario(served: Served) -> None:
-        one = identity.Client(served, key().text)
+    async def scenario(served: IdentityCase) -> None:
+        one = identity.IdentityClient(served, key().text)
         await served.identity.ensure(key(), {"jwks": one.jwks, "grant_types": []})
-        assert word(await one.ask()) is Word.UNAUTHORIZED_CLIENT
+        assert word(await one.ask()) is OAuthError.UNAUTHORIZED_CLIENT
 
     serve(tmp_path, scenario)
 
 
 def test_keys_that_left_the_spec_prove_nothing_any_more(tmp_path):
-    async def scenario(served: Served) -> None:
+    async def scenario(served: IdentityCase) -> None:
         one = await client(served)
         await served.identity.ensure(key(), {"scopes": ["a:read"]})
-        assert word(await one.ask()) is Word.INVALID_CLIENT
-        assert not isinstance(await served.identity.invite(key()), Refusal)
+        assert word(await one.ask()) is OAuthError.INVALID_CLIENT
+        assert not isinstance(await served.identity.invite(key()), OAuthRefusal)
 
     serve(tmp_path, scenario)
 
 
 def test_another_planes_client_is_not_invited(tmp_path):
-    async def scenario(served: Served) -> None:
+    async def scenario(served: IdentityCase) -> None:
         await served.identity.ensure(key(), {})
         for other in (key()._replace(tenant="x"), key()._replace(agent="x")):
-            assert word(await served.identity.invite(other)) is Word.INVALID_CLIENT
+            assert word(await served.identity.invite(other)) is OAuthError.INVALID_CLIENT
 
     serve(tmp_path, scenario)
 
 
 @pytest.mark.parametrize("name", ["client_id_issued_at", "registration_access_token"])
 def test_an_update_says_whose_it_is_and_nothing_that_is_ours(tmp_path, name):
-    async def scenario(served: Served) -> None:
+    async def scenario(served: IdentityCase) -> None:
         one, bearer = await identity.registered(served)
         for metadata in (
             {"jwks": one.jwks},
@@ -404,24 +404,24 @@ def test_an_update_says_whose_it_is_and_nothing_that_is_ours(tmp_path, name):
             {"client_id": one.id},
         ):
             asked = await served.identity.update_client(one.id, bearer=bearer, metadata=metadata)
-            assert word(asked) is Word.INVALID_CLIENT_METADATA
-        assert not isinstance(await one.ask(), Refusal)
+            assert word(asked) is OAuthError.INVALID_CLIENT_METADATA
+        assert not isinstance(await one.ask(), OAuthRefusal)
 
     serve(tmp_path, scenario)
 
 
 def test_one_invitation_registers_one_of_many_at_once(tmp_path):
-    async def scenario(served: Served) -> None:
+    async def scenario(served: IdentityCase) -> None:
         one, invitation = await identity.invited(served)
         asked = (served.identity.register(invitation.token, {"jwks": one.jwks}) for _ in range(5))
         answers = await asyncio.gather(*asked)
-        assert sum(isinstance(answer, Refusal) for answer in answers) == 4
+        assert sum(isinstance(answer, OAuthRefusal) for answer in answers) == 4
 
     serve(tmp_path, scenario)
 
 
 def test_many_raise_one_epoch_and_the_greatest_stays(tmp_path):
-    async def scenario(served: Served) -> None:
+    async def scenario(served: IdentityCase) -> None:
         one = await client(served)
         raised = (served.identity.raise_epoch("t", "a", epoch=n) for n in (3, 9, 1, 7, 2))
         await asyncio.gather(*raised)

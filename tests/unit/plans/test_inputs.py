@@ -6,7 +6,7 @@ import pytest
 
 from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.app.agents import commands as agents
-from tenure.app.agents.commands import Asked
+from tenure.app.agents.commands import RequestOptions
 from tenure.app.agents.subject import input_of_row
 from tenure.core.agent import AgentState
 from tenure.core.errors import PlanUnknown
@@ -49,7 +49,9 @@ async def test_the_runtimes_of_a_stored_input_have_the_keys_of_earlier_releases(
 @alive
 async def test_a_queued_verb_stores_its_options_and_no_more_of_the_agent(lives):
     created = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
-    resumed = await agents.resume_agent(lives.plane, CALLER, "alpha", asked=Asked(queue=True))
+    resumed = await agents.resume_agent(
+        lives.plane, CALLER, "alpha", asked=RequestOptions(queue=True)
+    )
     row = await lives.plane.store.find(OperationRecord, (resumed.id,))
     assert set(json.loads(row.input)) == {"name", "principal", "was", "after", "queued"}
     values = input_of_row(row)

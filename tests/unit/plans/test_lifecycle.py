@@ -21,7 +21,7 @@ from tenure.plans.agents.inputs import AgentInput
 from tenure.ports import provider as ports
 from tenure.ports.provider import Presence
 from tenure.ports.runtime import Status
-from tenure.testing.faults import Call, Fault
+from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.operators import by
 from tests.unit.support.agent_planes import alive
 
@@ -200,7 +200,7 @@ def test_a_drain_ends_at_its_deadline_also_if_nobody_can_be_asked(fault):
     async def play(lives):
         await lives.made()
         for nth in range(1, 100):
-            lives.faults.script[Call("runtime", "status", nth)] = fault
+            lives.faults.script[FaultPoint("runtime", "status", nth)] = fault
         began = lives.loop.time()
         operation = await lives.done(await _suspend(lives, 3.0))
         assert operation.state == OperationState.SUCCEEDED
@@ -234,7 +234,7 @@ async def test_a_suspend_shuts_both_doors_and_a_resume_opens_them(lives):
 async def test_a_refused_shutting_is_no_refusal_of_the_suspend(lives):
     """Half of it may have been applied: the agent does not become READY with its doors shut."""
     await lives.made()
-    lives.faults.script[Call("identity", "raise_epoch", 1)] = Fault.REFUSED_FOR_A_WHILE
+    lives.faults.script[FaultPoint("identity", "raise_epoch", 1)] = Fault.REFUSED_FOR_A_WHILE
     assert (await lives.verb("suspend")).state == OperationState.SUCCEEDED
     assert await lives.wrong() == []
 
@@ -243,7 +243,7 @@ async def test_a_refused_shutting_is_no_refusal_of_the_suspend(lives):
 async def test_an_opening_that_arrives_after_its_undo_opens_nothing(lives):
     uid = await lives.made()
     await lives.verb("suspend")
-    lives.faults.script[Call("credentials", "reopen_agent", 1)] = Fault.SLOWEST
+    lives.faults.script[FaultPoint("credentials", "reopen_agent", 1)] = Fault.SLOWEST
     resumed = await agents.resume_agent(lives.plane, CALLER, "alpha")
     await asyncio.sleep(0.5)
     await operations.cancel(lives.plane, by("someone"), resumed.id)
@@ -297,7 +297,7 @@ async def test_a_kept_runtime_that_is_not_ready_is_waited_for(lives):
 async def test_a_resume_that_fails_leaves_the_agent_suspended_and_can_be_asked_again(lives):
     await lives.made()
     await lives.verb("suspend")
-    lives.faults.script[Call("runtime", "ensure", 2)] = Fault.NEVER_READY
+    lives.faults.script[FaultPoint("runtime", "ensure", 2)] = Fault.NEVER_READY
     assert (await lives.verb("resume")).state == OperationState.COMPENSATED
     assert await lives.state() is AgentState.SUSPENDED
     assert await lives.wrong() == []
@@ -308,7 +308,7 @@ async def test_a_resume_that_fails_leaves_the_agent_suspended_and_can_be_asked_a
 @alive
 async def test_a_stop_revokes_before_it_kills(lives):
     uid = await lives.made()
-    lives.faults.script[Call("credentials", "close_agent", 1)] = Fault.REFUSED_FOR_A_WHILE
+    lives.faults.script[FaultPoint("credentials", "close_agent", 1)] = Fault.REFUSED_FOR_A_WHILE
     operation = await agents.stop_agent(lives.plane, CALLER, "alpha")
     await asyncio.sleep(1.0)
     assert lives.fakes.runtime.stopped == set()
@@ -340,7 +340,7 @@ def _refuse(key, fault):
 
 @alive
 async def test_nothing_is_exposed_before_the_end(lives):
-    lives.faults.script[Call("credentials", "ensure", 1)] = Fault.SLOW
+    lives.faults.script[FaultPoint("credentials", "ensure", 1)] = Fault.SLOW
     operation = await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
     await asyncio.sleep(0.5)
     assert "runtime" in lives.held()

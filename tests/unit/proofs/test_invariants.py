@@ -12,12 +12,14 @@ from proofs.harness.snapshot import journal_only_grew, read_snapshot
 from proofs.operations import invariants
 from proofs.operations.invariants import Evidence, violations
 from tenure.testing.fakes import Thing, World
-from tenure.testing.faults import Call, Fault, Faults
+from tenure.testing.faults import Fault, FaultPoint, Faults
 from tenure.testing.loop import SeededLoop, run
 from tenure.testing.plans import EFFECTS, PLANS, providers_of
 
 
-def lived(plan: str, script: dict[Call, Fault] | None = None, *, seconds: float = 30.0) -> Evidence:
+def lived(
+    plan: str, script: dict[FaultPoint, Fault] | None = None, *, seconds: float = 30.0
+) -> Evidence:
     """The evidence of one honest operation."""
 
     async def main(loop: SeededLoop) -> Evidence:
@@ -37,9 +39,9 @@ def lived(plan: str, script: dict[Call, Fault] | None = None, *, seconds: float 
     return run(0, main)
 
 
-REFUSED = {Call("credentials", "ensure", 1): Fault.REFUSED}
-LEFT = {**REFUSED, Call("access", "remove", 1): Fault.REFUSED}
-UNKNOWN = {Call("meter", "ensure", 1): Fault.BROKE}
+REFUSED = {FaultPoint("credentials", "ensure", 1): Fault.REFUSED}
+LEFT = {**REFUSED, FaultPoint("access", "remove", 1): Fault.REFUSED}
+UNKNOWN = {FaultPoint("meter", "ensure", 1): Fault.BROKE}
 
 
 @pytest.fixture
@@ -144,7 +146,7 @@ def test_going_on_past_a_stuck_undo_is_allowed():
 
 
 def test_a_pivot_that_was_turned_back_is_seen():
-    evidence = lived("pivot", {Call("exposure", "ensure", 1): Fault.REFUSED}, seconds=1.0)
+    evidence = lived("pivot", {FaultPoint("exposure", "ensure", 1): Fault.REFUSED}, seconds=1.0)
     assert broken(evidence) == set()
     (row,) = [row for row in evidence.snapshot.intents[only(evidence)] if row.slot == "exposure"]
     evidence.world.made["exposure", row.key] += 1

@@ -90,7 +90,7 @@ async def test_an_orphan_of_an_agent_with_a_long_past_is_known(lives):
             "runtime", OwnedResource(thing.key.text, row["agent"], thing.key.generation, 0.0)
         ),
     )
-    assert judged.verdict is orphans.Verdict.ORPHAN
+    assert judged.verdict is orphans.OrphanVerdict.ORPHAN
     assert await agent_views.logs(lives.plane, CALLER, row["agent"]) != ""
 
 

@@ -7,7 +7,7 @@ import apsw
 import pytest
 
 from tenure.core.errors import Defect, StoreError, StoreFull
-from tenure.ports.store import AtLeast, Drop, Is, Next, Put, Refused, Set
+from tenure.ports.store import AtLeast, CommitRefusal, Drop, Is, Next, Put, Set
 from tenure.sqlite import applier
 from tenure.sqlite.applier import RESERVE_BYTES
 from tenure.sqlite.commit_thread import Inline
@@ -71,12 +71,12 @@ async def test_a_clash_takes_back_its_rows_and_its_numbers(connection: Watched) 
     answer = await committer.commit(
         change(line("lost"), thing("b"), line("lost"), clash, line("never"))
     )
-    assert answer == Refused(clash, {"name": "a", "size": 1, "note": None})
+    assert answer == CommitRefusal(clash, {"name": "a", "size": 1, "note": None})
     twice = thing("c", 2)
     answer = await committer.commit(change(thing("c", 1), twice))
-    assert answer == Refused(twice, {"name": "c", "size": 1, "note": None})
+    assert answer == CommitRefusal(twice, {"name": "c", "size": 1, "note": None})
     answer = await committer.commit(change(twice, twice))
-    assert answer == Refused(twice, {"name": "c", "size": 2, "note": None})
+    assert answer == CommitRefusal(twice, {"name": "c", "size": 2, "note": None})
     await committer.commit(change(line("two")))
     assert (names(connection), lines(connection)) == (["a"], [(1, "one"), (2, "two")])
 
@@ -168,7 +168,7 @@ async def test_a_batch_that_is_written_change_by_change_answers_each_as_before(
     ]
     put, clash, full, changed = await asyncio.gather(*waiting, return_exceptions=True)
     assert (put, changed) == (None, None)
-    assert isinstance(clash, Refused)
+    assert isinstance(clash, CommitRefusal)
     assert type(full) is StoreFull
     assert names(connection) == ["a", "b"]
     assert connection.execute("SELECT sum(size) FROM thing").fetchone() == (3,)
@@ -182,7 +182,7 @@ async def test_guards_are_looked_at_by_the_statement_that_changes_their_row(
     committer = make(connection, Inline())
     await committer.commit(change(*map(thing, "abcd"), *map(part, "abcd")))
 
-    def grown(name: str, *said: Is) -> asyncio.Future[Refused | None]:
+    def grown(name: str, *said: Is) -> asyncio.Future[CommitRefusal | None]:
         return committer.commit(change(Set("thing", (name,), {"size": 2}), line(name), guards=said))
 
     own = Is("thing", ("b",), {"size": 1, "note": None})
@@ -193,8 +193,8 @@ async def test_guards_are_looked_at_by_the_statement_that_changes_their_row(
         (
             [grown("b", own), grown("c", lost), grown("d", bound, elsewhere)],
             [
-                Refused(own, {"name": "b", "size": 2, "note": None}),
-                Refused(lost, {"thing": "c", "number": 1, "size": 1}),
+                CommitRefusal(own, {"name": "b", "size": 2, "note": None}),
+                CommitRefusal(lost, {"thing": "c", "number": 1, "size": 1}),
                 None,
             ],
         ),
@@ -211,7 +211,9 @@ async def test_a_guard_is_about_what_was_before_its_change(connection: Watched) 
     await committer.commit(change(thing("a")))
     there = Is("part", ("a", 1), {"size": 1})
     grow = Set("thing", ("a",), {"size": 2})
-    assert await committer.commit(change(grow, part("a"), guards=(there,))) == Refused(there, None)
+    assert await committer.commit(change(grow, part("a"), guards=(there,))) == CommitRefusal(
+        there, None
+    )
     await committer.commit(change(part("a")))
     shrink = Set("part", ("a", 1), {"size": 0})
     assert await committer.commit(change(grow, shrink, guards=(there,))) is None
@@ -222,5 +224,5 @@ async def test_a_guard_is_about_what_was_before_its_change(connection: Watched) 
         committer.commit(change(shrink)),
         committer.commit(change(grow, guards=(there,))),
     ]
-    left = Refused(there, {"thing": "a", "number": 1, "size": 0})
+    left = CommitRefusal(there, {"thing": "a", "number": 1, "size": 0})
     assert await asyncio.gather(*waiting) == [None, None, None, left]

@@ -10,7 +10,7 @@ import pytest
 
 from tenure.core.errors import CommitUnknown, StoreError, StoreFull
 from tenure.core.limits import BATCH_CHANGES_MAX
-from tenure.ports.store import Is, Put, Refused, Set
+from tenure.ports.store import CommitRefusal, Is, Put, Set
 from tenure.sqlite import applier
 from tenure.sqlite import committer as module
 from tenure.sqlite.commit_thread import Done, Inline, InThread, Work
@@ -62,7 +62,7 @@ async def test_nobody_is_answered_before_commit_and_the_next_batch_collects(
     assert len(held.held) == 1
     held.let_go()
     assert [second.result(), third.result()] == [None, None]
-    assert refused.result() == Refused(clash, {"name": "a", "size": 1, "note": None})
+    assert refused.result() == CommitRefusal(clash, {"name": "a", "size": 1, "note": None})
     await committer.close()
 
 
@@ -90,7 +90,7 @@ async def test_refusals_alone_cost_no_commit(connection: Watched) -> None:
     committer = make(connection, flush)
     await committer.commit(change(thing("a")))
     guard = Is("thing", ("a",), {"size": 9})
-    refused = Refused(guard, {"name": "a", "size": 1, "note": None})
+    refused = CommitRefusal(guard, {"name": "a", "size": 1, "note": None})
     count = BATCH_CHANGES_MAX + 1
     answers = await asyncio.gather(
         *(committer.commit(change(guards=(guard,))) for _ in range(count))
@@ -104,7 +104,7 @@ async def test_very_many_refusals_do_not_nest(connection: Watched) -> None:
     committer = make(connection, Inline())
     missing = Set("thing", ("z",), {"size": 1})
     waiting = [committer.commit(change(missing)) for _ in range(300 * 100)]
-    assert set(map(type, await asyncio.gather(*waiting))) == {Refused}
+    assert set(map(type, await asyncio.gather(*waiting))) == {CommitRefusal}
 
 
 @scenario

@@ -12,10 +12,10 @@ from tenure.core.errors import OutcomeUnknown, Rejected, StoreError, StoreForeig
 from tenure.core.ids import ResourceKey
 from tenure.core.limits import DEPTH_MAX, INPUT_BYTES_MAX
 from tenure.ports.provider import Presence
-from tenure.ports.store import Change, Is, Put, Refused, Row
+from tenure.ports.store import Change, CommitRefusal, Is, Put, Row
 from tenure.sqlite import holdings as holdings_module
 from tenure.sqlite.holdings import ATTEMPTS_MAX, OWNED_PAGE, revised
-from tenure.testing.contracts.provider import Held, ProviderContract, Scenario, key
+from tenure.testing.contracts.provider import ProviderCase, ProviderContract, Scenario, key
 from tenure.testing.contracts.store_rows import scenario
 from tests.unit.support.small_provider import OWN, Failing, Things, ensure, names_of, opened, remove
 
@@ -40,7 +40,7 @@ class TestHoldings(ProviderContract):
                     await things.ensure(at._replace(plane="another"), {})
 
                 try:
-                    await run(Held(things, plant))
+                    await run(ProviderCase(things, plant))
                 finally:
                     await holdings.close()
 
@@ -189,7 +189,7 @@ async def test_rows_changed_by_another_way_are_seen_by_the_verbs(folder: Path) -
     answer, _ = await asyncio.gather(holdings.commit(another), remove(holdings, key()))
     assert answer is None
     assert names_of(holdings, key()) == []
-    assert isinstance(await holdings.commit(another), Refused)
+    assert isinstance(await holdings.commit(another), CommitRefusal)
 
 
 # ---------------------------------------------------------------------------------------- refusals

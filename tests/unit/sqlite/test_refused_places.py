@@ -21,7 +21,7 @@ def test_a_file_that_was_moved_says_where_to(tmp_path: Path, note: str | None, s
     path = tmp_path / "tenure.db"
     if note is not None:
         Path(f"{path}{location.MOVED_NOTE}").write_text(note, encoding="utf-8")
-    header = location.Header(application_id=location.MOVED, version=1)
+    header = location.FileHeader(application_id=location.MOVED, version=1)
     with pytest.raises(StoreForeign, match=f"was moved to {said}: nothing was touched"):
         location.check_owner(path, header, application_id=1, version=1)
 

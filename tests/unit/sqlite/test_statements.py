@@ -3,7 +3,7 @@
 import pytest
 
 from tenure.core.errors import Defect
-from tenure.ports.store import Guarded, Header, Shape
+from tenure.ports.store import Header, HeaderGuard, Shape
 from tenure.sqlite.statements import Statements
 
 PAIR = ("left", "right")
@@ -32,8 +32,8 @@ def test_every_kind_has_one_text() -> None:
 
 def test_a_line_is_written_by_one_statement_that_looks_at_its_guards() -> None:
     guards = (
-        Guarded("other", ("left", "name"), ("size",)),
-        Guarded("pair", PAIR, ("note", "left")),
+        HeaderGuard("other", ("left", "name"), ("size",)),
+        HeaderGuard("pair", PAIR, ("note", "left")),
     )
     assert STATEMENTS.of_lines(Header("pair", PAIR, ("note",), guards=guards)) == (
         "UPDATE pair SET note=?3 WHERE left=?1 AND right=?2"
@@ -82,10 +82,10 @@ def test_names_that_are_in_no_shape_never_become_sql(kind: str, asked: tuple[str
         *(
             Header("pair", PAIR, ("note",), guards=(guard,))
             for guard in (
-                Guarded("moon", PAIR, ("size",)),
-                Guarded("pair", PAIR, ("1=1 OR x",)),
-                Guarded("other", PAIR, ("size",)),
-                Guarded("other", ("name",), ("size",)),
+                HeaderGuard("moon", PAIR, ("size",)),
+                HeaderGuard("pair", PAIR, ("1=1 OR x",)),
+                HeaderGuard("other", PAIR, ("size",)),
+                HeaderGuard("other", ("name",), ("size",)),
             )
         ),
     ],

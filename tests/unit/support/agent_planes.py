@@ -18,7 +18,7 @@ from proofs.agents.lifecycle import CALLER, PLANS, TENANT, AgentCluster, spec_of
 from proofs.harness.cluster import Process
 from tenure.app.agents import commands as agents
 from tenure.app.agents import views as agent_views
-from tenure.app.agents.commands import Asked
+from tenure.app.agents.commands import RequestOptions
 from tenure.app.agents.subject import SUBJECTS
 from tenure.app.operations import reads
 from tenure.app.operations.views import OperationView
@@ -30,15 +30,15 @@ from tenure.core.plan import Plan
 from tenure.core.roles import Caller, Role
 from tenure.plans.catalogue import Catalogue
 from tenure.ports.store import Change, Ring, Store
-from tenure.testing.faults import Call
+from tenure.testing.faults import FaultPoint
 from tenure.testing.loop import run
 
 STRANGER = Caller("elsewhere", "stranger", Role.ADMIN)
 VIEWER = Caller(TENANT, "viewer", Role.VIEWER)
 
 
-def keyed(key: str) -> Asked:
-    return Asked(idempotency_key=key)
+def keyed(key: str) -> RequestOptions:
+    return RequestOptions(idempotency_key=key)
 
 
 class Lives(AgentCluster):
@@ -151,4 +151,4 @@ def instead(lives, slot, **verbs):
 def fault(lives, provider, verb, what, nth=None):
     """Strike the next call of a verb, or the nth."""
     nth = nth or lives.faults.calls[provider, verb] + 1
-    lives.faults.script[Call(provider, verb, nth)] = what
+    lives.faults.script[FaultPoint(provider, verb, nth)] = what

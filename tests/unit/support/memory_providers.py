@@ -5,7 +5,7 @@ from typing import Any
 
 from tenure.core.errors import Invalid, Rejected
 from tenure.core.ids import ResourceKey
-from tenure.ports.identity import Invitation, Refusal, Word
+from tenure.ports.identity import Invitation, OAuthError, OAuthRefusal
 from tenure.ports.provider import Observation, OwnedResource, Presence, Spec
 from tenure.ports.runtime import MISSING, LogPart, Status
 
@@ -75,10 +75,10 @@ class Memory:
             self.rotations += 1
         return await self.signing_key()
 
-    async def invite(self, key: ResourceKey, *, nonce: str = "") -> Invitation | Refusal:
+    async def invite(self, key: ResourceKey, *, nonce: str = "") -> Invitation | OAuthRefusal:
         """A token for what is there; each nonce is minted once."""
         if key.text not in self.things:
-            return Refusal(Word.INVALID_CLIENT, "there is no such client")
+            return OAuthRefusal(OAuthError.INVALID_CLIENT, "there is no such client")
         token = f"invitation-{key.text}.{nonce or len(self.invitations)}"
         if token not in self.invitations:
             self.invitations.append(token)

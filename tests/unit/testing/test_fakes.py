@@ -8,9 +8,9 @@ from tenure.core.errors import OutcomeUnknown, ProviderError, Rejected, Unavaila
 from tenure.core.ids import resource_key
 from tenure.ports.provider import Presence
 from tenure.testing.fakes import FakeProvider, World, ledger
-from tenure.testing.faults import ALPHABET, Call, Delays, Fault, Faults
+from tenure.testing.faults import ALPHABET, Delays, Fault, FaultPoint, Faults
 from tenure.testing.loop import Dead, Node, SeededLoop, run
-from tenure.testing.tripwire import Side, Tripwire
+from tenure.testing.tripwire import CrossingSide, Tripwire
 
 KEY = resource_key("plane", tenant="t", agent="a", generation=1, slot="s", name="n")
 DELAYS = Delays()
@@ -21,7 +21,7 @@ def struck(verb: str, fault: Fault, **kind):
 
     def make(loop: SeededLoop) -> tuple[FakeProvider, World]:
         world = World(loop)
-        faults = Faults({Call("it", verb, 1): fault})
+        faults = Faults({FaultPoint("it", verb, 1): fault})
         return FakeProvider(world, "it", faults=faults, **kind), world
 
     return make
@@ -201,7 +201,9 @@ def test_a_ledger_counts_every_request():
     run(0, main)
 
 
-@pytest.mark.parametrize(("side", "made"), [(Side.BEFORE, 0), (Side.DURING, 1), (Side.AFTER, 1)])
+@pytest.mark.parametrize(
+    ("side", "made"), [(CrossingSide.BEFORE, 0), (CrossingSide.DURING, 1), (CrossingSide.AFTER, 1)]
+)
 def test_a_request_that_has_left_a_dying_process_arrives(side, made):
     async def main(loop):
         world, node = World(loop), Node(loop, "one")
@@ -230,7 +232,7 @@ def test_faults_can_be_drawn_from_a_seed():
     faults = Faults()
     faults.strike("it", "ensure")
     faults.strike("it", "ensure")
-    assert faults.made() == [Call("it", "ensure", 1), Call("it", "ensure", 2)]
+    assert faults.made() == [FaultPoint("it", "ensure", 1), FaultPoint("it", "ensure", 2)]
 
 
 def test_every_fault_is_of_some_verb():

@@ -12,7 +12,7 @@ from tenure.faces.cli import main as cli
 from tenure.home.shared_settings import Terms, TermsFile
 from tenure.plans.agents.lifecycle import PLANS
 from tenure.sqlite.migrations import Migration
-from tenure.upkeep.upgrade import Kept, Pending, look
+from tenure.upkeep.upgrade import Pending, SharedStoreReport, look
 from tenure.wiring import files_of_a_home
 
 FILES = files_of_a_home()
@@ -89,7 +89,7 @@ def test_a_store_elsewhere_is_compared_as_a_file_is(tmp_path):
     home = tmp_path / "home"
     TermsFile(home).write(Terms("home", "postgresql://tenure@db/tenure"))
     body, lacks = PLAN.body(), [Migration(9, "0009_pre_more", "-- Only adds: a table")]
-    kept = Kept("home", lacks, [(PLAN.digest, body, 3), ("lost", None, 1)])
+    kept = SharedStoreReport("home", lacks, [(PLAN.digest, body, 3), ("lost", None, 1)])
     seen = look(home, FILES, [PLAN], kept)
     assert seen.pending[0] == Pending("the store", "0009_pre_more", only_adds=True)
     assert (seen.open_operations, seen.missing, seen.store) == (4, ["plan lost"], "")

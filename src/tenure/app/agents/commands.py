@@ -34,7 +34,7 @@ from tenure.ports.store import Put, Row, Writes
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestOptions:
     """How a caller asks for a verb.
 
     Args:
@@ -48,11 +48,11 @@ class Asked:
     queue: bool = False
 
 
-PLAINLY = Asked()
+PLAINLY = RequestOptions()
 
 
 async def create_agent(
-    plane: Plane, caller: Caller, spec: AgentSpec, *, asked: Asked = PLAINLY
+    plane: Plane, caller: Caller, spec: AgentSpec, *, asked: RequestOptions = PLAINLY
 ) -> OperationView:
     """Make an agent under a name that is free, or whose last create has failed."""
     require(caller, Role.OPERATOR)
@@ -121,7 +121,7 @@ async def suspend_agent(
     *,
     keep_runtime: bool = False,
     drain_seconds: float | None = None,
-    asked: Asked = PLAINLY,
+    asked: RequestOptions = PLAINLY,
 ) -> OperationView:
     """Close the agent now, let work in flight finish, shut its credentials, free its runtime."""
     options = SuspendOptions(keep_runtime=keep_runtime, drain_seconds=drain_seconds)
@@ -129,14 +129,14 @@ async def suspend_agent(
 
 
 async def stop_agent(
-    plane: Plane, caller: Caller, name: str, *, asked: Asked = PLAINLY
+    plane: Plane, caller: Caller, name: str, *, asked: RequestOptions = PLAINLY
 ) -> OperationView:
     """The emergency verb: revoke first, then fence, then kill; nothing is waited for."""
     return await _request(plane, caller, Verb.STOP, name, StopOptions(), asked=asked)
 
 
 async def resume_agent(
-    plane: Plane, caller: Caller, name: str, *, asked: Asked = PLAINLY
+    plane: Plane, caller: Caller, name: str, *, asked: RequestOptions = PLAINLY
 ) -> OperationView:
     """Bring a suspended agent back; exposed only when its runtime answers."""
     return await _request(plane, caller, Verb.RESUME, name, VerbOptions(), asked=asked)
@@ -150,7 +150,7 @@ async def delete_agent(
     drain_seconds: float | None = None,
     retention: str | None = None,
     cascade: str = "",
-    asked: Asked = PLAINLY,
+    asked: RequestOptions = PLAINLY,
 ) -> OperationView:
     """Close the agent now and take everything away; what it owns goes first.
 
@@ -163,7 +163,7 @@ async def delete_agent(
 
 
 async def recover_runtime(
-    plane: Plane, caller: Caller, name: str, *, asked: Asked = PLAINLY
+    plane: Plane, caller: Caller, name: str, *, asked: RequestOptions = PLAINLY
 ) -> OperationView:
     """Give a READY agent a new runtime in place of one that died, which goes last."""
     return await _request(plane, caller, Verb.RECOVER, name, VerbOptions(), asked=asked)
@@ -173,7 +173,13 @@ async def recover_runtime(
 
 
 async def _request(
-    plane: Plane, caller: Caller, verb: Verb, name: str, options: VerbOptions, *, asked: Asked
+    plane: Plane,
+    caller: Caller,
+    verb: Verb,
+    name: str,
+    options: VerbOptions,
+    *,
+    asked: RequestOptions,
 ) -> OperationView:
     require(caller, Role.OPERATOR)
     command = _command(verb, caller, agent=name, body=plain_fields(options), asked=asked)
@@ -197,7 +203,7 @@ async def _request(
 
 
 def _command(
-    verb: Verb, caller: Caller, *, agent: str, body: Mapping[str, object], asked: Asked
+    verb: Verb, caller: Caller, *, agent: str, body: Mapping[str, object], asked: RequestOptions
 ) -> Accept:
     return Accept(
         plan=verb,

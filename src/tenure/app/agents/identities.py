@@ -15,7 +15,7 @@ from tenure.app.tenancy.tokens import require_owner
 from tenure.core.agent import CONDUCT, AgentState
 from tenure.core.errors import Conflict, ConflictCode
 from tenure.core.roles import Caller, Role, require
-from tenure.ports.identity import Authorization, Invitation, Refusal
+from tenure.ports.identity import Authorization, Invitation, OAuthRefusal
 from tenure.ports.store import Change
 
 
@@ -62,7 +62,7 @@ async def invite(
     else:
         await plane.store.commit(change)
         answer = await identity.invite(key)
-    if isinstance(answer, Refusal):
+    if isinstance(answer, OAuthRefusal):
         raise Conflict(
             f"agent {name}: {answer.sentence}", code=ConflictCode.WRONG_STATE, holder=uid
         )

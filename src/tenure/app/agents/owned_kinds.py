@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, cast
 
 from tenure.app.agents import commands as agents
 from tenure.app.agents import ownership
-from tenure.app.agents.commands import Asked
+from tenure.app.agents.commands import RequestOptions
 from tenure.app.agents.ownership import GOING, Vouching, VouchingWithout
 from tenure.app.agents.views import get_agent_row
 from tenure.app.events import subscriptions
@@ -262,7 +262,7 @@ async def request_delete(plane: Plane, row: Row, operation: str) -> None:
     """
     child = str(row["uid"])
     caller = Caller(str(row["tenant"]), f"operation {operation}", Role.OPERATOR)
-    asked = Asked(idempotency_key=f"{operation}/{child}/{row['generation']!s}")
+    asked = RequestOptions(idempotency_key=f"{operation}/{child}/{row['generation']!s}")
     # Another operation closes it, or only a newer release can: the next poll requests it again.
     with suppress(Conflict, PlanUnknown):
         await agents.delete_agent(plane, caller, child, cascade=operation, asked=asked)

@@ -11,14 +11,14 @@ from tenure.app.events.subscriptions import rows_of
 from tenure.app.pages import every
 from tenure.app.plane import Plane
 from tenure.core.subscription import REACTION, SubscriptionKind
-from tenure.ports.bus import Verdict
+from tenure.ports.bus import DeliveryVerdict
 
 OWN_NATS = "tenure:nats"
 """The destination of every event where the plane has a NATS server."""
 KINDS = (REACTION, str(SubscriptionKind.WEBHOOK), str(SubscriptionKind.NATS))
 AGE, BOUND = TRIM_REASONS = ("age", "bound")
 """Why the relay dropped an event: it was old, or its tenant had too many."""
-RESULTS = tuple(str(verdict) for verdict in Verdict)
+RESULTS = tuple(str(verdict) for verdict in DeliveryVerdict)
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from tenure.app.plane import Plane
 from tenure.core.errors import Conflict, ConflictCode, Defect, Invalid
 from tenure.core.limits import IDEMPOTENCY_KEY_CHARACTERS_MAX, IDEMPOTENCY_SECONDS
 from tenure.ports.seal import Seal
-from tenure.ports.store import Change, Drop, Is, Put, Refused, Row, Set
+from tenure.ports.store import Change, CommitRefusal, Drop, Is, Put, Row, Set
 
 TABLE = "idempotency"
 Scope = tuple[str, str, str, str]
@@ -136,7 +136,7 @@ class IdempotentRequest:
             raise Invalid(f"{message} sealed with a key that is lost; use a new one") from None
         return StoredAnswer(record.status, body)
 
-    async def commit(self, plane: Plane, change: Change, result: object) -> Refused | None:
+    async def commit(self, plane: Plane, change: Change, result: object) -> CommitRefusal | None:
         """Commit a change together with the answer to its request, which is made from `result`.
 
         RepeatedRequest if an equal request was carried out meanwhile: then nothing was written.

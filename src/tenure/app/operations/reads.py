@@ -11,7 +11,7 @@ from tenure.app.plane import Plane
 from tenure.core.errors import Invalid, NotFound
 from tenure.core.operation import SETTLED, OperationState, Record
 from tenure.core.records import OperationRecord
-from tenure.ports.store import Loaded
+from tenure.ports.store import LoadedOperation
 
 
 async def get_operation(plane: Plane, tenant: str, operation: str) -> OperationView:
@@ -30,7 +30,7 @@ async def records_after(
     row = await plane.store.find(OperationRecord, (operation,))
     if row is None or row.revision == unless:
         return None
-    loaded = cast(Loaded, await plane.store.load(operation))
+    loaded = cast(LoadedOperation, await plane.store.load(operation))
     state = OperationState(loaded.operation.state)
     return row.revision, state, [record_of(row) for row in loaded.journal[last:]]
 

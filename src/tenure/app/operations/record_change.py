@@ -33,7 +33,7 @@ from tenure.core.plain import refuse_odd
 from tenure.core.plan import Step
 from tenure.core.progress import Progress
 from tenure.core.saga import MoveOutcome
-from tenure.ports.store import Change, Guarded, Header, Line, Next, Ring, Row, Set, Value, Write
+from tenure.ports.store import Change, Header, HeaderGuard, Line, Next, Ring, Row, Set, Value, Write
 
 OPERATION_KEY, STEP_KEY = ("id",), ("operation", "step")
 JOURNAL = Header(
@@ -190,8 +190,8 @@ class _Headers(dict[Any, Header]):
         return header
 
 
-_TOKEN = Guarded("intent", STEP_KEY, ("token",))
-_REVISION = Guarded("operation", OPERATION_KEY, ("revision",))
+_TOKEN = HeaderGuard("intent", STEP_KEY, ("token",))
+_REVISION = HeaderGuard("operation", OPERATION_KEY, ("revision",))
 
 
 def _record_header(key: tuple[tuple[str, ...], bool]) -> Header:

@@ -19,7 +19,7 @@ from tenure.app.safety.pause import SPAN
 from tenure.app.safety.standing import (
     CREDENTIALS,
     RUNTIME,
-    Held,
+    AgentResource,
     Standing,
     held_by,
     is_at_rest,
@@ -182,7 +182,7 @@ async def follow(plane: Plane) -> bool:
 # --- what an operator asks -----------------------------------------------------------------------
 
 
-class Resumed(NamedTuple):
+class OpenOperation(NamedTuple):
     """An open operation, which goes on once the plane is let go."""
 
     operation: str
@@ -202,7 +202,7 @@ class Missing(NamedTuple):
     key: str
 
 
-class Named(NamedTuple):
+class ReadyAgent(NamedTuple):
     """An agent that is READY in the store."""
 
     agent: str
@@ -224,17 +224,17 @@ class Review(NamedTuple):
     epoch: int
     held: str
     open_operations: int
-    resumed: list[Resumed]
+    resumed: list[OpenOperation]
     missing_resources: int
     missing: list[Missing]
     started_agents: int
-    started: list[Named]
+    started: list[ReadyAgent]
     """Those whose runtime alone is missing or dead: drift starts them again, where it repairs."""
     shut_agents: int
-    shut: list[Named]
+    shut: list[ReadyAgent]
     """Those whose credentials are shut: suspended since.  They are not started again."""
     untold_agents: int
-    untold: list[Named]
+    untold: list[ReadyAgent]
     """Those of which nobody can tell yet: a provider says nothing, or something else differs."""
     unknown_resources: int
     unknown: list[Unknown]
@@ -279,7 +279,7 @@ async def review(plane: Plane, caller: Caller) -> Review:
             theirs |= {} if said is None else {slot: said}
     ours: dict[str, set[str]] = {slot: set() for slot in theirs}
     missing: list[Missing] = []
-    stand: dict[Standing, list[Named]] = {stands: [] for stands in Standing}
+    stand: dict[Standing, list[ReadyAgent]] = {stands: [] for stands in Standing}
     ready: list[Row] = []
     async for agent in every(plane.store, "agent"):
         tenant, uid = str(agent["tenant"]), str(agent["uid"])
@@ -301,7 +301,7 @@ async def review(plane: Plane, caller: Caller) -> Review:
         if key not in ours[slot]
     ]
     resumed = [
-        Resumed(row.id, row.tenant, row.kind, row.agent,
+        OpenOperation(row.id, row.tenant, row.kind, row.agent,
                 str(row.state))
         async for row in every(plane.store, OperationRecord, {"ended_at": None})
     ]  # fmt: skip
@@ -323,18 +323,18 @@ async def _list(plane: Plane, slot: str) -> dict[str, str]:
 
 
 async def _sort(
-    plane: Plane, asked: _Asked, ready: Sequence[Row], stand: Mapping[Standing, list[Named]]
+    plane: Plane, asked: _Asked, ready: Sequence[Row], stand: Mapping[Standing, list[ReadyAgent]]
 ) -> None:
     """Put agents to those that stand as they do."""
     all_stand = await asyncio.gather(*(_stands(plane, asked, one) for one in ready))
     for row, stands in zip(ready, all_stand, strict=True):
-        stand[stands].append(Named(str(row["uid"]), str(row["name"]), str(row["tenant"])))
+        stand[stands].append(ReadyAgent(str(row["uid"]), str(row["name"]), str(row["tenant"])))
 
 
 async def _stands(plane: Plane, asked: _Asked, row: Row) -> Standing:
     """How one agent stands; all else of it is asked about only if its runtime is dead."""
 
-    async def seen(held: Held) -> Held:
+    async def seen(held: AgentResource) -> AgentResource:
         inspect = partial(plane.providers[held.slot].inspect, held.key)
         return held._replace(seen=await asked.ask(held.slot, inspect))
 

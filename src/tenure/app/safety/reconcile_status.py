@@ -13,7 +13,7 @@ from tenure.core.roles import Caller
 from tenure.ports.store import Change
 
 
-class Look(NamedTuple):
+class PassReport(NamedTuple):
     """What one look of a reconciler came to."""
 
     reconciler: str
@@ -26,7 +26,7 @@ class Look(NamedTuple):
     """Why it came to nothing; empty: it did not."""
 
 
-LookNow = Callable[[str, bool], Awaitable[Sequence[Look]]]
+LookNow = Callable[[str, bool], Awaitable[Sequence[PassReport]]]
 """Let the reconciler of this name look now, or all of them; it may be only to look."""
 
 
@@ -37,7 +37,7 @@ async def look_now(
     *,
     dry_run: bool,
     idempotency: IdempotentRequest = WITHOUT_KEY,
-) -> Sequence[Look]:
+) -> Sequence[PassReport]:
     """Let reconcilers look now; Conflict `not_leading` if none run here, or another leads now."""
     require_owner(caller)
     look = plane.reconciled.look
@@ -47,5 +47,5 @@ async def look_now(
     if not dry_run:
         told = entry(caller, "reconcile", target=name or "all", now=plane.store.now())
         await idempotency.begin(plane, Change("", (), (told,)))
-    looks: Sequence[Look] = await look(name, dry_run)
+    looks: Sequence[PassReport] = await look(name, dry_run)
     return looks

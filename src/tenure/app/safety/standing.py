@@ -38,7 +38,7 @@ class Standing(StrEnum):
     """Nobody can tell, since a provider says nothing or something else is not as recorded."""
 
 
-class Held(NamedTuple):
+class AgentResource(NamedTuple):
     """Something an agent holds by our records, and what its provider says of it."""
 
     slot: str
@@ -64,11 +64,11 @@ def is_at_rest(row: Row) -> bool:
     return row["operation"] is None and row["next"] is None
 
 
-async def held_by(plane: Plane, row: Row) -> list[Held]:
+async def held_by(plane: Plane, row: Row) -> list[AgentResource]:
     """What our records say that the agent holds; nobody was asked yet."""
     serving = serving_of(row)
     return [
-        Held(slot, key_of(plane, row, slot, one), one.operation)
+        AgentResource(slot, key_of(plane, row, slot, one), one.operation)
         for slot, holds in (await holdings_of(plane, str(row["tenant"]), str(row["uid"]))).items()
         for one in holds
         if one.key != serving.instead_of and slot in plane.providers
@@ -81,12 +81,12 @@ async def is_open(plane: Plane, row: Row) -> bool:
     return credentials is None or await credentials.is_open(str(row["tenant"]), str(row["uid"]))
 
 
-def standing(row: Row, held: Iterable[Held], *, is_open: bool | None) -> Standing:
+def standing(row: Row, held: Iterable[AgentResource], *, is_open: bool | None) -> Standing:
     """How the agent stands by what was seen at one look; `is_open` None: that cannot be told.
 
     While its runtime is not dead nothing else of it needs to be seen.
     """
-    runtimes, others = list[Held](), list[Held]()
+    runtimes, others = list[AgentResource](), list[AgentResource]()
     for one in held:
         (runtimes if one.slot == RUNTIME else others).append(one)
     dead = [one for one in runtimes if one.is_dead]
@@ -103,6 +103,6 @@ def standing(row: Row, held: Iterable[Held], *, is_open: bool | None) -> Standin
     return Standing.REPLACED if rest else Standing.UNTOLD
 
 
-def _is_since_the_restore(row: Row, held: Held) -> bool:
+def _is_since_the_restore(row: Row, held: AgentResource) -> bool:
     """Whether it was made in the epoch to which the agent's own number was raised last, if ever."""
     return held.key.generation // SPAN == cast(int, row["generation"]) // SPAN

@@ -11,7 +11,7 @@ from tenure.app.pages import page_of
 from tenure.app.plane import Plane
 from tenure.core.audit import BrokenChain, first_broken
 from tenure.core.roles import Caller, Role, require
-from tenure.ports.store import Chained, Next, Put
+from tenure.ports.store import ChainHash, Next, Put
 
 VERIFY_ROWS = 1_000
 """Lines read at a time while the chain is walked."""
@@ -29,7 +29,7 @@ class Entry(NamedTuple):
     hash: str
 
 
-class Verdict(NamedTuple):
+class ChainVerdict(NamedTuple):
     """What a walk over the chain found: how many good lines, their last hash, the first bad one."""
 
     entries: int
@@ -49,7 +49,7 @@ def entry(caller: Caller, action: str, *, target: str, now: float, **body: objec
             "target": target,
             "at": now,
             "body": encode(body),
-            "hash": Chained("audit"),
+            "hash": ChainHash("audit"),
         },
     )
 
@@ -76,7 +76,7 @@ async def list_audit(
     ]
 
 
-async def verify(plane: Plane, *, head: str = "") -> Verdict:
+async def verify(plane: Plane, *, head: str = "") -> ChainVerdict:
     """Walk the whole chain, and see that a head that was written down before is still there.
 
     A cut at the end shows only against such a head: the one that is given, and the last one that
@@ -90,11 +90,11 @@ async def verify(plane: Plane, *, head: str = "") -> Verdict:
         if broken is not None:
             good = rows[: broken.position - 1 - position]
             last = str(good[-1]["hash"]) if good else previous
-            return Verdict(position + len(good), last, broken)
+            return ChainVerdict(position + len(good), last, broken)
         missing -= {str(row["hash"]) for row in rows}
         position, previous = position + len(rows), str(rows[-1]["hash"])
     if not missing:
-        return Verdict(position, previous, None)
+        return ChainVerdict(position, previous, None)
     whose = "that was written down" if head in missing else "that this plane has seen last"
     why = f"the head {whose} is not there"
-    return Verdict(position, previous, BrokenChain(position + 1, why, head_missing=True))
+    return ChainVerdict(position, previous, BrokenChain(position + 1, why, head_missing=True))

@@ -86,7 +86,7 @@ async def _follow(
 
 def _event(record: Record, state: OperationState, *, ends: bool) -> bytes:
     """One record; the one that ends its operation is called what is published of it."""
-    told = schemas.OperationRecord(
+    told = schemas.StreamedRecord(
         seq=record.seq,
         kind=record.kind,
         step=record.step,

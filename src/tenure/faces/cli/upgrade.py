@@ -12,7 +12,7 @@ from tenure.faces.cli.options import examples, output_option, server_location, s
 from tenure.faces.cli.output import Column, Item, Noun, fields, show
 
 if TYPE_CHECKING:
-    from tenure.upkeep.upgrade import Kept
+    from tenure.upkeep.upgrade import SharedStoreReport
 
 NOUN = Noun(
     (Column("POSSIBLE", lambda one: str(one["is_possible"])),),
@@ -82,7 +82,7 @@ def command(
         raise CommandExit(Exit.DIFFERS)
 
 
-def _store_of(home: Path, url: str) -> "tuple[Kept | None, str]":
+def _store_of(home: Path, url: str) -> "tuple[SharedStoreReport | None, str]":
     """What is in a store that is no file of the home, or why that is not known."""
     from tenure.upkeep.homes import store_elsewhere
     from tenure.wiring import look_at_store

@@ -24,8 +24,8 @@ from tenure.ports.identity import (
     Asker,
     Authorization,
     Document,
-    Refusal,
-    Word,
+    OAuthError,
+    OAuthRefusal,
 )
 
 Admin = Callable[[str], Awaitable[str | None]]
@@ -37,17 +37,19 @@ KEEP_SECONDS = 60
 """How long others may keep the documents: a key is published long before it signs."""
 
 _STATUS = {
-    Word.INVALID_REQUEST: 400,
-    Word.INVALID_CLIENT: 401,
-    Word.INVALID_SCOPE: 400,
-    Word.INVALID_TARGET: 400,
-    Word.INVALID_TOKEN: 401,
-    Word.INVALID_CLIENT_METADATA: 400,
-    Word.UNAUTHORIZED_CLIENT: 400,
-    Word.UNSUPPORTED_GRANT_TYPE: 400,
-    Word.TEMPORARILY_UNAVAILABLE: 503,
+    OAuthError.INVALID_REQUEST: 400,
+    OAuthError.INVALID_CLIENT: 401,
+    OAuthError.INVALID_SCOPE: 400,
+    OAuthError.INVALID_TARGET: 400,
+    OAuthError.INVALID_TOKEN: 401,
+    OAuthError.INVALID_CLIENT_METADATA: 400,
+    OAuthError.UNAUTHORIZED_CLIENT: 400,
+    OAuthError.UNSUPPORTED_GRANT_TYPE: 400,
+    OAuthError.TEMPORARILY_UNAVAILABLE: 503,
 }
-_PAUSED = Refusal(Word.TEMPORARILY_UNAVAILABLE, "The control plane is held until it is confirmed.")
+_PAUSED = OAuthRefusal(
+    OAuthError.TEMPORARILY_UNAVAILABLE, "The control plane is held until it is confirmed."
+)
 _PRIVATE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 _PUBLIC = {"Cache-Control": f"public, max-age={KEEP_SECONDS}"}
 
@@ -90,19 +92,21 @@ class _Face:
         if self._is_paused():
             return _refused(_PAUSED)
         if "authorization" in request.headers:
-            return _refused(Refusal(Word.INVALID_CLIENT, "Send a client assertion in the form."))
+            return _refused(
+                OAuthRefusal(OAuthError.INVALID_CLIENT, "Send a client assertion in the form.")
+            )
         return _answer(await self._server.token(await read_form(request)))
 
     async def introspect(self, request: Request) -> Response:
         parsed = await self._read_token_request(request, INTROSPECT_PATH)
-        if isinstance(parsed, Refusal):
+        if isinstance(parsed, OAuthRefusal):
             return _refused(parsed)
         token, asker = parsed
         return _answer(await self._server.introspect(token, asker=asker))
 
     async def revoke(self, request: Request) -> Response:
         parsed = await self._read_token_request(request, REVOKE_PATH)
-        if isinstance(parsed, Refusal):
+        if isinstance(parsed, OAuthRefusal):
             return _refused(parsed)
         token, asker = parsed
         await self._server.revoke(token, asker=asker)
@@ -110,17 +114,19 @@ class _Face:
 
     async def _read_token_request(
         self, request: Request, endpoint: str
-    ) -> tuple[str, Asker] | Refusal:
+    ) -> tuple[str, Asker] | OAuthRefusal:
         """The token that is meant, and who sent it: an administrator by bearer, or a client."""
         bearer, fields = read_bearer(request), await read_form(request)
         if "token" not in fields:
-            return Refusal(Word.INVALID_REQUEST, "token is missing.")
+            return OAuthRefusal(OAuthError.INVALID_REQUEST, "token is missing.")
         if bearer is None:
             asker = await self._server.authenticate(fields, endpoint=endpoint)
-            return asker if isinstance(asker, Refusal) else (fields["token"], asker)
+            return asker if isinstance(asker, OAuthRefusal) else (fields["token"], asker)
         tenant = await self._admin(bearer)
         if tenant is None:
-            return Refusal(Word.INVALID_TOKEN, "The bearer token is not an administrator's.")
+            return OAuthRefusal(
+                OAuthError.INVALID_TOKEN, "The bearer token is not an administrator's."
+            )
         return fields["token"], Asker(tenant)
 
     async def register(self, request: Request) -> Response:
@@ -128,7 +134,7 @@ class _Face:
             return _refused(_PAUSED)
         bearer = read_bearer(request)
         if bearer is None:
-            return _refused(Refusal(Word.INVALID_TOKEN, "An invitation is needed."))
+            return _refused(OAuthRefusal(OAuthError.INVALID_TOKEN, "An invitation is needed."))
         answer = await self._server.register(bearer, await read_json(request))
         return _answer(answer, status=201)
 
@@ -137,7 +143,9 @@ class _Face:
             return _refused(_PAUSED)
         bearer, client_id = read_bearer(request), str(request.path_params["client_id"])
         if bearer is None:
-            return _refused(Refusal(Word.INVALID_TOKEN, "A registration token is needed."))
+            return _refused(
+                OAuthRefusal(OAuthError.INVALID_TOKEN, "A registration token is needed.")
+            )
         match request.method:
             case "PUT":
                 metadata = await read_json(request)
@@ -165,30 +173,34 @@ def _with_oauth_errors(handler: Handler) -> Handler:
         try:
             return await handler(request)
         except UnreadableRequest as error:
-            word = Word.INVALID_TOKEN if error.status == _STATUS[Word.INVALID_TOKEN] else None
-            refusal = Refusal(word or Word.INVALID_REQUEST, str(error))
+            word = (
+                OAuthError.INVALID_TOKEN
+                if error.status == _STATUS[OAuthError.INVALID_TOKEN]
+                else None
+            )
+            refusal = OAuthRefusal(word or OAuthError.INVALID_REQUEST, str(error))
             return _refused(refusal, status=error.status)
         except ProviderError:
             # What the provider says may name files; a client has no use for that.
-            return _refused(Refusal(Word.TEMPORARILY_UNAVAILABLE, "Try again shortly."))
+            return _refused(OAuthRefusal(OAuthError.TEMPORARILY_UNAVAILABLE, "Try again shortly."))
 
     return handle
 
 
-def _answer(answer: Document | Refusal, *, status: int = 200) -> Response:
-    if isinstance(answer, Refusal):
+def _answer(answer: Document | OAuthRefusal, *, status: int = 200) -> Response:
+    if isinstance(answer, OAuthRefusal):
         return _refused(answer)
     return _json(answer, status=status, headers=_PRIVATE)
 
 
-def _refused(refusal: Refusal, *, status: int | None = None) -> Response:
+def _refused(refusal: OAuthRefusal, *, status: int | None = None) -> Response:
     status = _STATUS[refusal.word] if status is None else status
     headers = dict(_PRIVATE)
-    if refusal.word is Word.INVALID_TOKEN:
+    if refusal.word is OAuthError.INVALID_TOKEN:
         headers["WWW-Authenticate"] = f'Bearer realm="tenure", error="{refusal.word}"'
-    elif refusal.word is Word.INVALID_CLIENT:
+    elif refusal.word is OAuthError.INVALID_CLIENT:
         headers["WWW-Authenticate"] = 'Bearer realm="tenure"'
-    elif refusal.word is Word.TEMPORARILY_UNAVAILABLE:
+    elif refusal.word is OAuthError.TEMPORARILY_UNAVAILABLE:
         headers["Retry-After"] = str(RETRY_SECONDS)
     body = {"error": str(refusal.word), "error_description": refusal.sentence}
     return _json(body, status=status, headers=headers)

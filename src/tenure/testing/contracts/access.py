@@ -26,7 +26,7 @@ from tenure.core.limits import PAGE_MAX
 from tenure.ports.access import Access, Grant, GrantKind
 from tenure.ports.provider import Presence, Spec
 from tenure.testing.contracts.provider import PLANE
-from tenure.testing.contracts.sized import Sized
+from tenure.testing.contracts.sized_provider import SizedProvider
 
 Scenario = Callable[[Access], Coroutine[Any, Any, None]]
 GrantIn = Callable[[Scenario], None]
@@ -59,9 +59,9 @@ ODD_SPECS: list[tuple[str, Spec]] = [
 """The field that a refusal must name, and a spec that must be refused."""
 
 
-def sized_access(provider: Access) -> Sized:
+def sized_access(provider: Access) -> SizedProvider:
     """The provider as its generic contract can ask it."""
-    return Sized(
+    return SizedProvider(
         provider, lambda size: {"roles": [f"r{n}" for n in range(size)], "granted_by": "ann"}
     )
 

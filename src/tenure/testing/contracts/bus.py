@@ -1,6 +1,6 @@
 """What every bus must keep.
 
-Derive a class and give it one fixture `carried`, which runs a scenario on a fresh `Carried`:
+Derive a class and give it one fixture `carried`, which runs a scenario on a fresh `BusCase`:
 
     class TestMyBus(BusContract):
         @pytest.fixture
@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tenure.ports.bus import DELIVERED, Bus, Destination, Outgoing, Verdict
+from tenure.ports.bus import DELIVERED, Bus, DeliveryVerdict, Destination, Outgoing
 
 
-class Carried(NamedTuple):
+class BusCase(NamedTuple):
     """A bus, somewhere to send to, and what is seen and done at the other end."""
 
     bus: Bus
@@ -38,7 +38,7 @@ class Carried(NamedTuple):
 
 FOUND_SECONDS = 60.0
 """For a receiver that is back to be found again."""
-Scenario = Callable[[Carried], Coroutine[Any, Any, None]]
+Scenario = Callable[[BusCase], Coroutine[Any, Any, None]]
 CarriedIn = Callable[[Scenario], None]
 
 
@@ -53,16 +53,16 @@ class BusContract:
     """Every promise of `tenure.ports.bus.Bus`, as a test."""
 
     def test_what_is_delivered_has_arrived_as_it_was(self, carried: CarriedIn) -> None:
-        async def scenario(world: Carried) -> None:
+        async def scenario(world: BusCase) -> None:
             events = [event_of(f"a{n}", body=b'{"n": %d}' % n) for n in range(40)]
             receipts = await world.bus.publish(world.destination, events)
-            assert [one.verdict for one in receipts] == [Verdict.DELIVERED] * 40
+            assert [one.verdict for one in receipts] == [DeliveryVerdict.DELIVERED] * 40
             assert sorted(await world.received()) == sorted((e.id, e.body) for e in events)
 
         carried(scenario)
 
     def test_nothing_is_nothing(self, carried: CarriedIn) -> None:
-        async def scenario(world: Carried) -> None:
+        async def scenario(world: BusCase) -> None:
             assert list(await world.bus.publish(world.destination, [])) == []
 
         carried(scenario)
@@ -70,7 +70,7 @@ class BusContract:
     def test_an_agents_events_arrive_in_the_order_they_are_handed_in(
         self, carried: CarriedIn
     ) -> None:
-        async def scenario(world: Carried) -> None:
+        async def scenario(world: BusCase) -> None:
             for sequence in range(1, 11):
                 events = [event_of("a", sequence), event_of("b", sequence)]
                 await world.bus.publish(world.destination, events)
@@ -84,12 +84,12 @@ class BusContract:
     def test_a_receiver_that_is_away_takes_nothing_and_gets_it_later(
         self, carried: CarriedIn
     ) -> None:
-        async def scenario(world: Carried) -> None:
+        async def scenario(world: BusCase) -> None:
             first, second = event_of("a"), event_of("b")
             await world.bus.publish(world.destination, [first])
             await world.stop()
             receipts = await world.bus.publish(world.destination, [second])
-            assert [one.verdict for one in receipts] == [Verdict.UNAVAILABLE]
+            assert [one.verdict for one in receipts] == [DeliveryVerdict.UNAVAILABLE]
             assert receipts[0].why
             await world.start()
             async with asyncio.timeout(FOUND_SECONDS):
@@ -102,16 +102,16 @@ class BusContract:
         carried(scenario)
 
     def test_a_no_to_one_event_is_no_no_to_others(self, carried: CarriedIn) -> None:
-        async def scenario(world: Carried) -> None:
+        async def scenario(world: BusCase) -> None:
             if world.poison is None:
                 pytest.skip("this receiver says no to nobody")
             world.poison("bad")
             events = [event_of("a"), event_of("bad"), event_of("b")]
             receipts = await world.bus.publish(world.destination, events)
             assert [one.verdict for one in receipts] == [
-                Verdict.DELIVERED,
-                Verdict.REFUSED,
-                Verdict.DELIVERED,
+                DeliveryVerdict.DELIVERED,
+                DeliveryVerdict.REFUSED,
+                DeliveryVerdict.DELIVERED,
             ]
             assert receipts[1].why
             assert {name for name, _ in await world.received()} == {"a-1", "b-1"}
@@ -119,7 +119,7 @@ class BusContract:
         carried(scenario)
 
     def test_a_closed_bus_can_be_closed_again(self, carried: CarriedIn) -> None:
-        async def scenario(world: Carried) -> None:
+        async def scenario(world: BusCase) -> None:
             await world.bus.publish(world.destination, [event_of("a")])
             await world.bus.close()
             await world.bus.close()

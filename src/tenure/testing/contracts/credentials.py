@@ -23,10 +23,10 @@ import pytest
 from tenure.core.errors import ProviderError, Rejected
 from tenure.core.ids import ResourceKey, resource_key
 from tenure.core.limits import CREDENTIALS_MAX, PAGE_MAX
-from tenure.ports.credentials import TTL_SECONDS, TTL_SECONDS_MAX, Credentials, Registration
+from tenure.ports.credentials import TTL_SECONDS, TTL_SECONDS_MAX, AudienceRegistration, Credentials
 from tenure.ports.provider import Presence, Spec
 from tenure.testing.contracts.provider import PLANE
-from tenure.testing.contracts.sized import Sized
+from tenure.testing.contracts.sized_provider import SizedProvider
 
 Scenario = Callable[[Credentials], Coroutine[Any, Any, None]]
 RegisterIn = Callable[[Scenario], None]
@@ -86,9 +86,11 @@ ODD_SPECS: list[tuple[str, Spec]] = [
 """The field that a refusal must name, and a spec that must be refused."""
 
 
-def sized_credentials(provider: Credentials) -> Sized:
+def sized_credentials(provider: Credentials) -> SizedProvider:
     """The provider as its generic contract can ask it."""
-    return Sized(provider, lambda size: credentials_spec(*(f"{MAIL}/{n}" for n in range(size))))
+    return SizedProvider(
+        provider, lambda size: credentials_spec(*(f"{MAIL}/{n}" for n in range(size)))
+    )
 
 
 def credentials_key(
@@ -147,7 +149,7 @@ class CredentialsContract:
             some = credentials_spec(*(f"{MAIL}/{n}" for n in range(CREDENTIALS_MAX)))
             keys = [credentials_key(name=f"{n}") for n in range(PAGE_MAX // CREDENTIALS_MAX + 1)]
             await asyncio.gather(*(credentials.ensure(key, some) for key in keys))
-            paged: list[Registration] = []
+            paged: list[AudienceRegistration] = []
             while page := await credentials.list_registrations(
                 "t", "a", after=paged[-1] if paged else None, limit=300
             ):

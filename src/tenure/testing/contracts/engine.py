@@ -16,7 +16,7 @@ from tenure.app.operations.admission import Accept
 from tenure.app.plane import Plane
 from tenure.core.errors import CommitUnknown
 from tenure.core.operation import OperationState
-from tenure.testing.faults import Call, Fault
+from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.operators import by
 from tenure.testing.plans import SIGNAL
 
@@ -50,7 +50,7 @@ class Bench(Protocol):
         """Let so many of a scenario's seconds pass."""
         ...
 
-    def strike(self, call: Call, fault: Fault) -> None:
+    def strike(self, call: FaultPoint, fault: Fault) -> None:
         """Let this call go wrong."""
         ...
 
@@ -125,7 +125,7 @@ class EngineContract:
 
     def test_whoever_waits_is_told_that_it_is_stuck(self, hold: Hold) -> None:
         async def scenario(bench: Bench) -> None:
-            bench.strike(Call("meter", "ensure", 1), Fault.BROKE)
+            bench.strike(FaultPoint("meter", "ensure", 1), Fault.BROKE)
             plane = await bench.start()
             name = await accept(plane, "unaskable")
             assert await plane.engine.wait(name, LONG) is OperationState.STUCK
@@ -142,7 +142,7 @@ class EngineContract:
 
     def test_a_retry_comes_by_itself(self, hold: Hold) -> None:
         async def scenario(bench: Bench) -> None:
-            bench.strike(Call("access", "ensure", 1), Fault.BUSY)
+            bench.strike(FaultPoint("access", "ensure", 1), Fault.BUSY)
             plane = await bench.start()
             assert await ended(plane, await accept(plane, "linear")) is OperationState.SUCCEEDED
             assert bench.applied() == LINEAR
@@ -161,7 +161,7 @@ class EngineContract:
 
     def test_a_cancel_interrupts_a_call_under_way(self, hold: Hold) -> None:
         async def scenario(bench: Bench) -> None:
-            bench.strike(Call("access", "ensure", 1), Fault.LOST)
+            bench.strike(FaultPoint("access", "ensure", 1), Fault.LOST)
             plane = await bench.start()
             name = await accept(plane, "linear")
             await is_intended(bench, plane, name, "access")
@@ -194,7 +194,7 @@ class EngineContract:
 
     def test_a_start_resumes_what_a_dead_engine_held(self, hold: Hold) -> None:
         async def scenario(bench: Bench) -> None:
-            bench.strike(Call("access", "ensure", 1), Fault.REPLY_LOST)
+            bench.strike(FaultPoint("access", "ensure", 1), Fault.REPLY_LOST)
             plane = await bench.start()
             name = await accept(plane, "linear")
             await is_intended(bench, plane, name, "access")

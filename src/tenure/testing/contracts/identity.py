@@ -10,14 +10,14 @@ from collections.abc import Mapping
 import pytest
 
 from tenure.core.errors import Rejected
-from tenure.ports.identity import TOKEN_PATH, Asker, Refusal, Word
+from tenure.ports.identity import TOKEN_PATH, Asker, OAuthError, OAuthRefusal
 from tenure.testing.contracts.identity_client import (
     ADMIN,
     RESOURCE,
     TENANT,
-    Client,
+    IdentityCase,
+    IdentityClient,
     Serve,
-    Served,
     client,
     is_active,
     key,
@@ -35,10 +35,10 @@ class IdentityContract(RegistrationContract):
     def test_a_client_that_proves_itself_gets_a_token_that_says_who_it_is(
         self, serve: Serve
     ) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one = await client(served)
             answer = await one.ask(scope="a:read", resource=RESOURCE)
-            assert not isinstance(answer, Refusal)
+            assert not isinstance(answer, OAuthRefusal)
             assert (answer["token_type"], answer["scope"]) == ("Bearer", "a:read")
             said = await served.identity.introspect(str(answer["access_token"]), asker=ADMIN)
             assert said["active"] is True
@@ -49,42 +49,42 @@ class IdentityContract(RegistrationContract):
         serve(scenario)
 
     def test_without_a_scope_a_client_gets_all_it_may_have(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             answer = await (await client(served)).ask()
-            assert not isinstance(answer, Refusal)
+            assert not isinstance(answer, OAuthRefusal)
             assert answer["scope"] == "a:read a:write"
 
         serve(scenario)
 
     def test_nothing_beyond_the_clients_scopes_and_audiences_is_minted(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one = await client(served)
-            assert word(await one.ask(scope="a:read b:read")) is Word.INVALID_SCOPE
+            assert word(await one.ask(scope="a:read b:read")) is OAuthError.INVALID_SCOPE
             elsewhere = await one.ask(resource="https://other.example")
-            assert word(elsewhere) is Word.INVALID_TARGET
+            assert word(elsewhere) is OAuthError.INVALID_TARGET
             both = await one.ask(resource=RESOURCE, audience=served.identity.issuer)
-            assert word(both) is Word.INVALID_TARGET
+            assert word(both) is OAuthError.INVALID_TARGET
 
         serve(scenario)
 
     def test_another_grant_is_refused(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one = await client(served)
             asked = await one.ask(grant_type="password")
-            assert word(asked) is Word.UNSUPPORTED_GRANT_TYPE
+            assert word(asked) is OAuthError.UNSUPPORTED_GRANT_TYPE
             form = {n: v for n, v in one.form().items() if n != "grant_type"}
-            assert word(await served.identity.token(form)) is Word.INVALID_REQUEST
+            assert word(await served.identity.token(form)) is OAuthError.INVALID_REQUEST
 
         serve(scenario)
 
     def test_an_assertion_is_good_once(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one = await client(served)
             sent = one.assertion()
-            assert not isinstance(await one.ask(sent), Refusal)
-            assert word(await one.ask(sent)) is Word.INVALID_CLIENT
+            assert not isinstance(await one.ask(sent), OAuthRefusal)
+            assert word(await one.ask(sent)) is OAuthError.INVALID_CLIENT
             again = await asyncio.gather(*(one.ask(one.assertion(jti="x")) for _ in range(5)))
-            assert sum(isinstance(answer, Refusal) for answer in again) == 4
+            assert sum(isinstance(answer, OAuthRefusal) for answer in again) == 4
 
         serve(scenario)
 
@@ -116,26 +116,26 @@ class IdentityContract(RegistrationContract):
     def test_an_assertion_that_is_not_for_here_and_now_is_refused(
         self, serve: Serve, header: Mapping[str, object], claims: Mapping[str, object]
     ) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one = await client(served)
-            assert word(await one.ask(one.assertion(header, **claims))) is Word.INVALID_CLIENT
-            assert not isinstance(await one.ask(), Refusal)
+            assert word(await one.ask(one.assertion(header, **claims))) is OAuthError.INVALID_CLIENT
+            assert not isinstance(await one.ask(), OAuthRefusal)
 
         serve(scenario)
 
     def test_a_proof_by_another_key_is_refused(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one = await client(served)
-            thief = Client(served, one.id)
-            assert word(await thief.ask()) is Word.INVALID_CLIENT
+            thief = IdentityClient(served, one.id)
+            assert word(await thief.ask()) is OAuthError.INVALID_CLIENT
             other = await client(served, key("b"))
             stolen = other.assertion(iss=one.id, sub=one.id)
-            assert word(await one.ask(stolen)) is Word.INVALID_CLIENT
+            assert word(await one.ask(stolen)) is OAuthError.INVALID_CLIENT
 
         serve(scenario)
 
     def test_a_token_ends_by_itself(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             token = await (await client(served)).token()
             served.clock.at += 299
             assert await is_active(served, token)
@@ -147,7 +147,7 @@ class IdentityContract(RegistrationContract):
     # ------------------------------------------------------------------------------------- ending
 
     def test_a_revoked_token_is_inactive_and_others_are_not(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one = await client(served)
             first, second = await one.token(), await one.token()
             await served.identity.revoke(first, asker=Asker(TENANT, one.id))
@@ -160,7 +160,7 @@ class IdentityContract(RegistrationContract):
         serve(scenario)
 
     def test_what_is_not_the_askers_is_neither_shown_nor_revoked(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one, other = await client(served), await client(served, key("b"))
             token = await one.token()
             assert not await is_active(served, token, Asker("another"))
@@ -172,12 +172,12 @@ class IdentityContract(RegistrationContract):
         serve(scenario)
 
     def test_a_removed_clients_tokens_are_inactive_at_once(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one = await client(served)
             token = await one.token()
             await served.identity.remove(key())
             assert not await is_active(served, token)
-            assert word(await one.ask()) is Word.INVALID_CLIENT
+            assert word(await one.ask()) is OAuthError.INVALID_CLIENT
             with pytest.raises(Rejected):
                 await client(served)
             assert not await is_active(served, token)
@@ -185,7 +185,7 @@ class IdentityContract(RegistrationContract):
         serve(scenario)
 
     def test_a_raised_epoch_ends_every_earlier_token_of_the_agent(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one, other = await client(served), await client(served, key("b"))
             mine, theirs = await one.token(), await other.token()
             await served.identity.raise_epoch(TENANT, "a", epoch=3)
@@ -200,19 +200,19 @@ class IdentityContract(RegistrationContract):
         serve(scenario)
 
     def test_while_an_agent_is_closed_nothing_is_minted(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one = await client(served)
             await served.identity.raise_epoch(TENANT, "a", epoch=3, closed=True)
-            assert word(await one.ask()) is Word.UNAUTHORIZED_CLIENT
+            assert word(await one.ask()) is OAuthError.UNAUTHORIZED_CLIENT
             await served.identity.raise_epoch(TENANT, "a", epoch=3)
-            assert word(await one.ask()) is Word.UNAUTHORIZED_CLIENT
+            assert word(await one.ask()) is OAuthError.UNAUTHORIZED_CLIENT
             await served.identity.raise_epoch(TENANT, "a", epoch=4)
-            assert not isinstance(await one.ask(), Refusal)
+            assert not isinstance(await one.ask(), OAuthRefusal)
 
         serve(scenario)
 
     def test_a_token_shrinks_with_its_client(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one = await client(served)
             token, abroad = await one.token(), await one.token(resource=RESOURCE)
             spec = {"name": "n", "jwks": one.jwks, "scopes": ["a:read"]}
@@ -226,7 +226,7 @@ class IdentityContract(RegistrationContract):
     # --------------------------------------------------------------------------------------- keys
 
     def test_the_key_of_every_token_that_may_be_valid_is_published(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one = await client(served)
             before = {item["kid"] for item in await published(served)}
             old = await one.token()
@@ -246,7 +246,7 @@ class IdentityContract(RegistrationContract):
         serve(scenario)
 
     def test_a_rotation_away_from_a_key_happens_once(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             before = await served.identity.signing_key()
             chosen = {await served.identity.rotate(away_from=before) for _ in range(3)}
             assert chosen == {await served.identity.signing_key()} != {before}
@@ -255,7 +255,7 @@ class IdentityContract(RegistrationContract):
         serve(scenario)
 
     def test_what_is_published_is_public(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             for item in await published(served):
                 assert not {"d", "p", "q", "dp", "dq", "qi", "k"} & set(item)
 
@@ -264,7 +264,7 @@ class IdentityContract(RegistrationContract):
     # ----------------------------------------------------------------------------------- metadata
 
     def test_the_metadata_name_the_issuer_and_its_endpoints(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             said = served.identity.metadata()
             assert said["issuer"] == served.identity.issuer
             assert said["token_endpoint"] == served.identity.issuer + TOKEN_PATH

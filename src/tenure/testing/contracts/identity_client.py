@@ -14,8 +14,8 @@ from tenure.ports.identity import (
     Authorization,
     Document,
     Invitation,
-    Refusal,
-    Word,
+    OAuthError,
+    OAuthRefusal,
 )
 from tenure.ports.provider import Provider
 from tenure.testing.contracts.store_rows import StoppedClock
@@ -28,14 +28,14 @@ class Identity(Provider, Authorization, Protocol):
     """Both ports, kept by one adapter."""
 
 
-class Served(NamedTuple):
+class IdentityCase(NamedTuple):
     """A server under test and its clock."""
 
     identity: Identity
     clock: StoppedClock
 
 
-Scenario = Callable[[Served], Coroutine[Any, Any, None]]
+Scenario = Callable[[IdentityCase], Coroutine[Any, Any, None]]
 Serve = Callable[[Scenario], None]
 
 RESOURCE = "https://tool.example/api"
@@ -50,10 +50,10 @@ def key(agent: str = "a", *, generation: int = 1, tenant: str = TENANT) -> Resou
     )
 
 
-class Client:
+class IdentityClient:
     """An agent's side: a key pair and what is signed with it."""
 
-    def __init__(self, served: Served, client_id: str, *, kid: str = "one") -> None:
+    def __init__(self, served: IdentityCase, client_id: str, *, kid: str = "one") -> None:
         self._served = served
         self._numbers = iter(range(1_000_000))
         self.id = client_id
@@ -90,60 +90,62 @@ class Client:
             **fields,
         }
 
-    async def ask(self, assertion: str | None = None, **fields: str) -> Document | Refusal:
+    async def ask(self, assertion: str | None = None, **fields: str) -> Document | OAuthRefusal:
         """Ask for a token."""
         return await self._served.identity.token(self.form(assertion, **fields))
 
     async def token(self, **fields: str) -> str:
         """A token, which is given."""
         answer = await self.ask(**fields)
-        assert not isinstance(answer, Refusal), answer
+        assert not isinstance(answer, OAuthRefusal), answer
         return str(answer["access_token"])
 
 
-async def client(served: Served, at: ResourceKey | None = None) -> Client:
+async def client(served: IdentityCase, at: ResourceKey | None = None) -> IdentityClient:
     """A client whose keys stand in its spec."""
     at = key() if at is None else at
-    made = Client(served, at.text)
+    made = IdentityClient(served, at.text)
     may = {"scopes": ["a:read", "a:write"], "audiences": [RESOURCE]}
     spec = {"name": "n", "jwks": made.jwks, **may}
     assert (await served.identity.ensure(at, spec))["client_id"] == made.id
     return made
 
 
-async def is_active(served: Served, token: str, asker: Asker = ADMIN) -> bool:
+async def is_active(served: IdentityCase, token: str, asker: Asker = ADMIN) -> bool:
     """Whether the token is good now."""
     return bool((await served.identity.introspect(token, asker=asker))["active"])
 
 
-def word(answer: object) -> Word:
+def word(answer: object) -> OAuthError:
     """The word of a refusal."""
-    assert isinstance(answer, Refusal), answer
+    assert isinstance(answer, OAuthRefusal), answer
     return answer.word
 
 
-async def published(served: Served) -> list[dict[str, str]]:
+async def published(served: IdentityCase) -> list[dict[str, str]]:
     """The key set."""
     keys = (await served.identity.jwks())["keys"]
     assert isinstance(keys, list)
     return keys
 
 
-async def invited(served: Served, at: ResourceKey | None = None) -> tuple[Client, Invitation]:
+async def invited(
+    served: IdentityCase, at: ResourceKey | None = None
+) -> tuple[IdentityClient, Invitation]:
     """A client without keys, and its invitation."""
     at = key() if at is None else at
     await served.identity.ensure(at, {"scopes": ["a:read", "a:write"]})
     invitation = await served.identity.invite(at)
-    assert not isinstance(invitation, Refusal)
-    return Client(served, at.text), invitation
+    assert not isinstance(invitation, OAuthRefusal)
+    return IdentityClient(served, at.text), invitation
 
 
 async def registered(
-    served: Served, one: Client | None = None, *, at: ResourceKey | None = None
-) -> tuple[Client, str]:
+    served: IdentityCase, one: IdentityClient | None = None, *, at: ResourceKey | None = None
+) -> tuple[IdentityClient, str]:
     """A client that registered its keys, and its registration token."""
     fresh, invitation = await invited(served, at)
     one = one or fresh
     answer = await served.identity.register(invitation.token, {"jwks": one.jwks})
-    assert not isinstance(answer, Refusal)
+    assert not isinstance(answer, OAuthRefusal)
     return one, str(answer["registration_access_token"])

@@ -3,11 +3,11 @@
 import pytest
 
 from tenure.core.errors import Rejected
-from tenure.ports.identity import Refusal, Word
+from tenure.ports.identity import OAuthError, OAuthRefusal
 from tenure.testing.contracts.identity_client import (
-    Client,
+    IdentityCase,
+    IdentityClient,
     Serve,
-    Served,
     client,
     invited,
     is_active,
@@ -26,73 +26,75 @@ class RegistrationContract:
         raise NotImplementedError
 
     def test_an_invited_client_registers_its_keys_once(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one, invitation = await invited(served)
-            assert word(await one.ask()) is Word.INVALID_CLIENT
+            assert word(await one.ask()) is OAuthError.INVALID_CLIENT
             answer = await served.identity.register(invitation.token, {"jwks": one.jwks})
-            assert not isinstance(answer, Refusal)
+            assert not isinstance(answer, OAuthRefusal)
             assert answer["client_id"] == one.id
             assert await is_active(served, await one.token())
             again = await served.identity.register(invitation.token, {"jwks": one.jwks})
-            assert word(again) is Word.INVALID_TOKEN
+            assert word(again) is OAuthError.INVALID_TOKEN
 
         serve(scenario)
 
     def test_an_invitation_is_soon_over_and_ends_the_one_before(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one, first = await invited(served)
             _, second = await invited(served)
             assert second.expires_at - served.clock.now() <= 300
             asked = await served.identity.register(first.token, {"jwks": one.jwks})
-            assert word(asked) is Word.INVALID_TOKEN
+            assert word(asked) is OAuthError.INVALID_TOKEN
             served.clock.at = second.expires_at
             asked = await served.identity.register(second.token, {"jwks": one.jwks})
-            assert word(asked) is Word.INVALID_TOKEN
+            assert word(asked) is OAuthError.INVALID_TOKEN
 
         serve(scenario)
 
     def test_an_invitation_only_registers_and_a_registration_token_never_does(
         self, serve: Serve
     ) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one, invitation = await invited(served)
             asked = await served.identity.read_client(one.id, bearer=invitation.token)
-            assert word(asked) is Word.INVALID_TOKEN
+            assert word(asked) is OAuthError.INVALID_TOKEN
             one, bearer = await registered(served)
             again = await served.identity.register(bearer, {"jwks": one.jwks})
-            assert word(again) is Word.INVALID_TOKEN
+            assert word(again) is OAuthError.INVALID_TOKEN
 
         serve(scenario)
 
     def test_an_update_replaces_keys_and_token(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one, bearer = await registered(served)
-            other = Client(served, one.id, kid="two")
+            other = IdentityClient(served, one.id, kid="two")
             metadata = {"client_id": one.id, "jwks": other.jwks, "scope": "a:read"}
             answer = await served.identity.update_client(one.id, bearer=bearer, metadata=metadata)
-            assert not isinstance(answer, Refusal)
-            assert word(await one.ask()) is Word.INVALID_CLIENT
+            assert not isinstance(answer, OAuthRefusal)
+            assert word(await one.ask()) is OAuthError.INVALID_CLIENT
             said = await other.ask()
-            assert not isinstance(said, Refusal)
+            assert not isinstance(said, OAuthRefusal)
             assert said["scope"] == "a:read"
             old = await served.identity.read_client(one.id, bearer=bearer)
-            assert word(old) is Word.INVALID_TOKEN
+            assert word(old) is OAuthError.INVALID_TOKEN
             new = str(answer["registration_access_token"])
-            assert not isinstance(await served.identity.read_client(one.id, bearer=new), Refusal)
+            assert not isinstance(
+                await served.identity.read_client(one.id, bearer=new), OAuthRefusal
+            )
 
         serve(scenario)
 
     def test_a_withdrawn_registration_ends_keys_and_tokens_and_leaves_the_client(
         self, serve: Serve
     ) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one, bearer = await registered(served)
             token = await one.token()
             assert await served.identity.withdraw_client(one.id, bearer=bearer) is None
             assert not await is_active(served, token)
-            assert word(await one.ask()) is Word.INVALID_CLIENT
+            assert word(await one.ask()) is OAuthError.INVALID_CLIENT
             again = await served.identity.withdraw_client(one.id, bearer=bearer)
-            assert word(again) is Word.INVALID_TOKEN
+            assert word(again) is OAuthError.INVALID_TOKEN
             await registered(served, one)
             assert await is_active(served, await one.token())
             assert not await is_active(served, token)
@@ -100,24 +102,24 @@ class RegistrationContract:
         serve(scenario)
 
     def test_the_same_nonce_gives_the_same_invitation(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one, _ = await invited(served)
             first = await served.identity.invite(key(), nonce="n" * 43)
-            assert not isinstance(first, Refusal)
+            assert not isinstance(first, OAuthRefusal)
             served.clock.at += 10
             assert await served.identity.invite(key(), nonce="n" * 43) == first
             other = await served.identity.invite(key(), nonce="o" * 43)
-            assert not isinstance(other, Refusal)
+            assert not isinstance(other, OAuthRefusal)
             assert other.token != first.token
             ended = await served.identity.register(first.token, {"jwks": one.jwks})
-            assert word(ended) is Word.INVALID_TOKEN
+            assert word(ended) is OAuthError.INVALID_TOKEN
             answer = await served.identity.register(other.token, {"jwks": one.jwks})
-            assert not isinstance(answer, Refusal)
+            assert not isinstance(answer, OAuthRefusal)
 
         serve(scenario)
 
     def test_another_clients_token_registers_nothing(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one, bearer = await registered(served)
             other, theirs = await registered(served, at=key("b"))
             metadata = {"client_id": one.id, "jwks": other.jwks}
@@ -127,32 +129,32 @@ class RegistrationContract:
                 await served.identity.withdraw_client(one.id, bearer=theirs),
                 await served.identity.read_client("nobody", bearer=bearer),
             ]
-            assert {word(one) for one in asked} == {Word.INVALID_TOKEN}
+            assert {word(one) for one in asked} == {OAuthError.INVALID_TOKEN}
 
         serve(scenario)
 
     def test_registered_keys_outlive_another_ensure_and_not_a_remove(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             one, bearer = await registered(served)
             await served.identity.ensure(key(), {"scopes": ["a:other"]})
-            assert not isinstance(await one.ask(), Refusal)
+            assert not isinstance(await one.ask(), OAuthRefusal)
             await served.identity.remove(key())
             asked = await served.identity.read_client(one.id, bearer=bearer)
-            assert word(asked) is Word.INVALID_TOKEN
-            assert isinstance(await served.identity.invite(key()), Refusal)
+            assert word(asked) is OAuthError.INVALID_TOKEN
+            assert isinstance(await served.identity.invite(key()), OAuthRefusal)
 
         serve(scenario)
 
     def test_keys_in_the_spec_are_the_planes_and_nobody_is_invited(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
+        async def scenario(served: IdentityCase) -> None:
             await client(served)
-            assert word(await served.identity.invite(key())) is Word.UNAUTHORIZED_CLIENT
+            assert word(await served.identity.invite(key())) is OAuthError.UNAUTHORIZED_CLIENT
 
         serve(scenario)
 
     def test_a_private_key_is_refused_and_not_repeated(self, serve: Serve) -> None:
-        async def scenario(served: Served) -> None:
-            one = Client(served, key().text)
+        async def scenario(served: IdentityCase) -> None:
+            one = IdentityClient(served, key().text)
             private = one.pair.as_dict(private=True)
             with pytest.raises(Rejected) as refused:
                 await served.identity.ensure(key(), {"jwks": {"keys": [private]}})
@@ -160,7 +162,7 @@ class RegistrationContract:
             other, invitation = await invited(served, key("b"))
             secret = other.pair.as_dict(private=True)
             answer = await served.identity.register(invitation.token, {"jwks": {"keys": [secret]}})
-            assert word(answer) is Word.INVALID_CLIENT_METADATA
+            assert word(answer) is OAuthError.INVALID_CLIENT_METADATA
             assert str(secret["d"]) not in str(answer)
 
         serve(scenario)

@@ -23,7 +23,7 @@ from tenure.ports.provider import OwnedResource, Presence, Provider
 PLANE = "contract"
 
 
-class Held(NamedTuple):
+class ProviderCase(NamedTuple):
     """A provider under test, and ways to put it in a spot; without one its tests are skipped."""
 
     provider: Provider
@@ -33,7 +33,7 @@ class Held(NamedTuple):
     """Waits as long as a listing may lag."""
 
 
-Scenario = Callable[[Held], Coroutine[Any, Any, None]]
+Scenario = Callable[[ProviderCase], Coroutine[Any, Any, None]]
 Hold = Callable[[Scenario], None]
 
 
@@ -44,7 +44,7 @@ def key(name: str = "one", *, generation: int = 1, plane: str = PLANE) -> Resour
     )
 
 
-async def owned(held: Held, plane: str = PLANE) -> list[OwnedResource]:
+async def owned(held: ProviderCase, plane: str = PLANE) -> list[OwnedResource]:
     """What the provider lists, after it had time to catch up."""
     if held.settle is not None:
         await held.settle()
@@ -60,13 +60,13 @@ class ProviderContract:
         raise NotImplementedError
 
     def test_of_an_unknown_key_it_says_absent(self, hold: Hold) -> None:
-        async def scenario(held: Held) -> None:
+        async def scenario(held: ProviderCase) -> None:
             assert (await held.provider.inspect(key())).presence is Presence.ABSENT
 
         hold(scenario)
 
     def test_what_was_ensured_is_there_with_its_owner_and_generation(self, hold: Hold) -> None:
-        async def scenario(held: Held) -> None:
+        async def scenario(held: ProviderCase) -> None:
             reference = await held.provider.ensure(key(generation=3), {"size": 1})
             observed = await held.provider.inspect(key(generation=3))
             assert observed.presence in {Presence.STARTING, Presence.READY}
@@ -77,7 +77,7 @@ class ProviderContract:
         hold(scenario)
 
     def test_the_same_key_twice_is_one_resource_and_one_reference(self, hold: Hold) -> None:
-        async def scenario(held: Held) -> None:
+        async def scenario(held: ProviderCase) -> None:
             first = await held.provider.ensure(key(), {"size": 1})
             second = await held.provider.ensure(key(), {"size": 1})
             assert dict(first) == dict(second)
@@ -86,7 +86,7 @@ class ProviderContract:
         hold(scenario)
 
     def test_many_at_once_under_one_key_are_one_resource(self, hold: Hold) -> None:
-        async def scenario(held: Held) -> None:
+        async def scenario(held: ProviderCase) -> None:
             many = await asyncio.gather(*(held.provider.ensure(key(), {}) for _ in range(5)))
             assert all(dict(one) == dict(many[0]) for one in many)
             assert len(await owned(held)) == 1
@@ -94,7 +94,7 @@ class ProviderContract:
         hold(scenario)
 
     def test_another_spec_converges_under_the_same_reference(self, hold: Hold) -> None:
-        async def scenario(held: Held) -> None:
+        async def scenario(held: ProviderCase) -> None:
             first = await held.provider.ensure(key(), {"size": 1})
             newer = key()._replace(generation=2)
             assert dict(await held.provider.ensure(newer, {"size": 2})) == dict(first)
@@ -104,7 +104,7 @@ class ProviderContract:
         hold(scenario)
 
     def test_a_smaller_generation_than_the_last_seen_is_rejected(self, hold: Hold) -> None:
-        async def scenario(held: Held) -> None:
+        async def scenario(held: ProviderCase) -> None:
             await held.provider.ensure(key()._replace(generation=2), {"size": 2})
             with pytest.raises(Rejected):
                 await held.provider.ensure(key(), {"size": 1})
@@ -113,7 +113,7 @@ class ProviderContract:
         hold(scenario)
 
     def test_what_was_removed_is_gone(self, hold: Hold) -> None:
-        async def scenario(held: Held) -> None:
+        async def scenario(held: ProviderCase) -> None:
             await held.provider.ensure(key(), {})
             await held.provider.remove(key())
             assert (await held.provider.inspect(key())).presence is Presence.ABSENT
@@ -122,7 +122,7 @@ class ProviderContract:
         hold(scenario)
 
     def test_removing_twice_or_the_unknown_succeeds(self, hold: Hold) -> None:
-        async def scenario(held: Held) -> None:
+        async def scenario(held: ProviderCase) -> None:
             await held.provider.remove(key())
             await held.provider.remove(key())
             await held.provider.ensure(key("two"), {})
@@ -132,7 +132,7 @@ class ProviderContract:
         hold(scenario)
 
     def test_a_removed_key_is_burned(self, hold: Hold) -> None:
-        async def scenario(held: Held) -> None:
+        async def scenario(held: ProviderCase) -> None:
             await held.provider.ensure(key(), {})
             await held.provider.remove(key())
             with pytest.raises(Rejected):
@@ -142,7 +142,7 @@ class ProviderContract:
         hold(scenario)
 
     def test_a_key_that_was_removed_before_it_was_made_is_burned(self, hold: Hold) -> None:
-        async def scenario(held: Held) -> None:
+        async def scenario(held: ProviderCase) -> None:
             await held.provider.remove(key())
             with pytest.raises(Rejected):
                 await held.provider.ensure(key(), {})
@@ -151,7 +151,7 @@ class ProviderContract:
         hold(scenario)
 
     def test_a_remove_beats_an_ensure_that_comes_at_the_same_time(self, hold: Hold) -> None:
-        async def scenario(held: Held) -> None:
+        async def scenario(held: ProviderCase) -> None:
             await asyncio.gather(
                 held.provider.ensure(key(), {}), held.provider.remove(key()), return_exceptions=True
             )
@@ -160,7 +160,7 @@ class ProviderContract:
         hold(scenario)
 
     def test_keys_do_not_touch_each_other(self, hold: Hold) -> None:
-        async def scenario(held: Held) -> None:
+        async def scenario(held: ProviderCase) -> None:
             await held.provider.ensure(key("one"), {})
             await held.provider.ensure(key("two"), {})
             await held.provider.ensure(key("one", generation=2), {})
@@ -172,7 +172,7 @@ class ProviderContract:
         hold(scenario)
 
     def test_it_lists_what_carries_our_tag_with_agent_and_generation(self, hold: Hold) -> None:
-        async def scenario(held: Held) -> None:
+        async def scenario(held: ProviderCase) -> None:
             await held.provider.ensure(key("mine", generation=4), {})
             await held.provider.ensure(key("theirs", plane="another"), {})
             (item,) = await owned(held)
@@ -184,7 +184,7 @@ class ProviderContract:
         hold(scenario)
 
     def test_what_is_foreign_is_neither_adopted_nor_removed(self, hold: Hold) -> None:
-        async def scenario(held: Held) -> None:
+        async def scenario(held: ProviderCase) -> None:
             if held.plant is None:
                 pytest.skip("nothing foreign can be put under a key here")
             await held.plant(key())

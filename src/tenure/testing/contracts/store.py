@@ -21,12 +21,12 @@ from tenure.ports.store import (
     AtLeast,
     Below,
     Change,
+    CommitRefusal,
     Drop,
     Is,
     Next,
     Put,
     Queue,
-    Refused,
     Set,
     Store,
 )
@@ -180,7 +180,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         await store.commit(change(put))
         guard = Is("operation", ("a",), said)
         answer = await store.commit(change(record("a", 1), guards=(guard,)))
-        assert answer == (None if holds else Refused(guard, whole(put)))
+        assert answer == (None if holds else CommitRefusal(guard, whole(put)))
         assert (await store.find(JournalRecord, ("a", 1)) is not None) == holds
 
     @scenario
@@ -189,7 +189,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
     ) -> None:
         first, second = Is("operation", ("a",), {}), Is("operation", ("b",), {"token": 1})
         await store.commit(change(operation("a")))
-        assert await store.commit(change(guards=(first, second))) == Refused(second, None)
+        assert await store.commit(change(guards=(first, second))) == CommitRefusal(second, None)
 
     @scenario
     async def test_of_two_changes_that_guard_one_revision_one_wins(
@@ -202,7 +202,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
             *(store.commit(change(record("a", n), raise_it, guards=(guard,))) for n in range(5))
         )
         row = whole(operation("a", revision=1))
-        assert answers == [None] + [Refused(guard, row)] * 4
+        assert answers == [None] + [CommitRefusal(guard, row)] * 4
         assert [await store.find(JournalRecord, ("a", n)) is not None for n in range(5)] == [
             True
         ] + [False] * 4
@@ -220,7 +220,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
             operation("c"),
             Set("operation", ("a",), {"token": 9}),
         )
-        assert await store.commit(change(*writes)) == Refused(clash, whole(operation("a")))
+        assert await store.commit(change(*writes)) == CommitRefusal(clash, whole(operation("a")))
         assert await store.find(OperationRecord, ("b",)) is None
         assert await store.find(OperationRecord, ("a",)) == stored(operation("a"))
         await store.commit(change(event("second")))
@@ -230,7 +230,7 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
     async def test_of_two_puts_of_one_key_the_first_wins(self, store: Store, change: Names) -> None:
         first, second = operation("a", tenant="north"), operation("a", tenant="south")
         waiting = [store.commit(change(first)), store.commit(change(second))]
-        assert [await answer for answer in waiting] == [None, Refused(second, whole(first))]
+        assert [await answer for answer in waiting] == [None, CommitRefusal(second, whole(first))]
 
     @scenario
     async def test_a_set_changes_what_it_names(self, store: Store, change: Names) -> None:
@@ -261,9 +261,9 @@ class StoreContract(ClaimPromises, ReadPromises, ChainPromises, RefusalPromises,
         answers = [await answer for answer in waiting]
         assert answers == [
             None,
-            Refused(missing, None),
-            Refused(missing, None),
-            Refused(missing, None),
+            CommitRefusal(missing, None),
+            CommitRefusal(missing, None),
+            CommitRefusal(missing, None),
             None,
         ]
         assert await store.find(OperationRecord, ("a",)) == stored(operation("a"))

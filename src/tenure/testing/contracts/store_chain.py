@@ -9,7 +9,7 @@ import pytest
 from tenure.core.audit import first_broken
 from tenure.core.errors import Defect
 from tenure.core.records import OperationRecord
-from tenure.ports.store import Chained, Is, Next, Put, Row, Store
+from tenure.ports.store import ChainHash, Is, Next, Put, Row, Store
 from tenure.testing.contracts.store_rows import Names, operation, scenario
 
 NORTH = {"tenant": "north"}
@@ -21,7 +21,7 @@ def entry(action: str) -> Put:
         "audit",
         (Next("audit"),),
         {"tenant": "north", "principal": "p", "action": action, "target": "t", "at": 2.5,
-         "body": "{}", "hash": Chained("audit")},
+         "body": "{}", "hash": ChainHash("audit")},
     )  # fmt: skip
 
 

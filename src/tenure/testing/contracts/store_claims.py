@@ -8,7 +8,7 @@ import pytest
 from tenure.core.decisions import unknown_after_claim
 from tenure.core.operation import IntentState
 from tenure.core.records import IntentRecord, OperationRecord
-from tenure.ports.store import Claimed, Is, Queue, Refused, Store
+from tenure.ports.store import ClaimedOperation, CommitRefusal, Is, Queue, Store
 from tenure.testing.contracts.store_rows import (
     Names,
     StoppedClock,
@@ -37,10 +37,14 @@ class ClaimPromises:
             )
         )  # fmt: skip
         assert list(await store.claim(Queue.OPERATIONS, "me", limit=3)) == [
-            Claimed("b", 1, None), Claimed("c", 1, None), Claimed("e", 1, 5.0),
-        ]  # fmt: skip
+            ClaimedOperation("b", 1, None),
+            ClaimedOperation("c", 1, None),
+            ClaimedOperation("e", 1, 5.0),
+        ]
         await store.commit(change(lease("me", clock.at)))
-        assert list(await store.claim(Queue.OPERATIONS, "me", limit=3)) == [Claimed("f", 1, None)]
+        assert list(await store.claim(Queue.OPERATIONS, "me", limit=3)) == [
+            ClaimedOperation("f", 1, None)
+        ]
         assert list(await store.claim(Queue.OPERATIONS, "me", limit=3)) == []
         clock.at += 1
         assert [name for name, _, _ in await store.claim(Queue.OPERATIONS, "new", limit=9)] == [
@@ -72,7 +76,9 @@ class ClaimPromises:
     ) -> None:
         put = operation("a", state=state, token=4, revision=7, worker="dead")
         await store.commit(change(put))
-        assert list(await store.claim(Queue.OPERATIONS, "me", limit=1)) == [Claimed("a", 5, None)]
+        assert list(await store.claim(Queue.OPERATIONS, "me", limit=1)) == [
+            ClaimedOperation("a", 5, None)
+        ]
         after = "RUNNING" if state == "PENDING" else state
         claimed = operation("a", state=after, token=5, revision=8, worker="me")
         assert await store.find(OperationRecord, ("a",)) == stored(claimed)
@@ -144,7 +150,7 @@ class ClaimPromises:
         )
         await claim
         refused = await late
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, CommitRefusal)
         assert refused.row is not None
         assert (refused.what, refused.row["token"]) == (guard, 2)
 

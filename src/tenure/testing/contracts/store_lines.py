@@ -4,14 +4,19 @@ import asyncio
 
 from tenure.core.errors import Defect
 from tenure.core.records import IntentRecord, OperationRecord
-from tenure.ports.store import Change, Guarded, Header, Is, Next, Put, Refused, Set, Store
+from tenure.ports.store import Change, CommitRefusal, Header, HeaderGuard, Is, Next, Put, Set, Store
 from tenure.testing.contracts.store_rows import Names, intent, operation, scenario
 
 STEP = ("operation", "step")
 RECORDED = Header(
-    "operation", ("id",), ("revision", "error"),
-    guards=(Guarded("intent", STEP, ("token",)), Guarded("operation", ("id",), ("revision",))),
-)  # fmt: skip
+    "operation",
+    ("id",),
+    ("revision", "error"),
+    guards=(
+        HeaderGuard("intent", STEP, ("token",)),
+        HeaderGuard("operation", ("id",), ("revision",)),
+    ),
+)
 INTENT = Header("intent", STEP, ("token", "detail"))
 JOURNAL = Header(
     "journal", ("operation", "seq"), ("tenant", "kind", "step", "at", "body"), adds=True
@@ -73,11 +78,11 @@ class LinePromises:
             recorded("a", 4, token=2, id="fine"),
         )  # fmt: skip
         by_revision, by_token, none = await asyncio.gather(*map(store.commit, (late, fenced, fine)))
-        assert isinstance(by_revision, Refused)
+        assert isinstance(by_revision, CommitRefusal)
         assert by_revision.what == Is("operation", ("a",), {"revision": 3})
         assert by_revision.row is not None
         assert by_revision.row["revision"] == 4
-        assert isinstance(by_token, Refused)
+        assert isinstance(by_token, CommitRefusal)
         assert by_token.what == Is("intent", ("a", "runtime"), {"token": 1})
         assert none is None
         loaded = await store.load("a")
@@ -99,11 +104,11 @@ class LinePromises:
             headers=(JOURNAL,), lines=(("a", 0, "north", "done", "x", 2.0, "{}"),),
         )  # fmt: skip
         refused = await store.commit(there)
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, CommitRefusal)
         assert isinstance(refused.what, Put)
         assert refused.what.key == ("a", 0)
         gone = Change("", headers=(INTENT,), lines=(("a", "moon", 1, ""),))
-        assert await store.commit(gone) == Refused(
+        assert await store.commit(gone) == CommitRefusal(
             Set("intent", ("a", "moon"), {"token": 1, "detail": ""}), None
         )
         row = await store.find(OperationRecord, ("a",))
@@ -133,7 +138,7 @@ class LinePromises:
             lines=(("a", "runtime", 5, ""), ("a", 1, "", "runtime", 5, 0)),
         )
         refused = await store.commit(odd)
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, CommitRefusal)
         assert refused.what == Is("intent", ("a", "runtime"), {"token": 5})
         row = await store.find(IntentRecord, ("a", "runtime"))
         assert row is not None
@@ -150,7 +155,7 @@ class LinePromises:
                 _asked(store, short), _asked(store, recorded("b", 0)), return_exceptions=True
             )
             assert isinstance(answers[0], Defect)
-            assert isinstance(answers[1], Refused)
+            assert isinstance(answers[1], CommitRefusal)
 
     @scenario
     async def test_a_counter_that_begins_counts_on(self, store: Store, change: Names) -> None:
@@ -162,12 +167,12 @@ class LinePromises:
             store.commit(Change("", headers=(OUTBOX,), lines=(first,))),
             store.commit(Change("", headers=(OUTBOX,), lines=(more,))),
         )
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, CommitRefusal)
         assert fine == [None, None]
         assert await store.commit(Change("", headers=(OUTBOX,), lines=(more,))) is None
         assert [row["sequence"] for row in await store.list_events(limit=10)] == [1, 2, 3]
 
 
-async def _asked(store: Store, change: Change) -> Refused | None:
+async def _asked(store: Store, change: Change) -> CommitRefusal | None:
     """A refusal may come at once or with the answer."""
     return await store.commit(change)

@@ -7,7 +7,18 @@ import asyncio
 from contextlib import suppress
 
 from tenure.core.errors import Defect
-from tenure.ports.store import TABLES, AtLeast, Below, Is, Key, Put, Refused, Set, Store, Value
+from tenure.ports.store import (
+    TABLES,
+    AtLeast,
+    Below,
+    CommitRefusal,
+    Is,
+    Key,
+    Put,
+    Set,
+    Store,
+    Value,
+)
 from tenure.testing.contracts.store_rows import Names, scenario, whole
 
 ODD = 'it\'s "said":\n[1,{null}],\\ ☃ '
@@ -69,7 +80,7 @@ class RefusalPromises:
         taken = [store.commit(change(put)) for put in puts]
         assert [await answer for answer in taken] == [None] * len(puts)
         clashes = await asyncio.gather(*(store.commit(change(put)) for put in puts))
-        assert clashes == [Refused(put, whole(put)) for put in puts]
+        assert clashes == [CommitRefusal(put, whole(put)) for put in puts]
         for put in puts:
             row, key = whole(put), _key(put)
             assert await store.commit(change(guards=(Is(put.table, key, row),))) is None
@@ -82,7 +93,7 @@ class RefusalPromises:
             answers = await asyncio.gather(
                 *(store.commit(change(guards=(guard,))) for guard in unmet)
             )
-            assert answers == [Refused(guard, row) for guard in unmet]
+            assert answers == [CommitRefusal(guard, row) for guard in unmet]
 
     @scenario
     async def test_what_is_not_there_is_told_as_no_row_whatever_table_it_is_looked_for_in(
@@ -99,7 +110,7 @@ class RefusalPromises:
                 Set(table, key, {column: value}),
             ):
                 asked = change(what) if isinstance(what, Set) else change(guards=(what,))
-                assert await store.commit(asked) == Refused(what, None)
+                assert await store.commit(asked) == CommitRefusal(what, None)
 
     @scenario
     async def test_a_column_that_is_empty_is_told_as_empty(
@@ -113,12 +124,12 @@ class RefusalPromises:
                 with suppress(Defect):  # it may not be empty
                     await store.commit(change(Set(table, key, {column: None})))
                     row[column] = None
-            assert await store.commit(change(put)) == Refused(put, row)
+            assert await store.commit(change(put)) == CommitRefusal(put, row)
             assert await store.commit(change(guards=(Is(table, key, row),))) is None
             empty = [column for column in row if row[column] is None]
             for column in empty:
                 for bound in (Below, AtLeast):
                     guard = Is(table, key, {**row, column: bound(_sure(before[column]))})
-                    assert await store.commit(change(guards=(guard,))) == Refused(guard, row)
+                    assert await store.commit(change(guards=(guard,))) == CommitRefusal(guard, row)
                 guard = Is(table, key, {**row, column: before[column]})
-                assert await store.commit(change(guards=(guard,))) == Refused(guard, row)
+                assert await store.commit(change(guards=(guard,))) == CommitRefusal(guard, row)

@@ -23,12 +23,12 @@ from tenure.core.records import (
 from tenure.ports.clock import Clock
 from tenure.ports.store import (
     Change,
-    Claimed,
+    ClaimedOperation,
+    CommitRefusal,
     Key,
-    Loaded,
+    LoadedOperation,
     Queue,
     R,
-    Refused,
     Ring,
     Row,
     TenantEvents,
@@ -61,10 +61,10 @@ class MemoryStore:
         self._use()
         return self._clock.now()
 
-    def commit(self, change: Change) -> asyncio.Future[Refused | None]:
+    def commit(self, change: Change) -> asyncio.Future[CommitRefusal | None]:
         """Apply it now, answer on a later turn."""
-        future: asyncio.Future[Refused | None] = self._later()
-        answer: Refused | BaseException | None
+        future: asyncio.Future[CommitRefusal | None] = self._later()
+        answer: CommitRefusal | BaseException | None
         try:
             answer = None if self._failing is False else self.tables.apply(change)
         except TenureError as error:
@@ -80,9 +80,9 @@ class MemoryStore:
 
     def claim(
         self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
-    ) -> asyncio.Future[Sequence[Claimed]]:
+    ) -> asyncio.Future[Sequence[ClaimedOperation]]:
         """Claim now, answer on a later turn."""
-        future: asyncio.Future[Sequence[Claimed]] = self._later()
+        future: asyncio.Future[Sequence[ClaimedOperation]] = self._later()
         match queue:
             case Queue.OPERATIONS:
                 now = self.now()
@@ -123,11 +123,11 @@ class MemoryStore:
         if self._ended is not None:
             raise self._ended()
 
-    async def list_due(self, worker: str) -> Sequence[Claimed]:
+    async def list_due(self, worker: str) -> Sequence[ClaimedOperation]:
         """Look at every open operation."""
         now = self.now()
         return sorted(
-            Claimed(str(name), row["token"], row["due_at"])  # type: ignore[arg-type]
+            ClaimedOperation(str(name), row["token"], row["due_at"])  # type: ignore[arg-type]
             for (name,), row in self.tables.rows["operation"].items()
             if row["worker"] == worker
             and row["ended_at"] is None
@@ -149,13 +149,13 @@ class MemoryStore:
         row = self.tables.rows[table_of(record).name].get(key)
         return None if row is None else record(*row.values())
 
-    async def load(self, operation: str) -> Loaded | None:
+    async def load(self, operation: str) -> LoadedOperation | None:
         """Copy three tables' rows at once."""
         self._use()
         row = self.tables.rows["operation"].get((operation,))
         if row is None:
             return None
-        return Loaded(
+        return LoadedOperation(
             tuple.__new__(OperationRecord, row.values()),
             _records(JournalRecord, self.tables.parts("journal", operation)),
             _records(IntentRecord, self.tables.parts("intent", operation)),

@@ -15,16 +15,16 @@ from tenure.core.operation import IntentState
 from tenure.core.records import RECORDS, table_of
 from tenure.ports.store import (
     TABLES,
-    Chained,
+    ChainHash,
     Change,
-    Claimed,
+    ClaimedOperation,
+    CommitRefusal,
     Drop,
     Generated,
     Is,
     Key,
     Next,
     Put,
-    Refused,
     Row,
     Set,
     Value,
@@ -52,7 +52,7 @@ class Tables:
         self.full = False
         """Whether there is no room for new work; set by whoever plays the disk."""
 
-    def apply(self, change: Change) -> Refused | None:
+    def apply(self, change: Change) -> CommitRefusal | None:
         """Apply the change, or say what refused it; if it makes no sense, nothing of it stays."""
         change = change.plain()
         if change.admits and self.full:
@@ -64,7 +64,7 @@ class Tables:
             for guard in change.guards:
                 row = self.rows[guard.table].get(guard.key)
                 if row is None or not _holds(guard, row):
-                    return Refused(guard, None if row is None else dict(row))
+                    return CommitRefusal(guard, None if row is None else dict(row))
             for write in change.writes:
                 _check(write)
                 if type(write) is Put:
@@ -87,22 +87,22 @@ class Tables:
             del self.changes[next(iter(self.changes))]
         return None
 
-    def _put(self, puts: list[Put], sets: list[Set]) -> Refused | None:
+    def _put(self, puts: list[Put], sets: list[Set]) -> CommitRefusal | None:
         """Add the new rows, see that those to change are there; else take the new ones back."""
         made: list[tuple[str, Key]] = []
         taken: list[str] = []
-        refused: Refused | None = None
+        refused: CommitRefusal | None = None
         for put in puts:
             key, row = self._new(put, taken)
             stands = self._add(put.table, key, row)
             if stands is not row:
-                refused = Refused(put, dict(stands))
+                refused = CommitRefusal(put, dict(stands))
                 break
             made.append((put.table, key))
         else:
             for write in sets:
                 if write.key not in self.rows[write.table]:
-                    refused = Refused(write, None)
+                    refused = CommitRefusal(write, None)
                     break
         if refused is not None:
             for table, key in made:
@@ -134,7 +134,7 @@ class Tables:
         for name, part in zip(TABLES[table].key, key, strict=True):
             row[name] = part  # type: ignore[assignment]
         for name, value in columns.items():
-            if type(value) is Chained:
+            if type(value) is ChainHash:
                 row[name] = self._linked(table, [*row.values()][:-1])
         return key, row  # type: ignore[return-value]
 
@@ -153,7 +153,7 @@ class Tables:
 
     def claim(
         self, worker: str, *, limit: int, now: float, but_plans: Sequence[str] = ()
-    ) -> list[Claimed]:
+    ) -> list[ClaimedOperation]:
         """Give this worker the oldest open operations of workers without a live lease."""
         leases, operations = self.rows["lease"], self.rows["operation"]
         gone: dict[Value, bool] = {}
@@ -187,7 +187,7 @@ class Tables:
                 row["state"] = "RUNNING"
         rows = (operations[key] for key in ids)
         claimed: list[tuple[Any, ...]] = [(row["id"], row["token"], row["due_at"]) for row in rows]
-        return [Claimed(*row) for row in claimed]
+        return [ClaimedOperation(*row) for row in claimed]
 
     def parts(self, table: str, operation: str | int) -> list[Row]:
         """The rows of one operation in `journal` or `intent`, in key order."""

@@ -9,7 +9,7 @@ from proofs.agents.lifecycle import CALLER, SLOTS, spec_of
 from tenure.app.agents import commands as agents
 from tenure.app.agents import creation, invocations, quotas
 from tenure.app.agents import views as agent_views
-from tenure.app.agents.commands import Asked
+from tenure.app.agents.commands import RequestOptions
 from tenure.app.operations import commands as operations
 from tenure.app.operations import reads
 from tenure.core.agent import AgentState
@@ -297,10 +297,12 @@ async def test_a_verb_on_what_has_changed_since_is_refused(lives):
     known = (await agent_views.get_agent(lives.plane, CALLER, "alpha")).etag
     await lives.verb("suspend")
     with pytest.raises(PreconditionFailed):
-        await agents.delete_agent(lives.plane, CALLER, "alpha", asked=Asked(if_match=known))
+        await agents.delete_agent(
+            lives.plane, CALLER, "alpha", asked=RequestOptions(if_match=known)
+        )
     now = (await agent_views.get_agent(lives.plane, CALLER, "alpha")).etag
     await lives.done(
-        await agents.delete_agent(lives.plane, CALLER, "alpha", asked=Asked(if_match=now))
+        await agents.delete_agent(lives.plane, CALLER, "alpha", asked=RequestOptions(if_match=now))
     )
 
 

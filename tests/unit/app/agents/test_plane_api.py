@@ -11,7 +11,7 @@ from tenure.app.operations import commands as operations
 from tenure.core.agent import AgentState
 from tenure.core.errors import Defect
 from tenure.core.operation import OperationState
-from tenure.testing.faults import Call, Fault
+from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.operators import by
 from tests.unit.support.agent_planes import alive
 
@@ -24,8 +24,8 @@ def api_of(lives):
 
 async def stuck_create(lives):
     """A create that cannot be undone, and so keeps its agent."""
-    lives.faults.script[Call("credentials", "ensure", 1)] = Fault.REFUSED
-    lives.faults.script[Call("access", "remove", 1)] = Fault.REFUSED
+    lives.faults.script[FaultPoint("credentials", "ensure", 1)] = Fault.REFUSED
+    lives.faults.script[FaultPoint("access", "remove", 1)] = Fault.REFUSED
     created = await lives.done(await agents.create_agent(lives.plane, CALLER, spec_of("alpha")))
     assert created.state == OperationState.STUCK
     return created
@@ -123,7 +123,7 @@ async def test_what_an_agent_owns_is_asked_for_once(lives):
 async def test_a_child_that_is_held_by_others_is_left_until_the_next_look(lives):
     uid = await lives.made()
     child = await lives.made("beta", parent="alpha")
-    lives.faults.script[Call("access", "remove", 1)] = Fault.REFUSED
+    lives.faults.script[FaultPoint("access", "remove", 1)] = Fault.REFUSED
     stuck = await lives.verb("delete", "beta")
     assert stuck.state == OperationState.STUCK
     assert (await api_of(lives).delete_owned(uid, "an operation")).left == ["beta"]

@@ -7,7 +7,7 @@ import pytest
 from proofs.agents.lifecycle import CALLER, spec_of
 from tenure.app.agents import commands as agents
 from tenure.app.agents import invocations
-from tenure.app.agents.commands import Asked
+from tenure.app.agents.commands import RequestOptions
 from tenure.app.operations import commands as operations
 from tenure.core.agent import AgentState
 from tenure.core.errors import Conflict
@@ -17,7 +17,7 @@ from tenure.testing.operators import by
 from tests.unit.support.agent_planes import alive, fault, refusal
 
 SUCCEEDED, COMPENSATED = OperationState.SUCCEEDED, OperationState.COMPENSATED
-QUEUE = Asked(queue=True)
+QUEUE = RequestOptions(queue=True)
 
 
 async def draining(lives, seconds=5.0):

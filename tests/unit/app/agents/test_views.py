@@ -8,7 +8,7 @@ from tenure.app.agents import invocations
 from tenure.app.agents import views as agent_views
 from tenure.core.agent import AgentState, Verb
 from tenure.core.errors import Conflict, NotFound, NotReady
-from tenure.testing.faults import Call, Fault
+from tenure.testing.faults import Fault, FaultPoint
 from tests.unit.support.agent_planes import STRANGER, VIEWER, alive
 
 
@@ -88,7 +88,7 @@ async def test_an_etag_changes_with_every_operation_and_with_its_end(lives):
 
 @alive
 async def test_what_does_not_serve_says_why(lives):
-    lives.faults.script[Call("access", "ensure", 2)] = Fault.REFUSED
+    lives.faults.script[FaultPoint("access", "ensure", 2)] = Fault.REFUSED
     await agents.create_agent(lives.plane, CALLER, spec_of("alpha"))
     with pytest.raises(NotReady) as early:
         await invocations.address_of(lives.plane, CALLER, "alpha")

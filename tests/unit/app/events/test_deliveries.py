@@ -8,7 +8,7 @@ from tenure.app.events.subscriptions import SubscriptionRequest
 from tenure.core.subscription import SubscriptionKind
 from tenure.delivery.outbox import DestinationRoute
 from tenure.delivery.relay import Relay
-from tenure.ports.bus import Destination, Verdict
+from tenure.ports.bus import DeliveryVerdict, Destination
 from tests.unit.support.agent_planes import alive
 from tests.unit.support.sinks import Sink
 
@@ -29,9 +29,9 @@ async def test_deliveries_are_counted_by_the_kind_of_destination(lives):
     counts = plane.deliveries
     rows = await plane.store.list_events(limit=1_000)
     per_agent = {uid: sum(row["agent"] == uid for row in rows) for uid in (good, bad)}
-    assert counts.answers["reaction", Verdict.DELIVERED] == len(rows)
-    assert counts.answers["nats", Verdict.DELIVERED] == per_agent[good]
-    assert counts.answers["nats", Verdict.REFUSED] == 1  # those behind it were not sent
+    assert counts.answers["reaction", DeliveryVerdict.DELIVERED] == len(rows)
+    assert counts.answers["nats", DeliveryVerdict.DELIVERED] == per_agent[good]
+    assert counts.answers["nats", DeliveryVerdict.REFUSED] == 1  # those behind it were not sent
     assert (counts.retries["nats"], counts.retries["reaction"]) == (0, 0)
     assert counts.seconds["reaction"] >= 0.0
     found = await read_backlog(plane)
@@ -44,8 +44,8 @@ async def test_deliveries_are_counted_by_the_kind_of_destination(lives):
     await lives.loop_until(plane.store.now() + 60.0)
     await relay.tick()
     assert counts.retries["nats"] == 1
-    assert counts.answers["nats", Verdict.REFUSED] == 1
+    assert counts.answers["nats", DeliveryVerdict.REFUSED] == 1
     found = await read_backlog(plane)
     assert (found["nats"].letters, found["nats"].failing) == (0, 0)
     assert (found["reaction"].letters, found["reaction"].failing) == (0, 1)
-    assert counts.answers["reaction", Verdict.UNAVAILABLE] > 0
+    assert counts.answers["reaction", DeliveryVerdict.UNAVAILABLE] > 0

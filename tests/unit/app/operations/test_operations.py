@@ -15,7 +15,7 @@ from tenure.core.errors import Conflict, Invalid, LimitExceeded
 from tenure.core.limits import PAGE_MAX, RESULT_BYTES_MAX, SIGNALS_MAX
 from tenure.core.operation import IntentState, OperationState
 from tenure.core.plan import StepKind
-from tenure.testing.faults import Call, Fault
+from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.operators import by
 from tenure.testing.plans import SIGNAL
 from tests.unit.support.scripted_planes import TENANT, Script, accept, journal, step, virtual
@@ -75,7 +75,7 @@ async def test_a_page_has_at_least_one_row_and_at_most_so_many(solo, monkeypatch
 
 @virtual
 async def test_an_operation_is_shown_with_what_each_step_holds_and_what_became_of_it(solo):
-    solo.faults.script[Call("access", "ensure", 1)] = Fault.BUSY
+    solo.faults.script[FaultPoint("access", "ensure", 1)] = Fault.BUSY
     plane = (await solo.start()).plane
     name = await accept(plane, "linear", "bird")
     await asyncio.sleep(0.05)
@@ -103,7 +103,7 @@ async def test_waiting_returns_at_the_end_when_stuck_or_when_its_time_is_over(so
     began = solo.loop.time()
     seen = await reads.wait(plane, TENANT, waits, seconds=2.5)
     assert (seen.state, solo.loop.time() - began) == (OperationState.WAITING, pytest.approx(2.5))
-    solo.faults.script[Call("meter", "ensure", 1)] = Fault.BROKE
+    solo.faults.script[FaultPoint("meter", "ensure", 1)] = Fault.BROKE
     stuck = await accept(plane, "unaskable")
     assert (await reads.wait(plane, TENANT, stuck)).state is OperationState.STUCK
     assert (await reads.wait(plane, TENANT, stuck, seconds=0)).state is OperationState.STUCK
@@ -156,7 +156,7 @@ async def test_a_running_operation_is_undone_newest_first(solo):
 
 @virtual
 async def test_a_second_cancel_changes_nothing(solo):
-    solo.faults.script[Call("identity", "remove", 1)] = Fault.SLOW
+    solo.faults.script[FaultPoint("identity", "remove", 1)] = Fault.SLOW
     plane = (await solo.start()).plane
     name = await accept(plane, "waits")
     await asyncio.sleep(1)
@@ -171,7 +171,7 @@ async def test_a_second_cancel_changes_nothing(solo):
 
 @virtual
 async def test_a_cancel_that_comes_after_the_pivot_is_refused_and_names_it(solo):
-    solo.faults.script[Call("exposure", "ensure", 1)] = Fault.SLOW
+    solo.faults.script[FaultPoint("exposure", "ensure", 1)] = Fault.SLOW
     plane = (await solo.start()).plane
     name = await accept(plane, "pivot")
     await asyncio.sleep(0.1)

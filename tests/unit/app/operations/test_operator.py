@@ -11,7 +11,7 @@ from tenure.core.errors import Conflict, Forbidden, Invalid, LimitExceeded, NotF
 from tenure.core.limits import RESULT_BYTES_MAX
 from tenure.core.operation import IntentState, OperationState
 from tenure.core.roles import Role
-from tenure.testing.faults import Call, Fault
+from tenure.testing.faults import Fault, FaultPoint
 from tenure.testing.operators import by
 from tests.unit.support.scripted_planes import TENANT, Script, accept, journal, step, virtual
 
@@ -20,7 +20,7 @@ BY = by("an operator")
 
 async def stuck_forward(solo, plane):
     """Nobody can tell whether the meter was charged."""
-    solo.faults.script[Call("meter", "ensure", 1)] = Fault.BROKE
+    solo.faults.script[FaultPoint("meter", "ensure", 1)] = Fault.BROKE
     name = await accept(plane, "unaskable")
     assert (await reads.wait(plane, TENANT, name)).state is OperationState.STUCK
     return name
@@ -28,8 +28,8 @@ async def stuck_forward(solo, plane):
 
 async def stuck_backward(solo, plane):
     """The runtime is refused, and access cannot be removed for a while."""
-    solo.faults.script[Call("runtime", "ensure", 1)] = Fault.REFUSED
-    solo.faults.script[Call("access", "remove", 1)] = Fault.REFUSED
+    solo.faults.script[FaultPoint("runtime", "ensure", 1)] = Fault.REFUSED
+    solo.faults.script[FaultPoint("access", "remove", 1)] = Fault.REFUSED
     name = await accept(plane, "linear")
     assert (await reads.wait(plane, TENANT, name)).state is OperationState.STUCK
     await asyncio.sleep(1)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from tenure.core.errors import CallerError
-from tenure.ports.bus import DELIVERED, Destination, Outgoing, Receipt, Verdict
+from tenure.ports.bus import DELIVERED, DeliveryVerdict, Destination, Outgoing, Receipt
 
 log = logging.getLogger("tenure.bus")
 Handler = Callable[[Outgoing], Awaitable[None]]
@@ -27,17 +27,17 @@ class LocalBus:
         handler = self._handlers.get(destination.target)
         if handler is None:
             why = f"nobody here is called {destination.target}"
-            return [Receipt(Verdict.UNAVAILABLE, why)] * len(events)
+            return [Receipt(DeliveryVerdict.UNAVAILABLE, why)] * len(events)
         return [await self._hand(handler, event) for event in events]
 
     async def _hand(self, handler: Handler, event: Outgoing) -> Receipt:
         try:
             await handler(event)
         except CallerError as error:
-            return Receipt(Verdict.REFUSED, str(error))
+            return Receipt(DeliveryVerdict.REFUSED, str(error))
         except Exception as error:  # noqa: BLE001 (whatever it is, others are told all the same)
             log.info("event %s was not applied: %r", event.id, error)
-            return Receipt(Verdict.UNAVAILABLE, f"{type(error).__name__}: {error}")
+            return Receipt(DeliveryVerdict.UNAVAILABLE, f"{type(error).__name__}: {error}")
         return DELIVERED
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ import nats
 from nats.js.errors import NotFoundError
 
 from tenure.core.errors import Unavailable
-from tenure.ports.bus import DELIVERED, Destination, Outgoing, Receipt, Verdict
+from tenure.ports.bus import DELIVERED, DeliveryVerdict, Destination, Outgoing, Receipt
 
 STREAM: Final = "TENURE"
 PREFIX: Final = "tenure"
@@ -60,7 +60,7 @@ class _Batch:
             await asyncio.wait([self._done], timeout=seconds)
 
     def receipts(self) -> list[Receipt]:
-        unheard = Receipt(Verdict.UNAVAILABLE, self._why)
+        unheard = Receipt(DeliveryVerdict.UNAVAILABLE, self._why)
         return [one or unheard for one in self._told]
 
 
@@ -97,7 +97,7 @@ class NatsBus:
         try:
             client = await self._connected()
         except Exception as error:  # noqa: BLE001 (the client raises whatever went wrong on the way)
-            return [Receipt(Verdict.UNAVAILABLE, _words(error))] * len(events)
+            return [Receipt(DeliveryVerdict.UNAVAILABLE, _words(error))] * len(events)
         batch = _Batch(len(events))
         self._number += 1
         number = self._number
@@ -107,7 +107,7 @@ class NatsBus:
                 if place % BREATH == BREATH - 1:
                     await asyncio.sleep(0)
                 if len(event.body) > client.max_payload:
-                    batch.answer(place, Receipt(Verdict.REFUSED, TOO_LARGE))
+                    batch.answer(place, Receipt(DeliveryVerdict.REFUSED, TOO_LARGE))
                     continue
                 await client.publish(
                     self.subject(destination, event),
@@ -244,9 +244,9 @@ def _receipt(message: Any) -> Receipt:
     if b'"error"' not in data and data:
         return DELIVERED
     if not data:  # nobody listens on the subject: the stream is gone
-        return Receipt(Verdict.UNAVAILABLE, "no stream takes this subject")
+        return Receipt(DeliveryVerdict.UNAVAILABLE, "no stream takes this subject")
     told = json.loads(data).get("error", {})
-    return Receipt(Verdict.UNAVAILABLE, str(told.get("description", told)))
+    return Receipt(DeliveryVerdict.UNAVAILABLE, str(told.get("description", told)))
 
 
 def _words(error: BaseException) -> str:

@@ -15,10 +15,10 @@ from weakref import WeakValueDictionary
 
 from tenure.adapters.bus.webhook.lookups import Lookups, LookupsBusy, Resolve, resolve_name
 from tenure.adapters.bus.webhook.signing import signed
-from tenure.core.egress import Target, refuse_private, target_of
+from tenure.core.egress import EgressTarget, refuse_private, target_of
 from tenure.core.errors import Invalid
 from tenure.core.retry import WEBHOOK_BREAKER
-from tenure.ports.bus import DELIVERED, Destination, Outgoing, Receipt, Verdict
+from tenure.ports.bus import DELIVERED, DeliveryVerdict, Destination, Outgoing, Receipt
 from tenure.ports.clock import Clock
 
 CALL_SECONDS: Final = 10.0
@@ -88,7 +88,7 @@ class WebhookBus:
         try:
             target = target_of(destination.target, loopback=self._loopback)
         except Invalid as error:
-            return [Receipt(Verdict.UNAVAILABLE, str(error))] * len(events)
+            return [Receipt(DeliveryVerdict.UNAVAILABLE, str(error))] * len(events)
         gate = asyncio.Semaphore(AT_ONCE)
         share = self._shares.setdefault(destination.tenant, asyncio.Semaphore(self._share))
 
@@ -99,19 +99,21 @@ class WebhookBus:
 
         return await asyncio.gather(*(one(event) for event in events))
 
-    async def _deliver(self, destination: Destination, target: Target, event: Outgoing) -> Receipt:
+    async def _deliver(
+        self, destination: Destination, target: EgressTarget, event: Outgoing
+    ) -> Receipt:
         breaker = self._breakers.get(destination.id, _UNBROKEN)
         began = self._clock.monotonic()
         left = breaker.open_until - began
         if left > 0:
             often = f"it failed {breaker.failures} times in a row and is left alone for a while"
-            return Receipt(Verdict.UNAVAILABLE, f"{breaker.why}; {often}", left)
+            return Receipt(DeliveryVerdict.UNAVAILABLE, f"{breaker.why}; {often}", left)
         try:
             receipt = await self._call(destination, target, event)
         except LookupsBusy as error:  # that is none of the destination's failures
-            return Receipt(Verdict.UNAVAILABLE, str(error))
+            return Receipt(DeliveryVerdict.UNAVAILABLE, str(error))
         breaker = self._breakers.pop(destination.id, _UNBROKEN)  # whoever fails is put last
-        if receipt.verdict is Verdict.UNAVAILABLE:
+        if receipt.verdict is DeliveryVerdict.UNAVAILABLE:
             self._breakers[destination.id] = self._failed(breaker, began, receipt.why)
             if len(self._breakers) > BREAKERS_MAX:
                 del self._breakers[next(iter(self._breakers))]
@@ -124,7 +126,9 @@ class WebhookBus:
         is_open = failures >= BREAK_AFTER
         return _Breaker(failures, now, now + WEBHOOK_BREAKER.first_seconds if is_open else 0.0, why)
 
-    async def _call(self, destination: Destination, target: Target, event: Outgoing) -> Receipt:
+    async def _call(
+        self, destination: Destination, target: EgressTarget, event: Outgoing
+    ) -> Receipt:
         import aiohttp  # noqa: PLC0415 (390 ms; most planes call nobody)
 
         headers = {
@@ -141,12 +145,12 @@ class WebhookBus:
                     return _judged(answer.status, answer.headers.get("retry-after", ""))
         except TimeoutError:
             why = f"it did not answer within {self._call_seconds:g} s"
-            return Receipt(Verdict.UNAVAILABLE, why)
+            return Receipt(DeliveryVerdict.UNAVAILABLE, why)
         except Invalid as error:
-            return Receipt(Verdict.UNAVAILABLE, str(error))
+            return Receipt(DeliveryVerdict.UNAVAILABLE, str(error))
         except (aiohttp.ClientError, OSError, ValueError) as error:
             cause = error.__cause__ if isinstance(error.__cause__, Invalid) else error
-            return Receipt(Verdict.UNAVAILABLE, f"{type(cause).__name__}: {cause}")
+            return Receipt(DeliveryVerdict.UNAVAILABLE, f"{type(cause).__name__}: {cause}")
 
     def _open(self) -> Any:
         """The client, made at the first call."""
@@ -189,10 +193,12 @@ def _judged(status: int, retry_after: str) -> Receipt:
         return DELIVERED
     why = f"it answered {status}"
     if 300 <= status < 400:  # noqa: PLR2004
-        return Receipt(Verdict.UNAVAILABLE, f"{why}; redirects are not followed")
+        return Receipt(DeliveryVerdict.UNAVAILABLE, f"{why}; redirects are not followed")
     if status == GONE:
-        return Receipt(Verdict.UNAVAILABLE, f"{why}: nobody is there any more", RETRY_SECONDS_MAX)
+        return Receipt(
+            DeliveryVerdict.UNAVAILABLE, f"{why}: nobody is there any more", RETRY_SECONDS_MAX
+        )
     if 400 <= status < 500 and status not in LATER:  # noqa: PLR2004
-        return Receipt(Verdict.REFUSED, why)
+        return Receipt(DeliveryVerdict.REFUSED, why)
     asked = int(retry_after) if retry_after.isdecimal() and len(retry_after) < 6 else 0  # noqa: PLR2004
-    return Receipt(Verdict.UNAVAILABLE, why, min(float(asked), RETRY_SECONDS_MAX))
+    return Receipt(DeliveryVerdict.UNAVAILABLE, why, min(float(asked), RETRY_SECONDS_MAX))

@@ -11,7 +11,7 @@ from tenure.adapters.credentials.local import spec as specs
 from tenure.core.errors import Invalid, Rejected, Unavailable
 from tenure.core.ids import ResourceKey
 from tenure.core.limits import PAGE_MAX
-from tenure.ports.credentials import Registration
+from tenure.ports.credentials import AudienceRegistration
 from tenure.ports.provider import Spec
 from tenure.ports.store import Below, Change, Is, Key, Put, Row, Set, Shape
 from tenure.sqlite.holdings import ATTEMPTS_MAX, Holdings, Part, differences
@@ -87,8 +87,13 @@ class LocalCredentials:
     # ---------------------------------------------------------------------------------- questions
 
     async def list_registrations(
-        self, tenant: str, agent: str, *, after: Registration | None = None, limit: int = PAGE_MAX
-    ) -> Sequence[Registration]:
+        self,
+        tenant: str,
+        agent: str,
+        *,
+        after: AudienceRegistration | None = None,
+        limit: int = PAGE_MAX,
+    ) -> Sequence[AudienceRegistration]:
         """Read one page, each with the closing as of the same snapshot."""
         asked: Row = {
             "tenant": tenant,
@@ -98,7 +103,9 @@ class LocalCredentials:
             "limit": max(0, min(limit, PAGE_MAX)),
         }
         return [
-            Registration(whose, key, audience, tuple(json.loads(scopes)), ttl, at, not closed)
+            AudienceRegistration(
+                whose, key, audience, tuple(json.loads(scopes)), ttl, at, not closed
+            )
             for whose, key, audience, scopes, ttl, at, closed in self._holdings.read(
                 self._queries["list_registrations"], asked
             )

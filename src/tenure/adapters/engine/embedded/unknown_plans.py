@@ -10,7 +10,7 @@ from typing import Generic
 from tenure.core.errors import PlanUnknown
 from tenure.core.operation import OPERATION, IntentState, OperationState, OperationTrigger
 from tenure.ports.engine import L, MoveExecutor
-from tenure.ports.store import Change, Is, Loaded, Ring, Row, Set, Store
+from tenure.ports.store import Change, Is, LoadedOperation, Ring, Row, Set, Store
 
 log = logging.getLogger("tenure.engine")
 
@@ -59,7 +59,7 @@ class UnknownPlans(Generic[L]):
                 return
 
 
-def _was_pending(claimed: Loaded) -> bool:
+def _was_pending(claimed: LoadedOperation) -> bool:
     """Whether the claim has found it so: else what is intended would be unknown since then."""
     intended = [one for one in claimed.intents if one.state == IntentState.INTENDED]
     uncalled = all(one.unknown_since is None for one in intended)

@@ -64,7 +64,7 @@ STICKY = timedelta(seconds=5)
 RPC_SECONDS = timedelta(seconds=10)
 
 
-class About(NamedTuple):
+class RunLabels(NamedTuple):
     """What people look for a run by: its plan, its agent, and that agent's name if it has one."""
 
     kind: str
@@ -318,7 +318,7 @@ class TemporalEngine(Generic[L]):
             answer = None  # parallel moves cannot all claim it
         if answer is not None and self._worker is not None:
             self._activities.keep(live)
-        about = About(live.kind, live.agent, live.agent_name)
+        about = RunLabels(live.kind, live.agent, live.agent_name)
         self._soon(self._start(live.id, about, answer))
 
     def wake(self, operation: str, *, interrupt: bool = False) -> None:
@@ -386,7 +386,7 @@ class TemporalEngine(Generic[L]):
             await self._signal(operation, interrupt=interrupt)
             return
         agent = await self._store.find("agent", (row.agent,)) or {}
-        about = About(row.kind, row.agent, str(agent.get("name") or ""))
+        about = RunLabels(row.kind, row.agent, str(agent.get("name") or ""))
         stood = self._store.now() - float(str(row.updated_at)) > self._settings.margin_seconds
         if stood and await self._is_elsewhere(operation):
             await self._start(operation, about, None, anew=True)
@@ -417,7 +417,7 @@ class TemporalEngine(Generic[L]):
     async def _start(
         self,
         operation: str,
-        about: About,
+        about: RunLabels,
         answer: Answer | None,
         *,
         wake: bool = False,
@@ -463,7 +463,7 @@ class TemporalEngine(Generic[L]):
     async def _with_attributes(
         self,
         start: Callable[[Sequence[SearchAttributePair[Any]]], Awaitable[None]],
-        about: About,
+        about: RunLabels,
     ) -> None:
         """Start it with its search attributes; without them where the namespace has lost them."""
         pairs: list[SearchAttributePair[Any]] = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tenure.adapters.identity.local.clients import is_client_id
 from tenure.adapters.identity.local.signers import SKEW_SECONDS
-from tenure.ports.identity import Refusal, Word
+from tenure.ports.identity import OAuthError, OAuthRefusal
 
 if TYPE_CHECKING:
     from tenure.adapters.identity.local import jose
@@ -19,7 +19,7 @@ JTI_CHARACTERS_MAX = 255
 TYPES = (None, "JWT", "jwt", "client-authentication+jwt")
 """What an assertion may call itself; an access token (`at+jwt`) is none."""
 
-UNPROVEN = Refusal(Word.INVALID_CLIENT, "The client is not known by this proof.")
+UNPROVEN = OAuthRefusal(OAuthError.INVALID_CLIENT, "The client is not known by this proof.")
 
 
 class Proof(NamedTuple):
@@ -40,7 +40,9 @@ def claimed_client(compact: "jose.Compact") -> str | None:
     return claimed if is_client_id(claimed) else None
 
 
-def read(compact: "jose.Compact", *, audiences: Collection[str], now: float) -> Proof | Refusal:
+def read(
+    compact: "jose.Compact", *, audiences: Collection[str], now: float
+) -> Proof | OAuthRefusal:
     """What a signed assertion proves now; the signature has been checked."""
     claims = compact.claims
     aud = claims.get("aud")
@@ -80,5 +82,5 @@ def _instant(claims: Mapping[str, object], name: str) -> float | None:
         return None
 
 
-def _no(sentence: str) -> Refusal:
-    return Refusal(Word.INVALID_CLIENT, sentence)
+def _no(sentence: str) -> OAuthRefusal:
+    return OAuthRefusal(OAuthError.INVALID_CLIENT, sentence)

@@ -76,14 +76,14 @@ def read_spec(spec: Spec, client_id: str) -> DesiredClient:
     return DesiredClient(columns, spec.get("jwks"))
 
 
-class Registration(NamedTuple):
+class ClientRegistration(NamedTuple):
     """What a client registered: its key set, and the scopes it keeps to (None: all it may have)."""
 
     jwks: object
     asked: str | None
 
 
-def read_registration(metadata: Document, client: Row, *, update: bool) -> Registration:
+def read_registration(metadata: Document, client: Row, *, update: bool) -> ClientRegistration:
     """What a client's own metadata ask for (RFC 7591); Invalid names the field that cannot be.
 
     Fields that nobody knows are ignored, as the RFC has it; their number is bounded.
@@ -109,13 +109,13 @@ def read_registration(metadata: Document, client: Row, *, update: bool) -> Regis
         raise Invalid("jwks is missing: a client proves itself by a key")
     asked = metadata.get("scope")
     if asked is None:
-        return Registration(metadata["jwks"], None)
+        return ClientRegistration(metadata["jwks"], None)
     if not isinstance(asked, str):
         raise Invalid("scope must be text")
     scopes = _scopes(asked.split(" ") if asked else (), "scope")
     if not set(scopes) <= set(str(client["scopes"]).split()):
         raise Invalid("scope goes beyond what this client may have")
-    return Registration(metadata["jwks"], " ".join(scopes))
+    return ClientRegistration(metadata["jwks"], " ".join(scopes))
 
 
 def scopes_of(client: Row) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from hashlib import sha256
 from tenure.adapters.identity.local import clients
 from tenure.core.errors import Invalid, Unavailable
 from tenure.core.ids import ResourceKey
-from tenure.ports.identity import REGISTER_PATH, Document, Invitation, Refusal, Word
+from tenure.ports.identity import REGISTER_PATH, Document, Invitation, OAuthError, OAuthRefusal
 from tenure.ports.store import Change, Is, Put, Row, Set, Shape, Value
 from tenure.sqlite.holdings import ATTEMPTS_MAX, PRESENT, Holdings, revised
 
@@ -22,8 +22,8 @@ PERMIT = Shape(("client",), ("kind", "hash", "until"))
 INVITATION, REGISTRATION = "invitation", "registration"
 PERMIT_SECONDS = 300.0
 
-_BAD_TOKEN = Refusal(Word.INVALID_TOKEN, "The token is unknown, used up or over.")
-_NO_CLIENT = Refusal(Word.INVALID_CLIENT, "There is no such client.")
+_BAD_TOKEN = OAuthRefusal(OAuthError.INVALID_TOKEN, "The token is unknown, used up or over.")
+_NO_CLIENT = OAuthRefusal(OAuthError.INVALID_CLIENT, "There is no such client.")
 
 _Writes = Sequence[Put | Set]
 
@@ -35,17 +35,19 @@ class Registrations:
         self._holdings = holdings
         self._issuer = issuer
 
-    async def invite(self, key: ResourceKey, *, nonce: str = "") -> Invitation | Refusal:
+    async def invite(self, key: ResourceKey, *, nonce: str = "") -> Invitation | OAuthRefusal:
         """Mint an invitation for the client of this key; an earlier permit is over."""
         token = f"{key.text}.{nonce}" if nonce else _new_token(key.text)
         until = self._holdings.now() + PERMIT_SECONDS
 
-        def decide(resource: Row, client: Row) -> _Writes | Refusal:
+        def decide(resource: Row, client: Row) -> _Writes | OAuthRefusal:
             owner = (key.plane, key.tenant, key.agent)
             if (resource["plane"], resource["tenant"], resource["agent"]) != owner:
                 return _NO_CLIENT
             if client["jwks_from"] == clients.BY_SPEC:
-                return Refusal(Word.UNAUTHORIZED_CLIENT, "The client's keys stand in its spec.")
+                return OAuthRefusal(
+                    OAuthError.UNAUTHORIZED_CLIENT, "The client's keys stand in its spec."
+                )
             if self._is_permitted(key.text, bearer=token, kind=INVITATION):
                 return ()  # it was minted before, and is still good
             return self._permit(key.text, kind=INVITATION, token=token, until=until)
@@ -58,13 +60,13 @@ class Registrations:
             until = float(str(permit["until"]))
         return Invitation(key.text, token, until)
 
-    async def register(self, bearer: str, metadata: Document) -> Document | Refusal:
+    async def register(self, bearer: str, metadata: Document) -> Document | OAuthRefusal:
         """Set the client's keys and use up the invitation."""
         return await self._write(
             bearer.partition(".")[0], bearer=bearer, metadata=metadata, kind=INVITATION
         )
 
-    async def read_client(self, client_id: str, *, bearer: str) -> Document | Refusal:
+    async def read_client(self, client_id: str, *, bearer: str) -> Document | OAuthRefusal:
         """The client's metadata; the bearer keeps its token."""
         if not self._is_permitted(client_id, bearer=bearer, kind=REGISTRATION):
             return _BAD_TOKEN
@@ -72,14 +74,14 @@ class Registrations:
 
     async def update_client(
         self, client_id: str, *, bearer: str, metadata: Document
-    ) -> Document | Refusal:
+    ) -> Document | OAuthRefusal:
         """Replace the client's keys; the bearer gets a new token."""
         return await self._write(client_id, bearer=bearer, metadata=metadata, kind=REGISTRATION)
 
-    async def withdraw_client(self, client_id: str, *, bearer: str) -> Refusal | None:
+    async def withdraw_client(self, client_id: str, *, bearer: str) -> OAuthRefusal | None:
         """Drop the client's keys, its tokens and the permit."""
 
-        def decide(_: Row, client: Row) -> _Writes | Refusal:
+        def decide(_: Row, client: Row) -> _Writes | OAuthRefusal:
             if not self._is_permitted(client_id, bearer=bearer, kind=REGISTRATION):
                 return _BAD_TOKEN
             edition = int(str(client["edition"])) + 1
@@ -94,12 +96,12 @@ class Registrations:
 
     async def _write(
         self, client_id: str, *, bearer: str, metadata: Document, kind: str
-    ) -> Document | Refusal:
+    ) -> Document | OAuthRefusal:
         from tenure.adapters.identity.local import jose  # noqa: PLC0415 (slow: at first use)
 
         token = _new_token(client_id)
 
-        def decide(_: Row, client: Row) -> _Writes | Refusal:
+        def decide(_: Row, client: Row) -> _Writes | OAuthRefusal:
             if not self._is_permitted(client_id, bearer=bearer, kind=kind):
                 return _BAD_TOKEN
             try:
@@ -107,7 +109,7 @@ class Registrations:
                 wanted = clients.read_registration(metadata, client, update=update)
                 keys = jose.read_keys(wanted.jwks, "jwks")
             except Invalid as error:
-                return Refusal(Word.INVALID_CLIENT_METADATA, f"{error}.")
+                return OAuthRefusal(OAuthError.INVALID_CLIENT_METADATA, f"{error}.")
             said = {
                 "jwks": json.dumps(keys),
                 "jwks_from": clients.BY_REGISTRATION,
@@ -125,8 +127,8 @@ class Registrations:
     # ---------------------------------------------------------------------------------------- parts
 
     async def _amend(
-        self, client_id: str, decide: Callable[[Row, Row], _Writes | Refusal]
-    ) -> Refusal | None:
+        self, client_id: str, decide: Callable[[Row, Row], _Writes | OAuthRefusal]
+    ) -> OAuthRefusal | None:
         """Change rows of a client that is there, decided anew whenever another was quicker."""
         if not clients.is_client_id(client_id):
             return _NO_CLIENT
@@ -136,7 +138,7 @@ class Registrations:
             if resource is None or resource["state"] != PRESENT or client is None:
                 return _NO_CLIENT
             decided = decide(resource, client)
-            if isinstance(decided, Refusal):
+            if isinstance(decided, OAuthRefusal):
                 return decided
             still, raised = revised(resource)
             guards: tuple[Is, ...] = (still,)
@@ -157,7 +159,7 @@ class Registrations:
             return False
         return hmac.compare_digest(str(row["hash"]), _hash(bearer))
 
-    def _document(self, client_id: str, token: str) -> Document | Refusal:
+    def _document(self, client_id: str, token: str) -> Document | OAuthRefusal:
         client = self._holdings.find("client", (client_id,))
         if client is None:
             return _BAD_TOKEN

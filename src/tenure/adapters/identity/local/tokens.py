@@ -19,8 +19,8 @@ from tenure.ports.identity import (
     Asker,
     Document,
     Fields,
-    Refusal,
-    Word,
+    OAuthError,
+    OAuthRefusal,
 )
 from tenure.ports.store import Change, Drop, Is, Put, Row, Set, Shape
 from tenure.sqlite.holdings import ATTEMPTS_MAX, Holdings
@@ -42,7 +42,7 @@ KEYS_KEPT = 10_000
 """Clients whose keys are held ready."""
 
 _INACTIVE: Document = {"active": False}
-_REPLAYED = Refusal(Word.INVALID_CLIENT, "The assertion was used before.")
+_REPLAYED = OAuthRefusal(OAuthError.INVALID_CLIENT, "The assertion was used before.")
 
 
 class Tokens:
@@ -69,14 +69,18 @@ class Tokens:
 
     # ------------------------------------------------------------------------------ authentication
 
-    async def authenticate(self, fields: Fields, *, endpoint: str) -> Asker | Refusal:
+    async def authenticate(self, fields: Fields, *, endpoint: str) -> Asker | OAuthRefusal:
         """Check the client's assertion and use it up."""
         if "client_secret" in fields:
-            return Refusal(Word.INVALID_CLIENT, f"Clients prove themselves by {clients.METHOD}.")
+            return OAuthRefusal(
+                OAuthError.INVALID_CLIENT, f"Clients prove themselves by {clients.METHOD}."
+            )
         if fields.get("client_assertion_type") != ASSERTION_TYPE:
-            return Refusal(Word.INVALID_CLIENT, f"client_assertion_type must be {ASSERTION_TYPE}.")
+            return OAuthRefusal(
+                OAuthError.INVALID_CLIENT, f"client_assertion_type must be {ASSERTION_TYPE}."
+            )
         proof = self._prove(fields, endpoint)
-        if isinstance(proof, Refusal):
+        if isinstance(proof, OAuthRefusal):
             return proof
         self._proofs += 1
         swept = self._used_up() if self._proofs % SWEEP_EVERY == 0 else ()
@@ -88,7 +92,7 @@ class Tokens:
             return assertions.UNPROVEN
         return Asker(str(client["tenant"]), proof.client_id)
 
-    def _prove(self, fields: Fields, endpoint: str) -> assertions.Proof | Refusal:
+    def _prove(self, fields: Fields, endpoint: str) -> assertions.Proof | OAuthRefusal:
         from tenure.adapters.identity.local import jose  # noqa: PLC0415 (slow: at first use)
 
         compact = jose.take_apart(fields.get("client_assertion", ""))
@@ -125,17 +129,19 @@ class Tokens:
 
     # -------------------------------------------------------------------------------------- minting
 
-    async def token(self, fields: Fields) -> Document | Refusal:
+    async def token(self, fields: Fields) -> Document | OAuthRefusal:
         """An access token by client_credentials, the only grant there is."""
         from tenure.adapters.identity.local import jose  # noqa: PLC0415 (slow: at first use)
 
         grant = fields.get("grant_type")
         if grant is None:
-            return Refusal(Word.INVALID_REQUEST, "grant_type is missing.")
+            return OAuthRefusal(OAuthError.INVALID_REQUEST, "grant_type is missing.")
         if grant != clients.GRANT:
-            return Refusal(Word.UNSUPPORTED_GRANT_TYPE, f"grant_type must be {clients.GRANT}.")
+            return OAuthRefusal(
+                OAuthError.UNSUPPORTED_GRANT_TYPE, f"grant_type must be {clients.GRANT}."
+            )
         asker = await self.authenticate(fields, endpoint=TOKEN_PATH)
-        if isinstance(asker, Refusal):
+        if isinstance(asker, OAuthRefusal):
             return asker
         loaded = await self._signers.ready()
         # From here to the signature nothing else runs.
@@ -143,7 +149,7 @@ class Tokens:
         if client is None:
             return assertions.UNPROVEN
         claims = self._claims(client, fields)
-        if isinstance(claims, Refusal):
+        if isinstance(claims, OAuthRefusal):
             return claims
         return {
             "access_token": jose.sign(loaded.private, loaded.kid, claims),
@@ -152,26 +158,36 @@ class Tokens:
             "scope": claims["scope"],
         }
 
-    def _claims(self, client: Row, fields: Fields) -> dict[str, object] | Refusal:
+    def _claims(self, client: Row, fields: Fields) -> dict[str, object] | OAuthRefusal:
         """What a token for this client says now."""
         tenant, agent = str(client["tenant"]), str(client["agent"])
         epoch, closed = self._epoch(tenant, agent)
         if closed:
-            return Refusal(Word.UNAUTHORIZED_CLIENT, "The agent is closed: nothing is minted.")
+            return OAuthRefusal(
+                OAuthError.UNAUTHORIZED_CLIENT, "The agent is closed: nothing is minted."
+            )
         if clients.GRANT not in str(client["grants"]).split():
-            return Refusal(Word.UNAUTHORIZED_CLIENT, "The client may not use this grant.")
+            return OAuthRefusal(
+                OAuthError.UNAUTHORIZED_CLIENT, "The client may not use this grant."
+            )
         allowed = clients.scopes_of(client)
         asked = fields.get("scope")
         scopes = allowed if asked is None else tuple(dict.fromkeys(asked.split(" ")))
         if not set(scopes) <= set(allowed):
-            return Refusal(Word.INVALID_SCOPE, "The scope goes beyond what this client may have.")
+            return OAuthRefusal(
+                OAuthError.INVALID_SCOPE, "The scope goes beyond what this client may have."
+            )
         if len(" ".join(scopes)) > SCOPE_CHARACTERS_MAX:
-            return Refusal(Word.INVALID_SCOPE, "That is too much for one token: ask for less.")
+            return OAuthRefusal(
+                OAuthError.INVALID_SCOPE, "That is too much for one token: ask for less."
+            )
         audience = fields.get("resource", fields.get("audience", self._issuer))
         if fields.get("audience", audience) != audience:
-            return Refusal(Word.INVALID_TARGET, "resource and audience differ.")
+            return OAuthRefusal(OAuthError.INVALID_TARGET, "resource and audience differ.")
         if audience not in clients.audiences_of(client, self._issuer):
-            return Refusal(Word.INVALID_TARGET, "The client may not ask for this resource.")
+            return OAuthRefusal(
+                OAuthError.INVALID_TARGET, "The client may not ask for this resource."
+            )
         now = int(self._holdings.now())
         return {
             "iss": self._issuer,

@@ -18,7 +18,7 @@ from tenure.adapters.provider_host.unix import listener, wire
 from tenure.adapters.provider_host.unix.methods import Method
 from tenure.adapters.provider_host.unix.wire import MessageType
 from tenure.core.errors import OutcomeUnknown, ProviderError, Rejected, Unavailable
-from tenure.ports.identity import Refusal
+from tenure.ports.identity import OAuthRefusal
 
 CALL_SECONDS = 60.0
 """For an answer, in addition to the time that the call itself may wait."""
@@ -169,7 +169,7 @@ class Connection:
                 case [MessageType.VALUE | MessageType.PAGE, _, value]:
                     return msgspec.convert(value, method.answer)
                 case [MessageType.REFUSAL, _, value]:
-                    return msgspec.convert(value, Refusal)
+                    return msgspec.convert(value, OAuthRefusal)
                 case [MessageType.ERROR, _, str(code), str(sentence)]:
                     raise wire.decode_error(code, sentence)
                 case [MessageType.LEFT, _]:

@@ -14,7 +14,7 @@ import msgspec
 
 from tenure.ports.access import Access
 from tenure.ports.credentials import Credentials
-from tenure.ports.identity import Authorization, Refusal
+from tenure.ports.identity import Authorization, OAuthRefusal
 from tenure.ports.provider import Provider
 from tenure.ports.runtime import RuntimeProvider
 
@@ -72,7 +72,7 @@ def _read(provider: str, port: type, name: str) -> Method:
     if is_listing:
         answer = list[get_args(answer)[0]]  # type: ignore[misc]
     elif get_origin(answer) is UnionType:
-        answer = next(one for one in get_args(answer) if one is not Refusal)
+        answer = next(one for one in get_args(answer) if one is not OAuthRefusal)
     return Method(
         provider,
         name,

@@ -21,7 +21,7 @@ from tenure.adapters.provider_host.unix.methods import METHODS, describe
 from tenure.adapters.provider_host.unix.wire import MessageType
 from tenure.concurrency import cancel_and_wait
 from tenure.core.errors import Rejected, Unavailable
-from tenure.ports.identity import Refusal
+from tenure.ports.identity import OAuthRefusal
 from tenure.ports.provider import Provider
 
 log = logging.getLogger("tenure.provider_host")
@@ -179,7 +179,7 @@ class _ClientSession:
             return await self._list(number, question(**arguments_of_call))
         value = await question(**arguments_of_call)
         return [
-            MessageType.REFUSAL if isinstance(value, Refusal) else MessageType.VALUE,
+            MessageType.REFUSAL if isinstance(value, OAuthRefusal) else MessageType.VALUE,
             number,
             value,
         ]

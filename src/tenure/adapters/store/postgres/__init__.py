@@ -6,14 +6,14 @@ import asyncpg
 
 from tenure.adapters.store.postgres import schema, server
 from tenure.adapters.store.postgres.clock import ServerClock
-from tenure.adapters.store.postgres.committer import RESERVE_BYTES, Committer, Lanes
+from tenure.adapters.store.postgres.committer import RESERVE_BYTES, Lanes, PostgresCommitter
 from tenure.adapters.store.postgres.functions import Functions
 from tenure.adapters.store.postgres.history import History
 from tenure.adapters.store.postgres.landing import refuse_half_moved
 from tenure.adapters.store.postgres.probe import inspect_server, read_row
 from tenure.adapters.store.postgres.readers import Readers
 from tenure.adapters.store.postgres.replication import look_at_replication
-from tenure.adapters.store.postgres.side import Side
+from tenure.adapters.store.postgres.side import SideConnection
 from tenure.adapters.store.postgres.store import PostgresStore
 from tenure.core.ids import uuid7
 from tenure.ports.clock import Clock
@@ -69,14 +69,14 @@ async def build(
         return uuid7(now(), entropy.bits())
 
     functions, history = Functions(types, judges=not own_clock), History()
-    committer = Committer(
+    committer = PostgresCommitter(
         address, functions, now=now, fresh=fresh, lanes=lanes, history=history, room=room,
         landed=landed,
     )  # fmt: skip
     readers = Readers(
         address, most=lanes.readers, patience_seconds=lanes.patience_seconds, history=history
     )
-    side = Side(
+    side = SideConnection(
         address, clock=server_clock, now=now, forget=queries["forget_batches"], fresh=fresh(),
         history=history,
     )  # fmt: skip

@@ -24,9 +24,9 @@ import asyncpg
 
 from tenure.adapters.store.postgres import server
 from tenure.adapters.store.postgres.functions import Functions
-from tenure.adapters.store.postgres.history import Acknowledged, History
+from tenure.adapters.store.postgres.history import AcknowledgedBatch, History
 from tenure.adapters.store.postgres.parts import Parts
-from tenure.adapters.store.postgres.session import Refusal, Session, ids_of, open_session
+from tenure.adapters.store.postgres.session import BatchRefused, Session, ids_of, open_session
 from tenure.core.errors import (
     CommitUnknown,
     Defect,
@@ -37,7 +37,7 @@ from tenure.core.errors import (
 )
 from tenure.core.limits import BATCH_CHANGES_MAX
 from tenure.core.retry import POSTGRES_COMMIT
-from tenure.ports.store import Change, Refused, Ring
+from tenure.ports.store import Change, CommitRefusal, Ring
 
 RESERVE_BYTES = 32 * 1024 * 1024
 """Room that is kept for work already accepted, where somebody can tell how much there is."""
@@ -84,7 +84,7 @@ class Item:
         """If somebody holds a row of it: since when that is known."""
 
 
-class Committer:
+class PostgresCommitter:
     """Writes changes; each caller is answered when its batch is durable."""
 
     def __init__(
@@ -126,10 +126,10 @@ class Committer:
 
     # -------------------------------------------------------------------------------- handing in
 
-    def commit(self, change: Change) -> asyncio.Future[Refused | None]:
+    def commit(self, change: Change) -> asyncio.Future[CommitRefusal | None]:
         """Apply the change; the future resolves when that is durable, or with the refusal."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Refused | None] = loop.create_future()
+        future: asyncio.Future[CommitRefusal | None] = loop.create_future()
         if self._ended is not None:
             future.set_exception(self._ended())
             return future
@@ -290,8 +290,8 @@ class Committer:
                 write = partial(_write, batch, at, hurried=hurried)
                 await self._insist(lane, name, write, held_up=doubled)
                 if not doubled:  # a doubled change was rolled back
-                    self._history.acknowledge(Acknowledged(name, at, ids_of(batch)))
-            except Refusal as refusal:
+                    self._history.acknowledge(AcknowledgedBatch(name, at, ids_of(batch)))
+            except BatchRefused as refusal:
                 for place, refused in refusal.answers.items():
                     items[place].answer = refused
                 items = [item for item in items if item.answer is None]
@@ -312,7 +312,7 @@ class Committer:
                     items[0].answer = _poisoned(error)
                 return
             if batch[0].doubled is not None:
-                items[0].answer = Refused(*batch[0].doubled)
+                items[0].answer = CommitRefusal(*batch[0].doubled)
             return
 
     def _put_aside(self, item: Item, error: Exception) -> None:
@@ -344,7 +344,7 @@ class Committer:
         name, at = self._fresh(), self._now()
         try:
             item.answer = await self._insist(lane, name, work.run, work.recall, held_up=True)
-            self._history.acknowledge(Acknowledged(name, at, ""))
+            self._history.acknowledge(AcknowledgedBatch(name, at, ""))
         except StoreError as error:
             item.answer = error
         except Exception as error:  # noqa: BLE001 (its caller is told)

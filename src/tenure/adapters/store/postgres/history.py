@@ -27,7 +27,7 @@ WHERE NOT EXISTS (SELECT FROM batch WHERE batch.id = recent.id)
 """Batches are deleted by age: one that is missing while an older one is there was not deleted."""
 
 
-class Acknowledged(NamedTuple):
+class AcknowledgedBatch(NamedTuple):
     """A batch that the server said is committed."""
 
     id: str
@@ -41,12 +41,12 @@ class History:
     """What one process was told of; `check` raises StoreRewound for a server without it."""
 
     def __init__(self) -> None:
-        self._recent: deque[Acknowledged] = deque(maxlen=RECENT_MAX)
+        self._recent: deque[AcknowledgedBatch] = deque(maxlen=RECENT_MAX)
         self._rewound = ""
         self.on_rewind: Callable[[StoreRewound], None] = lambda _: None
         """Called once, when a server that has gone backwards is noticed."""
 
-    def acknowledge(self, batch: Acknowledged) -> None:
+    def acknowledge(self, batch: AcknowledgedBatch) -> None:
         """The server said that this batch is committed."""
         self._recent.append(batch)
 
@@ -67,7 +67,7 @@ class History:
             self.on_rewind(error)
         raise error
 
-    async def _find_lost(self, connection: asyncpg.Connection) -> Sequence[Acknowledged]:
+    async def _find_lost(self, connection: asyncpg.Connection) -> Sequence[AcknowledgedBatch]:
         recent = list(self._recent)
         if not recent:
             return ()
@@ -79,7 +79,7 @@ class History:
         return [one for one in recent if one.id in missing]
 
 
-def _describe(lost: Sequence[Acknowledged]) -> str:
+def _describe(lost: Sequence[AcknowledgedBatch]) -> str:
     first, last = (datetime.fromtimestamp(one.at, UTC) for one in (lost[0], lost[-1]))
     names = [name for one in lost for name in one.changes.split()]
     listed = ", ".join(names[-NAMED_MAX:]) or "none that has an id"

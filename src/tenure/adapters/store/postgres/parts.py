@@ -28,13 +28,13 @@ from tenure.ports.store import (
     TABLES,
     AtLeast,
     Below,
-    Chained,
+    ChainHash,
     Change,
+    CommitRefusal,
     Drop,
     Is,
     Next,
     Put,
-    Refused,
     Row,
     Set,
 )
@@ -117,7 +117,7 @@ class Parts:
         for value in (*write.key, *write.row.values()):
             if type(value) is Next:
                 self.counters.add(value.counter)
-            elif type(value) is Chained:
+            elif type(value) is ChainHash:
                 self.counters.add(value.table)
 
 
@@ -130,7 +130,7 @@ class Numbers(NamedTuple):
     """Hashes of the last rows of chained tables."""
 
 
-class Call(NamedTuple):
+class StatementCall(NamedTuple):
     """One statement's worth of functions in their order, and what each is given."""
 
     shapes: tuple[Shape, ...]
@@ -216,7 +216,7 @@ class Builder:
         self._appended += 1
 
     def _fill(self, table: str, key: Any, values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Replace every `Next` by its number, and a `Chained` by the hash of what is before it."""
+        """Replace every `Next` by its number and a `ChainHash` by the hash of the row."""
         assert self._numbers is not None  # noqa: S101 (the caller has looked)
         last, heads = self._numbers
         whole = [*key, *values]
@@ -224,11 +224,11 @@ class Builder:
             if type(value) is Next:
                 last[value.counter] += 1
                 whole[place] = last[value.counter]
-            elif type(value) is Chained:
+            elif type(value) is ChainHash:
                 heads[table] = whole[place] = link(heads[table], whole[:place])
         return tuple(whole[: len(key)]), tuple(whole[len(key) :])
 
-    def call(self, batch_id: str, at: float, ids: str, *, judges: bool) -> Call:
+    def call(self, batch_id: str, at: float, ids: str, *, judges: bool) -> StatementCall:
         """The statement: hold, compare, put, set, number, drop, note.
 
         If the server `judges` when leases end, it is told how far off that is.
@@ -267,7 +267,7 @@ class Builder:
             take((REMOVE, table, (), ""), keys)
         shapes.append(NOTED)
         arguments += (batch_id, at, ids)
-        return Call(tuple(shapes), arguments, self._what)
+        return StatementCall(tuple(shapes), arguments, self._what)
 
 
 def _tell_left(shape: Shape, arguments: list[Any], at: float) -> None:
@@ -280,13 +280,13 @@ def _tell_left(shape: Shape, arguments: list[Any], at: float) -> None:
         ]
 
 
-def refusals(call: Call, detail: str, types: Types) -> dict[int, Refused]:
+def refusals(call: StatementCall, detail: str, types: Types) -> dict[int, CommitRefusal]:
     """What a refused statement says: for each place the first guard or write that failed."""
-    found: dict[int, tuple[int, Refused]] = {}
+    found: dict[int, tuple[int, CommitRefusal]] = {}
     for number, row in json.loads(f"[{detail.rstrip(',')}]"):
         place, what = call.what[number]
         if place not in found or number < found[place][0]:
-            found[place] = (number, Refused(what, _row(what.table, row, types)))
+            found[place] = (number, CommitRefusal(what, _row(what.table, row, types)))
     return {place: refused for place, (_, refused) in found.items()}
 
 

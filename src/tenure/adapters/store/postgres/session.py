@@ -15,14 +15,14 @@ from tenure.adapters.store.postgres.history import History
 from tenure.adapters.store.postgres.parts import (
     NUMBERED,
     Builder,
-    Call,
     Numbers,
     Parts,
+    StatementCall,
     counted,
     refusals,
 )
 from tenure.adapters.store.postgres.texts import MARKS, TAKEN_APART, UNUSED, joined
-from tenure.ports.store import Refused
+from tenure.ports.store import CommitRefusal
 
 STATEMENTS_KEPT = 200
 """Prepared statements a connection; their number is that of mixtures of shapes."""
@@ -44,10 +44,10 @@ _UNREPLICATED = "SET LOCAL synchronous_commit = off; "
 """Before what only this session needs: it does not wait for a disk or for a standby."""
 
 
-class Refusal(Exception):
+class BatchRefused(Exception):
     """Some changes of a batch are refused, and nothing of it was kept."""
 
-    def __init__(self, answers: dict[int, Refused]) -> None:
+    def __init__(self, answers: dict[int, CommitRefusal]) -> None:
         super().__init__(answers)
         self.answers = answers
         """By their places in the batch."""
@@ -62,7 +62,7 @@ class Session:
         self.sent = False
         """Whether the server was asked to commit, so that only it knows what became of it."""
         self._functions = functions
-        self._call: Call
+        self._call: StatementCall
         self._names: dict[Shape, str] = {}
         self._statements: dict[tuple[Shape, ...], Any] = {}
         self._numbers = False
@@ -100,7 +100,7 @@ class Session:
             if error.sqlstate != REFUSED:
                 raise
             found = refusals(self._call, str(error.detail), self._functions.types)
-            raise Refusal(found) from None
+            raise BatchRefused(found) from None
 
     async def _apply_held(
         self,

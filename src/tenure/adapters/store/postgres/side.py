@@ -29,7 +29,7 @@ INTERRUPT, UNCLAIMED = "!", "?"
 """Marks behind an operation in a notification."""
 
 
-class Side:
+class SideConnection:
     """Rings others, hears them, and keeps the clock; a lost connection is made anew."""
 
     def __init__(

@@ -7,10 +7,10 @@ from typing import Any, assert_never
 import asyncpg
 
 from tenure.adapters.store.postgres import horizon
-from tenure.adapters.store.postgres.committer import Committer, Work
+from tenure.adapters.store.postgres.committer import PostgresCommitter, Work
 from tenure.adapters.store.postgres.readers import Readers
 from tenure.adapters.store.postgres.session import Session
-from tenure.adapters.store.postgres.side import Side
+from tenure.adapters.store.postgres.side import SideConnection
 from tenure.core.errors import Defect, StoreError
 from tenure.core.events import EPOCH_SPAN
 from tenure.core.records import (
@@ -20,7 +20,17 @@ from tenure.core.records import (
     OperationRecord,
     table_of,
 )
-from tenure.ports.store import Claimed, Key, Loaded, Queue, R, Ring, Row, TenantEvents, Value
+from tenure.ports.store import (
+    ClaimedOperation,
+    Key,
+    LoadedOperation,
+    Queue,
+    R,
+    Ring,
+    Row,
+    TenantEvents,
+    Value,
+)
 
 
 class PostgresStore:
@@ -28,9 +38,9 @@ class PostgresStore:
 
     def __init__(
         self,
-        committer: Committer,
+        committer: PostgresCommitter,
         readers: Readers,
-        side: Side,
+        side: SideConnection,
         queries: dict[str, str],
         *,
         now: Callable[[], float],
@@ -52,7 +62,7 @@ class PostgresStore:
 
     def claim(
         self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
-    ) -> asyncio.Future[Sequence[Claimed]]:
+    ) -> asyncio.Future[Sequence[ClaimedOperation]]:
         """In its turn among the changes: the rows are not known before."""
         match queue:
             case Queue.OPERATIONS:
@@ -61,18 +71,18 @@ class PostgresStore:
                 assert_never(never)
 
     def _claiming(self, worker: str, limit: int, but_plans: list[str]) -> Work:
-        async def run(session: Session, name: str) -> list[Claimed]:
+        async def run(session: Session, name: str) -> list[ClaimedOperation]:
             session.send()
             now = self.now()
             judged_at = None if self._judges else now
             rows = await session.connection.fetch(
                 self._queries["claim"], worker, now, limit, name, judged_at, but_plans
             )
-            return sorted(Claimed(*row) for row in rows)
+            return sorted(ClaimedOperation(*row) for row in rows)
 
-        async def recall(session: Session, name: str) -> list[Claimed]:
+        async def recall(session: Session, name: str) -> list[ClaimedOperation]:
             rows = await session.connection.fetch(self._queries["claimed"], name, worker)
-            return sorted(Claimed(*row) for row in rows)
+            return sorted(ClaimedOperation(*row) for row in rows)
 
         return Work(run, recall)
 
@@ -90,10 +100,10 @@ class PostgresStore:
 
         return self._committer.run(Work(run, recall))
 
-    async def list_due(self, worker: str) -> Sequence[Claimed]:
+    async def list_due(self, worker: str) -> Sequence[ClaimedOperation]:
         """Read them by the index of open operations."""
         rows = await self._readers.fetch(self._queries["list_due"], worker, self.now())
-        return [Claimed(*row) for row in rows]
+        return [ClaimedOperation(*row) for row in rows]
 
     async def was_committed(self, change_id: str) -> bool:
         """Look in the batches that are still kept; an id is one word."""
@@ -115,13 +125,13 @@ class PostgresStore:
         )
         return None if row is None else record(*row)
 
-    async def load(self, operation: str) -> Loaded | None:
+    async def load(self, operation: str) -> LoadedOperation | None:
         """Read three tables by one statement."""
         found = await self._readers.fetchrow(self._queries["load"], operation)
         if found is None:
             return None
         row, journal, intents = found
-        return Loaded(
+        return LoadedOperation(
             _read(OperationRecord, row),
             [_read(JournalRecord, line) for line in journal],
             [_read(IntentRecord, intent) for intent in intents],

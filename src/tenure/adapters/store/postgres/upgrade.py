@@ -20,7 +20,7 @@ _OPEN = (
 )
 
 
-class Seen(NamedTuple):
+class StoreReport(NamedTuple):
     """What is there."""
 
     home: str
@@ -30,7 +30,7 @@ class Seen(NamedTuple):
     """Each plan that open operations follow: its digest, its body if it is kept, how many do."""
 
 
-async def look(url: str) -> Seen:
+async def look(url: str) -> StoreReport:
     """Read it; a StoreError says what stands in the way."""
     address = server.read_address(url)
     migrations = read_migrations(schema.HERE / "migrations")
@@ -47,4 +47,4 @@ async def look(url: str) -> Seen:
     except (asyncpg.PostgresError, *server.GONE, ValueError) as error:
         raise server.translate_error(error, address) from None
     followed = [(str(digest), body, int(count)) for digest, body, count in rows]
-    return Seen(home or "", migrations[number:], followed)
+    return StoreReport(home or "", migrations[number:], followed)

@@ -27,9 +27,9 @@ from tenure.core.records import (
 from tenure.ports.clock import Clock
 from tenure.ports.store import (
     TABLES,
-    Claimed,
+    ClaimedOperation,
     Key,
-    Loaded,
+    LoadedOperation,
     Queue,
     R,
     Ring,
@@ -79,7 +79,7 @@ class SqliteStore:
 
     def claim(
         self, queue: Queue, worker: str, *, limit: int, but_plans: Sequence[str] = ()
-    ) -> Future[Sequence[Claimed]]:
+    ) -> Future[Sequence[ClaimedOperation]]:
         """One more item of a batch: the rows are not known before it is their turn."""
         but = json.dumps(list(but_plans))
         match queue:
@@ -88,7 +88,9 @@ class SqliteStore:
             case _ as never:
                 assert_never(never)
 
-    def _claim(self, cursor: apsw.Cursor, worker: str, limit: int, but: str) -> list[Claimed]:
+    def _claim(
+        self, cursor: apsw.Cursor, worker: str, limit: int, but: str
+    ) -> list[ClaimedOperation]:
         now = self.now()
         gone = cursor.execute(self._queries["workers_gone"], {"now": now}).fetchall()
         ids: list[str] = []
@@ -104,7 +106,7 @@ class SqliteStore:
         claimed: list[tuple[Any, ...]] = cursor.execute(
             self._queries["claim_operations"], {"worker": worker, "ids": chosen}
         ).fetchall()
-        return [Claimed(*row) for row in sorted(claimed)]
+        return [ClaimedOperation(*row) for row in sorted(claimed)]
 
     def begin_epoch(self, epoch: int) -> Future[None]:
         """In its turn among the changes."""
@@ -115,10 +117,10 @@ class SqliteStore:
 
         return self._committer.run_on_counters(begin)
 
-    async def list_due(self, worker: str) -> Sequence[Claimed]:
+    async def list_due(self, worker: str) -> Sequence[ClaimedOperation]:
         """Read them by the index of open operations."""
         bindings: _Bindings = {"worker": worker, "now": self.now()}
-        return [Claimed(*row) for row in self._read(self._queries["list_due"], bindings)]
+        return [ClaimedOperation(*row) for row in self._read(self._queries["list_due"], bindings)]
 
     async def was_committed(self, change_id: str) -> bool:
         """Look in the batches that are still kept; an id is one word."""
@@ -135,7 +137,7 @@ class SqliteStore:
         rows = self._read(self._statements.reads[table.name, *table.key, *table.columns], key)
         return tuple.__new__(record, rows[0]) if rows else None
 
-    async def load(self, operation: str) -> Loaded | None:
+    async def load(self, operation: str) -> LoadedOperation | None:
         """Read three tables from one snapshot: that of the first read, which is ended last."""
         try:
             first = self._first.execute(self._statements.reads[_WHOLE], (operation,))
@@ -147,7 +149,7 @@ class SqliteStore:
                 return None
             journal = self._list(JournalRecord, "load_journal", (operation,))
             intents = self._list(IntentRecord, "load_intents", (operation,))
-            return Loaded(tuple.__new__(OperationRecord, found), journal, intents)
+            return LoadedOperation(tuple.__new__(OperationRecord, found), journal, intents)
         finally:
             first.fetchall()
 

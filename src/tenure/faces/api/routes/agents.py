@@ -9,7 +9,7 @@ from msgspec import UNSET
 from tenure.app.agents import cascade, creation, identities, invocations, owned_kinds, ownership
 from tenure.app.agents import commands as agents
 from tenure.app.agents import views as agent_views
-from tenure.app.agents.commands import Asked
+from tenure.app.agents.commands import RequestOptions
 from tenure.app.agents.spec import AgentSpec, check_spec
 from tenure.core.agent import Verb
 from tenure.core.roles import Role
@@ -24,13 +24,15 @@ CASCADE_MAX = 10_000
 """Edges of a cascade that a dry run shows."""
 
 
-def options_of(request: HttpRequest) -> Asked:
+def options_of(request: HttpRequest) -> RequestOptions:
     """The conditions under which a verb is asked for; `*` is met by any agent that is there."""
     given = request.if_match
     if given and given != "*" and not (given[0] == given[-1] == '"' and len(given) > 1):
         raise ProblemError("invalid_header", 'If-Match is one ETag, such as "1-READY"', "If-Match")
     queue = getattr(request.query, "queue", False)
-    return Asked(request.idempotency_key, "" if given == "*" else given.strip('"'), queue=queue)
+    return RequestOptions(
+        request.idempotency_key, "" if given == "*" else given.strip('"'), queue=queue
+    )
 
 
 async def _preview(request: HttpRequest, verb: Verb, *, warnings: Sequence[str] = ()) -> Reply:

@@ -164,7 +164,7 @@ ROUTES = (
     ),
     Route(
         "GET", f"{ONE}/events", follow_operation, "Follow an operation's records as they are made",
-        role=Role.VIEWER, answer=schemas.OperationRecord, media="text/event-stream",
+        role=Role.VIEWER, answer=schemas.StreamedRecord, media="text/event-stream",
         headers=(("Last-Event-ID", "Go on after this record."),),
     ),
     Route(

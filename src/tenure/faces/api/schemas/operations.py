@@ -68,7 +68,7 @@ class Operations(ResponseBody, frozen=True):
     next: str | None
 
 
-class OperationRecord(ResponseBody, frozen=True):
+class StreamedRecord(ResponseBody, frozen=True):
     """The data of one event: a record of the journal.
 
     The event's name is the type under which it is published; its id is `seq`.  The last event is

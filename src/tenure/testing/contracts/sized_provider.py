@@ -9,7 +9,7 @@ from tenure.core.ids import ResourceKey
 from tenure.ports.provider import Observation, OwnedResource, Provider, Spec
 
 
-class Sized:
+class SizedProvider:
     """A provider that is given a spec of its own for each size; `{}` is passed on."""
 
     def __init__(self, provider: Provider, spec_of: Callable[[int], Spec]) -> None:
